@@ -68,7 +68,7 @@ class LakeRepository:
 
         Args:
             day: the day that ages are counted from; default: today.
-            full: read every range again, even if an earlier run read it.
+            full: read every table file again, even if an earlier run read it.
             progress: show progress and logs on standard error.
 
         Errors: GuardRefused with each guard that refused and its remedy; errors of the sources and the store.

@@ -70,7 +70,7 @@ CURRENT_RULES = Table(
         ("prefix", _TEXT, False, "The directory that the rule covers; empty: everything."),
         ("branch", _TEXT, False, "A branch name or glob; empty: all branches."),
         ("date_to_be_deleted", _DATE, True, "Objects that were added before this day are due; null: never."),
-        ("last_deleted", _DATE, True, "All that was due up to this day has been deleted; null: not yet."),
+        ("last_deleted", _DATE, True, "Everything that was due up to this day was deleted; null: not yet."),
     ),
 )
 
@@ -159,7 +159,7 @@ ADDRESSES = Table(
         ("last_modified", TIMESTAMP, True, "When the object was written, as the entry says."),
         ("active", _BOOL, False, "Whether an active commit contains the path with this address."),
         ("range_id", _TEXT, False, "One of the ranges that contain the path with this address."),
-        ("protected", _BOOL, False, "Whether a tag or a hold keeps a commit with it."),
+        ("protected", _BOOL, False, "Whether a tag or a hold keeps a commit that contains the path with this address."),
         ("due_since", TIMESTAMP, True, "When its last commit expired; null while it is active."),
         ("rule_ids", STRINGS, False, "Rules under which its commits expired."),
         ("last_held_at", TIMESTAMP, False, "When the newest commit that contains it was created."),

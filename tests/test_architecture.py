@@ -1,4 +1,4 @@
-"""docs/architecture.md is true: its rooms are the package's, its files exist, and the way of an address is one."""
+"""docs/architecture.md is true: its layers and files exist, and the modules that an object passes are connected."""
 
 import ast
 import re
@@ -24,25 +24,25 @@ def imported_by(path: Path) -> set[str]:
     return {path for path in paths if (PACKAGE / path).is_file()}
 
 
-def rooms() -> list[str]:
-    return re.findall(r"^\| `(\w+)` \|", section("Rooms").split("have the same four folders")[0], re.MULTILINE)
+def layers_of_page() -> list[str]:
+    return re.findall(r"^\| `(\w+)` \|", section("Layers").split("have the same four folders")[0], re.MULTILINE)
 
 
-def test_every_room_of_the_package_is_on_the_page() -> None:
+def test_every_folder_and_module_of_the_package_is_a_layer_on_the_page() -> None:
     there = {path.stem for path in PACKAGE.iterdir() if path.name[0] != "_" and path.suffix in ("", ".py")}
-    assert set(rooms()) == there
+    assert set(layers_of_page()) == there
 
 
-def test_the_rooms_are_in_the_order_of_the_import_contract() -> None:
+def test_the_layers_of_the_page_are_in_the_order_of_the_import_contract() -> None:
     contracts = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["importlinter"][
         "contracts"
     ]
-    layers = [room.strip() for layer in contracts[0]["layers"] for room in layer.split("|")]
-    assert rooms() == layers
+    layers = [name.strip() for layer in contracts[0]["layers"] for name in layer.split("|")]
+    assert layers_of_page() == layers
 
 
 def test_both_systems_have_the_folders_of_the_page() -> None:
-    inside = set(re.findall(r"^\| `(\w+)` \|", section("Rooms").split("have the same four folders")[1], re.MULTILINE))
+    inside = set(re.findall(r"^\| `(\w+)` \|", section("Layers").split("have the same four folders")[1], re.MULTILINE))
     for system, more in {"lakefs": {"names"}, "icechunk": {"edits", "administration"}}.items():
         assert inside | more == {
             path.name for path in (PACKAGE / system).iterdir() if path.is_dir() and path.name[0] != "_"
@@ -56,12 +56,13 @@ def test_every_file_that_the_page_names_exists() -> None:
     assert not missing
 
 
-def test_each_module_on_the_way_of_an_address_is_tied_to_another_on_the_way() -> None:
-    way = list(dict.fromkeys(re.findall(r"`((?:\w+/)+\w+\.py)`", section("The way of one address"))))
-    imports = {path: imported_by(PACKAGE / path) for path in way}
-    loose = [path for path in way if not any(path in imports[other] or other in imports[path] for other in way)]
+def test_each_module_that_an_object_passes_imports_another_one_or_is_imported_by_it() -> None:
+    text = section("One object, from the listing to the ledger")
+    passed = list(dict.fromkeys(re.findall(r"`((?:\w+/)+\w+\.py)`", text)))
+    imports = {path: imported_by(PACKAGE / path) for path in passed}
+    loose = [path for path in passed if not any(path in imports[other] or other in imports[path] for other in passed)]
     assert not loose
-    assert f"These are {len(way)} modules and" in PAGE
+    assert f"These are {len(passed)} modules and" in PAGE
 
 
 def test_frames_are_made_of_arrow_tables_in_one_place() -> None:

@@ -149,7 +149,7 @@ def waiting_message(plan: Plan) -> Message:
     """Return the message about a plan that waits for approval."""
     amount, job = plan.candidates, operation_job("approve", plan.repository)
     text = (
-        f"{plan.repository} {plan.day}: a plan waits for approval. It would delete {amount.objects:,} objects, "
+        f"{plan.repository} {plan.day}: a plan waits for approval. A sweep would remove {amount.objects:,} objects, "
         f"{amount.bytes:,} bytes.\nApprove it: `retention approve {plan.repository} {plan.plan_hash} --as-of "
         f"{plan.day}`, or the job {job} in Dagster."
     )

@@ -81,9 +81,7 @@ def address_list(addresses: Sequence[str]) -> dg.MetadataValue:
     return dg.MetadataValue.md("\n".join([*lines, *([f"- and {more:,} more"] if more > 0 else [])]))
 
 
-_MOST_FORECAST = (
-    1_000  # objects: a larger forecast would delay plans. The commands `simulate` and `report` have no limit
-)
+_MOST_FORECAST = 1_000  # objects: a larger forecast would delay plans. `report` has a higher limit, `simulate` has none
 
 
 @declared(after=["deletion_candidates"], has_rows=False)

@@ -78,7 +78,9 @@ class _Wanted:
 @other_policy
 @day_option("The day of the plan, in UTC. Default: today.")
 @click.option(
-    "--price", type=click.FloatRange(min=0), help="The price of a GB (10^9 bytes) and month. Adds costs to the output."
+    "--price",
+    type=click.FloatRange(min=0),
+    help="The price of a GB (10^9 bytes) and month. Default: price_per_gb_month.",
 )
 @as_json
 @click.option(
@@ -99,13 +101,14 @@ def diff(
 ) -> None:
     """Compare two plans of REPOSITORY by their hashes, or the day's plan with the plan that --policy would give.
 
-    The command does not change plans. Exit status 1: a guard would refuse a plan under the other policy.
+    The first 8 digits of a hash are enough. The command does not change plans. Exit status 1: a guard would refuse a
+    plan under the other policy.
     """
     _require_plans_or_policy(plans, files, day)
     if json_wanted and form == "csv":
         raise click.UsageError("--json and --format csv: choose one.")
     if limit is not None and form != "csv":
-        raise click.UsageError("--limit goes with --format csv.")
+        raise click.UsageError("--limit is only for --format csv.")
     known = target.repository.settings.price_per_gb_month
     wanted = _Wanted(json_wanted, form == "csv", limit, known if price is None else price)
     if plans:
@@ -123,7 +126,7 @@ def _require_plans_or_policy(plans: tuple[str, ...], files: tuple[Path, ...], da
     if bool(files) == bool(plans) or len(plans) not in (0, 2):
         raise click.UsageError("Name two plans by their hashes, or a policy with --policy FILE.")
     if plans and day:
-        raise click.UsageError("--as-of goes with --policy: a plan's hash says its day.")
+        raise click.UsageError("--as-of is only for --policy: the hash of a plan determines its day.")
 
 
 def _compare(target: Target, plans: tuple[str, ...], wanted: _Wanted) -> None:

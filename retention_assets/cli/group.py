@@ -38,7 +38,10 @@ screen = Console()
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
 @click.option(
-    "--config", "file", type=click.Path(path_type=Path), help="Default: RETENTION_CONFIG, or ./retention.yaml."
+    "--config",
+    "file",
+    type=click.Path(path_type=Path),
+    help="The configuration. Default: RETENTION_CONFIG, else ./retention.yaml, else the demo.",
 )
 @click.version_option(package_name="retention-assets", message="%(prog)s %(version)s")
 @click.pass_context

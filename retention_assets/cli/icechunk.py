@@ -36,7 +36,7 @@ _name = click.argument("name", metavar="NAME")
 def icechunk(context: click.Context, repository: str) -> None:
     """Change references or the status of the Icechunk REPOSITORY, show its log, or upgrade it to format 2.
 
-    SNAPSHOT is an id of 20 characters. No sweep runs during a change, and the change is recorded.
+    SNAPSHOT is an id of 20 characters. No sweep runs during a change. A record names the change and the person.
     """
     context.meta[_REPOSITORY] = repository
 
@@ -173,7 +173,7 @@ def log(context: click.Context, limit: int, json_wanted: bool) -> None:
         found = source.repo_object()
         if found is None:
             source.references()
-            raise ConfigurationError(f"{access.url}: a repository of format 1 keeps no log. Upgrade it to have one.")
+            raise ConfigurationError(f"{access.url}: a repository of format 1 has no log. Upgrade it to format 2.")
         entries = [_readable(asdict(update)) for update in islice(ops_log(ObjectReader(access), found.repo), limit)]
     if json_wanted:
         print_json(entries)

@@ -115,7 +115,7 @@ def init(
 ) -> None:
     """Write retention.yaml and a policy for the repository NAME, and test the permissions of the credentials.
 
-    On a terminal, the command asks for missing values. It only reads the store and the server. It deletes nothing.
+    On a terminal, the command asks for missing values. Without --try-writes, it only reads the store and the server.
     """
     file = Path(context.obj or _FILE)
     policy = file.parent / _POLICY
@@ -304,7 +304,7 @@ def _require_readable(found: Permissions, called: str) -> None:
 @as_json
 @click.pass_context
 def lint(context: click.Context, repositories: tuple[str, ...], json_wanted: bool) -> None:
-    """Check the configuration and the policies of all REPOSITORIES, or only of these. Exit status 2: an error."""
+    """Check the configuration and the policies of REPOSITORIES (default: all). Exit status 2: an error was found."""
     configuration = configuration_of(context)
     names = repositories or tuple(configuration.repositories)
     found = {}

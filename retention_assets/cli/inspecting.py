@@ -55,9 +55,9 @@ _BARS = "▁▂▃▄▅▆▇█"
 @as_json
 @click.pass_context
 def status(context: click.Context, repositories: tuple[str, ...], json_wanted: bool) -> None:
-    """Show the plan, approval, last sweep and quarantine of all REPOSITORIES, and the actions that they need.
+    """Show the plan, approval, last sweep and quarantine of REPOSITORIES, and the actions that they need.
 
-    REPOSITORIES limits the output to these repositories. The command reads only the warehouse.
+    Default: all repositories. The command reads only the warehouse.
     """
     configuration, now = configuration_of(context), utc_now()
     found = statuses(configuration, repositories or tuple(configuration.repositories), now)
@@ -219,7 +219,7 @@ def _of_object(one: ObjectExplanation, now: datetime) -> Iterator[str]:
 
 def _future(one: ObjectExplanation, today: date) -> str:
     if one.state == "candidate":
-        return "The next sweep of this plan deletes it, if the plan is approved."
+        return "The next sweep of this plan deletes it or moves it to quarantine, if the plan is approved."
     if one.state == "waiting":
         return f"A plan made after {one.waits_until:%Y-%m-%d %H:%M} UTC may delete it."
     if one.goes_on:
@@ -227,7 +227,7 @@ def _future(one: ObjectExplanation, today: date) -> str:
     if one.state == GONE:
         return "No plan can delete it again."
     if one.state == "absent":
-        return "The plan did not list it, and no sweep of this tool removed it."
+        return "It was not in the store when the plan was made, and no sweep of this tool removed it."
     if one.state == "missing":
         return "A version needs it, and the store does not have it. Run `retention verify`."
     return "If nothing changes, no plan will delete it."

@@ -64,7 +64,7 @@ _SHOWN = 20  # rows of a table on a screen without --limit
 @target_argument
 @as_of
 @as_json
-@click.option("--full", is_flag=True, help="Read every range again, even if an earlier run read it.")
+@click.option("--full", is_flag=True, help="Read every table file again, even if an earlier run read it.")
 def plan(target: Target, day: date, json_wanted: bool, full: bool) -> None:
     """Compute what may be deleted from REPOSITORY, and show it. Deletes nothing."""
     from retention_assets.report.page import page_of_plan
@@ -276,7 +276,7 @@ class Summary:
         if self.duplicates:
             screen.print(Text("kept only because another path has the same object", style="bold"))
         for one in self.duplicates:
-            screen.print(f"  {one.let_go} releases {one.address},\n  {one.kept_by} keeps it", **AS_IT_IS)
+            screen.print(f"  {one.address}\n    is due at {one.let_go}, and is kept at {one.kept_by}", **AS_IT_IS)
         if self.edits:
             _show_edits(screen, plan, self.edits)
 
@@ -314,14 +314,14 @@ def _waits(plan: Plan) -> str:
     until = first if first == last else f"{first} to {last}"
     return (
         f"{amount.objects:,} objects ({human_bytes(amount.bytes)}) wait until {until}, because plans have not "
-        "listed them for long enough (`settle`). A sweep of this plan does not delete them. A plan that is made after "
+        "named them for long enough (`settle`). A sweep of this plan does not delete them. A plan that is made after "
         "that time may delete them."
     )
 
 
 def _show_edits(screen: Console, plan: Plan, edits: "PlannedEdits") -> None:
     """Print the snapshots, branches and tags that a sweep removes before it deletes files."""
-    screen.print(Text("removed from the history first, which cannot be undone", style="bold"))
+    screen.print(Text("removed from the history before files are deleted; this cannot be undone", style="bold"))
     amounts = f"{len(edits.released):,} snapshots that the policy releases, {len(edits.dropped):,} that nothing reaches"
     screen.print(f"  {amounts}: retention show {plan.repository} expired_snapshots --as-of {plan.day}", **AS_IT_IS)
     for kind, names in (("branch", edits.deleted_branches), ("tag", edits.deleted_tags)):

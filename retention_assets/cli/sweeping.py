@@ -150,7 +150,7 @@ def verify(target: Target, day: date, json_wanted: bool) -> None:
     ),
 )
 @target_argument
-@day_option("The day of the plan, in UTC. Default: today.")
+@day_option("The day of the plan, in UTC. Default: today; with --html: the newest plan.")
 @click.option(
     "--html",
     "page",
@@ -161,8 +161,8 @@ def verify(target: Target, day: date, json_wanted: bool) -> None:
 def report(target: Target, day: date | None, page: Path | None, json_wanted: bool) -> None:
     """Report objects and bytes of the plan of REPOSITORY by outcome.
 
-    With --html, the command writes a page with the plan, its trend, forecast, guards and outcomes. Without --as-of, the
-    page is about the newest plan. The page needs no network, and the command needs no Spark.
+    With --html, the command writes a page with the plan, its trend, forecast, guards and outcomes. The page needs no
+    network, and the command needs no Spark.
     """
     if page is not None and json_wanted:
         raise click.UsageError("--json and --html: choose one.")

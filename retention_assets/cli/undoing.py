@@ -42,12 +42,12 @@ _SHOWN = 20  # how many addresses are printed
 @target_argument
 @as_json
 def stop(target: Target, json_wanted: bool) -> None:
-    """Stop the running sweep of REPOSITORY, and refuse new sweeps until `resume`."""
+    """Stop the running sweep of REPOSITORY. Until `resume`, sweeps, restores, purges and housekeeping are refused."""
     from retention_assets.state.lease import stop_sweeps
 
     by = person()
     was = stop_sweeps(target.warehouse, target.name, by, utc_now())
-    ending = f"Run {was} stops after its current chunk." if was else "No sweep was running."
+    ending = f"Run {was} stops within seconds." if was else "No sweep was running."
     text = f"Stopped: {target.name}. {ending}\nResume with: {program()} resume {target.name}"
     document = {"repository": target.name, "stopped_by": by, "was_sweeping": was}
     print_result(document, text, json_wanted=json_wanted)
@@ -138,7 +138,7 @@ def restore(target: Target, plan_hash: str | None, path: str | None, address: st
 
 
 @cli.command(
-    short_help="Permanently delete objects whose time in quarantine is over.",
+    short_help="Show which copies in quarantine are due, or delete them for good.",
     epilog=examples(
         "retention purge orchard", "retention purge orchard --approve HASH", "retention purge orchard --versions --json"
     ),
@@ -147,7 +147,7 @@ def restore(target: Target, plan_hash: str | None, path: str | None, address: st
 @click.option(
     "--versions",
     is_flag=True,
-    help="Use the versions that the bucket keeps of deleted objects, instead of the quarantine.",
+    help="Show or delete the versions that the bucket keeps of deleted objects, instead of the copies in quarantine.",
 )
 @click.option(
     "--approve",
@@ -244,8 +244,8 @@ def acknowledge(
     """Accept that live objects of REPOSITORY are lost. Then plans are possible again, and count these objects as lost.
 
     Without addresses, the command shows the objects that the last refused plan did not find, and asks for confirmation.
-    An object that exists in the store is refused. A record has the addresses, your name and the time. If more objects
-    are lost later, plans are refused again.
+    With addresses or --file, it does not ask. The command refuses an object that exists in the store. A record has the
+    addresses, your name and the time. If more objects are lost later, plans are refused again.
     """
     from retention_assets.state.acknowledged import acknowledge as acknowledge_lost
     from retention_assets.state.acknowledged import known_addresses, missing_addresses, require_lost
@@ -290,13 +290,14 @@ def _lines(file: Path) -> list[str]:
         lines = file.read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigurationError(
-            f"{file}: cannot be read ({error.__class__.__name__}). Nothing was written."
+            f"{file}: cannot be read ({error.__class__.__name__}). Nothing was written. Name a text file (UTF-8) with "
+            "one address in each line."
         ) from error
     return [line for line in lines if line]
 
 
 @cli.command(
-    short_help="Remove old tables from the warehouse.",
+    short_help="Show old tables of the warehouse, or remove them.",
     epilog=examples("retention housekeeping", "retention housekeeping orchard --execute --json"),
 )
 @optional_name_argument
@@ -306,9 +307,10 @@ def _lines(file: Path) -> list[str]:
 def housekeeping(context: click.Context, repository: str | None, execute: bool, json_wanted: bool) -> None:
     """Show old tables that the warehouse no longer needs, of REPOSITORY or of all repositories.
 
-    With --execute, the command removes them. These are tables of days that are older than `warehouse_keep.tables`,
-    objects of plans of this age that nobody swept, and merged batches of caches. Everything that a plan, sweep,
-    restore, purge or verification needs stays.
+    With --execute, the command removes tables of days that are older than `warehouse_keep.tables`, objects of plans of
+    this age that nobody swept, and merged batches of caches. If `warehouse_keep.plans` is set, it also removes the
+    documents of older plans that nobody swept. Everything that a plan, sweep, restore, purge or verification needs
+    stays.
     """
     from retention_assets.repositories.housekeeping import leftovers, remove_leftovers, unconfigured
 

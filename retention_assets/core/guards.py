@@ -125,9 +125,9 @@ def live_listed(
 
 
 def describe_missing(missing: DataFrame, inventory: DataFrame) -> str:
-    """Return a sentence that says whether whole directories are missing, or only single objects.
+    """Return a sentence that says whether complete directories are missing, or only single objects.
 
-    A directory is missing as a whole when several of its live objects are missing and nothing in it is listed.
+    A directory is missing completely when several of its live objects are missing and nothing in it is listed.
     """
     directory = F.regexp_extract("address", "^(.*/)", 1).alias("directory")
     several = missing.groupBy(directory).agg(F.count(F.lit(1)).alias("objects")).where(F.col("objects") > 1)
@@ -137,9 +137,9 @@ def describe_missing(missing: DataFrame, inventory: DataFrame) -> str:
     ).first()
     assert row is not None
     if not row["directories"]:
-        return "They are single objects: no directory is missing as a whole"
+        return "They are single objects: no directory is missing completely"
     return (
-        f"{row['objects']:,} of them are in {row['directories']:,} directories that are missing as a whole, "
+        f"{row['objects']:,} of them are in {row['directories']:,} directories that are missing completely, "
         f"{row['first']} first"
     )
 
@@ -162,11 +162,11 @@ def live_not_shrunk(live: int, before: int | None, most: float) -> CheckResult:
 
 _PLANNED, _LISTED, _LIVE = "planned", "listed", "live"  # where a row comes from
 _VIOLATIONS = {
-    "nothing_young": "younger than the grace period",
+    "nothing_young": "too young to be deleted",
     "nothing_unknown": "in no commit while the staged list is unknown",
     "only_generated_names": "without a name that the system generates",
     "nothing_live": "live",
-    "only_listed": "not listed exactly once as in the plan",
+    "only_listed": "not listed exactly once with the size and time of the plan",
 }
 
 
@@ -293,7 +293,7 @@ def totals_balance(totals: Mapping[str, Amount], listed: int, candidates: Amount
         f"{totals.get(state, Amount()).objects:,} {state}" for state in STATES
     )
     if not passed:
-        detail = f"{detail} does not hold, or this is not the amount of the plan's {candidates.objects:,} candidates"
+        detail = f"{detail}: the sum differs, or the candidates are not the plan's {candidates.objects:,} candidates"
     return CheckResult("totals_balance", passed, detail, abs(listed - by_state))
 
 

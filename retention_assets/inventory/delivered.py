@@ -90,7 +90,7 @@ class Inventory:
             if key[:depth] == folder[start:] and not {"", ".", ".."} & set(key[depth:]):
                 return "/".join(key[depth:])
         raise CorruptFile(
-            f"{manifest.name}: its file {file.key!r} does not lie in the inventory's folder {self.url}. The file was "
+            f"{manifest.name}: its file {file.key!r} is not in the inventory's folder {self.url}. The file was "
             f"not read and nothing was deleted. Set `inventory` to the folder that the key begins with, or to a copy "
             f"with the same path."
         )

@@ -21,8 +21,8 @@ _OWN_KEYS = {"retention", "holds", "lifecycle"}
 _SERVER_KEYS = {"default_retention_days", "branches"}
 _SEED_KEYS = {"prefix", "days", "branch_days"}
 _ACCEPTED = (
-    "our own form (`retention:`, `holds:`, `lifecycle:`), lakeFS's rules (`default_retention_days`, `branches`), "
-    'or lifecycle rules by id (`{"rule1": {"prefix": ..., "days": ..., "enabled": ..., "branch_days": {...}}}`)'
+    "this tool's form (`retention:`, `holds:`, `lifecycle:`), lakeFS's rules (`default_retention_days`, `branches`), "
+    'and lifecycle rules by id (`{"rule1": {"prefix": ..., "days": ..., "enabled": ..., "branch_days": {...}}}`)'
 )
 
 
@@ -133,7 +133,7 @@ def _form_of(mapping: Mapping[str, Any], source: str) -> type[Form]:
     if any(is_rule):
         return SeedForm
     raise ConfigurationError(
-        f"{source}: unknown form, its keys are {sorted(keys)}. Nothing was deleted. Accepted are {_ACCEPTED}."
+        f"{source}: unknown form, its keys are {sorted(keys)}. Nothing was deleted. The accepted forms are {_ACCEPTED}."
     )
 
 

@@ -124,11 +124,11 @@ def _differences(
 ) -> Iterator[Finding]:
     default_days, by_branch = server_rules
     if retention is None:
-        yield _warning(DEFAULT_RULE, "the server has retention rules, the policy has none: here every commit is kept")
+        yield _warning(DEFAULT_RULE, "the server has retention rules, the policy has none: every commit is kept")
         return
     if _duration(default_days) != retention.default:
         here = format_duration(retention.default)
-        yield _warning(DEFAULT_RULE, f"the default is {here} here and {default_days}d on the server")
+        yield _warning(DEFAULT_RULE, f"the default is {here} in the policy and {default_days}d on the server")
     for branch in sorted({*branches, *by_branch, *(rule.branch for rule in retention.rules)}):
         here_kept = retention.duration_for(branch)
         days = by_branch.get(branch, default_days)
@@ -136,7 +136,7 @@ def _differences(
         if not is_glob(branch) and not on_default and _duration(days) != here_kept.duration:
             here = format_duration(here_kept.duration)
             rule_id = here_kept.rule_id or DEFAULT_RULE
-            yield _warning(rule_id, f"branch {branch!r} is kept {here} here and {days}d by the server's rules")
+            yield _warning(rule_id, f"branch {branch!r} is kept {here} by the policy and {days}d by the server's rules")
 
 
 def _duration(days: int) -> timedelta:
@@ -173,7 +173,7 @@ def _overlapping_lifecycle(rules: Collection[LifecycleRule]) -> Iterator[Finding
         if prefix.startswith(other_prefix) or other_prefix.startswith(prefix):
             certain = "overlap" if one.glob is None and other.glob is None else "may overlap"
             both = f"{_covered(one)} and {_covered(other)} (rule {other.rule_id})"
-            yield _warning(one.rule_id, f"{both} {certain}; whichever is due first counts")
+            yield _warning(one.rule_id, f"{both} {certain}; the rule that is due first counts")
 
 
 def _shared_prefix(rule: LifecycleRule) -> str:
@@ -193,7 +193,7 @@ def _overlapping_references(policy: SnapshotPolicy, references: References) -> I
         shared = sorted(name for name in references[one.kind] if _both_count(policy, one, other, name))
         if shared:
             both = f"{one.pattern!r} and {other.pattern!r} (rule {other.rule_id}) both match {', '.join(shared)}"
-            yield _warning(one.rule_id, f"{both}; whatever either keeps is kept")
+            yield _warning(one.rule_id, f"{both}; a snapshot stays if either rule keeps it")
 
 
 def _both_count(policy: SnapshotPolicy, one: SnapshotRule, other: SnapshotRule, name: str) -> bool:
@@ -206,5 +206,5 @@ def _idle_deletion(policy: SnapshotPolicy, kind: RefKind, names: Collection[str]
     deletable = [name for name in names if (kind, name) != ("branch", _MAIN)]
     kept = [any(keep.keeps_tip for keep in policy.keeps_for(kind, name)) for name in deletable]
     if policy.deletes(kind) and deletable and all(kept):
-        rules = "keeps its newest snapshot by number or for ever"
+        rules = "always keeps its newest snapshot (`keep_last`, or for ever)"
         yield _warning(DEFAULT_RULE, f"{flag} is on, but every {kind} that may be deleted {rules}: none ever expires")

@@ -81,7 +81,7 @@ def _prefix(value: object) -> object:
         return value
     if value.startswith("/") or value.endswith("//"):
         raise ConfigurationError(
-            f"{value!r}: a prefix has no `/` at its start and no `//` at its end, such as raw/2024; '' covers all paths"
+            f"{value!r}: a prefix neither begins with `/` nor ends with `//`, such as raw/2024; '' covers all paths"
         )
     return canonical_prefix(value)
 

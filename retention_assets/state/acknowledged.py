@@ -130,7 +130,7 @@ def require_lost(repository: Repository, addresses: Sequence[str], *, whole_slic
     Several addresses of one directory that is empty now need `whole_slices`: the storage may be the wrong one.
 
     Errors: ConfigurationError for text that is not an address; GuardRefused for objects that exist, and for directories
-    that are missing as a whole.
+    that are missing completely.
     """
     reader = ObjectReader(open_store(repository))
     _require_missing(repository, reader, addresses)
@@ -171,7 +171,7 @@ def _require_single(repository: Repository, reader: ObjectReader, addresses: Seq
     empty = [name for name in several if next(iter(reader.list(name)), None) is None]
     if empty:
         raise GuardRefused(
-            f"{repository.name}: {len(empty):,} directories are missing as a whole, {empty[0]} first with "
+            f"{repository.name}: {len(empty):,} directories are missing completely, {empty[0]} first with "
             f"{directories[empty[0]]:,} of the addresses. Nothing was acknowledged. Check that `storage` is the right "
             "URL and that the credentials may list all of it. If the directories are lost: `--whole-slices`, in "
             "Dagster `whole_slices: true`."

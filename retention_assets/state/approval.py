@@ -257,13 +257,13 @@ def _age_refusal(plan: Plan, what: str, at: datetime, life: timedelta, now: date
     if at > now:
         return GuardRefused(
             f"{plan.repository}: the plan of {plan.day} {what} at {at:%Y-%m-%d %H:%M} UTC, which is later than now, "
-            f"{now:%Y-%m-%d %H:%M} UTC. Nothing was deleted. If this machine's clock is wrong, set it. If a clock was "
-            f"wrong at that time, plan and approve again: {again}."
+            f"{now:%Y-%m-%d %H:%M} UTC. Nothing was deleted. If this machine's clock is wrong, set it. If another "
+            f"clock was wrong at that time, plan and approve again: {again}."
         )
     return GuardRefused(
         f"{plan.repository}: the plan of {plan.day} {what} at {at:%Y-%m-%d %H:%M} UTC, longer ago than "
-        f"approval.life, {format_duration(life)}: its approval has lapsed. Nothing was deleted. Plan and "
-        f"approve again: {again}."
+        f"approval.life ({format_duration(life)}). A plan or approval of this age is not valid. Nothing was "
+        f"deleted. Plan and approve again: {again}."
     )
 
 

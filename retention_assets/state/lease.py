@@ -118,7 +118,7 @@ def release_lease(warehouse: Warehouse, lease: Lease, now: datetime) -> None:
 
 
 def stop_sweeps(warehouse: Warehouse, repository: str, person: str, now: datetime) -> str | None:
-    """Stop all sweeps of the repository until `resume_sweeps`. Workers stop after their current chunk.
+    """Stop all sweeps of the repository until `resume_sweeps`. Workers stop within seconds.
 
     Return the holder of the lease of the sweep that was running. None: no sweep was running, because there was no lease
     in force, or because the sweeps were stopped already.

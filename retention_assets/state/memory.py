@@ -38,7 +38,7 @@ def require_no_future_plan(warehouse: Warehouse, repository: str, now: datetime)
     ahead = [warehouse.location(repository, *parts) for parts in found if parts[1][: len(latest)] > latest]
     if ahead:
         raise GuardRefused(
-            f"{repository}: {' and '.join(ahead)} are of a plan that was made later than now, {now:%Y-%m-%d %H:%M} "
+            f"{repository}: {' and '.join(ahead)} belong to a plan whose time is later than now, {now:%Y-%m-%d %H:%M} "
             "UTC. No plan was made, nothing was deleted. If this machine's clock is wrong, set it. If a clock was "
             "wrong at that time, remove these directories. Later plans then use the data of the plan before."
         )

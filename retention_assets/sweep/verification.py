@@ -152,7 +152,7 @@ def _totals_hold(inputs: VerificationInputs, plan: Plan) -> CheckResult:
     left = f"{count - sum(known.values()):,} unattempted ({attempted:,} with an unknown result)"
     detail = f"{plan.candidates.objects:,} planned = {counts} + {left}"
     return CheckResult(
-        check, passed, detail if passed else f"{detail} does not hold: {not_planned:,} rows are of no planned object"
+        check, passed, detail if passed else f"{detail}: wrong, or {not_planned:,} rows are of objects not in the plan"
     )
 
 
@@ -164,7 +164,7 @@ def _records_follow(inputs: VerificationInputs) -> CheckResult:
     for kept in inputs.records:
         record, document = f"{inputs.name}/records/{kept.name}", kept.document
         if not kept.follows:
-            return CheckResult("records_follow", False, f"{record} does not follow the one before it")
+            return CheckResult("records_follow", False, f"{record} does not have the hash of the record before it")
         if document["ledger_digest"] is None:  # there was no ledger, or workers might still have written rows
             continue
         plan = document["day"], document["plan_hash"]
@@ -175,7 +175,7 @@ def _records_follow(inputs: VerificationInputs) -> CheckResult:
         return CheckResult(
             "records_follow", False, f"the last record that {inputs.name}/leases names was changed or is gone"
         )
-    detail = f"{len(inputs.records):,} records, each follows the one before it"
+    detail = f"{len(inputs.records):,} records, each with the hash of the record before it"
     unrecorded = [plan for plan in inputs.plans if _is_unrecorded(inputs, plan)]
     if unrecorded:
         first = f"{unrecorded[0].day} {unrecorded[0].plan_hash}"

@@ -60,7 +60,7 @@ def test_branches_and_tags_are_changed_and_each_change_is_recorded(tmp_path: Pat
     for arguments, kind in zip(commands, kinds, strict=True):
         answer = command(*arguments)
         assert answer.status == 0
-        assert ("Let none of them commit meanwhile" in " ".join(answer.err.split())) is (spec_version == 2)
+        assert ("Stop them until this run ends" in " ".join(answer.err.split())) is (spec_version == 2)
         assert answer.document() == {"repository": "field", "done": kind, "conflicts": 0}
     found = {name: line[0] for name, line in histories(command.place.open()).items()}
     assert found == {"branch dev": "y", "branch main": "f", "branch side": "b", "tag v2": "f", "tag v3": "c"}
@@ -98,7 +98,7 @@ def test_the_log_is_shown_newest_first(tmp_path: Path):
 def test_a_repository_is_upgraded_after_a_dry_run(tmp_path: Path):
     command = Command(tmp_path, 1)
     before = command.place.files()
-    assert "a repository of format 1 keeps no log" in " ".join(command("log").err.split())
+    assert "a repository of format 1 has no log" in " ".join(command("log").err.split())
     dry = command("upgrade", "--dry-run")
     assert (dry.status, command.place.files(), command.records()) == (0, before, [])
     assert "would be upgraded: 10 snapshots, 3 branches, 2 tags" in dry.out

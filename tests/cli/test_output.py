@@ -165,7 +165,7 @@ def test_lint_warns_of_an_unknown_branch_and_of_other_rules_on_the_server(tmp_pa
     assert answer.status == 0, answer.err
     assert "warning" in answer.out
     assert "there is no branch 'dve'" in answer.out
-    assert "branch 'main' is kept 10d here and 45d by the server's rules" in answer.out
+    assert "branch 'main' is kept 10d by the policy and 45d by the server's rules" in answer.out
 
 
 def test_lint_ends_in_2_on_an_error_and_json_tells_the_same(tmp_path: Path) -> None:

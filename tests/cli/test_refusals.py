@@ -49,7 +49,7 @@ def test_an_object_that_is_in_the_store_is_not_acknowledged_as_lost(tmp_path: Pa
 
 def test_a_directory_that_is_lost_as_a_whole_is_acknowledged_only_by_its_own_flag(place: Place) -> None:
     told = refused(1, place, "acknowledge", "data/a/1", "data/a/2", "data/b/1")
-    assert "orchard: 1 directories are missing as a whole, data/a/ first with 2 of the addresses" in told
+    assert "orchard: 1 directories are missing completely, data/a/ first with 2 of the addresses" in told
     assert "Nothing was acknowledged. Check that `storage`" in told
     assert "--whole-slices" in told
     assert not acknowledgements(place).exists()

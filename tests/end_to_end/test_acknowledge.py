@@ -57,7 +57,7 @@ def test_what_a_refused_plan_missed_is_acknowledged_and_counted(
     refused = place.run("plan")
     assert refused.status == 1
     assert "2 live addresses" in refused.err
-    assert "no directory is missing as a whole" in refused.err
+    assert "no directory is missing completely" in refused.err
     assert "retention acknowledge" in refused.err
 
     asked = acknowledge(place)  # no answer is no consent
@@ -121,7 +121,7 @@ def test_a_whole_slice_needs_its_flag(tmp_path: Path) -> None:
         file.unlink()
     refused = place.run("plan")
     assert refused.status == 1
-    assert f"directories that are missing as a whole, {slice_of}/ first" in refused.err
+    assert f"directories that are missing completely, {slice_of}/ first" in refused.err
     without = acknowledge(place, "--yes")
     assert without.status == 1
     assert "--whole-slices" in without.err

@@ -33,6 +33,7 @@ NOT_TYPED = {
     "make demo": "set-up and `retention demo`, which tests/cli/test_output.py runs",
     "make test": "runs these tests",
     "make dev": "ends only when someone stops it; tests/assets/test_pages.py runs `dagster dev`",
+    "RETENTION_CONFIG=retention.yaml make dev": "as `make dev`",
 }
 # Pages whose commands another file types, or nobody can type here, with the file or the reason.
 OTHER_PAGES = {

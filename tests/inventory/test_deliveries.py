@@ -130,7 +130,7 @@ def test_a_file_outside_the_inventory_is_refused(tmp_path, key):
     url = with_manifest(made, files=[{"key": key, "size": 1, "MD5checksum": "0" * 32}]).write_to(tmp_path / "bucket")
     inventory = Inventory(StoreAccess(url))
     manifest = inventory.load_manifest(made.delivery)
-    with pytest.raises(CorruptFile, match="does not lie in the inventory's folder"):
+    with pytest.raises(CorruptFile, match="is not in the inventory's folder"):
         inventory.read(manifest, manifest.files[0])
 
 

@@ -160,11 +160,8 @@ def test_a_lifecycle_rule_of_the_seed_may_be_called_like_a_section_of_ours():
         ),
         ("holds: [{id: a, reason: r, tag: v, branch: b}]", "this one names 2"),
         ("holds: [{id: a, reason: r, branch: 'exp-*'}]", "branch: a hold names one branch, no glob"),
-        ("holds: [{id: a, reason: r, prefix: /x}]", "holds[0].prefix: '/x': a prefix has no `/` at its start"),
-        (
-            "holds: [{id: a, reason: r, prefix: raw/*}]",
-            "holds[0]: prefix: a hold names a directory, such as raw/2024, no",
-        ),
+        ("holds: [{id: a, reason: r, prefix: /x}]", "holds[0].prefix: '/x': a prefix neither begins with `/`"),
+        ("holds: [{id: a, reason: r, prefix: raw/*}]", "holds[0]: prefix: a hold names a directory, such as raw"),
         ("holds: [{id: a, reason: r, prefix: x, until: 2027-01-01T00:00:00Z}]", "holds[0].until: "),
         ("holds: [{id: a, reason: r, prefix: x, until: 20270101}]", "holds[0].until: "),
         ("holds: [{id: a, reason: r, prefix: x, until: 'next year'}]", "holds[0].until: Invalid isoformat"),

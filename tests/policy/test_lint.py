@@ -71,16 +71,16 @@ def test_differences_from_the_server_are_found_for_the_default_and_each_branch()
     policy = retention(BranchRetention("main", "main", days(45)), BranchRetention("exp", "exp-*", days(7)))
     findings = found(policy, (31, {"main": 40, "exp-1": 7, "gone": 3}))
     assert [(finding.rule_id, finding.message) for finding in findings] == [
-        ("default", "branch 'gone' is kept 30d here and 3d by the server's rules"),
-        ("default", "the default is 30d here and 31d on the server"),
-        ("exp", "branch 'exp-2' is kept 7d here and 31d by the server's rules"),
-        ("main", "branch 'main' is kept 45d here and 40d by the server's rules"),
+        ("default", "branch 'gone' is kept 30d by the policy and 3d by the server's rules"),
+        ("default", "the default is 30d in the policy and 31d on the server"),
+        ("exp", "branch 'exp-2' is kept 7d by the policy and 31d by the server's rules"),
+        ("main", "branch 'main' is kept 45d by the policy and 40d by the server's rules"),
     ]
 
 
 def test_server_rules_without_rules_here_are_a_difference():
     (finding,) = found(Policy(None, (), ()), (30, {}))
-    assert "here every commit is kept" in finding.message
+    assert "every commit is kept" in finding.message
 
 
 def test_days_that_a_server_takes_and_no_calendar_has_are_compared_without_a_crash():

@@ -46,7 +46,7 @@ def test_a_rule_that_names_nothing_is_found(kind, pattern, message):
 
 def test_globs_that_match_one_branch_are_found():
     policy = SnapshotPolicy((rule("a", "exp-*"), rule("b", "*-2")), DEFAULT)
-    message = "'exp-*' and '*-2' (rule b) both match exp-2; whatever either keeps is kept"
+    message = "'exp-*' and '*-2' (rule b) both match exp-2; a snapshot stays if either rule keeps it"
     assert messages(policy) == [("a", message)]
 
 

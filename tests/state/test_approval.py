@@ -143,7 +143,7 @@ def test_an_approval_lapses_when_the_plan_is_too_old(warehouse: Warehouse, age: 
     keep_plan(warehouse, plan)
     approve(warehouse, "orchard", DAY, plan.plan_hash, "a-person", NOW, LIFE, TERMS)
     if lapsed:
-        with pytest.raises(GuardRefused, match=r"longer ago than approval.life, 3d: its approval has lapsed. Nothing"):
+        with pytest.raises(GuardRefused, match=r"longer ago than approval.life \(3d\). A plan or approval of this age"):
             required(warehouse, plan, plan.made_at + age, life="3d")
     else:
         assert required(warehouse, plan, plan.made_at + age, life="3d").approved_by == "a-person"
@@ -169,13 +169,13 @@ def test_a_plan_that_is_made_anew_with_the_same_hash_keeps_its_approval_but_for_
     approve(warehouse, "orchard", DAY, a_plan().plan_hash, "a-person", NOW, LIFE, TERMS)
     anew = replace(a_plan(), made_at=NOW + timedelta(days=6))
     assert required(warehouse, anew, NOW + timedelta(days=6)).approved_by == "a-person"
-    with pytest.raises(GuardRefused, match=r"was approved at 2026-11-01 00:00 UTC, longer ago than approval.life, 7d"):
+    with pytest.raises(GuardRefused, match=r"was approved at 2026-11-01 00:00 UTC, longer ago than approval.life"):
         required(warehouse, anew, NOW + timedelta(days=8))
 
 
 def test_a_plan_that_is_too_old_cannot_be_approved(warehouse: Warehouse) -> None:
     keep_plan(warehouse, a_plan())
-    with pytest.raises(GuardRefused, match=r"longer ago than approval.life, 7d"):
+    with pytest.raises(GuardRefused, match=r"longer ago than approval.life \(7d\)"):
         approve(
             warehouse, "orchard", DAY, a_plan().plan_hash, "a-person", a_plan().made_at + timedelta(days=8), LIFE, TERMS
         )

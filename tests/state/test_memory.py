@@ -78,7 +78,7 @@ def test_no_plan_is_made_behind_one_from_the_future(warehouse: Warehouse) -> Non
     """It would stay the newest: what the plans after it see would not be remembered."""
     plan(warehouse, NOW, main="first", gold="second")
     require_no_future_plan(warehouse, "orchard", NOW - timedelta(minutes=5))  # as the clocks of two machines may differ
-    with pytest.raises(GuardRefused, match=r"memory/20\d+T\d+-\w+ are of a plan that was made later than now"):
+    with pytest.raises(GuardRefused, match=r"memory/20\d+T\d+-\w+ belong to a plan whose time is later than now"):
         require_no_future_plan(warehouse, "orchard", NOW - timedelta(hours=1))
 
 

@@ -314,7 +314,7 @@ def test_the_last_plan_is_the_one_made_last_of_the_day_or_before_it(
 def test_no_plan_is_made_behind_one_from_the_future(spark: SparkSession, warehouse: Warehouse) -> None:
     """What it named would count as named by every plan since."""
     planned(spark, warehouse, replace(WORLD, made_at=NOW + HOUR))
-    with pytest.raises(GuardRefused, match=r"memory/\w+-\w+ and .*due_objects/\w+-\w+ are of a plan that was made"):
+    with pytest.raises(GuardRefused, match=r"memory/\w+-\w+ and .*due_objects/\w+-\w+ belong to a plan whose time"):
         planned(spark, warehouse, WORLD)
     for table in ("due_objects", "memory"):
         warehouse.remove_directory("orchard", table)

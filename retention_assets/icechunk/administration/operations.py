@@ -102,8 +102,8 @@ class Operations:
         if self._source.repo_object() is not None:
             raise SourceError(
                 f"{self._url}: the repository was upgraded to format 2 while this change was made. The change was made "
-                "in the files of format 1, and the upgraded repository may lack it. No snapshot was deleted. Make the "
-                "change again."
+                "in the files of format 1, and may be missing in the upgraded repository. No snapshot was deleted. "
+                "Make the change again."
             )
         return 0
 

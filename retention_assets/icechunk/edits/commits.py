@@ -174,12 +174,12 @@ def unconditional_writes_warning(access: StoreAccess, config: bytes | None) -> s
     Errors: CorruptFile for a configuration that cannot be read.
     """
     if access.is_local:
-        return f"{access.url}: icechunk's own writers do not lock files. Let none of them commit meanwhile"
+        return f"{access.url}: icechunk's own writers do not lock files. Stop them until this run ends."
     found = {} if config is None else read_flexbuffer(config, "the configuration in the repo object")
     storage = found.get("storage") if isinstance(found, dict) else None
     if isinstance(storage, dict) and storage.get(_SETTING) is False:
         return (
             f"{access.url}: with the repository's configuration (storage.{_SETTING}), icechunk's own writers write "
-            f"unconditionally. Let none of them commit meanwhile, and remove that setting"
+            f"unconditionally. Stop them until this run ends, and remove that setting."
         )
     return None

@@ -119,7 +119,10 @@ def require_complete(history: History) -> None:
     refused too.
     """
     if MAIN not in history.branches:
-        raise SourceError(f"the repository has no branch {MAIN!r}. {_REMEDY}")
+        raise SourceError(
+            f"the repository has no branch {MAIN!r}, which every Icechunk repository has. Nothing was changed or "
+            "deleted. Run again. If the error persists, restore this branch from a backup."
+        )
     for reference in history.references():
         if reference.tip not in history.snapshots:
             raise SourceError(f"{reference}: its snapshot {encode_id(reference.tip)} is missing. {_REMEDY}")

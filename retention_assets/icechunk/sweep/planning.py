@@ -157,8 +157,8 @@ def require_one_origin(terms: IcechunkTerms, basis: PlanBasis, inputs: IcechunkP
     for name, rows in (("reachable_manifests", inputs.manifests), ("reachable_chunks", inputs.chunks)):
         if differing := rows.details.differing(origin):
             raise GuardRefused(
-                f"{terms.repository} {terms.day}: {name} has another {' and '.join(differing)} than the plan would "
-                f"name. Nothing was deleted. Plan again: `retention plan {terms.repository} --as-of {terms.day}`."
+                f"{terms.repository} {terms.day}: {name} has another {' and '.join(differing)} than the plan. "
+                f"Nothing was deleted. Plan again: `retention plan {terms.repository} --as-of {terms.day}`."
             )
 
 

@@ -116,7 +116,7 @@ class IcechunkRepositorySweep(RepositorySweep):
         begin_publication(sweep.warehouse, plan, edits, lease, sweep.clock())
         published = publish(self.access, edits, self._policy, sweep.clock, sweep.log)
         sweep.log(
-            f"{sweep.name} {sweep.day}: published: {len(edits.released):,} snapshots released, "
+            f"{sweep.name} {sweep.day}: edits applied: {len(edits.released):,} snapshots released, "
             f"{len(published.references_removed):,} references removed now, {published.conflicts:,} conflicts"
         )
         if published.left:

@@ -92,7 +92,7 @@ def children_first(references: References) -> list[Commit]:
                 ordered.append(commits[parent])
     if len(ordered) < len(commits):
         in_cycle = min(commit_id for commit_id, waiting in children.items() if waiting)
-        raise SourceError(f"commit {in_cycle} is its own ancestor, or an ancestor of one that is. {_REMEDY}")
+        raise SourceError(f"commit {in_cycle} is its own ancestor, or the ancestor of such a commit. {_REMEDY}")
     return ordered
 
 

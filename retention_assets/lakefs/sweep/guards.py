@@ -23,7 +23,7 @@ def heads_present(references: References, commits: pa.Table) -> CheckResult:
     `commits`: rows of `commit_graph` or `potential_commits`.
     """
     if not references.branches:
-        return CheckResult("heads_present", False, "there is no branch at all, not even the default one")
+        return CheckResult("heads_present", False, "there is no branch, but every lakeFS repository has one")
     heads = {**references.branches, **{f"tag {tag}": commit for tag, commit in references.tags.items()}}
     found = pc.is_in(pa.array(heads.values(), pa.string()), commits["commit_id"]).to_pylist()
     missing = sorted(name for name, is_found in zip(heads, found, strict=True) if not is_found)

@@ -211,7 +211,7 @@ class LakeFSLiveness:
             name, day = repository.name, self._query.day
             raise GuardRefused(
                 f"{name}: the dump {repository.lakefs.source.dump} was taken on {references.taken_at:%Y-%m-%d %H:%M} "
-                f"UTC. It does not show objects that are live again since then, so it may be at most "
+                f"UTC. It does not show which objects are live again by now, so it may be at most "
                 f"{format_duration(oldest)} old. {self._undone} Replace it with a new dump and run this again. To "
                 f"sweep with this dump: `retention sweep {name} --as-of {day} --dump-age {age // _HOUR + 2}h`, or set "
                 "source.dump_age."

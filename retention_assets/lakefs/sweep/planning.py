@@ -409,16 +409,16 @@ def _warnings(terms: Terms, inputs: PlanInputs, references: References, unused_p
     if terms.oldest_dump is not None and terms.now - taken_at > terms.oldest_dump:
         warnings.append(
             f"The dump was taken at {taken_at:%Y-%m-%d %H:%M} UTC. `retention sweep` refuses dumps that are older than "
-            f"{format_duration(terms.oldest_dump)}, because they do not show objects that are live again since then. "
+            f"{format_duration(terms.oldest_dump)}, because they do not show which objects are live again by now. "
             "Replace it with a new dump, plan again, and sweep. `retention sweep --dump-age` accepts an older dump."
         )
     elif terms.oldest_dump is None and terms.now - taken_at > _OLD_REFERENCES:
         warnings.append(
-            f"The references were read at {taken_at:%Y-%m-%d %H:%M} UTC. They do not show objects that are live again "
-            "since then."
+            f"The references were read at {taken_at:%Y-%m-%d %H:%M} UTC. They do not show which objects are live again "
+            "by now."
         )
     if reason := inputs.inventory.details.fell_back:
-        warnings.append(f"The whole store was listed, although an optimized run is configured: {reason}.")
+        warnings.append(f"The whole store was listed, although `listing: optimized` is configured: {reason}.")
     if gone := [head for head in terms.counting_heads(references) if head.kind == "branch"]:
         names = ", ".join(sorted({head.name for head in gone})[:_FEW])
         warnings.append(

@@ -177,8 +177,8 @@ def rows_of(*commits: str) -> pa.Table:
     [
         pytest.param(references({"main": "a", "dev": "b"}, {}), "the commit of dev was not read", id="a_branch"),
         pytest.param(references({"main": "a"}, {"v1": "b"}), "the commit of tag v1 was not read", id="a_tag"),
-        pytest.param(references({}, {"v1": "a"}), "no branch at all", id="no_branch"),
-        pytest.param(references({}, {}), "no branch at all", id="nothing_at_all"),
+        pytest.param(references({}, {"v1": "a"}), "there is no branch", id="no_branch"),
+        pytest.param(references({}, {}), "there is no branch", id="nothing_at_all"),
     ],
 )
 def test_a_head_whose_commit_is_missing_from_the_table_of_commits_is_refused(seen: References, detail: str) -> None:
@@ -345,11 +345,11 @@ def test_a_live_address_that_is_acknowledged_as_lost_is_counted_and_a_new_one_re
 @pytest.mark.parametrize(
     ("missing", "words"),
     [
-        pytest.param(["data/x/1", "data/y/1", "data/z/1"], "no directory is missing as a whole", id="scattered"),
-        pytest.param(["data/x/1", "data/x/2"], "no directory is missing as a whole", id="others_of_it_are_listed"),
+        pytest.param(["data/x/1", "data/y/1", "data/z/1"], "no directory is missing completely", id="scattered"),
+        pytest.param(["data/x/1", "data/x/2"], "no directory is missing completely", id="others_of_it_are_listed"),
         pytest.param(
             ["data/y/1", "data/y/2", "data/z/1", "a"],
-            "2 of them are in 1 directories that are missing as a whole, data/y/ first",
+            "2 of them are in 1 directories that are missing completely, data/y/ first",
             id="a_whole_directory",
         ),
     ],

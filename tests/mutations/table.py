@@ -375,13 +375,15 @@ SWEEPING = (
         ),
     ),
     Mutation(
-        name="what a ledger said before it grew is taken for what it says",
-        breaks="what a sweep ended is not worked on again (invariant 8)",
-        file="retention_assets/sweep/engine.py",
-        old="            self._frames.release(self._kept)\n",
-        new="            self._kept.count()\n",
+        name="cached rows of a table answer for the table that replaced it",
+        breaks="what was read before a table changed is not used afterwards (invariants 1 and 8)",
+        file="retention_assets/spark/frames.py",
+        old='    return spark.read.option("retention.opened", uuid4().hex)\n',
+        new="    return spark.read\n",
         caught_by=(
-            "tests/sweep/test_engine.py::test_what_a_sweep_ended_does_not_remain_however_often_it_adds_to_its_ledger",
+            "tests/spark/test_frames.py"
+            "::test_a_frame_that_is_opened_again_does_not_use_the_cached_rows[names_in_table]",
+            "tests/spark/test_frames.py::test_a_frame_that_is_opened_again_does_not_use_the_cached_rows[in_ledger]",
         ),
     ),
     Mutation(
@@ -413,7 +415,7 @@ SWEEPING = (
         breaks="the ledger says deleted only of what the store said so of (invariant 9)",
         file="retention_assets/objectstore/mutate/deletion_s3.py",
         old="            results |= dict.fromkeys(_targets_of(by_key, entry), _result(failure))\n",
-        new="            results |= dict.fromkeys(_named(by_key, entry), DELETED)\n",
+        new="            results |= dict.fromkeys(_targets_of(by_key, entry), DELETED)\n",
         caught_by=(
             "tests/objectstore/test_deletion_faults.py::TestErrorsOfSingleKeys"
             "::test_each_key_that_goes_on_failing_has_the_store_s_own_code",
@@ -581,7 +583,7 @@ KEEPING_BOOKS = (
         breaks="a file in the cache has as many rows as were decoded (invariant 3)",
         file="retention_assets/warehouse/table_cache.py",
         old='        if any(decoded.get[one] != read_back.get[one] for one in (ROWS.name, "shares")):\n',
-        new="        if named.get is None:\n",
+        new="        if decoded.get is None:\n",
         caught_by=(
             "tests/warehouse/test_table_cache.py"
             "::test_rows_that_were_written_and_cannot_be_read_back_are_not_taken_for_the_file[on_executors]",

@@ -215,7 +215,7 @@ def test_what_a_budget_approved_is_approved_no_more_once_the_budget_is_smaller(w
 AT = NOW.isoformat()
 WRITTEN_OTHERWISE = [
     {},
-    {"plan_hash": "f" * 64, "approved_by": "x", "approved_at": AT},
+    {"plan_hash": "f" * 64, "approved_by": "x", "approved_at": AT, "terms": TERMS},
     {"plan_hash": a_plan().plan_hash, "approved_by": "x", "approved_at": "y"},
     {"plan_hash": a_plan().plan_hash, "approved_by": "x", "approved_at": AT, "more": 1},
     {"plan_hash": a_plan().plan_hash, "approved_by": "x", "approved_at": "2026-11-01T00:00:00"},

@@ -3,6 +3,7 @@
 import shutil
 from dataclasses import replace
 from datetime import date, timedelta
+from hashlib import md5
 from pathlib import Path
 from typing import Any
 
@@ -209,12 +210,18 @@ def test_planned_objects_of_which_rows_were_lost_are_not_used(spark: SparkSessio
         planned_of_all(spark, warehouse, [made])
 
 
-def test_what_a_head_has_the_content_of_is_counted_for_itself(spark: SparkSession, warehouse: Warehouse) -> None:
+def test_what_a_head_has_the_content_of_is_counted_for_itself(
+    spark: SparkSession, warehouse: Warehouse, tmp_path: Path
+) -> None:
     """The branch may show it without its address in any list."""
-    etag = "0" * 32
+    content = b"ten bytes."
+    etag = md5(content).hexdigest()
+    for address in (LIVE, UNREFERENCED):
+        (tmp_path / address).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / address).write_bytes(content)
     alike = [replace(row, etag=etag) if row.address in (LIVE, UNREFERENCED) else row for row in LISTED]
     pairs = [replace(pair, at_head=True, etag=etag) if pair.address == LIVE else pair for pair in PAIRS]
-    made = planned(spark, warehouse, replace(WORLD, inventory=alike, pairs=pairs))
+    made = planned(spark, warehouse, replace(WORLD, inventory=alike, pairs=pairs, storage=tmp_path.as_uri()))
     assert made.totals["may_be_staged"] == Amount(1, 10)
     assert made.candidates.objects == WORLD_CANDIDATES - 1
 

@@ -77,6 +77,7 @@ class World:
     memory: Memory = field(default_factory=Memory)
     commits: Sequence[str] = ()  # that the references have, on no branch
     unusual: str | None = None  # what the inventory notes of keys that are no paths
+    storage: str = "s3://lake/orchard"
 
     def without(self, *addresses: str) -> "World":
         """Return the world whose store lacks these objects."""
@@ -104,7 +105,7 @@ class World:
             max_live_shrink=self.max_live_shrink,
             now=self.made_at,
             run_id=self.run_id,
-            access=StoreAccess("s3://lake/orchard"),
+            access=StoreAccess(self.storage),
             settle=self.settle,
             settle_expired=True,
             memory=self.memory,

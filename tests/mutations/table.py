@@ -11,6 +11,7 @@ _PASSES = (
 _LOST_LEASE = "tests/sweep/test_worker.py::test_a_worker_whose_lease_is_lost_ends_with_the_group_in_its_hands"
 _LEFT_ALONE = "tests/sweep/test_engine.py::test_what_lives_again_is_left_alone"
 _ANOTHER = "tests/sweep/test_facts.py::test_what_is_gone_or_another_object_is_left_alone"
+_WAITS = "tests/state/test_plan.py::test_an_object_waits_from_the_newest_input_of_one_plan_to_the_older_one_of_another"
 
 KEEPING = (
     Mutation(
@@ -58,6 +59,33 @@ KEEPING = (
         old="F.lit(not staged_known)), KEPT)",
         new="F.lit(False)), KEPT)",
         caught_by=(f"{_JUDGED}[staged_unknown-in no commit]",),
+    ),
+    Mutation(
+        name="an old staged list is used with new references",
+        breaks="what a HEAD hid from the list stays (invariant 1)",
+        file="retention_assets/lakefs/sweep/guards.py",
+        old="    if references_at - staged_at > _APART:\n",
+        new="    if references_at - staged_at > 1_000 * _APART:\n",
+        caught_by=(
+            "tests/state/test_plan.py::test_a_staged_list_that_is_hours_older_than_the_references_blocks",
+            "tests/lakefs/sweep/test_liveness.py::test_a_staged_list_that_may_lack_objects_is_refused[older]",
+        ),
+    ),
+    Mutation(
+        name="the wait counts up to the references",
+        breaks="what moved between the list and the references of the first plan is in the later list (invariant 5)",
+        file="retention_assets/lakefs/sweep/planning.py",
+        old="        return min(self._checked_at)\n",
+        new="        return max(self._checked_at)\n",
+        caught_by=(f"{_WAITS}[staged_at]", f"{_WAITS}[references_at]"),
+    ),
+    Mutation(
+        name="the wait counts from the older one of list and references",
+        breaks="what moved between the list and the references of the first plan is in the later list (invariant 5)",
+        file="retention_assets/lakefs/sweep/planning.py",
+        old="        return max(self.oldest, max(self._checked_at) - _LISTING)\n",
+        new="        return max(self.oldest, min(self._checked_at) - _LISTING)\n",
+        caught_by=(f"{_WAITS}[staged_at]", f"{_WAITS}[references_at]"),
     ),
     Mutation(
         name="what is staged is not live",

@@ -1,5 +1,6 @@
 """What users do that once cost them live data: plan, approve, sweep, then read every object from the real server."""
 
+import json
 from collections.abc import Callable
 from datetime import UTC, datetime
 from hashlib import md5
@@ -331,6 +332,36 @@ def test_an_object_of_a_commit_that_is_dated_back_is_not_due_before_its_time(lak
     lakefs.clock.forward(days=2)
     retention.plan_and_sweep()
     require_all_readable(repository, gone)
+
+
+# ---- a staged list that was made long before the dump
+
+
+def test_an_object_stays_that_was_hidden_from_an_old_staged_list(lakefs: Server, tmp_path: Path) -> None:
+    """HEAD had its content when the list was made. The branch moved before the dump was made."""
+    repository = lakefs.new_repository("old-list")
+    garbage(repository)
+    repository.upload_and_commit("main", "table", b"one")
+    repository.branch("dev")
+    repository.upload_and_commit("dev", "table", b"other")
+    hidden = repository.upload("main", "table", b"one")
+    repository.upload("main", "another", b"shown")
+    lakefs.clock.forward(days=3)
+    staged = repository.staged_list()
+    lake = Path(lakefs.store.settings(repository.place)["storage"])
+    for file in (lake / staged).iterdir():
+        lakefs.store.set_time(repository.place, str(file.relative_to(lake)), lakefs.clock())
+    lakefs.clock.forward(hours=12)
+    repository.hard_reset("main", repository.branches()["dev"])
+    source = repository.dump(tmp_path / "dump.json")
+    for table in json.loads((tmp_path / "dump.json").read_text("utf-8")).values():
+        lakefs.store.set_time(repository.place, f"_lakefs/{table}", lakefs.clock())
+    retention = Retention(tmp_path / "retention", repository, settle="0s", source=source, staged=staged)
+    plan = retention.plan()
+    assert "is more than 2h older than the references" in plan["blocked"]
+    refused = retention.run("sweep", day=plan["day"])
+    assert refused.status == 1
+    assert hidden in repository.stored()
 
 
 # ---- a configuration that was corrected

@@ -48,6 +48,7 @@ from retention_assets.lakefs.rules.same_content import (
 )
 from retention_assets.lakefs.rules.tables import REFERENCES, references_of
 from retention_assets.lakefs.source.checksums import md5_of
+from retention_assets.lakefs.sweep.guards import unusable_staged_list
 from retention_assets.lakefs.sweep.memory import keep_memory
 from retention_assets.objectstore.access import StoreAccess
 from retention_assets.policy.rules import Policy
@@ -71,7 +72,7 @@ from retention_assets.warehouse.metadata import Details, needed
 from retention_assets.warehouse.warehouse import Rows, Warehouse
 
 _OLD_REFERENCES = timedelta(days=1)
-_LISTING = timedelta(hours=1)  # at most this much time between listing and staged list counts for `settle`
+_LISTING = timedelta(hours=1)  # at most this much time before the other inputs counts for `settle`
 _FEW = 5  # names in a message
 
 
@@ -93,18 +94,30 @@ class PlanInputs:
     @property
     def oldest(self) -> datetime:
         """The earliest time of listing, staged list (if there is one) and references."""
-        taken = [self.inventory.taken_at, self.graph.taken_at]
-        return min([*taken, self.staged.taken_at] if self.staged_known else taken)
+        return min(self.inventory.taken_at, *self._checked_at)
 
     @property
     def named_since(self) -> datetime:
         """The time from which the settling time of an object counts: when the store was listed.
 
-        The time is at most one hour before the staged list (or the references, without a staged list). A delivered
-        inventory can be days old. An operation that began after it can hide objects from the staged list.
+        The time is at most one hour before the staged list and the references. A delivered inventory can be days old.
+        An operation that began after it can hide objects from the staged list.
         """
-        checked_at = self.staged.taken_at if self.staged_known else self.graph.taken_at
-        return max(self.oldest, checked_at - _LISTING)
+        return max(self.oldest, max(self._checked_at) - _LISTING)
+
+    @property
+    def named_until(self) -> datetime:
+        """The time up to which the settling time of an object counts: the older one of staged list and references.
+
+        So the staged list of a plan that deletes an object is newer than the references of the first plan that named
+        the object. What moved between the list and the references of the first plan is in the list of the later one.
+        """
+        return min(self._checked_at)
+
+    @property
+    def _checked_at(self) -> tuple[datetime, ...]:
+        references_at = self.graph.taken_at
+        return (self.staged.taken_at, references_at) if self.staged_known else (references_at,)
 
     @property
     def references_hash(self) -> str:
@@ -125,12 +138,7 @@ class PlanInputs:
         """Why a plan from these tables must not be executed; None if it may. Source: DESIGN.md, The way data flows."""
         if not self.staged_known:
             return "no staged list is known, so staged objects cannot be distinguished from others."
-        if self.staged.taken_at > self.graph.taken_at:
-            return (
-                f"the staged list ({self.staged.taken_at:%Y-%m-%d %H:%M:%S} UTC) is newer than the references "
-                f"({self.graph.taken_at:%Y-%m-%d %H:%M:%S} UTC): objects that were committed in between are in neither."
-            )
-        return None
+        return unusable_staged_list(self.staged.taken_at, self.graph.taken_at)
 
 
 @dataclass(frozen=True, slots=True)
@@ -250,7 +258,7 @@ def classify(
             objects,
             earlier,
             inputs.named_since,
-            inputs.graph.taken_at,
+            inputs.named_until,
             terms.settle,
             settle_expired=terms.settle_expired,
         )
@@ -396,7 +404,8 @@ def _warnings(terms: Terms, inputs: PlanInputs, references: References) -> list[
         warnings.append(
             f"The dump was taken at {taken_at:%Y-%m-%d %H:%M} UTC. `retention sweep` refuses dumps that are older than "
             f"{format_duration(terms.oldest_dump)}, because they do not show objects that are live again since then. "
-            "Replace it with a new dump, plan again, and sweep. `retention sweep --dump-age` accepts an older dump."
+            "Replace it with a new dump, taken after a new staged list, plan again, and sweep. "
+            "`retention sweep --dump-age` accepts an older dump."
         )
     elif terms.oldest_dump is None and terms.now - taken_at > _OLD_REFERENCES:
         warnings.append(

@@ -34,6 +34,17 @@ KEEPING = (
         ),
     ),
     Mutation(
+        name="an impossible date is an old one",
+        breaks="what is not known keeps more (invariant 3)",
+        file="retention_assets/lakefs/rules/references.py",
+        old="        return UNKNOWN_TIME\n",
+        new="        return datetime(1970, 1, 1, tzinfo=UTC)\n",
+        caught_by=(
+            "tests/lakefs/rules/test_committed.py"
+            "::test_a_commit_with_an_impossible_date_counts_as_later_than_all_others[0]",
+        ),
+    ),
+    Mutation(
         name="a hold on a prefix holds nothing",
         breaks="what a hold covers stays (invariant 1)",
         file=_CANDIDATES,

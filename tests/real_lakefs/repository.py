@@ -136,14 +136,14 @@ class Repository:
         branch: str,
         message: str = "commit",
         *,
-        date: datetime | None = None,
+        date: datetime | int | None = None,
         metadata: dict[str, str] | None = None,
         allow_empty: bool = False,
     ) -> str:
-        """Commit what is staged, and return the commit's id. `date`: the date that the user claims."""
+        """Commit what is staged, and return the commit's id. `date`: what the user claims, a number as it is sent."""
         body: Json = {"message": message, "metadata": metadata or {}, "allow_empty": allow_empty}
         if date is not None:
-            body["date"] = int(date.timestamp())
+            body["date"] = int(date.timestamp()) if isinstance(date, datetime) else date
         return str(self._ask("POST", f"/branches/{branch}/commits", body=body)["id"])
 
     def upload_and_commit(self, branch: str, path: str, content: bytes, *, date: datetime | None = None) -> str:

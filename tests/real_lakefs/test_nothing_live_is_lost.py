@@ -334,6 +334,54 @@ def test_an_object_of_a_commit_that_is_dated_back_is_not_due_before_its_time(lak
     require_all_readable(repository, gone)
 
 
+# ---- what the server takes from clients as it comes
+
+
+@pytest.mark.parametrize(
+    "date", [pytest.param(1_700_000_000_000, id="milliseconds"), pytest.param(0, id="none", marks=pytest.mark.slow)]
+)
+def test_a_commit_with_an_impossible_date_keeps_what_it_replaced(lakefs: Server, tmp_path: Path, date: int) -> None:
+    repository = lakefs.new_repository("no-date")
+    gone = garbage(repository)
+    first = repository.upload_and_commit("main", "table", b"first")
+    repository.upload("main", "table", b"second")
+    commit = repository.commit("main", date=date)
+    replaced = repository.upload_and_commit("main", "table", b"third")
+    repository.upload_and_commit("main", "table", b"fourth")
+    lakefs.clock.forward(days=30)
+    retention = Retention(tmp_path, repository, settle="0s")
+    plan = retention.plan()
+    assert any(
+        text.startswith("1 commits have a date that is impossible") and commit in text for text in plan["warnings"]
+    )
+    retention.approve(plan)
+    retention.sweep(plan)
+    assert first in repository.stored()
+    assert replaced not in repository.stored()
+    require_all_readable(repository, gone)
+    assert retention.run("explain", first, day=None).status == 0
+
+
+def test_entries_with_an_impossible_time_are_planned_and_counted(lakefs: Server, tmp_path: Path) -> None:
+    repository = lakefs.new_repository("no-time")
+    gone = garbage(repository)
+    assert lakefs.imports_from is not None
+    outside = lakefs.imports_from / f"files-of-{repository.name}"
+    outside.mkdir()
+    for mtime in (1_700_000_000_000, 1_700_000_000_000_000, -(10**12)):
+        (outside / f"x{mtime}").write_bytes(b"x")
+        repository.stage_as("main", f"x{mtime}", f"local://{outside}/x{mtime}", "aa", size=1, mtime=mtime)
+    lakefs.clock.forward(days=3)
+    retention = Retention(tmp_path, repository, settle="0s")
+    retention.plan()
+    repository.commit("main")
+    plan = retention.plan()
+    assert "In the commits, 3 entries have no possible time, so it is not used." in plan["warnings"]
+    retention.approve(plan)
+    retention.sweep(plan)
+    require_all_readable(repository, gone)
+
+
 # ---- a staged list that was made long before the dump
 
 

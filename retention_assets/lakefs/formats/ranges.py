@@ -17,7 +17,7 @@ _ENTRY_FIELDS: list[pa.Field] = [
     pa.field("address", pa.string(), nullable=False),  # as stored; address_type says how to read it
     pa.field("address_type", pa.int8(), nullable=False),
     pa.field("size", pa.int64(), nullable=False),  # bytes
-    pa.field("last_modified", pa.timestamp("us", tz="UTC"), nullable=True),  # the server's clock, or the source's
+    pa.field("last_modified", pa.timestamp("us", tz="UTC"), nullable=True),  # by whatever clock; null: unknown
     pa.field("etag", pa.string(), nullable=False),
 ]
 ENTRY_SCHEMA = pa.schema(_ENTRY_FIELDS)
@@ -44,7 +44,7 @@ def read_range(content: bytes, name: str) -> pa.RecordBatch:
 
     Raises:
         CorruptFile: as `open_table`; or the table is not a range of objects; or an entry has text that is not UTF-8,
-            an unknown address type or an impossible time.
+            or an unknown address type.
     """
     table = open_table(content, name)
     require_kind(table.properties, "ranges", None, name)
@@ -57,20 +57,21 @@ def read_range(content: bytes, name: str) -> pa.RecordBatch:
         text_column(fields.pieces(_ADDRESS), name, "an address"),
         pa.array(address_types.astype(np.int8)),
         pa.array(fields.numbers(_SIZE)),
-        _last_modified(fields, name),
+        _last_modified(fields),
         text_column(fields.pieces(_ETAG), name, "an etag"),
     ]
     return pa.RecordBatch.from_arrays(columns, schema=ENTRY_SCHEMA)
 
 
-def _last_modified(fields: Fields, name: str) -> pa.Array:
-    """Return the times in microseconds, truncated from nanoseconds. An entry without a time has null."""
+def _last_modified(fields: Fields) -> pa.Array:
+    """Return the times in microseconds, truncated from nanoseconds.
+
+    An entry has null if it has no time, or an impossible one: clients can send any number of seconds.
+    """
     seconds, nanos = fields.numbers(_SECONDS), fields.numbers(_NANOS)
     possible = (seconds >= FIRST_SECOND) & (seconds <= LAST_SECOND) & (nanos >= 0) & (nanos < 1_000_000_000)
-    if not possible.all():
-        raise corrupt(name, "an entry has an impossible time")
     micros = seconds * 1_000_000 + nanos // 1_000
-    return pa.array(micros, mask=~fields.present(_MODIFIED)).view(ENTRY_SCHEMA.field("last_modified").type)
+    return pa.array(micros, mask=~(fields.present(_MODIFIED) & possible)).view(ENTRY_SCHEMA.field("last_modified").type)
 
 
 def read_metarange(content: bytes, name: str) -> pa.RecordBatch:

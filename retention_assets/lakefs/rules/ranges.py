@@ -3,7 +3,8 @@
 Source: seed 004, steps 4 and 5, for ranges; seed 002, steps 3 and 4 of finding addresses, for pairs; DESIGN.md, Tables.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame
@@ -17,6 +18,7 @@ OF_COMMITS = (  # columns of `potential_commits`
     *("metarange_id", "branches", "created_at", "active", "potential", "protected", "due_since", "rule_id", "is_head"),
     "left_branches",
 )
+_TIMELESS = "timeless_entries"
 
 
 def state_aggregates() -> list[Column]:
@@ -112,6 +114,21 @@ def addresses(active_ranges: DataFrame, range_entries: DataFrame, names: NameSet
     ids = active_ranges.groupBy(_number().alias("range_number")).agg(F.min("range_id").alias("range_id"))
     pairs = pairs_of(active_ranges, range_entries, names)
     return pairs.join(ids, on="range_number", how="inner").drop("range_number")
+
+
+def unusual_entries_counted() -> list[Column]:
+    """Return the aggregates of `addresses` from which `unusual_entries` makes its text."""
+    return [F.count_if(F.col("last_modified").isNull()).alias(_TIMELESS)]
+
+
+def unusual_entries(counted: Mapping[str, Any]) -> str | None:
+    """Return a text with the number of entries that have impossible values; None when there are none.
+
+    `counted`: the values of `unusual_entries_counted`, by name.
+    """
+    if not counted[_TIMELESS]:
+        return None
+    return f"{counted[_TIMELESS]:,} entries have no possible time, so it is not used"
 
 
 def _number() -> Column:

@@ -15,6 +15,7 @@ from datetime import UTC, datetime
 from typing import NamedTuple
 
 from retention_assets.errors import SourceError
+from retention_assets.lakefs.formats.ranges import FIRST_SECOND, LAST_SECOND
 from retention_assets.lakefs.source.client import Json, LakeFSClient, NotFound
 
 _ATTEMPTS = 3  # requests for a page; after them the staged objects are read from the branches instead
@@ -28,7 +29,7 @@ class Shown(NamedTuple):
     """A staged object that a branch shows."""
 
     physical_address: str  # as the server prints it
-    created_at: datetime
+    created_at: datetime | None  # None: the entry has an impossible time
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,7 +217,7 @@ class StagedScan:
             return {}
         return {
             expect(entry, "path", str): Shown(
-                expect(entry, "physical_address", str), datetime.fromtimestamp(expect(entry, "mtime", int), UTC)
+                expect(entry, "physical_address", str), _time_of(expect(entry, "mtime", int))
             )
             for entry in expect(response, "results", list)
         }
@@ -226,6 +227,10 @@ class StagedScan:
             f"{self._where}: prepare_uncommited responds with {what}. Nothing was used. Run again when no other "
             "garbage collection runs."
         )
+
+
+def _time_of(seconds: int) -> datetime | None:
+    return datetime.fromtimestamp(seconds, UTC) if FIRST_SECOND <= seconds <= LAST_SECOND else None
 
 
 def _token_of(response: Json) -> str:

@@ -71,7 +71,7 @@ from retention_assets.tables import DUE_OBJECTS
 from retention_assets.warehouse.metadata import Details, needed
 from retention_assets.warehouse.warehouse import Rows, Warehouse
 
-_OLD_REFERENCES = timedelta(days=1)
+_ONE_DAY = timedelta(days=1)  # references that are older have a warning, and commits that are so far in the future
 _LISTING = timedelta(hours=1)  # at most this much time before the other inputs counts for `settle`
 _FEW = 5  # names in a message
 
@@ -407,11 +407,19 @@ def _warnings(terms: Terms, inputs: PlanInputs, references: References) -> list[
             "Replace it with a new dump, taken after a new staged list, plan again, and sweep. "
             "`retention sweep --dump-age` accepts an older dump."
         )
-    elif terms.oldest_dump is None and terms.now - taken_at > _OLD_REFERENCES:
+    elif terms.oldest_dump is None and terms.now - taken_at > _ONE_DAY:
         warnings.append(
             f"The references were read at {taken_at:%Y-%m-%d %H:%M} UTC. They do not show objects that are live again "
             "since then."
         )
+    if odd := sorted(one.commit_id for one in references.commits.values() if one.created_at > terms.now + _ONE_DAY):
+        warnings.append(
+            f"{len(odd):,} commits have a date that is impossible or in the future, such as {odd[0]}. The version that "
+            "such a commit replaced is kept for its retention period after that date. After an impossible date, it is "
+            "kept for ever."
+        )
+    if text := inputs.addresses.details.unusual_entries:
+        warnings.append(f"In the commits, {text}.")
     if reason := inputs.inventory.details.fell_back:
         warnings.append(f"The whole store was listed, although an optimized run is configured: {reason}.")
     if gone := [head for head in terms.counting_heads(references) if head.kind == "branch"]:

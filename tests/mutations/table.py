@@ -34,6 +34,24 @@ KEEPING = (
         ),
     ),
     Mutation(
+        name="a hold on a prefix holds no path that is not text",
+        breaks="what a hold may cover stays (invariant 1)",
+        file="retention_assets/core/paths.py",
+        old=" | is_unreadable(path) if prefixes",
+        new=" if prefixes",
+        caught_by=(f"{_JUDGED}[staged_known-a held prefix covers a path that is not text]",),
+    ),
+    Mutation(
+        name="a lifecycle rule covers a path that is not text",
+        breaks="what is not known to be covered stays (invariant 3)",
+        file="retention_assets/lakefs/rules/lifecycle.py",
+        old="    return matches & ~is_unreadable(path)\n",
+        new="    return matches\n",
+        caught_by=(
+            "tests/lakefs/rules/test_lifecycle.py::test_spark_and_the_pure_rule_agree_on_every_path_branches_and_limit",
+        ),
+    ),
+    Mutation(
         name="an impossible date is an old one",
         breaks="what is not known keeps more (invariant 3)",
         file="retention_assets/lakefs/rules/references.py",
@@ -48,7 +66,7 @@ KEEPING = (
         name="a hold on a prefix holds nothing",
         breaks="what a hold covers stays (invariant 1)",
         file=_CANDIDATES,
-        old='    held = F.col("protected") | below_any(F.col("key"), held_prefixes)\n',
+        old='    held = F.col("protected") | covered_by_hold(F.col("key"), held_prefixes)\n',
         new='    held = F.col("protected")\n',
         caught_by=(f"{_JUDGED}[staged_known-a held prefix covers a path]",),
     ),

@@ -382,6 +382,28 @@ def test_entries_with_an_impossible_time_are_planned_and_counted(lakefs: Server,
     require_all_readable(repository, gone)
 
 
+def test_objects_at_paths_that_are_not_text_stay(lakefs: Server, tmp_path: Path) -> None:
+    """The server prints such paths with U+FFFD: linked objects are found by what is before it."""
+    repository = lakefs.new_repository("no-text")
+    gone = garbage(repository)
+    paths = [b"linked/\x80", b"linked/\x81", "linked/é".encode(), b"\xff"]
+    kept = {repository.upload_and_link("main", path, b"linked %d" % n) for n, path in enumerate(paths)}
+    kept.add(repository.upload("main", b"raw/caf\xe9", b"uploaded"))
+    lakefs.clock.forward(days=3)
+    policy = {"lifecycle": [{"id": "all", "prefix": "", "keep": "1d"}]}
+    retention = Retention(tmp_path, repository, policy=policy, settle="0s")
+    retention.plan_and_sweep()
+    assert kept <= repository.stored().keys()
+    assert gone not in repository.stored()
+    repository.commit("main")
+    lakefs.clock.forward(days=3)
+    plan = retention.plan()
+    assert any("4 entries have a path that is not UTF-8 (first: linked/\ufffd80)" in text for text in plan["warnings"])
+    retention.approve(plan)
+    retention.sweep(plan)
+    assert repository.stored().keys() & kept == kept - {repository.address_of(repository.stat("main", "linked/é"))}
+
+
 # ---- a staged list that was made long before the dump
 
 

@@ -9,7 +9,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from retention_assets.core.age import AgeCutoff
-from retention_assets.core.paths import below_any
+from retention_assets.core.paths import covered_by_hold
 from retention_assets.core.states import (
     CANDIDATE,
     EXPIRED,
@@ -41,7 +41,7 @@ def commits_by_address(pairs: DataFrame, held_prefixes: Collection[str]) -> Data
 
     `pairs`: `addresses` with the columns of `with_lifecycle`.
     """
-    held = F.col("protected") | below_any(F.col("key"), held_prefixes)
+    held = F.col("protected") | covered_by_hold(F.col("key"), held_prefixes)
     return (
         pairs.withColumns({"address": stored_name(F.col("address")), "protected": held})
         .groupBy("address")
@@ -148,7 +148,7 @@ def live_entries(pairs: DataFrame, staged: DataFrame, held_prefixes: Collection[
     `pairs`: as in `commits_by_address`. Only the columns `LIVE_COLUMNS` are needed.
     """
     not_due = F.col("active") & ~F.col("lifecycle_due")
-    kept = not_due | F.col("protected") | below_any(F.col("key"), held_prefixes)
+    kept = not_due | F.col("protected") | covered_by_hold(F.col("key"), held_prefixes)
     committed = pairs.where(kept).select("address", "last_modified")
     held = committed.unionByName(staged.select("address", F.col("created_at").alias("last_modified")))
     outside, name = is_outside(F.col("address")), stored_name(F.col("address"))

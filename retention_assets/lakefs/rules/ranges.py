@@ -10,6 +10,7 @@ import pyarrow as pa
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
+from retention_assets.core.paths import is_unreadable
 from retention_assets.lakefs.names.columns import canonical_address
 from retention_assets.lakefs.rules.name_sets import NameSets
 from retention_assets.spark.frames import from_arrow
@@ -18,7 +19,7 @@ OF_COMMITS = (  # columns of `potential_commits`
     *("metarange_id", "branches", "created_at", "active", "potential", "protected", "due_since", "rule_id", "is_head"),
     "left_branches",
 )
-_TIMELESS = "timeless_entries"
+_TIMELESS, _UNREADABLE, _FIRST = "timeless_entries", "unreadable_paths", "first_unreadable_path"
 
 
 def state_aggregates() -> list[Column]:
@@ -118,7 +119,12 @@ def addresses(active_ranges: DataFrame, range_entries: DataFrame, names: NameSet
 
 def unusual_entries_counted() -> list[Column]:
     """Return the aggregates of `addresses` from which `unusual_entries` makes its text."""
-    return [F.count_if(F.col("last_modified").isNull()).alias(_TIMELESS)]
+    unreadable = F.when(is_unreadable(F.col("key")), F.col("key"))
+    return [
+        F.count_if(F.col("last_modified").isNull()).alias(_TIMELESS),
+        F.count(unreadable).alias(_UNREADABLE),
+        F.min(unreadable).alias(_FIRST),
+    ]
 
 
 def unusual_entries(counted: Mapping[str, Any]) -> str | None:
@@ -126,9 +132,15 @@ def unusual_entries(counted: Mapping[str, Any]) -> str | None:
 
     `counted`: the values of `unusual_entries_counted`, by name.
     """
-    if not counted[_TIMELESS]:
-        return None
-    return f"{counted[_TIMELESS]:,} entries have no possible time, so it is not used"
+    texts = []
+    if counted[_TIMELESS]:
+        texts.append(f"{counted[_TIMELESS]:,} entries have no possible time, so it is not used")
+    if counted[_UNREADABLE]:
+        texts.append(
+            f"{counted[_UNREADABLE]:,} entries have a path that is not UTF-8 (first: {counted[_FIRST]}), so no "
+            "lifecycle rule covers them"
+        )
+    return "; ".join(texts) or None
 
 
 def _number() -> Column:

@@ -17,7 +17,7 @@ from retention_assets.lakefs.formats.ranges import (
     read_metarange,
     read_range,
 )
-from tests.lakefs.formats.tables import BENCH_ID, one_message, one_record, real
+from tests.lakefs.formats.tables import BENCH_ID, one_message, real
 from tests.lakefs_tables import (
     Entry,
     Range,
@@ -192,9 +192,19 @@ def test_an_impossible_time_is_unknown(message: str) -> None:
     assert read_range(one_message(bytes.fromhex(message)), "x")["last_modified"].to_pylist() == [None]
 
 
-def test_a_key_that_is_not_text_is_refused() -> None:
-    with pytest.raises(CorruptFile, match="a key is not UTF-8"):
-        read_range(one_record(b"\x00\x00", key=b"\xc3\x28"), "x")
+@pytest.mark.parametrize(
+    ("key", "path"),
+    [
+        pytest.param(b"\xc3\x28", "\ufffdc3(", id="a_letter_that_does_not_end"),
+        pytest.param(b"raw/caf\xe9", "raw/caf\ufffde9", id="latin_1"),
+        pytest.param(b"\xff\xfe", "\ufffdff\ufffdfe", id="no_letter_at_all"),
+        pytest.param("é\\xff/\ufffd".encode(), "é\\xff/\ufffd", id="valid"),
+    ],
+)
+def test_the_bytes_of_a_key_that_are_not_text_are_marked(key: bytes, path: str) -> None:
+    records = [(b"before/\xc3\xa9", b"", b"\x0a\x01a"), (key, b"", b"\x0a\x01b")]
+    rows = read_range(write_table(sorted(records), "ranges")[1], "x")
+    assert dict(zip(rows["address"].to_pylist(), rows["key"].to_pylist(), strict=True)) == {"a": "before/é", "b": path}
 
 
 def test_text_is_split_between_rows_and_not_inside_a_letter() -> None:

@@ -22,7 +22,7 @@ from retention_assets.inventory.unusual import unusual_counts, unusual_names
 from retention_assets.lakefs.names.legacy import kinds_counted, kinds_of
 from retention_assets.lakefs.rules.committed import commit_graph as graph_of
 from retention_assets.lakefs.rules.name_sets import NameSets
-from retention_assets.lakefs.rules.ranges import OF_COMMITS, canonical
+from retention_assets.lakefs.rules.ranges import OF_COMMITS, canonical, unusual_entries, unusual_entries_counted
 from retention_assets.lakefs.rules.ranges import active_ranges as ranges_of
 from retention_assets.lakefs.rules.ranges import addresses as addresses_of
 from retention_assets.lakefs.rules.references import references_hash
@@ -192,10 +192,11 @@ def addresses(
     check_result = ranges_complete(of_commits, entries, active_ranges.frame)
     names = NameSets.of_commits(potential_commits.columns(*OF_COMMITS))
     pairs = addresses_of(active_ranges.frame, canonical(entries, resource.open().namespace_urls), names)
-    rows, counted = resource.write(
-        "addresses", day_of(context), Rows(pairs, active_ranges.taken_at, active_ranges.details), kinds_counted()
-    )
-    rows = replace(rows, details=replace(rows.details, legacy_kinds=kinds_of(counted)))
+    found = Rows(pairs, active_ranges.taken_at, active_ranges.details)
+    counts = [*kinds_counted(), *unusual_entries_counted()]
+    rows, counted = resource.write("addresses", day_of(context), found, counts)
+    details = replace(rows.details, legacy_kinds=kinds_of(counted), unusual_entries=unusual_entries(counted))
+    rows = replace(rows, details=details)
     return checked(rows, [check_result], {"ranges_read": reading.files, "range_bytes": reading.bytes})
 
 

@@ -9,6 +9,8 @@ from functools import reduce
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 
+from retention_assets.policy.matching import UNREADABLE
+
 
 def below(path: Column, prefix: str) -> Column:
     """Return whether `prefix` covers `path`: the path equals the prefix or is below it.
@@ -25,6 +27,16 @@ def below(path: Column, prefix: str) -> Column:
 def below_any(path: Column, prefixes: Collection[str]) -> Column:
     """Return whether any of `prefixes` covers `path`; False without prefixes."""
     return reduce(Column.__or__, (below(path, prefix) for prefix in prefixes), F.lit(False))
+
+
+def covered_by_hold(path: Column, prefixes: Collection[str]) -> Column:
+    """Return whether a hold on any of `prefixes` covers `path`, or may cover it because the path is not UTF-8."""
+    return below_any(path, prefixes) | is_unreadable(path) if prefixes else F.lit(False)
+
+
+def is_unreadable(path: Column) -> Column:
+    """Return whether a path is not UTF-8. See `policy.matching.is_unreadable`."""
+    return path.contains(UNREADABLE)
 
 
 def decoded_location(location: Column) -> Column:

@@ -32,9 +32,10 @@ def settled(
         objects: the classified objects, each with its state (see `candidates.classified`).
         earlier: `due_objects` of the last plan: its candidates and waiting objects, and when each was first found due.
         listed_at: the time at which this plan finds objects due (UTC): the time of its listing, or an hour before its
-            staged list if the listing is older than that.
-        now: when this plan's references were read (UTC). The wait counts from the listing of one plan to the references
-            of another, so that plans at the same time of each day are at least a day apart.
+            newest input if the listing is older than that.
+        now: when this plan's references were read (UTC), or its staged list if that is older. The wait counts from the
+            listing of one plan to this time of another, so that plans at the same time of each day are at least a day
+            apart.
         settle: how long an object must have been due; with zero, no object waits.
         settle_expired: whether objects that a commit references wait too.
     """

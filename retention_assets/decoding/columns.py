@@ -1,5 +1,6 @@
 """Arrow columns made of pieces of decoded blocks, and the memory that receives them."""
 
+import re
 from dataclasses import dataclass
 
 import numpy as np
@@ -29,6 +30,7 @@ def offsets_array(values: int) -> npt.NDArray[np.int32]:
     return bytes_array(4 * (values + 1)).view(np.int32)
 
 
+_ESCAPED = re.compile("[\udc80-\udcff]")  # what Python's `surrogateescape` makes of single bytes
 MAX_COLUMN = (1 << 31) - 1  # bytes; the limit of Arrow's 32-bit offsets
 
 
@@ -102,17 +104,30 @@ def binary_column(pieces: Pieces, name: str, kind: pa.DataType | None = None) ->
 
 def text_column(pieces: Pieces, name: str, what: str) -> pa.Array:
     """Return the pieces as a text column. Errors: CorruptFile when a piece is not UTF-8."""
-    return require_text(binary_column(pieces, name, pa.string()), name, what)
+    column = binary_column(pieces, name, pa.string())
+    if not _is_utf8(column):
+        raise corrupt(name, f"{what} is not UTF-8")
+    return column
 
 
-def require_text(column: pa.Array, name: str, what: str) -> pa.Array:
-    """Return `column`. Errors: CorruptFile when a value of the column is not UTF-8."""
+def readable(column: pa.Array, mark: str) -> pa.Array:
+    """Return a text column that may have any bytes as valid UTF-8.
+
+    `mark` and two hexadecimal digits replace each byte that is not part of a UTF-8 character.
+    """
+    if _is_utf8(column):
+        return column
+    texts = (value.decode(errors="surrogateescape") for value in column.view(pa.binary()).to_pylist())
+    return pa.array([_ESCAPED.sub(lambda byte: f"{mark}{ord(byte[0]) - 0xDC00:02x}", text) for text in texts])
+
+
+def _is_utf8(column: pa.Array) -> bool:
     characters = column.buffers()[2]
     # Nearly all columns are ASCII. This test costs a sixth of a full validation.
     if characters is None or np.frombuffer(characters, np.uint8).max(initial=0) < 128:
-        return column
+        return True
     try:
         column.validate(full=True)
-    except pa.ArrowInvalid as error:
-        raise corrupt(name, f"{what} is not UTF-8 ({error})") from error
-    return column
+    except pa.ArrowInvalid:
+        return False
+    return True

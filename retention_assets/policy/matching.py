@@ -3,6 +3,7 @@
 import re
 from functools import lru_cache
 
+UNREADABLE = "\ufffd"  # where the bytes of a path are not UTF-8; two hexadecimal digits for each such byte follow it
 WILDCARDS = frozenset("*?")
 _TOKENS = re.compile(r"\*\*/|\*\*|\*|\?|[^*?]+")
 _WILD = {
@@ -50,6 +51,14 @@ def prefix_covers(prefix: str, path: str) -> bool:
     """
     directory = canonical_prefix(prefix)
     return not directory or path == directory or path.startswith(f"{directory}/")
+
+
+def is_unreadable(path: str) -> bool:
+    """Return whether a path is not UTF-8. No lifecycle rule covers such a path, and every hold on a prefix does.
+
+    A path that was made with U+FFFD in it counts as not UTF-8, too.
+    """
+    return UNREADABLE in path
 
 
 def canonical_prefix(prefix: str) -> str:

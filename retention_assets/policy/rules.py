@@ -11,7 +11,7 @@ from pydantic import Field
 
 from retention_assets.config.durations import FOREVER, later
 from retention_assets.errors import ConfigurationError
-from retention_assets.policy.matching import glob_matches, is_glob, matches_name, prefix_covers
+from retention_assets.policy.matching import glob_matches, is_glob, is_unreadable, matches_name, prefix_covers
 
 RETENTION_IDS, HOLD_IDS = "retention:", "hold:"  # prefixes of ids in tables; the ids of lifecycle rules have none
 DEFAULT_RULE = "default"  # the id of the rule for branches that no other rule names
@@ -87,8 +87,8 @@ class Hold:
         return self.until is None or as_of <= self.until
 
     def covers(self, path: str) -> bool:
-        """Return whether this hold is on a path prefix that covers `path`."""
-        return self.kind == "prefix" and prefix_covers(self.value, path)
+        """Return whether this hold is on a path prefix that covers `path`, or may cover it."""
+        return self.kind == "prefix" and (is_unreadable(path) or prefix_covers(self.value, path))
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,6 +104,8 @@ class LifecycleRule:
 
     def covers(self, path: str) -> bool:
         """Return whether the rule applies to `path`."""
+        if is_unreadable(path):
+            return False
         return prefix_covers(self.prefix, path) if self.glob is None else glob_matches(self.glob, path)
 
     def duration_for(self, branch: str) -> timedelta | None:

@@ -16,7 +16,7 @@ from retention_assets.config.configuration import Repository, canonical_namespac
 from retention_assets.config.durations import format_duration
 from retention_assets.core.liveness import Liveness
 from retention_assets.core.other_references import OtherReferences, last_parts, referenced
-from retention_assets.core.paths import below_any
+from retention_assets.core.paths import covered_by_hold
 from retention_assets.errors import AccessDenied, ConfigurationError, GuardRefused
 from retention_assets.icechunk.source.opening import snapshot_policy
 from retention_assets.icechunk.source.tables import manifest_chunks
@@ -261,7 +261,7 @@ def not_configured(source: LakeFSSource, configured: Collection[Repository]) -> 
 def _is_live(hold_prefixes: Sequence[str]) -> Column:
     """Return the condition under which a (path, address) pair is live. It needs the columns of `with_lifecycle`."""
     kept = F.col("active") & ~F.col("lifecycle_due")
-    return kept | F.col("protected") | below_any(F.col("key"), hold_prefixes)
+    return kept | F.col("protected") | covered_by_hold(F.col("key"), hold_prefixes)
 
 
 def _policy(other: Repository) -> _Policy | None:

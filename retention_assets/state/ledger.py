@@ -141,6 +141,14 @@ def collected_since(spark: "SparkSession", warehouse: Warehouse, repository: str
     return _absent(rows).select("address", "at")
 
 
+def recorded_since(spark: "SparkSession", warehouse: Warehouse, repository: str, since: datetime) -> "DataFrame":
+    """Return (address, outcome) of every row that sweeps and restores wrote to the ledgers after `since` (UTC)."""
+    from pyspark.sql import functions as F
+
+    rows = read_ledgers(spark, warehouse, repository, plans_with_ledgers(warehouse, repository))
+    return rows.where(F.col("at") > F.lit(since)).select("address", "outcome")
+
+
 def _absent(rows: "DataFrame") -> "DataFrame":
     from pyspark.sql import functions as F
 

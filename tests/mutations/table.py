@@ -11,6 +11,7 @@ _PASSES = (
 _LOST_LEASE = "tests/sweep/test_worker.py::test_a_worker_whose_lease_is_lost_ends_with_the_group_in_its_hands"
 _LEFT_ALONE = "tests/sweep/test_engine.py::test_what_lives_again_is_left_alone"
 _ANOTHER = "tests/sweep/test_facts.py::test_what_is_gone_or_another_object_is_left_alone"
+_WAITS = "tests/state/test_plan.py::test_an_object_waits_from_the_newest_input_of_one_plan_to_the_older_one_of_another"
 
 KEEPING = (
     Mutation(
@@ -33,10 +34,39 @@ KEEPING = (
         ),
     ),
     Mutation(
+        name="a hold on a prefix holds no path that is not text",
+        breaks="what a hold may cover stays (invariant 1)",
+        file="retention_assets/core/paths.py",
+        old=" | is_unreadable(path) if prefixes",
+        new=" if prefixes",
+        caught_by=(f"{_JUDGED}[staged_known-a held prefix covers a path that is not text]",),
+    ),
+    Mutation(
+        name="a lifecycle rule covers a path that is not text",
+        breaks="what is not known to be covered stays (invariant 3)",
+        file="retention_assets/lakefs/rules/lifecycle.py",
+        old="    return matches & ~is_unreadable(path)\n",
+        new="    return matches\n",
+        caught_by=(
+            "tests/lakefs/rules/test_lifecycle.py::test_spark_and_the_pure_rule_agree_on_every_path_branches_and_limit",
+        ),
+    ),
+    Mutation(
+        name="an impossible date is an old one",
+        breaks="what is not known keeps more (invariant 3)",
+        file="retention_assets/lakefs/rules/references.py",
+        old="        return UNKNOWN_TIME\n",
+        new="        return datetime(1970, 1, 1, tzinfo=UTC)\n",
+        caught_by=(
+            "tests/lakefs/rules/test_committed.py"
+            "::test_a_commit_with_an_impossible_date_counts_as_later_than_all_others[0]",
+        ),
+    ),
+    Mutation(
         name="a hold on a prefix holds nothing",
         breaks="what a hold covers stays (invariant 1)",
         file=_CANDIDATES,
-        old='    held = F.col("protected") | below_any(F.col("key"), held_prefixes)\n',
+        old='    held = F.col("protected") | covered_by_hold(F.col("key"), held_prefixes)\n',
         new='    held = F.col("protected")\n',
         caught_by=(f"{_JUDGED}[staged_known-a held prefix covers a path]",),
     ),
@@ -58,6 +88,33 @@ KEEPING = (
         old="F.lit(not staged_known)), KEPT)",
         new="F.lit(False)), KEPT)",
         caught_by=(f"{_JUDGED}[staged_unknown-in no commit]",),
+    ),
+    Mutation(
+        name="an old staged list is used with new references",
+        breaks="what a HEAD hid from the list stays (invariant 1)",
+        file="retention_assets/lakefs/sweep/guards.py",
+        old="    if references_at - staged_at > _APART:\n",
+        new="    if references_at - staged_at > 1_000 * _APART:\n",
+        caught_by=(
+            "tests/state/test_plan.py::test_a_staged_list_that_is_hours_older_than_the_references_blocks",
+            "tests/lakefs/sweep/test_liveness.py::test_a_staged_list_that_may_lack_objects_is_refused[older]",
+        ),
+    ),
+    Mutation(
+        name="the wait counts up to the references",
+        breaks="what moved between the list and the references of the first plan is in the later list (invariant 5)",
+        file="retention_assets/lakefs/sweep/planning.py",
+        old="        return min(self._checked_at)\n",
+        new="        return max(self._checked_at)\n",
+        caught_by=(f"{_WAITS}[staged_at]", f"{_WAITS}[references_at]"),
+    ),
+    Mutation(
+        name="the wait counts from the older one of list and references",
+        breaks="what moved between the list and the references of the first plan is in the later list (invariant 5)",
+        file="retention_assets/lakefs/sweep/planning.py",
+        old="        return max(self.oldest, max(self._checked_at) - _LISTING)\n",
+        new="        return max(self.oldest, min(self._checked_at) - _LISTING)\n",
+        caught_by=(f"{_WAITS}[staged_at]", f"{_WAITS}[references_at]"),
     ),
     Mutation(
         name="what is staged is not live",

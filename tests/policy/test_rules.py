@@ -105,6 +105,14 @@ def test_only_a_hold_on_a_prefix_covers_paths():
     assert not Hold("audit", "branch", "reference", "audit").covers("reference/a")
 
 
+@pytest.mark.parametrize("path", ["reference/\ufffdff", "elsewhere/\ufffdff"])
+def test_every_hold_on_a_prefix_and_no_lifecycle_rule_covers_a_path_that_is_not_text(path):
+    assert Hold("audit", "prefix", "reference", "audit").covers(path)
+    assert not Hold("audit", "branch", "reference", "audit").covers(path)
+    assert not replace(RULE, prefix="").covers(path)
+    assert not replace(RULE, prefix="", glob="**").covers(path)
+
+
 RULE = LifecycleRule("rule1", "foo/bar", days(10), {"b1": days(5), "gold": None, "exp-*": days(7), "exp-1*": days(20)})
 
 

@@ -46,8 +46,8 @@ class Repository:
 
     # ---- objects of a branch
 
-    def upload(self, branch: str, path: str, content: bytes) -> str:
-        """Upload an object through the server, and return its address."""
+    def upload(self, branch: str, path: str | bytes, content: bytes) -> str:
+        """Upload an object through the server, and return its address. A path may be bytes that are not UTF-8."""
         answer = self._ask("POST", f"/branches/{branch}/objects", {"path": path}, content)
         return self.address_of(answer)
 
@@ -75,7 +75,7 @@ class Repository:
         body = {"src_path": source, "src_ref": source_ref or branch}
         return self.address_of(self._ask("POST", f"/branches/{branch}/objects/copy", {"dest_path": target}, body))
 
-    def backing(self, branch: str, path: str) -> str:
+    def backing(self, branch: str, path: str | bytes) -> str:
         """Return an address to write to and to link, as the server prints it."""
         answer = self._ask("GET", f"/branches/{branch}/staging/backing", {"path": path})
         return str(answer["physical_address"])
@@ -86,16 +86,16 @@ class Repository:
         self.server.store.put(self.place, address, content)
         return address
 
-    def link(self, branch: str, path: str, printed: str, content: bytes) -> str:
+    def link(self, branch: str, path: str | bytes, printed: str, content: bytes) -> str:
         """Link what was written to an address that `backing` printed, and return the address of the entry."""
         return self.link_as(branch, path, printed, _checksum(content), size=len(content))
 
-    def link_as(self, branch: str, path: str, printed: str, checksum: str, *, size: int) -> str:
+    def link_as(self, branch: str, path: str | bytes, printed: str, checksum: str, *, size: int) -> str:
         """Link an address with a checksum and a size that the server does not verify; return the entry's address."""
         body = {"staging": {"physical_address": printed}, "checksum": checksum, "size_bytes": size}
         return self.address_of(self._ask("PUT", f"/branches/{branch}/staging/backing", {"path": path}, body))
 
-    def upload_and_link(self, branch: str, path: str, content: bytes, *, as_printed: bool = True) -> str:
+    def upload_and_link(self, branch: str, path: str | bytes, content: bytes, *, as_printed: bool = True) -> str:
         """Upload around the server: get an address, write to it, link it as printed or relative to the namespace."""
         printed = self.backing(branch, path)
         address = self.write_backing(printed, content)
@@ -136,14 +136,14 @@ class Repository:
         branch: str,
         message: str = "commit",
         *,
-        date: datetime | None = None,
+        date: datetime | int | None = None,
         metadata: dict[str, str] | None = None,
         allow_empty: bool = False,
     ) -> str:
-        """Commit what is staged, and return the commit's id. `date`: the date that the user claims."""
+        """Commit what is staged, and return the commit's id. `date`: what the user claims, a number as it is sent."""
         body: Json = {"message": message, "metadata": metadata or {}, "allow_empty": allow_empty}
         if date is not None:
-            body["date"] = int(date.timestamp())
+            body["date"] = int(date.timestamp()) if isinstance(date, datetime) else date
         return str(self._ask("POST", f"/branches/{branch}/commits", body=body)["id"])
 
     def upload_and_commit(self, branch: str, path: str, content: bytes, *, date: datetime | None = None) -> str:

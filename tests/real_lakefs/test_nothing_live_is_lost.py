@@ -1,5 +1,6 @@
 """What users do that once cost them live data: plan, approve, sweep, then read every object from the real server."""
 
+import json
 from collections.abc import Callable
 from datetime import UTC, datetime
 from hashlib import md5
@@ -331,6 +332,106 @@ def test_an_object_of_a_commit_that_is_dated_back_is_not_due_before_its_time(lak
     lakefs.clock.forward(days=2)
     retention.plan_and_sweep()
     require_all_readable(repository, gone)
+
+
+# ---- what the server takes from clients as it comes
+
+
+@pytest.mark.parametrize(
+    "date", [pytest.param(1_700_000_000_000, id="milliseconds"), pytest.param(0, id="none", marks=pytest.mark.slow)]
+)
+def test_a_commit_with_an_impossible_date_keeps_what_it_replaced(lakefs: Server, tmp_path: Path, date: int) -> None:
+    repository = lakefs.new_repository("no-date")
+    gone = garbage(repository)
+    first = repository.upload_and_commit("main", "table", b"first")
+    repository.upload("main", "table", b"second")
+    commit = repository.commit("main", date=date)
+    replaced = repository.upload_and_commit("main", "table", b"third")
+    repository.upload_and_commit("main", "table", b"fourth")
+    lakefs.clock.forward(days=30)
+    retention = Retention(tmp_path, repository, settle="0s")
+    plan = retention.plan()
+    assert any(
+        text.startswith("1 commits have a date that is impossible") and commit in text for text in plan["warnings"]
+    )
+    retention.approve(plan)
+    retention.sweep(plan)
+    assert first in repository.stored()
+    assert replaced not in repository.stored()
+    require_all_readable(repository, gone)
+    assert retention.run("explain", first, day=None).status == 0
+
+
+def test_entries_with_an_impossible_time_are_planned_and_counted(lakefs: Server, tmp_path: Path) -> None:
+    repository = lakefs.new_repository("no-time")
+    gone = garbage(repository)
+    assert lakefs.imports_from is not None
+    outside = lakefs.imports_from / f"files-of-{repository.name}"
+    outside.mkdir()
+    for mtime in (1_700_000_000_000, 1_700_000_000_000_000, -(10**12)):
+        (outside / f"x{mtime}").write_bytes(b"x")
+        repository.stage_as("main", f"x{mtime}", f"local://{outside}/x{mtime}", "aa", size=1, mtime=mtime)
+    lakefs.clock.forward(days=3)
+    retention = Retention(tmp_path, repository, settle="0s")
+    retention.plan()
+    repository.commit("main")
+    plan = retention.plan()
+    assert "In the commits, 3 entries have no possible time, so it is not used." in plan["warnings"]
+    retention.approve(plan)
+    retention.sweep(plan)
+    require_all_readable(repository, gone)
+
+
+def test_objects_at_paths_that_are_not_text_stay(lakefs: Server, tmp_path: Path) -> None:
+    """The server prints such paths with U+FFFD: linked objects are found by what is before it."""
+    repository = lakefs.new_repository("no-text")
+    gone = garbage(repository)
+    paths = [b"linked/\x80", b"linked/\x81", "linked/é".encode(), b"\xff"]
+    kept = {repository.upload_and_link("main", path, b"linked %d" % n) for n, path in enumerate(paths)}
+    kept.add(repository.upload("main", b"raw/caf\xe9", b"uploaded"))
+    lakefs.clock.forward(days=3)
+    policy = {"lifecycle": [{"id": "all", "prefix": "", "keep": "1d"}]}
+    retention = Retention(tmp_path, repository, policy=policy, settle="0s")
+    retention.plan_and_sweep()
+    assert kept <= repository.stored().keys()
+    assert gone not in repository.stored()
+    repository.commit("main")
+    lakefs.clock.forward(days=3)
+    plan = retention.plan()
+    assert any("4 entries have a path that is not UTF-8 (first: linked/\ufffd80)" in text for text in plan["warnings"])
+    retention.approve(plan)
+    retention.sweep(plan)
+    assert repository.stored().keys() & kept == kept - {repository.address_of(repository.stat("main", "linked/é"))}
+
+
+# ---- a staged list that was made long before the dump
+
+
+def test_an_object_stays_that_was_hidden_from_an_old_staged_list(lakefs: Server, tmp_path: Path) -> None:
+    """HEAD had its content when the list was made. The branch moved before the dump was made."""
+    repository = lakefs.new_repository("old-list")
+    garbage(repository)
+    repository.upload_and_commit("main", "table", b"one")
+    repository.branch("dev")
+    repository.upload_and_commit("dev", "table", b"other")
+    hidden = repository.upload("main", "table", b"one")
+    repository.upload("main", "another", b"shown")
+    lakefs.clock.forward(days=3)
+    staged = repository.staged_list()
+    lake = Path(lakefs.store.settings(repository.place)["storage"])
+    for file in (lake / staged).iterdir():
+        lakefs.store.set_time(repository.place, str(file.relative_to(lake)), lakefs.clock())
+    lakefs.clock.forward(hours=12)
+    repository.hard_reset("main", repository.branches()["dev"])
+    source = repository.dump(tmp_path / "dump.json")
+    for table in json.loads((tmp_path / "dump.json").read_text("utf-8")).values():
+        lakefs.store.set_time(repository.place, f"_lakefs/{table}", lakefs.clock())
+    retention = Retention(tmp_path / "retention", repository, settle="0s", source=source, staged=staged)
+    plan = retention.plan()
+    assert "is more than 2h older than the references" in plan["blocked"]
+    refused = retention.run("sweep", day=plan["day"])
+    assert refused.status == 1
+    assert hidden in repository.stored()
 
 
 # ---- a configuration that was corrected

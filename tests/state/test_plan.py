@@ -137,6 +137,16 @@ def test_a_staged_list_newer_than_the_references_blocks(spark: SparkSession, war
     assert blocked.startswith("the staged list (2026-11-01 00:00:00 UTC) is newer than the references (2026-10-31 23:")
 
 
+def test_a_staged_list_that_is_hours_older_than_the_references_blocks(
+    spark: SparkSession, warehouse: Warehouse
+) -> None:
+    """An object that a HEAD hid from the list is in neither when the branch moved in between."""
+    assert planned(spark, warehouse, replace(WORLD, staged_at=NOW - 2 * HOUR)).blocked is None
+    blocked = planned(spark, warehouse, replace(WORLD, staged_at=NOW - 2.01 * HOUR)).blocked
+    assert blocked is not None
+    assert blocked.startswith("the staged list (2026-10-31 21:59:24 UTC) is more than 2h older than the references (2")
+
+
 @pytest.mark.parametrize("older", ["listed_at", "staged_at", "references_at"])
 def test_the_oldest_input_decides_what_is_young(spark: SparkSession, warehouse: Warehouse, older: str) -> None:
     """One second before everything's age plus the grace period: nothing is old enough."""
@@ -164,6 +174,20 @@ def test_a_first_plan_deletes_nothing_however_old_its_inventory_is(
     assert planned(spark, warehouse, replace(world, **later, made_at=NOW + HOUR)).candidates.objects == (
         WORLD_CANDIDATES if settles_at == HOUR else 0
     )
+
+
+@pytest.mark.parametrize("late", ["staged_at", "references_at"])
+def test_an_object_waits_from_the_newest_input_of_one_plan_to_the_older_one_of_another(
+    spark: SparkSession, warehouse: Warehouse, late: str
+) -> None:
+    """What moved between the list and the references of the first plan is in the list of the second."""
+    world = replace(WORLD, listed_at=NOW - 40 * HOUR, settle=timedelta(hours=24))
+    early = {"staged_at": NOW - 40 * HOUR, "references_at": NOW - 40 * HOUR, late: NOW}
+    assert planned(spark, warehouse, replace(world, **early)).first_wait_ends == NOW - HOUR + world.settle
+    at = NOW + 23 * HOUR
+    for hours, expected in ((-1, 0), (0, WORLD_CANDIDATES)):
+        later = {"staged_at": at + hours * HOUR, "references_at": at + HOUR, "made_at": at + HOUR}
+        assert planned(spark, warehouse, replace(world, **later)).candidates.objects == expected
 
 
 def test_an_object_that_one_plan_did_not_name_waits_anew(spark: SparkSession, warehouse: Warehouse) -> None:

@@ -4,20 +4,21 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from retention_assets.decoding.columns import Fields, binary_column, decode, plan_fields, require_text, text_column
+from retention_assets.decoding.columns import Fields, binary_column, decode, plan_fields, readable, text_column
 from retention_assets.decoding.kernels import MESSAGE, TEXT, VARINT
 from retention_assets.errors import corrupt
 from retention_assets.lakefs.formats.sstable import open_table, require_kind
+from retention_assets.policy.matching import UNREADABLE
 
 BY_PREFIX_DEPRECATED, RELATIVE, FULL = 0, 1, 2  # address_type; source: lakeFS facts 2.3
 FIRST_SECOND, LAST_SECOND = -62_135_596_800, 253_402_300_799  # years 1 to 9999, the range of a protobuf Timestamp
 
 _ENTRY_FIELDS: list[pa.Field] = [
-    pa.field("key", pa.string(), nullable=False),  # the path in the repository
+    pa.field("key", pa.string(), nullable=False),  # the path in the repository; see `UNREADABLE` if it is not UTF-8
     pa.field("address", pa.string(), nullable=False),  # as stored; address_type says how to read it
     pa.field("address_type", pa.int8(), nullable=False),
     pa.field("size", pa.int64(), nullable=False),  # bytes
-    pa.field("last_modified", pa.timestamp("us", tz="UTC"), nullable=True),  # the server's clock, or the source's
+    pa.field("last_modified", pa.timestamp("us", tz="UTC"), nullable=True),  # by whatever clock; null: unknown
     pa.field("etag", pa.string(), nullable=False),
 ]
 ENTRY_SCHEMA = pa.schema(_ENTRY_FIELDS)
@@ -43,8 +44,9 @@ def read_range(content: bytes, name: str) -> pa.RecordBatch:
     """Return the entries of a range, in key order, as `ENTRY_SCHEMA`.
 
     Raises:
-        CorruptFile: as `open_table`; or the table is not a range of objects; or an entry has text that is not UTF-8,
-            an unknown address type or an impossible time.
+        CorruptFile: as `open_table`; or the table is not a range of objects; or an entry has an address or a checksum
+            that is not UTF-8, or an unknown address type. The server writes no such entries, but a path can have any
+            bytes.
     """
     table = open_table(content, name)
     require_kind(table.properties, "ranges", None, name)
@@ -53,24 +55,25 @@ def read_range(content: bytes, name: str) -> pa.RecordBatch:
     if ((address_types < BY_PREFIX_DEPRECATED) | (address_types > FULL)).any():
         raise corrupt(name, "an entry has an unknown address type")
     columns = [
-        require_text(table.keys.view(pa.string()), name, "a key"),
+        readable(table.keys.view(pa.string()), UNREADABLE),
         text_column(fields.pieces(_ADDRESS), name, "an address"),
         pa.array(address_types.astype(np.int8)),
         pa.array(fields.numbers(_SIZE)),
-        _last_modified(fields, name),
+        _last_modified(fields),
         text_column(fields.pieces(_ETAG), name, "an etag"),
     ]
     return pa.RecordBatch.from_arrays(columns, schema=ENTRY_SCHEMA)
 
 
-def _last_modified(fields: Fields, name: str) -> pa.Array:
-    """Return the times in microseconds, truncated from nanoseconds. An entry without a time has null."""
+def _last_modified(fields: Fields) -> pa.Array:
+    """Return the times in microseconds, truncated from nanoseconds.
+
+    An entry has null if it has no time, or an impossible one: clients can send any number of seconds.
+    """
     seconds, nanos = fields.numbers(_SECONDS), fields.numbers(_NANOS)
     possible = (seconds >= FIRST_SECOND) & (seconds <= LAST_SECOND) & (nanos >= 0) & (nanos < 1_000_000_000)
-    if not possible.all():
-        raise corrupt(name, "an entry has an impossible time")
     micros = seconds * 1_000_000 + nanos // 1_000
-    return pa.array(micros, mask=~fields.present(_MODIFIED)).view(ENTRY_SCHEMA.field("last_modified").type)
+    return pa.array(micros, mask=~(fields.present(_MODIFIED) & possible)).view(ENTRY_SCHEMA.field("last_modified").type)
 
 
 def read_metarange(content: bytes, name: str) -> pa.RecordBatch:

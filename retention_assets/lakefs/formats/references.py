@@ -11,7 +11,6 @@ from retention_assets.decoding.columns import binary_column
 from retention_assets.errors import corrupt
 from retention_assets.lakefs.formats.identity import commit_id
 from retention_assets.lakefs.formats.lakefs_pb2 import BranchData, CommitData, GarbageCollectionRules, TagData
-from retention_assets.lakefs.formats.ranges import FIRST_SECOND, LAST_SECOND
 from retention_assets.lakefs.formats.sstable import open_table, require_kind
 
 
@@ -20,7 +19,7 @@ def read_commits(content: bytes, name: str) -> list[CommitData]:
 
     Raises:
         CorruptFile: as `open_table`; or the table does not contain commits, the id of a commit does not match its
-            content, or its creation time is impossible.
+            content, or the fraction of a second in its creation time is impossible.
     """
     return [_commit(record, name) for record in _records(content, name, "commit")]
 
@@ -29,18 +28,17 @@ def _commit(record: tuple[bytes, bytes, bytes], name: str) -> CommitData:
     """Return one commit. The key and the identity of its record must equal the id of its content."""
     key, identity, content = record
     commit = _parse(CommitData, content, name)
-    moment = commit.creation_date
     hashed = commit_id(
         committer=commit.committer,
         message=commit.message,
         metarange_id=commit.meta_range_id,
-        created_seconds=moment.seconds,
+        created_seconds=commit.creation_date.seconds,
         metadata=commit.metadata,
         parents=commit.parents,
     )
     if {commit.id.encode(), identity, hashed.encode()} != {key}:
         raise corrupt(name, f"the commit {key!r} has the id {commit.id!r} and the content of {hashed!r}")
-    if not (FIRST_SECOND <= moment.seconds <= LAST_SECOND and 0 <= moment.nanos < 1_000_000_000):
+    if not 0 <= commit.creation_date.nanos < 1_000_000_000:
         raise corrupt(name, f"the commit {key!r} has an impossible creation time")
     return commit
 

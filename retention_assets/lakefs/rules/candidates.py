@@ -9,7 +9,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from retention_assets.core.age import AgeCutoff
-from retention_assets.core.paths import below_any
+from retention_assets.core.paths import below, covered_by_hold
 from retention_assets.core.states import (
     CANDIDATE,
     EXPIRED,
@@ -41,7 +41,7 @@ def commits_by_address(pairs: DataFrame, held_prefixes: Collection[str]) -> Data
 
     `pairs`: `addresses` with the columns of `with_lifecycle`.
     """
-    held = F.col("protected") | below_any(F.col("key"), held_prefixes)
+    held = F.col("protected") | covered_by_hold(F.col("key"), held_prefixes)
     return (
         pairs.withColumns({"address": stored_name(F.col("address")), "protected": held})
         .groupBy("address")
@@ -126,7 +126,7 @@ def with_names(objects: DataFrame, pairs: DataFrame) -> DataFrame:
 
 def held_paths(pairs: DataFrame, held_prefixes: Sequence[str]) -> DataFrame:
     """Return one row: for each prefix, by its index as the column's name, whether a pair has a path below it."""
-    covered = (F.coalesce(F.bool_or(below_any(F.col("key"), [prefix])), F.lit(False)) for prefix in held_prefixes)
+    covered = (F.coalesce(F.bool_or(below(F.col("key"), prefix)), F.lit(False)) for prefix in held_prefixes)
     return pairs.agg(*(one.alias(str(at)) for at, one in enumerate(covered)))
 
 
@@ -154,7 +154,7 @@ def live_entries(pairs: DataFrame, staged: DataFrame, held_prefixes: Collection[
     `pairs`: as in `commits_by_address`. Only the columns `LIVE_COLUMNS` are needed.
     """
     not_due = F.col("active") & ~F.col("lifecycle_due")
-    kept = not_due | F.col("protected") | below_any(F.col("key"), held_prefixes)
+    kept = not_due | F.col("protected") | covered_by_hold(F.col("key"), held_prefixes)
     committed = pairs.where(kept).select("address", "last_modified")
     held = committed.unionByName(staged.select("address", F.col("created_at").alias("last_modified")))
     outside, name = is_outside(F.col("address")), stored_name(F.col("address"))

@@ -13,7 +13,7 @@ from datetime import datetime, timedelta
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from retention_assets.core.paths import below
+from retention_assets.core.paths import below, is_unreadable
 from retention_assets.policy.matching import glob_regex
 from retention_assets.policy.rules import LifecycleRule
 
@@ -51,7 +51,8 @@ def with_lifecycle(
 
 def covers(rule: LifecycleRule, path: Column) -> Column:
     """Return whether the rule covers `path` by its prefix or its glob."""
-    return below(path, rule.prefix) if rule.glob is None else path.rlike(glob_regex(rule.glob))
+    matches = below(path, rule.prefix) if rule.glob is None else path.rlike(glob_regex(rule.glob))
+    return matches & ~is_unreadable(path)
 
 
 def _due_since(rule: LifecycleRule, branches: Collection[str]) -> Column:

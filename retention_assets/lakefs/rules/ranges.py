@@ -3,12 +3,14 @@
 Source: seed 004, steps 4 and 5, for ranges; seed 002, steps 3 and 4 of finding addresses, for pairs; DESIGN.md, Tables.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
+from retention_assets.core.paths import is_unreadable
 from retention_assets.lakefs.names.columns import canonical_address
 from retention_assets.lakefs.rules.name_sets import NameSets
 from retention_assets.spark.frames import from_arrow
@@ -17,6 +19,7 @@ OF_COMMITS = (  # columns of `potential_commits`
     *("metarange_id", "branches", "created_at", "active", "potential", "protected", "due_since", "rule_id", "is_head"),
     "left_branches",
 )
+_TIMELESS, _UNREADABLE, _FIRST = "timeless_entries", "unreadable_paths", "first_unreadable_path"
 
 
 def state_aggregates() -> list[Column]:
@@ -112,6 +115,32 @@ def addresses(active_ranges: DataFrame, range_entries: DataFrame, names: NameSet
     ids = active_ranges.groupBy(_number().alias("range_number")).agg(F.min("range_id").alias("range_id"))
     pairs = pairs_of(active_ranges, range_entries, names)
     return pairs.join(ids, on="range_number", how="inner").drop("range_number")
+
+
+def unusual_entries_counted() -> list[Column]:
+    """Return the aggregates of `addresses` from which `unusual_entries` makes its text."""
+    unreadable = F.when(is_unreadable(F.col("key")), F.col("key"))
+    return [
+        F.count_if(F.col("last_modified").isNull()).alias(_TIMELESS),
+        F.count(unreadable).alias(_UNREADABLE),
+        F.min(unreadable).alias(_FIRST),
+    ]
+
+
+def unusual_entries(counted: Mapping[str, Any]) -> str | None:
+    """Return a text with the number of entries that have impossible values; None when there are none.
+
+    `counted`: the values of `unusual_entries_counted`, by name.
+    """
+    texts = []
+    if counted[_TIMELESS]:
+        texts.append(f"{counted[_TIMELESS]:,} entries have no possible time, so it is not used")
+    if counted[_UNREADABLE]:
+        texts.append(
+            f"{counted[_UNREADABLE]:,} entries have a path that is not UTF-8 (first: {counted[_FIRST]}), so no "
+            "lifecycle rule covers them"
+        )
+    return "; ".join(texts) or None
 
 
 def _number() -> Column:

@@ -4,7 +4,7 @@ import hashlib
 import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 
 from retention_assets.errors import SourceError
 
@@ -14,13 +14,16 @@ _REMEDY = (
 )
 
 
+UNKNOWN_TIME = datetime(9000, 1, 1, tzinfo=UTC)
+
+
 @dataclass(frozen=True, slots=True)
 class Commit:
     """One commit as lakeFS records it. `metarange_id` is empty for the first commit of a repository."""
 
     commit_id: str
     parents: tuple[str, ...]
-    created_at: datetime  # aware, UTC; a committer can set it, so it may decrease along history
+    created_at: datetime  # see `creation_time`; a committer can set it, so it may decrease along history
     metarange_id: str
     version: int = 1  # 0: the main parent is the last one; from 1 on it is the first
 
@@ -41,6 +44,18 @@ class References:
     tags: Mapping[str, str]
     taken_at: datetime  # aware, UTC: all changes before this time are included
     instance: str | None = None  # differs if the repository was created again; None: the source does not know it
+
+
+def creation_time(seconds: int, microsecond: int) -> datetime:
+    """Return the creation time (UTC) of a commit; `UNKNOWN_TIME` if `seconds` (since 1970) is not a possible one.
+
+    Clients can send any number: milliseconds, or 0 for a date that they do not know. `UNKNOWN_TIME` is later than the
+    end of any retention period. A later creation time only keeps more: the commit itself, its objects under lifecycle
+    rules, and the version that the commit replaced.
+    """
+    if not 0 < seconds < UNKNOWN_TIME.timestamp():
+        return UNKNOWN_TIME
+    return datetime.fromtimestamp(seconds, UTC).replace(microsecond=microsecond)
 
 
 def references_hash(references: References) -> str:

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from itertools import count
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 from retention_assets.config.configuration import canonical_namespace
 from retention_assets.errors import RetentionError, SourceError
 from retention_assets.lakefs.formats.sstable import CONTENT_ID
-from retention_assets.lakefs.rules.references import Commit, References
+from retention_assets.lakefs.rules.references import Commit, References, creation_time
 from retention_assets.lakefs.source.client import Json, LakeFSClient, NotFound
 from retention_assets.lakefs.source.dump import read_commit_table
 from retention_assets.lakefs.source.repository import (
@@ -373,7 +373,7 @@ class ApiSource:
         return Commit(
             commit_id=expect(response, "id", str),
             parents=tuple(map(str, expect(response, "parents", list))),
-            created_at=datetime.fromtimestamp(expect(response, "creation_date", int), UTC).replace(microsecond=999_999),
+            created_at=creation_time(expect(response, "creation_date", int), microsecond=999_999),
             metarange_id=expect(response, "meta_range_id", str),
             version=expect(response, "version", int),
         )

@@ -14,6 +14,7 @@ from lakefs_sdk.exceptions import ApiException
 
 from retention_assets.errors import AccessDenied, ConfigurationError, SourceError
 from retention_assets.objectstore.failures import redacted
+from retention_assets.policy.matching import is_unreadable
 
 _PAGE = 1_000  # results; the server's maximum
 _CONNECT_SECONDS = 4.0  # three attempts, about a second apart, so an unreachable server fails within 15 s
@@ -74,7 +75,10 @@ class LakeFSClient:
     def pages(
         self, path: str, names: Mapping[str, str], amount: int = _PAGE, **query: str | int | bool
     ) -> Iterator[Sequence[Json]]:
-        """Yield the results of a listing, page by page. Errors: as `get`; SourceError when the pages repeat."""
+        """Yield the results of a listing, page by page.
+
+        Errors: as `get`; SourceError when the pages repeat, or when a page ends at a path that is not UTF-8.
+        """
         after = ""
         seen: set[str] = set()
         while True:
@@ -88,6 +92,12 @@ class LakeFSClient:
                 raise SourceError(
                     f"{self._address}: the listing {path} does not end: it has the page {after!r} twice. "
                     "Nothing was deleted. Check the proxies between this machine and the server."
+                )
+            if is_unreadable(after):
+                raise SourceError(
+                    f"{self._address}: the listing {path} has a page that ends at {after!r}. This path is not UTF-8, "
+                    "so the server cannot continue the listing there. Nothing was deleted. Commit or delete the "
+                    "objects that are staged at such paths."
                 )
             seen.add(after)
 

@@ -2,14 +2,14 @@
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
-from datetime import UTC, datetime
+from datetime import datetime
 
 from retention_assets.errors import ConfigurationError, CorruptFile, ObjectMissing, SourceError
 from retention_assets.lakefs.formats.lakefs_pb2 import CommitData
 from retention_assets.lakefs.formats.ranges import read_metarange
 from retention_assets.lakefs.formats.references import read_branches, read_commits, read_gc_rules, read_tags
 from retention_assets.lakefs.formats.sstable import CONTENT_ID
-from retention_assets.lakefs.rules.references import Commit, References
+from retention_assets.lakefs.rules.references import Commit, References, creation_time
 from retention_assets.lakefs.source.repository import (
     METADATA,
     RULES,
@@ -58,7 +58,7 @@ def read_commit_table(reader: ObjectReader, metarange_id: str) -> dict[str, Comm
 
 
 def _commit(record: CommitData) -> Commit:
-    created_at = record.creation_date.ToDatetime(UTC)
+    created_at = creation_time(record.creation_date.seconds, record.creation_date.nanos // 1_000)
     return Commit(record.id, tuple(record.parents), created_at, record.meta_range_id, record.version)
 
 

@@ -24,8 +24,9 @@ from retention_assets.lakefs.names.generated import XID, xid_seconds
 from retention_assets.lakefs.source.opening import OpenRepository
 from retention_assets.objectstore.listing import Prefixes, list_objects
 from retention_assets.objectstore.objects import ObjectReader
+from retention_assets.objectstore.outcomes import Outcome
 from retention_assets.spark.frames import from_arrow
-from retention_assets.state.ledger import collected_since
+from retention_assets.state.ledger import collected_since, recorded_since
 from retention_assets.tables import STORAGE_INVENTORY
 from retention_assets.warehouse.metadata import Details, PartitionMetadata, needed
 from retention_assets.warehouse.warehouse import METADATA, Warehouse
@@ -110,21 +111,29 @@ def _snapshot_from(
 
 
 def _unchanged(context: InventoryContext, base: BaseInventory, listed: Prefixes) -> frozenset[str]:
-    """Return the closed slices whose rows are taken from the base inventory.
+    """Return the closed slices whose rows are taken from the base inventory. All others are listed again.
 
-    For a base inventory of our own, two kinds of closed slices are listed again:
+    A closed slice is listed again in three cases:
 
-    - Slices without rows in the base inventory. Someone put such a slice back, perhaps from a backup.
-    - Slices from which our sweeps removed an object since the last full listing. Someone may have put the object back.
+    - An object was restored into the slice since the last full listing.
+    - The base inventory is our own, and a sweep worked on the slice since the last full listing. Someone may have put
+      back an object that the sweep removed.
+    - The base inventory is our own, and has no rows of the slice. Someone put such a slice back, perhaps from a backup.
     """
     token_life = context.opened.repository.lakefs.token_life
     closed = frozenset(prefix for prefix in listed.deep if is_closed(_name(prefix), base.taken_at, token_life))
-    if base.delivered or not closed:
+    if not closed:
         return closed
-    prefix = directory_prefix(F.col("address")).alias("prefix")
-    with_rows = _reused_rows(context, base, sorted(closed)).select(prefix).distinct()
-    swept = _removed_since(context, base.clean_at).select(prefix).distinct()
-    return frozenset(row["prefix"] for row in with_rows.join(swept, on="prefix", how="left_anti").collect())
+    since = base.clean_at - _STILL_LISTED
+    changed = recorded_since(context.spark, context.warehouse, context.opened.repository.name, since)
+    if base.delivered:
+        return closed - _prefixes_of(changed.where(F.col("outcome") == Outcome.RESTORED))
+    return (closed & _prefixes_of(_reused_rows(context, base, sorted(closed)))) - _prefixes_of(changed)
+
+
+def _prefixes_of(objects: DataFrame) -> frozenset[str]:
+    rows = objects.select(directory_prefix(F.col("address")).alias("prefix")).distinct().collect()
+    return frozenset(row["prefix"] for row in rows)
 
 
 def _removed_since(context: InventoryContext, taken_at: datetime) -> DataFrame:

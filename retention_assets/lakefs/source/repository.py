@@ -24,7 +24,7 @@ class StagedList:
 
     files: tuple[str, ...]
     taken_at: datetime  # aware, UTC
-    shown: tuple[tuple[str, datetime], ...] = ()  # the address as in a file, and the creation time of the entry
+    shown: tuple[tuple[str, datetime | None], ...] = ()  # the address as in a file, and the time of the entry if known
     run_id: str | None = None  # the server's run that wrote the files for this list alone; None: the files stay
 
 

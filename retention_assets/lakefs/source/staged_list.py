@@ -15,11 +15,14 @@ from datetime import UTC, datetime
 from typing import NamedTuple
 
 from retention_assets.errors import SourceError
+from retention_assets.lakefs.formats.ranges import FIRST_SECOND, LAST_SECOND
 from retention_assets.lakefs.source.client import Json, LakeFSClient, NotFound
+from retention_assets.policy.matching import UNREADABLE, is_unreadable
 
 _ATTEMPTS = 3  # requests for a page; after them the staged objects are read from the branches instead
 _AT_ONCE = 8  # branches that are read in parallel: 1,000 branches take 2 seconds on a local server
 _PAGE_SECONDS = 600.0  # seconds; a page takes a minute to write and a minute to upload. Source: lakeFS facts 4.4, 9
+_OBJECTS = "/repositories/{repository}/refs/{ref}/objects/ls"
 _BRANCH_GONE = "branch not found"
 _RUN_ID_LETTERS = frozenset("0123456789abcdefghijklmnopqrstuvwxyz")
 
@@ -28,7 +31,7 @@ class Shown(NamedTuple):
     """A staged object that a branch shows."""
 
     physical_address: str  # as the server prints it
-    created_at: datetime
+    created_at: datetime | None  # None: the entry has an impossible time
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +103,9 @@ class StagedScan:
             if location := self._location(response):
                 locations.append(location)
             if not token:
+                return Scan(run_id, tuple(locations), tuple(shown))
+            if is_unreadable(self._start_of(token).path):  # the server cannot continue at this path
+                shown += self._all_shown(self._branches_on_page(names, token, ""))
                 return Scan(run_id, tuple(locations), tuple(shown))
         raise self._unusable("pages that do not end")
 
@@ -190,7 +196,9 @@ class StagedScan:
 
     def _entries(self, branch: str, paths: list[str]) -> Iterator[Shown]:
         """Yield the entries of the branch at `paths`. A path has no entry if it was deleted or discarded meanwhile."""
-        waiting = paths
+        for prefix in sorted({path.partition(UNREADABLE)[0] for path in paths if is_unreadable(path)}):
+            yield from self._unreadable_below(branch, prefix)
+        waiting = [path for path in paths if not is_unreadable(path)]
         while waiting:
             first = waiting[0]
             # `after` does not return its own path, so a second request gets it by prefix. The two requests together
@@ -202,30 +210,48 @@ class StagedScan:
             reached = max(found, default=first)
             waiting = [path for path in waiting[1:] if path > reached]
 
+    def _unreadable_below(self, branch: str, prefix: str) -> Iterator[Shown]:
+        """Yield the entries whose path begins with `prefix` and is not UTF-8, committed ones included.
+
+        The server prints U+FFFD for bytes that are not UTF-8, so such an entry cannot be requested by its path.
+        """
+        names = {**self._names, "ref": branch}
+        try:
+            for page in self._client.pages(_OBJECTS, names, user_metadata="false", prefix=prefix):
+                yield from (self._shown(entry) for entry in page if is_unreadable(self._path(entry)))
+        except NotFound as error:
+            if error.server_message == "repository not found":
+                raise
+
     def _listed(self, branch: str, **query: str | int) -> dict[str, Shown]:
-        """Return objects of a branch by path, staged ones included."""
+        """Return objects of a branch by path, staged ones included. Paths that are not UTF-8 are left out."""
         expect = self._client.expect
         names = {**self._names, "ref": branch}
         try:
-            response = self._client.get(
-                "/repositories/{repository}/refs/{ref}/objects/ls", names, user_metadata="false", **query
-            )
+            response = self._client.get(_OBJECTS, names, user_metadata="false", **query)
         except NotFound as error:
             if error.server_message == "repository not found":
                 raise
             return {}
-        return {
-            expect(entry, "path", str): Shown(
-                expect(entry, "physical_address", str), datetime.fromtimestamp(expect(entry, "mtime", int), UTC)
-            )
-            for entry in expect(response, "results", list)
-        }
+        found = {self._path(entry): self._shown(entry) for entry in expect(response, "results", list)}
+        return {path: shown for path, shown in found.items() if not is_unreadable(path)}
+
+    def _path(self, entry: Json) -> str:
+        return self._client.expect(entry, "path", str)
+
+    def _shown(self, entry: Json) -> Shown:
+        expect = self._client.expect
+        return Shown(expect(entry, "physical_address", str), _time_of(expect(entry, "mtime", int)))
 
     def _unusable(self, what: str) -> SourceError:
         return SourceError(
             f"{self._where}: prepare_uncommited responds with {what}. Nothing was used. Run again when no other "
             "garbage collection runs."
         )
+
+
+def _time_of(seconds: int) -> datetime | None:
+    return datetime.fromtimestamp(seconds, UTC) if FIRST_SECOND <= seconds <= LAST_SECOND else None
 
 
 def _token_of(response: Json) -> str:

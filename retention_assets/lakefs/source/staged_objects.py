@@ -8,11 +8,13 @@ from datetime import datetime
 from io import BytesIO
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from retention_assets.errors import CorruptFile, brief
+from retention_assets.lakefs.formats.ranges import FIRST_SECOND, LAST_SECOND
 from retention_assets.lakefs.names.columns import canonical_address
 from retention_assets.objectstore.access import StoreAccess
 from retention_assets.objectstore.objects import ObjectReader
@@ -29,7 +31,7 @@ def staged_objects(
     access: StoreAccess,
     files: Sequence[str],
     namespace_urls: Sequence[str],
-    shown: Sequence[tuple[str, datetime]] = (),
+    shown: Sequence[tuple[str, datetime | None]] = (),
 ) -> DataFrame | pa.Table:
     """Return (address, created_at) of each staged object, with canonical addresses. The driver holds a short list.
 
@@ -63,7 +65,10 @@ def _reader(access: StoreAccess) -> Callable[[Batches], Batches]:
 
 
 def staged_rows(content: bytes, name: str) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of one file in the columns of `uncommitted_objects`. Addresses are spelled as in the file."""
+    """Yield the rows of one file in the columns of `uncommitted_objects`. Addresses are spelled as in the file.
+
+    `created_at` is null if the file has an impossible time: clients can send any number of seconds.
+    """
     try:
         table = pq.ParquetFile(BytesIO(content)).read(columns=[_ADDRESS, _CREATED])
         seconds = table[_CREATED].cast(pa.int64()).combine_chunks()
@@ -77,5 +82,7 @@ def staged_rows(content: bytes, name: str) -> Iterator[pa.RecordBatch]:
             f"{name}: {addresses.null_count:,} staged objects have no address. Nothing was deleted. Take the staged "
             "list again."
         )
+    possible = pc.and_(pc.greater_equal(seconds, FIRST_SECOND), pc.less_equal(seconds, LAST_SECOND))
+    seconds = pc.if_else(possible, seconds, pa.scalar(None, pa.int64()))
     created = seconds.cast(pa.timestamp("s", tz="UTC")).cast(pa.timestamp("us", tz="UTC"))
     yield pa.record_batch([addresses, created], schema=UNCOMMITTED_OBJECTS.schema)

@@ -1,17 +1,43 @@
 """The guards that only lakeFS has."""
 
 from collections.abc import Callable
+from datetime import datetime, timedelta
 
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
+from retention_assets.config.durations import format_duration
 from retention_assets.core.guards import CheckResult
 from retention_assets.errors import GuardRefused
 from retention_assets.lakefs.names.legacy import is_own_name, kinds_in_use
 from retention_assets.lakefs.rules.references import References
 from retention_assets.state.plan import Plan
+
+_APART = timedelta(hours=2)  # a dump may take an hour. Source: lakeFS facts 3.3
+
+
+def unusable_staged_list(staged_at: datetime, references_at: datetime) -> str | None:
+    """Return why a staged list must not be used with these references; None if it may.
+
+    - If the list is newer, an object that was committed in between is in neither.
+    - If the list is much older, an object may be in neither that an entry of a HEAD hid when the list was made. The
+      HEAD may have moved since, so the references do not show the entry (see `same_content`). If the time between the
+      two is short, `settle` protects the object: see `PlanInputs.named_until`.
+    """
+    staged, references = (f"({at:%Y-%m-%d %H:%M:%S} UTC)" for at in (staged_at, references_at))
+    if staged_at > references_at:
+        return (
+            f"the staged list {staged} is newer than the references {references}: objects that were committed in "
+            "between are in neither."
+        )
+    if references_at - staged_at > _APART:
+        return (
+            f"the staged list {staged} is more than {format_duration(_APART)} older than the references "
+            f"{references}: objects that were hidden from the list, and whose branch moved in between, are in neither."
+        )
+    return None
 
 
 def heads_present(references: References, commits: pa.Table) -> CheckResult:

@@ -35,7 +35,7 @@ from retention_assets.lakefs.source.opening import OpenRepository
 from retention_assets.lakefs.source.ranges import metaranges, ranges
 from retention_assets.lakefs.source.repository import StagedList
 from retention_assets.lakefs.source.staged_objects import staged_objects
-from retention_assets.lakefs.sweep.guards import heads_present, ranges_complete
+from retention_assets.lakefs.sweep.guards import heads_present, ranges_complete, unusable_staged_list
 from retention_assets.policy.rules import Policy
 from retention_assets.policy.table import CurrentRule
 from retention_assets.spark.frames import as_frame
@@ -156,14 +156,10 @@ class LakeFSLiveness:
         references = self._references()
         if self._instance and references.instance and self._instance != references.instance:
             raise self._another(_CREATED_AGAIN)
-        if staged is None or staged.taken_at > references.taken_at:
-            problem = "the staged list is unknown"
-            if staged is not None:
-                problem = f"the staged list ({staged.taken_at}) is newer than the references ({references.taken_at})"
-            raise GuardRefused(
-                f"{opened.repository.name}: {problem}. {self._undone} Provide a staged list, and references that were "
-                f"taken after it. Then plan again: `retention plan {opened.repository.name} --as-of {self._query.day}`."
-            )
+        if staged is None:
+            raise self._without_staged_list("the staged list is unknown.")
+        if problem := unusable_staged_list(staged.taken_at, references.taken_at):
+            raise self._without_staged_list(problem)
         pairs = self._pairs_of(references)
         listed = staged_objects(self._spark, opened.access, staged.files, opened.namespace_urls, staged.shown)
         uncommitted = as_frame(self._spark, listed)
@@ -212,9 +208,9 @@ class LakeFSLiveness:
             raise GuardRefused(
                 f"{name}: the dump {repository.lakefs.source.dump} was taken on {references.taken_at:%Y-%m-%d %H:%M} "
                 f"UTC. It does not show which objects are live again by now, so it may be at most "
-                f"{format_duration(oldest)} old. {self._undone} Replace it with a new dump and run this again. To "
-                f"sweep with this dump: `retention sweep {name} --as-of {day} --dump-age {age // _HOUR + 2}h`, or set "
-                "source.dump_age."
+                f"{format_duration(oldest)} old. {self._undone} Replace it with a new dump, taken after a new staged "
+                f"list, and run this again. To sweep with this dump: `retention sweep {name} --as-of {day} --dump-age "
+                f"{age // _HOUR + 2}h`, or set source.dump_age."
             )
         return references
 
@@ -223,6 +219,13 @@ class LakeFSLiveness:
         return GuardRefused(
             f"{name} {day}: the repository is not the one that the plan was made for: {why}. {self._undone} "
             f"Plan again: `retention plan {name} --as-of {day}`."
+        )
+
+    def _without_staged_list(self, problem: str) -> GuardRefused:
+        name = self._query.opened.repository.name
+        return GuardRefused(
+            f"{name}: {problem} {self._undone} Provide a new staged list, and references that were taken just after "
+            f"it. Then plan again: `retention plan {name} --as-of {self._query.day}`."
         )
 
     @property

@@ -49,6 +49,7 @@ from retention_assets.lakefs.rules.same_content import (
 )
 from retention_assets.lakefs.rules.tables import REFERENCES, references_of
 from retention_assets.lakefs.source.checksums import md5_of
+from retention_assets.lakefs.sweep.guards import unusable_staged_list
 from retention_assets.lakefs.sweep.memory import keep_memory
 from retention_assets.objectstore.access import StoreAccess
 from retention_assets.policy.lint import duration_warnings
@@ -72,8 +73,8 @@ from retention_assets.tables import DUE_OBJECTS
 from retention_assets.warehouse.metadata import Details, needed
 from retention_assets.warehouse.warehouse import Rows, Warehouse
 
-_OLD_REFERENCES = timedelta(days=1)
-_LISTING = timedelta(hours=1)  # at most this much time between listing and staged list counts for `settle`
+_ONE_DAY = timedelta(days=1)  # references that are older have a warning, and commits that are so far in the future
+_LISTING = timedelta(hours=1)  # at most this much time before the other inputs counts for `settle`
 _FEW = 5  # names in a message
 
 
@@ -95,18 +96,30 @@ class PlanInputs:
     @property
     def oldest(self) -> datetime:
         """The earliest time of listing, staged list (if there is one) and references."""
-        taken = [self.inventory.taken_at, self.graph.taken_at]
-        return min([*taken, self.staged.taken_at] if self.staged_known else taken)
+        return min(self.inventory.taken_at, *self._checked_at)
 
     @property
     def named_since(self) -> datetime:
         """The time from which the settling time of an object counts: when the store was listed.
 
-        The time is at most one hour before the staged list (or the references, without a staged list). A delivered
-        inventory can be days old. An operation that began after it can hide objects from the staged list.
+        The time is at most one hour before the staged list and the references. A delivered inventory can be days old.
+        An operation that began after it can hide objects from the staged list.
         """
-        checked_at = self.staged.taken_at if self.staged_known else self.graph.taken_at
-        return max(self.oldest, checked_at - _LISTING)
+        return max(self.oldest, max(self._checked_at) - _LISTING)
+
+    @property
+    def named_until(self) -> datetime:
+        """The time up to which the settling time of an object counts: the older one of staged list and references.
+
+        So the staged list of a plan that deletes an object is newer than the references of the first plan that named
+        the object. What moved between the list and the references of the first plan is in the list of the later one.
+        """
+        return min(self._checked_at)
+
+    @property
+    def _checked_at(self) -> tuple[datetime, ...]:
+        references_at = self.graph.taken_at
+        return (self.staged.taken_at, references_at) if self.staged_known else (references_at,)
 
     @property
     def references_hash(self) -> str:
@@ -127,12 +140,7 @@ class PlanInputs:
         """Why a plan from these tables must not be executed; None if it may. Source: DESIGN.md, The way data flows."""
         if not self.staged_known:
             return "no staged list is known, so staged objects cannot be distinguished from others."
-        if self.staged.taken_at > self.graph.taken_at:
-            return (
-                f"the staged list ({self.staged.taken_at:%Y-%m-%d %H:%M:%S} UTC) is newer than the references "
-                f"({self.graph.taken_at:%Y-%m-%d %H:%M:%S} UTC): objects that were committed in between are in neither."
-            )
-        return None
+        return unusable_staged_list(self.staged.taken_at, self.graph.taken_at)
 
 
 @dataclass(frozen=True, slots=True)
@@ -253,7 +261,7 @@ def classify(
             objects,
             earlier,
             inputs.named_since,
-            inputs.graph.taken_at,
+            inputs.named_until,
             terms.settle,
             settle_expired=terms.settle_expired,
         )
@@ -410,13 +418,22 @@ def _warnings(terms: Terms, inputs: PlanInputs, references: References, unused_p
         warnings.append(
             f"The dump was taken at {taken_at:%Y-%m-%d %H:%M} UTC. `retention sweep` refuses dumps that are older than "
             f"{format_duration(terms.oldest_dump)}, because they do not show which objects are live again by now. "
-            "Replace it with a new dump, plan again, and sweep. `retention sweep --dump-age` accepts an older dump."
+            "Replace it with a new dump, taken after a new staged list, plan again, and sweep. "
+            "`retention sweep --dump-age` accepts an older dump."
         )
-    elif terms.oldest_dump is None and terms.now - taken_at > _OLD_REFERENCES:
+    elif terms.oldest_dump is None and terms.now - taken_at > _ONE_DAY:
         warnings.append(
             f"The references were read at {taken_at:%Y-%m-%d %H:%M} UTC. They do not show which objects are live again "
             "by now."
         )
+    if odd := sorted(one.commit_id for one in references.commits.values() if one.created_at > terms.now + _ONE_DAY):
+        warnings.append(
+            f"{len(odd):,} commits have a date that is impossible or in the future, such as {odd[0]}. The version that "
+            "such a commit replaced is kept for its retention period after that date. After an impossible date, it is "
+            "kept for ever."
+        )
+    if text := inputs.addresses.details.unusual_entries:
+        warnings.append(f"In the commits, {text}.")
     if reason := inputs.inventory.details.fell_back:
         warnings.append(f"The whole store was listed, although `listing: optimized` is configured: {reason}.")
     if gone := [head for head in terms.counting_heads(references) if head.kind == "branch"]:

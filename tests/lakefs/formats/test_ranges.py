@@ -9,8 +9,15 @@ from hypothesis import strategies as st
 
 from retention_assets.errors import CorruptFile
 from retention_assets.lakefs.formats.lakefs_pb2 import Entry as EntryRecord
-from retention_assets.lakefs.formats.ranges import ENTRY_SCHEMA, METARANGE_SCHEMA, read_metarange, read_range
-from tests.lakefs.formats.tables import BENCH_ID, one_message, one_record, real
+from retention_assets.lakefs.formats.ranges import (
+    ENTRY_SCHEMA,
+    FIRST_SECOND,
+    LAST_SECOND,
+    METARANGE_SCHEMA,
+    read_metarange,
+    read_range,
+)
+from tests.lakefs.formats.tables import BENCH_ID, one_message, real
 from tests.lakefs_tables import (
     Entry,
     Range,
@@ -71,7 +78,8 @@ ENTRIES = st.builds(
     EntryRecord,
     address=st.text(),
     last_modified=st.none()
-    | st.builds(dict, seconds=st.integers(-62_135_596_800, 253_402_300_799), nanos=st.integers(0, 999_999_999)),
+    | st.builds(dict, seconds=st.integers(-62_135_596_800, 253_402_300_799), nanos=st.integers(0, 999_999_999))
+    | st.builds(dict, seconds=st.integers(-(2**63), 2**63 - 1), nanos=st.integers(-(2**31), 2**31 - 1)),
     size=st.integers(-(2**63), 2**63 - 1),
     e_tag=st.text(),
     metadata=st.dictionaries(st.text(max_size=5), st.text(max_size=5), max_size=3),
@@ -81,9 +89,11 @@ ENTRIES = st.builds(
 
 
 def columns_of(message: EntryRecord) -> dict[str, object]:
-    """What the columns must say of an entry, by the protobuf library."""
+    """What the columns must say of an entry, by the protobuf library. An impossible time is unknown."""
     stamp = message.last_modified
-    micros = stamp.seconds * 1_000_000 + stamp.nanos // 1_000 if message.HasField("last_modified") else None
+    is_possible = FIRST_SECOND <= stamp.seconds <= LAST_SECOND and 0 <= stamp.nanos < 1_000_000_000
+    is_known = message.HasField("last_modified") and is_possible
+    micros = stamp.seconds * 1_000_000 + stamp.nanos // 1_000 if is_known else None
     return {
         "address": message.address,
         "address_type": message.address_type,
@@ -169,8 +179,6 @@ def test_any_bytes_are_refused_or_read_as_the_protobuf_library_reads_them(conten
         pytest.param("2202c328", "not UTF-8", id="etag_is_not_text"),
         pytest.param("3003", "address type", id="unknown_address_type"),
         pytest.param("30ffffffffffffffffff01", "address type", id="negative_address_type"),
-        pytest.param("120708ffffffffff7f", "impossible time", id="a_time_after_the_year_9999"),
-        pytest.param("12061080a8d6b907", "impossible time", id="more_nanoseconds_than_a_second_has"),
     ],
 )
 def test_a_malformed_entry_is_refused(message: str, what: str) -> None:
@@ -178,9 +186,25 @@ def test_a_malformed_entry_is_refused(message: str, what: str) -> None:
         read_range(one_message(bytes.fromhex(message)), "x")
 
 
-def test_a_key_that_is_not_text_is_refused() -> None:
-    with pytest.raises(CorruptFile, match="a key is not UTF-8"):
-        read_range(one_record(b"\x00\x00", key=b"\xc3\x28"), "x")
+@pytest.mark.parametrize("message", ["120708ffffffffff7f", "12061080a8d6b907", "120b08ff91b8c398feffffff01"])
+def test_an_impossible_time_is_unknown(message: str) -> None:
+    """After the year 9999, more nanoseconds than a second has, before the year 1."""
+    assert read_range(one_message(bytes.fromhex(message)), "x")["last_modified"].to_pylist() == [None]
+
+
+@pytest.mark.parametrize(
+    ("key", "path"),
+    [
+        pytest.param(b"\xc3\x28", "\ufffdc3(", id="a_letter_that_does_not_end"),
+        pytest.param(b"raw/caf\xe9", "raw/caf\ufffde9", id="latin_1"),
+        pytest.param(b"\xff\xfe", "\ufffdff\ufffdfe", id="no_letter_at_all"),
+        pytest.param("é\\xff/\ufffd".encode(), "é\\xff/\ufffd", id="valid"),
+    ],
+)
+def test_the_bytes_of_a_key_that_are_not_text_are_marked(key: bytes, path: str) -> None:
+    records = [(b"before/\xc3\xa9", b"", b"\x0a\x01a"), (key, b"", b"\x0a\x01b")]
+    rows = read_range(write_table(sorted(records), "ranges")[1], "x")
+    assert dict(zip(rows["address"].to_pylist(), rows["key"].to_pylist(), strict=True)) == {"a": "before/é", "b": path}
 
 
 def test_text_is_split_between_rows_and_not_inside_a_letter() -> None:

@@ -51,13 +51,13 @@ def test_the_dump_holds_every_branch_with_the_hidden_ones_and_every_tag(name: st
     assert tags == {tag["id"]: tag["commit_id"] for tag in api(name)["tags"]}
 
 
-def commit_record(**changes: object) -> tuple[bytes, bytes, bytes]:
+def commit_record(seconds: int = 5, **changes: object) -> tuple[bytes, bytes, bytes]:
     """A record of a commit whose id is right unless `changes` say otherwise."""
     commit = CommitData(
-        committer="ann", message="m", meta_range_id="", creation_date={"seconds": 5}, metadata={"k": "v"}
+        committer="ann", message="m", meta_range_id="", creation_date={"seconds": seconds}, metadata={"k": "v"}
     )
     commit.id = commit_id(
-        committer="ann", message="m", metarange_id="", created_seconds=5, metadata={"k": "v"}, parents=[]
+        committer="ann", message="m", metarange_id="", created_seconds=seconds, metadata={"k": "v"}, parents=[]
     )
     key = commit.id.encode()
     commit.MergeFrom(CommitData(**changes))
@@ -87,6 +87,12 @@ def test_a_commit_under_another_identity_is_refused() -> None:
     key, _, content = commit_record()
     with pytest.raises(CorruptFile, match="has the id"):
         read_commits(written("commit", (key, b"0" * 64, content)), "x")
+
+
+@pytest.mark.parametrize("seconds", [1_700_000_000_000, 2**63 - 1, 0, -(2**63)])
+def test_a_commit_with_any_date_that_a_client_sent_is_read(seconds: int) -> None:
+    (commit,) = read_commits(written("commit", commit_record(seconds)), "x")
+    assert commit.creation_date.seconds == seconds
 
 
 def test_a_commit_at_an_impossible_nanosecond_is_refused() -> None:

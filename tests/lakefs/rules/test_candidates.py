@@ -85,7 +85,7 @@ def test_the_younger_of_storing_and_issuing_must_clear_the_horizon_of_the_reason
 
 GENERATED = {name: address(number) for number, name in enumerate(
     ("expired", "at_two_paths", "both_expired", "active", "tagged", "held_by_prefix", "beside_the_prefix", "staged",
-     "stored_lately", "in_no_commit", "in_no_commit_but_staged", "active_and_staged")
+     "stored_lately", "not_text", "in_no_commit", "in_no_commit_but_staged", "active_and_staged")
 )}  # fmt: skip
 ISSUED_LATELY = address(99, NOW - DAY / 2)
 USERS_FILE = "data/report.csv"
@@ -98,6 +98,7 @@ CASES = {
     "a tag protects": (GENERATED["tagged"], "held"),
     "a held prefix covers a path": (GENERATED["held_by_prefix"], "held"),
     "a held prefix covers no name beside it": (GENERATED["beside_the_prefix"], "candidate"),
+    "a held prefix covers a path that is not text": (GENERATED["not_text"], "held"),
     "staged again": (GENERATED["staged"], "held"),
     "stored within the grace period": (GENERATED["stored_lately"], "young"),
     "issued within the grace period": (ISSUED_LATELY, "young"),
@@ -122,6 +123,7 @@ HELD_PAIRS = (
     Pair(GENERATED["tagged"], "a/5", protected=True),
     Pair(GENERATED["held_by_prefix"], "keep/6"),
     Pair(GENERATED["beside_the_prefix"], "keeper/7"),
+    Pair(GENERATED["not_text"], "elsewhere/\ufffdff"),
     Pair(GENERATED["staged"], "a/8"),
     Pair(GENERATED["stored_lately"], "a/9"),
     Pair(ISSUED_LATELY, "a/10"),
@@ -230,7 +232,7 @@ def test_an_object_that_is_staged_twice_is_judged_once(spark: SparkSession) -> N
 def test_live_is_what_an_active_commit_a_tag_a_hold_or_a_staging_area_holds(spark: SparkSession) -> None:
     staged = frames.staged(spark, *STAGED, Staged(address(500)))
     live = live_addresses(frames.pairs(spark, *HELD_PAIRS), staged, HELD_PREFIXES)
-    names = ("at_two_paths", "active", "tagged", "held_by_prefix", "staged", "in_no_commit_but_staged")
+    names = ("at_two_paths", "active", "tagged", "held_by_prefix", "not_text", "staged", "in_no_commit_but_staged")
     expected = {GENERATED[name] for name in (*names, "active_and_staged")} | {address(500)}
     assert [row["address"] for row in as_dicts(live, "address")] == sorted(expected)
 

@@ -5,7 +5,7 @@ import pytest
 
 from retention_assets.errors import GuardRefused, SourceError
 from retention_assets.lakefs.rules.committed import Activity, activity, commit_graph, protected_commits
-from retention_assets.lakefs.rules.references import Commit, References
+from retention_assets.lakefs.rules.references import UNKNOWN_TIME, Commit, References, creation_time
 from retention_assets.policy.rules import BranchRetention, CommittedRetention, Hold, Policy
 from tests.lakefs.rules import upstream
 from tests.lakefs.rules.naive import History, Made
@@ -55,6 +55,12 @@ DANGLING = TWO_BRANCHES | history(g=(8, "c"), h=(7, "g"))
 def test_the_vectors_of_lakefs(commits, heads, expected):
     # Source: lakeFS facts 4.3; the default is 5 days and a branch is called as its head.
     assert active(references_of(commits, {head: head for head in heads}), rules(5, **heads)) == set(expected)
+
+
+@pytest.mark.parametrize("seconds", [1_700_000_000_000, 2**63 - 1, 0, -1, -62_135_596_800, -(2**63)])
+def test_a_commit_with_an_impossible_date_counts_as_later_than_all_others(seconds: int) -> None:
+    assert creation_time(seconds, 0) == UNKNOWN_TIME
+    assert creation_time(1_700_000_000, 5) == datetime(2023, 11, 14, 22, 13, 20, 5, UTC)
 
 
 def test_the_example_of_the_documentation_for_two_branches():

@@ -22,6 +22,7 @@ SUBSETS = [list(chosen) for size in range(len(BRANCHES) + 1) for chosen in combi
 PATHS = (
     "", "foo", "foo/bar", "foo/bar/", "foo/bar/x", "foo/bar/deep/x.csv", "foo/barn", "foo/barn/x", "foo/ba", "foo//bar",
     "FOO/bar/x", "x.csv", "tmp/a.csv", "tmp/b/a.csv", "tmp/line\nbreak.csv", "tmp/a.csv\n", "größe/é.csv", "a+b(c)/x y",
+    "foo/bar/\ufffdff.csv",
 )  # fmt: skip
 PREFIXES = ("", "foo", "foo/bar", "foo/bar/", "foo/barn", "foo/bar/x", "tmp", "größe", "a+b(c)", "nowhere")
 GLOBS = ("*.csv", "**/*.csv", "**", "foo/*", "foo/bar/**", "foo/bar?", "tmp/?.csv", "a+b(c)/*", "gr*/é.csv")

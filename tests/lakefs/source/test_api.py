@@ -1,6 +1,7 @@
 """What a server does while it is asked, and what it gets wrong: each hazard has a test that fails if it is built in."""
 
 import dataclasses
+import json
 import os
 import shutil
 from base64 import b64encode
@@ -198,6 +199,25 @@ class TestStaged:
         ]
         orchard.run_id, orchard.unfound = LOST_RUN, [{"z"}, {"z"}, {"z"}]
         assert {address for address, _ in source.staged().shown} == {f"data/{path}" for path in paths}
+
+    def test_staged_objects_at_paths_that_are_not_text_are_shown(self, source: ApiSource, orchard: Repository) -> None:
+        paths = {"odd/a": "a", "odd/\ufffdb": "b", "odd/\ufffdc": "c", "\ufffd": "d"}
+        orchard.changes = [
+            {"branch": "dev", "path": path, "physical_address": f"{orchard.namespace}/data/{name}", "type": "added"}
+            for path, name in paths.items()
+        ]
+        orchard.run_id, orchard.unfound = LOST_RUN, [{"z"}, {"z"}, {"z"}]
+        assert {address for address, _ in source.staged().shown} == {f"data/{name}" for name in paths.values()}
+
+    def test_a_page_that_ends_at_a_path_that_is_not_text_is_continued_by_what_the_branches_show(
+        self, source: ApiSource, server: LakeFSServer, orchard: Repository
+    ) -> None:
+        token = b64encode(json.dumps({"branch": "dev", "path": "a\ufffd"}).encode()).decode()
+        answer = {"run_id": orchard.run_id, "gc_uncommitted_location": "", "continuation_token": token}
+        answer["gc_uncommitted_location"] = f"{orchard.namespace}/{STAGED}"
+        server.override["/repositories/orchard/gc/prepare_uncommited"] = Answer(201, answer)
+        assert {address for address, _ in source.staged().shown} == STAGED_ADDRESSES
+        assert asked(server, PREPARE, "POST") == 1
 
     def test_branches_that_vanish_during_the_scan_need_no_second_one(
         self, source: ApiSource, orchard: Repository, server: LakeFSServer

@@ -161,6 +161,13 @@ class TestPages:
         with pytest.raises(SourceError, match="does not end"):
             list(LakeFSClient(server.url, ACCESS_KEY, SECRET_KEY).pages(PATH + "/branches", ORCHARD))
 
+    def test_that_end_at_a_path_that_is_not_text_are_an_error(self, server: LakeFSServer) -> None:
+        """The server prints U+FFFD for its bytes, so the next page would begin at another path."""
+        page = {"pagination": {"has_more": True, "next_offset": "a\ufffd"}, "results": []}
+        server.override["/repositories/orchard/branches"] = Answer(200, page)
+        with pytest.raises(SourceError, match=r"'a\ufffd'\. This path is not UTF-8"):
+            list(LakeFSClient(server.url, ACCESS_KEY, SECRET_KEY).pages(PATH + "/branches", ORCHARD))
+
     @pytest.mark.parametrize("page", [{}, {"results": []}, {"pagination": {"has_more": False}}, {"pagination": []}])
     def test_of_another_form_are_an_error(self, server: LakeFSServer, page: dict[str, object]) -> None:
         server.override["/repositories/orchard/branches"] = Answer(200, page)

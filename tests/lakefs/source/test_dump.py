@@ -220,6 +220,15 @@ def test_rules_that_are_no_rules_are_not_believed(lake: Path) -> None:
         source(lake).rules()
 
 
+@pytest.mark.parametrize("seconds", [1_700_000_000_000, 2**63 - 1, -(2**63)])
+def test_a_staged_object_with_an_impossible_time_is_staged_at_an_unknown_time(seconds: int) -> None:
+    (rows,) = staged_rows(parquet(physical_address=["a", "b"], creation_date=[seconds, 1_000]), "part-1")
+    assert rows.to_pylist() == [
+        {"address": "a", "created_at": None},
+        {"address": "b", "created_at": datetime.fromtimestamp(1_000, UTC)},
+    ]
+
+
 def test_a_denied_listing_of_the_staged_folder_is_no_empty_folder(guarded: Bucket) -> None:
     denied: Any = DumpSource(guarded.access("orchard"), MANIFEST, "staged")
     with pytest.raises(AccessDenied, match="cannot list 'staged'"):

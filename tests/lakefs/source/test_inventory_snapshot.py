@@ -14,7 +14,9 @@ from retention_assets.lakefs.source.inventory_snapshot import (
     InventoryContext,
     InventorySnapshot,
     _reused_rows,
+    _unchanged,
 )
+from retention_assets.objectstore.listing import Prefixes
 from retention_assets.objectstore.outcomes import Outcome
 from retention_assets.tables import STORAGE_INVENTORY
 from retention_assets.warehouse.warehouse import METADATA, Warehouse
@@ -211,6 +213,37 @@ def test_what_was_put_back_by_hand_after_a_sweep_is_seen_by_every_later_optimize
         later = keep(at(spark, place, BEGAN + CLOSED + days * DAY))
         assert later.details.fell_back is None
         assert addresses(later) == {FIRST, SECOND, OLDER}
+
+
+def test_what_was_restored_after_a_sweep_is_seen_by_every_later_optimized_run(
+    spark: SparkSession, place: Place
+) -> None:
+    run = at(spark, place, BEGAN + CLOSED)
+    keep(run)
+    write_ledger(run, {SECOND: Outcome.QUARANTINED}, run.now + HOUR)
+    place.remove([SECOND])
+    assert addresses(keep(at(spark, place, BEGAN + CLOSED + DAY))) == {FIRST, OLDER}
+    write_ledger(run, {SECOND: Outcome.RESTORED}, run.now + DAY + HOUR)
+    place.store({SECOND: BEGAN + CLOSED + DAY + HOUR})
+    for days in (2, 3):
+        later = keep(at(spark, place, BEGAN + CLOSED + days * DAY))
+        assert later.details.fell_back is None
+        assert later.listed == 1
+        assert addresses(later) == {FIRST, SECOND, OLDER}
+
+
+def test_a_slice_into_which_an_object_was_restored_after_a_delivered_inventory_is_listed(
+    spark: SparkSession, place: Place
+) -> None:
+    """A slice that was only swept since then is not: the ledger names what is gone from it."""
+    run = at(spark, place, BEGAN + CLOSED)
+    taken_at, listed = BEGAN + CLOSED, Prefixes((f"{SECOND.rpartition('/')[0]}/",), ())
+    context = InventoryContext(spark, run.open(), run.warehouse, run.day, lambda: run.now)
+    delivered = BaseInventory(run.snapshot().frame, taken_at, taken_at, taken_at, delivered=True)
+    write_ledger(run, {SECOND: Outcome.QUARANTINED}, taken_at + HOUR)
+    assert _unchanged(context, delivered, listed) == frozenset(listed.deep)
+    write_ledger(run, {SECOND: Outcome.RESTORED}, taken_at + 2 * HOUR)
+    assert _unchanged(context, delivered, listed) == frozenset()
 
 
 def test_of_an_older_picture_only_what_was_removed_after_it_is_taken_out(spark: SparkSession, place: Place) -> None:

@@ -33,6 +33,7 @@ from tests.worlds import NAME, STAGED, BuiltRepository, Version, address, build_
 NOW = datetime(2025, 11, 1, 6, tzinfo=UTC)
 OLD = NOW - timedelta(days=100)
 TAKEN_AT = NOW - timedelta(days=3)
+HOUR = timedelta(hours=1)
 COMMITS = [Version("only", OLD, {"path/held": address(OLD)})]
 RULES = {"default_retention_days": 10, "branches": []}
 NO_HEADS = Heads({}, {})
@@ -59,26 +60,28 @@ def of_dump(place: BuiltRepository, spark: SparkSession | None = None, **setting
 
 
 @pytest.mark.parametrize(
-    ("staged", "problem"),
+    ("after", "problem"),
     [
-        pytest.param(None, "is unknown", id="unknown"),
-        pytest.param((), f"({NOW}) is newer than the references ({TAKEN_AT})", id="newer"),
+        pytest.param(None, "is unknown.", id="unknown"),
+        pytest.param(
+            72 * HOUR, "(2025-11-01 06:00:00 UTC) is newer than the references (2025-10-29 06:00:", id="newer"
+        ),
+        pytest.param(-2.1 * HOUR, "(2025-10-29 03:54:00 UTC) is more than 2h older than the references", id="older"),
     ],
 )
-def test_a_staged_list_that_may_lack_objects_is_refused(
-    tmp_path: Path, staged: tuple[str, ...] | None, problem: str
-) -> None:
-    place = built(tmp_path, staged=staged)
-    if staged is not None:
-        os.utime(place.lake / STAGED / "0001", (NOW.timestamp(), NOW.timestamp()))
-    refused = rf"^{NAME}: the staged list {re.escape(problem)}\. {NOTHING} Provide a staged list, .*{PLAN_AGAIN}"
+def test_a_staged_list_that_may_lack_objects_is_refused(tmp_path: Path, after: timedelta | None, problem: str) -> None:
+    place = built(tmp_path, staged=None if after is None else ())
+    if after is not None:
+        written_at = (TAKEN_AT + after).timestamp()
+        os.utime(place.lake / STAGED / "0001", (written_at, written_at))
+    refused = rf"^{NAME}: the staged list {re.escape(problem)}.* {NOTHING} Provide a new staged list, .*{PLAN_AGAIN}"
     with pytest.raises(GuardRefused, match=refused):
         of_dump(place).now()
 
 
 def test_a_dump_that_is_too_old_is_refused_with_its_time_and_both_remedies(tmp_path: Path) -> None:
     seen = rf"^{NAME}: the dump dump\.json was taken on 2025-10-29 06:00 UTC\. .* at most 1d old"
-    remedy = r"Replace it with a new dump .*`retention sweep grove --as-of 2025-11-01 --dump-age 74h`"
+    remedy = r"Replace it with a new dump, .*`retention sweep grove --as-of 2025-11-01 --dump-age 74h`"
     with pytest.raises(GuardRefused, match=rf"{seen}\. {NOTHING} {remedy}"):
         of_dump(built(tmp_path), source={"dump": "dump.json", "dump_age": "1d"}).now()
 

@@ -95,6 +95,20 @@ def test_a_plan_and_its_candidates_agree_in_every_form(spark: SparkSession, tmp_
     assert orchard.diff(plan.plan_hash, plan.plan_hash[:12], spark).rows.isEmpty()
 
 
+@pytest.mark.slow
+def test_a_released_comparison_leaves_no_rows_in_the_cache(spark: SparkSession, tmp_path: Path) -> None:
+    orchard = ra.load(orchard_on_disk(tmp_path).file)["orchard"]
+    plan = orchard.plan(date.fromisoformat(DAY), progress=False)
+    policy = orchard.configuration.repository("orchard").path("gc_rules.json")
+    spark.catalog.clearCache()
+    cache: Any = spark._jsparkSession.sharedState().cacheManager()
+    for difference in (orchard.outlook([policy]).difference, orchard.diff(plan.plan_hash, plan.plan_hash, spark)):
+        assert not cache.isEmpty()
+        difference.release()
+    assert cache.isEmpty()
+    assert difference.rows.isEmpty()
+
+
 def test_an_unknown_table_is_named_with_those_that_there_are(tmp_path: Path) -> None:
     orchard = ra.load(orchard_on_disk(tmp_path).file)["orchard"]
     with pytest.raises(ConfigurationError, match=r"is not a table.*deletion_candidates"):

@@ -128,9 +128,9 @@ def commit_graph(resource: RepositoryResource) -> Made:
     """Every commit, dangling ones too, with the branches and tags that name or reach it."""
     references = resource.open().source.references()
     details = Details(references_hash=references_hash(references), instance=references.instance or "")
-    rows = Rows(commit_graph_rows(graph_of(references)), references.taken_at, details)
+    rows = commit_graph_rows(graph_of(references))
     numbers = {"branches": len(references.branches), "tags": len(references.tags)}
-    return checked(rows, [heads_present(references)], numbers)
+    return checked(Rows(rows, references.taken_at, details), [heads_present(references, rows)], numbers)
 
 
 @declared()

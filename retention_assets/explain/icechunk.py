@@ -22,6 +22,7 @@ from retention_assets.icechunk.formats.paths import (
     CONFIG,
     MANIFESTS,
     OVERWRITTEN,
+    REFERENCES,
     REPO,
     SNAPSHOTS,
     TRANSACTIONS,
@@ -149,10 +150,8 @@ class IcechunkExplainer:
         explained = replace(explained, size=listed["size"], last_modified=listed["last_modified"])
         if due is not None:
             return self._due(explained, due)
-        if address.startswith("refs/"):
-            released = self._forecast.released_on(needs_reference(address))
-            detail = "it is a branch or tag; a sweep deletes it only with its expired history"
-            return replace(_kept_for_ever(explained, KEPT, "reference", detail), goes_on=released)
+        if address.startswith(REFERENCES):
+            return self._reference(explained)
         if address in (REPO, CONFIG):
             return _kept_for_ever(
                 explained, KEPT, "repository", "it is one of the repository's own files, which always stay"
@@ -163,6 +162,15 @@ class IcechunkExplainer:
             detail = "Icechunk does not generate such names, so the object is not the repository's own"
             return _kept_for_ever(explained, FOREIGN, "foreign", detail)
         return self._file(explained, snapshot_ids)
+
+    def _reference(self, explained: ObjectExplanation) -> ObjectExplanation:
+        """Return the explanation of a file below `refs/`, which has a branch or tag of format 1."""
+        if self._forecast.state.format == 2 or not explained.address.startswith(f"{REFERENCES}branch."):
+            detail = "it is a tag, or an upgrade from format 1 left it; no sweep deletes it"
+            return _kept_for_ever(explained, KEPT, "reference", detail)
+        detail = "it is a branch; a sweep deletes it only with its expired history"
+        released = self._forecast.released_on(needs_reference(explained.address))
+        return replace(_kept_for_ever(explained, KEPT, "reference", detail), goes_on=released)
 
     def _due(self, explained: ObjectExplanation, due: Row) -> ObjectExplanation:
         waits = due.get("waits_until")

@@ -208,11 +208,11 @@ class OtherRepositories:
         graph = self._table(other, COMMIT_GRAPH.name, table.day)
         same = graph is not None and graph.details.references_hash == table.details.references_hash
         if isinstance(policy, Policy) and same:
-            heads = self._rows(other, COMMIT_GRAPH.name, table).select(F.explode("head_of").alias("branch"))
-            of_pairs = pairs.select(
-                F.explode("branches").alias("branch")
-            )  # deleted branches that still count: see `reflog`
-            branches = sorted(row["branch"] for row in heads.unionByName(of_pairs).distinct().collect())
+            graph_rows = self._rows(other, COMMIT_GRAPH.name, table)
+            # Deleted branches still count, see `reflog`. Their names are only in the pairs.
+            lists = (graph_rows.select("head_of"), pairs.select("branches"), pairs.select("left_branches"))
+            names = reduce(DataFrame.union, (one.select(F.explode(one.columns[0]).alias("name")) for one in lists))
+            branches = sorted(row["name"] for row in names.distinct().collect())
             today = self.clock().date()
             as_of = datetime(today.year, today.month, today.day, tzinfo=UTC)
             pairs = with_lifecycle(pairs, policy.lifecycle, branches, as_of)

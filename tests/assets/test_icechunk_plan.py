@@ -11,6 +11,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from retention_assets.icechunk.edits.stored import planned_edits
+from retention_assets.state.memory import due_objects_of
 from retention_assets.state.plan import load_plan
 from retention_assets.tables import TABLES
 from tests.assets.icechunk_lake import (
@@ -173,6 +174,14 @@ def test_a_file_that_must_stay_and_is_missing_ends_the_run_without_a_plan(
     assert [name for name, passed in run.checks.items() if not passed] == [
         "chunks_exist" if what == "chunks" else "metadata_exists"
     ]
+
+
+def test_a_plan_without_settling_time_stores_its_due_objects_for_later_plans(
+    spark: SparkSession, second: Planned
+) -> None:
+    assert second.lake.configuration().repository(NAME).settings.settle == timedelta(0)
+    stored = due_objects_of(spark, second.lake.warehouse, load_plan(second.lake.warehouse, NAME, DAY))
+    assert {row["address"] for row in stored.collect()} == set(second.lake.candidates())
 
 
 @pytest.mark.slow

@@ -239,7 +239,7 @@ def test_the_plans_own_policy_changes_nothing_and_no_guard_minds(world: World) -
 
 def test_why_such_a_plan_could_not_be_carried_out_is_warned_of_before_the_findings() -> None:
     finding = Finding("warning", "dve", "there is no branch 'dve'")
-    found = Outlook(Difference(None, {}), Amount(), (), (), "no staged list is known.", (finding,))  # type: ignore[arg-type]
+    found = Outlook(Difference(None, {}, None), Amount(), (), (), "no staged list is known.", (finding,))  # type: ignore[arg-type]
     assert warnings_of(found) == [
         "warning: a plan under this policy must not be executed: no staged list is known.",
         "warning: dve: there is no branch 'dve'",

@@ -25,9 +25,8 @@ from retention_assets.icechunk.formats.snapshots import read_snapshot
 from retention_assets.lakefs.formats import sstable
 from retention_assets.lakefs.formats.ranges import read_metarange, read_range
 from retention_assets.lakefs.formats.references import read_branches, read_commits, read_tags
-from retention_assets.lakefs.formats.sstable import SSTable, read_table
 from tests.icechunk_repositories import FORMATS, HEADER, build_varied, decoded, encoded
-from tests.lakefs.formats.tables import assembled, data_block, raw_block, real, record
+from tests.lakefs.formats.tables import SSTable, assembled, data_block, raw_block, read_table, real, record
 from tests.lakefs_tables import TRAILER, graveler_value, uvarint
 
 TABLES = ("range.sst", "ok1.sst", "metarange.sst", "56569996.sst")

@@ -21,11 +21,11 @@ sys.path.insert(0, sys.argv[1])
 from pathlib import Path
 from retention_assets.decoding import kernels
 from retention_assets.lakefs.formats.ranges import read_range
-from retention_assets.lakefs.formats.sstable import read_table
+from retention_assets.lakefs.formats.sstable import open_table
 assert ".zip" in kernels.__file__, kernels.__file__
 content = Path(sys.argv[2]).read_bytes()
 hits = sum(kernels.gather.stats.cache_hits.values()) if hasattr(kernels.gather.stats, "cache_hits") else 0
-print(read_range(content, "x").num_rows, read_table(content, "x").content_id, hits)
+print(read_range(content, "x").num_rows, open_table(content, "x").content_id, hits)
 """
 
 

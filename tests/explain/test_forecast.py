@@ -1,5 +1,6 @@
 """When files of an Icechunk repository are not needed any more: of its state, without a plan."""
 
+from dataclasses import replace
 from datetime import timedelta
 
 import pytest
@@ -47,6 +48,15 @@ def test_the_file_of_a_branch_goes_when_the_branch_expires(made: tuple[Forecast,
     assert forecast.released_on(needs_reference("refs/branch.side/ref.json")) == DAY + timedelta(days=7)
     assert forecast.released_on(needs_reference("refs/branch.main/ref.json")) is None
     assert forecast.released_on(needs_reference("refs/tag.v1/ref.json")) is None
+
+
+def test_the_file_of_a_tag_stays_although_the_tag_expires(made: tuple[Forecast, dict[str, str]]) -> None:
+    forecast, ids = made
+    policy = replace(forecast.policy, delete_expired_tags=True)
+    tags_expire = Forecast(forecast.state, policy, DAY, forecast.cutoff)
+    assert tags_expire.released_on(needs_file(f"snapshots/{ids['a']}", ())) is not None
+    assert tags_expire.released_on(needs_reference("refs/tag.v1/ref.json")) is None
+    assert tags_expire.released_on(needs_reference("refs/tag.v1/ref.json.deleted")) is None
 
 
 def test_a_file_that_several_snapshots_need_goes_with_the_last(made: tuple[Forecast, dict[str, str]]) -> None:

@@ -110,6 +110,17 @@ def test_what_live_entries_and_staged_ones_name_is_kept(pairing: Pairing) -> Non
     assert pairing.kept() == {address(number) for number in (0, 1, 4, 6)}
 
 
+def test_a_deleted_branch_keeps_the_objects_of_its_pairs_for_its_own_longer_duration(pairing: Pairing) -> None:
+    rule = {"id": "old", "prefix": "old", "keep": "10d", "branches": {"deleted": "90d"}}
+    pairing.configure({"lifecycle": [rule]})
+    pairing.plan(
+        named(0, "old/0", active=True, left_branches=("deleted",), added_at=NOW - 20 * DAY),
+        named(1, "old/1", active=True, left_branches=("deleted",), added_at=NOW - 100 * DAY),
+        named(2, "old/2", active=True, left_branches=("other",), added_at=NOW - 20 * DAY),
+    )
+    assert pairing.kept() == {address(0)}
+
+
 def test_what_a_policy_lets_go_that_nobody_may_carry_out_is_kept(pairing: Pairing) -> None:
     policy = {"lifecycle": [{"id": "old", "prefix": "old", "keep": "10d"}]}
     pairs = named(0, active=True), named(1), named(2, "old/2", active=True)

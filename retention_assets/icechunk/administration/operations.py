@@ -9,18 +9,25 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from functools import partial
 from random import Random
 from typing import Any
 
-from retention_assets.errors import ConfigurationError, GuardRefused, ObjectMissing
-from retention_assets.icechunk.edits.commits import Edit, RepoCommits
+from retention_assets.errors import ConfigurationError, GuardRefused, ObjectMissing, SourceError
+from retention_assets.icechunk.edits.commits import RepoCommits
 from retention_assets.icechunk.edits.format_1 import ReferenceFiles
-from retention_assets.icechunk.formats.ids import decode_id, is_canonical
+from retention_assets.icechunk.formats.ids import decode_id, encode_id, is_canonical
 from retention_assets.icechunk.formats.model import Availability
 from retention_assets.icechunk.formats.paths import SNAPSHOTS
 from retention_assets.icechunk.formats.snapshots import read_snapshot
-from retention_assets.icechunk.rules import operations as edits
+from retention_assets.icechunk.rules.operations import (
+    NamedSnapshots,
+    creation,
+    deletion,
+    reset,
+    set_status,
+    with_change,
+)
+from retention_assets.icechunk.rules.snapshots import ReferenceChange
 from retention_assets.icechunk.source.repository import IcechunkSource
 from retention_assets.objectstore.access import StoreAccess
 from retention_assets.objectstore.objects import ObjectReader
@@ -35,7 +42,8 @@ class Operations:
     The caller holds the repository's lease. Ids are texts of 20 characters. In format 2 an operation is tried again
     after a conflict with another writer. In format 1 it changes one reference file, or is refused after a conflict.
     Errors: GuardRefused as in `icechunk.rules.operations`; ConfigurationError for a text that is not an id;
-    SourceError when there is no repository; errors of the store.
+    SourceError when there is no repository, and when it was upgraded to format 2 during the change; errors of the
+    store.
     """
 
     def __init__(
@@ -56,68 +64,65 @@ class Operations:
     def create_branch(self, name: str, snapshot: str) -> int:
         """Create a branch on a snapshot."""
         snapshot_id = _id(snapshot)
-        return self._apply(
-            lambda repo, stamp: edits.create_branch(repo, name, snapshot_id, stamp),
-            lambda: self._references.create_branch(name, self._existing(snapshot)),
-        )
+        return self._change(lambda references: creation(references, "branch", name, snapshot_id))
 
     def delete_branch(self, name: str) -> int:
         """Delete a branch; its snapshots stay until the next garbage collection."""
-        return self._apply(
-            lambda repo, stamp: edits.delete_branch(repo, name, stamp), lambda: self._references.delete_branch(name)
-        )
+        return self._change(lambda references: deletion(references, "branch", name))
 
     def reset_branch(self, name: str, snapshot: str, expected: str | None = None) -> int:
         """Move a branch to another snapshot. If `expected` is given, the branch must be on that snapshot."""
         snapshot_id, old = _id(snapshot), None if expected is None else _id(expected)
-        return self._apply(
-            lambda repo, stamp: edits.reset_branch(repo, name, snapshot_id, stamp, old),
-            lambda: self._references.reset_branch(name, self._existing(snapshot), old),
-        )
+        return self._change(lambda references: reset(references, name, snapshot_id, old))
 
     def create_tag(self, name: str, snapshot: str) -> int:
         """Create a tag on a snapshot."""
         snapshot_id = _id(snapshot)
-        return self._apply(
-            lambda repo, stamp: edits.create_tag(repo, name, snapshot_id, stamp),
-            lambda: self._references.create_tag(name, self._existing(snapshot)),
-        )
+        return self._change(lambda references: creation(references, "tag", name, snapshot_id))
 
     def delete_tag(self, name: str) -> int:
         """Delete a tag; its name can never be used again."""
-        return self._apply(
-            lambda repo, stamp: edits.delete_tag(repo, name, stamp), lambda: self._references.delete_tag(name)
-        )
+        return self._change(lambda references: deletion(references, "tag", name))
 
     def set_status(self, availability: Availability, reason: str | None = None) -> int:
         """Set whether the repository accepts writes. Errors: GuardRefused in format 1, which has no status."""
-        return self._apply(
-            lambda repo, stamp: edits.set_status(repo, availability, reason, stamp),
-            partial(_refuse_status, self._url),
-        )
+        if self._source.repo_object() is None:
+            self._source.references()  # raises when there is no repository
+            raise GuardRefused(
+                f"{self._url}: a repository of format 1 has no status. Nothing was changed. Upgrade it first."
+            )
+        return self._commits.commit(lambda repo, stamp: set_status(repo, availability, reason, stamp)).conflicts
 
-    def _apply(self, edit: Edit, in_format_1: Callable[[], object]) -> int:
-        """Make the `edit` in format 2, or call `in_format_1` in format 1; return the number of conflicts."""
+    def _change(self, change_of: Callable[[NamedSnapshots], ReferenceChange]) -> int:
+        """Make the change that `change_of` returns for the current references; return the number of conflicts."""
         if self._source.repo_object() is not None:
-            return self._commits.commit(edit).conflicts
-        self._source.references()  # raises when there is no repository
-        in_format_1()
-        self._source.require_still_format_1()
+            return self._commits.commit(lambda repo, stamp: with_change(repo, change_of(repo), stamp)).conflicts
+        change = change_of(self._source.references())
+        if change.after is not None:
+            self._require_snapshot(change.after)
+        if not self._references.apply(change):
+            raise GuardRefused(
+                f"the {change.kind} {change.name!r} was {'created' if change.before is None else 'moved or deleted'} "
+                "meanwhile. Nothing was changed or deleted. Read the repository again."
+            )
+        if self._source.repo_object() is not None:
+            raise SourceError(
+                f"{self._url}: the repository was upgraded to format 2 while this change was made. The change was made "
+                "in the files of format 1, and the upgraded repository may lack it. No snapshot was deleted. Make the "
+                "change again."
+            )
         return 0
 
-    def _existing(self, text: str) -> bytes:
-        """Return the id of the snapshot. Errors: GuardRefused when the snapshot's file does not exist."""
-        path = f"{SNAPSHOTS}{text}"
+    def _require_snapshot(self, snapshot_id: bytes) -> None:
+        """Raise GuardRefused when the snapshot's file does not exist."""
+        name = encode_id(snapshot_id)
+        path = f"{SNAPSHOTS}{name}"
         try:
-            return read_snapshot(self._reader.read(path), self._reader.describe(path)).id
+            read_snapshot(self._reader.read(path), self._reader.describe(path))
         except ObjectMissing:
             raise GuardRefused(
-                f"{self._url}: there is no snapshot {text}. Nothing was changed. Correct the id."
+                f"{self._url}: there is no snapshot {name}. Nothing was changed. Correct the id."
             ) from None
-
-
-def _refuse_status(url: str) -> None:
-    raise GuardRefused(f"{url}: a repository of format 1 has no status. Nothing was changed. Upgrade it first.")
 
 
 def _id(text: str) -> bytes:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from retention_assets.errors import GuardRefused, ObjectMissing, SourceError, StoreError
+from retention_assets.errors import CorruptFile, GuardRefused, ObjectMissing, SourceError, StoreError
 from retention_assets.icechunk.formats.ids import encode_id
 from retention_assets.icechunk.formats.model import SnapshotInfo
 from retention_assets.icechunk.formats.paths import CONFIG, REPO, SNAPSHOTS
@@ -100,7 +100,7 @@ def _require_nobody_wrote(
     """
     try:
         unchanged = source.references() == before and _configuration(ObjectReader(access)) == config
-    except SourceError:
+    except (CorruptFile, SourceError):  # somebody deletes a reference, or has written a part of one
         unchanged = False
     if unchanged:
         return

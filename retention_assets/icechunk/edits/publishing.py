@@ -5,7 +5,7 @@ references that have expired since the plan stay, because nobody approved their 
 Source: DESIGN.md, Invariants; Icechunk facts 4, Design doc 011.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
@@ -15,18 +15,16 @@ from retention_assets.icechunk.edits.commits import RepoCommits
 from retention_assets.icechunk.edits.format_1 import apply_edits_v1
 from retention_assets.icechunk.formats.ids import encode_id
 from retention_assets.icechunk.formats.model import Repo
+from retention_assets.icechunk.formats.paths import reference_address
 from retention_assets.icechunk.rules.collection import collected
 from retention_assets.icechunk.rules.expiration import (
-    BranchDeleted,
     Expiration,
-    TagDeleted,
     edited,
     expiration_v2,
     expire_v1,
     expire_v2,
 )
 from retention_assets.icechunk.rules.planned import PlannedEdits, more_than_planned, raw_ids, unapproved
-from retention_assets.icechunk.rules.retention import Unapproved
 from retention_assets.icechunk.rules.snapshots import History, history_of, reachable
 from retention_assets.icechunk.rules.updates import Stamp
 from retention_assets.icechunk.source.repository import IcechunkSource
@@ -85,10 +83,11 @@ def _expired(planned: PlannedEdits, policy: SnapshotPolicy, done: _Done, repo: R
     _require_no_new_child_of_removed(planned, history)
     if not raw_ids(planned.released) & history.snapshots.keys() and not _references_left(planned, history):
         return repo
-    stays = unapproved(planned, history, partial(expiration_v2, history, policy, planned.as_of))
+    stays = unapproved(planned, partial(expiration_v2, history, policy, planned.as_of))
     after, expiration = expire_v2(repo, policy, planned.as_of, stamp, stays)
     _require_within(planned, history, expiration)
-    done.removed, done.left = tuple(references_removed(expiration)), _count(stays)
+    done.removed = tuple(reference_address(one.kind, one.name) for one in expiration.deletions)
+    done.left = len(stays)
     return after
 
 
@@ -108,33 +107,19 @@ def _publish_v1(
         reached = reachable(history, history.tips())
         if not raw_ids(planned.released) & reached and not _references_left(planned, history):
             return None
-        stays = unapproved(planned, history, partial(expire_v1, history, policy, planned.as_of))
+        stays = unapproved(planned, partial(expire_v1, history, policy, planned.as_of))
         expiration = expire_v1(history, policy, planned.as_of, stays)
         _require_within(planned, history, expiration)
-        left = _count(stays)
+        left = len(stays)
         return expiration
 
     done = apply_edits_v1(access, expiration_of, clock, log)
     return Published(done.conflicts, (), done.references_removed, None, left)
 
 
-def _count(stays: Unapproved) -> int:
-    return len(stays.snapshots) + len(stays.branches) + len(stays.tags)
-
-
-def references_removed(expiration: Expiration) -> Iterable[str]:
-    """Yield the references that an expiration deletes, named as in reports: `refs/tag.NAME`, `refs/branch.NAME`."""
-    for edit in expiration.edits:
-        if isinstance(edit, TagDeleted):
-            yield f"refs/tag.{edit.name}"
-        elif isinstance(edit, BranchDeleted):
-            yield f"refs/branch.{edit.name}"
-
-
 def _references_left(planned: PlannedEdits, history: History) -> bool:
     """Return whether a reference that the plan deletes still exists."""
-    tags, branches = set(planned.deleted_tags), set(planned.deleted_branches)
-    return bool(tags & history.tags.keys() or branches & history.branches.keys())
+    return any((one.kind, one.name) in planned.deleted for one in history.references())
 
 
 def _to_delete(planned: PlannedEdits) -> frozenset[bytes]:
@@ -153,12 +138,13 @@ def _require_no_new_child_of_removed(planned: PlannedEdits, history: History) ->
 
 def _require_within(planned: PlannedEdits, history: History, expiration: Expiration) -> None:
     """Refuse an expiration that removes more than the plan, or that leaves a snapshot of the plan reachable."""
-    after, more = edited(history, expiration.edits), more_than_planned(planned, history, expiration)
+    after, more = edited(history, expiration.edits), more_than_planned(planned, expiration)
+    tags, branches = (sorted(one.name for one in more.deletions if one.kind == kind) for kind in ("tag", "branch"))
     reached = reachable(after, after.tips()) & _to_delete(planned)
     for found, violation in (
         (sorted(map(encode_id, more.snapshots)), "snapshots that are not in the plan would be released"),
-        (sorted(more.tags), "tags that are not in the plan would be deleted"),
-        (sorted(more.branches), "branches that are not in the plan would be deleted"),
+        (tags, "tags that are not in the plan would be deleted"),
+        (branches, "branches that are not in the plan would be deleted"),
         (sorted(map(encode_id, reached)), "snapshots that the plan removes are reachable from a branch or tag again"),
     ):
         if found:

@@ -17,12 +17,13 @@ import pyarrow as pa
 
 from retention_assets.errors import GuardRefused
 from retention_assets.icechunk.edits.publishing import Published
+from retention_assets.icechunk.formats.paths import reference_address
 from retention_assets.icechunk.rules.planned import PlannedEdits
 from retention_assets.icechunk.rules.snapshots import History
 from retention_assets.objectstore.outcomes import Outcome
 from retention_assets.state.lease import Lease
 from retention_assets.state.plan import Plan
-from retention_assets.tables import DELETION_REPORT, REFERENCE_ADDRESSES
+from retention_assets.tables import DELETION_REPORT
 from retention_assets.warehouse.warehouse import Warehouse
 
 PLANNED_EDITS = "planned_edits"
@@ -73,8 +74,7 @@ _BEGUN = "begun"
 
 def reference_addresses(planned: PlannedEdits) -> frozenset[str]:
     """Return the addresses of the branches and tags that a plan deletes."""
-    branches = (f"{REFERENCE_ADDRESSES}branch.{name}" for name in planned.deleted_branches)
-    return frozenset([*branches, *(f"{REFERENCE_ADDRESSES}tag.{name}" for name in planned.deleted_tags)])
+    return frozenset(reference_address(kind, name) for kind, name in planned.deleted)
 
 
 def begin_publication(warehouse: Warehouse, plan: Plan, planned: PlannedEdits, lease: Lease, at: datetime) -> None:
@@ -111,8 +111,7 @@ def unexplained(warehouse: Warehouse, plan: Plan, planned: PlannedEdits, publish
 
 def without_existing(addresses: frozenset[str], history: History) -> frozenset[str]:
     """Return the `addresses` whose branch or tag is no longer in `history`."""
-    existing = {f"{REFERENCE_ADDRESSES}{one.kind}.{one.name}" for one in history.references()}
-    return addresses - existing
+    return addresses - {reference_address(one.kind, one.name) for one in history.references()}
 
 
 def removed_references(warehouse: Warehouse, plan: Plan) -> pa.Table:

@@ -76,7 +76,12 @@ class ReferenceFile:
     @property
     def path(self) -> str:
         """The path below the repository."""
-        return f"{REFERENCES}{self.kind.value}.{self.name}/ref.json{'.deleted' if self.tombstone else ''}"
+        return f"{reference_address(self.kind.value, self.name)}/ref.json{'.deleted' if self.tombstone else ''}"
+
+
+def reference_address(kind: str, name: str) -> str:
+    """Return the address of a branch or tag in reports, for example `refs/branch.main`."""
+    return f"{REFERENCES}{kind}.{name}"
 
 
 def reference_file(path: str) -> ReferenceFile:

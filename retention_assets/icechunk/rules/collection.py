@@ -18,7 +18,6 @@ from retention_assets.icechunk.rules.snapshots import History, history_of, reach
 from retention_assets.icechunk.rules.updates import Stamp, require_online, with_update
 
 _SECOND = timedelta(seconds=1)
-_MICROSECOND = timedelta(microseconds=1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,10 +34,10 @@ class Kept:
 def is_old(stored: datetime, cutoff: datetime) -> bool:
     """Return whether a file written at `stored` (UTC, by the store's clock) is old: written before `cutoff`.
 
-    Many stores list whole seconds only. So a whole second counts as its last microsecond, and ages are never
-    overestimated.
+    Many stores list whole seconds only. So a whole second counts as its end, as in `AgeCutoff`, and ages are never
+    overestimated. Icechunk itself deletes such a file one microsecond earlier.
     """
-    latest = stored if stored.microsecond else stored + _SECOND - _MICROSECOND
+    latest = stored if stored.microsecond else stored + _SECOND
     return latest < cutoff
 
 

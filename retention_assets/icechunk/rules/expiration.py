@@ -12,7 +12,14 @@ from retention_assets.errors import GuardRefused
 from retention_assets.icechunk.formats.ids import encode_id
 from retention_assets.icechunk.formats.model import MAIN, Repo, SnapshotInfo, Update, UpdateKind
 from retention_assets.icechunk.rules.retention import NOTHING_UNAPPROVED, Selection, Unapproved, select
-from retention_assets.icechunk.rules.snapshots import History, Reference, anchors, descendants, history_of, reachable
+from retention_assets.icechunk.rules.snapshots import (
+    History,
+    ReferenceChange,
+    anchors,
+    descendants,
+    history_of,
+    reachable,
+)
 from retention_assets.icechunk.rules.updates import DELETE_TAG, Stamp, is_enabled, require_online, with_update
 from retention_assets.policy.snapshots import SnapshotPolicy
 
@@ -25,21 +32,7 @@ class Reparented:
     parent_id: bytes
 
 
-@dataclass(frozen=True, slots=True)
-class TagDeleted:
-    """The tag is deleted; its name can never be used again."""
-
-    name: str
-
-
-@dataclass(frozen=True, slots=True)
-class BranchDeleted:
-    """The branch is deleted."""
-
-    name: str
-
-
-Edit = Reparented | TagDeleted | BranchDeleted
+Edit = Reparented | ReferenceChange
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,10 +51,10 @@ class Expiration:
         """The new parent of each snapshot that gets one."""
         return {edit.snapshot_id: edit.parent_id for edit in self.edits if isinstance(edit, Reparented)}
 
-
-def deletion_of(reference: Reference) -> Edit:
-    """Return the edit that deletes a reference."""
-    return TagDeleted(reference.name) if reference.kind == "tag" else BranchDeleted(reference.name)
+    @property
+    def deletions(self) -> tuple[ReferenceChange, ...]:
+        """The edits that delete a branch or tag."""
+        return tuple(edit for edit in self.edits if isinstance(edit, ReferenceChange))
 
 
 def edited(history: History, edits: Iterable[Edit]) -> History:
@@ -70,10 +63,8 @@ def edited(history: History, edits: Iterable[Edit]) -> History:
     for edit in edits:
         if isinstance(edit, Reparented):
             snapshots[edit.snapshot_id] = replace(snapshots[edit.snapshot_id], parent_id=edit.parent_id)
-        elif isinstance(edit, TagDeleted):
-            del tags[edit.name]
         else:
-            del branches[edit.name]
+            edit.make_in(branches if edit.kind == "branch" else tags)
     return History(snapshots, branches, tags)
 
 
@@ -134,7 +125,7 @@ def expire_v1(
         walk.cut(snapshot_id)
     for reference in history.references():
         if reference in deleted:
-            walk.edits.append(deletion_of(reference))
+            walk.edits.append(reference.deletion)
         else:
             walk.cut(reference.tip)
     after = edited(history, walk.edits)
@@ -197,7 +188,7 @@ def expiration_v2(
         for snapshot_id, snapshot in sorted(history.snapshots.items())
         if snapshot_id not in released and snapshot.parent_id in released
     ]
-    edits += map(deletion_of, selection.deleted)
+    edits += [reference.deletion for reference in selection.deleted]
     expiration = Expiration(selection, tuple(edits), released)
     require_allowed(history, expiration)
     return expiration
@@ -260,7 +251,7 @@ def _logs_between(repo: Repo, snapshot: SnapshotInfo, parent: bytes) -> list[byt
 
 def _require_tags_deletable(repo: Repo, expiration: Expiration) -> None:
     """Raise GuardRefused when tags are to be deleted and the flag delete_tag is off; icechunk ignores the flag here."""
-    tags = [edit.name for edit in expiration.edits if isinstance(edit, TagDeleted)]
+    tags = [deletion.name for deletion in expiration.deletions if deletion.kind == "tag"]
     if tags and not is_enabled(repo, DELETE_TAG):
         raise GuardRefused(
             f"{len(tags)} tags, {tags[0]!r} first, have expired, and the repository's feature flag delete_tag is off. "

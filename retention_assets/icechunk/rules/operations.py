@@ -1,25 +1,20 @@
-"""The operations of users on a repository of format 2, such as creating a branch, as edits of its repo object.
+"""The operations of users on a repository: branches and tags in both formats, and the status in format 2.
 
-Each edit takes the current repo object and returns the edited one. The caller writes it with a conditional write. An
-edit that is not allowed raises GuardRefused, and every edit but `set_status` requires a repository that is online.
+`creation`, `reset` and `deletion` return the change that a user asks for, if the current references allow it. In
+format 2, `with_change` and `set_status` return the edited repo object, which the caller writes with a conditional
+write. An operation that is not allowed raises GuardRefused. Every change requires a repository that is online.
 Source: seed 003. Where the shipped icechunk differs from it, the edits follow icechunk: Icechunk facts 2 (Design doc
 011) and 5.
 """
 
+from collections.abc import Collection, Mapping
 from dataclasses import replace
-from typing import NoReturn
+from typing import NoReturn, Protocol
 
 from retention_assets.errors import GuardRefused
 from retention_assets.icechunk.formats.ids import encode_id
-from retention_assets.icechunk.formats.model import (
-    MAIN,
-    Availability,
-    Repo,
-    RepoStatus,
-    Update,
-    UpdateKind,
-)
-from retention_assets.icechunk.rules.snapshots import micros_of
+from retention_assets.icechunk.formats.model import MAIN, Availability, Repo, RepoStatus, Update, UpdateKind
+from retention_assets.icechunk.rules.snapshots import ReferenceChange, micros_of
 from retention_assets.icechunk.rules.updates import (
     CREATE_TAG,
     DELETE_TAG,
@@ -28,76 +23,92 @@ from retention_assets.icechunk.rules.updates import (
     require_online,
     with_update,
 )
+from retention_assets.policy.snapshots import RefKind
 
 
-def create_branch(repo: Repo, name: str, snapshot_id: bytes, stamp: Stamp) -> Repo:
-    """Return `repo` with a new branch. Errors: GuardRefused for a name that is in use, and for an unknown snapshot."""
-    require_online(repo)
-    _require_snapshot(repo, snapshot_id)
-    if name in repo.branches:
-        _refuse(f"there is a branch {name!r} already, on {encode_id(repo.branches[name])}", "Choose another name.")
-    new = replace(repo, branches={**repo.branches, name: snapshot_id})
-    return with_update(new, Update(UpdateKind.BRANCH_CREATED, 0, name=name), stamp)
+class NamedSnapshots(Protocol):
+    """The references of a repository: the repo object of format 2, or what the files of format 1 say."""
+
+    @property
+    def branches(self) -> Mapping[str, bytes]:
+        """The snapshot that each branch names."""
+        ...
+
+    @property
+    def tags(self) -> Mapping[str, bytes]:
+        """The snapshot that each live tag names."""
+        ...
+
+    @property
+    def deleted_tags(self) -> Collection[str]:
+        """The names of deleted tags, which can never be used again."""
+        ...
 
 
-def delete_branch(repo: Repo, name: str, stamp: Stamp) -> Repo:
-    """Return `repo` without the branch; its snapshots stay until a garbage collection.
+def creation(references: NamedSnapshots, kind: RefKind, name: str, snapshot_id: bytes) -> ReferenceChange:
+    """Return the creation of a branch or tag.
 
-    Errors: GuardRefused for `main` or an unknown branch.
+    Errors: GuardRefused for a name that is in use, or that was the name of a deleted tag.
     """
-    require_online(repo)
-    if name == MAIN:
-        _refuse(f"the branch {MAIN!r} cannot be deleted", "Every repository has this branch.")
-    tip = _tip(repo, name)
-    new = replace(repo, branches={other: one for other, one in repo.branches.items() if other != name})
-    return with_update(new, Update(UpdateKind.BRANCH_DELETED, 0, name=name, previous_snapshot_id=tip), stamp)
+    tips = _tips(references, kind)
+    if name in tips:
+        _refuse(f"there is a {kind} {name!r} already, on {encode_id(tips[name])}", "Choose another name.")
+    if kind == "tag" and name in references.deleted_tags:
+        _refuse(f"the tag {name!r} was deleted, and its name can never be used again", "Choose another name.")
+    return ReferenceChange(kind, name, None, snapshot_id)
 
 
-def reset_branch(repo: Repo, name: str, snapshot_id: bytes, stamp: Stamp, expected: bytes | None = None) -> Repo:
-    """Return `repo` with the branch on another snapshot; the snapshots that it leaves stay until a garbage collection.
+def reset(references: NamedSnapshots, name: str, snapshot_id: bytes, expected: bytes | None = None) -> ReferenceChange:
+    """Return the move of a branch to another snapshot; the snapshots that it leaves stay until a garbage collection.
 
-    Errors: GuardRefused for an unknown branch or snapshot, and when `expected` is given and is not the branch's tip.
+    Errors: GuardRefused for an unknown branch, and when `expected` is given and is not the branch's tip.
     """
-    require_online(repo)
-    tip = _tip(repo, name)
+    tip = _tip(references, "branch", name)
     if expected is not None and tip != expected:
         _refuse(
             f"the branch {name!r} is on {encode_id(tip)}, not on {encode_id(expected)}", "Read the repository again."
         )
-    _require_snapshot(repo, snapshot_id)
-    new = replace(repo, branches={**repo.branches, name: snapshot_id})
-    return with_update(new, Update(UpdateKind.BRANCH_RESET, 0, name=name, previous_snapshot_id=tip), stamp)
+    return ReferenceChange("branch", name, tip, snapshot_id)
 
 
-def create_tag(repo: Repo, name: str, snapshot_id: bytes, stamp: Stamp) -> Repo:
-    """Return `repo` with a new tag.
+def deletion(references: NamedSnapshots, kind: RefKind, name: str) -> ReferenceChange:
+    """Return the deletion of a branch or tag; its snapshots stay until a garbage collection.
 
-    Errors: GuardRefused for a name that is in use or was the name of a deleted tag, for an unknown snapshot, and when
-    the flag create_tag is off.
+    Errors: GuardRefused for `main`, and for an unknown branch or tag.
+    """
+    if (kind, name) == ("branch", MAIN):
+        _refuse(f"the branch {MAIN!r} cannot be deleted", "Every repository has this branch.")
+    return ReferenceChange(kind, name, _tip(references, kind, name), None)
+
+
+def with_change(repo: Repo, change: ReferenceChange, stamp: Stamp) -> Repo:
+    """Return `repo` with the change, and with the name of a deleted tag among the deleted tags.
+
+    Errors: GuardRefused for an unknown snapshot, and when the flag create_tag or delete_tag, which the change needs, is
+    off.
     """
     require_online(repo)
-    _require_snapshot(repo, snapshot_id)
-    _require_flag(repo, CREATE_TAG, "create_tag")
-    if name in repo.tags:
-        _refuse(f"there is a tag {name!r} already, on {encode_id(repo.tags[name])}", "Choose another name.")
-    if name in repo.deleted_tags:
-        _refuse(f"the tag {name!r} was deleted, and its name can never be used again", "Choose another name.")
-    new = replace(repo, tags={**repo.tags, name: snapshot_id})
-    return with_update(new, Update(UpdateKind.TAG_CREATED, 0, name=name), stamp)
+    if change.after is not None and change.after not in repo.snapshots:
+        _refuse(f"there is no snapshot {encode_id(change.after)}", "Correct the id.")
+    tips = dict(_tips(repo, change.kind))
+    change.make_in(tips)
+    if change.kind == "branch":
+        after = replace(repo, branches=tips)
+    elif change.after is not None:
+        _require_flag(repo, CREATE_TAG, "create_tag")
+        after = replace(repo, tags=tips)
+    else:
+        _require_flag(repo, DELETE_TAG, "delete_tag")
+        after = replace(repo, tags=tips, deleted_tags=repo.deleted_tags | {change.name})
+    return with_update(after, Update(_kind(change), 0, name=change.name, previous_snapshot_id=change.before), stamp)
 
 
-def delete_tag(repo: Repo, name: str, stamp: Stamp) -> Repo:
-    """Return `repo` without the tag, and with its name among the deleted tags.
-
-    Errors: GuardRefused for an unknown tag, and when the flag delete_tag is off.
-    """
-    require_online(repo)
-    _require_flag(repo, DELETE_TAG, "delete_tag")
-    if name not in repo.tags:
-        _refuse(f"there is no tag {name!r}", "Correct the name.")
-    update = Update(UpdateKind.TAG_DELETED, 0, name=name, previous_snapshot_id=repo.tags[name])
-    tags = {other: one for other, one in repo.tags.items() if other != name}
-    return with_update(replace(repo, tags=tags, deleted_tags=repo.deleted_tags | {name}), update, stamp)
+def _kind(change: ReferenceChange) -> UpdateKind:
+    if change.before is None:
+        return UpdateKind.BRANCH_CREATED if change.kind == "branch" else UpdateKind.TAG_CREATED
+    if change.after is None:
+        return UpdateKind.BRANCH_DELETED if change.kind == "branch" else UpdateKind.TAG_DELETED
+    return UpdateKind.BRANCH_RESET  # tags are never moved
 
 
 def set_status(repo: Repo, availability: Availability, reason: str | None, stamp: Stamp) -> Repo:
@@ -111,15 +122,15 @@ def set_status(repo: Repo, availability: Availability, reason: str | None, stamp
     return with_update(replace(repo, status=status), Update(UpdateKind.REPO_STATUS_CHANGED, 0, status=status), stamp)
 
 
-def _require_snapshot(repo: Repo, snapshot_id: bytes) -> None:
-    if snapshot_id not in repo.snapshots:
-        _refuse(f"there is no snapshot {encode_id(snapshot_id)}", "Correct the id.")
+def _tips(references: NamedSnapshots, kind: RefKind) -> Mapping[str, bytes]:
+    return references.branches if kind == "branch" else references.tags
 
 
-def _tip(repo: Repo, branch: str) -> bytes:
-    if branch not in repo.branches:
-        _refuse(f"there is no branch {branch!r}", "Correct the name.")
-    return repo.branches[branch]
+def _tip(references: NamedSnapshots, kind: RefKind, name: str) -> bytes:
+    tips = _tips(references, kind)
+    if name not in tips:
+        _refuse(f"there is no {kind} {name!r}", "Correct the name.")
+    return tips[name]
 
 
 def _require_flag(repo: Repo, flag: int, name: str) -> None:

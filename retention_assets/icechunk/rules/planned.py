@@ -7,9 +7,9 @@ from typing import Any, Self
 
 from retention_assets.errors import GuardRefused
 from retention_assets.icechunk.formats.ids import decode_id, is_canonical
-from retention_assets.icechunk.rules.expiration import Expiration, edited
+from retention_assets.icechunk.rules.expiration import Expiration
 from retention_assets.icechunk.rules.retention import NOTHING_UNAPPROVED, Unapproved
-from retention_assets.icechunk.rules.snapshots import History
+from retention_assets.policy.snapshots import RefKind
 
 _TIMESTAMPS = ("as_of", "cutoff")
 _IDS = ("known", "released", "dropped")
@@ -29,6 +29,12 @@ class PlannedEdits:
     dropped: tuple[str, ...]  # snapshots that the collection removes from the repo object
     deleted_branches: tuple[str, ...]
     deleted_tags: tuple[str, ...]
+
+    @property
+    def deleted(self) -> frozenset[tuple[RefKind, str]]:
+        """The kind and the name of each branch and tag that the plan deletes."""
+        branches: list[tuple[RefKind, str]] = [("branch", name) for name in self.deleted_branches]
+        return frozenset([*branches, *(("tag", name) for name in self.deleted_tags)])
 
     def document(self) -> dict[str, Any]:
         """Return the edits as a document for JSON."""
@@ -53,18 +59,16 @@ class PlannedEdits:
         return planned
 
 
-def more_than_planned(planned: PlannedEdits, history: History, expiration: Expiration) -> Unapproved:
-    """Return the snapshots and references that an expiration of `history` would release or delete beyond the plan."""
-    after = edited(history, expiration.edits)
+def more_than_planned(planned: PlannedEdits, expiration: Expiration) -> Unapproved:
+    """Return the snapshots and references that an expiration would release or delete beyond the plan."""
     return Unapproved(
         expiration.released - raw_ids(planned.released),
-        frozenset(history.branches.keys() - after.branches.keys() - set(planned.deleted_branches)),
-        frozenset(history.tags.keys() - after.tags.keys() - set(planned.deleted_tags)),
+        frozenset(one for one in expiration.deletions if (one.kind, one.name) not in planned.deleted),
     )
 
 
-def unapproved(planned: PlannedEdits, history: History, expire: Callable[[Unapproved], Expiration]) -> Unapproved:
-    """Return the snapshots and references that must stay so that the expiration of `history` is within the plan.
+def unapproved(planned: PlannedEdits, expire: Callable[[Unapproved], Expiration]) -> Unapproved:
+    """Return the snapshots and references that must stay so that the expiration is within the plan.
 
     A commit made after the plan may push another snapshot out of the newest N; only the next plan may release that
     snapshot. A snapshot that stays may change whether other snapshots are reachable, so the expiration is computed
@@ -73,7 +77,7 @@ def unapproved(planned: PlannedEdits, history: History, expire: Callable[[Unappr
     """
     found = NOTHING_UNAPPROVED
     while True:
-        more = more_than_planned(planned, history, expire(found))
+        more = more_than_planned(planned, expire(found))
         grown = found.with_more(more)
         if grown == found:  # nothing was added, or only edits that no hold prevents, which `publish` refuses
             return found

@@ -13,7 +13,13 @@ from typing import NamedTuple
 from retention_assets.config.durations import later
 from retention_assets.errors import GuardRefused
 from retention_assets.icechunk.formats.ids import decode_id, is_canonical
-from retention_assets.icechunk.rules.snapshots import History, Reference, children_first, require_complete
+from retention_assets.icechunk.rules.snapshots import (
+    History,
+    Reference,
+    ReferenceChange,
+    children_first,
+    require_complete,
+)
 from retention_assets.policy.rules import Hold
 from retention_assets.policy.snapshots import (
     NO_RULE,
@@ -59,16 +65,14 @@ class Unapproved:
     """Snapshots and references that have expired but are not in the approved plan. They stay, as if held."""
 
     snapshots: frozenset[bytes] = frozenset()
-    branches: frozenset[str] = frozenset()
-    tags: frozenset[str] = frozenset()
+    deletions: frozenset[ReferenceChange] = frozenset()
+
+    def __len__(self) -> int:
+        return len(self.snapshots) + len(self.deletions)
 
     def with_more(self, other: "Unapproved") -> "Unapproved":
         """Return the union of both."""
-        return Unapproved(self.snapshots | other.snapshots, self.branches | other.branches, self.tags | other.tags)
-
-    def includes(self, reference: Reference) -> bool:
-        """Return whether the reference is one of these references, which stay."""
-        return reference.name in (self.branches if reference.kind == "branch" else self.tags)
+        return Unapproved(self.snapshots | other.snapshots, self.deletions | other.deletions)
 
 
 NOTHING_UNAPPROVED = Unapproved()
@@ -128,7 +132,7 @@ def select(
         and policy.deletes(reference.kind)
         and not reference.is_main
         and reference.name not in holds_by_name(holds, reference.kind)
-        and not unapproved.includes(reference)
+        and reference.deletion not in unapproved.deletions
         and _tip_has_expired(policy, reference, flushed[reference.tip], as_of)
     )
     return Selection(decisions, expired, deleted, frozenset(held) | (unapproved.snapshots & history.snapshots.keys()))

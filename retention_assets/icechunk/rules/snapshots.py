@@ -42,6 +42,28 @@ class Reference(NamedTuple):
         """Whether the reference is `main`, the branch that every repository has and that is never deleted."""
         return (self.kind, self.name) == ("branch", MAIN)
 
+    @property
+    def deletion(self) -> "ReferenceChange":
+        """The change that deletes the reference."""
+        return ReferenceChange(self.kind, self.name, self.tip, None)
+
+
+@dataclass(frozen=True, slots=True)
+class ReferenceChange:
+    """A branch or tag that is created, moved to another snapshot, or deleted."""
+
+    kind: RefKind
+    name: str
+    before: bytes | None  # the snapshot that it names; None: it is created
+    after: bytes | None  # the snapshot that it names afterwards; None: it is deleted
+
+    def make_in(self, tips: dict[str, bytes]) -> None:
+        """Make the change in `tips`: the snapshot that each branch, or each tag, names."""
+        if self.after is None:
+            del tips[self.name]
+        else:
+            tips[self.name] = self.after
+
 
 @dataclass(frozen=True, slots=True)
 class History:

@@ -10,12 +10,11 @@ from datetime import UTC, date, datetime, timedelta
 
 from retention_assets.icechunk.formats.ids import decode_id
 from retention_assets.icechunk.formats.paths import SNAPSHOTS, TRANSACTIONS
-from retention_assets.icechunk.rules.expiration import BranchDeleted, TagDeleted
 from retention_assets.icechunk.source.repository import IcechunkState
 from retention_assets.icechunk.sweep.retained_set import RetainedSet, retained_set_of
 from retention_assets.policy.snapshots import SnapshotPolicy
 
-_REFERENCE = re.compile(r"refs/(branch|tag)\.(.+)/[^/]+", re.DOTALL)
+_BRANCH = re.compile(r"refs/branch\.([^/]+)/ref\.json")
 _LONGEST = 366 * 1000  # days: a file that is needed for a thousand years counts as needed for ever
 
 Needs = Callable[[RetainedSet], bool]
@@ -57,14 +56,16 @@ class Forecast:
 
 
 def needs_reference(address: str) -> Needs:
-    """Return a function: whether a retained set needs this file of a branch or tag, which is not deleted in it."""
-    named = _REFERENCE.match(address)
+    """Return a function: whether a retained set of format 1 needs this file below `refs/`.
+
+    Only the file of a branch is ever deleted, together with its branch. When a tag is deleted, its file stays, and the
+    tag gets a tombstone, which stays too.
+    """
+    branch = _BRANCH.fullmatch(address)
 
     def needed(retained: RetainedSet) -> bool:
-        edits = retained.expiration.edits if retained.expiration else ()
-        deleted = {("branch", one.name) for one in edits if isinstance(one, BranchDeleted)}
-        deleted |= {("tag", one.name) for one in edits if isinstance(one, TagDeleted)}
-        return named is None or (named[1], named[2]) not in deleted
+        deletions = retained.expiration.deletions if retained.expiration else ()
+        return branch is None or all((one.kind, one.name) != ("branch", branch[1]) for one in deletions)
 
     return needed
 

@@ -233,8 +233,7 @@ def _keep(
     )
     stored = keep_planned(warehouse, plan, found.candidates, basis.heads())
     keep_edits(warehouse, terms.repository, plan.plan_hash, of_history, basis.edits)
-    if terms.settle:
-        keep_due(warehouse, plan, found.due)
+    keep_due(warehouse, plan, found.due)  # also without settling time: a later plan may have one
     keep_policy(warehouse, plan.repository, terms.policy)
     keep_plan(warehouse, plan)
     record_found(spark, warehouse, terms.repository, inputs.inventory.frame, terms.run_id, terms.now)
@@ -256,10 +255,9 @@ def _checked(
     objects = inputs.others.keep(classified(inventory, holding, basis.age_cutoff, terms.collect_overwritten))
     if inputs.unread:
         objects = hold_content(objects)
-    if terms.settle:
-        earlier = due_objects(spark, warehouse, terms.repository)
-        listed_at, read_at = inputs.inventory.taken_at, basis.state.taken_at
-        objects = settled(objects, earlier, listed_at, read_at, terms.settle, settle_expired=True)
+    earlier = due_objects(spark, warehouse, terms.repository)
+    listed_at, read_at = inputs.inventory.taken_at, basis.state.taken_at
+    objects = settled(objects, earlier, listed_at, read_at, terms.settle, settle_expired=True)
     objects, observed = with_totals(objects)
     named = frames.compute(due(objects))
     chosen = candidates(named)

@@ -16,9 +16,7 @@ from retention_assets.icechunk.formats.ids import encode_id
 from retention_assets.icechunk.formats.model import Repo
 from retention_assets.icechunk.rules.collection import Kept, kept_transaction_logs, kept_v1, kept_v2, repo_without
 from retention_assets.icechunk.rules.expiration import (
-    BranchDeleted,
     Expiration,
-    TagDeleted,
     edited,
     expiration_v2,
     expire_v1,
@@ -77,18 +75,18 @@ def retained_set_of(
     Errors: SourceError and GuardRefused as `select` and `require_allowed`.
     """
     if state.repo is None:
-        expiration = _within(planned, state.history, partial(expire_v1, state.history, policy, as_of))
+        expiration = _within(planned, partial(expire_v1, state.history, policy, as_of))
         after = edited(state.history, expiration.edits)
         kept = kept_v1(after, state.stored, cutoff, expiration.selection.held)
         return _retained(state.history, kept, kept.snapshots, expiration, None)
-    expiration = _within(planned, state.history, partial(expiration_v2, state.history, policy, as_of))
+    expiration = _within(planned, partial(expiration_v2, state.history, policy, as_of))
     repo = repo_after(state.repo, expiration)
     kept = kept_v2(repo, state.stored, cutoff, expiration.selection.held)
     return _retained(state.history, kept, kept.snapshots, expiration, repo_without(repo, kept.dropped))
 
 
-def _within(planned: PlannedEdits | None, history: History, expire: Callable[[Unapproved], Expiration]) -> Expiration:
-    return expire(unapproved(planned, history, expire) if planned else NOTHING_UNAPPROVED)
+def _within(planned: PlannedEdits | None, expire: Callable[[Unapproved], Expiration]) -> Expiration:
+    return expire(unapproved(planned, expire) if planned else NOTHING_UNAPPROVED)
 
 
 def current_retained_set(state: IcechunkState, cutoff: datetime, held: Collection[bytes]) -> RetainedSet:
@@ -120,7 +118,7 @@ def _retained(
 def edits_of(state: IcechunkState, retained: RetainedSet, as_of: datetime, cutoff: datetime) -> PlannedEdits:
     """Return the edits that lead from `state` to the set `retained`."""
     expiration = retained.expiration
-    edits = expiration.edits if expiration else ()
+    deletions = expiration.deletions if expiration else ()
     return PlannedEdits(
         format=state.format,
         as_of=as_of,
@@ -128,8 +126,8 @@ def edits_of(state: IcechunkState, retained: RetainedSet, as_of: datetime, cutof
         known=_texts(state.history.snapshots),
         released=_texts(expiration.released if expiration else ()),
         dropped=_texts(retained.kept.dropped),
-        deleted_branches=tuple(sorted(edit.name for edit in edits if isinstance(edit, BranchDeleted))),
-        deleted_tags=tuple(sorted(edit.name for edit in edits if isinstance(edit, TagDeleted))),
+        deleted_branches=tuple(sorted(one.name for one in deletions if one.kind == "branch")),
+        deleted_tags=tuple(sorted(one.name for one in deletions if one.kind == "tag")),
     )
 
 

@@ -1,7 +1,8 @@
 """Verifies a repository after sweeps: reads what references keep, lists the store, and compares both with the ledgers.
 
-No check uses a cache. References are read before the store is listed, so the listing must contain all files that
-references keep. The checks change nothing. Source: DESIGN.md, invariants 1, 7 and 9.
+No check uses rows that an earlier run cached. Snapshots and manifests are read again, and later runs use these rows
+from the cache. References are read before the store is listed, so the listing must contain all files that references
+keep. The checks change nothing in the store. Source: DESIGN.md, invariants 1, 7 and 9.
 """
 
 from datetime import UTC, datetime

@@ -19,7 +19,6 @@ _ENTRY_FIELDS: list[pa.Field] = [
     pa.field("size", pa.int64(), nullable=False),  # bytes
     pa.field("last_modified", pa.timestamp("us", tz="UTC"), nullable=True),  # the server's clock, or the source's
     pa.field("etag", pa.string(), nullable=False),
-    pa.field("content_type", pa.string(), nullable=False),
 ]
 ENTRY_SCHEMA = pa.schema(_ENTRY_FIELDS)
 
@@ -28,18 +27,16 @@ _METARANGE_FIELDS: list[pa.Field] = [
     pa.field("min_key", pa.binary(), nullable=False),
     pa.field("max_key", pa.binary(), nullable=False),
     pa.field("count", pa.int64(), nullable=False),  # records
-    pa.field("estimated_size", pa.int64(), nullable=False),  # bytes on disk
 ]
 METARANGE_SCHEMA = pa.schema(_METARANGE_FIELDS)
 
 # The messages Entry and RangeData of lakefs.proto, by the numbers of their fields; Timestamp: seconds 1, nanos 2.
-_ADDRESS, _SIZE, _ETAG, _ADDRESS_TYPE, _CONTENT_TYPE, _SECONDS, _NANOS, _MODIFIED = range(8)
+_ADDRESS, _SIZE, _ETAG, _ADDRESS_TYPE, _SECONDS, _NANOS, _MODIFIED = range(7)
 _ENTRY = plan_fields(
-    (0, 1, TEXT), (0, 3, VARINT), (0, 4, TEXT), (0, 6, VARINT), (0, 7, TEXT), (1, 1, VARINT), (1, 2, VARINT),
-    (0, 2, MESSAGE),
+    (0, 1, TEXT), (0, 3, VARINT), (0, 4, TEXT), (0, 6, VARINT), (1, 1, VARINT), (1, 2, VARINT), (0, 2, MESSAGE),
 )  # fmt: skip
-_MIN_KEY, _MAX_KEY, _ESTIMATED, _COUNT = range(4)
-_RANGE_DATA = plan_fields((0, 1, TEXT), (0, 2, TEXT), (0, 3, VARINT), (0, 4, VARINT))
+_MIN_KEY, _MAX_KEY, _COUNT = range(3)
+_RANGE_DATA = plan_fields((0, 1, TEXT), (0, 2, TEXT), (0, 4, VARINT))
 
 
 def read_range(content: bytes, name: str) -> pa.RecordBatch:
@@ -62,7 +59,6 @@ def read_range(content: bytes, name: str) -> pa.RecordBatch:
         pa.array(fields.numbers(_SIZE)),
         _last_modified(fields, name),
         text_column(fields.pieces(_ETAG), name, "an etag"),
-        text_column(fields.pieces(_CONTENT_TYPE), name, "a content type"),
     ]
     return pa.RecordBatch.from_arrays(columns, schema=ENTRY_SCHEMA)
 
@@ -95,11 +91,10 @@ def read_metarange(content: bytes, name: str) -> pa.RecordBatch:
     disjoint = _all(pc.less_equal(min_keys, max_keys)) and _all(pc.less(max_keys[:-1], min_keys[1:]))
     if not (max_keys.equals(table.keys) and disjoint):
         raise corrupt(name, "its ranges overlap, or do not match their keys")
-    counts, estimated = fields.numbers(_COUNT), fields.numbers(_ESTIMATED)
-    if ((counts < 0) | (estimated < 0)).any():
-        raise corrupt(name, "a range has a negative count or size")
-    columns = [range_ids, min_keys, max_keys, pa.array(counts), pa.array(estimated)]
-    return pa.RecordBatch.from_arrays(columns, schema=METARANGE_SCHEMA)
+    counts = fields.numbers(_COUNT)
+    if (counts < 0).any():
+        raise corrupt(name, "a range has a negative count")
+    return pa.RecordBatch.from_arrays([range_ids, min_keys, max_keys, pa.array(counts)], schema=METARANGE_SCHEMA)
 
 
 def _all(conditions: pa.Array) -> bool:

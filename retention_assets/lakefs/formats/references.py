@@ -3,46 +3,30 @@
 Source: lakeFS facts 1.2, 3.3, 4.1.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
-import pyarrow as pa
 from google.protobuf.message import DecodeError, Message
 
+from retention_assets.decoding.columns import binary_column
 from retention_assets.errors import corrupt
 from retention_assets.lakefs.formats.identity import commit_id
 from retention_assets.lakefs.formats.lakefs_pb2 import BranchData, CommitData, GarbageCollectionRules, TagData
 from retention_assets.lakefs.formats.ranges import FIRST_SECOND, LAST_SECOND
-from retention_assets.lakefs.formats.sstable import read_table, require_kind
-from retention_assets.tables import STRINGS, TIMESTAMP
-
-COMMIT_SCHEMA = pa.schema(
-    [
-        pa.field("commit_id", pa.string(), nullable=False),
-        pa.field("parents", STRINGS, nullable=False),
-        pa.field("version", pa.int32(), nullable=False),  # 0: the main parent is the last one
-        pa.field("generation", pa.int32(), nullable=False),
-        pa.field("created_at", TIMESTAMP, nullable=False),  # the committer's clock
-        pa.field("metarange_id", pa.string(), nullable=False),  # empty: the commit holds nothing
-        pa.field("committer", pa.string(), nullable=False),
-        pa.field("message", pa.string(), nullable=False),
-    ]
-)
-BRANCH_SCHEMA = pa.schema([pa.field(name, pa.string(), nullable=False) for name in ("branch_id", "commit_id")])
-TAG_SCHEMA = pa.schema([pa.field(name, pa.string(), nullable=False) for name in ("tag_id", "commit_id")])
+from retention_assets.lakefs.formats.sstable import open_table, require_kind
 
 
-def read_commits(content: bytes, name: str) -> pa.RecordBatch:
-    """Return the commits in one range of a dump, in order of their ids, as `COMMIT_SCHEMA`.
+def read_commits(content: bytes, name: str) -> list[CommitData]:
+    """Return the commits in one range of a dump, in order of their ids.
 
     Raises:
-        CorruptFile: as `open_table`; or the table does not contain commits, or the id of a commit does not match its
-            content.
+        CorruptFile: as `open_table`; or the table does not contain commits, the id of a commit does not match its
+            content, or its creation time is impossible.
     """
-    return _batch([_commit(record, name) for record in _records(content, name, "commit")], COMMIT_SCHEMA)
+    return [_commit(record, name) for record in _records(content, name, "commit")]
 
 
-def _commit(record: tuple[bytes, bytes, bytes], name: str) -> tuple[object, ...]:
-    """Return the columns of one commit. The key and the identity of its record must equal the id of its content."""
+def _commit(record: tuple[bytes, bytes, bytes], name: str) -> CommitData:
+    """Return one commit. The key and the identity of its record must equal the id of its content."""
     key, identity, content = record
     commit = _parse(CommitData, content, name)
     moment = commit.creation_date
@@ -58,35 +42,25 @@ def _commit(record: tuple[bytes, bytes, bytes], name: str) -> tuple[object, ...]
         raise corrupt(name, f"the commit {key!r} has the id {commit.id!r} and the content of {hashed!r}")
     if not (FIRST_SECOND <= moment.seconds <= LAST_SECOND and 0 <= moment.nanos < 1_000_000_000):
         raise corrupt(name, f"the commit {key!r} has an impossible creation time")
-    micros = moment.seconds * 1_000_000 + moment.nanos // 1_000
-    return (
-        commit.id,
-        list(commit.parents),
-        commit.version,
-        commit.generation,
-        micros,
-        commit.meta_range_id,
-        commit.committer,
-        commit.message,
-    )
+    return commit
 
 
-def read_branches(content: bytes, name: str) -> pa.RecordBatch:
-    """Return the branches (hidden ones too) in one range of a dump, in order of their names, as `BRANCH_SCHEMA`.
+def read_branches(content: bytes, name: str) -> list[BranchData]:
+    """Return the branches (hidden ones too) in one range of a dump, in order of their names.
 
     Raises:
         CorruptFile: as `open_table`; or the table does not contain branches, or a record does not match its key.
     """
-    return _batch(_heads(content, name, "branch"), BRANCH_SCHEMA)
+    return _heads(BranchData, content, name, "branch")
 
 
-def read_tags(content: bytes, name: str) -> pa.RecordBatch:
-    """Return the tags in one range of a dump, in order of their names, as `TAG_SCHEMA`.
+def read_tags(content: bytes, name: str) -> list[TagData]:
+    """Return the tags in one range of a dump, in order of their names.
 
     Raises:
         CorruptFile: as `open_table`; or the table does not contain tags, or a record does not match its key.
     """
-    return _batch(_heads(content, name, "tag"), TAG_SCHEMA)
+    return _heads(TagData, content, name, "tag")
 
 
 def read_gc_rules(content: bytes, name: str) -> tuple[int, dict[str, int]] | None:
@@ -114,15 +88,13 @@ def _parse[M: Message](record: type[M], content: bytes, name: str) -> M:
 
 def _records(content: bytes, name: str, entity: str) -> Iterator[tuple[bytes, bytes, bytes]]:
     """Return (key, identity, data) of each record. A dump has few records, so Python objects are fast enough."""
-    table = read_table(content, name)
+    table = open_table(content, name)
     require_kind(table.properties, "ranges", entity, name)
-    columns = (table.keys, table.identities, table.values)
+    columns = (table.keys, binary_column(table.identities, name), binary_column(table.values, name))
     return zip(*(column.to_pylist() for column in columns), strict=True)
 
 
-def _heads(content: bytes, name: str, entity: str) -> list[tuple[str, str]]:
-    """Return (name, commit id) of each branch or tag."""
-    record: type[BranchData | TagData] = BranchData if entity == "branch" else TagData
+def _heads[H: (BranchData, TagData)](record: type[H], content: bytes, name: str, entity: str) -> list[H]:
     found = []
     for key, identity, content_of_record in _records(content, name, entity):
         head = _parse(record, content_of_record, name)
@@ -130,10 +102,5 @@ def _heads(content: bytes, name: str, entity: str) -> list[tuple[str, str]]:
             raise corrupt(
                 name, f"the {entity} {key!r} at {identity!r} has the content {head.id!r} at {head.commit_id!r}"
             )
-        found.append((head.id, head.commit_id))
+        found.append(head)
     return found
-
-
-def _batch(rows: Sequence[tuple[object, ...]], schema: pa.Schema) -> pa.RecordBatch:
-    arrays = [pa.array([row[column] for row in rows], field.type) for column, field in enumerate(schema)]
-    return pa.RecordBatch.from_arrays(arrays, schema=schema)

@@ -16,7 +16,7 @@ import google_crc32c
 import numpy as np
 import pyarrow as pa
 
-from retention_assets.decoding.columns import Pieces, binary_column, bytes_array, offsets_array, table_array
+from retention_assets.decoding.columns import Pieces, bytes_array, offsets_array, table_array
 from retention_assets.decoding.kernels import (
     BLOCK_TRAILER,
     RECORD_MARKS,
@@ -226,48 +226,20 @@ HASHED_AT_ONCE = 1 << 17  # bytes; a buffer of this size stays in the CPU cache
 
 
 @dataclass(frozen=True, slots=True)
-class SSTable:
-    """All records of a table, one row per record. Keys are strictly ascending."""
-
-    content_id: str  # 64 hex digits
-    properties: Mapping[str, bytes]
-    keys: pa.Array
-    identities: pa.Array
-    values: pa.Array
-
-
-@dataclass(frozen=True, slots=True)
 class VerifiedTable:
     """A verified table. Identities and values are positions in the decoded blocks; they are not copied."""
 
-    name: str
-    content_id: str
+    content_id: str  # 64 hex digits
     properties: Mapping[str, bytes]
-    keys: pa.Array
+    keys: pa.Array  # strictly ascending
     identities: Pieces
     values: Pieces
 
 
-def read_table(content: bytes, name: str) -> SSTable:
-    """Return the records of the table `content`.
-
-    `name` is the path of the file, for messages. If its last part is a content id, the table must have this id.
-
-    Raises:
-        CorruptFile: as `open_table`.
-    """
-    table = open_table(content, name)
-    return SSTable(
-        content_id=table.content_id,
-        properties=table.properties,
-        keys=table.keys,
-        identities=binary_column(table.identities, name),
-        values=binary_column(table.values, name),
-    )
-
-
 def open_table(content: bytes, name: str) -> VerifiedTable:
     """Return the verified table `content` without copying its values.
+
+    `name` is the path of the file, for messages. If its last part is a content id, the table must have this id.
 
     Raises:
         CorruptFile: the file is not a table of lakeFS; a checksum or the content id does not match; the property
@@ -285,7 +257,6 @@ def open_table(content: bytes, name: str) -> VerifiedTable:
     if (bad := split_values(source, container.rows.positions, parts)) >= 0:
         raise corrupt(name, f"the value of record {bad:,} is malformed")
     return VerifiedTable(
-        name=name,
         content_id=content_id,
         properties=container.properties,
         keys=keys,

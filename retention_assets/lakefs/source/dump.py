@@ -1,12 +1,11 @@
 """Reads a repository from a dump: three tables that the server wrote into the namespace, and maybe a staged list."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
-from datetime import datetime
-
-import pyarrow as pa
+from datetime import UTC, datetime
 
 from retention_assets.errors import ConfigurationError, CorruptFile, ObjectMissing, SourceError
+from retention_assets.lakefs.formats.lakefs_pb2 import CommitData
 from retention_assets.lakefs.formats.ranges import read_metarange
 from retention_assets.lakefs.formats.references import read_branches, read_commits, read_gc_rules, read_tags
 from retention_assets.lakefs.formats.sstable import CONTENT_ID
@@ -23,8 +22,6 @@ from retention_assets.objectstore.access import StoreAccess
 from retention_assets.objectstore.objects import ObjectReader
 
 _NEW_DUMP = "Make a new dump: `lakectl refs-dump lakefs://REPOSITORY -o FILE`."
-
-Read = Callable[[bytes, str], pa.RecordBatch]
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,42 +54,30 @@ class DumpManifest:
 
 def read_commit_table(reader: ObjectReader, metarange_id: str) -> dict[str, Commit]:
     """Return the commits of a dump by id. Errors: ObjectMissing, AccessDenied, StoreError, CorruptFile."""
-    columns = ("commit_id", "parents", "created_at", "metarange_id", "version")
-    return {
-        commit_id: Commit(commit_id, tuple(parents), created_at, metarange, version)
-        for batch in _batches(reader, metarange_id, read_commits)
-        for commit_id, parents, created_at, metarange, version in _rows(batch, *columns)
-    }
+    return {one.id: _commit(one) for one in _records(reader, metarange_id, read_commits)}
 
 
-def _heads(reader: ObjectReader, metarange_id: str, read: Read, name: str) -> Mapping[str, str]:
-    return {
-        head: commit_id
-        for batch in _batches(reader, metarange_id, read)
-        for head, commit_id in _rows(batch, name, "commit_id")
-    }
+def _commit(record: CommitData) -> Commit:
+    created_at = record.creation_date.ToDatetime(UTC)
+    return Commit(record.id, tuple(record.parents), created_at, record.meta_range_id, record.version)
 
 
-def _batches(reader: ObjectReader, metarange_id: str, read: Read) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of each range of a metarange.
+def _records[R](reader: ObjectReader, metarange_id: str, read: Callable[[bytes, str], Sequence[R]]) -> Iterator[R]:
+    """Yield the records in all ranges of a metarange.
 
     Errors: CorruptFile when a range does not have as many records as the metarange says.
     """
     name = f"{METADATA}/{metarange_id}"
     ranges = read_metarange(reader.read(name), reader.describe(name))
-    for range_id, count in _rows(ranges, "range_id", "count"):
+    for range_id, count in zip(ranges["range_id"].to_pylist(), ranges["count"].to_pylist(), strict=True):
         path = f"{METADATA}/{range_id}"
-        batch = read(reader.read(path), reader.describe(path))
-        if batch.num_rows != count:
+        records = read(reader.read(path), reader.describe(path))
+        if len(records) != count:
             raise CorruptFile(
-                f"{reader.describe(path)}: has {batch.num_rows:,} records, but the metarange {metarange_id} says "
+                f"{reader.describe(path)}: has {len(records):,} records, but the metarange {metarange_id} says "
                 f"{count:,}. Nothing was deleted. {_NEW_DUMP}"
             )
-        yield batch
-
-
-def _rows(batch: pa.RecordBatch, *names: str) -> Iterator[tuple]:
-    return zip(*(batch[name].to_pylist() for name in names), strict=True)
+        yield from records
 
 
 class DumpSource:
@@ -132,10 +117,12 @@ class DumpSource:
 
     def references(self) -> References:
         """Return the references of the dump. `taken_at` is the write time of the oldest of its three tables."""
+        branches = _records(self._reader, self._manifest.branches_meta_range_id, read_branches)
+        tags = _records(self._reader, self._manifest.tags_meta_range_id, read_tags)
         references = References(
             commits=read_commit_table(self._reader, self._manifest.commits_meta_range_id),
-            branches=_heads(self._reader, self._manifest.branches_meta_range_id, read_branches, "branch_id"),
-            tags=_heads(self._reader, self._manifest.tags_meta_range_id, read_tags, "tag_id"),
+            branches={branch.id: branch.commit_id for branch in branches},
+            tags={tag.id: tag.commit_id for tag in tags},
             taken_at=self._written_at(),
         )
         return require_known_heads(self._where, references, _NEW_DUMP)

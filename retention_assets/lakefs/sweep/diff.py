@@ -151,6 +151,11 @@ class Difference:
 
     rows: DataFrame  # the objects that are not `freed_alike`, the largest first
     changes: Mapping[str, Change]
+    cached: DataFrame  # the objects of both sets, in Spark's cache
+
+    def release(self) -> None:
+        """Release the cached objects. After that, `rows` is computed again each time it is read."""
+        self.cached.unpersist()
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,12 +236,13 @@ def outlook(
     _require_same_inputs(proposal.plan, inventory, graph)
     references = references_of(graph.columns(*REFERENCES), graph.taken_at)
     commits, contents = _contents(spark, warehouse, proposal, terms, references)
-    pairs = Rows(contents.pairs().cache(), graph.taken_at, graph.details)
-    inputs = PlanInputs(inventory, staged, graph, pairs, others)
-    classification = classify(terms, inputs, CachedFrames(), planned=planned)  # its rows are read after this
-    checks_of_plan = run_checks(spark, warehouse, terms, inputs, classification)
-    pairs_at_heads = contents.pairs_of(at_heads(commits, graph.frame))
-    difference = _difference(with_heads(compared(planned, classification.candidates), pairs_at_heads))
+    with CachedFrames() as frames:
+        pairs = Rows(frames.cache(contents.pairs()), graph.taken_at, graph.details)
+        inputs = PlanInputs(inventory, staged, graph, pairs, others)
+        classification = classify(terms, inputs, frames, planned=planned)
+        checks_of_plan = run_checks(spark, warehouse, terms, inputs, classification)
+        pairs_at_heads = contents.pairs_of(at_heads(commits, graph.frame))
+        difference = _difference(with_heads(compared(planned, classification.candidates), pairs_at_heads))
     (_, total), *heads = _groups(head_amounts(difference.rows, _MOST)) or [("", Amount())]
     return Outlook(
         difference,
@@ -275,6 +281,7 @@ def _difference(changes: DataFrame, prefix: Callable[[], Column] = top_prefix) -
             change: Change(amount, *(found.get((change, by), []) for by in (REASON, PREFIX, BRANCH)))
             for change, amount in amounts.items()
         },
+        changes,
     )
 
 

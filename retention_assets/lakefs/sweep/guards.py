@@ -2,6 +2,8 @@
 
 from collections.abc import Callable
 
+import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
@@ -12,16 +14,23 @@ from retention_assets.lakefs.rules.references import References
 from retention_assets.state.plan import Plan
 
 
-def heads_present(references: References) -> CheckResult:
-    """Check that the commit of every branch and tag was read. A missing commit may hold live objects."""
-    heads = {**references.branches, **{f"tag {tag}": commit for tag, commit in references.tags.items()}}
-    unknown = sorted(name for name, commit in heads.items() if commit not in references.commits)
+def heads_present(references: References, commits: pa.Table) -> CheckResult:
+    """Check that the table has the commit of every branch and tag. A missing commit may hold live objects.
+
+    Incomplete references never get here: `require_complete` refuses them. This guard detects a commit that was read and
+    lost afterwards.
+
+    `commits`: rows of `commit_graph` or `potential_commits`.
+    """
     if not references.branches:
         return CheckResult("heads_present", False, "there is no branch at all, not even the default one")
-    detail = (
-        f"the commit of {unknown[0]} was not read" if unknown else f"the commits of all {len(heads):,} heads were read"
-    )
-    return CheckResult("heads_present", not unknown, detail, len(unknown))
+    heads = {**references.branches, **{f"tag {tag}": commit for tag, commit in references.tags.items()}}
+    found = pc.is_in(pa.array(heads.values(), pa.string()), commits["commit_id"]).to_pylist()
+    missing = sorted(name for name, is_found in zip(heads, found, strict=True) if not is_found)
+    detail = f"the commits of all {len(heads):,} heads were read"
+    if missing:
+        detail = f"the commit of {missing[0]} was not read"
+    return CheckResult("heads_present", not missing, detail, len(missing))
 
 
 def ranges_complete(metarange_ranges: DataFrame, range_entries: DataFrame, ranges: DataFrame) -> CheckResult:

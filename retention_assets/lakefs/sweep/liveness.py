@@ -154,6 +154,7 @@ class LakeFSLiveness:
         self._pairs: tuple[str, DataFrame] | None = None  # hash of the references; pairs of all their commits
         self._staged: StagedList | None = None  # of the last check
         self._instance: str | None = None  # of the repository, once `require_same` accepted it
+        self._has_checked = False  # whether `now` has returned live addresses, so objects may have been deleted
 
     def now(self) -> Liveness:
         """Check the repository now, and return the live addresses. Errors: GuardRefused when they cannot be known."""
@@ -176,6 +177,7 @@ class LakeFSLiveness:
         uncommitted = as_frame(self._spark, listed)
         live = live_addresses(pairs, uncommitted, self._query.held_prefixes()).select("address")
         committed = pairs.select(stored_name(F.col("address")).alias("address")).distinct()
+        self._has_checked = True
         return Liveness(live, committed, checked_at)
 
     def entries(self) -> DataFrame:
@@ -234,7 +236,7 @@ class LakeFSLiveness:
     @property
     def _undone(self) -> str:
         """The sentence of a refusal about deletes. After the first check the sweep may have deleted objects."""
-        return "Nothing more was deleted." if self._pairs else "Nothing was deleted."
+        return "Nothing more was deleted." if self._has_checked else "Nothing was deleted."
 
     def _pairs_of(self, references: References) -> DataFrame:
         """Return the (path, address) pairs of all commits with `LIVE_COLUMNS`.
@@ -247,7 +249,7 @@ class LakeFSLiveness:
         query = self._query
         rows = commits_now(query, references, rules=())
         contents = committed_contents(self._cache, query.opened.namespace_urls, rows)
-        if refused := refusals([heads_present(references), contents.check_complete()]):
+        if refused := refusals([heads_present(references, rows), contents.check_complete()]):
             name, guard, remedy = query.opened.repository.name, refused[0].guard, REMEDIES[refused[0].guard]
             raise GuardRefused(f"{name}: {guard}: {refused[0].detail}. {self._undone} {remedy}")
         branches = query.memory.branch_names(references.branches)

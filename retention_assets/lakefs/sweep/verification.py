@@ -74,13 +74,13 @@ def _referenced_now(
     opened = query.opened
     staged = opened.source.staged()
     references = opened.source.references()
-    rows = commits_now(query, references, rules=()).select(["metarange_id", "active", "protected"])
-    commits = from_arrow(spark, rows).where("active OR protected")
+    rows = commits_now(query, references, rules=())
+    commits = from_arrow(spark, rows.select(["metarange_id", "active", "protected"])).where("active OR protected")
     ids = commits.where("metarange_id != ''").select("metarange_id").distinct()
     of_commits = frames.cache(read_tables(ids, metaranges(), opened.access))
     kept = frames.cache(of_commits.select("range_id").distinct())
     entries = frames.cache(read_tables(kept, ranges(), opened.access))
-    check_results = [heads_present(references), ranges_complete(of_commits, entries, kept)]
+    check_results = [heads_present(references, rows), ranges_complete(of_commits, entries, kept)]
     files, shown = (staged.files, staged.shown) if staged else ((), ())
     listed = staged_objects(spark, opened.access, files, opened.namespace_urls, shown)
     uncommitted = as_frame(spark, listed).select("address")

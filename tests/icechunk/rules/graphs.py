@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from datetime import timedelta
 
-from retention_assets.icechunk.rules.snapshots import History, Snapshot, ancestry
+from retention_assets.icechunk.rules.snapshots import History, ReferenceChange, Snapshot, ancestry
 from tests.icechunk.rules.real import BEGINNING
 
 
@@ -34,6 +34,11 @@ def history(
         {name: snapshot_id(tip) for name, tip in branches.items()},
         {name: snapshot_id(tip) for name, tip in (tags or {}).items()},
     )
+
+
+def deletion(of: History, reference: str) -> ReferenceChange:
+    """Return the deletion of a reference such as `tag v1`."""
+    return next(one.deletion for one in of.references() if str(one) == reference)
 
 
 def line(of: History, tip: bytes) -> list[str]:

@@ -5,16 +5,14 @@ import pytest
 from retention_assets.errors import GuardRefused
 from retention_assets.icechunk.formats.ids import encode_id
 from retention_assets.icechunk.rules.expiration import (
-    BranchDeleted,
     Reparented,
-    TagDeleted,
     edited,
     expire_v1,
     require_allowed,
 )
 from retention_assets.policy.rules import Hold
 from retention_assets.policy.snapshots import NOT_BY_AGE, Keep, SnapshotPolicy
-from tests.icechunk.rules.graphs import SEED, SEED_THRESHOLD, branch_line, names, snapshot_id
+from tests.icechunk.rules.graphs import SEED, SEED_THRESHOLD, branch_line, deletion, names, snapshot_id
 from tests.models.policies import everything_older
 
 RIGHT = expire_v1(SEED, everything_older(), SEED_THRESHOLD)
@@ -43,9 +41,13 @@ def test_what_is_right_passes():
             replace(HOLDING, released=HOLDING.released | {snapshot_id(2)}), "would be released, but rules", id="held"
         ),
         pytest.param(
-            replace(RIGHT, edits=(*RIGHT.edits, BranchDeleted("qa"))), "would be lost, but rules keep it", id="lost"
+            replace(RIGHT, edits=(*RIGHT.edits, deletion(SEED, "branch qa"))),
+            "would be lost, but rules keep it",
+            id="lost",
         ),
-        pytest.param(replace(RIGHT, edits=(*RIGHT.edits, BranchDeleted("main"))), "the branch main would", id="main"),
+        pytest.param(
+            replace(RIGHT, edits=(*RIGHT.edits, deletion(SEED, "branch main"))), "the branch main would", id="main"
+        ),
         pytest.param(
             replace(RIGHT, edits=(*RIGHT.edits, Reparented(snapshot_id(14), snapshot_id(11)))),
             "would get a parent that is not its ancestor",
@@ -69,7 +71,9 @@ def test_what_would_lose_something_is_refused(wrong, complaint):
 
 
 def test_edits_change_parents_and_references_and_nothing_else():
-    after = edited(SEED, [Reparented(snapshot_id(12), snapshot_id(4)), TagDeleted("tag1"), BranchDeleted("qa")])
+    after = edited(
+        SEED, [Reparented(snapshot_id(12), snapshot_id(4)), deletion(SEED, "tag tag1"), deletion(SEED, "branch qa")]
+    )
     assert branch_line(after) == ["14", "13", "12", "4", "2", "1", "0"]
     assert set(after.tags) == {"tag2"}
     assert set(after.branches) == set(SEED.branches) - {"qa"}

@@ -3,10 +3,20 @@ from datetime import timedelta
 import pytest
 
 from retention_assets.icechunk.formats.ids import encode_id
-from retention_assets.icechunk.rules.expiration import BranchDeleted, Reparented, TagDeleted, edited, expire_v1
+from retention_assets.icechunk.rules.expiration import Reparented, edited, expire_v1
 from retention_assets.policy.rules import Hold
 from retention_assets.policy.snapshots import NOT_BY_AGE, Keep, SnapshotPolicy, SnapshotRule
-from tests.icechunk.rules.graphs import SEED, SEED_THRESHOLD, at, branch_line, history, line, names, snapshot_id
+from tests.icechunk.rules.graphs import (
+    SEED,
+    SEED_THRESHOLD,
+    at,
+    branch_line,
+    deletion,
+    history,
+    line,
+    names,
+    snapshot_id,
+)
 from tests.models.policies import everything_older
 
 CHAIN = {"root": (None, 0), "a": ("root", 1), "b": ("a", 2), "c": ("b", 3), "d": ("c", 4), "e": ("d", 5)}
@@ -23,11 +33,11 @@ def both_flags() -> SnapshotPolicy:
 def test_the_writes_come_in_the_order_of_icechunk():
     expiration = expire_v1(SEED, both_flags(), SEED_THRESHOLD)
     assert expiration.edits == (
-        TagDeleted("tag1"),
-        TagDeleted("tag2"),
+        deletion(SEED, "tag tag1"),
+        deletion(SEED, "tag tag2"),
         reparented(10, 0),
         reparented(12, 0),
-        BranchDeleted("old"),
+        deletion(SEED, "branch old"),
         reparented(8, 0),
         reparented(9, 0),
     )
@@ -60,21 +70,24 @@ def test_an_expired_tip_on_the_root_is_nothing_to_do():
 def test_references_on_the_root_go_with_the_flags():
     fresh = history(CHAIN, {"main": "root", "new": "root"}, {"first": "root"})
     assert expire_v1(fresh, everything_older(), at(100)).edits == ()
-    assert expire_v1(fresh, both_flags(), at(100)).edits == (TagDeleted("first"), BranchDeleted("new"))
+    assert expire_v1(fresh, both_flags(), at(100)).edits == (
+        deletion(fresh, "tag first"),
+        deletion(fresh, "branch new"),
+    )
     assert expire_v1(fresh, both_flags(), at(0)).edits == ()
 
 
 def test_a_tip_that_only_a_deleted_tag_reaches_is_released_and_not_written_again():
     tagged = history({**CHAIN, "x": ("a", 2), "y": ("x", 3)}, {"main": "e"}, {"v1": "y"})
     expiration = expire_v1(tagged, everything_older(delete_expired_tags=True), at(5))
-    assert expiration.edits == (TagDeleted("v1"), reparented("e", "root"))
+    assert expiration.edits == (deletion(tagged, "tag v1"), reparented("e", "root"))
     assert names(expiration.released) == {"a", "b", "c", "d", "x", "y"}
 
 
 def test_a_tip_that_two_references_share_is_written_once_and_stays_while_one_does():
     shared = history(CHAIN, {"main": "e", "dev": "c"}, {"v1": "c"})
     expiration = expire_v1(shared, everything_older(delete_expired_tags=True), at(5))
-    assert expiration.edits == (TagDeleted("v1"), reparented("c", "root"), reparented("e", "root"))
+    assert expiration.edits == (deletion(shared, "tag v1"), reparented("c", "root"), reparented("e", "root"))
     assert names(expiration.released) == {"a", "b", "d"}
 
 
@@ -143,7 +156,7 @@ def test_a_held_snapshot_of_a_deleted_branch_is_not_released():
     forked = history({**CHAIN, "x": ("b", 9), "y": ("x", 10)}, {"main": "e", "dev": "y"})
     policy = SnapshotPolicy(default=Keep("default", NOT_BY_AGE), holds=(held,), delete_expired_branches=True)
     expiration = expire_v1(forked, policy, at(100))
-    assert BranchDeleted("dev") in expiration.edits
+    assert deletion(forked, "branch dev") in expiration.edits
     assert names(expiration.released) == {"a", "b", "c", "d", "y"}
 
 

@@ -7,16 +7,10 @@ import pytest
 
 from retention_assets.errors import GuardRefused
 from retention_assets.icechunk.formats.model import Availability, Repo, RepoStatus, Update, UpdateKind
-from retention_assets.icechunk.rules.operations import (
-    create_branch,
-    create_tag,
-    delete_branch,
-    delete_tag,
-    reset_branch,
-    set_status,
-)
+from retention_assets.icechunk.rules.operations import set_status
 from retention_assets.icechunk.rules.snapshots import micros_of
 from retention_assets.icechunk.rules.updates import Stamp
+from tests.icechunk.rules.edits import create_branch, create_tag, delete_branch, delete_tag, reset_branch
 from tests.icechunk.rules.graphs import history, snapshot_id
 from tests.icechunk.rules.real import repo_of
 

@@ -15,16 +15,10 @@ from retention_assets.icechunk.formats.model import Availability, Repo
 from retention_assets.icechunk.formats.repo_reader import read_repo
 from retention_assets.icechunk.formats.repo_writer import write_repo
 from retention_assets.icechunk.rules.expiration import expire_v2
-from retention_assets.icechunk.rules.operations import (
-    create_branch,
-    create_tag,
-    delete_branch,
-    delete_tag,
-    reset_branch,
-    set_status,
-)
+from retention_assets.icechunk.rules.operations import set_status
 from retention_assets.icechunk.rules.snapshots import ancestry, datetime_of, history_of, micros_of
 from retention_assets.icechunk.rules.updates import Stamp
+from tests.icechunk.rules.edits import create_branch, create_tag, delete_branch, delete_tag, reset_branch
 from tests.icechunk_repositories import Commit, build_history, create_repository, open_repository
 from tests.models.policies import everything_older
 

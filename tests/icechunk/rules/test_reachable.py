@@ -20,14 +20,15 @@ def us(number: int) -> timedelta:
     ("stored", "cutoff", "old"),
     [
         pytest.param(at(0), at(0) + us(999_999), False, id="within_its_second"),
-        pytest.param(at(0), at(0) + us(1_000_000), True, id="after_its_second"),
+        pytest.param(at(0), at(0) + us(1_000_000), False, id="at_the_end_of_its_second"),
+        pytest.param(at(0), at(0) + us(1_000_001), True, id="after_its_second"),
         pytest.param(at(0) + us(500), at(0) + us(500), False, id="the_instant_itself"),
         pytest.param(at(0) + us(500), at(0) + us(501), True, id="a_microsecond_later"),
         pytest.param(at(0) + us(999_999), at(0) + us(1_000_000), True, id="the_last_of_a_second"),
     ],
 )
 def test_a_whole_second_counts_as_its_end(stored, cutoff, old):
-    assert is_old(stored, cutoff) is old  # Source: Icechunk facts 4, boundary table
+    assert is_old(stored, cutoff) is old  # Source: DESIGN.md, invariant 2
 
 
 # main: root, a, b; nothing reaches x, y (on a, on x) and z (on b)

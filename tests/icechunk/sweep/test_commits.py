@@ -12,12 +12,12 @@ from retention_assets.icechunk.edits import commits
 from retention_assets.icechunk.edits.commits import RepoCommits
 from retention_assets.icechunk.formats.ids import INITIAL_SNAPSHOT
 from retention_assets.icechunk.formats.model import Repo
-from retention_assets.icechunk.rules.operations import create_tag
 from retention_assets.icechunk.rules.updates import Stamp
 from retention_assets.icechunk.source.repository import ops_log
 from retention_assets.objectstore.access import StoreAccess
 from retention_assets.objectstore.objects import ObjectReader
 from tests.faulty_s3 import Faults, Request, faulty_s3
+from tests.icechunk.rules.edits import create_tag
 from tests.icechunk.sweep.repositories import now
 from tests.icechunk.sweep.writer import storage_of
 from tests.icechunk_repositories import INITIAL, create_repository, open_repository

@@ -10,6 +10,8 @@ from retention_assets.icechunk.administration.operations import Operations
 from retention_assets.icechunk.formats.ids import encode_id
 from retention_assets.icechunk.formats.model import Availability
 from retention_assets.objectstore.access import StoreAccess
+from retention_assets.objectstore.mutate.writing import ObjectWriter
+from retention_assets.objectstore.objects import ObjectReader
 from tests.icechunk.sweep.repositories import Place, histories, now, tree
 from tests.icechunk.sweep.writer import commit_to
 from tests.icechunk_repositories import FORMATS, Format
@@ -136,18 +138,40 @@ def test_format_1_has_no_status(tmp_path: Path):
 def test_a_branch_of_format_1_that_moves_meanwhile_is_not_deleted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     place = tree(tmp_path / "r", 1)
     ours = on(place)
-    read = ours._references._branch_file
+    read = ObjectReader.read_with_metadata
 
-    def read_and_let_another_commit(name: str):
-        found = read(name)
-        commit_to(place.open(), name)
+    def read_and_let_another_commit(self: ObjectReader, path: str):
+        found = read(self, path)
+        if path == "refs/branch.dev/ref.json":
+            commit_to(place.open(), "dev")
         return found
 
-    monkeypatch.setattr(ours._references, "_branch_file", read_and_let_another_commit)
+    monkeypatch.setattr(ObjectReader, "read_with_metadata", read_and_let_another_commit)
     for act in (lambda: ours.delete_branch("dev"), lambda: ours.reset_branch("dev", place.ids["a"])):
         with pytest.raises(GuardRefused, match="'dev' was moved"):
             act()
     assert histories(place.open())["branch dev"][:2] == ["number 11", "number 11"]
+
+
+def test_a_change_that_an_upgrade_may_have_missed_is_not_reported_as_not_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    place = tree(tmp_path / "r", 1)
+    create = ObjectWriter.create
+
+    def upgrade_and_create(self: ObjectWriter, path: str, content: bytes) -> bool:
+        ic.upgrade_icechunk_repository(place.open(), dry_run=False)
+        return create(self, path, content)
+
+    monkeypatch.setattr(ObjectWriter, "create", upgrade_and_create)
+    refused = r"was upgraded to format 2 while this change was made.*may lack it\..*Make the change again\.$"
+    with pytest.raises(SourceError, match=refused) as raised:
+        on(place).create_branch("side", place.ids["a"])
+    assert "Nothing was changed" not in str(raised.value)
+    assert (place.directory / "refs/branch.side/ref.json").is_file()
+    monkeypatch.undo()
+    on(place).create_branch("side", place.ids["a"])
+    assert histories(place.open())["branch side"] == ["a", "-"]
 
 
 def test_where_no_repository_is_nothing_is_made(tmp_path: Path):

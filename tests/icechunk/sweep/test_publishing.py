@@ -11,9 +11,10 @@ from retention_assets.icechunk.administration.upgrade import upgrade
 from retention_assets.icechunk.edits import format_1
 from retention_assets.icechunk.edits.publishing import publish
 from retention_assets.icechunk.formats.ids import INITIAL_SNAPSHOT, decode_id, encode_id
-from retention_assets.icechunk.rules.expiration import BranchDeleted, Expiration
+from retention_assets.icechunk.rules.expiration import Expiration
 from retention_assets.icechunk.rules.snapshots import History, reachable
 from retention_assets.policy.snapshots import Keep, SnapshotPolicy, SnapshotRule
+from tests.icechunk.rules.graphs import deletion
 from tests.icechunk.sweep.repositories import (
     AS_OF,
     BRANCHES,
@@ -271,7 +272,7 @@ def test_the_edits_of_format_1_give_up_after_too_many_conflicts(tmp_path, monkey
 
     def while_another_commits(history: History) -> Expiration:
         commit_to(place.open(), "old")
-        return replace(whole, edits=(BranchDeleted("old"),))
+        return replace(whole, edits=(deletion(history, "branch old"),))
 
     said = r"other writers were quicker 3 times\. .*No file was deleted\. Run again"
     with pytest.raises(StoreError, match=rf"{place.directory}: {said}"):

@@ -160,6 +160,16 @@ def test_a_commit_in_format_1_during_the_upgrade_takes_it_back(tmp_path: Path, m
     assert histories(place.open())["branch main"][0] == "late"
 
 
+def test_a_half_written_reference_during_the_upgrade_takes_it_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    place = tree(tmp_path / "r", 1)
+    reference = place.directory / "refs/branch.main/ref.json"
+    whole = reference.read_bytes()
+    acting_after_creation(monkeypatch, lambda: reference.write_bytes(whole[:9]))
+    with pytest.raises(GuardRefused, match=r"during the upgrade, so the upgrade was undone.*Stop all writers"):
+        upgrade(place.access, now, dry_run=False)
+    assert not (place.directory / "repo").exists()
+
+
 def test_an_upgrade_that_others_build_on_already_is_not_taken_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     place = tree(tmp_path / "r", 1)
     session = place.open().writable_session("main")

@@ -1,7 +1,12 @@
 """Tables for tests: the real ones, and ones put together block by block with right checksums."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 
+import pyarrow as pa
+
+from retention_assets.decoding.columns import binary_column
+from retention_assets.lakefs.formats.sstable import open_table
 from tests.lakefs_tables import TRAILER, Block, TableFile, graveler_value, uvarint
 from tests.repositories import TABLES
 
@@ -10,6 +15,24 @@ BENCH_ID = "56569996e174e06211632b143e7160a003e107c30790e1bd7267f3f227a06159"
 
 def real(name: str) -> bytes:
     return (TABLES / name).read_bytes()
+
+
+@dataclass(frozen=True, slots=True)
+class SSTable:
+    """All records of a table, one row per record. Keys are strictly ascending."""
+
+    content_id: str
+    properties: Mapping[str, bytes]
+    keys: pa.Array
+    identities: pa.Array
+    values: pa.Array
+
+
+def read_table(content: bytes, name: str) -> SSTable:
+    """Return the records of the table `content`. Errors: as `open_table`."""
+    table = open_table(content, name)
+    identities, values = binary_column(table.identities, name), binary_column(table.values, name)
+    return SSTable(table.content_id, table.properties, table.keys, identities, values)
 
 
 def data_block(records: Iterable[tuple[bytes, bytes]], trailer: bytes = TRAILER) -> bytes:

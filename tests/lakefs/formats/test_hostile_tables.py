@@ -11,8 +11,7 @@ from retention_assets.decoding import kernels
 from retention_assets.decoding.columns import MAX_COLUMN, Pieces, binary_column
 from retention_assets.errors import CorruptFile
 from retention_assets.lakefs.formats import sstable
-from retention_assets.lakefs.formats.sstable import SSTable, read_table
-from tests.lakefs.formats.tables import assembled, data_block, one_record, raw_block, real, record
+from tests.lakefs.formats.tables import SSTable, assembled, data_block, one_record, raw_block, read_table, real, record
 from tests.lakefs_tables import (
     TRAILER,
     TableFile,

@@ -4,8 +4,7 @@ import pytest
 
 from retention_assets.lakefs.formats.identity import commit_id
 from retention_assets.lakefs.formats.lakefs_pb2 import Entry
-from retention_assets.lakefs.formats.sstable import read_table
-from tests.lakefs.formats.tables import real
+from tests.lakefs.formats.tables import read_table, real
 from tests.lakefs_tables import entry_identity
 
 FIRST = "fac53a04432b2e6e7185f3ac8314a874c556b2557adf3aa8d5b1df985cf96566"

@@ -6,8 +6,7 @@ import pyarrow.compute as pc
 import pytest
 
 from retention_assets.errors import CorruptFile
-from retention_assets.lakefs.formats.sstable import read_table
-from tests.lakefs.formats.tables import BENCH_ID, one_record, real
+from tests.lakefs.formats.tables import BENCH_ID, one_record, read_table, real
 from tests.lakefs_tables import graveler_value, write_table
 
 RANGE_ID = "a83af763ba098c15369d9d6d723731eb9ce18b8dfac4f88c6f1287e772393d0e"

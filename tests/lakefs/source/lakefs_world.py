@@ -7,7 +7,7 @@ from typing import Any
 
 from retention_assets.lakefs.formats.lakefs_pb2 import Entry
 from retention_assets.lakefs.formats.ranges import RELATIVE, read_metarange
-from retention_assets.lakefs.formats.sstable import read_table
+from tests.lakefs.formats.tables import read_table
 from tests.repositories import DATA, api, listing
 
 Json = dict[str, Any]

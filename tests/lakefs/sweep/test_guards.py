@@ -163,28 +163,32 @@ def test_without_a_fault_no_guard_refuses_and_the_plan_stands(spark: SparkSessio
 # ---- the guards that look at one table each, before a plan is made
 
 
-def references(branches: dict[str, str], tags: dict[str, str], *commits: str) -> References:
-    known = {name: Commit(name, (), OLD, "") for name in commits}
-    return References(known, branches, tags, NOW)
+def references(branches: dict[str, str], tags: dict[str, str]) -> References:
+    commits = {name: Commit(name, (), OLD, "") for name in {*branches.values(), *tags.values()}}
+    return References(commits, branches, tags, NOW)
+
+
+def rows_of(*commits: str) -> pa.Table:
+    return pa.table({"commit_id": pa.array(commits, pa.string())})
 
 
 @pytest.mark.parametrize(
     ("seen", "detail"),
     [
-        pytest.param(references({"main": "a", "dev": "b"}, {}, "a"), "the commit of dev was not read", id="a_branch"),
-        pytest.param(references({"main": "a"}, {"v1": "b"}, "a"), "the commit of tag v1 was not read", id="a_tag"),
-        pytest.param(references({}, {"v1": "a"}, "a"), "no branch at all", id="no_branch"),
+        pytest.param(references({"main": "a", "dev": "b"}, {}), "the commit of dev was not read", id="a_branch"),
+        pytest.param(references({"main": "a"}, {"v1": "b"}), "the commit of tag v1 was not read", id="a_tag"),
+        pytest.param(references({}, {"v1": "a"}), "no branch at all", id="no_branch"),
         pytest.param(references({}, {}), "no branch at all", id="nothing_at_all"),
     ],
 )
-def test_a_head_whose_commit_was_not_read_is_refused(seen: References, detail: str) -> None:
-    check_result = heads_present(seen)
+def test_a_head_whose_commit_is_missing_from_the_table_of_commits_is_refused(seen: References, detail: str) -> None:
+    check_result = heads_present(seen, rows_of("a"))
     assert not check_result.passed
     assert detail in check_result.detail
 
 
-def test_heads_whose_commits_were_read_pass() -> None:
-    assert heads_present(references({"main": "a", "v1": "b"}, {"v1": "b"}, "a", "b")).passed
+def test_heads_whose_commits_are_in_the_table_pass() -> None:
+    assert heads_present(references({"main": "a", "v1": "b"}, {"v1": "b"}), rows_of("b", "a", "c")).passed
 
 
 @pytest.mark.parametrize(

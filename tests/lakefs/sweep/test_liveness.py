@@ -16,6 +16,7 @@ from retention_assets.errors import GuardRefused
 from retention_assets.lakefs.rules.references import Commit, References
 from retention_assets.lakefs.rules.reflog import Memory, SeenHead
 from retention_assets.lakefs.source.opening import open_repository
+from retention_assets.lakefs.sweep import liveness as liveness_module
 from retention_assets.lakefs.sweep.liveness import LakeFSLiveness, LivenessQuery, commits_under
 from retention_assets.policy.rules import LifecycleRule, Policy
 from retention_assets.state.plan import Heads
@@ -117,6 +118,24 @@ def test_a_repository_that_lost_a_commit_of_the_plan_is_another_one(tmp_path: Pa
         of_dump(place).require_same(a_plan(repository=NAME), planned)
 
 
+def test_a_refusal_says_that_nothing_more_was_deleted_only_after_the_first_check(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    place, clock = built(tmp_path), [TAKEN_AT]
+    repository = place.repository(RULES, source={"dump": "dump.json", "dump_age": "1d"})
+    asked = liveness(repository, tmp_path / "warehouse", spark, clock=lambda: clock[-1])
+    asked.entries()  # a sweep reads them before its first check if the plan has names of old versions
+    clock.append(NOW)
+    with pytest.raises(GuardRefused, match=NOTHING):
+        asked.now()
+    clock.append(TAKEN_AT)
+    asked.now()
+    clock.append(NOW)
+    with pytest.raises(GuardRefused, match=r"Nothing more was deleted\."):
+        asked.now()
+    asked.release()
+
+
 def test_a_range_with_fewer_entries_than_its_metarange_counts_is_refused(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -133,6 +152,17 @@ def test_a_range_with_fewer_entries_than_its_metarange_counts_is_refused(
     monkeypatch.setattr(worlds, "_write_objects", miscounted)
     seen = rf"^{NAME}: ranges_complete: 1 ranges, \w+ first, are missing entries"
     with pytest.raises(GuardRefused, match=rf"{seen}\. {NOTHING} Take a new dump"):
+        of_dump(built(tmp_path), spark).entries()
+
+
+def test_a_check_that_loses_the_commit_of_a_branch_is_refused(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def without_commits(*given: Any, **options: Any) -> Any:
+        return commits_under(*given, **options).slice(0, 0)
+
+    monkeypatch.setattr(liveness_module, "commits_under", without_commits)
+    with pytest.raises(GuardRefused, match=rf"^{NAME}: heads_present: the commit of main was not read\. {NOTHING}"):
         of_dump(built(tmp_path), spark).entries()
 
 

@@ -1,0 +1,25 @@
+"""The operations of users on branches and tags, each as one edit of the repo object."""
+
+from retention_assets.icechunk.formats.model import Repo
+from retention_assets.icechunk.rules.operations import creation, deletion, reset, with_change
+from retention_assets.icechunk.rules.updates import Stamp
+
+
+def create_branch(repo: Repo, name: str, snapshot_id: bytes, stamp: Stamp) -> Repo:
+    return with_change(repo, creation(repo, "branch", name, snapshot_id), stamp)
+
+
+def delete_branch(repo: Repo, name: str, stamp: Stamp) -> Repo:
+    return with_change(repo, deletion(repo, "branch", name), stamp)
+
+
+def reset_branch(repo: Repo, name: str, snapshot_id: bytes, stamp: Stamp, expected: bytes | None = None) -> Repo:
+    return with_change(repo, reset(repo, name, snapshot_id, expected), stamp)
+
+
+def create_tag(repo: Repo, name: str, snapshot_id: bytes, stamp: Stamp) -> Repo:
+    return with_change(repo, creation(repo, "tag", name, snapshot_id), stamp)
+
+
+def delete_tag(repo: Repo, name: str, stamp: Stamp) -> Repo:
+    return with_change(repo, deletion(repo, "tag", name), stamp)

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from tests.end_to_end.command import Answer, run
-from tests.icechunk_places import FieldPlace, ago, field_place
-from tests.icechunk_repositories import Commit
+from tests.icechunk_places import FieldPlace, ago, array_of, field_place
+from tests.icechunk_repositories import Commit, open_repository
 
 pytestmark = pytest.mark.usefixtures("spark", "forgetful")
 
@@ -70,4 +70,28 @@ def test_a_lost_chunk_and_a_lost_manifest_are_counted_and_a_new_hole_refuses(tmp
     assert "no manifest and no chunk is deleted" in " ".join(answer.document()["warnings"])
     left = {name for name in going if not name.startswith(("chunks/", "manifests/"))}
     assert candidates(field) == left
+    assert field.place.run("verify").status == 0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["manifests", "snapshots"])
+def test_a_sweep_keeps_what_a_lost_file_references_that_came_back_after_the_plan(tmp_path: Path, kind: str) -> None:
+    """No run has read the file, and in format 1 a branch can be made on its snapshot again."""
+    commits = (*COMMITS, Commit("s", "b", ago(4)))
+    field = field_place(tmp_path, 1, commits, {"main": "b", "side": "s"}, {}, approval={"max_revived": 1.0})
+    snapshot = field.ids["s"]
+    before, values = open_repository(field.directory), array_of(field.directory, snapshot)
+    own, of_main = ({one.id for one in before.list_manifest_files(field.ids[name])} for name in "sb")
+    lost = f"snapshots/{snapshot}" if kind == "snapshots" else f"manifests/{min(own - of_main)}"
+    (field.directory / lost).rename(tmp_path / "backup")
+    assert field.place.run("plan").status
+    assert acknowledge(field, lost, "--yes").status == 0
+    assert run("--config", field.place.file, "icechunk", "field", "branch", "delete", "side").status == 0
+    field.place.run("approve", str(plan(field)["plan_hash"]))
+    (tmp_path / "backup").rename(field.directory / lost)
+    made = run("--config", field.place.file, "icechunk", "field", "branch", "create", "side", snapshot)
+    assert made.status == 0, made.err
+    swept = field.place.run("sweep")
+    assert swept.status == 0, swept.err
+    assert array_of(field.directory, snapshot).tolist() == values.tolist()
     assert field.place.run("verify").status == 0

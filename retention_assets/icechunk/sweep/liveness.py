@@ -4,57 +4,52 @@ Before the plan's edits are published, the check projects the state after them. 
 Source: DESIGN.md, invariant 5.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
 
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
 
 from retention_assets.core.liveness import Liveness
 from retention_assets.errors import GuardRefused
 from retention_assets.icechunk.formats.ids import encode_id
+from retention_assets.icechunk.rules.candidates import is_content
 from retention_assets.icechunk.rules.planned import PlannedEdits
-from retention_assets.icechunk.source.repository import IcechunkSource, IcechunkState
-from retention_assets.icechunk.sweep.reach import reach_of
+from retention_assets.icechunk.source.repository import IcechunkState
+from retention_assets.icechunk.sweep.reach import IcechunkSweep, current_cache, reach_of, unread_refusal
 from retention_assets.icechunk.sweep.retained_set import RetainedSet, current_retained_set, held_ids, retained_set_of
 from retention_assets.policy.snapshots import SnapshotPolicy
 from retention_assets.state.plan import Heads, Plan
-from retention_assets.warehouse.table_cache import TableCache
 
 
 @dataclass(frozen=True, slots=True)
 class IcechunkLivenessQuery:
-    """The inputs of a liveness check: the repository's source, its policy, and the planned edits."""
+    """The inputs of a liveness check: the policy, the planned edits, and the objects of the plan."""
 
-    name: str
-    source: IcechunkSource
     policy: SnapshotPolicy
     planned: PlannedEdits
+    candidates: DataFrame
 
 
 class IcechunkLiveness:
     """Checks what is live, any number of times. Unchanged snapshot files and manifests are not read again."""
 
-    def __init__(
-        self, spark: SparkSession, cache: TableCache, query: IcechunkLivenessQuery, clock: Callable[[], datetime]
-    ) -> None:
-        self._spark = spark
-        self._cache = cache
+    def __init__(self, sweep: IcechunkSweep, query: IcechunkLivenessQuery) -> None:
+        self._sweep = sweep
         self._query = query
-        self._clock = clock
         self._last: tuple[RetainedSet, Liveness] | None = None
 
     def now(self) -> Liveness:
         """Return the files that must stay now. Errors: GuardRefused when this cannot be determined."""
         query = self._query
-        checked_at, state = self._clock(), self._state()
+        checked_at, state = self._sweep.clock(), self._state()
         held = held_ids(state, query.policy, query.planned.as_of)
         return self._of(current_retained_set(state, query.planned.cutoff, held), checked_at)
 
     def projected(self) -> Liveness:
         """Return the files that must stay once the planned edits are published. Errors: GuardRefused, as in `now`."""
         query = self._query
-        checked_at, state, planned = self._clock(), self._state(), query.planned
+        checked_at, state, planned = self._sweep.clock(), self._state(), query.planned
         return self._of(retained_set_of(state, query.policy, planned.as_of, planned.cutoff, planned), checked_at)
 
     def require_same(self, plan: Plan, heads: Heads) -> None:
@@ -80,14 +75,24 @@ class IcechunkLiveness:
             self._last = None
 
     def _state(self) -> IcechunkState:
-        return self._query.source.state()
+        return self._sweep.opened.source.state()
 
     def _of(self, retained: RetainedSet, checked_at: datetime) -> Liveness:
-        """Return the files that `retained` reaches; use the last result while the same snapshots and logs stay."""
+        """Return the files that `retained` reaches; use the last result while the same snapshots and logs stay.
+
+        Errors: GuardRefused when the plan has manifests or chunks, and it is unknown which of them are needed.
+        """
         if self._last and _stays(self._last[0]) == _stays(retained):
             known = self._last[1]
             return Liveness(known.live, known.committed, checked_at)
-        live = reach_of(self._spark, self._cache, retained).live().cache()
+        reach = reach_of(self._sweep.spark, current_cache(self._sweep), retained)
+        if reach.unread and not self._query.candidates.where(is_content(F.col("address"))).isEmpty():
+            raise GuardRefused(
+                f"{self._sweep.name} {self._sweep.day}: {unread_refusal(reach.unread)} Nothing more was "
+                "deleted. Put this file back, then run the same command again. Or plan again: "
+                f"`retention plan {self._sweep.name} --as-of {self._sweep.day}`."
+            )
+        live = reach.live().cache()
         if self._last:
             self._last[1].live.unpersist()
         found = Liveness(live, live, checked_at)  # `committed` is `live`: here unreferenced means not live

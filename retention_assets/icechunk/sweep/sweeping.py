@@ -20,21 +20,17 @@ from retention_assets.icechunk.edits.stored import (
     without_existing,
 )
 from retention_assets.icechunk.rules.planned import PlannedEdits
-from retention_assets.icechunk.source.opening import OpenIcechunk
 from retention_assets.icechunk.sweep.layout import IcechunkLayout, characters
 from retention_assets.icechunk.sweep.liveness import IcechunkLiveness, IcechunkLivenessQuery
+from retention_assets.icechunk.sweep.reach import IcechunkSweep
 from retention_assets.objectstore.mutate.writing import ObjectWriter
 from retention_assets.objectstore.outcomes import Outcome
 from retention_assets.spark.frames import from_arrow
-from retention_assets.state.acknowledged import acknowledged_addresses
 from retention_assets.state.lease import Lease
 from retention_assets.state.ledger import ledger_of_plan, report_of
 from retention_assets.state.plan import Plan, planned_heads
 from retention_assets.sweep.engine import RepositorySweep
-from retention_assets.sweep.sweep_run import Report, Sweep, chosen_plan, planned_as_approved, require_clock, sweep_plan
-from retention_assets.warehouse.table_cache import TableCache
-
-IcechunkSweep = Sweep[OpenIcechunk]
+from retention_assets.sweep.sweep_run import Report, chosen_plan, planned_as_approved, require_clock, sweep_plan
 
 
 def report(sweep: IcechunkSweep, *, execute: bool = True, plan_hash: str = "") -> Report:
@@ -70,10 +66,7 @@ class IcechunkRepositorySweep(RepositorySweep):
         listed = sum(amount.objects for amount in plan.totals.values())
         self.layout = IcechunkLayout(characters(listed, sweep.limits.sweep.round))
         self._heads = planned_heads(sweep.warehouse, plan)
-        lost = acknowledged_addresses(sweep.spark, sweep.warehouse, sweep.name)
-        cache = TableCache(sweep.spark, sweep.warehouse, sweep.name, self.access, sweep.run_id, lost=lost)
-        query = IcechunkLivenessQuery(sweep.name, sweep.opened.source, self._policy, self._edits)
-        self._liveness = IcechunkLiveness(sweep.spark, cache, query, sweep.clock)
+        self._liveness = IcechunkLiveness(sweep, IcechunkLivenessQuery(self._policy, edits, self.candidates))
 
     def require_same(self) -> None:
         """See `RepositorySweep`."""

@@ -49,7 +49,8 @@ def publish(access: StoreAccess, planned: PlannedEdits, policy: SnapshotPolicy, 
     """Make the planned edits on the current state of the repository. After an interruption, call this again.
 
     A snapshot or reference of the plan that is already gone is not an error. Snapshots and references that have expired
-    since the plan stay for the next plan. The caller holds the repository's lease.
+    since the plan stay for the next plan, and so do references that name another snapshot than at planning. The caller
+    holds the repository's lease.
     Errors: GuardRefused when a snapshot that the plan removes is reachable again or is the parent of a new snapshot,
     when the repository has another format than planned, and as `expire_v1`, `expire_v2` and `collected`; SourceError,
     StoreError and CorruptFile as reading and writing raise them.
@@ -118,8 +119,8 @@ def _publish_v1(
 
 
 def _references_left(planned: PlannedEdits, history: History) -> bool:
-    """Return whether a reference that the plan deletes still exists."""
-    return any((one.kind, one.name) in planned.deleted for one in history.references())
+    """Return whether a reference that the plan deletes still exists, on the snapshot that it named at planning."""
+    return not planned.deleted.isdisjoint(history.references())
 
 
 def _to_delete(planned: PlannedEdits) -> frozenset[bytes]:

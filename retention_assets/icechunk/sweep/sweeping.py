@@ -13,8 +13,8 @@ from retention_assets.core.liveness import Liveness
 from retention_assets.icechunk.edits.publishing import publish
 from retention_assets.icechunk.edits.stored import (
     begin_publication,
+    edits_left,
     keep_publication,
-    planned_edits,
     removed_references,
     unexplained,
     without_existing,
@@ -59,7 +59,7 @@ class IcechunkRepositorySweep(RepositorySweep):
         self._sweep, self.plan = sweep, plan
         self._policy = sweep.opened.policy()
         self.candidates = planned_as_approved(sweep, plan, self._policy.policy_hash)
-        self._edits = edits = planned_edits(sweep.warehouse, plan)
+        self._edits = edits = edits_left(sweep.warehouse, plan)
         self.history_changes = count_history_changes(edits)
         require_clock(sweep.opened.repository, sweep.opened.access, sweep.clock)
         self.access = sweep.opened.access
@@ -120,4 +120,4 @@ class IcechunkRepositorySweep(RepositorySweep):
 def count_history_changes(edits: PlannedEdits) -> int:
     """Return the number of snapshots and references that the plan removes; a budget counts each as one object."""
     snapshots = {*edits.released, *edits.dropped}
-    return len(snapshots) + len(edits.deleted_branches) + len(edits.deleted_tags)
+    return len(snapshots) + len(edits.deleted)

@@ -15,7 +15,7 @@ from retention_assets.errors import GuardRefused
 from retention_assets.icechunk.formats.ids import encode_id, encode_ids
 from retention_assets.icechunk.formats.manifests import read_manifest_chunks
 from retention_assets.icechunk.rules.planned import PlannedEdits
-from retention_assets.icechunk.rules.snapshots import History
+from retention_assets.icechunk.rules.snapshots import History, Reference
 from retention_assets.icechunk.source.opening import open_icechunk
 from retention_assets.icechunk.source.repository import IcechunkState
 from retention_assets.icechunk.sweep.liveness import IcechunkLiveness, IcechunkLivenessQuery
@@ -34,7 +34,8 @@ from tests.sweep.small_world import a_plan
 LINE = {0: (None, 0), 1: (0, 1), 2: (1, 2), 3: (1, 3)}
 PLANNED = history(LINE, {"main": 2, "old": 3}, {"v1": 1})
 POLICY = SnapshotPolicy((), None, (), delete_expired_branches=False, delete_expired_tags=False)
-EDITS = PlannedEdits(2, at(10), at(9), (), (encode_id(snapshot_id(3)),), (), ("old",), ())
+OLD = Reference("branch", "old", snapshot_id(3))
+EDITS = PlannedEdits(2, at(10), at(9), (), (encode_id(snapshot_id(3)),), (), frozenset({OLD}))
 
 
 class Told:
@@ -118,7 +119,7 @@ class Losing:
         write_acknowledgement(self.sweep("a-run").warehouse, "field", [address], LOST, "anna", utc_now())
 
     def liveness(self, run_id: str = "a-run", candidates: Sequence[str] = ("chunks/a",)) -> IcechunkLiveness:
-        planned = PlannedEdits(self.field.format, AS_OF, AS_OF - timedelta(days=1), (), (), (), (), ())
+        planned = PlannedEdits(self.field.format, AS_OF, AS_OF - timedelta(days=1), (), (), (), frozenset())
         objects = self.spark.createDataFrame([(one,) for one in candidates], "address string")
         sweep = self.sweep(run_id)
         return IcechunkLiveness(sweep, IcechunkLivenessQuery(sweep.opened.policy(), planned, objects))

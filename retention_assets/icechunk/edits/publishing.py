@@ -52,14 +52,18 @@ def publish(access: StoreAccess, planned: PlannedEdits, policy: SnapshotPolicy, 
     since the plan stay for the next plan, and so do references that name another snapshot than at planning. The caller
     holds the repository's lease.
     Errors: GuardRefused when a snapshot that the plan removes is reachable again or is the parent of a new snapshot,
-    when the repository has another format than planned, and as `expire_v1`, `expire_v2` and `collected`; SourceError,
-    StoreError and CorruptFile as reading and writing raise them.
+    when the repository has another format than planned, and as `expire_v1`, `expire_v2` and `collected`; SourceError
+    also as `IcechunkSource.require_upgrade_complete`; SourceError, StoreError and CorruptFile as reading and writing
+    raise them.
     """
-    found = IcechunkSource(access, clock).repo_object()
+    source = IcechunkSource(access, clock)
+    found = source.repo_object()
     if planned.format != (1 if found is None else 2):
         raise _refusal(f"the repository no longer has format {planned.format}")
     if planned.format == 1:
         return _publish_v1(access, planned, policy, clock, log)
+    assert found is not None
+    source.require_upgrade_complete(found.repo, _to_delete(planned))  # else liveness checks would refuse afterwards
     commits = RepoCommits(access, clock, log)
     done = _Done()
     expired = commits.commit(partial(_expired, planned, policy, done))

@@ -5,7 +5,7 @@ is an error: if a reference were skipped, the snapshots that only this reference
 Source: Icechunk facts 1, Layout.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -275,28 +275,40 @@ class IcechunkSource:
             )
         return Snapshot(file.id, file.parent_id, datetime_of(file.flushed_at, file.id))
 
-    def require_upgrade_complete(self, repo: Repo) -> None:
+    def require_upgrade_complete(self, repo: Repo, removed: Collection[bytes] = ()) -> None:
         """Refuse references of format 1 that name an existing snapshot which `repo` does not list and never listed.
 
         A writer with an old icechunk version committed this snapshot while an upgrade read the repository, or after the
         upgrade. Collections know only the snapshots that `repo` lists, so they would delete it as garbage. The time of
         the reference's file does not matter: a copied repository has new times, and an upgrade can take hours. A
         snapshot that `repo` once listed was released or dropped since then, and its reference is a leftover.
+        `removed`: snapshots that an edit is about to remove from `repo`. The check is made as if they were removed.
         """
         left = self.left_references()
         named = History({}, left.branches, left.tags).references()
-        unlisted = [one for one in named if one.tip not in repo.snapshots and self._has_snapshot(one.tip)]
+        listed = repo.snapshots.keys() - set(removed)
+        unlisted = [one for one in named if one.tip not in listed and self._has_snapshot(one.tip)]
         once_listed = _once_listed(self._reader, repo) if unlisted else frozenset()
         for reference in unlisted:
-            if reference.tip not in once_listed:
+            where = self._reader.describe(reference_address(reference.kind, reference.name))
+            if reference.tip in once_listed:
+                continue
+            if reference.tip in repo.snapshots:
                 raise SourceError(
-                    f"{self._reader.describe(reference_address(reference.kind, reference.name))}: somebody may have "
-                    "written this reference with an old icechunk version during or after the upgrade to format 2. The "
-                    f"repo object does not list its snapshot {encode_id(reference.tip)}, and its ops log does not show "
-                    "that it ever did. Nothing was changed or deleted. Stop that writer. If the upgrade was "
-                    "interrupted, run it again: `retention icechunk REPO upgrade`. Otherwise save the snapshots of "
-                    "that writer, then remove the reference. If there is no such writer, just remove the reference."
+                    f"{where}: an upgrade to format 2 left this reference, and the plan removes its snapshot "
+                    f"{encode_id(reference.tip)} from the history. Nobody could then tell the reference from one that "
+                    "a writer with an old icechunk version made, because the ops log no longer reaches back to the "
+                    "upgrade. Nothing was changed or deleted. Remove the files that the upgrade left: `retention "
+                    "icechunk REPO upgrade`. Then run the same command again."
                 )
+            raise SourceError(
+                f"{where}: somebody may have written this reference with an old icechunk version during or after the "
+                f"upgrade to format 2. The repo object does not list its snapshot {encode_id(reference.tip)}, and its "
+                "ops log does not show that it ever did. Nothing was changed or deleted. Stop that writer. If the "
+                "upgrade was interrupted, run it again: `retention icechunk REPO upgrade`. Otherwise save the "
+                "snapshots of that writer, then remove the reference. If there is no such writer, just remove the "
+                "reference."
+            )
 
     def _has_snapshot(self, snapshot_id: bytes) -> bool:
         try:
@@ -309,14 +321,16 @@ class IcechunkSource:
 def _once_listed(reader: ObjectReader, repo: Repo) -> frozenset[bytes]:
     """Return snapshots that the repo object has listed, as far as its ops log and its backups show.
 
-    An upgrade lists the snapshots of all references of format 1, and the repo object from just after the upgrade is a
-    backup. When this backup was deleted, entries of the ops log still name most of these snapshots.
+    An upgrade lists the snapshots of all references of format 1. The repo object from just after the upgrade is the
+    current one, or a backup. When this backup was deleted, entries of the ops log still name most of these snapshots.
     """
-    listed = set(repo.snapshots)
+    listed: set[bytes] = set()
     for update in ops_log(reader, repo):
         if update.new_snapshot_id is not None:
             listed.add(update.new_snapshot_id)
-        if update.kind is UpdateKind.REPO_MIGRATED and update.backup_path is not None:
+        if update.kind is UpdateKind.REPO_MIGRATED and update.backup_path is None:
+            listed |= repo.snapshots.keys()
+        elif update.kind is UpdateKind.REPO_MIGRATED:
             backup = f"{OVERWRITTEN}{update.backup_path}"
             with suppress(ObjectMissing):
                 listed |= read_repo(reader.read(backup), reader.describe(backup)).snapshots.keys()

@@ -14,6 +14,7 @@ from retention_assets.icechunk.formats.ids import INITIAL_SNAPSHOT, decode_id
 from retention_assets.icechunk.formats.model import Repo
 from retention_assets.icechunk.formats.paths import write_reference
 from retention_assets.icechunk.formats.repo_reader import read_repo
+from retention_assets.icechunk.formats.repo_writer import write_repo
 from retention_assets.icechunk.formats.values import read_flexbuffer
 from retention_assets.objectstore.mutate.writing import ObjectWriter
 from retention_assets.objectstore.objects import ObjectReader
@@ -203,6 +204,26 @@ def test_references_that_an_upgrade_left_are_no_sign_of_a_writer_once_their_snap
         max((place.directory / "overwritten").iterdir()).unlink()  # their names count down to the year 3000
     assert decode_id(place.ids["z"]) not in place.state().history.snapshots
     assert (place.directory / "snapshots" / place.ids["z"]).exists()
+
+
+def test_nothing_is_published_while_it_would_make_a_reference_that_an_upgrade_left_look_like_a_writers(
+    tmp_path: Path,
+):
+    """The ops log no longer reaches back to the upgrade, as after a month of `collect_overwritten`."""
+    place = half_upgraded(tmp_path / "r")
+    for number in range(3):
+        place.open().create_tag(f"t{number}", place.ids["f"])
+    repo = repo_in(place.directory)
+    (place.directory / "repo").write_bytes(write_repo(replace(repo, latest_updates=repo.latest_updates[:1])))
+    shutil.rmtree(place.directory / "overwritten")
+    plan, before = place.plan(), place.files()
+    refused = rf"refs/tag\.v1: .*removes its snapshot {place.ids['b']}.*Nothing was changed.*icechunk REPO upgrade"
+    with pytest.raises(SourceError, match=refused):
+        place.publish(plan)
+    assert place.files() == before
+    assert upgrade(place.access, now, dry_run=False).was_half_done
+    assert place.publish(plan).references_removed == ("refs/branch.old", "refs/tag.v1")
+    assert decode_id(place.ids["z"]) not in place.state().history.snapshots
 
 
 def test_a_deleted_tag_that_an_upgrade_left_is_no_sign_of_a_writer(tmp_path: Path):

@@ -307,6 +307,23 @@ def test_a_commit_since_the_plan_pushes_nothing_out_that_was_not_approved(tmp_pa
     assert len(histories(place.open())["branch main"]) == 3
 
 
+def test_a_rule_for_every_tag_or_branch_keeps_those_with_a_slash_in_their_names(tmp_path):
+    """Format 1 allows no such names."""
+    place = tree(tmp_path / "r", 2)
+    repository = place.open()
+    repository.create_tag("release/1.0", place.ids["b"])
+    repository.create_branch("release/1.x", place.ids["c"])
+    forever = (SnapshotRule("tags", "tag", "*", None), SnapshotRule("branches", "branch", "release*", None))
+    policy = replace(POLICY, rules=forever)
+    plan = place.plan(policy)
+    assert (plan.deleted_tags, plan.deleted_branches) == ((), ("old",))
+    place.publish(plan, policy)
+    assert {name: len(history) for name, history in histories(place.open()).items() if "/" in name} == {
+        "branch release/1.x": len("cba-"),
+        "tag release/1.0": len("ba-"),
+    }
+
+
 @both_formats
 def test_a_tag_deleted_since_the_plan_releases_nothing_that_was_not_approved(tmp_path, spec_version: Format):
     place = tree(tmp_path / "r", spec_version)

@@ -137,12 +137,18 @@ class RepositoryResource(dg.ConfigurableResource):
         pyspark: LazyPySparkResource,
         options: ReadOptions,
         lost: DataFrame | None = None,
+        missing: DataFrame | None = None,
     ) -> TableCache:
-        """Return the cache of table files that earlier runs read. `lost`: see `TableCache`."""
+        """Return the cache of table files that earlier runs read.
+
+        `lost`: see `TableCache`. `missing`: addresses of further files that do not exist; they are not fetched either.
+        """
         full = options.reads_all(context.run)
         access = open_store(self.repository)
         if not known_addresses(self.warehouse, self.name):
             lost = None  # nothing is acknowledged as lost
+        if missing is not None:
+            lost = missing if lost is None else lost.unionByName(missing).distinct()
         return TableCache(session(pyspark), self.warehouse, self.name, access, context.run_id, full=full, lost=lost)
 
     def write(self, table: str, day: date, rows: Rows, observe: Sequence[Column] = ()) -> tuple[Rows, Observed]:

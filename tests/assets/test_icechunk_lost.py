@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.end_to_end.command import Answer, run
+from tests.end_to_end.command import Answer, Json, run
 from tests.icechunk_places import FieldPlace, ago, array_of, field_place
-from tests.icechunk_repositories import Commit, open_repository
+from tests.icechunk_repositories import INITIAL, Commit, open_repository
 
 pytestmark = pytest.mark.usefixtures("spark", "forgetful")
 
@@ -17,10 +17,10 @@ def acknowledge(field: FieldPlace, *arguments: str) -> Answer:
     return run("--config", field.place.file, "acknowledge", field.place.name, *arguments)
 
 
-def plan(field: FieldPlace) -> dict[str, object]:
+def plan(field: FieldPlace) -> Json:
     answer = field.place.run("plan", "--json")
     assert answer.status == 0, answer.err
-    document: dict[str, object] = answer.document()
+    document: Json = answer.document()
     return document
 
 
@@ -71,6 +71,32 @@ def test_a_lost_chunk_and_a_lost_manifest_are_counted_and_a_new_hole_refuses(tmp
     left = {name for name in going if not name.startswith(("chunks/", "manifests/"))}
     assert candidates(field) == left
     assert field.place.run("verify").status == 0
+
+
+@pytest.mark.slow
+def test_a_lost_root_that_an_earlier_plan_read_holds_nothing_back(tmp_path: Path) -> None:
+    """It references no manifest, so the cache has no row of it."""
+    field = field_place(tmp_path, 2, COMMITS, {"main": "b"}, {})
+    plan(field)
+    going = candidates(field)
+    (field.directory / "snapshots" / INITIAL).unlink()
+    require_refused_and_acknowledge(field, f"snapshots/{INITIAL}")
+    document = plan(field)
+    assert (document["lost"], document["warnings"]) == (1, [])
+    assert candidates(field) == going
+
+
+@pytest.mark.slow
+def test_a_missing_snapshot_that_no_run_has_read_can_be_acknowledged(tmp_path: Path) -> None:
+    commits = (*COMMITS, Commit("s", "b", ago(4)))
+    field = field_place(tmp_path, 2, commits, {"main": "b", "side": "s"}, {})
+    snapshot = f"snapshots/{field.ids['s']}"
+    (field.directory / snapshot).unlink()
+    require_refused_and_acknowledge(field, snapshot)
+    document = plan(field)
+    assert document["lost"] == 1
+    assert "1 snapshots or manifests that must stay are lost and were never read" in " ".join(document["warnings"])
+    assert not [name for name in candidates(field) if name.startswith(("chunks/", "manifests/"))]
 
 
 @pytest.mark.slow

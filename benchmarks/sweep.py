@@ -90,7 +90,7 @@ class TimedEngine(SparkEngine):
 class Planned(RepositorySweep):
     """See `RepositorySweep`. All objects are as planned, and the addresses `alive` are live."""
 
-    beside, publishes, dump = 0, False, None
+    history_changes, publishes, dump = 0, False, None
 
     def __init__(self, plan: Plan, candidates: DataFrame, access: StoreAccess, alive: DataFrame) -> None:
         self.plan, self.candidates, self.access, self.layout = plan, candidates, access, Directories()

@@ -1,11 +1,12 @@
-"""The tables that assets write and read: one Arrow schema each, with key columns, units and clocks."""
+"""The tables that assets write and read: key columns, and the type and meaning of each column."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import pyarrow as pa
 
 TIMESTAMP = pa.timestamp("us", tz="UTC")
 STRINGS = pa.list_(pa.field("element", pa.string(), nullable=False))
+_TEXT, _NUMBER, _BOOL, _DATE = pa.string(), pa.int64(), pa.bool_(), pa.date32()
 _TEXTS = pa.list_(pa.field("element", pa.string()))
 _DICTIONARY = pa.dictionary(pa.int32(), pa.string())  # stores each string once
 NAMES = pa.list_(pa.field("element", _DICTIONARY, nullable=False))
@@ -22,13 +23,26 @@ def with_names(schema: pa.Schema, *columns: str) -> pa.Schema:
     return pa.schema([field.with_type(encoded.get(field.name, field.type)) for field in schema])
 
 
+type Column = tuple[str, pa.DataType, bool, str]  # name, type, whether it may be null, meaning
+
+
 @dataclass(frozen=True, slots=True)
 class Table:
-    """The name, key columns and schema of a table. Writers must conform to the schema."""
+    """The name, key columns and columns of a table. Writers must conform to the schema."""
 
     name: str
     key: tuple[str, ...]
-    schema: pa.Schema
+    columns: tuple[Column, ...]
+    schema: pa.Schema = field(init=False)
+
+    def __post_init__(self) -> None:
+        schema = pa.schema([pa.field(name, kind, nullable=nullable) for name, kind, nullable, _ in self.columns])
+        object.__setattr__(self, "schema", schema)
+
+    @property
+    def meanings(self) -> dict[str, str]:
+        """The meaning of each column, in one sentence."""
+        return {name: meaning for name, _, _, meaning in self.columns}
 
     @property
     def stored(self) -> pa.Schema:
@@ -36,181 +50,177 @@ class Table:
         return pa.schema([(field.name, _TEXTS if field.type == STRINGS else field.type) for field in self.schema])
 
 
-def _schema(*columns: tuple[str, pa.DataType, bool]) -> pa.Schema:
-    return pa.schema([pa.field(name, kind, nullable=nullable) for name, kind, nullable in columns])
-
-
 POLICY_TABLE = Table(
     "policy_table",
     key=("run_id", "rule_id", "branch"),
-    schema=_schema(
-        ("run_id", pa.string(), False),
-        ("rule_id", pa.string(), False),
-        ("prefix", pa.string(), False),
-        ("branch", pa.string(), False),  # a name or glob; empty = all branches
-        ("date_to_be_deleted", pa.date32(), True),  # null = never
-        ("policy_hash", pa.string(), False),
+    columns=(
+        ("run_id", _TEXT, False, "The run that read this version of the policy."),
+        ("rule_id", _TEXT, False, "The rule."),
+        ("prefix", _TEXT, False, "The directory that the rule covers; empty: everything."),
+        ("branch", _TEXT, False, "A branch name or glob; empty: all branches."),
+        ("date_to_be_deleted", _DATE, True, "Objects that were added before this day are due; null: never."),
+        ("policy_hash", _TEXT, False, "The hash of the whole policy."),
     ),
 )
 
 CURRENT_RULES = Table(
     "current_rules",
     key=("prefix", "branch"),
-    schema=_schema(
-        ("prefix", pa.string(), False),
-        ("branch", pa.string(), False),  # empty = all branches
-        ("date_to_be_deleted", pa.date32(), True),  # null = never
-        ("last_deleted", pa.date32(), True),  # only runs that deleted everything that was due count; null = no run did
+    columns=(
+        ("prefix", _TEXT, False, "The directory that the rule covers; empty: everything."),
+        ("branch", _TEXT, False, "A branch name or glob; empty: all branches."),
+        ("date_to_be_deleted", _DATE, True, "Objects that were added before this day are due; null: never."),
+        ("last_deleted", _DATE, True, "All that was due up to this day has been deleted; null: not yet."),
     ),
 )
 
 STORAGE_INVENTORY = Table(
     "storage_inventory",
     key=("address",),
-    schema=_schema(
-        ("address", pa.string(), False),  # canonical, relative to the storage namespace
-        ("size", pa.int64(), False),  # bytes
-        ("last_modified", TIMESTAMP, False),  # the store's clock
-        ("etag", pa.string(), True),
-        ("source", pa.string(), False),  # listing or inventory
+    columns=(
+        ("address", _TEXT, False, "The object's canonical key, relative to the storage namespace."),
+        ("size", _NUMBER, False, "Bytes."),
+        ("last_modified", TIMESTAMP, False, "When the object was written, by the store's clock."),
+        ("etag", _TEXT, True, "The store's ETag; null for local files, whose ETag does not depend on the content."),
+        ("source", _TEXT, False, "How the object is known: listing or inventory."),
     ),
 )
 
 UNCOMMITTED_OBJECTS = Table(
     "uncommitted_objects",
     key=("address",),
-    schema=_schema(
-        ("address", pa.string(), False),  # relative to the storage namespace
-        ("created_at", TIMESTAMP, True),  # the server's clock
+    columns=(
+        ("address", _TEXT, False, "The object's key, relative to the storage namespace; outside it, an absolute URI."),
+        ("created_at", TIMESTAMP, True, "When the object was staged, by the server's clock."),
     ),
 )
 
 COMMIT_GRAPH = Table(
     "commit_graph",
     key=("commit_id",),
-    schema=_schema(
-        ("commit_id", pa.string(), False),
-        ("parents", STRINGS, False),
-        ("main_parent", pa.string(), True),
-        ("created_at", TIMESTAMP, False),  # the committer's clock
-        ("metarange_id", pa.string(), False),  # empty: the commit has no objects
-        ("branches", STRINGS, False),  # branches whose head reaches the commit through any parents
-        ("head_of", STRINGS, False),
-        ("tags", STRINGS, False),
-        ("dangling", pa.bool_(), False),
+    columns=(
+        ("commit_id", _TEXT, False, "The commit."),
+        ("parents", STRINGS, False, "The commit's parents, in order."),
+        ("main_parent", _TEXT, True, "The parent whose line the commit continues."),
+        ("created_at", TIMESTAMP, False, "When the commit was created, by the committer's clock."),
+        ("metarange_id", _TEXT, False, "The commit's metarange; empty: the commit has no objects."),
+        ("branches", STRINGS, False, "Branches whose head reaches the commit through any parents."),
+        ("head_of", STRINGS, False, "Branches whose head is the commit."),
+        ("tags", STRINGS, False, "Tags on the commit."),
+        ("dangling", _BOOL, False, "Whether no branch and no tag reaches the commit."),
     ),
 )
 
 POTENTIAL_COMMITS = Table(
     "potential_commits",
     key=("commit_id",),
-    schema=_schema(
-        ("commit_id", pa.string(), False),
-        ("branches", STRINGS, False),
-        ("created_at", TIMESTAMP, False),
-        ("metarange_id", pa.string(), False),
-        ("active", pa.bool_(), False),  # retained by committed retention
-        ("potential", pa.bool_(), False),  # may contain objects that came due since the last complete run
-        ("protected", pa.bool_(), False),  # kept by a tag or a hold
-        ("due_since", TIMESTAMP, True),  # when it expired on the last branch; null while active
-        ("rule_id", pa.string(), True),  # the rule under which it expired last
-        ("is_head", pa.bool_(), False),  # it is the head of a branch
-        ("left_branches", STRINGS, False),  # branches whose head reached it in an earlier plan and is gone now
+    columns=(
+        ("commit_id", _TEXT, False, "The commit."),
+        ("branches", STRINGS, False, "Branches whose head reaches the commit through any parents."),
+        ("created_at", TIMESTAMP, False, "When the commit was created, by the committer's clock."),
+        ("metarange_id", _TEXT, False, "The commit's metarange; empty: the commit has no objects."),
+        ("active", _BOOL, False, "Whether committed retention keeps the commit."),
+        ("potential", _BOOL, False, "Whether it may contain objects that became due since the last complete run."),
+        ("protected", _BOOL, False, "Whether a tag or a hold keeps the commit."),
+        ("due_since", TIMESTAMP, True, "When it expired under the last of its rules; null while it is active."),
+        ("rule_id", _TEXT, True, "The rule under which it expired last."),
+        ("is_head", _BOOL, False, "Whether the commit is the head of a branch."),
+        ("left_branches", STRINGS, False, "Branches whose head reached it in an earlier plan and is gone now."),
     ),
 )
 
 ACTIVE_RANGES = Table(
     "active_ranges",
     key=("range_id",),
-    schema=_schema(
-        ("range_id", pa.string(), False),
-        ("branches", STRINGS, False),
-        ("first_added_at", TIMESTAMP, False),  # creation time of the oldest of all commits that contain the range
-        ("active", pa.bool_(), False),
-        ("potential", pa.bool_(), False),
-        ("protected", pa.bool_(), False),
-        ("due_since", TIMESTAMP, True),
-        ("rule_ids", STRINGS, False),
-        ("last_held_at", TIMESTAMP, False),  # creation time of the newest commit that contains it
-        ("at_head", pa.bool_(), False),  # the head of a branch contains it
-        ("left_branches", STRINGS, False),  # see potential_commits
+    columns=(
+        ("range_id", _TEXT, False, "The range."),
+        ("branches", STRINGS, False, "Branches of the commits that contain the range."),
+        ("first_added_at", TIMESTAMP, False, "When the oldest commit that contains the range was created."),
+        ("active", _BOOL, False, "Whether an active commit contains the range."),
+        ("potential", _BOOL, False, "Whether it may have objects that became due since the last complete run."),
+        ("protected", _BOOL, False, "Whether a tag or a hold keeps a commit with the range."),
+        ("due_since", TIMESTAMP, True, "When its last commit expired; null while it is active."),
+        ("rule_ids", STRINGS, False, "Rules under which its commits expired."),
+        ("last_held_at", TIMESTAMP, False, "When the newest commit that contains the range was created."),
+        ("at_head", _BOOL, False, "Whether the head of a branch contains the range."),
+        ("left_branches", STRINGS, False, "As in potential_commits, of the commits that contain the range."),
     ),
 )
 
 ADDRESSES = Table(
     "addresses",
     key=("address", "key", "etag"),  # almost always one row per pair: a pair's entries rarely have other checksums
-    schema=_schema(
-        ("address", pa.string(), False),  # relative to the namespace; an absolute URI if outside it
-        ("key", pa.string(), False),  # the path in the repository
-        ("size", pa.int64(), False),  # bytes, from the entry
-        ("branches", STRINGS, False),
-        ("added_at", TIMESTAMP, False),
-        ("last_modified", TIMESTAMP, True),  # from the entry
-        ("active", pa.bool_(), False),
-        ("range_id", pa.string(), False),  # one of the ranges that contain the pair
-        ("protected", pa.bool_(), False),
-        ("due_since", TIMESTAMP, True),
-        ("rule_ids", STRINGS, False),
-        ("last_held_at", TIMESTAMP, False),
-        ("at_head", pa.bool_(), False),  # the head of a branch contains the pair
-        ("left_branches", STRINGS, False),  # see potential_commits
-        ("etag", pa.string(), False),  # the entry's checksum; empty when it has none
+    columns=(
+        ("address", _TEXT, False, "The object's key, relative to the storage namespace; outside it, an absolute URI."),
+        ("key", _TEXT, False, "The path in the repository."),
+        ("size", _NUMBER, False, "Bytes, as the entry says."),
+        ("branches", STRINGS, False, "Branches of the commits that contain the path with this address."),
+        ("added_at", TIMESTAMP, False, "When the oldest commit with this path and address was created."),
+        ("last_modified", TIMESTAMP, True, "When the object was written, as the entry says."),
+        ("active", _BOOL, False, "Whether an active commit contains the path with this address."),
+        ("range_id", _TEXT, False, "One of the ranges that contain the path with this address."),
+        ("protected", _BOOL, False, "Whether a tag or a hold keeps a commit with it."),
+        ("due_since", TIMESTAMP, True, "When its last commit expired; null while it is active."),
+        ("rule_ids", STRINGS, False, "Rules under which its commits expired."),
+        ("last_held_at", TIMESTAMP, False, "When the newest commit that contains it was created."),
+        ("at_head", _BOOL, False, "Whether the head of a branch contains the path with this address."),
+        ("left_branches", STRINGS, False, "As in potential_commits, of the commits that contain it."),
+        ("etag", _TEXT, False, "The entry's checksum; empty when it has none."),
     ),
 )
 
 REPOSITORY_HISTORY = Table(
     "repository_history",
     key=("snapshot_id",),
-    schema=_schema(
-        ("snapshot_id", pa.string(), False),
-        ("parent_id", pa.string(), True),  # null: a root
-        ("flushed_at", TIMESTAMP, True),  # the writer's clock; null unless `listed`
-        ("stored_at", TIMESTAMP, True),  # the store's clock; null: its file was not in the store's listing
-        ("listed", pa.bool_(), False),  # in the history; false: only its file exists
-        ("message", pa.string(), True),  # null in format 1
-        ("branches", STRINGS, False),  # branches that reach it
-        ("tip_of", STRINGS, False),  # branches whose tip it is
-        ("tags", STRINGS, False),
-        ("pruned_logs", STRINGS, False),  # transaction logs of ancestors that are no longer in the history
+    columns=(
+        ("snapshot_id", _TEXT, False, "The snapshot."),
+        ("parent_id", _TEXT, True, "The snapshot's parent; null: a root."),
+        ("flushed_at", TIMESTAMP, True, "When it was written, by the writer's clock; null: it is not in the history."),
+        ("stored_at", TIMESTAMP, True, "When its file was written, by the store's clock; null: it is not listed."),
+        ("listed", _BOOL, False, "Whether it is in the history; false: only its file is there."),
+        ("message", _TEXT, True, "The commit message; null in format 1."),
+        ("branches", STRINGS, False, "Branches that reach the snapshot."),
+        ("tip_of", STRINGS, False, "Branches whose tip is the snapshot."),
+        ("tags", STRINGS, False, "Tags on the snapshot."),
+        ("pruned_logs", STRINGS, False, "Transaction logs of ancestors that are no longer in the history."),
     ),
 )
 
 EXPIRED_SNAPSHOTS = Table(
     "expired_snapshots",
     key=("snapshot_id",),
-    schema=_schema(
-        ("snapshot_id", pa.string(), False),
-        ("decision", pa.string(), False),  # kept, released (expired by the policy) or dropped (unreachable and old)
-        ("stays", pa.bool_(), False),  # its file and everything that it references stay
-        ("rule_id", pa.string(), True),  # the rule under which it expired last, or that keeps it
-        ("reference", pa.string(), True),  # the branch or tag to whose history that rule applies
-        ("due_since", TIMESTAMP, True),
-        ("reason", pa.string(), False),
-        ("new_parent_id", pa.string(), True),  # null: it keeps its parent
-        ("deleted_references", STRINGS, False),  # expired branches and tags on it, which a sweep deletes
+    columns=(
+        ("snapshot_id", _TEXT, False, "The snapshot."),
+        ("decision", _TEXT, False, "kept; released (expired by the policy); dropped (unreachable and old)."),
+        ("stays", _BOOL, False, "Whether its file and everything that it references stay."),
+        ("rule_id", _TEXT, True, "The rule under which it expired last, or that keeps it."),
+        ("reference", _TEXT, True, "The branch or tag to whose history the rule applies."),
+        ("due_since", TIMESTAMP, True, "When it expired under the last of its rules; null while it is kept."),
+        ("reason", _TEXT, False, "Why the snapshot is kept or deleted."),
+        ("new_parent_id", _TEXT, True, "Its parent after the edit; null: it keeps its parent."),
+        ("deleted_references", STRINGS, False, "Expired branches and tags on the snapshot. A sweep deletes them."),
     ),
 )
 
-_FROM_SNAPSHOTS = (
-    ("live", pa.bool_(), False),  # referenced by a retained snapshot
-    ("expired", pa.bool_(), False),  # referenced by released snapshots only
-    ("rule_ids", STRINGS, False),  # rules that released those snapshots; empty while live
-    ("branches", STRINGS, False),  # branches of those snapshots; empty while live
-    ("due_since", TIMESTAMP, True),  # null while live
-    ("first_held_at", TIMESTAMP, True),  # when the oldest snapshot that references it was flushed, if known
-    ("last_held_at", TIMESTAMP, True),  # likewise, for the newest snapshot
+_FROM_SNAPSHOTS: tuple[Column, ...] = (
+    ("live", _BOOL, False, "Whether a retained snapshot references it."),
+    ("expired", _BOOL, False, "Whether only released snapshots reference it."),
+    ("rule_ids", STRINGS, False, "Rules that released those snapshots; empty while it is live."),
+    ("branches", STRINGS, False, "Branches of those snapshots; empty while it is live."),
+    ("due_since", TIMESTAMP, True, "When the last of those snapshots expired; null while it is live."),
+    ("first_held_at", TIMESTAMP, True, "When the oldest snapshot that references it was written; null: unknown."),
+    ("last_held_at", TIMESTAMP, True, "When the newest snapshot that references it was written; null: unknown."),
 )
 
 REACHABLE_MANIFESTS = Table(
     "reachable_manifests",
     key=("manifest_id",),
-    schema=_schema(
-        ("manifest_id", pa.string(), False),
-        ("address", pa.string(), False),
-        ("size", pa.int64(), False),  # bytes, as recorded in snapshots
-        ("chunk_refs", pa.int64(), False),  # chunk references of all kinds, as recorded in snapshots
-        ("snapshots", pa.int64(), False),  # how many snapshots list it
+    columns=(
+        ("manifest_id", _TEXT, False, "The manifest."),
+        ("address", _TEXT, False, "The key of its file, relative to the repository."),
+        ("size", _NUMBER, False, "Bytes, as snapshots say."),
+        ("chunk_refs", _NUMBER, False, "Chunk references of all kinds in the manifest, as snapshots say."),
+        ("snapshots", _NUMBER, False, "How many snapshots list the manifest."),
         *_FROM_SNAPSHOTS,
     ),
 )
@@ -218,10 +228,10 @@ REACHABLE_MANIFESTS = Table(
 REACHABLE_CHUNKS = Table(
     "reachable_chunks",
     key=("address",),
-    schema=_schema(
-        ("address", pa.string(), False),
-        ("chunk_id", pa.string(), True),  # null: a virtual reference into this repository, not to a chunk
-        ("certain", pa.bool_(), False),  # false: only virtual references name it; they may mean another location
+    columns=(
+        ("address", _TEXT, False, "The key of its file, relative to the repository."),
+        ("chunk_id", _TEXT, True, "The chunk; null: a virtual reference into this repository."),
+        ("certain", _BOOL, False, "false: only virtual references name it. They may mean another location."),
         *_FROM_SNAPSHOTS,
     ),
 )
@@ -229,42 +239,40 @@ REACHABLE_CHUNKS = Table(
 DELETION_CANDIDATES = Table(
     "deletion_candidates",
     key=("address",),
-    schema=_schema(
-        ("address", pa.string(), False),  # relative to the storage namespace
-        ("size", pa.int64(), False),  # bytes, as listed
-        ("last_modified", TIMESTAMP, False),  # the store's clock
-        ("etag", pa.string(), True),
-        ("reason", pa.string(), False),  # expired, lifecycle or unreferenced
-        ("rule_ids", STRINGS, False),
-        ("paths", STRINGS, False),
-        ("branches", STRINGS, False),
-        ("due_since", TIMESTAMP, True),
-        ("first_committed_at", TIMESTAMP, True),  # creation time of the oldest commit that contains it
-        ("last_committed_at", TIMESTAMP, True),  # creation time of the newest commit that contains it
+    columns=(
+        ("address", _TEXT, False, "The object's key, relative to the storage namespace."),
+        ("size", _NUMBER, False, "Bytes, as listed."),
+        ("last_modified", TIMESTAMP, False, "When the object was written, by the store's clock."),
+        ("etag", _TEXT, True, "The store's ETag; null for local files, whose ETag does not depend on the content."),
+        ("reason", _TEXT, False, "Why the object may be deleted: expired, lifecycle or unreferenced."),
+        ("rule_ids", STRINGS, False, "Rules under which it expired."),
+        ("paths", STRINGS, False, "Paths in the repository under which the object was committed."),
+        ("branches", STRINGS, False, "Branches of the commits or snapshots that contained it."),
+        ("due_since", TIMESTAMP, True, "When it expired under the last of its rules."),
+        ("first_committed_at", TIMESTAMP, True, "When the oldest commit or snapshot with it was created."),
+        ("last_committed_at", TIMESTAMP, True, "When the newest commit or snapshot with it was created."),
     ),
 )
 
 DUE_OBJECTS = Table(
     "due_objects",
     key=("address",),
-    schema=pa.schema(
-        [
-            *DELETION_CANDIDATES.schema,
-            pa.field("found_at", TIMESTAMP, nullable=False),  # every plan since this time has listed it
-            pa.field("waits_until", TIMESTAMP, nullable=True),  # a plan made later may delete it; null: a candidate now
-        ]
+    columns=(
+        *DELETION_CANDIDATES.columns,
+        ("found_at", TIMESTAMP, False, "Every plan since this time has listed the object as due."),
+        ("waits_until", TIMESTAMP, True, "A plan made later may delete it; null: it is a candidate now."),
     ),
 )
 
 DELETION_REPORT = Table(
     "deletion_report",
     key=("address",),
-    schema=_schema(
-        ("address", pa.string(), False),
-        ("size", pa.int64(), False),  # bytes
-        ("outcome", pa.string(), False),  # deleted, missing, failed, skipped, quarantined, restored, purged
-        ("detail", pa.string(), True),
-        ("at", TIMESTAMP, False),  # this machine's clock
+    columns=(
+        ("address", _TEXT, False, "The object's key, relative to the storage namespace."),
+        ("size", _NUMBER, False, "Bytes."),
+        ("outcome", _TEXT, False, "deleted, missing, failed, skipped, quarantined, restored or purged."),
+        ("detail", _TEXT, True, "Why, where the outcome is not `deleted`."),
+        ("at", TIMESTAMP, False, "When the sweep recorded the outcome, by this machine's clock."),
     ),
 )
 
@@ -273,10 +281,10 @@ REFERENCE_ADDRESSES = "refs/"  # report rows with this address prefix are Icechu
 DELETION_PROOF = Table(
     "deletion_proof",
     key=("check",),
-    schema=_schema(
-        ("check", pa.string(), False),
-        ("passed", pa.bool_(), False),
-        ("saw", pa.string(), False),
+    columns=(
+        ("check", _TEXT, False, "The check."),
+        ("passed", _BOOL, False, "Whether the check passed."),
+        ("saw", _TEXT, False, "What the check found."),
     ),
 )
 

@@ -21,13 +21,13 @@ from pydantic import BaseModel
 
 import retention_assets
 from retention_assets import errors
-from retention_assets.assets.catalog import CHECKS, column_description
+from retention_assets.assets.catalog import CHECKS
 from retention_assets.cli.main import cli
 from retention_assets.config.durations import format_duration
 from retention_assets.core.remedies import REMEDIES
 from retention_assets.errors import RetentionError
 from retention_assets.policy.schemas import OwnForm, SeedRule, ServerForm, SnapshotForm
-from retention_assets.tables import LEDGER, SHOWN, Table
+from retention_assets.tables import DELETION_REPORT, LEDGER, SHOWN, Table
 from scripts.output_schemas import OUTPUTS
 
 PACKAGE = Path(retention_assets.__file__).parent
@@ -123,20 +123,17 @@ def tables_page() -> str:
     for name in sorted(SHOWN):
         lines += _table(SHOWN[name])
     lines += ["## ledger", "", "The outcome of each object, with the fencing token of the sweep (`fence`).", ""]
-    lines += _columns("deletion_report", LEDGER)
+    lines += _columns(LEDGER, {**DELETION_REPORT.meanings, "fence": "The fencing token of the sweep."})
     return "\n".join(lines)
 
 
 def _table(table: Table) -> list[str]:
     key = ", ".join(f"`{column}`" for column in table.key)
-    return [f"## {table.name}", "", f"Key: {key}.", "", *_columns(table.name, table.schema)]
+    return [f"## {table.name}", "", f"Key: {key}.", "", *_columns(table.schema, table.meanings)]
 
 
-def _columns(table: str, schema: pa.Schema) -> list[str]:
-    rows = [
-        (f"`{field.name}`", _type(field), column_description(table, field.name) or "The fencing token of the sweep.")
-        for field in schema
-    ]
+def _columns(schema: pa.Schema, meanings: Mapping[str, str]) -> list[str]:
+    rows = [(f"`{field.name}`", _type(field), meanings[field.name]) for field in schema]
     return _rows(("column", "type", "meaning"), rows)
 
 

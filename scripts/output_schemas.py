@@ -6,7 +6,8 @@ from typing import Any, Literal
 
 from pydantic import ConfigDict, Field, TypeAdapter
 
-from retention_assets.config.settings import Mode, Model
+from retention_assets.config.limits import Model
+from retention_assets.config.settings import Mode
 from retention_assets.core.amounts import Amount
 from retention_assets.explain.explanations import Explanation
 from retention_assets.explain.status import InQuarantine, LastSweep

@@ -6,9 +6,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from textwrap import dedent
+from unittest.mock import patch
 
 import click
 
+from retention_assets.cli import group
 from retention_assets.cli.main import cli
 
 ROOT = Path(__file__).parents[1]
@@ -64,6 +66,7 @@ def named_in(page: Path) -> list[list[str]]:
     return [command for sentence in sentences for command in commands_in(re.sub(r"[\n\[\]]", " ", sentence))]
 
 
+@patch.object(group._TargetType, "convert", group.RepositoryName.convert)  # no configuration has the docs' repositories
 def parse(arguments: list[str]) -> None:
     """Parse a command without running it. Errors: click's."""
     words = [_EXAMPLES.get(word, word) for word in arguments]

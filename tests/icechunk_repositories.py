@@ -24,6 +24,7 @@ ic.set_logs_filter("error")  # else each repository on local files warns of conc
 type Format = Literal[1, 2]
 FORMATS: tuple[Format, ...] = (1, 2)
 INITIAL = "1CECHNKREP0F1RSTCMT0"  # the root that icechunk makes
+INITIAL_SNAPSHOT = bytes.fromhex("0b1cc8d6787580f0e33a6534")  # the same as bytes
 HEADER = 39  # bytes before the compressed part of a metadata file
 
 BUCKET = "s3://elsewhere/"

@@ -68,3 +68,10 @@ def test_frames_are_made_of_arrow_tables_in_one_place() -> None:
     """`spark/frames.py:from_arrow` gives the schema: without it, Spark Connect takes no empty table."""
     makers = {path for path in PACKAGE.rglob("*.py") if ".createDataFrame(" in path.read_text(encoding="utf-8")}
     assert makers == {PACKAGE / "spark" / "frames.py"}
+
+
+def test_files_are_opened_for_spark_in_one_place() -> None:
+    """`spark/frames.py:opened_files` and `on_workers` let no frame use rows that Spark cached for an earlier one."""
+    reads = re.compile(r"spark\.read\b|\.(mapInArrow|mapInPandas)\(")
+    readers = {path for path in PACKAGE.rglob("*.py") if reads.search(path.read_text(encoding="utf-8"))}
+    assert readers == {PACKAGE / "spark" / "frames.py"}

@@ -105,7 +105,7 @@ def test_a_component_may_name_a_configuration_file(load: Load, tmp_path: Path) -
 def test_a_wrong_key_is_named_with_its_file(load: Load) -> None:
     wrong = attributes("orchard")
     wrong["repositories"]["orchard"]["graze"] = "1d"  # type: ignore[index]
-    assert "one/defs.yaml: repositories.orchard.graze: Extra inputs are not permitted" in refusal(load, one=wrong)
+    assert "one/defs.yaml: repositories.orchard.graze: unknown key" in refusal(load, one=wrong)
 
 
 def written(directory: Path, of_component: dict[str, object]) -> Path:

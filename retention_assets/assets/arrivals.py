@@ -1,81 +1,23 @@
 """The sensor that plans a day when its storage inventory has arrived completely.
 
-`arrivals` decides which days to plan. Its inputs are names and a cursor; it uses no store and no clock. `S3Deliveries`
-finds the deliveries with a boto3 client, fast enough for a sensor, which has one minute.
+`arrivals` decides which days to plan. Its inputs are names and a cursor; it uses no store and no clock.
 """
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import date, timedelta
-from typing import Any, Protocol
+from typing import Any
 
 import dagster as dg
-from botocore.exceptions import BotoCoreError, ClientError
 from dagster_aws.s3 import S3Resource
+from pydantic import Field
 
-from retention_assets.config.configuration import Repository
-from retention_assets.config.settings import FromEnvironment, InventorySettings, Text
-from retention_assets.errors import StoreError, brief
-from retention_assets.inventory.delivered import Inventory, is_delivery
+from retention_assets.config.configuration import Repository, canonical_namespace
+from retention_assets.inventory.delivered import Inventory
 from retention_assets.objectstore.access import StoreAccess
-
-_ABSENT = ("404", "NoSuchKey", "NotFound")
-
-
-class Deliveries(Protocol):
-    """The deliveries that arrive in an inventory's folder."""
-
-    def deliveries(self) -> list[str]:
-        """Return the names of all deliveries, complete or not, oldest first."""
-        ...
-
-    def is_complete(self, delivery: str) -> bool:
-        """Return whether the delivery is complete."""
-        ...
-
-
-class S3Deliveries:
-    """The deliveries in the inventory's folder `s3://bucket/prefix`. Errors: StoreError with the URL and the remedy."""
-
-    def __init__(self, client: Any, url: str) -> None:
-        self._client = client
-        self._url = url.rstrip("/")
-        self._bucket, _, self._prefix = self._url.removeprefix("s3://").partition("/")
-
-    def deliveries(self) -> list[str]:
-        """Return the names of all deliveries, complete or not, oldest first."""
-        pages = self._client.get_paginator("list_objects_v2")
-        prefix = f"{self._prefix}/" if self._prefix else ""
-        try:
-            found = [
-                entry["Prefix"].rstrip("/").rpartition("/")[2]
-                for page in pages.paginate(Bucket=self._bucket, Prefix=prefix, Delimiter="/")
-                for entry in page.get("CommonPrefixes", [])
-            ]
-        except (ClientError, BotoCoreError) as error:
-            raise self._failed(error) from None
-        return sorted(name for name in found if is_delivery(name))
-
-    def is_complete(self, delivery: str) -> bool:
-        """Return whether the delivery is complete: S3 writes `manifest.checksum` last."""
-        prefix = f"{self._prefix}/" if self._prefix else ""
-        try:
-            self._client.head_object(Bucket=self._bucket, Key=f"{prefix}{delivery}/manifest.checksum")
-        except ClientError as error:
-            if error.response.get("Error", {}).get("Code") in _ABSENT:
-                return False
-            raise self._failed(error) from None
-        except BotoCoreError as error:
-            raise self._failed(error) from None
-        return True
-
-    def _failed(self, error: Exception) -> StoreError:
-        return StoreError(
-            f"{self._url}: the inventory's folder cannot be read ({brief(error)}). No run was started. Check the "
-            "credentials and the endpoint of the inventory's storage_options."
-        )
-
+from retention_assets.objectstore.objects import ObjectReader
+from retention_assets.objectstore.s3 import level_exactly, s3_bucket
 
 WINDOW = timedelta(days=31)  # an inventory starts nothing if it is older than the newest one by more than this
 _AT_ONCE = 5  # the most days that start in one tick
@@ -130,17 +72,31 @@ def _cursor(started: set[str]) -> str:
 _EVERY = 300  # seconds between two ticks; inventories come daily or weekly
 
 
-def s3_key(repository: Repository, index: int) -> str:
-    """Return the key of the S3 resource of the inventory with this index."""
-    return f"{repository.name}_inventory_{index}_s3"
+class InventoryS3Resource(S3Resource):
+    """Dagster's S3 resource for one inventory. Its client has all of the inventory's `storage_options`.
+
+    S3Resource itself lacks some of these options, and its own client also reads AWS profiles and configuration files.
+    """
+
+    number: int = Field(description="The place of the inventory in `inventory` of the repository, from 0.")
+    configured: dg.ResourceDependency[Repository]
+
+    def get_client(self) -> Any:
+        """Return the boto3 client. Errors: ConfigurationError if an option is invalid or a variable is not set."""
+        return s3_bucket(_access(self.configured, self.number)).client
 
 
-def inventory_resources(repository: Repository) -> Mapping[str, S3Resource]:
+def s3_key(repository: Repository, number: int) -> str:
+    """Return the key of the S3 resource of the inventory with this number."""
+    return f"{repository.name}_inventory_{number}_s3"
+
+
+def inventory_resources(repository: Repository) -> Mapping[str, InventoryS3Resource]:
     """Return the S3 resources of the repository's inventories. Secrets stay names of environment variables."""
     return {
-        s3_key(repository, index): _s3_resource(repository.settings.storage_options, inventory)
-        for index, inventory in enumerate(repository.lakefs.inventory)
-        if inventory.url.startswith("s3")
+        s3_key(repository, number): InventoryS3Resource(number=number, configured=repository)
+        for number, inventory in enumerate(repository.lakefs.inventory)
+        if canonical_namespace(inventory.url).startswith("s3://")
     }
 
 
@@ -155,7 +111,8 @@ def inventory_sensor(repository: Repository, job: str) -> dg.SensorDefinition:
         description=f"Plans {repository.name} for a day when its storage inventory of that day has arrived completely.",
     )
     def sensor(context: dg.SensorEvaluationContext) -> dg.SensorResult | dg.SkipReason:
-        complete = [_complete(deliveries) for deliveries in _watched(context, repository)]
+        inventories = [_opened(context, repository, number) for number in range(len(repository.lakefs.inventory))]
+        complete = [_complete(inventory) for inventory in inventories]
         found = arrivals(complete, context.cursor)
         if not found.days:
             return dg.SensorResult(skip_reason="no new inventory has arrived", cursor=found.cursor or None)
@@ -170,33 +127,29 @@ def inventory_sensor(repository: Repository, job: str) -> dg.SensorDefinition:
     return sensor
 
 
-def _watched(context: dg.SensorEvaluationContext, repository: Repository) -> Sequence[Deliveries]:
-    """Return the inventories to watch: in S3 through Dagster's resource, elsewhere through the object store."""
-    watched: list[Deliveries] = []
-    for index, (_, url, options) in enumerate(repository.inventories()):
-        client = getattr(context.resources, s3_key(repository, index), None)  # Dagster passes the resource's client
-        watched.append(S3Deliveries(client, url) if client else Inventory(StoreAccess(url, options)))
-    return watched
+class _ClientReader(ObjectReader):
+    """Lists directories with the client of Dagster's S3 resource."""
+
+    def __init__(self, access: StoreAccess, client: Any) -> None:
+        super().__init__(access)
+        self._s3 = replace(s3_bucket(access), client=client)
+
+    def level(self, prefix: str) -> Mapping[str, Any]:
+        """See `ObjectReader`."""
+        return level_exactly(self._s3, prefix)
 
 
-def _complete(deliveries: Deliveries) -> list[str]:
-    return [name for name in recent(deliveries.deliveries()) if deliveries.is_complete(name)]
+def _opened(context: dg.SensorEvaluationContext, repository: Repository, number: int) -> Inventory:
+    """Return an inventory of the repository: in S3 through Dagster's resource, elsewhere through the object store."""
+    access = _access(repository, number)
+    client = getattr(context.resources, s3_key(repository, number), None)  # Dagster passes the resource's client
+    return Inventory(access, _ClientReader(access, client) if client else None)
 
 
-def _s3_resource(repository_options: Mapping[str, Text], inventory: InventorySettings) -> S3Resource:
-    options = repository_options if inventory.storage_options is None else inventory.storage_options
-    names = {
-        "endpoint_url": ("endpoint", "endpoint_url", "aws_endpoint"),
-        "region_name": ("region", "region_name", "aws_region"),
-        "aws_access_key_id": ("access_key_id", "aws_access_key_id"),
-        "aws_secret_access_key": ("secret_access_key", "aws_secret_access_key"),
-        "aws_session_token": ("session_token", "token", "aws_session_token"),
-    }
-    found: dict[str, Any] = {
-        field: _value(options[name]) for field, known in names.items() for name in known if name in options
-    }
-    return S3Resource(**found)
+def _access(repository: Repository, number: int) -> StoreAccess:
+    _, url, options = repository.inventories()[number]
+    return StoreAccess(url, options)
 
 
-def _value(option: Text) -> str | dg.EnvVar:
-    return dg.EnvVar(option.env) if isinstance(option, FromEnvironment) else option
+def _complete(inventory: Inventory) -> list[str]:
+    return [name for name in recent(inventory.deliveries()) if inventory.is_complete(name)]

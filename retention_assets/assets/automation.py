@@ -20,7 +20,8 @@ from retention_assets.assets.resources import RepositoryResource, for_repository
 from retention_assets.assets.runs import failure_of, operation_job, sweep_job
 from retention_assets.config.configuration import Repository
 from retention_assets.errors import ConfigurationError, GuardRefused, StoreError, TableContractError
-from retention_assets.state.approval import Approval, is_recent, person_approval, waits_for_person
+from retention_assets.explain.plans import approval_of
+from retention_assets.state.approval import APPROVED, Approval
 from retention_assets.state.plan import PLANS, Plan, load_plan
 
 WEBHOOK = "RETENTION_WEBHOOK"  # the environment variable with the address
@@ -103,15 +104,15 @@ def _request_sweeps(
 
 
 def _approved(resource: RepositoryResource) -> Iterator[tuple[Plan, Approval]]:
-    """Yield the plans that a person approved and that are not too old, with their approvals."""
-    for day in sorted(resource.warehouse.directories(resource.name, PLANS))[-_DAYS:]:
-        # A day is left out if it has no plan, if its approval is damaged, or if another version wrote the plan. A sweep
+    """Yield the plans that a person approved and that a sweep may execute now, with their approvals."""
+    for day in resource.warehouse.directories(resource.name, PLANS)[-_DAYS:]:
+        # A day is left out if it has no plan, if its edits are damaged, or if another version wrote the plan. A sweep
         # of such a day would be refused too.
         with suppress(GuardRefused, TableContractError):
             plan = load_plan(resource.warehouse, resource.name, date.fromisoformat(day))
-            approval = person_approval(resource.warehouse, plan)
-            if approval and is_recent(plan.made_at, resource.repository.settings.approval.life, resource.clock.now()):
-                yield plan, approval
+            state = approval_of(resource.warehouse, resource.repository, plan, resource.clock.now())
+            if state.name == APPROVED and state.approval and not (state.refusal or plan.blocked):
+                yield plan, state.approval
 
 
 def waiting_sensor(repository: Repository, plans: Jobs) -> dg.SensorDefinition:
@@ -138,22 +139,10 @@ def _send_if_plan_waits(context: dg.RunStatusSensorContext, resource: Repository
 
 
 def _waits(resource: RepositoryResource, plan: Plan) -> bool:
-    settings, history_changes = resource.repository.settings, 0
-    if settings.mode == "plan":
+    repository = resource.repository
+    if repository.settings.mode == "plan":
         return False
-    if resource.repository.is_icechunk:
-        from retention_assets.icechunk.edits.stored import planned_edits  # most projects have no Icechunk repository
-        from retention_assets.icechunk.sweep.sweeping import count_history_changes
-
-        history_changes = count_history_changes(planned_edits(resource.warehouse, plan))
-    return waits_for_person(
-        resource.warehouse,
-        plan,
-        settings.approval,
-        settings.budget,
-        resource.clock.now(),
-        history_changes=history_changes,
-    )
+    return approval_of(resource.warehouse, repository, plan, resource.clock.now()).waits_for_person
 
 
 def waiting_message(plan: Plan) -> Message:

@@ -188,7 +188,7 @@ def code_version() -> str:
     assets as outdated until their next run.
     """
     package = Path(retention_assets.__file__).parent
-    names = ("core", "spark", "policy", "inventory", "lakefs", "icechunk")
+    names = ("core", "spark", "policy", "decoding", "inventory", "state", "lakefs", "icechunk")
     files = [*(file for name in names for file in (package / name).rglob("*.py")), package / "tables.py"]
     digest = hashlib.sha256()
     for file in sorted(files):

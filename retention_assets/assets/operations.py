@@ -28,7 +28,7 @@ from retention_assets.state.acknowledged import (
 )
 from retention_assets.state.approval import approve, approved_terms, withdraw_approval
 from retention_assets.state.lease import resume_sweeps, stop_sweeps
-from retention_assets.state.plan import find_plan
+from retention_assets.state.plan import current_day_of, find_plan
 from retention_assets.state.records import seal_of
 from retention_assets.sweep.copies import Undo
 from retention_assets.sweep.undo import Selection, due_for_purge, purge, restore
@@ -122,9 +122,10 @@ def _job(repository: Repository, function: Callable[..., None]) -> dg.JobDefinit
 def _approve(context: dg.OpExecutionContext, resource: RepositoryResource, config: ApproveOptions) -> None:
     """Approve the plan with this hash under the current settings. Then a sweep may execute it."""
     by, warehouse = config.person(context.run), resource.warehouse
-    day = find_plan(warehouse, resource.name, config.plan_hash.strip()).day
+    plan_hash = config.plan_hash.strip().lower()
+    day = current_day_of(warehouse, resource.name, plan_hash) or find_plan(warehouse, resource.name, plan_hash).day
     life, terms = resource.repository.settings.approval.life, approved_terms(resource.repository)
-    plan = approve(warehouse, resource.name, day, config.plan_hash.strip(), by, resource.clock.now(), life, terms)
+    plan = approve(warehouse, resource.name, day, plan_hash, by, resource.clock.now(), life, terms)
     until = f"{plan.made_at + life:%Y-%m-%d %H:%M} UTC"
     _report(context, f"{by} approved {plan.plan_hash} of {day} until {until}: {terms}", {"planned": plan.candidates})
 
@@ -222,8 +223,7 @@ def _purge(
         message = f"Purge these objects with `digest: {due.digest}`." if due.has_any else "No objects are due."
         _report(context, message, {"due": due.amount, "surplus": due.surplus})
         return
-    others = resource.configuration.others(resource.name)
-    with LiveNow(undo.spark, undo.warehouse, undo.repository, others, undo.run_id, undo.log, undo.clock) as live:
+    with LiveNow(undo, resource.configuration.others(resource.name)) as live:
         undone = purge(undo, config.digest, live, versions=config.versions)
     _report(context, "The metadata shows the totals of the plans' ledgers.", undone.ledgers)
     undone.require_complete(resource.name, "purged")

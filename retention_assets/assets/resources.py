@@ -20,7 +20,6 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
-from retention_assets.assets.catalog import column_description
 from retention_assets.assets.runs import ReadOptions, SweepOptions, day_of
 from retention_assets.config.configuration import Configuration, Repository
 from retention_assets.config.settings import SparkValue
@@ -40,7 +39,7 @@ from retention_assets.spark.sessions import SparkSettings, fit_to, prepared, rep
 from retention_assets.state.acknowledged import acknowledged_addresses, known_addresses, record_missing
 from retention_assets.state.plan import PLANNED_OBJECTS, Planned
 from retention_assets.sweep.sweep_run import AnyRepository, Sweep
-from retention_assets.tables import DELETION_CANDIDATES, STORAGE_INVENTORY
+from retention_assets.tables import DELETION_CANDIDATES, SHOWN, STORAGE_INVENTORY
 from retention_assets.warehouse.metadata import PartitionMetadata
 from retention_assets.warehouse.table_cache import TableCache
 from retention_assets.warehouse.table_writer import write_rows
@@ -315,10 +314,7 @@ def _metadata(obj: Rows, table: str, target: str, written: Written) -> dict[str,
 
 
 def _column_schema(schema: StructType, table: str) -> dg.TableSchema:
-    name = table.rpartition(".")[2]
+    meanings = SHOWN[table.rpartition(".")[2]].meanings
     return dg.TableSchema(
-        [
-            dg.TableColumn(field.name, field.dataType.simpleString(), column_description(name, field.name))
-            for field in schema.fields
-        ]
+        [dg.TableColumn(field.name, field.dataType.simpleString(), meanings.get(field.name)) for field in schema.fields]
     )

@@ -3,7 +3,7 @@
 import shlex
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
-from datetime import date, datetime
+from datetime import date
 from itertools import batched
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,18 +16,18 @@ from rich.text import Text
 
 from retention_assets.cli.group import (
     AS_IT_IS,
+    Target,
     as_json,
-    as_of,
     cli,
-    day_of,
+    day_option,
     examples,
     other_policy,
     print_json,
     program,
-    repository_argument,
-    repository_of,
     say,
     screen,
+    target_argument,
+    today,
     warn,
     working,
 )
@@ -73,10 +73,10 @@ class _Wanted:
         "retention diff orchard --policy new.yaml --format csv --limit 100",
     ),
 )
-@repository_argument
+@target_argument
 @click.argument("plans", nargs=-1, metavar="[PLAN PLAN]")
 @other_policy
-@as_of
+@day_option("The day of the plan, in UTC. Default: today.")
 @click.option(
     "--price", type=click.FloatRange(min=0), help="The price of a GB (10^9 bytes) and month. Adds costs to the output."
 )
@@ -87,13 +87,11 @@ class _Wanted:
 @click.option(
     "--limit", type=click.IntRange(min=0), help="With --format csv: the most rows. The largest objects come first."
 )
-@click.pass_context
 def diff(
-    context: click.Context,
-    repository: str,
+    target: Target,
     plans: tuple[str, ...],
     files: tuple[Path, ...],
-    given: datetime | None,
+    day: date | None,
     price: float | None,
     json_wanted: bool,
     form: str,
@@ -103,40 +101,39 @@ def diff(
 
     The command does not change plans. Exit status 1: a guard would refuse a plan under the other policy.
     """
-    _require_plans_or_policy(plans, files, given)
+    _require_plans_or_policy(plans, files, day)
     if json_wanted and form == "csv":
         raise click.UsageError("--json and --format csv: choose one.")
     if limit is not None and form != "csv":
         raise click.UsageError("--limit goes with --format csv.")
-    configuration, configured = repository_of(context, repository)
-    known = configured.settings.price_per_gb_month
+    known = target.repository.settings.price_per_gb_month
     wanted = _Wanted(json_wanted, form == "csv", limit, known if price is None else price)
     if plans:
-        _compare(configuration, repository, plans, wanted)
-    elif configured.is_icechunk:
+        _compare(target, plans, wanted)
+    elif target.repository.is_icechunk:
         raise ConfigurationError(
-            f"{repository}: --policy works only for lakeFS, and this is an Icechunk repository. Nothing was read or "
-            f"changed. Name two plans: `retention diff {repository} PLAN PLAN`."
+            f"{target.name}: --policy works only for lakeFS, and this is an Icechunk repository. Nothing was read or "
+            f"changed. Name two plans: `retention diff {target.name} PLAN PLAN`."
         )
     else:
-        _propose(configuration, repository, day_of(given), files, wanted)
+        _propose(target, day or today(), files, wanted)
 
 
-def _require_plans_or_policy(plans: tuple[str, ...], files: tuple[Path, ...], given: datetime | None) -> None:
+def _require_plans_or_policy(plans: tuple[str, ...], files: tuple[Path, ...], day: date | None) -> None:
     if bool(files) == bool(plans) or len(plans) not in (0, 2):
         raise click.UsageError("Name two plans by their hashes, or a policy with --policy FILE.")
-    if plans and given:
+    if plans and day:
         raise click.UsageError("--as-of goes with --policy: a plan's hash says its day.")
 
 
-def _compare(configuration: Configuration, repository: str, plans: tuple[str, ...], wanted: _Wanted) -> None:
+def _compare(target: Target, plans: tuple[str, ...], wanted: _Wanted) -> None:
     from retention_assets.lakefs.sweep.diff import compare_plans
 
-    warehouse = Warehouse(configuration.warehouse)
+    warehouse, repository = target.warehouse, target.name
     first, second = (find_plan(warehouse, repository, start) for start in plans)
     with working(f"{repository}: comparing two plans"):
-        have_paths = not configuration.repository(repository).is_icechunk
-        found = compare_plans(_session(configuration), warehouse, first, second, have_paths=have_paths)
+        have_paths = not target.repository.is_icechunk
+        found = compare_plans(_session(target.configuration), warehouse, first, second, have_paths=have_paths)
     if wanted.csv:
         _print_csv(found.rows, wanted.limit)
     elif wanted.json:
@@ -148,12 +145,10 @@ def _compare(configuration: Configuration, repository: str, plans: tuple[str, ..
         _say_more(f"{repository} {first.plan_hash} {second.plan_hash}")
 
 
-def _propose(
-    configuration: Configuration, repository: str, day: date, files: tuple[Path, ...], wanted: _Wanted
-) -> None:
+def _propose(target: Target, day: date, files: tuple[Path, ...], wanted: _Wanted) -> None:
     """Print what the policy in `files` would change. Then raise GuardRefused if a guard would refuse such a plan."""
-    with working(f"{repository} {day}: comparing with the other policy"):
-        found, proposal = outlook_of(configuration, repository, day, files)
+    with working(f"{target.name} {day}: comparing with the other policy"):
+        found, proposal = outlook_of(target.configuration, target.name, day, files)
     if wanted.csv:
         _print_csv(found.difference.rows, wanted.limit)
     elif wanted.json:
@@ -161,7 +156,7 @@ def _propose(
     else:
         show_outlook(screen, found, proposal, wanted.price)
         policies = " ".join(f"--policy {shlex.quote(str(file))}" for file in files)
-        _say_more(f"{repository} {policies} --as-of {day}")
+        _say_more(f"{target.name} {policies} --as-of {day}")
     for line in warnings_of(found):
         warn(line)
     require_no_refusal(found, proposal.plan)

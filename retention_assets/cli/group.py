@@ -2,29 +2,33 @@
 
 import json
 import os
+import shlex
 import shutil
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
-from datetime import date, datetime
+from dataclasses import dataclass
+from datetime import date, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
+from click.shell_completion import CompletionItem
 from rich.console import Console
 from rich.text import Text
 
 from retention_assets.config.configuration import Configuration, Repository, load_configuration
+from retention_assets.config.durations import parse_positive_duration
 from retention_assets.config.timestamps import utc_now
-from retention_assets.errors import RetentionError
+from retention_assets.errors import ConfigurationError, RetentionError
+from retention_assets.warehouse.warehouse import Warehouse
 
 if TYPE_CHECKING:
     from retention_assets.cli.runs import FinishedRun
 
 Command = TypeVar("Command", bound=Callable[..., object])
 Clock = Callable[[], float]  # seconds
-_DAY = click.DateTime(["%Y-%m-%d"])
 # Options that print a text unchanged: a path may contain text that looks like markup.
 AS_IT_IS: Any = {"soft_wrap": True, "highlight": False, "markup": False}
 
@@ -43,18 +47,12 @@ def cli(context: click.Context, file: Path | None) -> None:
     context.obj = file
 
 
-# ---- the configuration, and options of several commands
+# ---- the configuration, and arguments and options of several commands
 
 
 def configuration_of(context: click.Context) -> Configuration:
     """Return the configuration: --config, RETENTION_CONFIG, ./retention.yaml, or else the demo's."""
     return _configuration(context.obj)
-
-
-def repository_of(context: click.Context, name: str) -> tuple[Configuration, Repository]:
-    """Return the configuration and one of its repositories. Errors: ConfigurationError for an unknown name."""
-    configuration = configuration_of(context)
-    return configuration, configuration.repository(name)
 
 
 def _configuration(given: Path | None) -> Configuration:
@@ -65,31 +63,89 @@ def _configuration(given: Path | None) -> Configuration:
     return load_configuration(Path(file))
 
 
-def _repository_names(context: click.Context, _: click.Parameter, incomplete: str) -> list[str]:
-    """Return the repositories whose names begin with `incomplete`; none if the configuration has an error."""
-    try:
-        names = _configuration(context.find_root().params.get("file")).repositories
-    except RetentionError:
-        return []
-    return [name for name in names if name.startswith(incomplete)]
+class RepositoryName(click.ParamType):
+    """The name of a repository, which a shell completes. The configuration is not read."""
+
+    name = "repository"
+
+    def shell_complete(self, context: click.Context, _: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        """Return the repositories whose names begin with `incomplete`; none if the configuration has an error."""
+        try:
+            names = _configuration(context.find_root().params.get("file")).repositories
+        except RetentionError:
+            return []
+        return [CompletionItem(name) for name in names if name.startswith(incomplete)]
 
 
-repository_argument = click.argument("repository", shell_complete=_repository_names)
-optional_repository_argument = click.argument("repository", required=False, shell_complete=_repository_names)
-repositories_argument = click.argument("repositories", nargs=-1, shell_complete=_repository_names)
+@dataclass(frozen=True, slots=True)
+class Target:
+    """The repository that a command is about, with the configuration that names it."""
+
+    configuration: Configuration
+    repository: Repository
+
+    @property
+    def name(self) -> str:
+        """The name of the repository."""
+        return self.repository.name
+
+    @property
+    def warehouse(self) -> Warehouse:
+        """The warehouse with the tables of the repository."""
+        return Warehouse(self.configuration.warehouse)
 
 
-def day_of(given: datetime | None) -> date:
-    """Return the day of `--as-of`, by default today, UTC."""
-    return given.date() if given else utc_now().date()
+class _TargetType(RepositoryName):
+    """The name of a configured repository. Errors: ConfigurationError for an unknown name."""
+
+    def convert(self, value: Any, param: click.Parameter | None, context: click.Context | None) -> Target:
+        assert context is not None
+        configuration = configuration_of(context)
+        return Target(configuration, configuration.repository(value))
 
 
-def day_option(text: str) -> Callable[[Command], Command]:
+class _Day(click.DateTime):
+    """A day as YYYY-MM-DD."""
+
+    def __init__(self) -> None:
+        super().__init__(["%Y-%m-%d"])
+
+    def convert(self, value: Any, param: click.Parameter | None, context: click.Context | None) -> Any:
+        day = super().convert(value, param, context) if isinstance(value, str) else value
+        return day.date() if isinstance(day, datetime) else day
+
+
+class Duration(click.ParamType):
+    """A positive duration with its unit. Errors: ConfigurationError that names the option."""
+
+    name = "duration"
+
+    def convert(self, value: Any, param: click.Parameter | None, context: click.Context | None) -> timedelta:
+        """See `click.ParamType`."""
+        try:
+            return parse_positive_duration(value)
+        except ConfigurationError as error:
+            assert param is not None
+            raise ConfigurationError(f"{param.opts[0]}: {error}") from error
+
+
+target_argument = click.argument("target", metavar="REPOSITORY", type=_TargetType())
+name_argument = click.argument("repository", type=RepositoryName())
+optional_name_argument = click.argument("repository", required=False, type=RepositoryName())
+names_argument = click.argument("repositories", nargs=-1, type=RepositoryName())
+
+
+def today() -> date:
+    """Return the current day, UTC."""
+    return utc_now().date()
+
+
+def day_option(text: str, default: Callable[[], date] | None = None) -> Callable[[Command], Command]:
     """Return the option `--as-of` with this help."""
-    return click.option("--as-of", "given", metavar="YYYY-MM-DD", type=_DAY, help=text)
+    return click.option("--as-of", "day", metavar="YYYY-MM-DD", type=_Day(), default=default, help=text)
 
 
-as_of = day_option("The day of the plan, in UTC. Default: today.")
+as_of = day_option("The day of the plan, in UTC. Default: today.", today)
 other_policy = click.option(
     "--policy",
     "files",
@@ -140,11 +196,19 @@ def print_json(document: object) -> None:
     click.echo(json.dumps(document, indent=2, ensure_ascii=False))
 
 
+def print_result(document: object, text: str, *, json_wanted: bool) -> None:
+    """Print the result of a command on standard output, as one JSON document or as a text."""
+    if json_wanted:
+        print_json(document)
+    else:
+        say(text)
+
+
 def program() -> str:
     """Return the text that calls this command again: its name or path, with `--config` if it was given."""
-    called = "retention" if shutil.which("retention") else os.path.relpath(sys.argv[0])
+    called = "retention" if shutil.which("retention") else shlex.quote(os.path.relpath(sys.argv[0]))
     context = click.get_current_context(silent=True)
-    return f"{called} --config {context.obj}" if context and context.obj else called
+    return f"{called} --config {shlex.quote(str(context.obj))}" if context and context.obj else called
 
 
 # ---- progress on a terminal; nothing is written into a pipe

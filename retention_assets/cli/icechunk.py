@@ -15,8 +15,9 @@ from retention_assets.cli.group import (
     configuration_of,
     examples,
     log_line,
+    name_argument,
     print_json,
-    repository_argument,
+    print_result,
     say,
     working,
 )
@@ -30,7 +31,7 @@ _name = click.argument("name", metavar="NAME")
 
 
 @cli.group(short_help="Change branches, tags and status of an Icechunk repository.")
-@repository_argument
+@name_argument
 @click.pass_context
 def icechunk(context: click.Context, repository: str) -> None:
     """Change references or the status of the Icechunk REPOSITORY, show its log, or upgrade it to format 2.
@@ -191,7 +192,6 @@ def log(context: click.Context, limit: int, json_wanted: bool) -> None:
 @click.pass_context
 def upgrade(context: click.Context, dry_run: bool, json_wanted: bool) -> None:
     """Upgrade the repository to format 2, or complete an interrupted upgrade. Stop all writers first."""
-    from retention_assets.icechunk.administration.operations import recorded
     from retention_assets.icechunk.administration.upgrade import upgrade as upgrade_to_format_2
     from retention_assets.objectstore.access import open_store
     from retention_assets.objectstore.mutate.writing import ObjectWriter
@@ -205,20 +205,18 @@ def upgrade(context: click.Context, dry_run: bool, json_wanted: bool) -> None:
         return asdict(upgrade_to_format_2(access, utc_now, dry_run=dry_run))
 
     with working(f"{repository.name}: upgrading to format 2"):
-        done = act() if dry_run else recorded(_audit_context(context, repository), "upgrade", act)
-    if json_wanted:
-        print_json({"repository": repository.name, "dry_run": dry_run, **done})
-        return
+        done = act() if dry_run else _recorded(context, repository, "upgrade", act)
     verb = "would be upgraded" if dry_run else "upgraded"
-    say(
+    text = (
         f"{repository.name}: {verb}: {done['snapshots']:,} snapshots, {done['branches']:,} branches, "
         f"{done['tags']:,} tags; {done['left_out']:,} unreachable snapshots are left out; "
         f"{len(done['removed']):,} files of format 1 {'would be' if dry_run else 'are'} removed"
     )
+    print_result({"repository": repository.name, "dry_run": dry_run, **done}, text, json_wanted=json_wanted)
 
 
 def _operate(context: click.Context, what: str, act: Callable[[Any], int], *, json_wanted: bool) -> None:
-    from retention_assets.icechunk.administration.operations import Operations, recorded
+    from retention_assets.icechunk.administration.operations import Operations
     from retention_assets.objectstore.access import open_store
     from retention_assets.objectstore.mutate.writing import ObjectWriter
 
@@ -231,28 +229,21 @@ def _operate(context: click.Context, what: str, act: Callable[[Any], int], *, js
         return {"conflicts": act(operations)}
 
     with working(f"{repository.name}: {what}"):
-        done = recorded(_audit_context(context, repository), what, conflicts)
-    if json_wanted:
-        print_json({"repository": repository.name, "done": what, **done})
-        return
+        done = _recorded(context, repository, what, conflicts)
     met = f" ({done['conflicts']:,} conflicts with other writers)" if done["conflicts"] else ""
-    say(f"{repository.name}: done: {what}{met}")
+    document = {"repository": repository.name, "done": what, **done}
+    print_result(document, f"{repository.name}: done: {what}{met}", json_wanted=json_wanted)
 
 
-def _audit_context(context: click.Context, repository: Repository):  # type: ignore[no-untyped-def]  # imported late
-    from retention_assets.icechunk.administration.operations import AuditContext
-    from retention_assets.objectstore.access import open_store
+def _recorded(
+    context: click.Context, repository: Repository, what: str, act: Callable[[], Mapping[str, Any]]
+) -> Mapping[str, Any]:
     from retention_assets.state.approval import person
-    from retention_assets.state.binding import require_same_location
-    from retention_assets.state.lease import require_seen_by_all
-    from retention_assets.state.records import seal_of
+    from retention_assets.state.changes import recorded_change
     from retention_assets.warehouse.warehouse import Warehouse
 
     warehouse = Warehouse(configuration_of(context).warehouse)
-    sweep = repository.settings.sweep
-    require_same_location(warehouse, repository)  # a lease under another name would exclude nobody
-    require_seen_by_all(warehouse, repository.name, open_store(repository), single_machine=sweep.single_machine)
-    return AuditContext(warehouse, repository.name, person(), str(uuid4()), sweep.lease, utc_now, seal_of(repository))
+    return recorded_change(warehouse, repository, what, person(), str(uuid4()), utc_now, act)
 
 
 def _repository(context: click.Context) -> Repository:

@@ -16,21 +16,22 @@ from rich.table import Table
 from rich.text import Text
 
 from retention_assets.cli.group import (
+    Duration,
+    Target,
     as_json,
     cli,
     configuration_of,
     examples,
+    names_argument,
     print_json,
     program,
-    repositories_argument,
-    repository_argument,
-    repository_of,
     say,
     screen,
+    target_argument,
     working,
 )
 from retention_assets.config.configuration import Configuration, Repository, configuration_in
-from retention_assets.config.durations import duration_of_days, format_duration, parse_positive_duration
+from retention_assets.config.durations import duration_of_days, format_duration
 from retention_assets.config.settings import FromEnvironment
 from retention_assets.config.settings import Text as Value
 from retention_assets.config.starter import Starter, configuration_text, options_of_environment, policy_text_of
@@ -95,6 +96,7 @@ try_writes_option = click.option(
 @click.option(
     "--keep",
     metavar="DURATION",
+    type=Duration(),
     help="How long the default rule keeps history. Default: the server's default rule, or 30d.",
 )
 @click.option("--overwrite", is_flag=True, help="Overwrite existing files.")
@@ -105,6 +107,7 @@ def init(
     context: click.Context,
     name: str | None,
     options: tuple[str, ...],
+    keep: timedelta | None,
     overwrite: bool,
     try_writes: bool,
     json_wanted: bool,
@@ -117,7 +120,7 @@ def init(
     file = Path(context.obj or _FILE)
     policy = file.parent / _POLICY
     _require_new([file, policy], overwrite=overwrite)
-    starter = _starter(name or _asked("The repository's name", "NAME"), _options(options), given)
+    starter = _starter(name or _asked("The repository's name", "NAME"), _options(options), given, keep)
     text = configuration_text(starter, policy.name)
     configured = configuration_in(text, file.resolve()).repository(starter.name)  # checked before it is written
     file.parent.mkdir(parents=True, exist_ok=True)
@@ -139,29 +142,28 @@ def init(
     short_help="Test the permissions of the credentials.",
     epilog=examples("retention access orchard", "retention access orchard --try-writes --json"),
 )
-@repository_argument
+@target_argument
 @try_writes_option
 @as_json
-@click.pass_context
-def access(context: click.Context, repository: str, try_writes: bool, json_wanted: bool) -> None:
+def access(target: Target, try_writes: bool, json_wanted: bool) -> None:
     """Test the permissions on REPOSITORY, and list what each mode is missing. Changes no object of the repository."""
-    _, configured = repository_of(context, repository)
-    with working(f"{repository}: testing the permissions"):
-        found = permissions_of(configured, try_writes=try_writes)
+    with working(f"{target.name}: testing the permissions"):
+        found = permissions_of(target.repository, try_writes=try_writes)
     if json_wanted:
         print_json(found.document())
     else:
         _show(found)
     _require_readable(found, program())
     if not json_wanted:
-        say(f"Next: {program()} plan {repository}")
+        say(f"Next: {program()} plan {target.name}")
 
 
-def _starter(name: str, options: Mapping[str, Value], given: Mapping[str, str | None]) -> Starter:
+def _starter(
+    name: str, options: Mapping[str, Value], given: Mapping[str, str | None], keep: timedelta | None
+) -> Starter:
     """Return the values of the configuration from the options, the environment, the server and a person's input."""
     kind: Any = given["kind"] or "lakefs"
     plain = _OUTSIDE.sub("_", name)  # names of servers may have a `-`
-    keep = _keep(given["keep"]) if given["keep"] else None
     if kind == "icechunk":
         storage = _absolute(
             given["storage"]
@@ -237,13 +239,6 @@ def _variable(name: str | None) -> str:
     return name
 
 
-def _keep(written: str) -> timedelta:
-    try:
-        return parse_positive_duration(written)
-    except ConfigurationError as error:
-        raise ConfigurationError(f"--keep: {error}") from error
-
-
 def _asked(wanted: str, option: str) -> str:
     """Ask a person for a value. Errors: UsageError that names the option if standard input is not a terminal."""
     if not sys.stdin.isatty():
@@ -305,7 +300,7 @@ def _require_readable(found: Permissions, called: str) -> None:
     short_help="Check the configuration and the policies.",
     epilog=examples("retention lint", "retention lint orchard --json"),
 )
-@repositories_argument
+@names_argument
 @as_json
 @click.pass_context
 def lint(context: click.Context, repositories: tuple[str, ...], json_wanted: bool) -> None:

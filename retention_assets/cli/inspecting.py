@@ -12,19 +12,19 @@ from rich.table import Table
 from rich.text import Text
 
 from retention_assets.cli.group import (
+    Target,
     as_json,
     cli,
     configuration_of,
     day_option,
     examples,
+    names_argument,
     other_policy,
     print_json,
     program,
-    repositories_argument,
-    repository_argument,
-    repository_of,
     say,
     screen,
+    target_argument,
     warn,
     working,
 )
@@ -39,7 +39,6 @@ from retention_assets.explain.status import RepositoryStatus, statuses
 from retention_assets.policy.rules import Policy
 from retention_assets.policy.snapshots import SnapshotPolicy
 from retention_assets.state.plan import Plan
-from retention_assets.warehouse.warehouse import Warehouse
 
 _HOURS_SHOWN = 48  # an age is shown in hours up to this, then in days
 _BARS = "▁▂▃▄▅▆▇█"
@@ -52,7 +51,7 @@ _BARS = "▁▂▃▄▅▆▇█"
     short_help="Show the state of all repositories.",
     epilog=examples("retention status", "retention status orchard", "retention status --json"),
 )
-@repositories_argument
+@names_argument
 @as_json
 @click.pass_context
 def status(context: click.Context, repositories: tuple[str, ...], json_wanted: bool) -> None:
@@ -63,14 +62,14 @@ def status(context: click.Context, repositories: tuple[str, ...], json_wanted: b
     configuration, now = configuration_of(context), utc_now()
     found = statuses(configuration, repositories or tuple(configuration.repositories), now)
     if json_wanted:
-        print_json([_with_program(one.document()) for one in found])
+        print_json([{**one.document(), "needs": one.needs_with(program())} for one in found])
         return
     screen.print(_table(found, now))
     for one in found:
         if one.plan:
             say(f"{one.repository}: plan {one.plan.plan_hash}")
-        for need in one.needs:
-            say(f"{one.repository}: {need.format(program=program())}", style="yellow")
+        for need in one.needs_with(program()):
+            say(f"{one.repository}: {need}", style="yellow")
     if not any(one.needs for one in found):
         say("No action is needed.")
 
@@ -79,12 +78,6 @@ def sparkline(values: Sequence[int]) -> str:
     """Return a bar for each value, from zero to the highest."""
     highest = max(values, default=0)
     return "".join(_BARS[value * (len(_BARS) - 1) // highest] if highest else _BARS[0] for value in values)
-
-
-def _with_program(document: dict[str, object]) -> dict[str, object]:
-    needs = document["needs"]
-    assert isinstance(needs, list)
-    return {**document, "needs": [str(need).format(program=program()) for need in needs]}
 
 
 def _table(found: Sequence[RepositoryStatus], now: datetime) -> Table:
@@ -167,12 +160,11 @@ _REASONS = {
         "retention explain field 1CECHNKREP0F1RSTCMT0",
     ),
 )
-@repository_argument
+@target_argument
 @click.argument("asked", metavar="PATH|ADDRESS|COMMIT|SNAPSHOT|CHUNK")
 @day_option("Use the plan of this day. Default: the newest plan that no guard refused.")
 @as_json
-@click.pass_context
-def explain(context: click.Context, repository: str, asked: str, given: datetime | None, json_wanted: bool) -> None:
+def explain(target: Target, asked: str, day: date | None, json_wanted: bool) -> None:
     """Explain why an object, commit or file of REPOSITORY is kept and until when, or why it is gone.
 
     The command reads the newest plan and the ledgers in the warehouse. It makes no plan and does not read the
@@ -180,7 +172,7 @@ def explain(context: click.Context, repository: str, asked: str, given: datetime
     """
     from retention_assets.explain.explaining import explain as explain_name
 
-    explanation = explain_name(configuration_of(context), repository, asked, given.date() if given else None)
+    explanation = explain_name(target.configuration, target.name, asked, day)
     if json_wanted:
         print_json(explanation.document())
         return
@@ -211,9 +203,8 @@ def lines_of(explanation: Explanation, now: datetime) -> Iterator[str]:
 def _of_object(one: ObjectExplanation, now: datetime) -> Iterator[str]:
     size = "" if one.size is None else f" ({human_bytes(one.size)})"
     yield f"{one.address}{size} {_STATES.get(one.state, one.state)}"
-    for path in [entry.path for entry in one.entries][:_FEW]:
-        entry = next(entry for entry in one.entries if entry.path == path)
-        yield f"  at {path}: {entry.commits:,} commits have it, {entry.active_commits:,} of them active"
+    for entry in one.entries[:_FEW]:
+        yield f"  at {entry.path}: {entry.commits:,} commits have it, {entry.active_commits:,} of them active"
     if one.reason and one.state != GONE:
         yield f"  because {_REASONS.get(one.reason, one.reason)}{_rules(one.rule_ids)}{_since(one.due_since)}"
     for keeper in () if one.state == GONE else one.kept_by[:_FEW]:
@@ -308,30 +299,22 @@ _LONGEST = 3660  # days
         "retention simulate field --policy new.yaml --json",
     ),
 )
-@repository_argument
+@target_argument
 @other_policy
 @click.option(
     "--days", type=click.IntRange(0, _LONGEST), default=30, show_default=True, help="The length of the forecast."
 )
 @day_option("Begin with the plan of this day. Default: the newest plan that no guard refused.")
 @as_json
-@click.pass_context
-def simulate(
-    context: click.Context,
-    repository: str,
-    files: tuple[Path, ...],
-    days: int,
-    given: datetime | None,
-    json_wanted: bool,
-) -> None:
+def simulate(target: Target, files: tuple[Path, ...], days: int, day: date | None, json_wanted: bool) -> None:
     """Forecast what comes due in REPOSITORY on each of the coming days, if nobody writes and nothing is swept.
 
     With --policy, the output has two forecasts: one under the policy of the plan, one under the other policy. The
     command reads only the warehouse. It takes about 0.2 ms for each listed object and policy.
     """
-    configuration, configured = repository_of(context, repository)
-    tables, notes = newest_plan(Warehouse(configuration.warehouse), configured, given.date() if given else None)
-    policy = _policy_in(configured, files) if files else None
+    configuration, repository = target.configuration, target.name
+    tables, notes = newest_plan(target.warehouse, target.repository, day)
+    policy = _policy_in(target.repository, files) if files else None
     with working(f"{repository}: forecasting {days} days"):
         now = forecast_of(configuration, tables, days)
         other = forecast_of(configuration, tables, days, policy) if policy else None
@@ -343,7 +326,7 @@ def simulate(
         print_json({"repository": repository, "plan": plan, **both})
         return
     _show(tables.plan, now, other)
-    if files and not configured.is_icechunk:
+    if files and not target.repository.is_icechunk:
         options = " ".join(f"--policy {shlex.quote(str(file))}" for file in files)
         command = f"{program()} diff {repository} {options} --as-of {tables.plan.day}"
         say(f"Each object of the first day: {command}")

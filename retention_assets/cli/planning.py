@@ -1,9 +1,10 @@
 """The commands `plan`, `show` and `demo`."""
 
 import os
+import shlex
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from datetime import date, datetime
+from datetime import date
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,20 +16,18 @@ from rich.text import Text
 
 from retention_assets.cli.group import (
     AS_IT_IS,
+    Target,
     as_json,
     as_of,
     cli,
-    configuration_of,
-    day_of,
     examples,
     print_json,
     program,
     progress,
-    repository_argument,
-    repository_of,
     run_job,
     say,
     screen,
+    target_argument,
     warn,
     working,
 )
@@ -62,19 +61,15 @@ _SHOWN = 20  # rows of a table on a screen without --limit
     short_help="Compute what may be deleted, and show it.",
     epilog=examples("retention plan orchard", "retention plan orchard --as-of 2026-11-01 --json"),
 )
-@repository_argument
+@target_argument
 @as_of
 @as_json
 @click.option("--full", is_flag=True, help="Read every range again, even if an earlier run read it.")
-@click.pass_context
-def plan(context: click.Context, repository: str, given: datetime | None, json_wanted: bool, full: bool) -> None:
+def plan(target: Target, day: date, json_wanted: bool, full: bool) -> None:
     """Compute what may be deleted from REPOSITORY, and show it. Deletes nothing."""
-    _plan(configuration_of(context), repository, day_of(given), json_wanted=json_wanted, full=full)
-
-
-def _plan(configuration: Configuration, repository: str, day: date, *, json_wanted: bool, full: bool) -> None:
     from retention_assets.report.page import page_of_plan
 
+    configuration, repository = target.configuration, target.name
     made, run = make_plan(configuration, repository, day, full=full)
     with working(f"{repository} {day}: computing the summary"):
         summary = summary_of(configuration, repository, day)
@@ -83,7 +78,7 @@ def _plan(configuration: Configuration, repository: str, day: date, *, json_want
         return
     summary.show(screen, made)
     say(f"plan {made.plan_hash}")
-    page = Warehouse(configuration.warehouse).location(*page_of_plan(made))
+    page = target.warehouse.location(*page_of_plan(made))
     say(f"{_next_steps(made, run.ui)}\nThe report:  {page}")
 
 
@@ -120,30 +115,20 @@ def _next_steps(made: "Plan", ui: str) -> str:
         more=f"Tables: {', '.join(sorted(SHOWN))}.",
     ),
 )
-@repository_argument
+@target_argument
 @click.argument("table", metavar="TABLE", type=click.Choice(sorted(SHOWN)))
 @as_of
 @click.option("--format", "form", type=_FORMS, help="The output format. Default: table.")
 @as_json
 @click.option("--limit", type=click.IntRange(min=0), help=f"The most rows. Default: {_SHOWN} for a table, else all.")
-@click.pass_context
-def show(
-    context: click.Context,
-    repository: str,
-    table: str,
-    given: datetime | None,
-    form: str | None,
-    json_wanted: bool,
-    limit: int | None,
-) -> None:
+def show(target: Target, table: str, day: date, form: str | None, json_wanted: bool, limit: int | None) -> None:
     """Show one TABLE of REPOSITORY for a day. --json is the same as --format json."""
     if json_wanted and form not in (None, "json"):
         raise click.UsageError(f"--json and --format {form}: choose one.")
     form = "json" if json_wanted else form or "table"
-    configuration, _ = repository_of(context, repository)
-    rows = open_table(Warehouse(configuration.warehouse), repository, table, day_of(given))
+    rows = open_table(target.warehouse, target.name, table, day)
     most = _SHOWN if limit is None and form == "table" else limit
-    print_rows(f"{repository}.{table}", rows.to_batches(), column_order(rows.column_names), form, most)
+    print_rows(f"{target.name}.{table}", rows.to_batches(), column_order(rows.column_names), form, most)
     if form == "table" and most is not None and rows.num_rows > most:
         progress.print(f"{rows.num_rows - most:,} more rows: --limit {rows.num_rows}, or --format csv", style="dim")
 
@@ -165,7 +150,8 @@ def demo(only_prepare: bool) -> None:
         return
     made = [make_plan(configuration, name, _DAY) for name in ready]
     # The UI needs no variable to show the demo, unless the shell has one.
-    ui = made[0][1].ui if "RETENTION_CONFIG" in os.environ else made[0][1].ui.removeprefix(f"RETENTION_CONFIG={file} ")
+    of_file = f"RETENTION_CONFIG={shlex.quote(str(file))} "
+    ui = made[0][1].ui if "RETENTION_CONFIG" in os.environ else made[0][1].ui.removeprefix(of_file)
     show_closing(screen, Warehouse(configuration.warehouse), [plan for plan, _ in made], ui)
 
 

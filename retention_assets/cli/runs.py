@@ -2,6 +2,7 @@
 
 import logging
 import os
+import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -102,14 +103,15 @@ def _instance(configuration: Configuration) -> Iterator[tuple[dg.DagsterInstance
 
     The instance is in DAGSTER_HOME, in this project, or beside the configuration file.
     """
-    serve = f"RETENTION_CONFIG={configuration.file} dagster dev" + ("" if _location_here() else f" -m {_MODULE}")
+    of_file = f"RETENTION_CONFIG={shlex.quote(str(configuration.file))}"
+    serve = f"{of_file} dagster dev" + ("" if _location_here() else f" -m {_MODULE}")
     if home := os.environ.get("DAGSTER_HOME"):
         directory, settings, ui = Path(home), Path(home), serve
     elif Path("dagster.yaml").is_file():
-        directory, settings, ui = Path(".dagster"), Path.cwd(), f"RETENTION_CONFIG={configuration.file} make dev"
+        directory, settings, ui = Path(".dagster"), Path.cwd(), f"{of_file} make dev"
     else:
         directory = settings = configuration.file.parent / ".dagster"
-        ui = f"DAGSTER_HOME={directory} {serve}"
+        ui = f"DAGSTER_HOME={shlex.quote(str(directory))} {serve}"
     # Without these settings, Dagster prints a page about telemetry, and a log line asks for an optional file.
     logging.getLogger("dagster").setLevel(logging.ERROR)
     quiet = {"telemetry": {"enabled": False}}

@@ -1,29 +1,30 @@
 """The commands that execute a plan: `approve`, `withdraw`, `sweep`, `verify` and `report`."""
 
 from dataclasses import asdict
-from datetime import date, datetime, timedelta
+from datetime import date, timedelta
 from pathlib import Path
 
 import click
 
 from retention_assets.cli.group import (
+    Duration,
+    Target,
     as_json,
     as_of,
     cli,
-    day_of,
+    day_option,
     examples,
     print_json,
+    print_result,
     program,
-    repository_argument,
-    repository_of,
     run_job,
     say,
     screen,
+    target_argument,
+    today,
     working,
 )
 from retention_assets.cli.rendering import open_table, print_amounts, without_references
-from retention_assets.config.configuration import Configuration
-from retention_assets.config.durations import parse_positive_duration
 from retention_assets.config.timestamps import utc_now
 from retention_assets.core.amounts import Amount, human_amount
 from retention_assets.errors import ConfigurationError, StoreError, TableContractError
@@ -32,98 +33,84 @@ from retention_assets.state.approval import approve as approve_plan
 from retention_assets.state.approval import approved_terms, person, withdraw_approval
 from retention_assets.state.ledger import first_failure, results_of, sweeps_of
 from retention_assets.state.plan import Plan, load_plan
-from retention_assets.state.records import newest_of_plan
+from retention_assets.state.records import amounts_in, newest_of_plan
 from retention_assets.tables import DELETION_REPORT
-from retention_assets.warehouse.warehouse import Warehouse
 
 
 @cli.command(
     short_help="Approve a plan by its hash.",
     epilog=examples("retention approve orchard HASH", "retention approve orchard HASH --as-of 2026-11-01 --json"),
 )
-@repository_argument
+@target_argument
 @click.argument("plan_hash", metavar="HASH")
 @as_of
 @as_json
-@click.pass_context
-def approve(context: click.Context, repository: str, plan_hash: str, given: datetime | None, json_wanted: bool) -> None:
+def approve(target: Target, plan_hash: str, day: date, json_wanted: bool) -> None:
     """Approve the plan of REPOSITORY that has this HASH, so that a sweep may execute the plan.
 
     The approval is for the current settings: a sweep in another mode, or with another grace period, is refused.
     """
-    configuration, configured = repository_of(context, repository)
-    life, terms = configured.settings.approval.life, approved_terms(configured)
-    warehouse, by = Warehouse(configuration.warehouse), person()
-    made = approve_plan(warehouse, repository, day_of(given), plan_hash, by, utc_now(), life, terms)
-    amount = made.candidates
-    if json_wanted:
-        until = (made.made_at + life).isoformat()
-        print_json({**_identity(made), "approved_by": by, "until": until, **asdict(amount), "settings": dict(terms)})
-        return
-    say(
-        f"Approved by {by}: {human_amount(amount)}, of {repository} as of {made.day}; "
-        f"valid until {made.made_at + life:%Y-%m-%d %H:%M} UTC, under these settings:\n"
+    life, terms, by = target.repository.settings.approval.life, approved_terms(target.repository), person()
+    made = approve_plan(target.warehouse, target.name, day, plan_hash, by, utc_now(), life, terms)
+    amount, until = made.candidates, made.made_at + life
+    document = {"approved_by": by, "until": until.isoformat(), **asdict(amount), "settings": dict(terms)}
+    text = (
+        f"Approved by {by}: {human_amount(amount)}, of {target.name} as of {made.day}; "
+        f"valid until {until:%Y-%m-%d %H:%M} UTC, under these settings:\n"
         + "".join(f"  {name}: {value}\n" for name, value in terms.items())
-        + f"Sweep with: {program()} sweep {repository} --as-of {made.day}"
+        + f"Sweep with: {program()} sweep {target.name} --as-of {made.day}"
     )
+    print_result({**_identity(made), **document}, text, json_wanted=json_wanted)
 
 
 @cli.command(
     short_help="Withdraw the approval of a plan.",
     epilog=examples("retention withdraw orchard", "retention withdraw orchard --as-of 2026-11-01"),
 )
-@repository_argument
+@target_argument
 @as_of
 @as_json
-@click.pass_context
-def withdraw(context: click.Context, repository: str, given: datetime | None, json_wanted: bool) -> None:
+def withdraw(target: Target, day: date, json_wanted: bool) -> None:
     """Withdraw the approval of the day's plan of REPOSITORY. A budget does not approve this plan again.
 
     A running sweep continues.
     """
-    configuration, _ = repository_of(context, repository)
     by = person()
-    made = withdraw_approval(Warehouse(configuration.warehouse), repository, day_of(given), by, utc_now())
-    if json_wanted:
-        print_json({**_identity(made), "withdrawn_by": by})
-        return
-    say(
-        f"Withdrawn by {by}: the approval of {made.plan_hash}, of {repository} as of {made.day}.\n"
-        f"A running sweep continues. Stop it with: {program()} stop {repository}"
+    made = withdraw_approval(target.warehouse, target.name, day, by, utc_now())
+    text = (
+        f"Withdrawn by {by}: the approval of {made.plan_hash}, of {target.name} as of {made.day}.\n"
+        f"A running sweep continues. Stop it with: {program()} stop {target.name}"
     )
+    print_result({**_identity(made), "withdrawn_by": by}, text, json_wanted=json_wanted)
 
 
 @cli.command(
     short_help="Execute the approved plan.",
     epilog=examples("retention sweep orchard", "retention sweep orchard --as-of 2026-11-01 --dump-age 12h"),
 )
-@repository_argument
+@target_argument
 @as_of
 @click.option(
     "--dump-age",
-    "dump_age",
     metavar="DURATION",
+    type=Duration(),
     help="The maximum age of the dump, such as 12h. Default: source.dump_age of the configuration, else 1h.",
 )
 @as_json
-@click.pass_context
-def sweep(
-    context: click.Context, repository: str, given: datetime | None, dump_age: str | None, json_wanted: bool
-) -> None:
+def sweep(target: Target, day: date, dump_age: timedelta | None, json_wanted: bool) -> None:
     """Execute the approved plan of REPOSITORY: move its objects (mode `quarantine`) or delete them (mode `delete`)."""
     from retention_assets.assets.runs import sweep_job
 
-    configuration, configured = repository_of(context, repository)
-    if configured.settings.mode == "plan":
+    configuration, repository = target.configuration, target.name
+    if target.repository.settings.mode == "plan":
         raise ConfigurationError(
             f"{configuration.file}: repositories.{repository}.mode is `plan`, which allows no sweep. Nothing "
             "was deleted. Set `mode: quarantine`, which can be undone, or `mode: delete`."
         )
     if dump_age is not None:
-        configuration = configuration.with_dump_age(repository, _dump_age(dump_age))
-    day = day_of(given)
+        configuration = configuration.with_dump_age(repository, dump_age)
     run_job(configuration, sweep_job(repository), day)
-    failed, left = _report(configuration, repository, day, json_wanted=json_wanted)
+    failed, left = _report(target, day, json_wanted=json_wanted)
     if failed:
         rest = f"{left:,} more were not tried" if left else "the other objects of the plan are done"
         raise StoreError(
@@ -133,22 +120,14 @@ def sweep(
         )
 
 
-def _dump_age(written: str) -> timedelta:
-    try:
-        return parse_positive_duration(written)
-    except ConfigurationError as error:
-        raise ConfigurationError(f"--dump-age: {error}") from error
-
-
 @cli.command(
     short_help="Verify that needed objects exist and deleted objects are gone.",
     epilog=examples("retention verify orchard", "retention verify orchard --as-of 2026-11-01 --json"),
 )
-@repository_argument
+@target_argument
 @as_of
 @as_json
-@click.pass_context
-def verify(context: click.Context, repository: str, given: datetime | None, json_wanted: bool) -> None:
+def verify(target: Target, day: date, json_wanted: bool) -> None:
     """Read every HEAD and active commit of REPOSITORY again, list the store again, and compare both with the ledgers.
 
     Exit status 1: an object that is needed is missing, or another check failed.
@@ -156,15 +135,10 @@ def verify(context: click.Context, repository: str, given: datetime | None, json
     from retention_assets.assets.runs import verify_job
     from retention_assets.definitions import PROOF
 
-    configuration, _ = repository_of(context, repository)
-    day = day_of(given)
-    run_job(configuration, verify_job(repository), day)
-    rows = open_table(Warehouse(configuration.warehouse), repository, PROOF, day).to_pylist()
-    if json_wanted:
-        print_json(rows)
-        return
-    for row in rows:
-        say(f"passed: {row['check']}: {row['saw']}")
+    run_job(target.configuration, verify_job(target.name), day)
+    rows = open_table(target.warehouse, target.name, PROOF, day).to_pylist()
+    text = "\n".join(f"passed: {row['check']}: {row['saw']}" for row in rows)
+    print_result(rows, text, json_wanted=json_wanted)
 
 
 @cli.command(
@@ -175,8 +149,8 @@ def verify(context: click.Context, repository: str, given: datetime | None, json
         "retention report orchard --html orchard.html",
     ),
 )
-@repository_argument
-@as_of
+@target_argument
+@day_option("The day of the plan, in UTC. Default: today.")
 @click.option(
     "--html",
     "page",
@@ -184,31 +158,27 @@ def verify(context: click.Context, repository: str, given: datetime | None, json
     help="Write a page with all figures to this file.",
 )
 @as_json
-@click.pass_context
-def report(
-    context: click.Context, repository: str, given: datetime | None, page: Path | None, json_wanted: bool
-) -> None:
+def report(target: Target, day: date | None, page: Path | None, json_wanted: bool) -> None:
     """Report objects and bytes of the plan of REPOSITORY by outcome.
 
     With --html, the command writes a page with the plan, its trend, forecast, guards and outcomes. Without --as-of, the
     page is about the newest plan. The page needs no network, and the command needs no Spark.
     """
-    configuration, _ = repository_of(context, repository)
     if page is not None and json_wanted:
         raise click.UsageError("--json and --html: choose one.")
     if page is None:
-        _report(configuration, repository, day_of(given), json_wanted=json_wanted)
+        _report(target, day or today(), json_wanted=json_wanted)
     else:
-        _write_page(configuration, repository, given.date() if given else None, page)
+        _write_page(target, day, page)
 
 
-def _write_page(configuration: Configuration, repository: str, day: date | None, file: Path) -> None:
+def _write_page(target: Target, day: date | None, file: Path) -> None:
     from retention_assets.assets.catalog import CHECKS
     from retention_assets.report.figures import figures_of
     from retention_assets.report.page import page_of
 
-    with working(f"{repository}: writing the report"):
-        figures = figures_of(configuration, repository, day, utc_now())
+    with working(f"{target.name}: writing the report"):
+        figures = figures_of(target.configuration, target.name, day, utc_now())
         content = page_of(figures, CHECKS, program())
     try:
         file.write_text(content, encoding="utf-8")
@@ -216,16 +186,16 @@ def _write_page(configuration: Configuration, repository: str, day: date | None,
         raise ConfigurationError(
             f"{file}: the report cannot be written: {error.strerror}. Name another file."
         ) from error
-    say(f"{repository}: the report of {figures.plan.day} is in {file}")
+    say(f"{target.name}: the report of {figures.plan.day} is in {file}")
 
 
 def _identity(made: Plan) -> dict[str, str]:
     return {"repository": made.repository, "day": made.day.isoformat(), "plan_hash": made.plan_hash}
 
 
-def _report(configuration: Configuration, repository: str, day: date, *, json_wanted: bool) -> tuple[int, int]:
+def _report(target: Target, day: date, *, json_wanted: bool) -> tuple[int, int]:
     """Print the results of the day's plan. Return how many objects failed, and how many were not tried."""
-    warehouse = Warehouse(configuration.warehouse)
+    warehouse, repository = target.warehouse, target.name
     made = load_plan(warehouse, repository, day)
     plan = repository, day.isoformat(), made.plan_hash
     newest = newest_of_plan(warehouse, *plan)
@@ -236,8 +206,7 @@ def _report(configuration: Configuration, repository: str, day: date, *, json_wa
             f"the results of an interrupted sweep. Sweep with: `retention sweep {repository} --as-of {day}`."
         )
     # The newest record counts all rows of the ledger, also those of restores and interrupted runs.
-    outcomes = newest["outcomes"] if newest else {}
-    amounts = results_of(made.candidates, {outcome: Amount(**of) for outcome, of in outcomes.items()})
+    amounts = results_of(made.candidates, amounts_in(newest) if newest else {})
     references = 0
     if is_complete and warehouse.metadata(repository, DELETION_REPORT.name, day).details.plan_hash == made.plan_hash:
         reported = open_table(warehouse, repository, DELETION_REPORT.name, day)

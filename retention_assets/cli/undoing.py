@@ -10,22 +10,22 @@ from uuid import uuid4
 import click
 
 from retention_assets.cli.group import (
+    Target,
     as_json,
     cli,
     configuration_of,
     examples,
     log_line,
-    optional_repository_argument,
+    optional_name_argument,
     print_json,
+    print_result,
     program,
-    repository_argument,
-    repository_of,
     say,
     screen,
+    target_argument,
     working,
 )
 from retention_assets.cli.rendering import human_bytes, print_amounts
-from retention_assets.config.configuration import Configuration
 from retention_assets.config.timestamps import utc_now
 from retention_assets.core.amounts import Amount, human_amount
 from retention_assets.errors import ConfigurationError
@@ -39,49 +39,41 @@ _SHOWN = 20  # how many addresses are printed
 
 
 @cli.command(short_help="Stop all sweeps of a repository.", epilog=examples("retention stop orchard"))
-@repository_argument
+@target_argument
 @as_json
-@click.pass_context
-def stop(context: click.Context, repository: str, json_wanted: bool) -> None:
+def stop(target: Target, json_wanted: bool) -> None:
     """Stop the running sweep of REPOSITORY, and refuse new sweeps until `resume`."""
     from retention_assets.state.lease import stop_sweeps
 
-    configuration, _ = repository_of(context, repository)
     by = person()
-    was = stop_sweeps(Warehouse(configuration.warehouse), repository, by, utc_now())
-    if json_wanted:
-        print_json({"repository": repository, "stopped_by": by, "was_sweeping": was})
-        return
+    was = stop_sweeps(target.warehouse, target.name, by, utc_now())
     ending = f"Run {was} stops after its current chunk." if was else "No sweep was running."
-    say(f"Stopped: {repository}. {ending}\nResume with: {program()} resume {repository}")
+    text = f"Stopped: {target.name}. {ending}\nResume with: {program()} resume {target.name}"
+    document = {"repository": target.name, "stopped_by": by, "was_sweeping": was}
+    print_result(document, text, json_wanted=json_wanted)
 
 
 @cli.command(short_help="Allow sweeps again after `stop`.", epilog=examples("retention resume orchard"))
-@repository_argument
+@target_argument
 @as_json
-@click.pass_context
-def resume(context: click.Context, repository: str, json_wanted: bool) -> None:
+def resume(target: Target, json_wanted: bool) -> None:
     """Allow sweeps of REPOSITORY again after `stop`."""
     from retention_assets.state.lease import resume_sweeps
 
-    configuration, _ = repository_of(context, repository)
-    resume_sweeps(Warehouse(configuration.warehouse), repository, utc_now())
-    if json_wanted:
-        print_json({"repository": repository, "stopped_by": None})
-        return
-    say(f"Sweeps of {repository} are allowed again. Sweep with: {program()} sweep {repository}")
+    resume_sweeps(target.warehouse, target.name, utc_now())
+    text = f"Sweeps of {target.name} are allowed again. Sweep with: {program()} sweep {target.name}"
+    print_result({"repository": target.name, "stopped_by": None}, text, json_wanted=json_wanted)
 
 
 @cli.command(
     short_help="Show what is in quarantine.",
     epilog=examples("retention quarantined orchard", "retention quarantined orchard --json"),
 )
-@repository_argument
+@target_argument
 @as_json
-@click.pass_context
-def quarantined(context: click.Context, repository: str, json_wanted: bool) -> None:
+def quarantined(target: Target, json_wanted: bool) -> None:
     """List the quarantine of REPOSITORY by plan, and compare the copies with the ledgers."""
-    undo = _undo(configuration_of(context), repository)
+    undo, repository = _undo(target), target.name
     with undo.frames, working(f"{repository}: comparing the quarantine with the ledgers"):
         copies = undo.copies()
         plans, unknown = copies.by_plan(), copies.unknown()
@@ -123,22 +115,14 @@ def print_by_plan(title: str, rows: Sequence[tuple[str, Amount]]) -> None:
     short_help="Bring objects back from quarantine.",
     epilog=examples("retention restore orchard --path tables/day=7", "retention restore orchard --plan HASH --json"),
 )
-@repository_argument
+@target_argument
 @click.option(
     "--plan", "plan_hash", metavar="HASH", help="All objects that this plan moved. The beginning of the hash is enough."
 )
 @click.option("--path", metavar="PATH", help="The objects at this path of the repository, or below it.")
 @click.option("--address", metavar="NAME", help="One object, by its address.")
 @as_json
-@click.pass_context
-def restore(
-    context: click.Context,
-    repository: str,
-    plan_hash: str | None,
-    path: str | None,
-    address: str | None,
-    json_wanted: bool,
-) -> None:
+def restore(target: Target, plan_hash: str | None, path: str | None, address: str | None, json_wanted: bool) -> None:
     """Bring objects of REPOSITORY back from quarantine. Objects that exist at their addresses are not overwritten."""
     from retention_assets.sweep.undo import Selection
     from retention_assets.sweep.undo import restore as bring_back
@@ -147,10 +131,10 @@ def restore(
         raise ConfigurationError(
             "restore: name the objects with --plan HASH, --path PATH or --address NAME. Nothing was changed."
         )
-    undo = _undo(configuration_of(context), repository)
-    with working(f"{repository}: bringing objects back"):
+    undo = _undo(target)
+    with working(f"{target.name}: bringing objects back"):
         undone = bring_back(undo, Selection(plan_hash, path, address))
-    _show_undone(repository, "restored", undone, json_wanted=json_wanted)
+    _show_undone(target.name, "restored", undone, json_wanted=json_wanted)
 
 
 @cli.command(
@@ -159,7 +143,7 @@ def restore(
         "retention purge orchard", "retention purge orchard --approve HASH", "retention purge orchard --versions --json"
     ),
 )
-@repository_argument
+@target_argument
 @click.option(
     "--versions",
     is_flag=True,
@@ -172,8 +156,7 @@ def restore(
     help="Delete the objects with this hash. Without --approve, the command prints the hash.",
 )
 @as_json
-@click.pass_context
-def purge(context: click.Context, repository: str, versions: bool, approved: str | None, json_wanted: bool) -> None:
+def purge(target: Target, versions: bool, approved: str | None, json_wanted: bool) -> None:
     """Show the copies of REPOSITORY that may be deleted from the quarantine. With --approve, delete them for good.
 
     A copy is due if it was in quarantine longer than `quarantine.keep`, or if its original is still in the repository.
@@ -183,11 +166,10 @@ def purge(context: click.Context, repository: str, versions: bool, approved: str
     from retention_assets.sweep.undo import due_for_purge
     from retention_assets.sweep.undo import purge as delete_for_good
 
-    configuration = configuration_of(context)
-    undo, others = _undo(configuration, repository), configuration.others(repository)
+    undo, repository = _undo(target), target.name
     if approved:
-        parts = undo.spark, undo.warehouse, undo.repository, others, undo.run_id, undo.log, undo.clock
-        with LiveNow(*parts) as live, working(f"{repository}: deleting for good"):
+        others = target.configuration.others(repository)
+        with LiveNow(undo, others) as live, working(f"{repository}: deleting for good"):
             undone = delete_for_good(undo, approved, live, versions=versions)
         _show_undone(repository, "purged", undone, json_wanted=json_wanted)
         return
@@ -220,15 +202,14 @@ def purge(context: click.Context, repository: str, versions: bool, approved: str
             )
 
 
-def _undo(configuration: Configuration, repository: str) -> "Undo":
+def _undo(target: Target) -> "Undo":
     from retention_assets.spark.sessions import started
     from retention_assets.sweep.copies import Undo
 
-    configured = configuration.repository(repository)
     with working("starting Spark"):
-        spark = started(configuration.spark)
+        spark = started(target.configuration.spark)
 
-    return Undo(spark, Warehouse(configuration.warehouse), configured, str(uuid4()), person(), log_line, utc_now)
+    return Undo(spark, target.warehouse, target.repository, str(uuid4()), person(), log_line, utc_now)
 
 
 def _show_undone(repository: str, done: str, undone: "UndoResult", *, json_wanted: bool) -> None:
@@ -246,16 +227,14 @@ def _show_undone(repository: str, done: str, undone: "UndoResult", *, json_wante
     short_help="Accept that live objects are lost.",
     epilog=examples("retention acknowledge orchard", "retention acknowledge orchard --file lost.txt --yes --json"),
 )
-@repository_argument
+@target_argument
 @click.argument("addresses", nargs=-1, metavar="[ADDRESS]...")
 @click.option("--file", "file", type=click.Path(path_type=Path), help="A file with one address in each line.")
 @click.option("--whole-slices", is_flag=True, help="Accept directories in which no object is left.")
 @click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 @as_json
-@click.pass_context
 def acknowledge(
-    context: click.Context,
-    repository: str,
+    target: Target,
     addresses: tuple[str, ...],
     file: Path | None,
     whole_slices: bool,
@@ -274,21 +253,21 @@ def acknowledge(
 
     if addresses and file:
         raise click.UsageError("Name addresses or a file, not both.")
-    configuration, configured = repository_of(context, repository)
-    warehouse = Warehouse(configuration.warehouse)
+    warehouse, repository = target.warehouse, target.name
     given = list(addresses) or (_lines(file) if file else missing_addresses(warehouse, repository))
     wanted = sorted(set(given) - known_addresses(warehouse, repository))
     if not wanted:
         known = (
             "All of these objects are acknowledged already." if given else "No plan was refused for missing objects."
         )
-        if json_wanted:
-            print_json({"acknowledged_by": None, "at": None, "addresses": []})
-        else:
-            say(f"{repository}: nothing to acknowledge. {known}")
+        print_result(
+            {"acknowledged_by": None, "at": None, "addresses": []},
+            f"{repository}: nothing to acknowledge. {known}",
+            json_wanted=json_wanted,
+        )
         return
     with working(f"{repository}: checking {len(wanted):,} objects in the store"):
-        require_lost(configured, wanted, whole_slices=whole_slices)
+        require_lost(target.repository, wanted, whole_slices=whole_slices)
     if not json_wanted:
         for address in wanted[:_SHOWN]:
             say(f"  {address}")
@@ -297,14 +276,13 @@ def acknowledge(
     if not (yes or addresses or file):
         click.confirm(f"Acknowledge that these {len(wanted):,} live objects are lost?", abort=True, err=True)
     by, now = person(), utc_now()
-    acknowledge_lost(warehouse, repository, wanted, by, now, str(uuid4()), seal_of(configured))
-    if json_wanted:
-        print_json({"acknowledged_by": by, "at": now.isoformat(), "addresses": wanted})
-        return
-    say(
+    acknowledge_lost(warehouse, repository, wanted, by, now, str(uuid4()), seal_of(target.repository))
+    text = (
         f"Acknowledged by {by}: {len(wanted):,} objects of {repository} are lost.\n"
         f"Plan again: {program()} plan {repository}"
     )
+    document = {"acknowledged_by": by, "at": now.isoformat(), "addresses": wanted}
+    print_result(document, text, json_wanted=json_wanted)
 
 
 def _lines(file: Path) -> list[str]:
@@ -321,7 +299,7 @@ def _lines(file: Path) -> list[str]:
     short_help="Remove old tables from the warehouse.",
     epilog=examples("retention housekeeping", "retention housekeeping orchard --execute --json"),
 )
-@optional_repository_argument
+@optional_name_argument
 @click.option("--execute/--dry-run", default=False, help="Remove the tables. Default: only show what would be removed.")
 @as_json
 @click.pass_context

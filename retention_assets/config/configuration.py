@@ -4,22 +4,20 @@ It also reads the text of the policy files of a repository.
 """
 
 import re
-from collections.abc import Hashable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
 
-import yaml
 from pydantic import Field, ValidationError, field_validator
 
-from retention_assets.config.limits import KeepSettings
+from retention_assets.config.documents import KeyPath, load_document, wrong_keys
+from retention_assets.config.limits import KeepSettings, Model
 from retention_assets.config.settings import (
     CommonSettings,
     IcechunkSettings,
     InventorySettings,
     LakeFSSettings,
-    Model,
     RecordSettings,
     RepositorySettings,
     SparkValue,
@@ -39,21 +37,6 @@ _SECRET_URL = (
     "signature into storage_options.sas_key as `{env: NAME}`"
 )
 _OF_COMPONENT = ("configuration", "project_spark")  # attributes of a Dagster component, not keys of `retention.yaml`
-_KINDS = "write `kind: lakefs` or `kind: icechunk`"
-
-
-class _UniqueKeys(yaml.SafeLoader):
-    """A safe YAML loader that rejects duplicated keys."""
-
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
-        seen: set[str] = set()
-        for key in (key for key, _ in node.value if isinstance(key, yaml.ScalarNode)):
-            if key.value in seen:
-                raise yaml.constructor.ConstructorError(
-                    problem=f"{key.value} is duplicated", problem_mark=key.start_mark
-                )
-            seen.add(key.value)
-        return super().construct_mapping(node, deep=deep)
 
 
 class Settings(Model):
@@ -129,7 +112,7 @@ class Repository:
         """Return each inventory that the store delivers, with its URL and its options, secrets resolved."""
         found = []
         for number, inventory in enumerate(self.lakefs.inventory):
-            where = f"{self.file}: repositories.{self.name}.inventory.{number}.storage_options"
+            where = f"{self.file}: repositories.{self.name}.inventory[{number}].storage_options"
             own = inventory.storage_options
             options = self.storage_options() if own is None else {k: resolve(v, f"{where}.{k}") for k, v in own.items()}
             found.append((inventory, _location(inventory.url, self.directory, as_url=True), options))
@@ -228,9 +211,11 @@ def configuration_in(text: str, file: Path) -> Configuration:
     Errors: as `load_configuration`.
     """
     try:
-        document = yaml.load(text, Loader=_UniqueKeys)
-    except (yaml.YAMLError, ValueError, RecursionError) as error:  # ValueError: a date such as 2027-02-30
-        raise ConfigurationError(f"{file}: is not YAML: {' '.join(str(error).split())}") from error
+        document = load_document(text)
+    except ConfigurationError as error:
+        raise ConfigurationError(f"{file}: {error}") from None
+    except ValueError as error:
+        raise ConfigurationError(f"{file}: is not YAML: {error}") from error
     if isinstance(document, dict) and document.keys() >= {"type", "attributes"}:
         return configuration_of_component(document["attributes"], file)
     return _configuration(document, file)
@@ -265,7 +250,7 @@ def _configuration(document: object, file: Path) -> Configuration:
     try:
         settings = Settings.model_validate(document)
     except ValidationError as error:
-        raise ConfigurationError(_problems(file, error)) from None
+        raise ConfigurationError("\n".join(f"{file}: {wrong}" for wrong in wrong_keys(error, _in_file))) from None
     if found := [f"{file}: {key}: {_SECRET_URL}" for key in _secret_urls(document)]:
         raise ConfigurationError("\n".join(found))
     records = settings.records
@@ -349,27 +334,19 @@ def _secret_urls(part: object, path: str = "") -> Iterator[str]:
             yield from _secret_urls(value, f"{path}.{key}".lstrip("."))
     elif isinstance(part, list):
         for number, value in enumerate(part):
-            yield from _secret_urls(value, f"{path}.{number}")
+            yield from _secret_urls(value, f"{path}[{number}]")
 
 
-def _problems(file: Path, error: ValidationError) -> str:
-    lines = []
-    for problem in error.errors(include_input=False, include_url=False):
-        parts = _path_in_file(problem["loc"], problem["type"])
-        key = ".".join(str(part) for part in parts if part not in ("str", "FromEnvironment")) or "the document"
-        reason = _KINDS if problem["type"].startswith("union_tag") else problem["msg"]
-        lines.append(f"{file}: {key}: {reason.removeprefix('Value error, ')}")
-    return "\n".join(dict.fromkeys(lines))
-
-
-def _path_in_file(path: tuple[int | str, ...], problem: str) -> tuple[int | str, ...]:
+def _in_file(path: KeyPath, problem: str) -> KeyPath:
     """Return the key path of a problem as it is in the file. `path` is pydantic's, and `problem` pydantic's type.
 
-    pydantic adds the kind after a repository's name, and leaves out the key `kind` itself.
+    pydantic adds the kind after a repository's name and the type after a value with several types, and leaves out the
+    key `kind` itself.
     """
     if problem.startswith("union_tag"):
         return (*path, "kind")
-    return path[:2] + path[3:] if path[:1] == ("repositories",) and len(path) > 3 else path
+    parts = path[:2] + path[3:] if path[:1] == ("repositories",) and len(path) > 3 else path
+    return tuple(part for part in parts if part not in ("str", "FromEnvironment"))
 
 
 def to_correct(repository: Repository) -> str:

@@ -27,11 +27,13 @@ Bytes = Annotated[int, BeforeValidator(_bytes), Field(ge=0)]
 Share = Annotated[float, Field(ge=0, le=1)]
 
 
-class _Limits(BaseModel):
+class Model(BaseModel):
+    """The base of the sections of `retention.yaml`. Unknown keys are errors."""
+
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
-class ApprovalSettings(_Limits):
+class ApprovalSettings(Model):
     """How long an approval is valid, and what invalidates it."""
 
     life: PositiveDuration = timedelta(days=7)  # counted from when the plan was made
@@ -39,7 +41,7 @@ class ApprovalSettings(_Limits):
     in_dagster: bool = True  # whether Dagster has jobs that approve and purge. Dagster does not check who starts them
 
 
-class BudgetSettings(_Limits):
+class BudgetSettings(Model):
     """The limits within which a plan needs no approval. A plan above any limit must be approved by a person.
 
     A limit that is not set is not checked. Without `objects`, `bytes` and `share` there is no budget, and a person must
@@ -56,7 +58,7 @@ class BudgetSettings(_Limits):
         return any(limit is not None for limit in (self.objects, self.bytes, self.share))
 
 
-class SweepSettings(_Limits):
+class SweepSettings(Model):
     """How a sweep executes a plan: its rate, its batches, and how long a liveness check is valid."""
 
     rate: float | None = Field(default=None, gt=0)  # objects/s of all executors together; null: no limit of our own
@@ -66,14 +68,14 @@ class SweepSettings(_Limits):
     single_machine: bool = False  # true: no other machine ever sweeps, so the lease may be on this machine's disk
 
 
-class QuarantineSettings(_Limits):
+class QuarantineSettings(Model):
     """Where quarantined objects go, and how long they can be restored."""
 
     url: str | None = None  # null: beside the repository, `<storage>.quarantine`
     keep: Duration = timedelta(days=30)
 
 
-class KeepSettings(_Limits):
+class KeepSettings(Model):
     """How long the warehouse keeps tables and plans that no plan, sweep or verification needs any more."""
 
     tables: PositiveDuration = timedelta(days=90)  # tables of a day, and the object lists of plans that were not swept
@@ -88,14 +90,14 @@ class KeepSettings(_Limits):
         return self
 
 
-class GuardSettings(_Limits):
+class GuardSettings(Model):
     """Limits for plans and sweeps. A plan or sweep that exceeds a limit is refused."""
 
     max_live_shrink: Share = 0.5  # share of the live addresses that may disappear between two runs
     max_clock_skew: Duration | None = timedelta(minutes=5)  # between this machine and the store; null: not checked
 
 
-class Limits(_Limits):
+class Limits(Model):
     """All limits of a repository. In `retention.yaml` they are beside the repository's other keys."""
 
     approval: ApprovalSettings = ApprovalSettings()

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from datetime import date, time, timedelta
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, field_validator, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, field_validator, model_validator
 
-from retention_assets.config.limits import Duration, Limits, PositiveDuration
+from retention_assets.config.limits import Duration, Limits, Model, PositiveDuration
 from retention_assets.errors import ConfigurationError
 
 _SECRET_OPTION = re.compile(
@@ -42,12 +42,6 @@ _COUNT = re.compile(r"[1-9][0-9]{0,4}")
 _DUMP_AGE = timedelta(hours=1)  # the longest `sweep.window`: objects that an older dump lacks may be live again
 
 
-class Model(BaseModel):
-    """The base of the sections of the file. Unknown keys are errors."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-
 class FromEnvironment(Model):
     """`{env: NAME}`: a value that is read from the environment, so that no file contains a secret."""
 
@@ -72,6 +66,16 @@ SparkValue = str | int | float | bool | FromEnvironment
 def resolve(value: Text, where: str) -> str:
     """Return the text, or the value of its environment variable. Errors: ConfigurationError; `where` is the key."""
     return value.resolve(where) if isinstance(value, FromEnvironment) else value
+
+
+def _without_secret(options: dict[str, Text]) -> dict[str, Text]:
+    for name, value in options.items():
+        if isinstance(value, str) and (_SECRET_OPTION.search(name) or holds_secret(value)):
+            raise _secret_in_clear(name)
+    return options
+
+
+StorageOptions = Annotated[dict[str, Text], AfterValidator(_without_secret)]  # options of an object store
 
 
 class ApiSettings(Model):
@@ -109,25 +113,13 @@ class InventorySettings(Model):
 
     url: str
     format: Literal["CSV", "ORC", "Parquet"]
-    storage_options: dict[str, Text] | None = None  # null: those of the repository
+    storage_options: StorageOptions | None = None  # null: those of the repository
 
     @field_validator("format", mode="before")
     @classmethod
     def _any_case(cls, value: object) -> object:
         known = {name.lower(): name for name in ("CSV", "ORC", "Parquet")}
         return known.get(value.lower(), value) if isinstance(value, str) else value
-
-    @field_validator("storage_options")
-    @classmethod
-    def _no_secret_in_the_file(cls, options: dict[str, Text] | None) -> dict[str, Text] | None:
-        _require_no_secret(options or {})
-        return options
-
-
-def _require_no_secret(options: Mapping[str, Text]) -> None:
-    for name, value in options.items():
-        if isinstance(value, str) and (_SECRET_OPTION.search(name) or holds_secret(value)):
-            raise _secret_in_clear(name)
 
 
 def require_no_file_is_skipped(settings: Mapping[str, SparkValue]) -> None:
@@ -204,7 +196,7 @@ class ScheduleSettings(Model):
 class CommonSettings(Limits):
     """The settings that all kinds of repositories share."""
 
-    storage_options: dict[str, Text] = Field(default_factory=dict)
+    storage_options: StorageOptions = Field(default_factory=dict)
     policy: Annotated[list[str], BeforeValidator(_as_list)]
     grace: Duration = timedelta(hours=24)
     settle: Duration = timedelta(hours=24)  # how long plans must list an object before it is deleted; 0s: no wait
@@ -212,12 +204,6 @@ class CommonSettings(Limits):
     price_per_gb_month: float | None = Field(default=None, ge=0)  # the price of storage, in any currency
     owners: Annotated[list[Owner], BeforeValidator(_as_list)] = Field(default_factory=list)  # of the assets in Dagster
     schedule: ScheduleSettings = ScheduleSettings()
-
-    @field_validator("storage_options")
-    @classmethod
-    def _no_secret_in_the_file(cls, options: dict[str, Text]) -> dict[str, Text]:
-        _require_no_secret(options)
-        return options
 
     @field_validator("policy")
     @classmethod
@@ -270,13 +256,7 @@ class RecordSettings(Model):
     signed_since: date | None = None  # records that ended before this day (UTC) may lack a signature
     earlier_keys: list[Secret] = Field(default_factory=list)  # keys of records signed before the key was changed
     witness: str | None = None  # URL of a second location, which gets a copy of each record
-    storage_options: dict[str, Text] = Field(default_factory=dict)  # of the witness
-
-    @field_validator("storage_options")
-    @classmethod
-    def _no_secret_in_the_file(cls, options: dict[str, Text]) -> dict[str, Text]:
-        _require_no_secret(options)
-        return options
+    storage_options: StorageOptions = Field(default_factory=dict)  # of the witness
 
 
 RepositorySettings = Annotated[LakeFSSettings | IcechunkSettings, Field(discriminator="kind")]

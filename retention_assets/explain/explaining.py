@@ -5,19 +5,21 @@ For a removed object, it finds the ledger row, the approval and the record.
 
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import asdict
 from datetime import date
 from typing import Any
 
 from retention_assets.config.configuration import Configuration, Repository
 from retention_assets.errors import ConfigurationError, RetentionError
 from retention_assets.explain.explanations import Explanation, ObjectExplanation, Removal
-from retention_assets.explain.plans import PlanTables, Row, approval_of, newest_plan
+from retention_assets.explain.plans import PlanTables, Row, newest_plan
 from retention_assets.objectstore.outcomes import Outcome
 from retention_assets.policy.rules import Policy
 from retention_assets.policy.snapshots import SnapshotPolicy
+from retention_assets.state.approval import stored_approval
 from retention_assets.state.ledger import FINISHED, LEDGERS, plans_with_ledgers
 from retention_assets.state.plan import PLANNED_OBJECTS, find_plan
-from retention_assets.state.records import RECORDS
+from retention_assets.state.records import newest_first
 from retention_assets.tables import DELETION_CANDIDATES, LEDGER
 from retention_assets.warehouse.reading import one_of, read_directory, read_files
 from retention_assets.warehouse.warehouse import Warehouse
@@ -60,7 +62,7 @@ def explainer_of(
     *,
     settles: bool = True,
 ) -> Any:
-    """Return the explainer for the kind of the repository. `policy`, `settles`: see `LakeFSExplainer`."""
+    """Return the explainer for the kind of the repository. `policy`, `settles`: see `Explainer`."""
     if tables.repository.is_icechunk:  # these imports take a part of a second each, and only one is needed
         from retention_assets.explain.icechunk import IcechunkExplainer
 
@@ -194,25 +196,27 @@ def _ledger_rows(
 
 
 def _removal(warehouse: Warehouse, repository: Repository, row: Row, planned: Row, day: str, plan_hash: str) -> Removal:
+    day_of_plan = date.fromisoformat(day)
     name, record = _record_of(warehouse, repository.name, plan_hash, row["fence"])
-    approval = record or approval_of(warehouse, repository.name, plan_hash) or {}
+    approval = stored_approval(warehouse, repository.name, day_of_plan, plan_hash)  # of an interrupted run
+    approved = record or (asdict(approval) if approval else {})
     is_copy = row["outcome"] == Outcome.QUARANTINED
     return Removal(
         outcome=row["outcome"],
         at=row["at"],
         detail=row["detail"],
         plan_hash=plan_hash,
-        day=date.fromisoformat(day),
+        day=day_of_plan,
         fence=row["fence"],
         reason=planned.get("reason"),
         rule_ids=tuple(planned.get("rule_ids") or ()),
         paths=tuple(planned.get("paths") or ()),
         due_since=planned.get("due_since"),
-        approved_by=approval.get("approved_by"),
-        approved_at=approval.get("approved_at"),
+        approved_by=approved.get("approved_by"),
+        approved_at=approved.get("approved_at"),
         record=name,
         run_id=record.get("run_id"),
-        copy=_copy_of(warehouse, repository, plan_hash, row["address"]) if is_copy else None,
+        copy=_copy_of(warehouse, repository, plan_hash, day_of_plan, row["address"]) if is_copy else None,
         purge_after=row["at"] + repository.settings.quarantine.keep if is_copy else None,
     )
 
@@ -220,18 +224,17 @@ def _removal(warehouse: Warehouse, repository: Repository, row: Row, planned: Ro
 def _record_of(
     warehouse: Warehouse, repository: str, plan_hash: str, fence: int
 ) -> tuple[str | None, Mapping[str, Any]]:
-    for name in reversed(warehouse.documents(repository, RECORDS)):
-        document = warehouse.read_document(repository, RECORDS, name)
-        if document and (document["plan_hash"], document["fence"]) == (plan_hash, fence):
+    for name, document in newest_first(warehouse, repository):
+        if (document["plan_hash"], document["fence"]) == (plan_hash, fence):
             return name, document
     return None, {}
 
 
-def _copy_of(warehouse: Warehouse, repository: Repository, plan_hash: str, address: str) -> str | None:
+def _copy_of(warehouse: Warehouse, repository: Repository, plan_hash: str, day: date, address: str) -> str | None:
     from retention_assets.state.quarantine import quarantine_of_plan  # this import takes a quarter of a second
 
     try:
-        quarantine = quarantine_of_plan(repository, find_plan(warehouse, repository.name, plan_hash))
+        quarantine = quarantine_of_plan(repository, find_plan(warehouse, repository.name, plan_hash, day))
     except RetentionError:  # the configuration differs, or a variable is not set here: only the copy's URL is unknown
         return None
     return quarantine.describe(address)

@@ -11,11 +11,11 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from retention_assets.config.configuration import Configuration
 from retention_assets.core.keepers import Keeper, old_enough_at, plan_day
-from retention_assets.core.states import CANDIDATE, FOREIGN, HELD, KEPT, WAITING, YOUNG
-from retention_assets.explain.explanations import ABSENT, MISSING, ObjectExplanation
-from retention_assets.explain.plans import PlanTables, Row, policy_of_plan, referring_repositories
+from retention_assets.core.states import CANDIDATE, FOREIGN, HELD, KEPT
+from retention_assets.explain.explainer import Explainer, kept_for_ever
+from retention_assets.explain.explanations import ABSENT, ObjectExplanation
+from retention_assets.explain.plans import Row, policy_of_plan
 from retention_assets.icechunk.formats.ids import CANONICAL, decode_id
 from retention_assets.icechunk.formats.paths import (
     CHUNKS,
@@ -26,7 +26,7 @@ from retention_assets.icechunk.formats.paths import (
     REPO,
     SNAPSHOTS,
     TRANSACTIONS,
-    backup_named,
+    backup_written_at,
 )
 from retention_assets.icechunk.source.history import state_of
 from retention_assets.icechunk.source.opening import snapshot_policy
@@ -39,49 +39,43 @@ from retention_assets.tables import (
     REACHABLE_CHUNKS,
     REACHABLE_MANIFESTS,
     REPOSITORY_HISTORY,
-    STORAGE_INVENTORY,
 )
 from retention_assets.warehouse.metadata import needed
-from retention_assets.warehouse.reading import one_of, read_batches, read_directory
+from retention_assets.warehouse.reading import one_of, read_batches
 
 _FILE = re.compile(f"(?:{SNAPSHOTS}|{TRANSACTIONS}|{MANIFESTS}|{CHUNKS}){CANONICAL}")
-_LISTED = ("address", "size", "last_modified")
 _SHOWN = 10  # snapshots that are listed as keepers of a file
 _OF_SNAPSHOTS = pa.schema([("snapshot_id", pa.string()), ("manifest_id", pa.string())])
 _OF_MANIFESTS = pa.schema([("manifest_id", pa.string()), ("chunk_id", pa.string()), ("location", pa.string())])
 
 
 @dataclass(frozen=True)
-class IcechunkExplainer:
+class IcechunkExplainer(Explainer[SnapshotPolicy]):
     """Explains files of one Icechunk repository."""
 
-    tables: PlanTables
-    configuration: Configuration
-    policy: SnapshotPolicy | None = None  # the policy to apply; None: the policy of the plan
-    settles: bool = True  # True: `goes_on` includes the settling time; False: it is the day when a file comes due
+    references = REPOSITORY_HISTORY.name
+    unsure = (HELD, CANDIDATE)
 
     def snapshot(self, snapshot_id: str) -> Mapping[str, Any] | None:
         """Return the decision on a snapshot, as a row of `expired_snapshots`; None: the plan has no such snapshot."""
         return self._decisions.get(snapshot_id)
 
     def objects(self, addresses: Collection[str]) -> list[ObjectExplanation]:
-        """Return the explanation of each file: its state in the plan, what keeps it, and when it will go."""
+        """See `Explainer`."""
         asked = sorted(set(addresses))
-        where = one_of("address", asked)
-        listed = {row["address"]: row for row in self.tables.rows(STORAGE_INVENTORY.name, where, _LISTED)}
-        due, live, snapshot_ids = self.tables.due(asked), self._live(asked), self._snapshots_with(asked)
-        if self.policy:  # another policy decides on all files except backups; `live` is from the plan's policy
-            due = {address: row for address, row in due.items() if address.startswith(OVERWRITTEN)}
+        live, snapshot_ids = self._live(asked), self._snapshots_with(asked)
+        if self.policy:  # `live` is from the plan's policy
             live = {address for address in live if address not in snapshot_ids}
-        found = [self._object(one, listed.get(one), due.get(one), live, snapshot_ids.get(one, set())) for one in asked]
-        of_others = [one.address for one in found if one.state in (HELD, CANDIDATE) and one.address not in due]
-        others = referring_repositories(self.configuration, self.tables.repository.name, of_others)
-        return [_held_by_others(one, others[one.address]) if one.address in others else one for one in found]
+        keepers = {one: self._keepers(one, live, snapshot_ids.get(one, set())) for one in asked}
+        unlisted = [ObjectExplanation(one, ABSENT, listed=False, kept_by=keepers[one]) for one in asked]
+        return self._explained(unlisted, lambda one: self._classified(one, snapshot_ids.get(one.address, set())))
+
+    def _is_due_under_any_policy(self, due: Row) -> bool:
+        return due["address"].startswith(OVERWRITTEN)  # another policy decides on all files except backups
 
     @cached_property
     def _history(self) -> pa.Table:
-        parts = self.tables.repository.name, REPOSITORY_HISTORY.name, self.tables.plan.day.isoformat()
-        return read_directory(self.tables.warehouse, *parts, schema=REPOSITORY_HISTORY.schema)
+        return self.tables.table(REPOSITORY_HISTORY.name)
 
     @cached_property
     def _forecast(self) -> Forecast:
@@ -140,50 +134,30 @@ class IcechunkExplainer:
         rows: list[Row] = read_batches(self.tables.warehouse, name, kind, schema, where, schema.names).to_pylist()
         return rows
 
-    def _object(
-        self, address: str, listed: Row | None, due: Row | None, live: set[str], snapshot_ids: set[str]
-    ) -> ObjectExplanation:
-        keepers = self._keepers(address, live, snapshot_ids)
-        explained = ObjectExplanation(address, MISSING if keepers else ABSENT, listed is not None, kept_by=keepers)
-        if listed is None:
-            return explained
-        explained = replace(explained, size=listed["size"], last_modified=listed["last_modified"])
-        if due is not None:
-            return self._due(explained, due)
+    def _classified(self, explained: ObjectExplanation, snapshot_ids: set[str]) -> ObjectExplanation:
+        """Return the explanation of a listed file that is neither a candidate nor waits."""
+        address = explained.address
         if address.startswith(REFERENCES):
             return self._reference(explained)
         if address in (REPO, CONFIG):
-            return _kept_for_ever(
+            return kept_for_ever(
                 explained, KEPT, "repository", "it is one of the repository's own files, which always stay"
             )
         if address.startswith(OVERWRITTEN):
             return self._backup(explained)
         if not _FILE.fullmatch(address):
             detail = "Icechunk does not generate such names, so the object is not the repository's own"
-            return _kept_for_ever(explained, FOREIGN, "foreign", detail)
+            return kept_for_ever(explained, FOREIGN, "foreign", detail)
         return self._file(explained, snapshot_ids)
 
     def _reference(self, explained: ObjectExplanation) -> ObjectExplanation:
         """Return the explanation of a file below `refs/`, which has a branch or tag of format 1."""
         if self._forecast.state.format == 2 or not explained.address.startswith(f"{REFERENCES}branch."):
             detail = "it is a tag, or an upgrade from format 1 left it; no sweep deletes it"
-            return _kept_for_ever(explained, KEPT, "reference", detail)
+            return kept_for_ever(explained, KEPT, "reference", detail)
         detail = "it is a branch; a sweep deletes it only with its expired history"
         released = self._forecast.released_on(needs_reference(explained.address))
-        return replace(_kept_for_ever(explained, KEPT, "reference", detail), goes_on=released)
-
-    def _due(self, explained: ObjectExplanation, due: Row) -> ObjectExplanation:
-        waits = due.get("waits_until")
-        ends = waits if waits is not None and waits > self._forecast.state.taken_at else None
-        return replace(
-            explained,
-            state=WAITING if ends else CANDIDATE,
-            goes_on=ends.date() if ends else self.tables.plan.day,
-            reason=due["reason"],
-            rule_ids=tuple(due["rule_ids"]),
-            due_since=due["due_since"],
-            waits_until=waits,
-        )
+        return replace(kept_for_ever(explained, KEPT, "reference", detail), goes_on=released)
 
     def _keepers(self, address: str, live: set[str], snapshot_ids: set[str]) -> tuple[Keeper, ...]:
         """Return the retained snapshots that need the file, the newest first."""
@@ -215,10 +189,7 @@ class IcechunkExplainer:
         return dict(zip(names, times, strict=True))
 
     def _file(self, explained: ObjectExplanation, snapshot_ids: set[str]) -> ObjectExplanation:
-        assert explained.last_modified is not None
-        duration = self.tables.duration
-        old_enough = old_enough_at((explained.last_modified,), duration("grace") or timedelta(0))
-        waits, today = self._waits, self.tables.plan.day
+        old_enough, today = old_enough_at((explained.last_modified,), self._duration("grace")), self.tables.plan.day
         if explained.kept_by:
             if any(keeper.kind == "history" for keeper in explained.kept_by) and not explained.address.startswith(
                 TRANSACTIONS
@@ -228,17 +199,13 @@ class IcechunkExplainer:
                 needs_file(explained.address, {decode_id(one) for one in snapshot_ids})
             )
             end = None if released is None else datetime(released.year, released.month, released.day, tzinfo=UTC)
-            return replace(explained, state=KEPT, goes_on=end and plan_day(end, old_enough, waits, today))
+            return replace(explained, state=KEPT, goes_on=end and plan_day(end, old_enough, self._settle, today))
         if old_enough_at((explained.last_modified,), timedelta(0)) >= self._cutoff:
-            keeper = Keeper("age", explained.address, "it is too young: a commit may still reference it", old_enough)
-            return replace(explained, state=YOUNG, kept_by=(keeper,), goes_on=plan_day(None, old_enough, waits, today))
+            detail = "it is too young: a commit may still reference it"
+            return self._young(explained, detail, old_enough, self._settle)
         if self.policy and not (self._has_unread and explained.address.startswith((MANIFESTS, CHUNKS))):
             return replace(explained, state=CANDIDATE, goes_on=today)
-        return _kept_for_ever(explained, HELD, "lost_files", "a lost snapshot or manifest may reference it")
-
-    @property
-    def _waits(self) -> timedelta:
-        return (self.tables.duration("settle") if self.settles else None) or timedelta(0)
+        return kept_for_ever(explained, HELD, "lost_files", "a lost snapshot or manifest may reference it")
 
     @cached_property
     def _has_unread(self) -> bool:
@@ -248,29 +215,18 @@ class IcechunkExplainer:
 
     def _backup(self, explained: ObjectExplanation) -> ObjectExplanation:
         """Return the explanation for a backup below `overwritten/`, which is kept by its age alone."""
-        assert explained.last_modified is not None
-        backup = backup_named(explained.address.removeprefix(OVERWRITTEN))
-        if backup is None:
-            return _kept_for_ever(explained, FOREIGN, "foreign", "Icechunk does not generate such names")
-        keeps, duration = self.tables.duration("collect_overwritten"), self.tables.duration
+        written_at = backup_written_at(explained.address.removeprefix(OVERWRITTEN))
+        if written_at is None:
+            return kept_for_ever(explained, FOREIGN, "foreign", "Icechunk does not generate such names")
+        keeps = self.tables.duration("collect_overwritten")
         if keeps is None:
-            return _kept_for_ever(explained, KEPT, "backup", "backups stay, because `collect_overwritten` is not set")
-        made = datetime.fromtimestamp(backup.written_at / 1000, UTC)
-        grace = keeps + (duration("grace") or timedelta(0))
-        old_enough = old_enough_at((explained.last_modified, made), grace)
-        if old_enough < self._cutoff + (duration("grace") or timedelta(0)):
-            return _kept_for_ever(explained, HELD, "lost_files", "the plan did not list it, although it is old enough")
+            return kept_for_ever(explained, KEPT, "backup", "backups stay, because `collect_overwritten` is not set")
+        made = datetime.fromtimestamp(written_at / 1000, UTC)
+        old_enough = old_enough_at((explained.last_modified, made), keeps + self._duration("grace"))
+        if old_enough < self._cutoff + self._duration("grace"):
+            return kept_for_ever(explained, HELD, "lost_files", "the plan did not list it, although it is old enough")
         keeper = Keeper(
             "backup", explained.address, "it is a backup that is younger than `collect_overwritten`", old_enough
         )
-        goes_on = plan_day(None, old_enough, self._waits, self.tables.plan.day)
+        goes_on = plan_day(None, old_enough, self._settle, self.tables.plan.day)
         return replace(explained, state=KEPT, kept_by=(keeper,), goes_on=goes_on)
-
-
-def _kept_for_ever(explained: ObjectExplanation, state: str, kind: str, detail: str) -> ObjectExplanation:
-    return replace(explained, state=state, kept_by=(Keeper(kind, explained.address, detail, None),))
-
-
-def _held_by_others(explained: ObjectExplanation, names: Sequence[str]) -> ObjectExplanation:
-    detail = f"the repository {', '.join(names)} refers to an object of this name"
-    return _kept_for_ever(explained, HELD, "other_repository", detail)

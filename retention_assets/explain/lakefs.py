@@ -9,20 +9,12 @@ from functools import cached_property
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from retention_assets.config.configuration import Configuration, Repository
+from retention_assets.config.configuration import Repository
 from retention_assets.core.keepers import Keeper, old_enough_at, plan_day, released_at
-from retention_assets.core.states import (
-    CANDIDATE,
-    FOREIGN,
-    HELD,
-    KEPT,
-    MAY_BE_STAGED,
-    UNREFERENCED,
-    WAITING,
-    YOUNG,
-)
-from retention_assets.explain.explanations import ABSENT, MISSING, CommitState, EntryState, ObjectExplanation
-from retention_assets.explain.plans import PlanTables, Row, policy_of_plan, referring_repositories
+from retention_assets.core.states import CANDIDATE, FOREIGN, HELD, KEPT, MAY_BE_STAGED, UNREFERENCED
+from retention_assets.explain.explainer import Explainer, kept_for_ever
+from retention_assets.explain.explanations import ABSENT, CommitState, EntryState, ObjectExplanation
+from retention_assets.explain.plans import PlanTables, Row, policy_of_plan
 from retention_assets.lakefs.names.generated import (
     canonical_name,
     is_generated_name,
@@ -43,10 +35,9 @@ from retention_assets.tables import (
     STORAGE_INVENTORY,
     UNCOMMITTED_OBJECTS,
 )
-from retention_assets.warehouse.reading import one_of, read_batches, read_directory
+from retention_assets.warehouse.reading import one_of, read_batches
 
 _SHOWN = 10  # commits of an entry in an explanation
-_LISTED = ("address", "size", "last_modified")
 _PAIR = ("address", "key", "size", "added_at", "branches", "left_branches")
 _RANGE_COLUMNS = pa.schema(
     [("range_id", pa.string()), ("key", pa.string()), ("address", pa.string()), ("address_type", pa.int8())]
@@ -55,13 +46,11 @@ _METARANGE_COLUMNS = pa.schema([("metarange_id", pa.string()), ("range_id", pa.s
 
 
 @dataclass(frozen=True)
-class LakeFSExplainer:
-    """Explains objects of one lakeFS repository. Of large tables, only the matching rows are read."""
+class LakeFSExplainer(Explainer[Policy]):
+    """Explains objects of one lakeFS repository."""
 
-    tables: PlanTables
-    configuration: Configuration
-    policy: Policy | None = None  # the policy to apply; None: the policy of the plan
-    settles: bool = True  # True: `goes_on` includes the settling time; False: it is the day when an object comes due
+    references = COMMIT_GRAPH.name
+    unsure = (MAY_BE_STAGED, CANDIDATE)
 
     def may_be_address(self, asked: str) -> bool:
         """Return whether lakeFS generates names like `asked` for objects. Such a name is not looked up as a path."""
@@ -77,18 +66,15 @@ class LakeFSExplainer:
         return self._commit(commit_id) if commit_id in self._kept.references.commits else None
 
     def objects(self, addresses: Collection[str]) -> list[ObjectExplanation]:
-        """Return the explanation of each address: its state in the plan, what keeps it, and when it will go."""
+        """See `Explainer`."""
         asked = sorted(set(addresses))
-        where = one_of("address", asked)
-        listed = {row["address"]: row for row in self.tables.rows(STORAGE_INVENTORY.name, where, _LISTED)}
-        staged = {row["address"] for row in self.tables.rows(UNCOMMITTED_OBJECTS.name, where)}
-        due, entries = self.tables.due(asked), self._entries(asked)
-        if self.policy:  # another policy releases other committed objects; the same objects are unreferenced
-            due = {address: row for address, row in due.items() if row["reason"] == UNREFERENCED}
-        found = [self._object(one, listed.get(one), entries.get(one, []), one in staged, due.get(one)) for one in asked]
-        of_others = [one.address for one in found if one.state in (MAY_BE_STAGED, CANDIDATE) and one.address not in due]
-        others = referring_repositories(self.configuration, self.tables.repository.name, of_others)
-        return [_held_by_others(one, others[one.address]) if one.address in others else one for one in found]
+        staged = {row["address"] for row in self.tables.rows(UNCOMMITTED_OBJECTS.name, one_of("address", asked))}
+        entries = self._entries(asked)
+        unlisted = [self._unlisted(one, entries.get(one, []), one in staged) for one in asked]
+        return self._explained(unlisted, lambda one: self._classified(one, entries.get(one.address, [])))
+
+    def _is_due_under_any_policy(self, due: Row) -> bool:
+        return due["reason"] == UNREFERENCED  # another policy releases other committed objects
 
     @cached_property
     def _as_of(self) -> datetime:
@@ -97,19 +83,12 @@ class LakeFSExplainer:
 
     @cached_property
     def _kept(self) -> KeptCommits:
-        repository, warehouse = self.tables.repository, self.tables.warehouse
+        repository = self.tables.repository
         policy = self.policy or policy_of(self.tables)
-        graph = read_directory(
-            warehouse,
-            repository.name,
-            COMMIT_GRAPH.name,
-            self.tables.plan.day.isoformat(),
-            schema=COMMIT_GRAPH.schema,
-            columns=REFERENCES,
-        )
+        graph = self.tables.table(COMMIT_GRAPH.name, columns=REFERENCES)
         references = references_of(graph, self.tables.metadata(COMMIT_GRAPH.name).taken_at)
         tags = self.tables.plan.terms.get("tags", repository.lakefs.tags)
-        memory = read_memory(warehouse, repository.name, repository.lakefs)
+        memory = read_memory(self.tables.warehouse, repository.name, repository.lakefs)
         return kept_commits(policy, references, tags_protect=tags == "protect", as_of=self._as_of, memory=memory)
 
     @cached_property
@@ -174,69 +153,38 @@ class LakeFSExplainer:
                 found[pair].update(self._commits_by_metarange.get(row["metarange_id"], ()))
         return found
 
-    def _object(
-        self, address: str, listed: Row | None, entries: Sequence[Entry], is_staged: bool, due: Row | None
-    ) -> ObjectExplanation:
+    def _unlisted(self, address: str, entries: Sequence[Entry], is_staged: bool) -> ObjectExplanation:
         keepers = tuple(keeper for entry in entries for keeper in keepers_of(entry, self._kept))
         if is_staged:
             keepers += (Keeper("staged", address, "it is staged on a branch and not committed yet", None),)
         elif not entries and not self._staged_known:
             keepers += (Keeper("staged", address, "no staged list is known, so it may be staged", None),)
-        explained = ObjectExplanation(
-            address, ABSENT, listed is not None, kept_by=keepers, entries=tuple(self._entry(one) for one in entries)
-        )
-        if listed is None:
-            return replace(explained, state=MISSING if keepers else ABSENT)
-        explained = replace(explained, size=listed["size"], last_modified=listed["last_modified"])
-        if due is not None:
-            return self._due(explained, due)
-        if self._is_foreign(address):
+        shown = tuple(self._entry(one) for one in entries)
+        return ObjectExplanation(address, ABSENT, listed=False, kept_by=keepers, entries=shown)
+
+    def _classified(self, explained: ObjectExplanation, entries: Sequence[Entry]) -> ObjectExplanation:
+        """Return the explanation of a listed object that is neither a candidate nor waits."""
+        if self._is_foreign(explained.address):
             detail = "lakeFS does not generate such names, so the object is not the repository's own"
-            return replace(explained, state=FOREIGN, kept_by=(Keeper("foreign", address, detail, None),))
-        return self._classified(explained, listed, entries)
-
-    def _due(self, explained: ObjectExplanation, due: Row) -> ObjectExplanation:
-        waits = due.get("waits_until")
-        return replace(
-            explained,
-            state=CANDIDATE if waits is None or waits <= self._references_at else WAITING,
-            goes_on=self.tables.plan.day if waits is None or waits <= self._references_at else waits.date(),
-            reason=due["reason"],
-            rule_ids=tuple(due["rule_ids"]),
-            due_since=due["due_since"],
-            waits_until=waits,
-        )
-
-    @cached_property
-    def _references_at(self) -> datetime:
-        return self.tables.metadata(COMMIT_GRAPH.name).taken_at
-
-    def _classified(self, explained: ObjectExplanation, listed: Row, entries: Sequence[Entry]) -> ObjectExplanation:
-        """Return the explanation of an object that is neither a candidate nor waits."""
-        duration = self.tables.duration
-        grace = duration("grace") or timedelta(0)
-        if not entries:
-            grace = max(grace, duration("token_life") or timedelta(0))
-        old_enough = old_enough_at((listed["last_modified"], issued(explained.address)), grace)
-        settles = self.settles and (not entries or self.tables.plan.terms.get("settle_expired", "true") == "true")
-        waits = (duration("settle") or timedelta(0)) if settles else timedelta(0)
+            return kept_for_ever(explained, FOREIGN, "foreign", detail)
+        grace = self._duration("grace") if entries else max(self._duration("grace"), self._duration("token_life"))
+        old_enough = old_enough_at((explained.last_modified, issued(explained.address)), grace)
+        settles = not entries or self.tables.plan.terms.get("settle_expired", "true") == "true"
+        settle = self._settle if settles else timedelta(0)
         today, keepers = self.tables.plan.day, explained.kept_by
         if keepers:
             of_commits = any(keeper.kind in ("branch", "commit") for keeper in keepers)
             unknown = not entries and not self._staged_known
             end = released_at(keepers)
-            goes_on = None if end is None else plan_day(end, old_enough, waits, today)
+            goes_on = None if end is None else plan_day(end, old_enough, settle, today)
             return replace(explained, state=KEPT if of_commits or unknown else HELD, goes_on=goes_on)
         if old_enough >= self._oldest_input:
             detail = "it is too young: an upload may still be linked or committed"
-            keeper = Keeper("age", explained.address, detail, old_enough)
-            return replace(explained, state=YOUNG, kept_by=(keeper,), goes_on=plan_day(None, old_enough, waits, today))
+            return self._young(explained, detail, old_enough, settle)
         if self.policy and entries:
             return replace(explained, state=CANDIDATE, goes_on=today)
         detail = "the head of a branch has the same content, so it may be staged there although no list shows it"
-        return replace(
-            explained, state=MAY_BE_STAGED, kept_by=(Keeper("same_content", explained.address, detail, None),)
-        )
+        return kept_for_ever(explained, MAY_BE_STAGED, "same_content", detail)
 
     def _is_foreign(self, address: str) -> bool:
         if not is_generated_name(address):
@@ -284,8 +232,3 @@ def _policy_of_files(repository: Repository) -> Policy:
     from retention_assets.lakefs.source.opening import policy_of_files  # this import takes half a second
 
     return policy_of_files(repository)
-
-
-def _held_by_others(explained: ObjectExplanation, names: Sequence[str]) -> ObjectExplanation:
-    detail = f"the repository {', '.join(names)} refers to an object of this name"
-    return replace(explained, state=HELD, kept_by=(Keeper("other_repository", names[0], detail, None),))

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import date, timedelta
+from datetime import date, datetime, timedelta
 from typing import Any
 from urllib.parse import unquote
 
@@ -15,7 +15,7 @@ from retention_assets.errors import ConfigurationError, GuardRefused, TableContr
 from retention_assets.explain.explanations import UsedPlan
 from retention_assets.policy.rules import Policy
 from retention_assets.policy.snapshots import SnapshotPolicy
-from retention_assets.state.approval import APPROVALS
+from retention_assets.state.approval import ApprovalState, approval_state, approved_terms, stored_approval
 from retention_assets.state.plan import PLANNED_OBJECTS, PLANS, Plan, load_plan, made_name
 from retention_assets.state.policies import kept_policy
 from retention_assets.tables import ADDRESSES, CACHED_MANIFESTS, DELETION_CANDIDATES, DUE_OBJECTS, TABLES
@@ -39,13 +39,15 @@ class PlanTables:
         """Return the metadata of a table of the plan's day. Errors: TableContractError when the table is missing."""
         return self.warehouse.metadata(self.repository.name, table, self.plan.day)
 
-    def rows(self, table: str, where: pc.Expression | None = None, columns: Sequence[str] | None = None) -> list[Row]:
+    def table(self, table: str, where: pc.Expression | None = None, columns: Sequence[str] | None = None) -> pa.Table:
         """Return rows of a table of the plan's day, by default with all columns. Errors: as `metadata`."""
         self.warehouse.require(self.repository.name, table, self.plan.day)
         parts, schema = (self.repository.name, table, self.plan.day.isoformat()), TABLES[table].schema
-        found: list[Row] = read_directory(
-            self.warehouse, *parts, schema=schema, where=where, columns=columns
-        ).to_pylist()
+        return read_directory(self.warehouse, *parts, schema=schema, where=where, columns=columns)
+
+    def rows(self, table: str, where: pc.Expression | None = None, columns: Sequence[str] | None = None) -> list[Row]:
+        """Return rows as dictionaries. See `table`."""
+        found: list[Row] = self.table(table, where, columns).to_pylist()
         return found
 
     def batches(self, table: str, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
@@ -75,8 +77,9 @@ class PlanTables:
 
     def used_plan(self, references: str) -> UsedPlan:
         """Return the plan as an explanation shows it. `references`: the name of the table with its references."""
-        plan, document = self.plan, approval_of(self.warehouse, self.repository.name, self.plan.plan_hash)
-        by = document.get("approved_by") if document else None
+        plan = self.plan
+        approval = stored_approval(self.warehouse, self.repository.name, plan.day, plan.plan_hash)
+        by = approval.approved_by if approval else None
         return UsedPlan(plan.day, plan.plan_hash, plan.made_at, self.metadata(references).taken_at, by)
 
 
@@ -102,9 +105,26 @@ def newest_plan(warehouse: Warehouse, repository: Repository, day: date | None) 
     )
 
 
-def approval_of(warehouse: Warehouse, repository: str, plan_hash: str) -> Mapping[str, Any] | None:
-    """Return the document of the plan's approval, or of its withdrawal; None: neither exists."""
-    return warehouse.read_document(repository, APPROVALS, f"{plan_hash}.json")
+def approval_of(warehouse: Warehouse, repository: Repository, plan: Plan, now: datetime) -> ApprovalState:
+    """Return the state of the approval of the plan under the current settings of its repository.
+
+    Errors: ConfigurationError when the configured quarantine is not possible; GuardRefused when the edits of a plan of
+    Icechunk are not as planned.
+    """
+    settings, history_changes = repository.settings, 0
+    if repository.is_icechunk:
+        from retention_assets.icechunk.edits.stored import count_history_changes, planned_edits  # few need this import
+
+        history_changes = count_history_changes(planned_edits(warehouse, plan))
+    return approval_state(
+        warehouse,
+        plan,
+        settings.approval,
+        settings.budget,
+        now,
+        terms=approved_terms(repository),
+        history_changes=history_changes,
+    )
 
 
 def policy_of_plan[P: (Policy, SnapshotPolicy)](

@@ -6,28 +6,20 @@ from datetime import date, datetime, timedelta
 from typing import Any
 
 from retention_assets.config.configuration import Configuration, Repository
-from retention_assets.core.amounts import Amount
+from retention_assets.core.amounts import Amount, monthly_cost
 from retention_assets.core.states import WAITING
 from retention_assets.errors import RetentionError
 from retention_assets.explain.explanations import plain
 from retention_assets.explain.plans import approval_of
 from retention_assets.objectstore.outcomes import Outcome
-from retention_assets.state.approval import BUDGET, beyond_budget
+from retention_assets.state.approval import NOT_APPROVED, OTHER_SETTINGS, ApprovalState
 from retention_assets.state.lease import lease_in_force
 from retention_assets.state.plan import PLANS, Plan, load_plan
-from retention_assets.state.records import RECORDS
+from retention_assets.state.records import RECORDS, amounts_in
 from retention_assets.warehouse.warehouse import Warehouse
 
 _PLANS = 14  # plans in a trend: two weeks of daily plans
-_GB = 10**9  # prices are per GB
-
-APPROVED, WITHIN_BUDGET, NOT_APPROVED, WITHDRAWN, LAPSED = (
-    "approved",
-    "within the budget",
-    "not approved",
-    "withdrawn",
-    "lapsed",
-)
+_PROGRAM = "{program}"  # stands for the command in a required action
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +65,13 @@ class RepositoryStatus:
     running: str | None  # the owner of the sweep that runs now
     needs: tuple[str, ...]  # a sentence for each required action; `{program}` stands for the command
 
+    def needs_with(self, program: str) -> list[str]:
+        """Return the required actions. `program`: the text that calls the command.
+
+        Other braces in the sentences stay: the errors of a store may contain JSON.
+        """
+        return [need.replace(_PROGRAM, program) for need in self.needs]
+
     def document(self) -> dict[str, Any]:
         """Return the status for JSON."""
         plan = self.plan
@@ -106,9 +105,9 @@ def status_of(
     days = [day for day in warehouse.directories(name, PLANS) if until is None or day <= until.isoformat()]
     plans = _newest_plans(warehouse, name, days)
     plan = plans[-1] if plans else None
-    records = _records(warehouse, name)
+    records = warehouse.read_documents(name, RECORDS)
     holder = lease_in_force(warehouse, name, now)
-    approval, by = _approval(warehouse, repository, plan, now) if plan else (None, None)
+    approval = _approval_of(warehouse, repository, plan, now) if plan else None
     candidates = plan.candidates if plan else Amount()
     price = settings.price_per_gb_month
     found = RepositoryStatus(
@@ -118,9 +117,9 @@ def status_of(
         plan=plan,
         candidates=candidates,
         waiting=plan.totals.get(WAITING, Amount()) if plan else Amount(),
-        monthly_cost=None if price is None else candidates.bytes / _GB * price,
-        approval=approval,
-        approved_by=by,
+        monthly_cost=None if price is None else monthly_cost(candidates.bytes, price),
+        approval=approval.name if approval else None,
+        approved_by=approval.by if approval else None,
         sweep=_last_sweep(records),
         quarantine=tuple(_in_quarantine(records, settings.quarantine.keep)),
         trend=tuple((one.day, one.candidates.bytes + one.totals.get(WAITING, Amount()).bytes) for one in plans),
@@ -128,18 +127,25 @@ def status_of(
         running=holder[0] if holder and not holder[1] else None,
         needs=(),
     )
-    needs = tuple(needs_of(found, days[-1] if days else None, now, settings.approval.life))
+    needs = tuple(_needs_of(found, days[-1] if days else None, approval, now, settings.approval.life))
     return RepositoryStatus(**{**{one: getattr(found, one) for one in found.__slots__}, "needs": needs})
 
 
-def needs_of(status: RepositoryStatus, newest_day: str | None, now: datetime, life: timedelta) -> Iterator[str]:
+def _needs_of(
+    status: RepositoryStatus,
+    newest_day: str | None,
+    approval: ApprovalState | None,
+    now: datetime,
+    life: timedelta,
+) -> Iterator[str]:
     """Yield the required actions, the most urgent first.
 
     Args:
         status: the status of the repository, without its needs.
         newest_day: the newest day that has a plan of any kind; None: no day has one.
+        approval: of the plan; None: there is no plan.
         now: UTC.
-        life: how long a plan and its approval may be used.
+        life: how long a plan may be used.
     """
     name, plan = status.repository, status.plan
     if status.stopped_by:
@@ -152,7 +158,7 @@ def needs_of(status: RepositoryStatus, newest_day: str | None, now: datetime, li
     if due:
         objects = sum(one.objects for one in due)
         yield f"The time in quarantine of {objects:,} objects is over. See: {{program}} purge {name}"
-    if plan is None:
+    if plan is None or approval is None:
         yield f"There is no plan. Plan with: {{program}} plan {name}"
         return
     if newest_day and newest_day > plan.day.isoformat():
@@ -161,15 +167,19 @@ def needs_of(status: RepositoryStatus, newest_day: str | None, now: datetime, li
         yield f"The plan must not be executed: {plan.blocked}"
     elif now - plan.made_at > life:
         yield f"The plan of {plan.day} is too old to be swept. Plan again: {{program}} plan {name}"
-    elif plan.candidates.objects and status.mode != "plan":
-        yield from _next_step(status, plan)
+    elif status.mode != "plan":
+        yield from _next_step(status, plan, approval)
 
 
-def _next_step(status: RepositoryStatus, plan: Plan) -> Iterator[str]:
+def _next_step(status: RepositoryStatus, plan: Plan, approval: ApprovalState) -> Iterator[str]:
     name, day = status.repository, plan.day
-    if status.approval in (NOT_APPROVED, LAPSED, WITHDRAWN):
-        yield f"The plan waits for approval. Approve it with: {{program}} approve {name} {plan.plan_hash} --as-of {day}"
-    elif status.sweep is None or status.sweep.plan_hash != plan.plan_hash:
+    if approval.plan_refusal:
+        yield str(approval.plan_refusal)
+    elif approval.waits_for_person:
+        for_others = approval.name == OTHER_SETTINGS
+        why = f"{approval.by} approved the plan for other settings." if for_others else "The plan waits for approval."
+        yield f"{why} Approve it with: {{program}} approve {name} {plan.plan_hash} --as-of {day}"
+    elif approval.removes and (status.sweep is None or status.sweep.plan_hash != plan.plan_hash):
         yield f"The plan is approved. Sweep with: {{program}} sweep {name} --as-of {day}"
 
 
@@ -186,32 +196,11 @@ def _newest_plans(warehouse: Warehouse, name: str, days: Sequence[str]) -> list[
     return found[::-1]
 
 
-def _approval(warehouse: Warehouse, repository: Repository, plan: Plan, now: datetime) -> tuple[str, str | None]:
-    """Return the state of the plan's approval, and who gave or withdrew it. See `require_approval`."""
-    settings = repository.settings
-    document = approval_of(warehouse, plan.repository, plan.plan_hash) or {}
-    if "withdrawn_by" in document:
-        return WITHDRAWN, document["withdrawn_by"]
-    by = document.get("approved_by")
-    if by and by != BUDGET and document.get("day") == plan.day.isoformat():
-        is_old = now - datetime.fromisoformat(document["approved_at"]) > settings.approval.life
-        return (LAPSED if is_old else APPROVED), by
-    if beyond_budget(plan, settings.budget, _edits(warehouse, plan)) is None:
-        return WITHIN_BUDGET, None
-    return NOT_APPROVED, None
-
-
-def _edits(warehouse: Warehouse, plan: Plan) -> int:
-    """Return the number of snapshots and references that the plan removes; 0 for lakeFS."""
-    document = warehouse.read_document(plan.repository, "planned_edits", f"{plan.plan_hash}.json")
-    edits = document["edits"] if document else {}
-    return len({*edits.get("released", ()), *edits.get("dropped", ())}) + sum(
-        len(edits.get(name, ())) for name in ("deleted_branches", "deleted_tags")
-    )
-
-
-def _records(warehouse: Warehouse, name: str) -> list[Mapping[str, Any]]:
-    return list(warehouse.read_documents(name, RECORDS))
+def _approval_of(warehouse: Warehouse, repository: Repository, plan: Plan, now: datetime) -> ApprovalState:
+    try:
+        return approval_of(warehouse, repository, plan, now)
+    except RetentionError as error:  # a sweep would be refused for the same reason
+        return ApprovalState(NOT_APPROVED, None, None, error, None, 0)
 
 
 def _last_sweep(records: Sequence[Mapping[str, Any]]) -> LastSweep | None:
@@ -224,7 +213,7 @@ def _last_sweep(records: Sequence[Mapping[str, Any]]) -> LastSweep | None:
         newest["plan_hash"],
         datetime.fromisoformat(newest["ended"]),
         newest["mode"],
-        {outcome: Amount(**amount) for outcome, amount in newest["outcomes"].items()},
+        amounts_in(newest),
         newest.get("ended_early"),
     )
 
@@ -239,7 +228,7 @@ def _in_quarantine(records: Sequence[Mapping[str, Any]], keep: timedelta) -> Ite
         if record["kind"] == "sweep":
             swept[plan] = datetime.fromisoformat(record["ended"])
     for (day, plan_hash), record in sorted(newest.items()):
-        amount = Amount(**(record["outcomes"].get(Outcome.QUARANTINED) or {}))
+        amount = amounts_in(record).get(Outcome.QUARANTINED, Amount())
         if amount.objects and (day, plan_hash) in swept:
             until = swept[day, plan_hash] + keep
             yield InQuarantine(date.fromisoformat(day), plan_hash, amount.objects, amount.bytes, until)

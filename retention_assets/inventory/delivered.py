@@ -1,4 +1,4 @@
-"""Reads the inventories that Amazon S3 delivers to a folder: lists the deliveries, and reads manifests and files.
+"""Reads the inventories that Amazon S3 delivers to a folder, as rows of `storage_inventory`, on executors.
 
 A delivery has the name of its folder, `YYYY-MM-DDTHH-MMZ`: the start of the scan in UTC. So sorted names are in order
 of time. The folders `data/` and `hive/` lie beside the deliveries.
@@ -6,38 +6,44 @@ Source: Amazon S3 User Guide, "Locating your inventory list".
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from datetime import datetime
 
 import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
 
-from retention_assets.errors import CorruptFile, ObjectMissing
+from retention_assets.config.configuration import Repository, canonical_namespace
+from retention_assets.errors import ConfigurationError, CorruptFile, ObjectMissing
 from retention_assets.inventory.manifest import InventoryFile, Manifest, read_manifest
 from retention_assets.inventory.rows import read_inventory_file
 from retention_assets.objectstore.access import StoreAccess
 from retention_assets.objectstore.objects import ObjectReader
+from retention_assets.spark.frames import from_arrow, on_workers, read_tasks
+from retention_assets.tables import STORAGE_INVENTORY
 
 _DELIVERY = re.compile(r"\d{4}-\d{2}-\d{2}T\d{2}-\d{2}Z")
+_METADATA = "_lakefs/"
 
 
 class Inventory:
-    """One inventory: the folder `…/source-bucket/config-ID` that `access` points to."""
+    """One inventory: the folder `…/source-bucket/config-ID` that `access` points to, read by `reader`."""
 
-    def __init__(self, access: StoreAccess) -> None:
+    def __init__(self, access: StoreAccess, reader: ObjectReader | None = None) -> None:
         self.url = access.url
-        self._reader = ObjectReader(access)
+        self._reader = reader or ObjectReader(access)
 
     def deliveries(self) -> list[str]:
         """Return the names of all deliveries, complete or not, oldest first."""
         names = (prefix.removesuffix("/") for prefix in self._reader.prefixes())  # sorted
-        return [name for name in names if is_delivery(name)]
+        return [name for name in names if _DELIVERY.fullmatch(name)]
 
     def is_complete(self, delivery: str) -> bool:
         """Return whether the delivery is complete: S3 writes `manifest.checksum` last."""
-        try:
-            self._reader.head(f"{delivery}/manifest.checksum")
-        except ObjectMissing:
-            return False
-        return True
+        paths = (path for batch in self._reader.list_direct(delivery) for path in batch["path"].to_pylist())
+        return f"{delivery}/manifest.checksum" in paths
 
     def newest_complete(self) -> str | None:
         """Return the newest complete delivery; None when there is none."""
@@ -90,6 +96,119 @@ class Inventory:
         )
 
 
-def is_delivery(name: str) -> bool:
-    """Return whether a folder is a delivery, by its name: `YYYY-MM-DDTHH-MMZ`, in contrast to `data` and `hive`."""
-    return _DELIVERY.fullmatch(name) is not None
+def addresses_below(batch: pa.RecordBatch, namespace: str) -> pa.RecordBatch:
+    """Return the rows of `batch` that lie in `namespace`, as rows of the table `storage_inventory`.
+
+    Addresses are relative to `namespace` (`s3://bucket/prefix`). The result leaves out other buckets, other prefixes
+    (`orchard` does not contain `orchards/x`), `_lakefs/`, and the marker object of the namespace's own folder.
+
+    Raises:
+        ConfigurationError: `namespace` is not in Amazon S3.
+    """
+    bucket, prefix = bucket_and_prefix(namespace)
+    own = pc.and_(pc.equal(batch["bucket"], pa.scalar(bucket)), pc.starts_with(batch["key"], prefix))
+    batch = batch.filter(own)
+    address = pc.utf8_slice_codeunits(batch["key"], len(prefix))
+    source = pa.repeat(pa.scalar("inventory", pa.string()), len(batch))
+    columns = [address, batch["size"], batch["last_modified"], batch["etag"], source]
+    rows = pa.RecordBatch.from_arrays(columns, schema=STORAGE_INVENTORY.schema)
+    return rows.filter(pc.and_(pc.not_equal(address, pa.scalar("")), pc.invert(pc.starts_with(address, _METADATA))))
+
+
+def bucket_and_prefix(namespace: str) -> tuple[str, str]:
+    """Return the bucket of an `s3://` namespace and the prefix of its keys. The prefix is empty or ends with a slash.
+
+    Raises:
+        ConfigurationError: `namespace` is not in Amazon S3.
+    """
+    scheme, _, location = canonical_namespace(namespace).partition("://")
+    bucket, _, path = location.partition("/")
+    if scheme != "s3" or not bucket:
+        raise ConfigurationError(
+            f"{namespace}: an S3 inventory lists s3:// namespaces only. Nothing was read or deleted. "
+            f"Remove `inventory` from the configuration of the repository, so that the store itself is listed."
+        )
+    return bucket, f"{path}/" if path else ""
+
+
+def require_bucket_listed(manifests: Sequence[Manifest], namespace: str) -> None:
+    """Refuse inventories when none of them lists the namespace's bucket: the bucket would look empty.
+
+    Raises:
+        ConfigurationError: no inventory lists the bucket, or `namespace` is not in Amazon S3.
+    """
+    bucket, _ = bucket_and_prefix(namespace)
+    if all(manifest.source_bucket != bucket for manifest in manifests):
+        listed = ", ".join(sorted({manifest.source_bucket for manifest in manifests})) or "nothing"
+        raise ConfigurationError(
+            f"{namespace}: the repository's inventories list {listed}, not the bucket {bucket!r}. Nothing was deleted. "
+            f"Set `inventory` to the folder of an inventory of that bucket: `…/{bucket}/<inventory>`."
+        )
+
+
+_FILES = pa.schema([("inventory", pa.int64()), ("key", pa.string()), ("size", pa.int64()), ("md5", pa.string())])
+
+
+@dataclass(frozen=True, slots=True)
+class Delivered:
+    """The objects of the namespace that delivered inventories list; `created_at` is the oldest scan's start (UTC)."""
+
+    frame: DataFrame
+    created_at: datetime
+
+
+def delivered_inventory(spark: SparkSession, repository: Repository) -> Delivered:
+    """Return the objects of the newest complete delivery of each inventory of the repository.
+
+    When several inventories list an object, the row with its newest `last_modified` counts.
+    Errors: ObjectMissing when an inventory has no complete delivery; ConfigurationError when no inventory lists the
+    namespace's bucket; CorruptFile when a manifest or a file does not verify.
+    """
+    opened = [_newest(access, expected) for access, expected in inventory_accesses(repository)]
+    require_bucket_listed([manifest for _, manifest in opened], repository.namespace)
+    # The files are passed as rows, not in the closure: Spark writes a large closure to disk, including its secrets.
+    files = [
+        {"inventory": number, **asdict(file)} for number, (_, manifest) in enumerate(opened) for file in manifest.files
+    ]
+    rows = from_arrow(spark, pa.Table.from_pylist(files, _FILES))
+    without_files = [(access, replace(manifest, files=())) for access, manifest in opened]
+    listed = on_workers(
+        rows.repartition(read_tasks(spark)), _reader(without_files, repository.namespace), STORAGE_INVENTORY.schema
+    )
+    newest = F.max_by(F.struct(*STORAGE_INVENTORY.schema.names), "last_modified").alias("row")
+    frame = listed.groupBy("address").agg(newest).select("row.*")
+    return Delivered(frame, min(manifest.created_at for _, manifest in opened))
+
+
+def inventory_accesses(repository: Repository) -> list[tuple[StoreAccess, str]]:
+    """Return the folder and the configured format of each inventory of the repository."""
+    return [(StoreAccess(url, options), settings.format) for settings, url, options in repository.inventories()]
+
+
+def _newest(access: StoreAccess, expected: str) -> tuple[StoreAccess, Manifest]:
+    inventory = Inventory(access)
+    delivery = inventory.newest_complete()
+    if delivery is None:
+        raise ObjectMissing(
+            f"{inventory.url}: no complete inventory has been delivered there. Nothing was deleted. Wait for one (its "
+            "manifest.checksum comes last), or remove `inventory` so that the store is listed."
+        )
+    manifest = inventory.load_manifest(delivery)
+    if manifest.file_format.value.lower() != expected.lower():
+        raise ConfigurationError(
+            f"{inventory.url}: the inventory's files are {manifest.file_format.value}, `inventory.format` says "
+            f"{expected}. Nothing was deleted. Correct `inventory.format`."
+        )
+    return access, manifest
+
+
+def _reader(opened: Sequence[tuple[StoreAccess, Manifest]], namespace: str):  # type: ignore[no-untyped-def]
+    def read(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        inventories: Mapping[int, Inventory] = {number: Inventory(access) for number, (access, _) in enumerate(opened)}
+        for batch in batches:
+            for row in batch.to_pylist():
+                number = row.pop("inventory")
+                for rows in inventories[number].read(opened[number][1], InventoryFile(**row)):
+                    yield addresses_below(rows, namespace)
+
+    return read

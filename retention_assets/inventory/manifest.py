@@ -15,6 +15,7 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, Field, ValidationError
 
+from retention_assets.config.documents import wrong_keys
 from retention_assets.errors import CorruptFile
 
 REQUIRED_COLUMNS = ("bucket", "key", "size", "last_modified_date")
@@ -112,7 +113,7 @@ def read_manifest(content: Buffer, checksum: Buffer, name: str) -> Manifest:
     try:
         document = _Document.model_validate_json(bytes(content))
     except ValidationError as error:
-        raise unusable(name, _first_problem(error)) from None
+        raise unusable(name, wrong_keys(error)[0]) from None
     columns = _columns(document.fileFormat, document.fileSchema, name)
     _require_columns(columns, name)
     return Manifest(
@@ -150,9 +151,3 @@ def _require_columns(columns: tuple[str, ...], name: str) -> None:
         )
     if len(set(columns)) < len(columns):
         raise unusable(name, f"fileSchema has a column twice: {', '.join(columns)}")
-
-
-def _first_problem(error: ValidationError) -> str:
-    problem = error.errors(include_url=False)[0]
-    where = ".".join(str(part) for part in problem["loc"]) or "the document"
-    return f"{where}: {problem['msg']}"

@@ -1,9 +1,10 @@
 """Reads files of Amazon S3 Inventory into Arrow batches of the bucket's current objects."""
 
 import hashlib
+import re
 from collections.abc import Buffer, Iterator
+from urllib.parse import unquote_plus
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv as csv
@@ -13,11 +14,7 @@ import pyarrow.parquet as pq
 from retention_assets.inventory.manifest import REQUIRED_COLUMNS, FileFormat, InventoryFile, Manifest, unusable
 from retention_assets.tables import TIMESTAMP
 
-_PERCENT, _PLUS, _SPACE = b"%+ "
-_NOT_HEX = 255
-_HEX_VALUES = np.full(256, _NOT_HEX, dtype=np.uint8)
-for _digits, _first in ((b"0123456789", 0), (b"abcdef", 10), (b"ABCDEF", 10)):
-    _HEX_VALUES[np.frombuffer(_digits, np.uint8)] = np.arange(_first, _first + len(_digits))
+_STRAY_PERCENT = re.compile(r"%(?![0-9A-Fa-f]{2})")
 
 
 def url_decoded(texts: pa.Array, name: str) -> pa.Array:
@@ -31,47 +28,18 @@ def url_decoded(texts: pa.Array, name: str) -> pa.Array:
         CorruptFile: a row has a `%` that is not followed by two hexadecimal digits, or the decoded bytes are not UTF-8.
             An encoder writes a `%` as `%25`, so a `%` without digits is an error and never a literal `%`.
     """
-    offsets, encoded = _bytes_of(texts)
-    marks = np.flatnonzero(encoded == _PERCENT)
-    pluses = encoded == _PLUS
-    if not marks.size and not pluses.any():
-        return texts
-    rows = np.searchsorted(offsets, marks, side="right") - 1
-    _require(marks + 2 < offsets[rows + 1], rows, texts, name)
-    high, low = _HEX_VALUES[encoded[marks + 1]], _HEX_VALUES[encoded[marks + 2]]
-    _require((high != _NOT_HEX) & (low != _NOT_HEX), rows, texts, name)
-
-    decoded = np.where(pluses, np.uint8(_SPACE), encoded)
-    decoded[marks] = high << 4 | low
-    kept = np.ones(len(encoded), dtype=bool)
-    kept[marks + 1] = kept[marks + 2] = False
-    shorter_by = 2 * np.searchsorted(marks, offsets, side="left")  # bytes dropped before each row
-    return _strings(offsets - shorter_by, decoded[kept], name)
+    has_percent = pc.match_substring(texts, "%")
+    decoded = [_url_decoded(text, name) for text in texts.filter(has_percent).to_pylist()]
+    return pc.replace_with_mask(pc.replace_substring(texts, "+", " "), has_percent, pa.array(decoded, pa.string()))
 
 
-def _bytes_of(texts: pa.Array) -> tuple[np.ndarray, np.ndarray]:
-    """Return (offsets, bytes): the joined bytes of all rows, the offset of each row in them, and the end offset."""
-    _, offset_buffer, value_buffer = texts.buffers()
-    if not len(texts) or offset_buffer is None or value_buffer is None:
-        return np.zeros(len(texts) + 1, np.int64), np.zeros(0, np.uint8)
-    offsets = np.frombuffer(offset_buffer, np.int32)[texts.offset : texts.offset + len(texts) + 1].astype(np.int64)
-    return offsets - offsets[0], np.frombuffer(value_buffer, np.uint8)[offsets[0] : offsets[-1]]
-
-
-def _strings(offsets: np.ndarray, values: np.ndarray, name: str) -> pa.Array:
-    buffers = (pa.py_buffer(offsets.astype(np.int32)), pa.py_buffer(values))
-    texts = pa.StringArray.from_buffers(len(offsets) - 1, *buffers)
-    try:
-        texts.validate(full=True)
-    except pa.ArrowInvalid as error:
-        raise unusable(name, f"a URL-encoded key is not UTF-8 ({error})") from error
-    return texts
-
-
-def _require(good: np.ndarray, rows: np.ndarray, texts: pa.Array, name: str) -> None:
-    if not good.all():
-        text = texts[int(rows[np.argmin(good)])].as_py()
+def _url_decoded(text: str, name: str) -> str:
+    if _STRAY_PERCENT.search(text):
         raise unusable(name, f"{text!r} is not URL-encoded: a `%` without two digits")
+    try:
+        return unquote_plus(text, errors="strict")
+    except UnicodeDecodeError as error:
+        raise unusable(name, f"{text!r} is not UTF-8 when it is URL-decoded ({error})") from error
 
 
 _FIELDS: list[pa.Field] = [

@@ -15,7 +15,6 @@ from dataclasses import dataclass
 from datetime import datetime
 from itertools import batched, pairwise
 from pathlib import Path
-from uuid import uuid4
 
 import numpy as np
 import numpy.typing as npt
@@ -85,9 +84,7 @@ def list_objects(spark: SparkSession, access: StoreAccess, prefixes: Prefixes) -
     width = read_tasks(spark)
     tasks = _tasks(access, prefixes, width)
     shares = [share for worker in range(width) if (share := tasks[worker::width])]
-    # Spark would use cached rows of an earlier listing with an equal query plan. A unique id makes each plan different.
-    rows = pa.table({"tasks": _as_rows(shares), "listing": [str(uuid4())] * len(shares)})
-    frame = from_arrow(spark, rows)
+    frame = from_arrow(spark, pa.table({"tasks": _as_rows(shares)}))
     listed = on_workers(frame, _lister(access), LISTING).withColumn("source", F.lit("listing"))
     # The ETag of a local file contains its inode: it does not depend on the content, and differs between machines.
     etag = F.lit(None).cast("string") if access.is_local else F.col("e_tag")

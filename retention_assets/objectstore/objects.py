@@ -9,7 +9,8 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -17,6 +18,9 @@ from obstore.exceptions import BaseError
 
 from retention_assets.objectstore.access import StoreAccess
 from retention_assets.objectstore.failures import LIST, READ, Action, Failure, Kind, failure_of
+
+if TYPE_CHECKING:
+    from retention_assets.objectstore.s3 import S3Bucket
 
 __all__ = ["LISTING", "ObjectMetadata", "ObjectReader", "OpenStore", "StoreAccess"]
 
@@ -31,6 +35,7 @@ LISTING = pa.schema(
 
 _ROWS_PER_BATCH = 10_000
 _ROWS_PER_PAGE = 1_000  # one page of S3 and GCS; a listing of a key range reads at most one page too much
+_CONNECTIONS = 16  # of boto3: as many threads use one reader
 _CHUNK = 8 * 1024**2  # bytes
 _UNNAMEABLE = "invalid path"  # part of obstore's message
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
@@ -56,6 +61,13 @@ class OpenStore:
     @property
     def _is_s3(self) -> bool:
         return self._access.url.startswith("s3://")
+
+    @cached_property
+    def _bucket(self) -> "S3Bucket":
+        """The bucket for requests of boto3. Its client is made at the first use and kept."""
+        from retention_assets.objectstore.s3 import s3_bucket  # importing boto3 takes a second
+
+        return s3_bucket(self._access, _CONNECTIONS)
 
     def describe(self, path: str) -> str:
         """Return the full URL of `path`, for messages."""
@@ -124,9 +136,12 @@ class ObjectReader(OpenStore):
                 return
 
     def _listed(self, prefix: str, offset: str | None, rows: int) -> Iterator[pa.RecordBatch]:
-        """Yield the objects that obstore lists. On S3, boto3 lists the rest if obstore cannot name a key exactly."""
+        """Yield the objects that obstore lists, in batches that are not empty.
+
+        On S3, boto3 lists the rest if obstore cannot name a key exactly, and all if a key may begin with a slash.
+        """
         listed: list[pa.Array] = []
-        if not self._names_exactly(prefix):
+        if not self._names_exactly(prefix) or self._is_whole_bucket(prefix):
             yield from self._listed_exactly(prefix, offset, listed)
             return
 
@@ -150,13 +165,26 @@ class ObjectReader(OpenStore):
             chunk = self._try(lambda: next(chunks, None))
 
     def _listed_exactly(self, prefix: str, offset: str | None, listed: Sequence[pa.Array]) -> Iterator[pa.RecordBatch]:
-        """Yield the objects below `prefix` under their exact keys, without those in `listed`."""
+        """Yield the objects below `prefix` under their exact keys, without those in `listed`.
+
+        On a store that lists in order, the listing continues after the last path in `listed`. This path is not greater
+        than its key, because obstore can only have removed a slash at its end. All other keys are greater than this
+        key, so none is left out.
+        """
         from retention_assets.objectstore.s3 import list_exactly  # importing boto3 takes a second
 
+        if listed and self._access.lists_in_order:
+            offset, listed = listed[-1][-1].as_py(), ()
         already_listed = pa.chunked_array(listed, pa.string())
-        for entries in list_exactly(self._access, prefix, offset):
+        for entries in list_exactly(self._bucket, prefix, offset):
             batch = _batch(entries)
-            yield batch.filter(pc.invert(pc.is_in(batch.column(0), value_set=already_listed)))
+            rest = batch.filter(pc.invert(pc.is_in(batch.column(0), value_set=already_listed)))
+            if len(rest):
+                yield rest
+
+    def _is_whole_bucket(self, prefix: str) -> bool:
+        """Return whether `prefix` covers a whole S3 bucket. Only then may a listed key begin with a slash."""
+        return self._is_s3 and not prefix and "/" not in self._access.url.removeprefix("s3://")
 
     def _names_exactly(self, prefix: str) -> bool:
         """Return whether obstore uses `prefix` as it is: it has no empty, `.` or `..` segment, no control character."""
@@ -182,18 +210,18 @@ class ObjectReader(OpenStore):
 
     def list_direct(self, prefix: str = "") -> Iterator[pa.RecordBatch]:
         """Yield the objects directly below `prefix`, as `LISTING`."""
-        if objects := self._level(prefix)["objects"]:
+        if objects := self.level(prefix)["objects"]:
             yield _batch(objects)
 
     def prefixes(self, prefix: str = "") -> Sequence[str]:
         """Return the directories directly below `prefix`, sorted, as full paths with a trailing slash."""
-        return sorted(f"{name}/" for name in self._level(prefix)["common_prefixes"])
+        return sorted(f"{name}/" for name in self.level(prefix)["common_prefixes"])
 
     def holds_objects(self, prefix: str) -> bool:
         """Return whether there is any object below `prefix`."""
         return next(self.list(prefix), None) is not None
 
-    def _level(self, prefix: str) -> Mapping[str, Any]:
+    def level(self, prefix: str) -> Mapping[str, Any]:
         """Return the objects and directories directly below `prefix`, as obstore's `list_with_delimiter` does."""
         level: Any = None
         if self._names_exactly(prefix):
@@ -204,7 +232,7 @@ class ObjectReader(OpenStore):
                 return level
         from retention_assets.objectstore.s3 import level_exactly  # importing boto3 takes a second
 
-        return level_exactly(self._access, prefix)
+        return level_exactly(self._bucket, prefix)
 
     def _call[T](self, call: Callable[[], T], path: str, action: Action) -> T:
         return self._value_or_raise(self._try(call), path, action)

@@ -41,7 +41,7 @@ from botocore.session import Session
 
 from retention_assets.errors import ConfigurationError, StoreError
 from retention_assets.objectstore.access import StoreAccess
-from retention_assets.objectstore.failures import LIST, Failure, failure_of_response, unreachable
+from retention_assets.objectstore.failures import LIST, Action, Failure, failure_of_response, unreachable
 
 S3_ERRORS = (BotoCoreError, ClientError, ResponseParserError)  # all errors that a client raises for a request
 
@@ -62,6 +62,7 @@ _ENVIRONMENT_ONLY = (
 class S3Bucket:
     """A bucket, its client, and the prefix that paths are relative to."""
 
+    access: StoreAccess
     client: Any  # boto3's client; it raises S3_ERRORS and does not retry
     name: str
     prefix: str  # empty, or with a trailing slash
@@ -114,7 +115,13 @@ def s3_bucket(access: StoreAccess, connections: int = 10, environment: Mapping[s
     client.meta.events.register("before-call.s3.DeleteObjects", _add_content_md5)
     extra = {"RequestPayer": "requester"} if options.get("request_payer", "").lower() in _TRUE | {"requester"} else {}
     in_bulk = not _is_true(options.get("disable_bulk_delete", ""))
-    return S3Bucket(client, name, f"{store.prefix}/" if store.prefix else "", extra, in_bulk)
+    return S3Bucket(access, client, name, f"{store.prefix}/" if store.prefix else "", extra, in_bulk)
+
+
+def is_encrypted(bucket: S3Bucket, path: str) -> bool:
+    """Return whether S3 reports an encryption with which the object's ETag is not its MD5 sum. Errors: S3_ERRORS."""
+    response = bucket.client.head_object(Bucket=bucket.name, Key=bucket.key(path), **bucket.extra)
+    return response.get("ServerSideEncryption", "AES256") != "AES256" or "SSECustomerAlgorithm" in response
 
 
 def failure_of_s3(error: Exception, access: StoreAccess) -> Failure:
@@ -218,60 +225,26 @@ def _seconds(duration: object) -> float:
 type Entries = Sequence[Mapping[str, Any]]  # with obstore's names: path, last_modified, size, e_tag
 
 
-def list_exactly(access: StoreAccess, prefix: str, after: str | None = None) -> Iterator[Entries]:
+def list_exactly(bucket: S3Bucket, prefix: str, after: str | None = None) -> Iterator[Entries]:
     """Yield the objects below a directory whose paths come after `after`, page by page. Errors: those of the store."""
-    bucket = s3_bucket(access)
     start = {"StartAfter": bucket.key(after)} if after else {}
-    for page in _pages(access, bucket, prefix, start):
+    for page in pages(bucket, OBJECT_PAGES, _directory(prefix), start):
         if entries := _entries(bucket, page):
             yield entries
 
 
-def level_exactly(access: StoreAccess, prefix: str) -> Mapping[str, Any]:
+def level_exactly(bucket: S3Bucket, prefix: str) -> Mapping[str, Any]:
     """Return the objects and directories directly below `prefix`. As in obstore, directories end without a slash."""
-    bucket = s3_bucket(access)
     objects: list[Mapping[str, Any]] = []
     directories: list[str] = []
-    for page in _pages(access, bucket, prefix, {"Delimiter": "/"}):
+    for page in pages(bucket, OBJECT_PAGES, _directory(prefix), {"Delimiter": "/"}):
         objects += _entries(bucket, page)
         directories += [bucket.path(one["Prefix"]).removesuffix("/") for one in page.get("CommonPrefixes", ())]
     return {"objects": objects, "common_prefixes": directories}
 
 
-def _pages(
-    access: StoreAccess, bucket: S3Bucket, prefix: str, parameters: Mapping[str, str]
-) -> Iterator[Mapping[str, Any]]:
-    directory = prefix if not prefix or prefix.endswith("/") else f"{prefix}/"
-    token: dict[str, str] = {}
-    while True:
-        page = _page(access, bucket, {"Prefix": bucket.key(directory), **parameters, **token})
-        yield page
-        if not page.get("IsTruncated"):
-            return
-        following = page.get("NextContinuationToken", "")
-        if not following or following == token.get("ContinuationToken"):
-            raise StoreError(
-                f"{access.url}: the store's listing of {directory!r} is incomplete: a page does not say where the next "
-                "page begins. The listing was not used. Run again. If the error remains, contact the store's vendor."
-            )
-        token = {"ContinuationToken": following}
-
-
-def _page(access: StoreAccess, bucket: S3Bucket, parameters: Mapping[str, str]) -> Mapping[str, Any]:
-    failure: Failure | None = None
-    for delay in _DELAYS:
-        time.sleep(delay)
-        try:
-            page: Mapping[str, Any] = bucket.client.list_objects_v2(Bucket=bucket.name, **parameters, **bucket.extra)
-        except S3_ERRORS as error:
-            failure = failure_of_s3(error, access)
-        else:
-            return page
-        if not failure.retryable:
-            break
-    assert failure is not None
-    # Raised outside the `except` block, so that the traceback lacks botocore's error with the request's context.
-    raise failure.as_error(access.url, bucket.path(parameters["Prefix"]), LIST)
+def _directory(prefix: str) -> str:
+    return prefix if not prefix or prefix.endswith("/") else f"{prefix}/"
 
 
 def _entries(bucket: S3Bucket, page: Mapping[str, Any]) -> list[Mapping[str, Any]]:
@@ -284,3 +257,63 @@ def _entries(bucket: S3Bucket, page: Mapping[str, Any]) -> list[Mapping[str, Any
         }
         for entry in page.get("Contents", ())
     ]
+
+
+@dataclass(frozen=True, slots=True)
+class PagedRequest:
+    """A request of boto3's client that returns one page of a listing."""
+
+    name: str
+    markers: tuple[str, ...]  # parameters for the next page. A page has their values as `Next…`, at least the first one
+    action: Action
+
+
+OBJECT_PAGES = PagedRequest("list_objects_v2", ("ContinuationToken",), LIST)
+
+
+def pages(
+    bucket: S3Bucket, request: PagedRequest, start: str, parameters: Mapping[str, str] | None = None
+) -> Iterator[Mapping[str, Any]]:
+    """Yield the pages of a listing of all keys that begin with the key of `start`.
+
+    A listing that ends without an error is complete. botocore's paginator is not used, because it ends without an error
+    at a page that does not say where the next page begins.
+    """
+    markers: dict[str, str] = {}
+    while True:
+        page = _page(bucket, request, start, {**(parameters or {}), **markers})
+        yield page
+        if not page.get("IsTruncated"):
+            return
+        following = {name: page[f"Next{name}"] for name in request.markers if page.get(f"Next{name}")}
+        if request.markers[0] not in following or following == markers:
+            raise wrong_listing(bucket, request, start, "a page does not say where the next page begins")
+        markers = following
+
+
+def wrong_listing(bucket: S3Bucket, request: PagedRequest, start: str, problem: str) -> StoreError:
+    """Return the error for a listing whose pages do not follow each other. The caller raises the error."""
+    return StoreError(
+        f"{bucket.access.url}: cannot {request.action.verb} {start!r}: {problem}. {request.action.undone} Run again. "
+        "If the error remains, contact the store's vendor."
+    )
+
+
+def _page(bucket: S3Bucket, request: PagedRequest, start: str, parameters: Mapping[str, str]) -> Mapping[str, Any]:
+    """Return one page. The request is repeated after failures that may pass."""
+    failure: Failure | None = None
+    for delay in _DELAYS:
+        time.sleep(delay)
+        try:
+            page: Mapping[str, Any] = getattr(bucket.client, request.name)(
+                Bucket=bucket.name, Prefix=bucket.key(start), **parameters, **bucket.extra
+            )
+        except S3_ERRORS as error:
+            failure = failure_of_s3(error, bucket.access)
+        else:
+            return page
+        if not failure.retryable:
+            break
+    assert failure is not None
+    # Raised outside the `except` block, so that the traceback lacks botocore's error with the request's context.
+    raise failure.as_error(bucket.access.url, start, request.action)

@@ -1,7 +1,6 @@
 """Lists the versions that an S3 bucket keeps of deleted or overwritten objects. This module changes nothing."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from itertools import takewhile
 from typing import Any
 
@@ -10,7 +9,7 @@ import pyarrow as pa
 from retention_assets.errors import ConfigurationError, StoreError
 from retention_assets.objectstore.access import StoreAccess
 from retention_assets.objectstore.failures import Action
-from retention_assets.objectstore.s3 import S3_ERRORS, S3Bucket, failure_of_s3, is_s3, s3_bucket
+from retention_assets.objectstore.s3 import S3_ERRORS, PagedRequest, S3Bucket, is_s3, pages, s3_bucket, wrong_listing
 
 VERSIONS = pa.schema(
     (
@@ -24,8 +23,10 @@ VERSIONS = pa.schema(
 
 ALL_VERSIONS = VERSIONS.append(pa.field("is_current", pa.bool_(), nullable=False))  # a delete marker may be current
 
-_LIST_VERSIONS = Action(
-    "list the versions of", "The listing was not used.", "list the bucket's versions (s3:ListBucketVersions)"
+_VERSION_PAGES = PagedRequest(
+    "list_object_versions",
+    ("KeyMarker", "VersionIdMarker"),
+    Action("list the versions of", "The listing was not used.", "list the bucket's versions (s3:ListBucketVersions)"),
 )
 
 
@@ -45,22 +46,6 @@ def keeps_versions(access: StoreAccess) -> bool | None:
     return response.get("Status") in ("Enabled", "Suspended")
 
 
-def noncurrent_versions(access: StoreAccess, prefix: str = "") -> Iterator[pa.RecordBatch]:
-    """Yield the noncurrent versions below `prefix`, as `VERSIONS`, page by page.
-
-    A prefix is a directory; the empty prefix covers everything. A delete marker that is the current version is left
-    out: removing it would restore the version below it. A listing that ends without an error is complete.
-
-    Raises:
-        ConfigurationError: the store is not S3.
-        StoreError, AccessDenied: the store failed or denied the request, or its pages repeat or are incomplete.
-    """
-    for bucket, entries in _pages(access, prefix):
-        rows = [_row(bucket, entry, is_marker) for entry, is_marker in entries if not _is_current(entry)]
-        if rows:
-            yield pa.RecordBatch.from_pylist(rows, schema=VERSIONS)
-
-
 def all_versions(
     access: StoreAccess, prefix: str = "", between: tuple[str, str] | None = None
 ) -> Iterator[pa.RecordBatch]:
@@ -68,7 +53,11 @@ def all_versions(
 
     `between` is the first and the last path to return. The listing covers the paths that start with the common prefix
     of the two, and stops after the last. It does not start at the first path, because not every server supports that.
-    Errors: as `noncurrent_versions`.
+    A prefix is a directory; the empty prefix covers everything. A listing that ends without an error is complete.
+
+    Raises:
+        ConfigurationError: the store is not S3.
+        StoreError, AccessDenied: the store failed or denied the request, or its pages repeat or are incomplete.
     """
     first, last = between or ("", None)
     beginning = "".join(a for a, _ in takewhile(lambda pair: pair[0] == pair[1], zip(first, last or "", strict=False)))
@@ -96,73 +85,29 @@ type _Entry = tuple[Mapping[str, Any], bool]  # S3's entry, and whether it is a 
 
 
 def _pages(access: StoreAccess, prefix: str = "", beginning: str = "") -> Iterator[tuple[S3Bucket, Sequence[_Entry]]]:
-    """Yield the entries below the directory `prefix` whose paths have this beginning, page by page, in order."""
+    """Yield the entries below the directory `prefix` whose paths have this beginning, page by page, in order.
+
+    S3 orders entries by key, and the versions of a key from newest to oldest.
+    """
     if not is_s3(access):
         raise ConfigurationError(f"{access.url}: versions are listed on S3 only. Nothing was read.")
     bucket = s3_bucket(access, connections=1)
     directory = f"{prefix.rstrip('/')}/" if prefix.strip("/") else ""
     start = beginning if beginning.startswith(directory) else directory
-    listing = _Listing(access, start)
-    while listing.has_more:
-        page = _page(access, bucket, start, listing.markers)
-        if entries := listing.entries_of(page):
-            yield bucket, entries
-
-
-@dataclass
-class _Listing:
-    """The progress of a listing. S3 orders entries by key, and the versions of a key from newest to oldest."""
-
-    access: StoreAccess
-    start: str
-    has_more: bool = True
-    markers: Mapping[str, str] = field(default_factory=dict)
-    last_key: str = ""
-    versions_of_last: set[str] = field(default_factory=set)
-
-    def entries_of(self, page: Mapping[str, Any]) -> Sequence[_Entry]:
-        """Return the entries of the next page. Errors: StoreError when they do not follow the previous page."""
+    last_key, versions_of_last = "", set[str]()
+    for page in pages(bucket, _VERSION_PAGES, start):
         entries = [(entry, False) for entry in page.get("Versions", ())]
         entries += [(entry, True) for entry in page.get("DeleteMarkers", ())]
         entries.sort(key=lambda pair: pair[0]["Key"])
         for entry, _ in entries:
-            self._require_new(entry["Key"], entry.get("VersionId", "null"))
-        self._advance(page)
-        return entries
-
-    def _require_new(self, key: str, version: str) -> None:
-        if key < self.last_key or (key == self.last_key and version in self.versions_of_last):
-            raise self._error(f"{key!r} is listed twice")
-        if key > self.last_key:
-            self.last_key, self.versions_of_last = key, set()
-        self.versions_of_last.add(version)
-
-    def _advance(self, page: Mapping[str, Any]) -> None:
-        names = {"KeyMarker": "NextKeyMarker", "VersionIdMarker": "NextVersionIdMarker"}
-        markers = {name: page[following] for name, following in names.items() if page.get(following)}
-        self.has_more = page.get("IsTruncated", False)
-        if self.has_more and ("KeyMarker" not in markers or markers == self.markers):
-            raise self._error("a page does not say where the next page begins")
-        self.markers = markers
-
-    def _error(self, problem: str) -> StoreError:
-        return StoreError(
-            f"{self.access.url}: the store's listing of versions of {self.start!r} is wrong: {problem}. The listing "
-            "was not used. Run again. If the error remains, contact the store's vendor."
-        )
-
-
-def _page(access: StoreAccess, bucket: S3Bucket, start: str, markers: Mapping[str, str]) -> Mapping[str, Any]:
-    try:
-        page: Mapping[str, Any] = bucket.client.list_object_versions(
-            Bucket=bucket.name, Prefix=bucket.key(start), **markers, **bucket.extra
-        )
-    except S3_ERRORS as error:
-        failure = failure_of_s3(error, access)
-    else:
-        return page
-    # Raised outside the `except` block, so that the traceback lacks botocore's error with the request's context.
-    raise failure.as_error(access.url, start, _LIST_VERSIONS)
+            key, version = entry["Key"], entry.get("VersionId", "null")
+            if key < last_key or (key == last_key and version in versions_of_last):
+                raise wrong_listing(bucket, _VERSION_PAGES, start, f"{key!r} is listed twice")
+            if key > last_key:
+                last_key, versions_of_last = key, set()
+            versions_of_last.add(version)
+        if entries:
+            yield bucket, entries
 
 
 def _row(bucket: S3Bucket, entry: Mapping[str, Any], is_marker: bool) -> dict[str, Any]:

@@ -6,12 +6,11 @@ Icechunk repository has one form.
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import timedelta
 from typing import Any
 
 from retention_assets.config.durations import format_duration
 from retention_assets.errors import ConfigurationError
-from retention_assets.policy.rules import BranchRetention, CommittedRetention, Hold, Policy
+from retention_assets.policy.rules import CommittedRetention, Hold, Policy
 from retention_assets.policy.schemas import Form, OwnForm, SeedForm, ServerForm, SnapshotForm, SnapshotsSection
 from retention_assets.policy.snapshots import NOT_BY_AGE, Keep, SnapshotPolicy, SnapshotRule
 from retention_assets.policy.validation import checked, mapping_of
@@ -77,11 +76,19 @@ def join(documents: Sequence[Document]) -> Policy:
     branch has two different retention periods.
     """
     _require_agreement(documents)
-    retentions = [document.policy.retention for document in documents if document.policy.retention]
+    stated = [(doc.policy.retention, doc.source) for doc in documents if doc.policy.retention]
+    defaults = (("default", retention.default, source) for retention, source in stated if retention.has_default)
+    default = _agreed("retention.{} is", defaults, format_duration)
+    rules = (rule for retention, _ in stated for rule in retention.rules)
     lifecycle = (rule for document in documents for rule in document.policy.lifecycle)
     holds = (hold for document in documents for hold in document.policy.holds)
+    retention = CommittedRetention(
+        tuple(sorted(rules, key=lambda rule: rule.rule_id)),
+        default.get("default"),
+        has_default=bool(default),
+    )
     return Policy(
-        _joined(retentions, _default_of(documents)) if retentions else None,
+        retention if stated else None,
         tuple(sorted(lifecycle, key=lambda rule: rule.rule_id)),
         tuple(sorted(holds, key=lambda hold: hold.hold_id)),
     )
@@ -96,12 +103,21 @@ def join_snapshot_documents(documents: Sequence[SnapshotDocument]) -> SnapshotPo
     _require_snapshot_agreement(documents)
     rules = (rule for document in documents for rule in document.rules)
     holds = (hold for document in documents for hold in document.holds)
+    sections = [(doc.section, doc.source) for doc in documents if doc.section]
+    defaults = (("default", keep, source) for section, source in sections if (keep := section.default_keep()))
+    flags = (
+        (name, flag, source)
+        for section, source in sections
+        for name in ("delete_expired_branches", "delete_expired_tags")
+        if (flag := getattr(section, name)) is not None
+    )
+    agreed_flags = _agreed("snapshots.{} is", flags, lambda flag: str(flag).lower())
     return SnapshotPolicy(
         tuple(sorted(rules, key=lambda rule: rule.rule_id)),
-        _agreed(documents, "default", SnapshotsSection.default_keep, _text),
+        _agreed("snapshots.{} is", defaults, _text).get("default"),
         tuple(sorted(holds, key=lambda hold: hold.hold_id)),
-        delete_expired_branches=_flag(documents, "delete_expired_branches"),
-        delete_expired_tags=_flag(documents, "delete_expired_tags"),
+        delete_expired_branches=agreed_flags.get("delete_expired_branches", False),
+        delete_expired_tags=agreed_flags.get("delete_expired_tags", False),
     )
 
 
@@ -126,10 +142,20 @@ def _checked(form: type[Form], mapping: Mapping[str, Any], source: str) -> Docum
 
 
 def _require_agreement(documents: Sequence[Document]) -> None:
-    _require_one_duration_per_branch(documents)  # checked first: this message says more than "the id is duplicated"
-    _require_unique("retention", [(rule.rule_id, doc.source) for doc in documents for rule in _retention_rules(doc)])
+    rules = [(rule, doc.source) for doc in documents if doc.policy.retention for rule in doc.policy.retention.rules]
+    durations = ((rule.branch, rule.duration, source) for rule, source in rules)
+    _agreed("retention: branch {!r} is kept", durations, format_duration)  # says more than "the id is duplicated"
+    _require_unique("retention", [(rule.rule_id, source) for rule, source in rules])
     _require_unique("lifecycle", [(rule.rule_id, doc.source) for doc in documents for rule in doc.policy.lifecycle])
     _require_unique("holds", [(hold.hold_id, doc.source) for doc in documents for hold in doc.policy.holds])
+
+
+def _require_snapshot_agreement(documents: Sequence[SnapshotDocument]) -> None:
+    rules = [(rule, doc.source) for doc in documents for rule in doc.rules]
+    keeps = ((f"{rule.kind} {rule.pattern!r}", rule.keep._replace(rule_id=None), source) for rule, source in rules)
+    _agreed("snapshots: {} keeps", keeps, _text)  # says more than "the id is duplicated"
+    _require_unique("snapshots", [(rule.rule_id, source) for rule, source in rules])
+    _require_unique("holds", [(hold.hold_id, doc.source) for doc in documents for hold in doc.holds])
 
 
 def _require_unique(section: str, ids: Iterable[tuple[str, str]]) -> None:
@@ -144,81 +170,20 @@ def _require_unique(section: str, ids: Iterable[tuple[str, str]]) -> None:
         first[rule_id] = source
 
 
-def _require_one_duration_per_branch(documents: Sequence[Document]) -> None:
-    durations: dict[str, tuple[timedelta | None, str]] = {}
-    for document in documents:
-        for rule in _retention_rules(document):
-            duration, source = durations.setdefault(rule.branch, (rule.duration, document.source))
-            if duration != rule.duration:
-                what = f"{document.source}: retention: branch {rule.branch!r} is kept"
-                raise _different(what, format_duration(rule.duration), format_duration(duration), source)
+def _agreed[T](what: str, stated: Iterable[tuple[str, T, str]], text_of: Callable[[T], str]) -> dict[str, T]:
+    """Return the value of each name. `stated`: the name, value and source of each statement.
 
-
-def _default_of(documents: Sequence[Document]) -> tuple[timedelta | None, bool]:
-    stated: list[tuple[timedelta | None, str]] = [
-        (retention.default, document.source)
-        for document in documents
-        if (retention := document.policy.retention) and retention.has_default
-    ]
-    for duration, source in stated:
-        if duration != stated[0][0]:
-            what = f"{source}: retention.default is"
-            raise _different(what, format_duration(duration), format_duration(stated[0][0]), stated[0][1])
-    return (stated[0][0], True) if stated else (None, False)
-
-
-def _joined(retentions: Iterable[CommittedRetention], default: tuple[timedelta | None, bool]) -> CommittedRetention:
-    rules = sorted((rule for retention in retentions for rule in retention.rules), key=lambda rule: rule.rule_id)
-    return CommittedRetention(tuple(rules), default[0], has_default=default[1])
-
-
-def _retention_rules(document: Document) -> Sequence[BranchRetention]:
-    return document.policy.retention.rules if document.policy.retention else ()
-
-
-def _flag(documents: Sequence[SnapshotDocument], key: str) -> bool:
-    def read(section: SnapshotsSection) -> bool | None:
-        return getattr(section, key)
-
-    return bool(_agreed(documents, key, read, lambda flag: str(flag).lower()))
-
-
-def _agreed[T](
-    documents: Sequence[SnapshotDocument],
-    key: str,
-    read: Callable[[SnapshotsSection], T | None],
-    text_of: Callable[[T], str],
-) -> T | None:
-    """Return the value that the documents set for `key`; None if no document sets it."""
-    found: tuple[T, str] | None = None
-    for document in documents:
-        stated = None if document.section is None else read(document.section)
-        if stated is None:
-            continue
-        if found and stated != found[0]:
-            raise _different(f"{document.source}: snapshots.{key} is", text_of(stated), text_of(found[0]), found[1])
-        found = found or (stated, document.source)
-    return found and found[0]
-
-
-def _require_snapshot_agreement(documents: Sequence[SnapshotDocument]) -> None:
-    _require_one_rule_per_name(documents)  # checked first: this message says more than "the id is duplicated"
-    _require_unique("snapshots", [(rule.rule_id, doc.source) for doc in documents for rule in doc.rules])
-    _require_unique("holds", [(hold.hold_id, doc.source) for doc in documents for hold in doc.holds])
-
-
-def _require_one_rule_per_name(documents: Sequence[SnapshotDocument]) -> None:
-    first: dict[tuple[str, str], tuple[Keep, str]] = {}
-    for document in documents:
-        for rule in document.rules:
-            keep, source = first.setdefault((rule.kind, rule.pattern), (rule.keep, document.source))
-            if keep[1:] != rule.keep[1:]:
-                what = f"{document.source}: snapshots: {rule.kind} {rule.pattern!r} keeps"
-                raise _different(what, _text(rule.keep), _text(keep), source)
-
-
-def _different(what: str, one: str, other: str, source: str) -> ConfigurationError:
-    return ConfigurationError(f"{what} {one}, but {other} in {source}. Nothing was deleted. Keep one of the two.")
+    Errors: ConfigurationError if two statements about one name differ. `what` is the part of the message with the name.
+    """
+    first: dict[str, tuple[T, str]] = {}
+    for name, value, source in stated:
+        known, its_source = first.setdefault(name, (value, source))
+        if value != known:
+            raise ConfigurationError(
+                f"{source}: {what.format(name)} {text_of(value)}, but {text_of(known)} in {its_source}. Nothing was "
+                "deleted. Keep one of the two."
+            )
+    return {name: value for name, (value, _) in first.items()}
 
 
 def _text(keep: Keep) -> str:

@@ -135,6 +135,10 @@ class Policy:
     lifecycle: tuple[LifecycleRule, ...]
     holds: tuple[Hold, ...]
 
+    def held_prefixes(self, day: date) -> list[str]:
+        """Return the path prefixes of the holds in force on the day."""
+        return [hold.value for hold in self.holds if hold.kind == "prefix" and hold.in_force(day)]
+
     @property
     def policy_hash(self) -> str:
         """The SHA-256 (hex) of the policy as canonical JSON. The order of files, rules and keys does not matter."""

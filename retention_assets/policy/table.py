@@ -3,12 +3,13 @@
 Source: seed 002, policy table and `current_rule`; DESIGN.md, Tables.
 """
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime, time, timedelta
 from typing import NamedTuple
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from retention_assets.policy.rules import (
     DEFAULT_RULE,
@@ -20,7 +21,7 @@ from retention_assets.policy.rules import (
     Policy,
 )
 from retention_assets.policy.snapshots import SnapshotPolicy
-from retention_assets.tables import POLICY_TABLE
+from retention_assets.tables import CURRENT_RULES, POLICY_TABLE
 
 
 class PolicyRow(NamedTuple):
@@ -105,16 +106,6 @@ def _hold_row(hold: Hold) -> PolicyRow:
 
 
 @dataclass(frozen=True, slots=True)
-class RuleRow:
-    """One lifecycle row of `policy_table`."""
-
-    run_id: str
-    prefix: str
-    branch: str
-    date_to_be_deleted: date | None
-
-
-@dataclass(frozen=True, slots=True)
 class CurrentRule:
     """A rule in force. `last_deleted` is the day up to which a run deleted everything that was due; None: never."""
 
@@ -124,22 +115,28 @@ class CurrentRule:
     last_deleted: date | None
 
 
-def current_rules(
-    now: Iterable[RuleRow], history: Iterable[RuleRow], completed_runs: Collection[str]
-) -> tuple[CurrentRule, ...]:
-    """Return the rules in force by (prefix, branch), each with the newest day up to which a completed run deleted.
+def current_rules(history: pa.Table, run_id: str, completed_runs: Collection[str]) -> pa.Table:
+    """Return the rows of `current_rules`: the lifecycle rules of a run, by (prefix, branch).
 
-    Only runs that deleted everything count: a plan, a partial sweep or a failed sweep does not change `last_deleted`.
-    If two rules have the same prefix and branch, the later date counts, because one due rule is enough.
+    Each rule has the newest day up to which a completed run deleted. Only runs that deleted everything count: a plan, a
+    partial sweep or a failed sweep does not change `last_deleted`. If two rules have the same prefix and branch, the
+    later date counts, because one due rule is enough.
+
+    Args:
+        history: the rows of `policy_table` of all runs.
+        run_id: the run whose rules are in force.
+        completed_runs: the runs under whose rules a plan was completed.
     """
-    deleted: dict[tuple[str, str], date] = {}
-    for row in history:
-        if row.run_id in completed_runs and row.date_to_be_deleted is not None:
-            key = row.prefix, row.branch
-            deleted[key] = max(row.date_to_be_deleted, deleted.get(key, row.date_to_be_deleted))
-    due: dict[tuple[str, str], date | None] = {}
-    for row in now:
-        key = row.prefix, row.branch
-        days = [day for day in (due.get(key), row.date_to_be_deleted) if day is not None]
-        due[key] = max(days, default=None)
-    return tuple(CurrentRule(*key, day, deleted.get(key)) for key, day in sorted(due.items()))
+    ids = history["rule_id"]
+    rules = history.filter(pc.invert(pc.or_(pc.starts_with(ids, RETENTION_IDS), pc.starts_with(ids, HOLD_IDS))))
+    completed = pc.is_in(rules["run_id"], value_set=pa.array(completed_runs, pa.string()))
+    now = _latest_dates(rules.filter(pc.equal(rules["run_id"], run_id)), "date_to_be_deleted")
+    deleted = _latest_dates(rules.filter(completed), "last_deleted")
+    found = now.join(deleted, ["prefix", "branch"]).sort_by([("prefix", "ascending"), ("branch", "ascending")])
+    return found.select(CURRENT_RULES.schema.names).cast(CURRENT_RULES.schema)
+
+
+def _latest_dates(rules: pa.Table, name: str) -> pa.Table:
+    """Return the latest date of each prefix and branch in the column `name`; null if all of its dates are null."""
+    dates = rules.group_by(["prefix", "branch"]).aggregate([("date_to_be_deleted", "max")])
+    return dates.rename_columns({"date_to_be_deleted_max": name})

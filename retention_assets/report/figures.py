@@ -21,7 +21,7 @@ from retention_assets.report.groups import PlanGroups, groups_of
 from retention_assets.report.history import Node, history_of
 from retention_assets.state.ledger import results_of
 from retention_assets.state.plan import PLANS, Plan, load_plan
-from retention_assets.state.records import newest_of_plan
+from retention_assets.state.records import amounts_in, newest_of_plan
 from retention_assets.tables import TABLES
 from retention_assets.warehouse.metadata import PartitionMetadata
 from retention_assets.warehouse.warehouse import METADATA, Warehouse
@@ -135,9 +135,8 @@ def _outcomes(warehouse: Warehouse, plan: Plan) -> Outcomes | None:
     record = newest_of_plan(warehouse, plan.repository, *plan.key)
     if record is None:
         return None
-    amounts = {outcome: Amount(**of) for outcome, of in record["outcomes"].items()}
-    ended = datetime.fromisoformat(record["ended"])
-    return Outcomes(ended, record["mode"], results_of(plan.candidates, amounts), record.get("ended_early"))
+    amounts = results_of(plan.candidates, amounts_in(record))
+    return Outcomes(datetime.fromisoformat(record["ended"]), record["mode"], amounts, record.get("ended_early"))
 
 
 def _amounts(amounts: Mapping[str, Amount]) -> dict[str, Any]:

@@ -4,6 +4,7 @@ An object counts for each of its branches and rules. The groups by reason, prefi
 terminal (`core.totals`).
 """
 
+import heapq
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from datetime import UTC, datetime, timedelta
@@ -163,34 +164,39 @@ class PlanGroups:
 
 @dataclass(slots=True)
 class _Sums:
-    """Objects and bytes by kind and name."""
+    """Objects and bytes of each group by the scan that found them, by kind and name of the group."""
 
-    found: dict[str, dict[str, Amount]] = field(default_factory=dict)
+    found: dict[str, dict[str, dict[str, Amount]]] = field(default_factory=dict)
+    scanned: set[tuple[str, str]] = field(default_factory=set)  # the kinds that each scan knows
+    full: set[str] = field(default_factory=set)  # kinds with too many groups: of them, further names are in OTHERS
 
-    def add(self, parts: Parts) -> None:
+    def add(self, scans: Sequence[str], parts: Parts) -> None:
         for kind, names, sizes in parts:
+            self.scanned.update((kind, scan) for scan in scans)
             groups = self.found.setdefault(kind, {})
             table = pa.table({"name": names, "size": sizes}).group_by("name")
             for row in table.aggregate([("size", "count"), ("size", "sum")]).to_pylist():
-                groups[row["name"]] = _plus(groups.get(row["name"]), row["size_count"], row["size_sum"])
-            if len(groups) > 2 * _MOST:
+                name = OTHERS if kind in self.full and row["name"] not in groups else row["name"]
+                for scan in scans:
+                    _add(groups.setdefault(name, {}), scan, Amount(row["size_count"], row["size_sum"]))
+            if len(groups) > 2 * _MOST and kind not in self.full:
+                self.full.add(kind)
                 self.found[kind] = _largest(groups)
 
-    def of(self, kind: str, name: str) -> Amount:
-        return self.found.get(kind, {}).get(name, Amount())
+
+CANDIDATES, DUE, LISTED, LIVE = "candidates", "due", "listed", "live"  # due: candidates and waiting objects
 
 
 def groups_of(tables: PlanTables) -> PlanGroups:
     """Return the groups of a plan. Ages are as of the plan. Errors: TableContractError if a table is missing."""
-    plan, is_icechunk = tables.plan, tables.repository.is_icechunk
-    (candidates, due), listed, live = _due_sums(tables), _Sums(), _Sums()
+    plan, is_icechunk, sums = tables.plan, tables.repository.is_icechunk, _due_sums(tables)
     for batch in tables.batches(STORAGE_INVENTORY.name, ("address", "size", "last_modified")):
-        listed.add(_of_listed(batch, plan.made_at, is_icechunk))
+        sums.add([LISTED], _of_listed(batch, plan.made_at, is_icechunk))
     if not is_icechunk:
         pairs = LivePairs.of_plan(tables)
         for batch in tables.batches(ADDRESSES.name, LIVE_PAIR):
-            live.add(_of_live(pairs.in_batch(batch)))
-    return PlanGroups(**{kind: _groups(kind, candidates, due, listed, live) for kind in _KINDS})
+            sums.add([LIVE], _of_live(pairs.in_batch(batch)))
+    return PlanGroups(**{kind: _groups(kind, sums) for kind in _KINDS})
 
 
 def due_groups(tables: PlanTables) -> dict[str, list[Group]]:
@@ -198,40 +204,40 @@ def due_groups(tables: PlanTables) -> dict[str, list[Group]]:
 
     Errors: TableContractError if the plan's objects are no longer stored.
     """
-    candidates, due = _due_sums(tables)
-    return {kind: _groups(kind, candidates, due, _Sums(), _Sums()) for kind in _KINDS}
+    sums = _due_sums(tables)
+    return {kind: _groups(kind, sums) for kind in _KINDS}
 
 
-def _due_sums(tables: PlanTables) -> tuple[_Sums, _Sums]:
+def _due_sums(tables: PlanTables) -> _Sums:
     """Return the sums of the candidates, and those of all due objects: candidates and waiting objects."""
     plan, warehouse, is_icechunk = tables.plan, tables.warehouse, tables.repository.is_icechunk
-    candidates, due = _Sums(), _Sums()
+    sums = _Sums()
     planned = plan.repository, PLANNED_OBJECTS, plan.plan_hash
     if not warehouse.is_complete(*planned):
         raise TableContractError(
             f"{plan.repository}: the objects of the plan of {plan.day} are no longer stored. No report was written. "
             f"Plan again: `retention plan {plan.repository} --as-of {plan.day}`."
         )
-    for batch in scan_directory(warehouse, *planned, schema=DELETION_CANDIDATES.schema, columns=_DUE):
-        candidates.add(_of_due(batch, plan.made_at, is_icechunk))
     due_objects = plan.repository, DUE_OBJECTS.name, made_name(plan)
-    if not (plan.first_wait_ends and warehouse.is_complete(*due_objects)):
-        return candidates, candidates  # no object waits, or the waiting objects are no longer stored
-    for batch in scan_directory(warehouse, *due_objects, schema=DUE_OBJECTS.schema, columns=_DUE):
-        due.add(_of_due(batch, plan.made_at, is_icechunk))
-    return candidates, due
+    # Without the table, no object waits, or the waiting objects are no longer stored.
+    has_waiting = plan.first_wait_ends and warehouse.is_complete(*due_objects)
+    for batch in scan_directory(warehouse, *planned, schema=DELETION_CANDIDATES.schema, columns=_DUE):
+        sums.add([CANDIDATES] if has_waiting else [CANDIDATES, DUE], _of_due(batch, plan.made_at, is_icechunk))
+    if has_waiting:
+        for batch in scan_directory(warehouse, *due_objects, schema=DUE_OBJECTS.schema, columns=_DUE):
+            sums.add([DUE], _of_due(batch, plan.made_at, is_icechunk))
+    return sums
 
 
-def _groups(kind: str, candidates: _Sums, due: _Sums, listed: _Sums, live: _Sums) -> list[Group]:
-    """Return the groups of a kind. `due`: candidates and waiting objects; `listed`: all objects."""
-    names = {name for sums in (due, listed, live) for name in sums.found.get(kind, {})}
+def _groups(kind: str, sums: _Sums) -> list[Group]:
+    """Return the groups of a kind."""
     found = []
-    for name in names:
-        of_due, candidate = due.of(kind, name), candidates.of(kind, name)
-        stays = _minus(listed.of(kind, name), of_due) if kind in listed.found else None
-        if kind in live.found:
-            stays = live.of(kind, name)
-        found.append(Group(name, stays, _minus(of_due, candidate), candidate))
+    for name, amounts in sums.found.get(kind, {}).items():
+        candidate, due, listed, live = (amounts.get(scan, Amount()) for scan in (CANDIDATES, DUE, LISTED, LIVE))
+        stays = _minus(listed, due) if (kind, LISTED) in sums.scanned else None
+        if (kind, LIVE) in sums.scanned:
+            stays = live
+        found.append(Group(name, stays, _minus(due, candidate), candidate))
     if kind == "age":
         return sorted(found, key=lambda one: _ALL_AGES.index(one.name))
     return sorted(found, key=lambda one: (-one.candidate.bytes, -one.waiting.bytes, -one.bytes, one.name))
@@ -280,16 +286,24 @@ def _ages(times: pa.Array, at: datetime) -> pa.Array:
     return pa.array(np.array(_ALL_AGES, dtype=object)[np.searchsorted(list(AGES), days)], pa.string())
 
 
-def _plus(one: Amount | None, objects: int, size: int) -> Amount:
-    return Amount(objects, size) if one is None else Amount(one.objects + objects, one.bytes + size)
+def _add(amounts: dict[str, Amount], scan: str, more: Amount) -> None:
+    before = amounts.get(scan, Amount())
+    amounts[scan] = Amount(before.objects + more.objects, before.bytes + more.bytes)
 
 
 def _minus(one: Amount, other: Amount) -> Amount:
     return Amount(one.objects - other.objects, one.bytes - other.bytes)
 
 
-def _largest(groups: Mapping[str, Amount]) -> dict[str, Amount]:
-    """Return the largest groups, with the sum of all smaller ones as one group."""
-    ordered = sorted(groups.items(), key=lambda one: (one[0] == OTHERS, one[1].bytes), reverse=True)
-    kept, rest = dict(ordered[:_MOST]), [amount for _, amount in ordered[_MOST:]]
-    return {**kept, OTHERS: _plus(kept.get(OTHERS), sum(one.objects for one in rest), sum(one.bytes for one in rest))}
+def _largest(groups: Mapping[str, Mapping[str, Amount]]) -> dict[str, dict[str, Amount]]:
+    """Return the largest groups, with the sums of all smaller ones as one group.
+
+    A group is in the result with the amounts of all scans or of none, so that amounts of two scans can be subtracted.
+    """
+    largest = heapq.nlargest(_MOST, groups, key=lambda name: max(amount.bytes for amount in groups[name].values()))
+    kept = {name: dict(groups[name]) for name in largest}
+    others = kept.setdefault(OTHERS, {})
+    for name in groups.keys() - kept.keys():
+        for scan, amount in groups[name].items():
+            _add(others, scan, amount)
+    return kept

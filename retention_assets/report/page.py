@@ -99,22 +99,22 @@ def _until(plan: Plan) -> str:
 def _next_steps(figures: Figures, program: str) -> str:
     plan, status = figures.plan, figures.status
     lines = [f'<li class="warning">{escape(line)}</li>' for line in plan.warnings]
-    lines += [f"<li>{_with_code(need.format(program=program))}</li>" for need in status.needs]
+    lines += [f"<li>{_with_code(need, program)}</li>" for need in status.needs_with(program)]
     if not status.needs:
         lines.append("<li>No action is needed.</li>")
     table = "due_objects" if plan.first_wait_ends else "deletion_candidates"
     command = f"{program} show {plan.repository} {table} --as-of {plan.day}"
-    lines.append(f"<li>{_with_code(f'Each object: {command}')}</li>")
+    lines.append(f"<li>{_with_code(f'Each object: {command}', program)}</li>")
     for held in status.quarantine:
         amount = human_amount(Amount(held.objects, held.bytes))
         lines.append(f"<li>In quarantine until {_minute(held.until)}: {amount}, of the plan of {held.day}.</li>")
     return _section("Next", f"<ul>{''.join(lines)}</ul>")
 
 
-def _with_code(need: str) -> str:
-    """Return a sentence whose end is a command, with the command as code."""
-    text, colon, command = need.rpartition(": ")
-    return f"{escape(text)}:<pre>{escape(command)}</pre>" if colon else escape(need)
+def _with_code(need: str, program: str) -> str:
+    """Return a sentence as HTML. If its end is a command of `program`, the command is shown as code."""
+    text, is_command, arguments = need.partition(f": {program} ")
+    return f"{escape(text)}:<pre>{escape(f'{program} {arguments}')}</pre>" if is_command else escape(need)
 
 
 def _over_time(plans: Sequence[Plan]) -> str:

@@ -236,9 +236,7 @@ class OtherRepositories:
             today = self.clock().date()
             as_of = datetime(today.year, today.month, today.day, tzinfo=UTC)
             pairs = with_lifecycle(pairs, policy.lifecycle, branches, as_of)
-            pairs = pairs.where(
-                _is_live([one.value for one in policy.holds if one.kind == "prefix" and one.in_force(today)])
-            )
+            pairs = pairs.where(_is_live(policy.held_prefixes(today)))
         references = pairs.select("address")
         if self._table(other, UNCOMMITTED_OBJECTS.name, table.day):
             staged = self._rows(other, UNCOMMITTED_OBJECTS.name, table).where(is_outside(F.col("address")))

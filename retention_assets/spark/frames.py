@@ -5,9 +5,10 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from functools import reduce
 from typing import Any, Self
+from uuid import uuid4
 
 import pyarrow as pa
-from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, DataFrameReader, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_schema
 
@@ -24,6 +25,15 @@ def from_arrow(spark: SparkSession, table: pa.Table) -> DataFrame:
     """Return the rows of an Arrow table as a frame. The schema is passed too, for empty tables on Spark Connect."""
     table = table.cast(plain(table.schema)).combine_chunks()  # pyspark 4.3 loses rows that come after an empty chunk
     return spark.createDataFrame(table, from_arrow_schema(table.schema))
+
+
+def opened_files(spark: SparkSession) -> DataFrameReader:
+    """Return a reader of files. No other reader's frames share cached rows with its frames.
+
+    Spark answers a query from the cached rows of an equal query, even if the files were replaced since. Two queries are
+    equal only if their options are, so each reader has an option with another value.
+    """
+    return spark.read.option("retention.opened", uuid4().hex)
 
 
 def as_frame(spark: SparkSession, rows: DataFrame | pa.Table) -> DataFrame:
@@ -129,10 +139,12 @@ def collect_together(frames: Mapping[str, DataFrame]) -> dict[str, list[dict[str
 def on_workers(frame: DataFrame, function: Callable[[Batches], Batches], schema: pa.Schema) -> DataFrame:
     """Return the rows of `schema` that `function` makes of the frame's record batches, on executors.
 
+    What `function` reads can change, so no two frames of this function share cached rows: see `opened_files`.
     An error of this project that `function` raises can be read on the driver with `errors.own_error`.
     """
+    opened = uuid4().hex
 
-    def run(batches: Batches) -> Batches:
+    def run(batches: Batches, _opened: str = opened) -> Batches:
         try:
             yield from function(batches)
         except RetentionError as error:

@@ -17,7 +17,7 @@ from retention_assets.config.configuration import Repository
 from retention_assets.config.durations import format_duration
 from retention_assets.config.limits import ApprovalSettings, BudgetSettings
 from retention_assets.core.amounts import Amount, sum_of
-from retention_assets.errors import GuardRefused
+from retention_assets.errors import GuardRefused, RetentionError
 from retention_assets.state.lease import MARGIN
 from retention_assets.state.plan import Plan, load_plan, require_plan
 from retention_assets.warehouse.warehouse import Warehouse
@@ -38,6 +38,15 @@ _PLAN_SETTINGS = (
     "collect_overwritten",
 )
 _SWEEP_SETTINGS = ("mode", "quarantine.url")  # terms of an approval that are not terms of a plan
+
+APPROVED, WITHIN_BUDGET, NOT_APPROVED, WITHDRAWN, LAPSED, OTHER_SETTINGS = (
+    "approved",
+    "within the budget",
+    "not approved",
+    "withdrawn",
+    "lapsed",
+    "for other settings",
+)
 
 Terms = Mapping[str, str]  # settings as text, by their keys in `retention.yaml`
 
@@ -63,10 +72,11 @@ def planned_terms(repository: Repository) -> Terms:
 
 def approved_terms(repository: Repository) -> Terms:
     """Return all settings of an approval: those of the plan, the mode, and the quarantine URL if the mode uses it."""
-    from retention_assets.state.quarantine import quarantine_url  # this import takes a quarter of a second
+    mode, quarantine = repository.settings.mode, {}
+    if mode == "quarantine":
+        from retention_assets.state.quarantine import quarantine_url  # this import takes a quarter of a second
 
-    mode = repository.settings.mode
-    quarantine = {"quarantine.url": quarantine_url(repository)} if mode == "quarantine" else {}
+        quarantine = {"quarantine.url": quarantine_url(repository)}
     return {"mode": mode, **quarantine, **planned_terms(repository)}
 
 
@@ -111,39 +121,11 @@ def approve(
             f"approval is for one mode. Set `mode: quarantine` or `mode: delete` in the configuration, then approve "
             f"again."
         )
-    _require_recent(plan, "was made", plan.made_at, life, now)
-    _require_settings_of_plan(plan, terms, "approved")
+    problem = _age_refusal(plan, "was made", plan.made_at, life, now)
+    if problem := problem or _settings_refusal_of_plan(plan, terms, "approved"):
+        raise problem
     _write(warehouse, plan, by, now, terms)
     return plan
-
-
-def person_approval(warehouse: Warehouse, plan: Plan) -> Approval | None:
-    """Return the approval of the plan by a person; None if there is none, or if it was withdrawn.
-
-    Errors: GuardRefused when this version cannot read the stored approval.
-    """
-    document = warehouse.read_document(plan.repository, APPROVALS, f"{plan.plan_hash}.json")
-    if document is None or "withdrawn_by" in document or document.get("day") != plan.day.isoformat():
-        return None
-    approval = _read(document, plan)
-    return None if approval.approved_by == BUDGET else approval
-
-
-def waits_for_person(
-    warehouse: Warehouse,
-    plan: Plan,
-    approval: ApprovalSettings,
-    budget: BudgetSettings,
-    now: datetime,
-    history_changes: int = 0,
-) -> bool:
-    """Return whether a sweep of the plan still needs a person's approval. `history_changes`: see `beyond_budget`."""
-    if plan.blocked or not is_recent(plan.made_at, approval.life, now) or not plan.candidates.objects + history_changes:
-        return False
-    document = warehouse.read_document(plan.repository, APPROVALS, f"{plan.plan_hash}.json")
-    if document is not None and "withdrawn_by" in document:
-        return True
-    return person_approval(warehouse, plan) is None and beyond_budget(plan, budget, history_changes) is not None
 
 
 def withdraw_approval(warehouse: Warehouse, repository: str, day: date, by: str, now: datetime) -> Plan:
@@ -163,6 +145,71 @@ def withdraw_approval(warehouse: Warehouse, repository: str, day: date, by: str,
     return plan
 
 
+@dataclass(frozen=True, slots=True)
+class ApprovalState:
+    """Whether a sweep of a plan may start under the current settings, and why not."""
+
+    name: str  # APPROVED, WITHIN_BUDGET, NOT_APPROVED, WITHDRAWN, LAPSED or OTHER_SETTINGS
+    by: str | None  # the person who approved the plan or withdrew the approval
+    approval: Approval | None  # the stored approval for the day of the plan, by a person or by the budget
+    plan_refusal: RetentionError | None  # if a sweep needs another plan: this one is too old, or has other settings
+    approval_refusal: GuardRefused | None  # if a sweep needs another approval
+    removes: int  # objects and history changes that a sweep removes; 0 if the plan is blocked
+
+    @property
+    def refusal(self) -> RetentionError | None:
+        """The error of a sweep; None: a sweep may start."""
+        return self.plan_refusal or self.approval_refusal
+
+    @property
+    def waits_for_person(self) -> bool:
+        """Whether a sweep has something to remove, and needs only the approval of a person."""
+        return self.removes > 0 and self.plan_refusal is None and self.approval_refusal is not None
+
+
+def approval_state(
+    warehouse: Warehouse,
+    plan: Plan,
+    settings: ApprovalSettings,
+    budget: BudgetSettings,
+    now: datetime,
+    *,
+    terms: Terms,
+    history_changes: int = 0,
+) -> ApprovalState:
+    """Return the state of the approval of the plan, for a sweep with the settings `terms`. Writes nothing.
+
+    A person's approval with other settings is refused, even if the plan is within the budget. `history_changes`: the
+    number of changes that are not objects; see `beyond_budget`.
+    """
+    document, approval, by = warehouse.read_document(plan.repository, APPROVALS, f"{plan.plan_hash}.json"), None, None
+    name, refusal = NOT_APPROVED, None
+    if document is not None and "withdrawn_by" in document:
+        name, by, refusal = WITHDRAWN, document["withdrawn_by"], _withdrawn(document, plan)
+    elif document is not None and document.get("day") == plan.day.isoformat():  # another day needs a new approval
+        approval = _read(document, plan.plan_hash)
+        if approval is None:
+            refusal = _unreadable(plan)
+        elif approval.approved_by != BUDGET:  # a new plan with the same hash keeps the approval and its age
+            by, approved_at = approval.approved_by, datetime.fromisoformat(approval.approved_at)
+            if refusal := _age_refusal(plan, "was approved", approved_at, settings.life, now):
+                name = LAPSED
+            elif refusal := _settings_refusal_of_approval(approval, plan, terms):
+                name = OTHER_SETTINGS
+            else:
+                name = APPROVED
+    if refusal is None and name != APPROVED:
+        excess = beyond_budget(plan, budget, history_changes)
+        if excess is None:
+            name = WITHIN_BUDGET
+        else:
+            refusal = _not_approved(plan, excess)
+    plan_refusal = _age_refusal(plan, "was made", plan.made_at, settings.life, now)
+    plan_refusal = plan_refusal or _settings_refusal_of_plan(plan, terms, "deleted")
+    removes = 0 if plan.blocked else plan.candidates.objects + history_changes
+    return ApprovalState(name, by, approval, plan_refusal, refusal, removes)
+
+
 def require_approval(
     warehouse: Warehouse,
     plan: Plan,
@@ -175,33 +222,27 @@ def require_approval(
 ) -> Approval:
     """Return the approval of the plan for a sweep with the settings `terms`.
 
-    A plan within the budget is approved now, by the budget. A person's approval with other settings is refused, even if
-    the plan is within the budget. `history_changes`: the number of changes that are not objects; see `beyond_budget`.
+    A plan within the budget is approved now, by the budget. Arguments: see `approval_state`.
     Errors: GuardRefused when the plan is not approved, when the plan or its approval is too old, or when the plan or
     its approval has other settings.
     """
-    _require_recent(plan, "was made", plan.made_at, settings.life, now)
-    _require_settings_of_plan(plan, terms, "deleted")
-    document, known = warehouse.read_document(plan.repository, APPROVALS, f"{plan.plan_hash}.json"), None
-    if document is not None and "withdrawn_by" in document:
-        raise _withdrawn(document, plan)
-    if document is not None and document.get("day") == plan.day.isoformat():  # another day needs a new approval
-        known = _read(document, plan)
-        if known.approved_by != BUDGET:  # a new plan with the same hash keeps the approval and its age
-            _require_recent(plan, "was approved", datetime.fromisoformat(known.approved_at), settings.life, now)
-            _require_settings_of_approval(known, plan, terms)
-            return known
-    excess = beyond_budget(plan, budget, history_changes)
-    if excess is None:
-        is_same = known is not None and known.terms == terms
-        return known if known and is_same else _write(warehouse, plan, BUDGET, now, terms)
-    raise GuardRefused(
-        f"{plan.repository}: the plan {plan.plan_hash} of {plan.day} is not approved{excess}. Nothing was deleted. "
-        f"Approve it: `retention approve {plan.repository} {plan.plan_hash} --as-of {plan.day}`."
-    )
+    state = approval_state(warehouse, plan, settings, budget, now, terms=terms, history_changes=history_changes)
+    if state.refusal:
+        raise state.refusal
+    known = state.approval
+    if known and (state.name == APPROVED or known.terms == terms):
+        return known
+    return _write(warehouse, plan, BUDGET, now, terms)
 
 
-def is_recent(at: datetime, life: timedelta, now: datetime) -> bool:
+def stored_approval(warehouse: Warehouse, repository: str, day: date, plan_hash: str) -> Approval | None:
+    """Return the approval of the day's plan with this hash; None if there is none that can be read."""
+    document = warehouse.read_document(repository, APPROVALS, f"{plan_hash}.json")
+    is_of_day = document is not None and document.get("day") == day.isoformat()
+    return _read(document, plan_hash) if document and is_of_day and "withdrawn_by" not in document else None
+
+
+def _is_recent(at: datetime, life: timedelta, now: datetime) -> bool:
     """Return whether a plan or approval of the time `at` still counts.
 
     A time in the future does not count: a clock is or was wrong, so the plan or approval would lapse too late.
@@ -209,20 +250,27 @@ def is_recent(at: datetime, life: timedelta, now: datetime) -> bool:
     return -MARGIN <= now - at <= life
 
 
-def _require_recent(plan: Plan, what: str, at: datetime, life: timedelta, now: datetime) -> None:
-    if is_recent(at, life, now):
-        return
+def _age_refusal(plan: Plan, what: str, at: datetime, life: timedelta, now: datetime) -> GuardRefused | None:
+    if _is_recent(at, life, now):
+        return None
     again = f"`retention plan {plan.repository} --as-of {plan.day}`"
     if at > now:
-        raise GuardRefused(
+        return GuardRefused(
             f"{plan.repository}: the plan of {plan.day} {what} at {at:%Y-%m-%d %H:%M} UTC, which is later than now, "
             f"{now:%Y-%m-%d %H:%M} UTC. Nothing was deleted. If this machine's clock is wrong, set it. If a clock was "
             f"wrong at that time, plan and approve again: {again}."
         )
-    raise GuardRefused(
+    return GuardRefused(
         f"{plan.repository}: the plan of {plan.day} {what} at {at:%Y-%m-%d %H:%M} UTC, longer ago than "
         f"approval.life, {format_duration(life)}: its approval has lapsed. Nothing was deleted. Plan and "
         f"approve again: {again}."
+    )
+
+
+def _not_approved(plan: Plan, excess: str) -> GuardRefused:
+    return GuardRefused(
+        f"{plan.repository}: the plan {plan.plan_hash} of {plan.day} is not approved{excess}. Nothing was deleted. "
+        f"Approve it: `retention approve {plan.repository} {plan.plan_hash} --as-of {plan.day}`."
     )
 
 
@@ -261,36 +309,38 @@ def require_few_resurrected(plan: Plan, resurrected: int, settings: ApprovalSett
         )
 
 
-def _require_settings_of_plan(plan: Plan, terms: Terms, undone: str) -> None:
-    """Raise GuardRefused when the plan was made with other settings than the current ones.
+def _settings_refusal_of_plan(plan: Plan, terms: Terms, undone: str) -> GuardRefused | None:
+    """Return a refusal when the plan was made with other settings than the current ones.
 
     A new approval of the same plan does not help: a new plan is needed.
     """
     remedy = f"Nothing was {undone}. Plan again: `retention plan {plan.repository} --as-of {plan.day}`."
     if not plan.terms:
-        raise GuardRefused(
+        return GuardRefused(
             f"{plan.repository} {plan.day}: the plan has no settings, because an earlier version made it. {remedy}"
         )
     now = {name: value for name, value in terms.items() if name not in _SWEEP_SETTINGS}
     if differing := _differences(plan.terms, now):
-        raise GuardRefused(
+        return GuardRefused(
             f"{plan.repository} {plan.day}: settings were changed since the plan was made: {differing}. {remedy}"
         )
+    return None
 
 
-def _require_settings_of_approval(approval: Approval, plan: Plan, terms: Terms) -> None:
+def _settings_refusal_of_approval(approval: Approval, plan: Plan, terms: Terms) -> GuardRefused | None:
     again = f"`retention approve {plan.repository} {plan.plan_hash} --as-of {plan.day}`"
     if not approval.terms:
-        raise GuardRefused(
+        return GuardRefused(
             f"{plan.repository} {plan.day}: the approval of {plan.plan_hash} does not say for which mode and settings "
             f"it was given: an earlier version wrote it. Nothing was deleted. Approve it again: {again}."
         )
     if differing := _differences(approval.terms, terms):
-        raise GuardRefused(
+        return GuardRefused(
             f"{plan.repository} {plan.day}: settings were changed since {approval.approved_by} approved the plan: "
             f"{differing}. Nothing was deleted. Change the settings back, or approve the plan under the current ones: "
             f"{again}."
         )
+    return None
 
 
 def _differences(then: Terms, now: Terms) -> str:
@@ -313,16 +363,21 @@ def _withdrawn(document: Mapping[str, Any], plan: Plan) -> GuardRefused:
     )
 
 
-def _read(document: Mapping[str, Any], plan: Plan) -> Approval:
+def _read(document: Mapping[str, Any], plan_hash: str) -> Approval | None:
+    """Return the approval in a document; None if somebody changed the document, or another version wrote it."""
     approval = None
     with suppress(TypeError, ValueError):
         found = Approval(**document)
-        datetime.fromisoformat(found.approved_at)
-        approval = found if isinstance(found.terms, dict) else None
-    if approval is None or approval.plan_hash != plan.plan_hash:
-        raise GuardRefused(
-            f"{plan.repository}: the stored approval of {plan.plan_hash} cannot be read: it was changed, or another "
-            f"version wrote it. Nothing was deleted. Approve the plan again: `retention approve {plan.repository} "
-            f"{plan.plan_hash} --as-of {plan.day}`."
-        )
+        has_zone = datetime.fromisoformat(found.approved_at).tzinfo is not None
+        approval = found if has_zone and isinstance(found.terms, dict) else None
+    if approval is None or approval.plan_hash != plan_hash:
+        return None
     return approval
+
+
+def _unreadable(plan: Plan) -> GuardRefused:
+    return GuardRefused(
+        f"{plan.repository}: the stored approval of {plan.plan_hash} cannot be read: it was changed, or another "
+        f"version wrote it. Nothing was deleted. Approve the plan again: `retention approve {plan.repository} "
+        f"{plan.plan_hash} --as-of {plan.day}`."
+    )

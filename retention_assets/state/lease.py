@@ -97,9 +97,13 @@ def holds(warehouse: Warehouse, lease: Lease, now: datetime) -> bool:
 
 
 def _is_newest(warehouse: Warehouse, lease: Lease) -> bool:
-    """Return whether the newest document is the document of `lease`."""
-    number, document = _newest(warehouse, lease.repository)
-    if document is None or number != lease.number:
+    """Return whether the newest document is the document of `lease`.
+
+    Workers call this before each chunk. So only the names after the name of the document are listed, not all leases
+    that the repository ever had.
+    """
+    parts = lease.repository, LEASES, _name(lease.number)
+    if warehouse.has_document_after(*parts) or (document := warehouse.read_document(*parts)) is None:
         return False
     written = (document["holder"], document["fence"], document["until"], document["released"])
     return written == (lease.holder, lease.fence, lease.until.isoformat(), False)
@@ -116,13 +120,15 @@ def release_lease(warehouse: Warehouse, lease: Lease, now: datetime) -> None:
 def stop_sweeps(warehouse: Warehouse, repository: str, person: str, now: datetime) -> str | None:
     """Stop all sweeps of the repository until `resume_sweeps`. Workers stop after their current chunk.
 
-    Return the holder of the lease that was in force; None if there was none.
+    Return the holder of the lease of the sweep that was running. None: no sweep was running, because there was no lease
+    in force, or because the sweeps were stopped already.
     """
     for _ in range(_TRIES):
         number, document = _newest(warehouse, repository)
         stop = Lease(repository, f"{person}, who stopped all sweeps,", number + 1, number + 1, _NO_END, timedelta(0))
         if _create(warehouse, stop, now, released=False):
-            return None if document is None or document["released"] else str(document["holder"])
+            holder, was_stopped = _in_force(document, now) or (None, False)
+            return None if was_stopped else holder
     raise GuardRefused(
         f"{repository}: the sweeps were not stopped: other processes wrote a lease at each of {_TRIES} attempts. "
         f"Nothing was changed. Try again: `retention stop {repository}`."
@@ -141,7 +147,11 @@ def resume_sweeps(warehouse: Warehouse, repository: str, now: datetime) -> None:
 
 def lease_in_force(warehouse: Warehouse, repository: str, now: datetime) -> tuple[str, bool] | None:
     """Return the holder of the lease, and whether sweeps are stopped until `resume_sweeps`; None: a sweep may start."""
-    _, document = _newest(warehouse, repository)
+    return _in_force(_newest(warehouse, repository)[1], now)
+
+
+def _in_force(document: dict[str, Any] | None, now: datetime) -> tuple[str, bool] | None:
+    """Return `lease_in_force` of the newest document; None if there is no document."""
     if document is None or document["released"]:
         return None
     until = datetime.fromisoformat(document["until"])
@@ -183,7 +193,11 @@ def _create(warehouse: Warehouse, lease: Lease, now: datetime, *, released: bool
         "released": released,
         "record": newest_fingerprint(warehouse, lease.repository),
     }
-    return warehouse.create_document(document, lease.repository, LEASES, f"{lease.number:08d}.json")
+    return warehouse.create_document(document, lease.repository, LEASES, _name(lease.number))
+
+
+def _name(number: int) -> str:
+    return f"{number:08d}.json"
 
 
 def witnessed_record(warehouse: Warehouse, repository: str) -> str | None:

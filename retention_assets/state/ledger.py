@@ -5,7 +5,6 @@ Each file has the rows of one chunk and is written atomically. Before the sweep 
 is not finished, and it may be gone.
 """
 
-import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime
@@ -16,6 +15,7 @@ import pyarrow.compute as pc
 
 from retention_assets.core.amounts import Amount, sum_of
 from retention_assets.objectstore.outcomes import ObjectResult, Outcome
+from retention_assets.state.plan import Plan, find_plan
 from retention_assets.tables import DELETION_REPORT, LEDGER, TIMESTAMP
 from retention_assets.warehouse.reading import one_of, read_files
 from retention_assets.warehouse.warehouse import Warehouse
@@ -152,6 +152,12 @@ def plans_with_ledgers(warehouse: Warehouse, repository: str) -> list[tuple[str,
     return _plans_of(_files_below(warehouse, repository, LEDGERS))
 
 
+def swept_plans(warehouse: Warehouse, repository: str) -> list[Plan]:
+    """Return every plan that has a ledger, sorted by day and hash. Errors: GuardRefused when a plan is not stored."""
+    plans = plans_with_ledgers(warehouse, repository)
+    return [find_plan(warehouse, repository, plan_hash, date.fromisoformat(day)) for day, plan_hash in plans]
+
+
 def _files_below(warehouse: Warehouse, *parts: str) -> list[str]:
     """Return the paths of the files with rows in a directory of ledgers, sorted."""
     return sorted(path for path in warehouse.tree(*parts) if path.endswith(_ROWS))
@@ -187,28 +193,30 @@ def read_ledgers(
     plans: Sequence[tuple[str, str]],
     tree: str = LEDGERS,
 ) -> "DataFrame":
-    """Return every row of these plans' ledgers, with the columns of `LEDGER` and `plan_hash`."""
+    """Return every row of these plans' ledgers: the columns of `LEDGER`, and the `day` and `plan_hash` of the plan.
+
+    Plans of several days may have equal hashes.
+    """
     from pyspark.sql import functions as F
     from pyspark.sql.pandas.types import from_arrow_schema
 
-    from retention_assets.spark.frames import from_arrow
+    from retention_assets.spark.frames import from_arrow, opened_files
 
     # Spark lists one directory with all ledgers faster than hundreds of its parts.
     parts = (repository, tree, *plans[0]) if len(plans) == 1 else (repository, tree)
     paths = _files_below(warehouse, *parts) if plans else []
     if not paths:
-        return from_arrow(spark, LEDGER.empty_table()).withColumn("plan_hash", F.lit(None).cast("string"))
+        empty = {name: F.lit(None).cast("string") for name in ("day", "plan_hash")}
+        return from_arrow(spark, LEDGER.empty_table()).withColumns(empty)
     # An interrupted local write leaves a partial file with another ending beside the ledger files.
-    files = spark.read.option("pathGlobFilter", f"*{_ROWS}").option("recursiveFileLookup", "true")
-    # Spark would use cached rows of an earlier, equal query, without the rows written since. This option differs.
-    files = files.option("retention.listed", hashlib.sha256("\n".join(paths).encode()).hexdigest())
+    files = opened_files(spark).option("pathGlobFilter", f"*{_ROWS}").option("recursiveFileLookup", "true")
     rows = files.schema(from_arrow_schema(LEDGER)).parquet(warehouse.location(*parts))
     folders = F.split("_metadata.file_path", "/")
     day, plan = F.element_at(folders, -4), F.element_at(folders, -3)
-    with_plan = rows.select(*rows.columns, plan.alias("plan_hash"), F.concat_ws("/", day, plan).alias("plan"))
+    with_plan = rows.select(*rows.columns, day.alias("day"), plan.alias("plan_hash"))
     if set(_plans_of(paths)) - set(plans):
-        with_plan = with_plan.where(F.col("plan").isin(*("/".join(one) for one in plans)))
-    return with_plan.drop("plan")
+        with_plan = with_plan.where(F.concat_ws("/", "day", "plan_hash").isin(*("/".join(one) for one in plans)))
+    return with_plan
 
 
 def amounts_of(ledger: "DataFrame") -> dict[str, Amount]:
@@ -227,8 +235,8 @@ def ledger_digest(
 
     from retention_assets.core.digest import candidates_digest
 
-    rows = read_ledgers(spark, warehouse, repository, [plan])
-    return candidates_digest(rows.where(F.col("fence") <= fence))
+    rows = read_ledgers(spark, warehouse, repository, [plan]).where(F.col("fence") <= fence)
+    return candidates_digest(rows.select(*LEDGER.names, "plan_hash"))  # stored digests are of exactly these columns
 
 
 def latest_of(rows: "DataFrame") -> "DataFrame":

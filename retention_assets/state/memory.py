@@ -77,11 +77,13 @@ def _due_of(warehouse: Warehouse, plan: Plan) -> str:
 def _read(spark: "SparkSession", warehouse: Warehouse, repository: str, name: str) -> "DataFrame":
     from pyspark.sql.pandas.types import from_arrow_schema
 
+    from retention_assets.spark.frames import opened_files
+
     written = warehouse.read_document(repository, DUE_OBJECTS.name, name, _ROWS)
     if written is not None:  # earlier versions did not count
         _require_due(warehouse, repository, name, written["rows"])
     parts = warehouse.location(repository, DUE_OBJECTS.name, name)
-    return spark.read.schema(from_arrow_schema(DUE_OBJECTS.schema)).parquet(parts)
+    return opened_files(spark).schema(from_arrow_schema(DUE_OBJECTS.schema)).parquet(parts)
 
 
 def _require_due(warehouse: Warehouse, repository: str, name: str, written: int) -> None:

@@ -188,6 +188,15 @@ def find_plan(warehouse: Warehouse, repository: str, start_of_hash: str, day: da
     )
 
 
+def current_day_of(warehouse: Warehouse, repository: str, plan_hash: str) -> date | None:
+    """Return the newest day whose current plan has this hash; None if no day has such a current plan."""
+    for day in reversed(warehouse.directories(repository, PLANS)):
+        document = warehouse.read_document(repository, PLANS, day, CURRENT)
+        if document and document["plan_hash"] == plan_hash:
+            return date.fromisoformat(day)
+    return None
+
+
 def _may_name(name: str, wanted: str) -> bool:
     """Return whether the name of a plan's document allows the wanted hash. The name has the first digits only."""
     digits = name.removesuffix(".json").rpartition("-")[2]

@@ -4,16 +4,15 @@ The rows are on the driver: their number depends on rules and runs, not on objec
 its hash, so that a plan can be explained after the policy has changed.
 """
 
-from collections.abc import Iterable
 from datetime import date
 
 import pyarrow as pa
 import pyarrow.compute as pc
 from pydantic import TypeAdapter
 
-from retention_assets.policy.rules import HOLD_IDS, RETENTION_IDS, Policy
+from retention_assets.policy.rules import Policy
 from retention_assets.policy.snapshots import SnapshotPolicy
-from retention_assets.policy.table import CurrentRule, RuleRow, current_rules, policy_rows
+from retention_assets.policy.table import CurrentRule, current_rules, policy_rows
 from retention_assets.tables import CURRENT_RULES, POLICY_TABLE
 from retention_assets.warehouse.metadata import needed
 from retention_assets.warehouse.reading import read_directory
@@ -21,7 +20,6 @@ from retention_assets.warehouse.warehouse import Rows, Warehouse
 
 _COMPLETED = "completed"  # has one document for each completed plan
 POLICIES = "policies"  # has one document for each policy
-_RULE_COLUMNS = ["run_id", "prefix", "branch", "date_to_be_deleted"]
 
 
 def policy_versions(warehouse: Warehouse, repository: str, day: date, policy: Policy, run_id: str) -> pa.Table:
@@ -48,12 +46,9 @@ def rules_in_force(warehouse: Warehouse, repository: str, policy_table: Rows) ->
         for day in warehouse.directories(repository, POLICY_TABLE.name)
         if warehouse.is_complete(repository, POLICY_TABLE.name, day)
     ]
-    history = [row for day in days for row in _rule_rows(day)]
+    history = pa.concat_tables([POLICY_TABLE.schema.empty_table(), *days], promote_options="permissive")
     newest = needed(policy_table.details.policy_run, "policy_run")
-    now = [row for row in history if row.run_id == newest]
-    rules = current_rules(now, history, completed_runs(warehouse, repository))
-    columns = [[getattr(rule, name) for rule in rules] for name in CURRENT_RULES.schema.names]
-    return pa.table(columns, schema=CURRENT_RULES.schema)
+    return current_rules(history, newest, completed_runs(warehouse, repository))
 
 
 def current_rules_of(table: pa.Table) -> list[CurrentRule]:
@@ -70,15 +65,6 @@ def record_completed(warehouse: Warehouse, repository: str, day: date, plan_hash
 def completed_runs(warehouse: Warehouse, repository: str) -> frozenset[str]:
     """Return the runs under whose rules a plan was completed."""
     return frozenset(document["policy_run"] for document in warehouse.read_documents(repository, _COMPLETED))
-
-
-def _rule_rows(table: pa.Table) -> list[RuleRow]:
-    rows = table.select(["rule_id", *_RULE_COLUMNS]).to_pylist()
-    return [RuleRow(*(row[name] for name in _RULE_COLUMNS)) for row in _lifecycle(rows)]
-
-
-def _lifecycle(rows: Iterable[dict]) -> list[dict]:
-    return [row for row in rows if not row["rule_id"].startswith((RETENTION_IDS, HOLD_IDS))]
 
 
 def keep_policy(warehouse: Warehouse, repository: str, policy: Policy | SnapshotPolicy) -> None:

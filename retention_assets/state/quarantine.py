@@ -30,7 +30,7 @@ from retention_assets.state.plan import Plan
 OBJECTS, MANIFESTS = "objects", "manifest"  # below the folder of a plan
 _SUFFIX = ".quarantine"
 _VERIFIED = "-copied.json"  # end of the names of manifests of verified copies
-_HASH_DIGITS = 16
+HASH_DIGITS = 16  # of a plan's hash, in the name of its folder
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,4 +115,4 @@ def quarantine_access(repository: Repository) -> StoreAccess:
 
 def quarantine_of_plan(repository: Repository, plan: Plan) -> QuarantineLocation:
     """Return the quarantine folder of a plan. Errors: as `quarantine_url`."""
-    return QuarantineLocation(quarantine_access(repository), f"{plan.day.isoformat()}/{plan.plan_hash[:_HASH_DIGITS]}")
+    return QuarantineLocation(quarantine_access(repository), f"{plan.day.isoformat()}/{plan.plan_hash[:HASH_DIGITS]}")

@@ -10,13 +10,16 @@ import hashlib
 import hmac
 import json
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field
 from datetime import date, datetime
+from itertools import batched
 from pathlib import Path
 from typing import Any
 
 from retention_assets.config.configuration import Repository
 from retention_assets.config.settings import FromEnvironment
+from retention_assets.core.amounts import Amount
 from retention_assets.errors import ConfigurationError, GuardRefused, StoreError
 from retention_assets.objectstore.access import StoreAccess
 from retention_assets.objectstore.mutate.writing import ObjectWriter
@@ -30,6 +33,7 @@ _SHORTEST_KEY = 32  # characters: 128 bits in hexadecimal, as printed by `openss
 _SIGNED_PREFIX = b"retention record\n"  # prefix of the signed bytes: other uses of the key give no valid signature
 _FIRST = "0" * 64  # `previous` in the first record
 _TRIES = 100  # attempts to append a record while other runs append records
+_AT_ONCE = 16  # records that are read at the same time
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,22 +44,22 @@ class Record:
     """
 
     kind: str  # sweep, restore, purge, acknowledge, or the change that a person made to references
-    mode: str
     repository: str
     day: str
-    plan_hash: str
-    policy_hash: str
-    planned_objects: int
-    planned_bytes: int
-    outcomes: Mapping[str, Mapping[str, int]]
     approved_by: str
     approved_at: str
-    fence: int
     run_id: str
     started: str
     ended: str
-    longest_window_seconds: float | None  # from a liveness check to the last object processed after it; None: unknown
-    ledger_digest: str | None  # of the plan's ledger, up to and including this fence; None: unknown, or no plan
+    mode: str = ""
+    plan_hash: str = ""  # empty: a change that a person made without a plan
+    policy_hash: str = ""
+    planned_objects: int = 0
+    planned_bytes: int = 0
+    outcomes: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    fence: int = 0
+    longest_window_seconds: float | None = None  # from a liveness check to the last object after it; None: unknown
+    ledger_digest: str | None = None  # of the plan's ledger, up to and including this fence; None: unknown, or no plan
     published: Mapping[str, Any] | None = None  # the edits written before any object was deleted; None: no edits
     ended_early: str | None = None  # the error that ended the run early
     terms: Mapping[str, str] | None = None  # the settings that were approved; None: the run needed no approval
@@ -74,22 +78,13 @@ def record_without_plan(
     """Return the record of a change that a person made without a plan."""
     return Record(
         kind=kind,
-        mode="",
         repository=repository,
         day=started.date().isoformat(),
-        plan_hash="",
-        policy_hash="",
-        planned_objects=0,
-        planned_bytes=0,
-        outcomes={},
         approved_by=person,
         approved_at=started.isoformat(),
-        fence=0,
         run_id=run_id,
         started=started.isoformat(),
         ended=ended.isoformat(),
-        longest_window_seconds=None,
-        ledger_digest=None,
         published=published,
     )
 
@@ -226,9 +221,23 @@ def read_records(warehouse: Warehouse, repository: str) -> Iterator[StoredRecord
 
 def newest_of_plan(warehouse: Warehouse, repository: str, day: str, plan_hash: str) -> Mapping[str, Any] | None:
     """Return the newest record of a plan, which has the totals of its whole ledger; None when there is none."""
-    documents = (kept.document for kept in read_records(warehouse, repository))
-    of_plan = [one for one in documents if (one["day"], one["plan_hash"]) == (day, plan_hash)]
-    return of_plan[-1] if of_plan else None
+    of_plan = (
+        one for _, one in newest_first(warehouse, repository) if (one["day"], one["plan_hash"]) == (day, plan_hash)
+    )
+    return next(of_plan, None)
+
+
+def amounts_in(record: Mapping[str, Any]) -> dict[str, Amount]:
+    """Return the totals in a record of the whole ledger of its plan, by outcome."""
+    return {outcome: Amount(**amount) for outcome, amount in record["outcomes"].items()}
+
+
+def newest_first(warehouse: Warehouse, repository: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """Yield (name, document) of all records, the newest first. A few are read at once, and no more than are needed."""
+    with ThreadPoolExecutor(_AT_ONCE) as pool:
+        for names in batched(reversed(warehouse.documents(repository, RECORDS)), _AT_ONCE):
+            documents = pool.map(lambda name: warehouse.read_document(repository, RECORDS, name), names)
+            yield from ((name, one) for name, one in zip(names, documents, strict=True) if one is not None)
 
 
 def newest_fingerprint(warehouse: Warehouse, repository: str) -> str | None:

@@ -2,16 +2,18 @@
 
 An action processes one chunk of objects on an executor, and returns a result for each object. An action can be repeated
 after a crash at any point: it completes partly processed objects. Source: DESIGN.md, invariant 8.
+
+The fields with `init=False` are clients. Only an open action has them, because they cannot be pickled to executors.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cache, partial
 from math import inf
 from time import monotonic
-from typing import ClassVar
+from typing import ClassVar, Self
 
 import pyarrow as pa
 
@@ -22,9 +24,9 @@ from retention_assets.objectstore.mutate.deletion import ObjectDeleter
 from retention_assets.objectstore.objects import ObjectReader
 from retention_assets.objectstore.outcomes import DeleteTarget, ObjectResult, Outcome
 from retention_assets.objectstore.rate_limiter import RateLimiter
-from retention_assets.objectstore.versions import all_versions, noncurrent_versions
+from retention_assets.objectstore.versions import all_versions
 from retention_assets.state.quarantine import MANIFESTS, QuarantineLocation
-from retention_assets.sweep.worker import BeforeDeadline
+from retention_assets.sweep.worker import BeforeDeadline, chunks
 
 OF_COPY = "its copy in quarantine"  # detail in the ledger: the purged copy; the bucket may keep the original's versions
 _OF_COPY_VERSIONS_UNKNOWN = f"{OF_COPY}; whether the store keeps versions of the copy is unknown"
@@ -37,31 +39,27 @@ _POLL_SECONDS = 2.0  # seconds between two checks of the deadline: each check ma
 _STEP_OBJECTS, _STEP_BYTES = 1_000, 1024**3  # limits of a step, whose originals are deleted in one bulk request
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, repr=False, eq=False)
 class Delete:
     """Deletes objects. Where the store has conditional deletes, it deletes only an object with the planned ETag."""
 
     chunk_bytes: ClassVar[int | None] = None
 
     access: StoreAccess
+    deleter: ObjectDeleter = field(init=False)
 
-    def open(self, rate_limiter: RateLimiter) -> "Deleting":
+    def open(self, rate_limiter: RateLimiter) -> Self:
         """See `Action`."""
-        return Deleting(ObjectDeleter(self.access, rate_limiter))
-
-
-@dataclass(frozen=True, slots=True)
-class Deleting:
-    """See `Delete`."""
-
-    deleter: ObjectDeleter
+        opened = replace(self)
+        opened.deleter = ObjectDeleter(self.access, rate_limiter)
+        return opened
 
     def do(self, objects: pa.Table, name: str, before_deadline: BeforeDeadline) -> Sequence[ObjectResult]:
-        """See `OpenAction`."""
+        """See `Action`."""
         return [_as_planned(one) for one in self.deleter.delete_all(_to_delete(objects), before_deadline)]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, repr=False, eq=False)
 class Quarantine:
     """Moves objects to quarantine: writes a manifest, copies, verifies the copy, and only then deletes the original."""
 
@@ -69,38 +67,32 @@ class Quarantine:
 
     access: StoreAccess
     location: QuarantineLocation
+    copier: ObjectCopier = field(init=False)
+    deleter: ObjectDeleter = field(init=False)
+    copies: ObjectReader = field(init=False)
+    earlier: Callable[[], Mapping[str, VerifiedCopy]] = field(init=False)  # copies that earlier attempts verified
 
-    def open(self, rate_limiter: RateLimiter) -> "Quarantining":
+    def open(self, rate_limiter: RateLimiter) -> Self:
         """See `Action`."""
         self.location.prepare()
-        return Quarantining(
-            self.location,
-            ObjectCopier(self.access, self.location.access),
-            ObjectDeleter(self.access, rate_limiter),
-            ObjectReader(self.location.access),
-            cache(partial(_verified_copies, self.location)),
-        )
-
-
-@dataclass(frozen=True, slots=True)
-class Quarantining:
-    """See `Quarantine`."""
-
-    location: QuarantineLocation
-    copier: ObjectCopier
-    deleter: ObjectDeleter
-    copies: ObjectReader
-    earlier: Callable[[], Mapping[str, VerifiedCopy]]  # copies that earlier attempts verified
+        opened = replace(self)
+        opened.copier = ObjectCopier(self.access, self.location.access)
+        opened.deleter = ObjectDeleter(self.access, rate_limiter)
+        opened.copies = ObjectReader(self.location.access)
+        opened.earlier = cache(partial(_verified_copies, self.location))
+        return opened
 
     def do(self, objects: pa.Table, name: str, before_deadline: BeforeDeadline) -> Sequence[ObjectResult]:
-        """See `OpenAction`. Objects are moved in small steps: a slow copy does not delay objects copied before it."""
+        """See `Action`. Objects are moved in small steps: a slow copy does not delay objects copied before it."""
         try:
             self.location.write_manifest(objects, name)
         except StoreError as error:
             return [ObjectResult(Outcome.FAILED, f"no manifest could be written: {error}")] * objects.num_rows
         results: list[ObjectResult] = []
         deadline_poll = _polled_rarely(before_deadline)
-        for start, length in _steps(objects["size"].to_pylist()):
+        # A step has enough objects to copy `_AT_ONCE` of them at the same time.
+        steps = chunks(objects["size"].to_pylist(), _STEP_OBJECTS, _STEP_BYTES, fewest=_AT_ONCE)
+        for start, length in steps:
             step = objects.slice(start, length)
             copies = self._copied(step, deadline_poll)
             moved = self._moved(step, copies, before_deadline)
@@ -172,7 +164,7 @@ class Quarantining:
         return replace(done, detail=f"copied, not deleted: {done.detail}")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, repr=False, eq=False)
 class Restore:
     """Restores objects from quarantine. An object is skipped when another object is at its path."""
 
@@ -180,30 +172,21 @@ class Restore:
 
     access: StoreAccess
     location: QuarantineLocation
+    reader: ObjectReader = field(init=False)
+    copies: ObjectReader = field(init=False)
+    copier: ObjectCopier = field(init=False)
+    deleter: ObjectDeleter = field(init=False)
 
-    def open(self, rate_limiter: RateLimiter) -> "Restoring":
+    def open(self, rate_limiter: RateLimiter) -> Self:
         """See `Action`."""
-        return Restoring(
-            self.location,
-            ObjectReader(self.access),
-            ObjectReader(self.location.access),
-            ObjectCopier(self.location.access, self.access),
-            ObjectDeleter(self.location.access, rate_limiter),
-        )
-
-
-@dataclass(frozen=True, slots=True)
-class Restoring:
-    """See `Restore`."""
-
-    location: QuarantineLocation
-    reader: ObjectReader
-    copies: ObjectReader
-    copier: ObjectCopier
-    deleter: ObjectDeleter
+        opened = replace(self)
+        opened.reader, opened.copies = ObjectReader(self.access), ObjectReader(self.location.access)
+        opened.copier = ObjectCopier(self.location.access, self.access)
+        opened.deleter = ObjectDeleter(self.location.access, rate_limiter)
+        return opened
 
     def do(self, objects: pa.Table, name: str, before_deadline: BeforeDeadline) -> Sequence[ObjectResult]:
-        """See `OpenAction`."""
+        """See `Action`."""
         rows = _rows(objects, "address", "size")
         with ThreadPoolExecutor(_AT_ONCE) as pool:
             results = dict(zip((address for address, _ in rows), pool.map(self._restored, rows), strict=True))
@@ -247,7 +230,7 @@ class Restoring:
         return self.reader.digest(address) == copy
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, repr=False, eq=False)
 class Purge:
     """Deletes copies from quarantine, with all their versions.
 
@@ -258,38 +241,49 @@ class Purge:
 
     location: QuarantineLocation
     keeps_versions: bool | None = False
+    deleter: ObjectDeleter = field(init=False)
 
-    def open(self, rate_limiter: RateLimiter) -> "Purging":
+    def open(self, rate_limiter: RateLimiter) -> Self:
         """See `Action`."""
         self.location.prepare()
-        return Purging(self, ObjectDeleter(self.location.access, rate_limiter, conditional=False))
-
-
-@dataclass(frozen=True, slots=True)
-class Purging:
-    """See `Purge`."""
-
-    action: Purge
-    deleter: ObjectDeleter
+        opened = replace(self)
+        opened.deleter = ObjectDeleter(self.location.access, rate_limiter, conditional=False)
+        return opened
 
     def do(self, objects: pa.Table, name: str, before_deadline: BeforeDeadline) -> Sequence[ObjectResult]:
-        """See `OpenAction`. A missing copy counts as purged."""
-        addresses = objects["address"].to_pylist()
-        purged = ObjectResult(
-            Outcome.PURGED, OF_COPY if self.action.keeps_versions is not None else _OF_COPY_VERSIONS_UNKNOWN
-        )
-        try:
-            to_delete = self._to_delete([self.action.location.path(address) for address in addresses])
-        except StoreError as error:
-            return [ObjectResult(Outcome.FAILED, str(error))] * len(addresses)
-        failed = _not_gone(to_delete, self.deleter.delete_all(to_delete, before_deadline))
-        return [failed.get(self.action.location.path(address), purged) for address in addresses]
+        """See `Action`. A missing copy counts as purged."""
+        paths = [self.location.path(address) for address in objects["address"].to_pylist()]
+        detail = OF_COPY if self.keeps_versions is not None else _OF_COPY_VERSIONS_UNKNOWN
+        return _purged(self.deleter, paths, self._to_delete, detail, before_deadline)
 
     def _to_delete(self, paths: Sequence[str]) -> list[DeleteTarget]:
-        if not self.action.keeps_versions:
+        if not self.keeps_versions:
             return [DeleteTarget(path) for path in paths]
-        access = self.action.location.access
-        return _versions(paths, lambda directory, between: all_versions(access, directory, between))
+        return _versions(self.location.access, paths)
+
+
+@dataclass(slots=True, repr=False, eq=False)
+class RemoveVersions:
+    """Removes the old versions of deleted objects from a versioned bucket.
+
+    A delete marker that is the current version stays: removing it would restore the version below it.
+    """
+
+    chunk_bytes: ClassVar[int | None] = None
+
+    access: StoreAccess
+    deleter: ObjectDeleter = field(init=False)
+
+    def open(self, rate_limiter: RateLimiter) -> Self:
+        """See `Action`."""
+        opened = replace(self)
+        opened.deleter = ObjectDeleter(self.access, rate_limiter, conditional=False)
+        return opened
+
+    def do(self, objects: pa.Table, name: str, before_deadline: BeforeDeadline) -> Sequence[ObjectResult]:
+        """See `Action`."""
+        to_delete = partial(_versions, self.access, with_current=False)
+        return _purged(self.deleter, objects["address"].to_pylist(), to_delete, _OF_VERSIONS, before_deadline)
 
 
 def remove_manifests(purge: Purge) -> int:
@@ -312,51 +306,37 @@ def remove_manifests(purge: Purge) -> int:
     return len(_not_gone(to_delete, ObjectDeleter(access, conditional=False).delete_all(to_delete)))
 
 
-@dataclass(frozen=True, slots=True)
-class RemoveVersions:
-    """Removes the old versions of deleted objects from a versioned bucket. The delete markers stay."""
-
-    chunk_bytes: ClassVar[int | None] = None
-
-    access: StoreAccess
-
-    def open(self, rate_limiter: RateLimiter) -> "RemovingVersions":
-        """See `Action`."""
-        return RemovingVersions(self.access, ObjectDeleter(self.access, rate_limiter, conditional=False))
-
-
-@dataclass(frozen=True, slots=True)
-class RemovingVersions:
-    """See `RemoveVersions`."""
-
-    access: StoreAccess
-    deleter: ObjectDeleter
-
-    def do(self, objects: pa.Table, name: str, before_deadline: BeforeDeadline) -> Sequence[ObjectResult]:
-        """See `OpenAction`. Each directory is listed once for all objects of the chunk in it."""
-        wanted = objects["address"].to_pylist()
-        try:
-            to_delete = _versions(wanted, lambda directory, _: noncurrent_versions(self.access, directory))
-        except StoreError as error:
-            return [ObjectResult(Outcome.FAILED, str(error))] * len(wanted)
-        failed = _not_gone(to_delete, self.deleter.delete_all(to_delete, before_deadline))
-        return [failed.get(address, ObjectResult(Outcome.PURGED, _OF_VERSIONS)) for address in wanted]
+def _purged(
+    deleter: ObjectDeleter,
+    paths: Sequence[str],
+    targets_of: Callable[[Sequence[str]], Sequence[DeleteTarget]],
+    detail: str,
+    before_deadline: BeforeDeadline,
+) -> list[ObjectResult]:
+    """Delete the targets of these paths. A path is purged, with this `detail`, if all of its targets are gone."""
+    try:
+        to_delete = targets_of(paths)
+    except StoreError as error:
+        return [ObjectResult(Outcome.FAILED, str(error))] * len(paths)
+    failed = _not_gone(to_delete, deleter.delete_all(to_delete, before_deadline))
+    return [failed.get(path, ObjectResult(Outcome.PURGED, detail)) for path in paths]
 
 
-def _versions(
-    paths: Sequence[str], listed: Callable[[str, tuple[str, str]], Iterator[pa.RecordBatch]]
-) -> list[DeleteTarget]:
-    """Return all versions of these paths. Each directory is listed once."""
+def _versions(access: StoreAccess, paths: Sequence[str], *, with_current: bool = True) -> list[DeleteTarget]:
+    """Return all versions of these paths, or only the noncurrent ones. Each directory is listed once.
+
+    Errors: AccessDenied or StoreError.
+    """
     by_directory: dict[str, list[str]] = {}
     for path in paths:
         by_directory.setdefault(f"{path.rpartition('/')[0]}/", []).append(path)
     return [
-        DeleteTarget(path, version_id=version)
+        DeleteTarget(row["path"], version_id=row["version_id"])
         for directory, in_directory in sorted(by_directory.items())
         for wanted in [set(in_directory)]
-        for page in listed(directory, (min(in_directory), max(in_directory)))
-        for path, version in zip(page["path"].to_pylist(), page["version_id"].to_pylist(), strict=True)
-        if path in wanted
+        for page in all_versions(access, directory, (min(in_directory), max(in_directory)))
+        for row in page.to_pylist()
+        if row["path"] in wanted and (with_current or not row["is_current"])
     ]
 
 
@@ -387,22 +367,6 @@ def _verified_copies(location: QuarantineLocation) -> Mapping[str, VerifiedCopy]
         return location.verified_copies()
     except StoreError:
         return {}  # the objects are copied again
-
-
-def _steps(sizes: Sequence[int]) -> Iterator[tuple[int, int]]:
-    """Yield (start, length) of each step of a chunk.
-
-    A step has enough objects to copy `_AT_ONCE` of them at the same time.
-    """
-    start = total = 0
-    for number, size in enumerate(sizes):
-        objects = number - start
-        if objects == _STEP_OBJECTS or (objects >= _AT_ONCE and total + size > _STEP_BYTES):
-            yield start, objects
-            start, total = number, 0
-        total += size
-    if start < len(sizes):
-        yield start, len(sizes) - start
 
 
 def _rows(objects: pa.Table, *columns: str) -> list[tuple]:

@@ -7,8 +7,7 @@ Only the listing shows these copies.
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, date, datetime
-from functools import reduce
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pyarrow as pa
@@ -27,9 +26,9 @@ from retention_assets.objectstore.outcomes import Outcome
 from retention_assets.objectstore.versions import all_versions
 from retention_assets.spark.frames import CachedFrames, from_arrow, on_workers, read_tasks
 from retention_assets.state.lease import MARGIN
-from retention_assets.state.ledger import FINISHED, finished_of, plans_with_ledgers, read_ledgers
-from retention_assets.state.plan import Plan, find_plan
-from retention_assets.state.quarantine import MANIFESTS, OBJECTS, QuarantineLocation, quarantine_of_plan
+from retention_assets.state.ledger import FINISHED, finished_of, read_ledgers, swept_plans
+from retention_assets.state.plan import Plan
+from retention_assets.state.quarantine import HASH_DIGITS, MANIFESTS, OBJECTS, QuarantineLocation, quarantine_of_plan
 from retention_assets.sweep.actions import OF_COPY
 from retention_assets.sweep.execute import Log
 from retention_assets.warehouse.warehouse import Warehouse
@@ -147,7 +146,7 @@ def moved_and_surplus(
     returned: see `not_in_ledgers`.
 
     Args:
-        rows: the ledgers of all plans, with the `folder` of the plan.
+        rows: the ledgers of all plans, with the `folder` of the plan; see `with_folders`.
         copies: see `QuarantineListing`.
         repository: the store in which the originals are looked up.
         times: the limits of age.
@@ -221,10 +220,9 @@ def not_in_ledgers(rows: DataFrame, copies: DataFrame) -> DataFrame:
     return copies.join(rows.select(*key).distinct(), on=key, how="left_anti")
 
 
-def in_folders(ledgers: Mapping[str, DataFrame], empty: DataFrame) -> DataFrame:
-    """Return the rows of all ledgers, with the folder of the plan in the column `folder`."""
-    with_folder = [rows.withColumn("folder", F.lit(folder)) for folder, rows in ledgers.items()]
-    return reduce(DataFrame.unionByName, with_folder, empty.withColumn("folder", F.lit("")))
+def with_folders(ledgers: DataFrame) -> DataFrame:
+    """Return rows of ledgers, with the quarantine folder of the plan in the column `folder`."""
+    return ledgers.withColumn("folder", F.concat_ws("/", "day", F.substring("plan_hash", 1, HASH_DIGITS)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -246,15 +244,11 @@ class Undo:
 
     def copies(self, *, versions: bool = False) -> "Copies":
         """Return the contents of the quarantine, from the ledgers and from its listing. Errors: of the store."""
-        ledgers = self.ledgers()
-        locations = self._locations(ledgers)
-        empty = read_ledgers(self.spark, self.warehouse, self.repository.name, [])
-        rows = in_folders(
-            {location.folder: rows for location, (_, rows) in zip(locations, ledgers, strict=False)}, empty
-        )
+        plans = {location.folder: (plan, location) for plan, location in self._locations()}
+        rows = with_folders(self._ledgers([plan for plan, _ in plans.values()]))
         now, settings = self.clock(), self.repository.settings
         times = Times(now - settings.quarantine.keep, now - settings.sweep.window - MARGIN)
-        plans = {location.folder: (plan, location) for location, (plan, _) in zip(locations, ledgers, strict=False)}
+        locations = [location for _, location in plans.values()]
         found = list_quarantine(self.spark, locations, self.frames, versions=versions)
         return Copies(
             plans,
@@ -265,36 +259,38 @@ class Undo:
             times,
         )
 
-    def _locations(self, ledgers: "PlanLedgers") -> list[QuarantineLocation]:
-        """Return the quarantine folders of the plans; empty if no quarantine is configured and no object was moved."""
+    def _locations(self) -> list[tuple[Plan, QuarantineLocation]]:
+        """Return each plan that has a ledger, with its quarantine folder.
+
+        The list is empty if no quarantine is configured and no object was moved.
+        """
+        plans = swept_plans(self.warehouse, self.repository.name)
         try:
-            return [quarantine_of_plan(self.repository, plan) for plan, _ in ledgers]
+            return [(plan, quarantine_of_plan(self.repository, plan)) for plan in plans]
         except ConfigurationError:
-            if any(not rows.where(F.col("outcome") == Outcome.QUARANTINED).isEmpty() for _, rows in ledgers):
+            if not self._ledgers(plans).where(F.col("outcome") == Outcome.QUARANTINED).isEmpty():
                 raise
             return []
 
-    def with_versions(self) -> "PlanLedgers":
+    def _ledgers(self, plans: Sequence[Plan]) -> DataFrame:
+        return read_ledgers(self.spark, self.warehouse, self.repository.name, [plan.key for plan in plans])
+
+    def with_versions(self) -> list[tuple[Plan, DataFrame]]:
         """Return, by plan, the deleted objects whose old versions may still be in the bucket.
 
         Objects that are in quarantine are excluded: their versions stay, in case the copy is lost. An object of several
         plans belongs to the newest of them.
         """
-        ledgers = self.ledgers()
-        if not ledgers:
-            return []
-        newest = F.max("fence").over(Window.partitionBy("address"))
-        ended = [
-            finished_of(rows.withColumn("last_fence", newest)).withColumn("ledger", F.lit(number))
-            for number, (_, rows) in enumerate(ledgers)
-        ]
-        everywhere = reduce(DataFrame.unionByName, ended)
+        plans = swept_plans(self.warehouse, self.repository.name)
+        newest = F.max("fence").over(Window.partitionBy("day", "plan_hash", "address"))
+        everywhere = finished_of(self._ledgers(plans).withColumn("last_fence", newest), "day", "plan_hash")
         moved = everywhere.where(F.col("outcome") == Outcome.QUARANTINED).select("address")
         purged_copy = (F.col("outcome") == Outcome.PURGED) & F.col("detail").startswith(OF_COPY)
         last = finished_of(everywhere).where(F.col("outcome").isin(Outcome.DELETED, Outcome.MISSING) | purged_copy)
         gone = self.frames.cache(last.join(moved, on="address", how="left_anti"))  # read once for each plan
         return [
-            (plan, gone.where(F.col("ledger") == number).drop("ledger")) for number, (plan, _) in enumerate(ledgers)
+            (plan, gone.where((F.col("day") == plan.day.isoformat()) & (F.col("plan_hash") == plan.plan_hash)))
+            for plan in plans
         ]
 
     def restorable(self) -> "list[PlanCopies]":
@@ -320,18 +316,6 @@ class Undo:
                 f"{self.repository.name}: an interrupted sweep may still be processing {row[0]:,} objects. They were "
                 f"not restored. Those that it moved can be restored after {free:%Y-%m-%d %H:%M:%S} UTC."
             )
-
-    def ledgers(self) -> "PlanLedgers":
-        """Return each plan that has a ledger, with all rows of the ledger."""
-        found = []
-        for day, plan_hash in plans_with_ledgers(self.warehouse, self.repository.name):
-            plan = find_plan(self.warehouse, self.repository.name, plan_hash, date.fromisoformat(day))
-            rows = read_ledgers(self.spark, self.warehouse, self.repository.name, [(day, plan_hash)])
-            found.append((plan, rows))
-        return found
-
-
-PlanLedgers = list[tuple[Plan, DataFrame]]
 
 
 @dataclass(frozen=True, slots=True)

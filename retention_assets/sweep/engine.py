@@ -6,6 +6,7 @@ The rows of objects stay in Spark. The driver gets only counts, prefixes and bat
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from math import inf
 from typing import Any, Protocol, Self
 
 import pyarrow as pa
@@ -20,10 +21,10 @@ from retention_assets.objectstore.access import StoreAccess
 from retention_assets.objectstore.outcomes import Outcome
 from retention_assets.spark.frames import CachedFrames, from_arrow, on_workers
 from retention_assets.state.lease import Lease
-from retention_assets.state.ledger import FINISHED, amounts_of, ledger_digest, ledger_of_plan, read_ledgers
+from retention_assets.state.ledger import FINISHED, LEDGERS, amounts_of, latest_of, ledger_digest, read_ledgers
 from retention_assets.state.plan import Plan
 from retention_assets.sweep.preconditions import Preconditions
-from retention_assets.sweep.worker import OBJECTS, TALLY, TaskSpec, work
+from retention_assets.sweep.worker import OBJECTS, TALLY, TaskSpec, chunks, work
 from retention_assets.warehouse.warehouse import Warehouse
 
 _LIVE_AGAIN = "is live again since it was planned"
@@ -137,13 +138,6 @@ class Engine[Objects](Protocol):
         """
         ...
 
-    def resurrected(self) -> int:
-        """Run a liveness check on all remaining objects, and return how many of them are live again.
-
-        Errors: GuardRefused when this cannot be determined.
-        """
-        ...
-
     def check(self, number: int) -> Batch[Objects]:
         """Run a liveness check for the batch `number`, and return its objects.
 
@@ -164,8 +158,43 @@ class Engine[Objects](Protocol):
         ...
 
 
-class SparkEngine:
-    """The engine of a sweep; see `Engine`. The end of its `with` block releases the rows in Spark's cache.
+class SweepEngine[Objects](Engine[Objects], Protocol):
+    """The engine of a sweep, which executes an approved plan. A restore or purge has an `Engine`."""
+
+    def resurrected(self) -> int:
+        """Run a liveness check on all remaining objects, and return how many of them are live again.
+
+        Errors: GuardRefused when this cannot be determined.
+        """
+        ...
+
+
+class LedgerEngine:
+    """The part of an engine that reads the ledger of a plan with Spark. See `Engine`."""
+
+    def __init__(self, spark: SparkSession, warehouse: Warehouse, plan: Plan) -> None:
+        self._spark = spark
+        self._warehouse = warehouse
+        self._plan = plan
+
+    def outcomes(self) -> Mapping[str, Amount]:
+        """See `Engine`."""
+        return amounts_of(self.ledger())
+
+    def ledger(self) -> DataFrame:
+        """Return the latest row of each address in the ledger of the plan."""
+        return latest_of(self._rows())
+
+    def ledger_digest(self, fence: int) -> str:
+        """See `Engine`."""
+        return ledger_digest(self._spark, self._warehouse, self._plan.repository, self._plan.key, fence)
+
+    def _rows(self, tree: str = LEDGERS) -> DataFrame:
+        return read_ledgers(self._spark, self._warehouse, self._plan.repository, [self._plan.key], tree)
+
+
+class SparkEngine(LedgerEngine):
+    """The engine of a sweep; see `SweepEngine`. The end of its `with` block releases the rows in Spark's cache.
 
     With `keeps_missing`, missing objects are passed on to the action, which also checks the quarantine.
     """
@@ -181,10 +210,8 @@ class SparkEngine:
         keeps_missing: bool = False,
     ) -> None:
         """See the class. `most`: most objects in a batch. `others`: references of other repositories."""
-        self._spark = spark
-        self._warehouse = warehouse
+        super().__init__(spark, warehouse, repository.plan)
         self._repository = repository
-        self._plan = repository.plan
         self._most = most
         self._others = others or NoOtherRepositories()
         self._keeps_missing = keeps_missing
@@ -227,7 +254,7 @@ class SparkEngine:
         return [objects for _, objects in packed]
 
     def resurrected(self) -> int:
-        """See `Engine`. The check projects the state after the plan's edits, so batches must not use its result."""
+        """See `SweepEngine`. The check projects the state after the plan's edits: batches must not use its result."""
         assert self._kept is not None
         liveness = self._repository.live_after_edits()
         if liveness is None:
@@ -251,19 +278,6 @@ class SparkEngine:
         preconditions = Preconditions(self._repository.access, self._keeps_missing)
         return run_on_spark(objects.objects, replace(task, preconditions=preconditions))
 
-    def outcomes(self) -> Mapping[str, Amount]:
-        """See `Engine`."""
-        return amounts_of(self.ledger())
-
-    def ledger(self) -> DataFrame:
-        """Return the latest row of each address in the ledger of the plan."""
-        plan = self._plan
-        return ledger_of_plan(self._spark, self._warehouse, plan.repository, plan.day, plan.plan_hash)
-
-    def ledger_digest(self, fence: int) -> str:
-        """See `Engine`."""
-        return ledger_digest(self._spark, self._warehouse, self._plan.repository, self._plan.key, fence)
-
     def _failed_before(self, phase: int, fence: int) -> bool:
         """Return whether an object of a phase before `phase` failed in the sweep with this `fence`."""
         failed = self._rows().where((F.col("fence") == fence) & (F.col("outcome") == Outcome.FAILED))
@@ -274,9 +288,6 @@ class SparkEngine:
 
     def _with_others(self, liveness: Liveness) -> Liveness:
         return self._others.extended(liveness, self._repository.candidates)
-
-    def _rows(self) -> DataFrame:
-        return read_ledgers(self._spark, self._warehouse, self._plan.repository, [self._plan.key])
 
     def _unfinished(self, fence: int) -> DataFrame:
         rows = self._rows()
@@ -333,13 +344,6 @@ def pack(prefixes: Sequence[tuple[str, int]], most: int) -> list[tuple[tuple[str
 
     A prefix with more than `most` objects is a batch of its own.
     """
-    batches: list[tuple[tuple[str, ...], int]] = []
-    names: list[str] = []
-    total = 0
-    for name, objects in prefixes:
-        if names and total + objects > most:
-            batches.append((tuple(names), total))
-            names, total = [], 0
-        names.append(name)
-        total += objects
-    return [*batches, (tuple(names), total)] if names else batches
+    parts = chunks([objects for _, objects in prefixes], inf, most)
+    batches = (prefixes[start : start + length] for start, length in parts)
+    return [(tuple(name for name, _ in batch), sum(objects for _, objects in batch)) for batch in batches]

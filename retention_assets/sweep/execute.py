@@ -6,7 +6,7 @@ how it ended.
 """
 
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime, timedelta
@@ -25,7 +25,7 @@ from retention_assets.state.ledger import OUTCOMES, LedgerLocation, sweeps_of
 from retention_assets.state.plan import Plan, load_plan
 from retention_assets.state.policies import record_completed
 from retention_assets.state.records import NO_SEAL, Record, Seal, write_record
-from retention_assets.sweep.engine import BatchResult, Engine, RepositorySweep
+from retention_assets.sweep.engine import BatchResult, Engine, RepositorySweep, SweepEngine
 from retention_assets.sweep.worker import Action, TaskSpec
 from retention_assets.warehouse.warehouse import Warehouse
 
@@ -129,7 +129,7 @@ class SweepResult:
     is_complete: bool  # whether the plan was completed
 
 
-def execute(run: SweepRun, engine: Engine[Any], repository: RepositorySweep) -> SweepResult:
+def execute(run: SweepRun, engine: SweepEngine[Any], repository: RepositorySweep) -> SweepResult:
     """Delete or quarantine the objects of the approved plan that are still unreferenced.
 
     Objects that an earlier attempt finished are skipped. The edits of the plan are published before any object is
@@ -149,15 +149,15 @@ def execute(run: SweepRun, engine: Engine[Any], repository: RepositorySweep) -> 
     )
     run.seal.copy_records(run.warehouse, plan.repository)  # a sweep that cannot copy its record must not start
     with held_lease(run.warehouse, plan.repository, run.run_id, run.clock, limits.sweep.lease) as lease:
-        remaining = sum(engine.remaining(lease.fence))
-        if remaining or repository.history_changes:
+        batches = engine.remaining(lease.fence)
+        if batches or repository.history_changes:
             repository.require_same()
-        if remaining:
+        if batches:
             require_few_resurrected(plan, engine.resurrected(), limits.approval)
         if repository.publishes:
             lease = renew_lease(run.warehouse, lease, run.clock())
             require_current_plan(run)
-        return work_and_conclude(run, engine, approval, lease, started, repository)
+        return work_and_conclude(run, engine, approval, lease, started, batches, repository)
 
 
 def work_and_conclude(
@@ -166,12 +166,14 @@ def work_and_conclude(
     approval: Approval,
     lease: Lease,
     started: datetime,
+    batches: Sequence[int],
     repository: RepositorySweep | None = None,
 ) -> SweepResult:
-    """Publish the edits of the plan, process all remaining objects, and conclude.
+    """Publish the edits of the plan, process all remaining objects, write the audit record, mark a completed plan.
 
-    A sweep that ends early also writes an audit record, if it changed anything. A restore or purge has no `repository`:
-    it changes only copies and versions.
+    A sweep that ends early also writes an audit record, if it changed anything. So does a sweep whose ledger does not
+    balance with the plan. A restore or purge has no `repository`: it changes only copies and versions. `batches`: the
+    number of objects in each batch that remains, see `Engine.remaining`.
     Errors: the error that ended the sweep, whether or not a record could be written.
     """
     published = run.beyond_plan
@@ -179,7 +181,11 @@ def work_and_conclude(
     try:
         if repository:
             published = repository.publish(lease)
-        lease, window = work_through(run, engine, lease)
+        lease, window = work_through(run, engine, lease, batches)
+        outcomes = dict(engine.outcomes())
+        require_balance(run.plan, outcomes)
+        outcomes.pop(Outcome.ATTEMPTED, None)
+        record = _record(run, approval, lease, started, outcomes, engine.ledger_digest(lease.fence))
     except Exception as error:
         with suppress(Exception):  # writing the record may fail for the same reason; the first error is raised
             if may_publish or run.beyond_plan or _has_rows(run, lease):
@@ -189,7 +195,11 @@ def work_and_conclude(
                 ended = replace(record, published=published, ended_early=brief(error))
                 write_record(run.warehouse, ended, run.seal)
         raise
-    return conclude(run, engine, approval, lease, started, window, published)
+    write_record(run.warehouse, replace(record, longest_window_seconds=window, published=published), run.seal)
+    plan, is_complete = run.plan, _is_complete(run.plan, outcomes)
+    if is_complete:
+        record_completed(run.warehouse, plan.repository, plan.day, plan.plan_hash, plan.policy_run)
+    return SweepResult(outcomes, is_complete)
 
 
 def _has_rows(run: SweepRun, lease: Lease) -> bool:
@@ -197,18 +207,17 @@ def _has_rows(run: SweepRun, lease: Lease) -> bool:
     return lease.fence in sweeps_of(run.warehouse, plan.repository, plan.day.isoformat(), plan.plan_hash)
 
 
-def work_through(run: SweepRun, engine: Engine[Any], lease: Lease) -> tuple[Lease, float]:
-    """Process all remaining objects; return the current lease and the longest window in seconds.
+def work_through(run: SweepRun, engine: Engine[Any], lease: Lease, batches: Sequence[int]) -> tuple[Lease, float]:
+    """Process `batches`, and all that remain after them; return the current lease and the longest window in seconds.
 
     A window is the time from a liveness check to the last object processed under that check. Objects that a batch
     leaves at its deadline are checked again in the next pass. Two passes in a row without progress are an error.
     """
     window, reached = 0.0, None
     batch_numbers = count()
-    batches = engine.remaining(lease.fence)
     progress = Progress(run.name, sum(batches), run.clock, run.log)
     is_second = False
-    while sum(batches):
+    while batches:
         before = progress.done
         for number, objects in enumerate(batches):
             lease = renew_lease(run.warehouse, lease, run.clock())
@@ -244,35 +253,17 @@ def require_current_plan(run: SweepRun) -> None:
         )
 
 
-def conclude(
-    run: SweepRun,
-    engine: Engine[Any],
-    approval: Approval,
-    lease: Lease,
-    started: datetime,
-    window: float,
-    published: Mapping[str, Any] | None = None,
-) -> SweepResult:
-    """Require that the ledger balances with the plan, write the audit record, and mark a completed plan.
+def _is_complete(plan: Plan, outcomes: Mapping[str, Amount]) -> bool:
+    """Return whether the plan was completed, from the totals of its ledger.
 
     A plan with failed, unattempted, quarantined or restored objects is not completed: `last_deleted` does not advance.
-    Skipped objects do not prevent completion, because a later plan includes them again. Source: DESIGN.md, invariant 9
-    and Decisions (`last_deleted`).
+    Skipped objects do not prevent completion, because a later plan includes them again. Source: DESIGN.md, Decisions
+    (`last_deleted`).
     """
-    plan, outcomes = run.plan, dict(engine.outcomes())
-    unknown = outcomes.pop(Outcome.ATTEMPTED, Amount())
-    require_balance(plan, {**outcomes, Outcome.ATTEMPTED: unknown})
-    tried = sum_of(outcomes.values()).objects
     held_back = any(
         outcomes.get(name, Amount()).objects for name in (Outcome.FAILED, Outcome.QUARANTINED, Outcome.RESTORED)
     )
-    is_complete = tried == plan.candidates.objects and not held_back
-    record = _record(run, approval, lease, started, outcomes, engine.ledger_digest(lease.fence))
-    ended = replace(record, longest_window_seconds=window, published=published)
-    write_record(run.warehouse, ended, run.seal)
-    if is_complete:
-        record_completed(run.warehouse, plan.repository, plan.day, plan.plan_hash, plan.policy_run)
-    return SweepResult(outcomes, is_complete)
+    return sum_of(outcomes.values()).objects == plan.candidates.objects and not held_back
 
 
 def _record(

@@ -1,6 +1,6 @@
 """Inputs and common steps of one sweep of a day's plan, for every kind of repository."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import date
 from typing import Protocol
 
@@ -24,8 +24,15 @@ from retention_assets.spark.frames import sweep_workers
 from retention_assets.state.approval import approved_terms
 from retention_assets.state.binding import require_same_location
 from retention_assets.state.lease import require_seen_by_all, witnessed_record
-from retention_assets.state.ledger import FREED, OUTCOMES, amounts_of, plans_with_ledgers, read_ledgers, results_of
-from retention_assets.state.plan import Plan, find_plan, load_plan, planned_objects, require_plan
+from retention_assets.state.ledger import FREED, OUTCOMES, amounts_of, results_of, swept_plans
+from retention_assets.state.plan import (
+    Heads,
+    Plan,
+    load_plan,
+    planned_heads,
+    planned_objects,
+    require_plan,
+)
 from retention_assets.state.quarantine import quarantine_of_plan
 from retention_assets.state.records import read_records, seal_of
 from retention_assets.sweep.actions import Delete, Quarantine
@@ -173,10 +180,11 @@ def chosen_plan(sweep: Sweep[AnyRepository], plan_hash: str) -> Plan:
     return load_plan(sweep.warehouse, sweep.name, sweep.day)
 
 
-def planned_as_approved(sweep: Sweep[AnyRepository], plan: Plan, policy_hash: str) -> DataFrame:
-    """Return the candidates of the plan. The candidates, the policy and the storage location must be as approved.
+def planned_as_approved(sweep: Sweep[AnyRepository], plan: Plan, policy_hash: str) -> tuple[DataFrame, Heads]:
+    """Return the candidates of the plan, and the heads of branches and tags at planning.
 
-    Errors: GuardRefused when one of them differs, or when the plan is blocked.
+    The candidates, the policy and the storage location must be as approved, and the clocks of this machine and of the
+    store must agree. Errors: GuardRefused when one of them differs, or when the plan is blocked.
     """
     require_same_location(sweep.warehouse, sweep.opened.repository)
     if plan.blocked:
@@ -189,7 +197,9 @@ def planned_as_approved(sweep: Sweep[AnyRepository], plan: Plan, policy_hash: st
             f"{plan.repository} {plan.day}: the policy was changed after the plan was made. Nothing was deleted. "
             f"Plan again: `retention plan {plan.repository} --as-of {plan.day}`."
         )
-    return planned_objects(sweep.spark, sweep.warehouse, plan)
+    candidates = planned_objects(sweep.spark, sweep.warehouse, plan)
+    require_clock(sweep.opened.repository, sweep.opened.access, sweep.clock)
+    return candidates, planned_heads(sweep.warehouse, plan)
 
 
 def clocks(repository: Repository, access: StoreAccess, clock: Clock) -> CheckResult:
@@ -226,20 +236,10 @@ def warn_of_versions(sweep: Sweep[AnyRepository], mode: str, sweep_result: Sweep
 def verification_inputs(sweep: Sweep[AnyRepository]) -> VerificationInputs:
     """Return the inputs that `retention verify` checks, of every plan that has a ledger."""
     name, warehouse = sweep.name, sweep.warehouse
-    tried = [
-        find_plan(warehouse, name, plan_hash, date.fromisoformat(day))
-        for day, plan_hash in plans_with_ledgers(warehouse, name)
-    ]
-    records = list(read_records(warehouse, name))
-    rows = read_ledgers(sweep.spark, warehouse, name, [plan.key for plan in tried])
-    has_quarantine = any(kept.document["mode"] == "quarantine" for kept in records)
-    if (
-        sweep.opened.repository.settings.mode == "quarantine"
-        or has_quarantine
-        or not rows.where(F.col("outcome") == Outcome.QUARANTINED).isEmpty()
-    ):
-        locations = [(plan, quarantine_of_plan(sweep.opened.repository, plan)) for plan in tried]
-    else:
-        locations = []
-    newest, seal = witnessed_record(warehouse, name), seal_of(sweep.opened.repository)
-    return VerificationInputs(sweep.spark, warehouse, name, tried, records, locations, newest, seal)
+    repository, records = sweep.opened.repository, list(read_records(warehouse, name))
+    newest, seal, plans = witnessed_record(warehouse, name), seal_of(repository), swept_plans(warehouse, name)
+    inputs = VerificationInputs(sweep.spark, warehouse, name, plans, records, (), newest, seal)
+    modes = {repository.settings.mode, *(kept.document["mode"] for kept in records)}
+    if "quarantine" in modes or not inputs.rows().where(F.col("outcome") == Outcome.QUARANTINED).isEmpty():
+        return replace(inputs, locations=[quarantine_of_plan(repository, plan) for plan in plans])
+    return inputs

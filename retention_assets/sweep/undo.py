@@ -27,21 +27,14 @@ from retention_assets.spark.frames import sweep_workers
 from retention_assets.state.approval import Approval
 from retention_assets.state.binding import require_same_location
 from retention_assets.state.lease import Lease, held_lease, require_seen_by_all
-from retention_assets.state.ledger import (
-    LEDGERS,
-    SURPLUS_LEDGERS,
-    amounts_of,
-    latest_of,
-    ledger_digest,
-    read_ledgers,
-)
+from retention_assets.state.ledger import SURPLUS_LEDGERS, amounts_of
 from retention_assets.state.plan import Plan, planned_objects
 from retention_assets.state.quarantine import OBJECTS as COPIES
 from retention_assets.state.quarantine import quarantine_access, quarantine_of_plan
 from retention_assets.state.records import seal_of
 from retention_assets.sweep.actions import Purge, RemoveVersions, Restore, remove_manifests
 from retention_assets.sweep.copies import Copies, PlanCopies, Undo
-from retention_assets.sweep.engine import Batch, BatchResult, run_on_spark
+from retention_assets.sweep.engine import Batch, BatchResult, LedgerEngine, run_on_spark
 from retention_assets.sweep.execute import SweepResult, SweepRun, work_and_conclude
 from retention_assets.sweep.sweep_run import require_clock
 from retention_assets.sweep.worker import OBJECTS, Action, TaskSpec
@@ -305,10 +298,10 @@ def _execute(undo: Undo, run: SweepRun, engine: "UndoEngine") -> SweepResult:
     approval = Approval(run.plan.plan_hash, run.plan.day.isoformat(), undo.person, started.isoformat())
     run.seal.copy_records(undo.warehouse, run.plan.repository)
     with held_lease(undo.warehouse, run.plan.repository, undo.run_id, undo.clock, run.limits.sweep.lease) as lease:
-        return work_and_conclude(run, engine, approval, lease, started)
+        return work_and_conclude(run, engine, approval, lease, started, engine.remaining(lease.fence))
 
 
-class UndoEngine:
+class UndoEngine(LedgerEngine):
     """The engine of a restore or purge: copies or versions of the objects of one plan. See `Engine`.
 
     Each row has an address, its size, and `last_fence`: the fence of the newest ledger row when the copies were listed.
@@ -319,38 +312,34 @@ class UndoEngine:
     """
 
     def __init__(self, undo: Undo, found: PlanCopies, live: LiveAddresses | None = None) -> None:
+        super().__init__(undo.spark, undo.warehouse, found.plan)
         self._undo = undo
         self._live = live
-        self._plan = found.plan
         rows = found.rows
-        self._rows = rows if "surplus" in rows.columns else rows.withColumn("surplus", F.lit(False))
+        self._found = rows if "surplus" in rows.columns else rows.withColumn("surplus", F.lit(False))
         self._rest: DataFrame | None = None
         self._surplus = found.surplus
         self.failed = 0  # objects, in this run
 
     def surplus(self) -> Mapping[str, Any]:
         """Return the entry of the audit record for surplus copies: their number, bytes and digest."""
-        digest = candidates_digest(self._rows.where("surplus").select("address", "size"))
+        digest = candidates_digest(self._found.where("surplus").select("address", "size"))
         return {"surplus_copies": self._surplus.objects, "bytes": self._surplus.bytes, "digest": digest}
 
     def remaining(self, fence: int) -> Sequence[int]:
         """See `Engine`. All objects are one batch: nothing has to be checked between batches."""
-        ledger = self._ledger()
+        ledger = self._rows()
         known = (F.col("fence") == fence) & (F.col("outcome") != Outcome.ATTEMPTED)
         is_others = (F.col("fence") != fence) & (F.col("fence") > F.col("last_fence"))
         touched = (
-            ledger.join(self._rows.select("address", "last_fence"), on="address").where(is_others).select("address")
+            ledger.join(self._found.select("address", "last_fence"), on="address").where(is_others).select("address")
         )
         done = ledger.where(known).select("address").unionByName(touched)
         if self._surplus.objects:
-            done = done.unionByName(self._ledger(SURPLUS_LEDGERS).where(known).select("address"))
-        self._rest = self._rows.join(done, on="address", how="left_anti")
+            done = done.unionByName(self._rows(SURPLUS_LEDGERS).where(known).select("address"))
+        self._rest = self._found.join(done, on="address", how="left_anti")
         objects = self._rest.count()
         return [objects] if objects else []
-
-    def resurrected(self) -> int:
-        """See `Engine`."""
-        return 0
 
     def check(self, number: int) -> Batch[DataFrame]:
         """See `Engine`."""
@@ -396,17 +385,6 @@ class UndoEngine:
             done = _combined(done, run_on_spark(objects.objects.where("surplus"), beside))
         self.failed += done.amounts.get(Outcome.FAILED, Amount()).objects
         return done
-
-    def outcomes(self) -> Mapping[str, Amount]:
-        """See `Engine`."""
-        return amounts_of(latest_of(self._ledger()))
-
-    def ledger_digest(self, fence: int) -> str:
-        """See `Engine`."""
-        return ledger_digest(self._undo.spark, self._undo.warehouse, self._plan.repository, self._plan.key, fence)
-
-    def _ledger(self, tree: str = LEDGERS) -> DataFrame:
-        return read_ledgers(self._undo.spark, self._undo.warehouse, self._plan.repository, [self._plan.key], tree)
 
 
 def _with_skipped(objects: DataFrame, addresses: DataFrame, why: str) -> DataFrame:

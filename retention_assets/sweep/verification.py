@@ -23,7 +23,7 @@ from retention_assets.state.ledger import (
 from retention_assets.state.plan import Plan, planned_objects
 from retention_assets.state.quarantine import QuarantineLocation
 from retention_assets.state.records import NO_SEAL, SIGNATURE, Seal, StoredRecord, copy_name, fingerprint
-from retention_assets.sweep.copies import in_folders, list_quarantine
+from retention_assets.sweep.copies import list_quarantine, with_folders
 from retention_assets.warehouse.warehouse import Warehouse
 
 
@@ -36,19 +36,21 @@ class VerificationInputs:
     name: str  # of the repository
     plans: Sequence[Plan]  # the plans that have a ledger
     records: Sequence[StoredRecord]  # the audit records
-    locations: Sequence[tuple[Plan, QuarantineLocation]]  # of all plans; empty: the repository never used a quarantine
+    locations: Sequence[QuarantineLocation]  # of all plans; empty: the repository never used a quarantine
     witnessed: str | None  # fingerprint of the record that was the newest when a lease was written
     seal: Seal = NO_SEAL  # how records are signed, and where their copies are stored
+
+    def rows(self) -> DataFrame:
+        """Return every row of the ledgers of all plans. See `read_ledgers`."""
+        return read_ledgers(self.spark, self.warehouse, self.name, [plan.key for plan in self.plans])
 
     def ledger(self) -> DataFrame:
         """Return the newest row of each address over all plans, with the hash of the plan.
 
         `went_at` is the last time at which the object was deleted, moved or found missing; null if it never was.
         """
-        plans = [plan.key for plan in self.plans]
-        rows = read_ledgers(self.spark, self.warehouse, self.name, plans)
         left = F.when(F.col("outcome").isin(Outcome.DELETED, Outcome.MISSING, Outcome.QUARANTINED), F.col("at"))
-        return newest_conclusive(rows.withColumn("went_at", F.max(left).over(Window.partitionBy("address"))))
+        return newest_conclusive(self.rows().withColumn("went_at", F.max(left).over(Window.partitionBy("address"))))
 
 
 def what_was_done(inputs: VerificationInputs, listing: DataFrame, ledger: DataFrame) -> list[CheckResult]:
@@ -96,16 +98,11 @@ def copies_in_quarantine(inputs: VerificationInputs, ledger: DataFrame) -> Check
 
 
 def _copies_agree(check: str, inputs: VerificationInputs, ledger: DataFrame, frames: CachedFrames) -> CheckResult:
-    locations = [location for _, location in inputs.locations]
-    access = locations[0].access
-    copies = frames.cache(list_quarantine(inputs.spark, locations, frames, versions=lists_versions(access)).copies)
-    ledgers = {
-        location.folder: read_ledgers(inputs.spark, inputs.warehouse, plan.repository, [plan.key])
-        for plan, location in inputs.locations
-    }
-    rows = in_folders(ledgers, read_ledgers(inputs.spark, inputs.warehouse, inputs.name, []))
+    access = inputs.locations[0].access
+    listed = list_quarantine(inputs.spark, inputs.locations, frames, versions=lists_versions(access))
+    copies = frames.cache(listed.copies)
     moved = (
-        finished_of(rows, "folder")
+        finished_of(with_folders(inputs.rows()), "folder")
         .where(F.col("outcome") == Outcome.QUARANTINED)
         .select("folder", "address", "size", "detail")
     )

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from math import inf
 from typing import ClassVar, Protocol
 
 import pyarrow as pa
@@ -55,20 +56,16 @@ BeforeDeadline = Callable[[], bool]
 
 
 class Action(Protocol):
-    """An operation on objects: delete, quarantine, restore or purge. It is pickled to executors."""
+    """An operation on objects: delete, quarantine, restore or purge. It is pickled to executors, which open it."""
 
     chunk_bytes: ClassVar[int | None]  # most bytes in one chunk; None: no limit
 
-    def open(self, rate_limiter: RateLimiter) -> "OpenAction":
-        """Return the action with open clients that keep to the rate of `rate_limiter`."""
+    def open(self, rate_limiter: RateLimiter) -> "Action":
+        """Return a copy of the action with open clients that keep to the rate of `rate_limiter`."""
         ...
 
-
-class OpenAction(Protocol):
-    """An action with open clients, on one executor."""
-
     def do(self, objects: pa.Table, name: str, before_deadline: BeforeDeadline) -> Sequence[ObjectResult]:
-        """Apply the action to each row of `OBJECTS`, and return the results in the same order.
+        """Apply the open action to each row of `OBJECTS`, and return the results in the same order.
 
         A store error is returned as an outcome; it is not raised. Objects skipped at the deadline have the outcome
         `attempted`; no second ledger row is written for them.
@@ -181,17 +178,20 @@ def _classified(preconditions: Preconditions | None, named_chunks: Iterable[_Nam
             yield pending[0], pending[1].result()
 
 
-def chunks(sizes: Sequence[int], most: int, most_bytes: int | None, first: int) -> Iterator[tuple[int, int]]:
+def chunks(
+    sizes: Sequence[int], most: float, most_bytes: float | None, first: float = inf, fewest: int = 1
+) -> Iterator[tuple[int, int]]:
     """Yield (start, length) of each chunk of objects that have these sizes. Each chunk has at least one object.
 
     The first chunk has at most `first` objects. Each further chunk may have four times as many as the one before, up to
-    `most`. A chunk with several objects has at most `most_bytes` bytes.
+    `most`. A chunk with more than `fewest` objects has at most `most_bytes` bytes.
     """
     start = total = 0
     now = min(first, most)
     for number, size in enumerate(sizes):
-        if number - start == now or (most_bytes is not None and number > start and total + size > most_bytes):
-            yield start, number - start
+        objects = number - start
+        if objects == now or (most_bytes is not None and objects >= fewest and total + size > most_bytes):
+            yield start, objects
             start, total, now = number, 0, min(now * _GROWTH, most)
         total += size
     if start < len(sizes):
@@ -199,7 +199,7 @@ def chunks(sizes: Sequence[int], most: int, most_bytes: int | None, first: int) 
 
 
 def _processed(
-    task: TaskSpec, open_action: OpenAction, chunk: pa.Table, name: str, clock: Clock, before_deadline: BeforeDeadline
+    task: TaskSpec, open_action: Action, chunk: pa.Table, name: str, clock: Clock, before_deadline: BeforeDeadline
 ) -> pa.Table:
     """Write `attempted` rows for a chunk, apply the action, write the results, and return the rows of the results."""
     attempted = [ObjectResult(Outcome.ATTEMPTED)] * chunk.num_rows

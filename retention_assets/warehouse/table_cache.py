@@ -19,7 +19,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from retention_assets.errors import TableContractError
 from retention_assets.objectstore.access import StoreAccess
 from retention_assets.objectstore.objects import ObjectReader
-from retention_assets.spark.frames import CachedFrames, as_frame, from_arrow, on_workers, read_tasks
+from retention_assets.spark.frames import CachedFrames, as_frame, from_arrow, on_workers, opened_files, read_tasks
 from retention_assets.warehouse.cache_batches import (
     BATCH,
     ROWS,
@@ -332,7 +332,7 @@ class TableCache:
         if not batches:
             return from_arrow(self._spark, schema.empty_table())
         locations = [self._location(name, batch) for batch in batches]
-        return self._spark.read.schema(from_arrow_schema(schema)).parquet(*locations)
+        return opened_files(self._spark).schema(from_arrow_schema(schema)).parquet(*locations)
 
     def _location(self, name: str, batch: str) -> str:
         return self._warehouse.location(self._repository, name, batch)

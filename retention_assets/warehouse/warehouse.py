@@ -214,7 +214,9 @@ class Warehouse:
         """Read a directory with the schema in its files' footers, because Spark would start a job to infer it."""
         from pyspark.sql.pandas.types import from_arrow_schema
 
-        reader = spark.read
+        from retention_assets.spark.frames import opened_files
+
+        reader = opened_files(spark)
         if files:
             reader = reader.schema(from_arrow_schema(in_utc(files[0].schema.to_arrow_schema())))
         return reader.parquet(self.location(*parts))
@@ -423,6 +425,17 @@ class Warehouse:
     def documents(self, *parts: str) -> list[str]:
         """Return the names of the JSON documents in a directory, sorted."""
         return [name for name in self.files(*parts) if name.endswith(".json")]
+
+    def has_document_after(self, *parts: str) -> bool:
+        """Return whether the directory of this document has a document with a greater name.
+
+        Stores that can list from a name on do not list the smaller names.
+        """
+        path = "/".join(parts)
+        listed = (
+            entry["path"] for page in self._store.list("/".join((*parts[:-1], "")), offset=path) for entry in page
+        )
+        return any(one > path and one.endswith(".json") for one in listed)  # a store may ignore where to begin
 
     def read_documents(self, *parts: str) -> list[dict[str, Any]]:
         """Return the JSON documents in a directory, in the order of their names."""

@@ -12,7 +12,7 @@ import yaml
 from retention_assets.config.configuration import Configuration, load_configuration
 from tests.acceptance.runs import Found
 from tests.inventories import listed_rows, make_inventory
-from tests.repositories import AS_OF, DATA, REPOSITORIES, api, expected, place_repository
+from tests.repositories import AS_OF, DATA, REPOSITORIES, api, expected, expected_of_plan, place_repository
 
 DAY = AS_OF.date()
 SAVED_AT = datetime(2026, 11, 21, 4, tzinfo=UTC)  # after the dump and the staged list of all three were written
@@ -44,6 +44,10 @@ class Case:
     def answer(self) -> set[Found]:
         """The candidates, with their kind instead of a reason."""
         return {(row.address, row.size, row.kind) for row in expected(self.repository, f"{self.stem}.csv")}
+
+    def answer_of_plan(self) -> set[Found]:
+        """The candidates that a plan may name; see `expected_of_plan`."""
+        return {(row.address, row.size, row.kind) for row in expected_of_plan(self.repository, f"{self.stem}.csv")}
 
     def __str__(self) -> str:
         return f"{self.repository}-{self.stem}"

@@ -10,7 +10,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from retention_assets.errors import RetentionError
-from retention_assets.inventory.inventories import delivered_inventory
+from retention_assets.inventory.delivered import delivered_inventory
 from retention_assets.objectstore.outcomes import Outcome
 from retention_assets.warehouse.warehouse import Warehouse
 from tests.acceptance.runs import Run, objects_in, write_ledger
@@ -216,7 +216,7 @@ FAULTS = (
     Fault("wrong_checksum", _wrong_checksum, 3, "manifest.checksum says"),
     Fault("no_checksum", _no_checksum, 3, "no complete inventory has been delivered"),
     Fault("truncated_file", _truncated, 3, "bytes"),
-    Fault("missing_file", _missing, 3, "parquet' is not there. Nothing"),
+    Fault("missing_file", _missing, 3, "parquet' is missing. Nothing"),
     Fault("another_format_than_configured", _another_format, 2, "`inventory.format` says ORC"),
     Fault("another_bucket", _another_bucket, 2, "not the bucket 'lake'"),
     Fault("an_old_slice_left_out", _an_old_slice_left_out, 1, "listing_complete: 1 prefixes"),

@@ -94,7 +94,7 @@ def test_a_whole_run_after_others_finds_the_expected_candidates(
 ) -> None:
     settings = {"guards": {"max_live_shrink": 1}, **next(ways[case.repository])}  # cases keep very different amounts
     configuration = places[case.repository].of_case(case, **settings)
-    assert kinds(plan(configuration, case.repository, DAY).found) == case.answer()
+    assert kinds(plan(configuration, case.repository, DAY).found) == case.answer_of_plan()
 
 
 NOW = datetime(2025, 11, 1, tzinfo=UTC)

@@ -1,10 +1,13 @@
 """What every asset says about its run: numbers of its checks, its duration, the version of its data and code."""
 
+import shutil
 from datetime import UTC, datetime
 from pathlib import Path
 
 import dagster as dg
+import pytest
 
+import retention_assets
 from retention_assets.assets.declaration import Made, checked, code_version, declared
 from retention_assets.assets.resources import TABLES
 from retention_assets.core.amounts import Amount
@@ -60,6 +63,21 @@ def test_the_version_of_the_candidates_is_the_hash_of_the_plan(tmp_path: Path) -
     tags = event.step_materialization_data.materialization.tags
     assert tags["dagster/data_version"] == "5e1f"
     assert tags["dagster/code_version"] == code_version()
+
+
+@pytest.mark.parametrize(
+    "module", ["decoding/kernels.py", "state/policies.py", "state/memory.py", "lakefs/rules/candidates.py", "tables.py"]
+)
+def test_a_changed_module_that_decides_what_a_table_contains_changes_the_version_of_the_code(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, module: str
+) -> None:
+    package = tmp_path / "retention_assets"
+    shutil.copytree(Path(retention_assets.__file__).parent, package, ignore=shutil.ignore_patterns("*.js", "saved"))
+    monkeypatch.setattr(retention_assets, "__file__", str(package / "__init__.py"))
+    assert code_version.__wrapped__() == code_version()
+    with (package / module).open("a") as file:
+        file.write("# changed\n")
+    assert code_version.__wrapped__() != code_version()
 
 
 def test_the_rows_know_when_their_asset_began(tmp_path: Path) -> None:

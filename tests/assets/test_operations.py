@@ -24,7 +24,7 @@ from retention_assets.core.guards import CheckResult
 from retention_assets.definitions import build_definitions
 from retention_assets.errors import ConfigurationError, GuardRefused, RetentionError, StoreError
 from retention_assets.state.acknowledged import known_addresses, record_missing
-from retention_assets.state.approval import APPROVALS, person_approval, planned_terms
+from retention_assets.state.approval import APPROVALS, Approval, planned_terms, stored_approval
 from retention_assets.state.lease import take_lease
 from retention_assets.state.plan import Plan, keep_plan
 from retention_assets.state.records import read_records
@@ -83,12 +83,16 @@ def place(tmp_path: Path) -> Place:
     return Place(configuration, plan)
 
 
+def approval_of(place: Place) -> Approval | None:
+    return stored_approval(place.warehouse, "orchard", DAY, place.plan.plan_hash)
+
+
 # ---- operations
 
 
 def test_a_plan_is_approved_in_dagster_by_a_named_person(place: Place) -> None:
     assert place.run("approve", plan_hash=place.plan.plan_hash, by="anna") is None
-    approval = person_approval(place.warehouse, place.plan)
+    approval = approval_of(place)
     assert approval is not None
     assert approval.approved_by.startswith("anna, Dagster run ")
     assert approval.terms["mode"] == "delete"
@@ -96,7 +100,7 @@ def test_a_plan_is_approved_in_dagster_by_a_named_person(place: Place) -> None:
 
 def test_the_user_of_the_run_is_the_person_where_dagster_knows_them(place: Place) -> None:
     assert place.run("approve", {"user": "anna@example.com"}, plan_hash=place.plan.plan_hash) is None
-    approval = person_approval(place.warehouse, place.plan)
+    approval = approval_of(place)
     assert approval is not None
     assert approval.approved_by.startswith("anna@example.com, Dagster run ")
 
@@ -115,10 +119,27 @@ def test_the_beginning_of_a_hash_approves_nothing(place: Place) -> None:
     assert place.warehouse.documents("orchard", APPROVALS) == []
 
 
+def test_the_day_whose_current_plan_has_the_hash_is_approved_although_a_later_day_once_had_it(place: Place) -> None:
+    later = DAY + timedelta(days=1)
+    keep_plan(place.warehouse, replace(place.plan, day=later))
+    keep_plan(place.warehouse, replace(place.plan, day=later, plan_hash="e" * 64, made_at=NOW))
+    assert place.run("approve", plan_hash=place.plan.plan_hash, by="anna") is None
+    approval = approval_of(place)
+    assert approval is not None
+    assert approval.day == DAY.isoformat()
+
+
+def test_a_plan_that_is_current_on_no_day_is_not_approved(place: Place) -> None:
+    keep_plan(place.warehouse, replace(place.plan, plan_hash="e" * 64, made_at=NOW))
+    error = place.run("approve", plan_hash=place.plan.plan_hash, by="anna")
+    assert f"{place.plan.plan_hash} is not the current plan of {DAY}" in str(error)
+    assert place.warehouse.documents("orchard", APPROVALS) == []
+
+
 def test_an_approval_is_withdrawn(place: Place) -> None:
     place.run("approve", plan_hash=place.plan.plan_hash, by="anna")
     assert place.run("withdraw", day=DAY.isoformat(), by="berta") is None
-    assert person_approval(place.warehouse, place.plan) is None
+    assert approval_of(place) is None
     error = place.run("withdraw", day="yesterday", by="berta")
     assert "'yesterday' is not a date. Nothing was changed" in str(error)
 
@@ -239,13 +260,21 @@ def test_the_request_of_the_sensor_fits_the_sweep_job(place: Place) -> None:
     assert dg.validate_run_config(job, requests(place)[0].run_config)
 
 
-@pytest.mark.parametrize("why", ["withdrawn", "made again", "lapsed", "of the future"])
-def test_a_plan_that_no_sweep_may_execute_is_not_swept(place: Place, why: str) -> None:
+@pytest.mark.parametrize(
+    "why", ["withdrawn", "made again", "lapsed", "of the future", "blocked", "other mode", "other grace"]
+)
+def test_a_plan_that_no_sweep_may_execute_is_not_swept(tmp_path: Path, place: Place, why: str) -> None:
     place.run("approve", plan_hash=place.plan.plan_hash, by="anna")
     if why == "withdrawn":
         place.run("withdraw", day=DAY.isoformat(), by="anna")
     elif why == "made again":
         keep_plan(place.warehouse, replace(place.plan, plan_hash="e" * 64))
+    elif why == "blocked":
+        keep_plan(place.warehouse, replace(place.plan, blocked="the staged list is unknown."))
+    elif why == "other mode":
+        place = replace(place, configuration=configured(tmp_path, mode="quarantine", quarantine={"url": "attic"}))
+    elif why == "other grace":
+        place = replace(place, configuration=configured(tmp_path, grace="3d"))
     else:
         made_at = NOW - timedelta(days=8) if why == "lapsed" else NOW + timedelta(hours=1)
         keep_plan(place.warehouse, replace(place.plan, made_at=made_at))
@@ -327,6 +356,24 @@ def test_a_plan_that_waits_is_told_with_its_hash_and_its_amounts(place: Place, w
         amount.bytes,
     )
     assert f"retention approve orchard {place.plan.plan_hash} --as-of {DAY}" in message["text"]
+
+
+@pytest.mark.parametrize("why", ["other mode", "lapsed", "withdrawn"])
+def test_a_plan_whose_approval_no_longer_counts_is_told_again(
+    tmp_path: Path, place: Place, webhook: Received, why: str
+) -> None:
+    place.run("approve", plan_hash=place.plan.plan_hash, by="anna")
+    if why == "other mode":
+        place = replace(place, configuration=configured(tmp_path, mode="quarantine", quarantine={"url": "attic"}))
+    elif why == "withdrawn":
+        place.run("withdraw", day=DAY.isoformat(), by="anna")
+    else:  # the plan is made again with the same hash after the approval has lapsed
+        document = place.warehouse.read_document("orchard", APPROVALS, f"{place.plan.plan_hash}.json")
+        old = {**(document or {}), "approved_at": (NOW - timedelta(days=8)).isoformat()}
+        place.warehouse.write_document(old, "orchard", APPROVALS, f"{place.plan.plan_hash}.json")
+    told_of_plan(place)
+    (message,) = webhook.messages
+    assert (message["kind"], message["plan_hash"]) == ("waiting", place.plan.plan_hash)
 
 
 @pytest.mark.parametrize("why", ["approved", "within the budget", "nothing to delete", "mode plan", "made again"])

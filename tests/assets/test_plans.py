@@ -11,7 +11,7 @@ from retention_assets.tables import TABLES
 from tests.assets.conftest import Lakes, TwicePlanned
 from tests.assets.lake import FOREIGN, Lake, require_told_tables
 from tests.end_to_end.command import MADE_BY_A_PLAN
-from tests.repositories import REPOSITORIES, active_commits, expected, listing
+from tests.repositories import REPOSITORIES, active_commits, expected_of_plan, listing
 
 of_each_repository = pytest.mark.parametrize(
     "name", [name if name == "orchard" else pytest.param(name, marks=pytest.mark.slow) for name in REPOSITORIES]
@@ -20,7 +20,7 @@ EXPECTED = {"ignore": "retention.csv", "protect": "retention_tags_protect.csv"}
 
 
 def rows(name: str, tags: str, kind: str) -> set[tuple[str, int]]:
-    return {(row.address, row.size) for row in expected(name, EXPECTED[tags]) if row.kind == kind}
+    return {(row.address, row.size) for row in expected_of_plan(name, EXPECTED[tags]) if row.kind == kind}
 
 
 @pytest.mark.parametrize("tags", ["ignore", pytest.param("protect", marks=pytest.mark.slow)])

@@ -7,15 +7,19 @@ import boto3
 import dagster as dg
 import pytest
 import yaml
+from dagster_aws.s3 import S3Resource
 from moto.server import ThreadedMotoServer
 
 from retention_assets.config.configuration import load_configuration
 from retention_assets.definitions import build_definitions
+from retention_assets.errors import StoreError
+from tests.faulty_s3 import faulty_s3
 from tests.inventories import listed_rows, make_inventory
 
 CREATED = datetime(2026, 10, 30, 1, tzinfo=UTC)
 LATER = datetime(2026, 10, 31, 1, tzinfo=UTC)
 KEY, SECRET = "AKIDINVENTORY", "a-secret-of-the-inventory"
+BY_NAME = {"env": "INVENTORY_SECRET"}
 
 
 @pytest.fixture(scope="module")
@@ -25,6 +29,11 @@ def endpoint():
     host, port = server.get_host_and_port()
     yield f"http://{host}:{port}"
     server.stop()
+
+
+@pytest.fixture(autouse=True)
+def secret(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("INVENTORY_SECRET", SECRET)
 
 
 @pytest.fixture
@@ -53,10 +62,10 @@ def definitions_of(file: Path) -> dg.Definitions:
     return build_definitions(load_configuration(file))
 
 
-def tick(definitions: dg.Definitions, cursor: str | None = None):
+def tick(definitions: dg.Definitions, cursor: str | None = None, resources=None):
     repository = definitions.get_repository_def()
     sensor = repository.get_sensor_def("orchard_inventory")
-    resources = {key: definitions.resources[key] for key in sensor.required_resource_keys}
+    resources = resources or {key: definitions.resources[key] for key in sensor.required_resource_keys}
     with (
         dg.instance_for_test() as instance,
         dg.build_sensor_context(
@@ -76,13 +85,12 @@ def made_at(created: datetime):
     return make_inventory(listed_rows("orchard"), "lake", created, "Parquet")
 
 
-def test_a_complete_inventory_starts_its_day_and_an_incomplete_one_waits(endpoint, s3, tmp_path, monkeypatch):
+def test_a_complete_inventory_starts_its_day_and_an_incomplete_one_waits(endpoint, s3, tmp_path):
     client, bucket = s3
-    monkeypatch.setenv("INVENTORY_SECRET", SECRET)
     first, second = made_at(CREATED), made_at(LATER)
     put(client, bucket, first)
     put(client, bucket, second, leave_out="manifest.checksum")
-    options = {"endpoint": endpoint, "access_key_id": KEY, "secret_access_key": {"env": "INVENTORY_SECRET"}}
+    options = {"endpoint": endpoint, "access_key_id": KEY, "secret_access_key": BY_NAME}
     definitions = definitions_of(configuration(tmp_path, f"s3://{bucket}/{first.folder}", **options))
     found = tick(definitions)
     assert [(request.partition_key, request.run_key) for request in found.run_requests] == [
@@ -93,9 +101,68 @@ def test_a_complete_inventory_starts_its_day_and_an_incomplete_one_waits(endpoin
     assert [request.partition_key for request in tick(definitions, found.cursor).run_requests] == ["2026-10-31"]
 
 
-def test_the_secret_is_not_in_the_resource_that_dagster_shows(endpoint, tmp_path, monkeypatch):
-    monkeypatch.setenv("INVENTORY_SECRET", SECRET)
-    options = {"endpoint": endpoint, "access_key_id": KEY, "secret_access_key": {"env": "INVENTORY_SECRET"}}
+def options_in_capitals(endpoint: str, bucket: str) -> dict[str, object]:
+    return {"AWS_ENDPOINT": endpoint, "ACCESS_KEY_ID": KEY, "SECRET_ACCESS_KEY": BY_NAME}
+
+
+def options_with_the_bucket_in_the_host(endpoint: str, bucket: str) -> dict[str, object]:
+    """The host does not exist, so requests arrive only through the proxy, which is the server itself."""
+    keys = {"access_key_id": KEY, "secret_access_key": BY_NAME}
+    host = {"endpoint": f"http://{bucket}.s3.amazonaws.com", "virtual_hosted_style_request": "true"}
+    return {**keys, **host, "proxy_url": endpoint}
+
+
+@pytest.mark.parametrize("scheme", ["s3", "s3a"])
+@pytest.mark.parametrize("options", [options_in_capitals, options_with_the_bucket_in_the_host])
+def test_the_sensor_uses_the_url_and_the_options_as_all_other_requests_do(endpoint, s3, tmp_path, scheme, options):
+    client, bucket = s3
+    made = made_at(CREATED)
+    put(client, bucket, made)
+    file = configuration(tmp_path, f"{scheme}://{bucket}/{made.folder}", **options(endpoint, bucket))
+    assert [request.partition_key for request in tick(definitions_of(file)).run_requests] == ["2026-10-30"]
+
+
+def test_with_skip_signature_the_sensor_signs_no_request(endpoint, s3, tmp_path):
+    client, bucket = s3
+    made = made_at(CREATED)
+    put(client, bucket, made)
+    with faulty_s3(endpoint) as proxy:
+        options = {"endpoint": proxy.endpoint, "skip_signature": "true"}
+        found = tick(definitions_of(configuration(tmp_path, f"s3://{bucket}/{made.folder}", **options)))
+    assert [request.partition_key for request in found.run_requests] == ["2026-10-30"]
+    assert not [request for request in proxy.requests if "Authorization" in request.headers]
+
+
+def test_the_sensor_lists_with_the_client_of_the_s3_resource_of_dagster_aws(endpoint, s3, tmp_path):
+    client, bucket = s3
+    made = made_at(CREATED)
+    put(client, bucket, made)
+    options = {"endpoint": "http://127.0.0.1:9", "access_key_id": KEY, "secret_access_key": BY_NAME}
+    definitions = definitions_of(configuration(tmp_path, f"s3://{bucket}/{made.folder}", **options))
+    own = S3Resource(endpoint_url=endpoint, aws_access_key_id=KEY, aws_secret_access_key=SECRET)
+    found = tick(definitions, resources={"orchard_inventory_0_s3": own})
+    assert [request.partition_key for request in found.run_requests] == ["2026-10-30"]
+
+
+@pytest.mark.parametrize(
+    ("endpoint_of_test", "words"),
+    [
+        pytest.param("http://127.0.0.1:9", "the store cannot be reached", id="no_response"),
+        pytest.param("{}", "the bucket does not exist", id="no_bucket"),
+    ],
+)
+def test_a_folder_that_cannot_be_listed_is_named_in_the_error_of_the_tick(
+    endpoint, tmp_path, monkeypatch, endpoint_of_test, words
+):
+    monkeypatch.setattr("retention_assets.objectstore.s3.time.sleep", lambda seconds: None)
+    options = {"endpoint": endpoint_of_test.format(endpoint), "access_key_id": KEY, "secret_access_key": BY_NAME}
+    definitions = definitions_of(configuration(tmp_path, "s3://none/lake/daily", **options))
+    with pytest.raises(StoreError, match=f"^s3://none/lake/daily: cannot list its objects: {words}"):
+        tick(definitions)
+
+
+def test_the_secret_is_not_in_the_resource_that_dagster_shows(endpoint, tmp_path):
+    options = {"endpoint": endpoint, "access_key_id": KEY, "secret_access_key": BY_NAME}
     definitions = definitions_of(configuration(tmp_path, "s3://inventories/lake/daily", **options))
     resource = definitions.resources["orchard_inventory_0_s3"]
     assert SECRET not in repr(resource)

@@ -100,3 +100,21 @@ def test_stopping_and_resuming_as_json_say_who_stopped_what(tmp_path: Path) -> N
     assert stopped["was_sweeping"] is None
     assert run("--config", place.file, "resume", "orchard", "--json").document()["stopped_by"] is None
     assert run("--config", place.file, "status", "--json").document()[0]["plan"] is None
+
+
+@pytest.mark.parametrize(
+    "command", [("icechunk", "nowhere", "branch", "create"), ("stop",)], ids=["of_a_group_with_a_repository", "plain"]
+)
+def test_help_reads_no_configuration(command: tuple[str, ...], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("RETENTION_CONFIG", str(tmp_path / "missing.yaml"))
+    shown = run(*command, "--help")
+    assert shown.status == 0, shown.err
+    assert "Usage: retention" in shown.out
+
+
+@pytest.mark.parametrize("command", ["stop", "approve", "explain", "purge", "access"])
+def test_an_unknown_repository_is_named_and_the_exit_status_is_2(command: str, tmp_path: Path) -> None:
+    more = [] if command in ("stop", "purge", "access") else ["something"]
+    answer = run("--config", orchard(tmp_path, "lake").file, command, "nowhere", *more)
+    assert answer.status == 2
+    assert "there is no repository 'nowhere'; there are: orchard" in answer.err

@@ -3,14 +3,21 @@
 import json
 import subprocess
 import sys
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
-from retention_assets.explain.explaining import deciding_row
+from retention_assets.config.configuration import load_configuration
+from retention_assets.explain.explaining import deciding_row, removals
+from retention_assets.objectstore.outcomes import ObjectResult, Outcome
+from retention_assets.state.ledger import LedgerLocation
+from retention_assets.state.plan import keep_plan
+from retention_assets.warehouse.warehouse import Warehouse
 from tests.end_to_end.command import Answer, Json, Place, orchard, run
+from tests.sweep.small_world import a_plan
 
 NOW = datetime(2026, 11, 2, tzinfo=UTC)
 APPROVER = "bill@example.org"
@@ -144,6 +151,21 @@ def test_the_newest_row_that_shows_whether_an_object_is_gone_decides(
     found = deciding_row(rows)
     assert found is not None
     assert (found["outcome"], found["fence"]) == (outcome, fence)
+
+
+def test_of_two_days_with_one_hash_the_copy_is_in_the_folder_of_the_day_that_was_swept(tmp_path: Path) -> None:
+    place, hash_of_both = orchard(tmp_path, "lake"), "a" * 64
+    place.write(mode="quarantine")
+    configuration = load_configuration(place.file)
+    warehouse, swept_day = Warehouse(configuration.warehouse), date(2026, 11, 1)
+    for day in (swept_day, date(2026, 11, 2)):
+        keep_plan(warehouse, a_plan(day=day, plan_hash=hash_of_both))
+    ledger = LedgerLocation(warehouse.root, "orchard", swept_day, hash_of_both, 1, "a-run")
+    objects = pa.table({"address": ["data/a"], "size": [1]})
+    ledger.append(ledger.rows(objects, [ObjectResult(Outcome.QUARANTINED)], NOW), "00000-00000-0-00000", "done")
+    removed = removals(warehouse, configuration.repository("orchard"), ["data/a"])["data/a"]
+    assert removed.copy is not None
+    assert removed.copy.endswith(f"lake.quarantine/2026-11-01/{hash_of_both[:16]}/objects/data/a")
 
 
 def test_no_row_decides_nothing() -> None:

@@ -12,7 +12,7 @@ import pytest
 
 from retention_assets.explain.explaining import explain, explain_objects
 from retention_assets.explain.explanations import ObjectExplanation
-from retention_assets.icechunk.formats.paths import backup_named
+from retention_assets.icechunk.formats.paths import backup_written_at
 from tests.assets.icechunk_lake import AS_OF, DAY, LONG_AGO, NAME, IcechunkLake, at, files_of, new_icechunk_lake
 from tests.end_to_end.command import run
 from tests.icechunk_repositories import Commit, Format, open_repository, set_stored_at
@@ -135,9 +135,9 @@ def test_a_backup_goes_when_it_is_older_than_its_time_and_the_grace_period(expla
     backups = [one for one in explained.answers.values() if one.address.startswith("overwritten/")]
     assert bool(backups) is (explained.case.spec_version == 2)
     for one in backups:
-        made = backup_named(one.address.removeprefix("overwritten/"))
+        made = backup_written_at(one.address.removeprefix("overwritten/"))
         assert made is not None
-        written = datetime.fromtimestamp(made.written_at / 1000, UTC)
+        written = datetime.fromtimestamp(made / 1000, UTC)
         assert one.goes_on == (written + settings.collect_overwritten + settings.grace).date()
 
 

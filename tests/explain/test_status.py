@@ -5,16 +5,20 @@ import sys
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, date, datetime, timedelta
+from html import escape
 from pathlib import Path
 
 import pytest
 import yaml
 
 from retention_assets.cli.inspecting import sparkline
-from retention_assets.config.configuration import load_configuration
+from retention_assets.config.configuration import Repository, load_configuration
 from retention_assets.core.amounts import Amount
 from retention_assets.explain.status import RepositoryStatus, status_of
-from retention_assets.state.approval import Approval, withdraw_approval
+from retention_assets.report.figures import Figures
+from retention_assets.report.groups import PlanGroups
+from retention_assets.report.page import page_of
+from retention_assets.state.approval import Approval, approved_terms, planned_terms, withdraw_approval
 from retention_assets.state.lease import stop_sweeps
 from retention_assets.state.plan import Plan, keep_plan, withdraw_plan
 from retention_assets.state.records import Record, write_record
@@ -99,11 +103,19 @@ class World:
         document = {"warehouse": "warehouse", "repositories": {NAME: {**own, **settings}}}
         self.file.write_text(yaml.safe_dump(document), encoding="utf-8")
 
+    @property
+    def repository(self) -> Repository:
+        return load_configuration(self.file).repository(NAME)
+
+    def keep(self, plan: Plan) -> None:
+        """Store a plan as if it was made under the settings of now."""
+        keep_plan(self.warehouse, replace(plan, terms=planned_terms(self.repository)))
+
     def status(self, now: datetime = NOW) -> RepositoryStatus:
-        return status_of(self.warehouse, load_configuration(self.file).repository(NAME), now)
+        return status_of(self.warehouse, self.repository, now)
 
     def approve(self, at: datetime = NOW, day: date = DAY) -> None:
-        approval = Approval(HASH, day.isoformat(), "bill", at.isoformat(), {"mode": "quarantine"})
+        approval = Approval(HASH, day.isoformat(), "bill", at.isoformat(), approved_terms(self.repository))
         self.warehouse.write_document(asdict(approval), NAME, "approvals", f"{HASH}.json")
 
 
@@ -121,7 +133,7 @@ def test_a_repository_without_a_plan_needs_one(world: World) -> None:
 
 
 def test_a_plan_that_nobody_approved_needs_an_approval_with_its_whole_hash(world: World) -> None:
-    keep_plan(world.warehouse, a_plan())
+    world.keep(a_plan())
     status = world.status()
     assert status.approval == "not approved"
     assert status.candidates == Amount(5, 10**9)
@@ -129,7 +141,7 @@ def test_a_plan_that_nobody_approved_needs_an_approval_with_its_whole_hash(world
 
 
 def test_an_approved_plan_needs_a_sweep_until_it_was_swept(world: World) -> None:
-    keep_plan(world.warehouse, a_plan())
+    world.keep(a_plan())
     world.approve()
     before = world.status()
     write_record(world.warehouse, a_record(deleted=5))
@@ -142,7 +154,7 @@ def test_an_approved_plan_needs_a_sweep_until_it_was_swept(world: World) -> None
 
 
 def test_an_approval_of_another_day_or_one_that_is_too_old_does_not_count(world: World) -> None:
-    keep_plan(world.warehouse, a_plan())
+    world.keep(a_plan())
     world.approve(day=DAY - timedelta(days=1))
     assert world.status().approval == "not approved"
     world.approve(at=NOW - timedelta(days=300))
@@ -150,16 +162,58 @@ def test_an_approval_of_another_day_or_one_that_is_too_old_does_not_count(world:
 
 
 def test_a_withdrawn_approval_is_shown_with_the_person(world: World) -> None:
-    keep_plan(world.warehouse, a_plan())
+    world.keep(a_plan())
     world.approve()
     withdraw_approval(world.warehouse, NAME, DAY, "ann", NOW)
     status = world.status()
     assert (status.approval, status.approved_by) == ("withdrawn", "ann")
 
 
+@pytest.mark.parametrize(
+    "changes",
+    [{"mode": "delete"}, {"quarantine": {"url": "attic"}}],
+    ids=["mode", "quarantine"],
+)
+def test_an_approval_for_other_settings_needs_another_approval_and_no_sweep(
+    world: World, changes: dict[str, object]
+) -> None:
+    world.keep(a_plan())
+    world.approve()
+    world.configure(**changes)
+    status = world.status()
+    assert (status.approval, status.approved_by) == ("for other settings", "bill")
+    assert status.needs == (
+        f"bill approved the plan for other settings. Approve it with: {{program}} approve {NAME} {HASH} --as-of {DAY}",
+    )
+
+
+def test_a_plan_that_was_made_under_other_settings_needs_another_plan(world: World) -> None:
+    world.keep(a_plan())
+    world.approve()
+    world.configure(grace="3d")
+    (need,) = world.status().needs
+    assert "settings were changed since the plan was made: grace was 1d, is 3d" in need
+    assert f"`retention plan {NAME} --as-of {DAY}`" in need
+
+
+def test_a_lapsed_approval_of_a_plan_that_was_made_again_needs_another_approval(world: World) -> None:
+    world.keep(a_plan())
+    world.approve(at=NOW - timedelta(days=8))
+    status = world.status()
+    assert status.approval == "lapsed"
+    assert [f"approve {NAME} {HASH}" in need for need in status.needs] == [True]
+
+
+def test_a_quarantine_inside_the_repository_needs_another_configuration(world: World) -> None:
+    world.configure(quarantine={"url": "lake/attic"})
+    world.keep(a_plan())
+    (need,) = world.status().needs
+    assert "quarantine.url" in need
+
+
 def test_a_plan_within_the_budget_needs_only_a_sweep(world: World) -> None:
     world.configure(budget={"objects": 10})
-    keep_plan(world.warehouse, a_plan())
+    world.keep(a_plan())
     status = world.status()
     assert status.approval == "within the budget"
     assert [" sweep " in need for need in status.needs] == [True]
@@ -167,12 +221,12 @@ def test_a_plan_within_the_budget_needs_only_a_sweep(world: World) -> None:
 
 def test_a_repository_in_mode_plan_needs_no_approval(world: World) -> None:
     world.configure(mode="plan")
-    keep_plan(world.warehouse, a_plan())
+    world.keep(a_plan())
     assert world.status().needs == ()
 
 
 def test_money_is_shown_only_with_a_price(world: World) -> None:
-    keep_plan(world.warehouse, a_plan(size=2 * 10**9))
+    world.keep(a_plan(size=2 * 10**9))
     assert world.status().monthly_cost is None
     world.configure(price_per_gb_month=0.5)
     assert world.status().monthly_cost == 1.0
@@ -180,7 +234,7 @@ def test_money_is_shown_only_with_a_price(world: World) -> None:
 
 def test_what_is_in_quarantine_is_counted_by_plan_until_it_may_be_purged(world: World) -> None:
     world.configure(quarantine={"keep": "10d"})
-    keep_plan(world.warehouse, a_plan())
+    world.keep(a_plan())
     write_record(world.warehouse, a_record(quarantined=5))
     (held,) = world.status().quarantine
     assert (held.plan_hash, held.objects, held.until) == (HASH, 5, NOW + timedelta(days=10))
@@ -197,6 +251,26 @@ def test_failures_of_the_last_sweep_and_its_early_end_need_a_person(world: World
     assert "the store was away" in needs
 
 
+def test_an_error_with_braces_is_shown_as_it_is(world: World) -> None:
+    error = 'the store answered {"code": "Denied", "program": {}}'
+    world.keep(a_plan())
+    write_record(world.warehouse, replace(a_record(failed=2), ended_early=error))
+    text, document = run("--config", world.file, "status"), run("--config", world.file, "status", "--json").document()
+    assert text.status == 0, text.err
+    assert f"The last sweep ended early: {error}" in text.out
+    assert f"The last sweep ended early: {error}" in document[0]["needs"]
+
+
+def test_the_page_of_a_report_shows_an_error_with_braces(world: World) -> None:
+    plan, error = a_plan(), 'the store answered {"code": "Denied"}: try later'
+    world.keep(plan)
+    write_record(world.warehouse, replace(a_record(failed=2), ended_early=error))
+    figures = Figures(plan, world.status(), True, [plan], PlanGroups([], [], [], [], [], []), [], [], None, None)
+    page = page_of(figures, {}, "retention")
+    assert f"<li>The last sweep ended early: {escape(error)}</li>" in page
+    assert f"<pre>retention report {NAME} --as-of {DAY}</pre>" in page
+
+
 def test_a_stop_is_shown_first_with_the_command_that_ends_it(world: World) -> None:
     stop_sweeps(world.warehouse, NAME, "ann", NOW)
     status = world.status()
@@ -206,8 +280,8 @@ def test_a_stop_is_shown_first_with_the_command_that_ends_it(world: World) -> No
 
 
 def test_a_newer_plan_that_was_refused_is_told_and_the_older_one_shown(world: World) -> None:
-    keep_plan(world.warehouse, a_plan())
-    keep_plan(world.warehouse, a_plan(DAY + timedelta(days=1)))
+    world.keep(a_plan())
+    world.keep(a_plan(DAY + timedelta(days=1)))
     withdraw_plan(world.warehouse, NAME, DAY + timedelta(days=1))
     status = world.status()
     assert status.plan is not None
@@ -217,7 +291,7 @@ def test_a_newer_plan_that_was_refused_is_told_and_the_older_one_shown(world: Wo
 
 def test_the_trend_has_the_last_plans_oldest_first(world: World) -> None:
     for number in range(20):
-        keep_plan(world.warehouse, a_plan(DAY - timedelta(days=number), size=number))
+        world.keep(a_plan(DAY - timedelta(days=number), size=number))
     assert [size for _, size in world.status().trend] == list(range(13, -1, -1))
 
 
@@ -234,7 +308,7 @@ def test_a_sparkline_has_a_bar_for_each_value(values: list[int], bars: str) -> N
 
 
 def test_the_command_prints_whole_hashes_and_one_json_list(world: World) -> None:
-    keep_plan(world.warehouse, a_plan())
+    world.keep(a_plan())
     text, document = run("--config", world.file, "status"), run("--config", world.file, "status", "--json").document()
     assert text.status == 0, text.err
     assert HASH in text.out
@@ -245,7 +319,7 @@ def test_the_command_prints_whole_hashes_and_one_json_list(world: World) -> None
 
 def test_the_screen_fits_80_columns(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "80")
-    keep_plan(world.warehouse, a_plan(objects=123_456_789, size=10**15, waiting=987_654_321))
+    world.keep(a_plan(objects=123_456_789, size=10**15, waiting=987_654_321))
     stop_sweeps(world.warehouse, NAME, "somebody.with.a.long.name@a-department.example.org", NOW)
     write_record(world.warehouse, a_record(quarantined=123_456_789, failed=1_234_567, deleted=987_654_321))
     shown = run("--config", world.file, "status").out.splitlines()
@@ -255,7 +329,7 @@ def test_the_screen_fits_80_columns(world: World, monkeypatch: pytest.MonkeyPatc
 
 
 def test_neither_spark_nor_dagster_is_imported(world: World) -> None:
-    keep_plan(world.warehouse, a_plan())
+    world.keep(a_plan())
     script = (
         "import sys\n"
         "from retention_assets.cli.main import cli\n"

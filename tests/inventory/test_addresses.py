@@ -4,7 +4,7 @@ import pyarrow as pa
 import pytest
 
 from retention_assets.errors import ConfigurationError
-from retention_assets.inventory.inventories import addresses_below, require_bucket_listed
+from retention_assets.inventory.delivered import addresses_below, require_bucket_listed
 from retention_assets.inventory.manifest import read_manifest
 from retention_assets.tables import STORAGE_INVENTORY
 from tests.inventories import Row, listed_rows, make_inventory, objects_table

@@ -4,17 +4,12 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
-import boto3
 import pytest
-from botocore.config import Config
 
-from retention_assets.assets.arrivals import S3Deliveries
-from retention_assets.errors import CorruptFile, ObjectMissing, StoreError
-from retention_assets.inventory.delivered import Inventory
-from retention_assets.inventory.inventories import addresses_below
+from retention_assets.errors import CorruptFile, ObjectMissing
+from retention_assets.inventory.delivered import Inventory, addresses_below
 from retention_assets.objectstore.access import StoreAccess
 from tests.inventories import MadeInventory, Row, listed_rows, make_inventory, with_manifest
-from tests.objectstore.s3 import Bucket
 
 
 def at(day: int, hour: int = 0, minute: int = 0) -> datetime:
@@ -159,25 +154,3 @@ def test_a_folder_named_like_an_impossible_time_is_not_a_complete_delivery(tmp_p
     inventory = delivered(tmp_path, at(2))
     (Path(inventory.url.removeprefix("file://")) / "2026-13-01T00-00Z").mkdir()
     assert inventory.newest_complete() == "2026-11-02T00-00Z"
-
-
-@pytest.mark.parametrize(
-    "asked", [S3Deliveries.deliveries, lambda folder: folder.is_complete("2026-11-02T00-00Z")], ids=["list", "head"]
-)
-def test_a_folder_that_may_not_be_read_is_named_with_the_store_s_answer(guarded: Bucket, asked):
-    url = f"s3://{guarded.name}/inventories/lake/daily"
-    folder = S3Deliveries(replace(guarded, secret_key="wrong-secret").client(), url)
-    with pytest.raises(
-        StoreError, match=rf"^{url}: .* \(ClientError: .*(Signature|403).*\)\. No run was started\. Check"
-    ):
-        asked(folder)
-
-
-@pytest.mark.parametrize(
-    "asked", [S3Deliveries.deliveries, lambda folder: folder.is_complete("2026-11-02T00-00Z")], ids=["list", "head"]
-)
-def test_a_store_that_does_not_answer_is_named(asked):
-    once = Config(retries={"total_max_attempts": 1})
-    folder = S3Deliveries(boto3.client("s3", endpoint_url="http://127.0.0.1:9", config=once), "s3://lake/daily")
-    with pytest.raises(StoreError, match=r"^s3://lake/daily: .*EndpointConnectionError: .*127\.0\.0\.1:9.* Check"):
-        asked(folder)

@@ -134,7 +134,7 @@ def _commits(truth: Truth) -> pa.Table:
     nodes = commit_graph(references)
     kept = activity(references, policy.retention, truth.as_of)
     protects = truth.rules.tags == "protect"
-    protected = protected_commits(references, policy.holds, tags_protect=protects, as_of=truth.as_of)
+    protected = protected_commits(references, policy, tags_protect=protects, as_of=truth.as_of)
     potential = frozenset(name for name in references.commits if crc32(name.encode()) % 2)  # must not matter
     return potential_commits_rows(commit_graph_rows(nodes), kept, protected, potential)
 

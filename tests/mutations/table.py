@@ -277,7 +277,7 @@ SWEEPING = (
         name="an approval of another hash is taken",
         breaks="an approval is bound to a plan's hash",
         file="retention_assets/state/approval.py",
-        old="    if approval is None or approval.plan_hash != plan.plan_hash:\n",
+        old="    if approval is None or approval.plan_hash != plan_hash:\n",
         new="    if approval is None:\n",
         caught_by=(
             "tests/state/test_approval.py"
@@ -471,7 +471,7 @@ SWEEPING = (
         old='    missing = found.where("last_modified IS NULL").select("address").toArrow()',
         new='    missing = found.select("address").toArrow()',
         caught_by=(
-            "tests/icechunk/sweep/test_liveness.py"
+            "tests/icechunk/sweep/test_sweeping.py"
             "::test_a_file_that_was_acknowledged_as_lost_and_came_back_is_read[format_1]",
         ),
     ),
@@ -526,8 +526,8 @@ KEEPING_BOOKS = (
         name="a purge leaves the versions of a copy",
         breaks="what is called purged is not stored any more",
         file="retention_assets/sweep/actions.py",
-        old="        if not self.action.keeps_versions:\n",
-        new="        if self.action:\n",
+        old="        if not self.keeps_versions:\n",
+        new="        if self.location:\n",
         caught_by=(
             f"{_COPIES}::test_after_a_purge_a_bucket_that_keeps_versions_stores_nothing_of_the_quarantine[moto]",
         ),

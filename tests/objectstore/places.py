@@ -32,7 +32,6 @@ class Kind:
     """What a kind of store does, as far as the kinds differ."""
 
     name: str
-    replaces: bool = True  # on the condition of an ETag
     deletes_on_condition: bool = False
     hashes_content: bool = False  # its ETags are MD5 sums
     lists_whole_seconds: bool = True
@@ -40,7 +39,7 @@ class Kind:
 
 
 MEMORY = Kind("memory", lists_whole_seconds=False, has_buckets=False)
-LOCAL = Kind("local", replaces=False, lists_whole_seconds=False, has_buckets=False)
+LOCAL = Kind("local", lists_whole_seconds=False, has_buckets=False)
 MOTO = Kind("moto", hashes_content=True)
 VERSITYGW = Kind("versitygw", hashes_content=True)
 AZURITE = Kind("azurite")

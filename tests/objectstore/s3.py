@@ -5,7 +5,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import boto3  # type: ignore[import-untyped]
+import pytest
 
+from retention_assets.objectstore import s3
 from retention_assets.objectstore.access import StoreAccess
 
 REGION = "us-east-1"
@@ -15,6 +17,14 @@ def statement(effect: str, actions: list[str], resource: str, **more: str) -> st
     """Return a policy of one statement."""
     allowed = {"Effect": effect, "Action": actions, "Resource": resource, **more}
     return json.dumps({"Version": "2012-10-17", "Statement": [allowed]})
+
+
+def count_clients(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """Return a list that gets the session of each client that the package makes from now on."""
+    sessions: list[Any] = []
+    make = s3._session
+    monkeypatch.setattr(s3, "_session", lambda: sessions.append(make()) or sessions[-1])
+    return sessions
 
 
 @dataclass(frozen=True, slots=True)

@@ -59,8 +59,6 @@ def each(holds: Callable[[Kind], bool] = lambda kind: True) -> list[Any]:
 
 
 with_buckets = pytest.mark.parametrize("lake", each(lambda kind: kind.has_buckets), indirect=True)
-with_conditions = pytest.mark.parametrize("lake", each(lambda kind: kind.replaces), indirect=True)
-without_conditions = pytest.mark.parametrize("lake", each(lambda kind: not kind.replaces), indirect=True)
 
 
 @pytest.fixture(params=each())
@@ -213,7 +211,6 @@ class TestWriting:
         assert done.count(True) == 1
         assert lake.reader.read("lease") == str(done.index(True)).encode()
 
-    @with_conditions
     def test_an_object_is_replaced_as_long_as_it_is_the_same(self, lake: Lake) -> None:
         lake.writer.put("repo", b"first")
         e_tag = str(lake.reader.head("repo").e_tag)
@@ -226,12 +223,10 @@ class TestWriting:
         lake.writer.require_conditions()
         assert list(lake.reader.list()) == []
 
-    @with_conditions
     def test_an_object_that_is_gone_is_not_replaced(self, lake: Lake) -> None:
         assert lake.writer.replace("gone", b"1", ABSENT_E_TAG) is False
         assert not lake.reader.holds_objects("")
 
-    @with_conditions
     def test_of_several_that_replace_at_once_one_succeeds(self, lake: Lake) -> None:
         lake.writer.put("repo", b"first")
         e_tag = str(lake.reader.head("repo").e_tag)
@@ -239,13 +234,6 @@ class TestWriting:
             done = list(pool.map(lambda number: lake.writer.replace("repo", str(number).encode(), e_tag), range(8)))
         assert done.count(True) == 1
         assert lake.reader.read("repo") == str(done.index(True)).encode()
-
-    @without_conditions
-    def test_a_store_without_conditions_says_so_instead_of_writing(self, lake: Lake) -> None:
-        lake.writer.put("repo", b"first")
-        with pytest.raises(StoreError, match="local files have no conditional writes"):
-            lake.writer.replace("repo", b"second", str(lake.reader.head("repo").e_tag))
-        assert lake.reader.read("repo") == b"first"
 
     @with_buckets
     def test_where_the_bucket_is_not_there_nothing_counts_as_refused(self, lake: Lake) -> None:

@@ -17,7 +17,7 @@ from retention_assets.objectstore.outcomes import ObjectResult, Outcome
 from retention_assets.objectstore.rate_limiter import RateLimiter
 from tests.faulty_s3 import Faults, FaultyS3, Request, faulty_s3
 from tests.objectstore.places import Place
-from tests.objectstore.s3 import Bucket
+from tests.objectstore.s3 import Bucket, count_clients
 
 MEBIBYTE = 1024**2
 
@@ -93,6 +93,17 @@ class TestWhatIsSeenAfterwards:
         put(bucket, "kept", b"1234", **(by_key if encrypted == "target" else {}))
         assert isinstance(ObjectCopier(access, access).copy("x", "kept", 4), VerifiedCopy)
         assert ObjectReader(access).read("kept") == b"ours"
+
+    def test_a_copier_makes_one_client_for_each_of_its_stores(
+        self, bucket: Bucket, access: StoreAccess, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        clients = count_clients(monkeypatch)
+        copier = ObjectCopier(access, access)
+        for path in ("x", "y", "z"):
+            put(bucket, path, b"ours", ServerSideEncryption="aws:kms")
+            put(bucket, f"copies/{path}", b"1234")
+            assert isinstance(copier.copy(path, f"copies/{path}", 4), VerifiedCopy)
+        assert len(clients) <= 3, "of the source, of the target, and of the requests to copy"
 
     def test_without_encryption_another_etag_means_another_object(self, bucket: Bucket, access: StoreAccess) -> None:
         put(bucket, "kept", b"1234", ServerSideEncryption="AES256")

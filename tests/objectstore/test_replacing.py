@@ -7,7 +7,6 @@ import pytest
 
 from retention_assets.errors import StoreError
 from retention_assets.objectstore.access import StoreAccess
-from retention_assets.objectstore.mutate.replacing import ObjectReplacer
 from retention_assets.objectstore.mutate.writing import ObjectWriter
 from retention_assets.objectstore.objects import ObjectReader
 from tests.objectstore.s3 import Bucket
@@ -28,25 +27,25 @@ def written(access: StoreAccess, content: bytes) -> str:
 
 def test_the_same_object_is_replaced_and_another_one_stays(access):
     first = written(access, b"1")
-    assert ObjectReplacer(access).replace("a/b", b"2", first)
-    assert not ObjectReplacer(access).replace("a/b", b"3", first)
+    assert ObjectWriter(access).replace("a/b", b"2", first)
+    assert not ObjectWriter(access).replace("a/b", b"3", first)
     assert ObjectReader(access).read("a/b") == b"2"
 
 
 def test_an_object_that_is_gone_is_not_made_again(access):
     first = written(access, b"1")
-    assert ObjectReplacer(access).remove("a/b", first)
-    assert not ObjectReplacer(access).replace("a/b", b"2", first)
+    assert ObjectWriter(access).remove("a/b", first)
+    assert not ObjectWriter(access).replace("a/b", b"2", first)
     assert not ObjectReader(access).holds_objects("a")
 
 
 def test_the_same_object_is_removed_and_another_one_stays(access):
     first = written(access, b"1")
     second = written(access, b"22")
-    assert not ObjectReplacer(access).remove("a/b", first)
+    assert not ObjectWriter(access).remove("a/b", first)
     assert ObjectReader(access).read("a/b") == b"22"
-    assert ObjectReplacer(access).remove("a/b", second)
-    assert ObjectReplacer(access).remove("a/b", second)  # gone is a success
+    assert ObjectWriter(access).remove("a/b", second)
+    assert ObjectWriter(access).remove("a/b", second)  # gone is a success
 
 
 def test_of_many_who_replace_files_at_once_none_undoes_another(tmp_path: Path):
@@ -55,10 +54,10 @@ def test_of_many_who_replace_files_at_once_none_undoes_another(tmp_path: Path):
     ObjectWriter(access).put("a", b"")
 
     def add(number: int) -> None:
-        reader, replacer = ObjectReader(access), ObjectReplacer(access)
+        reader, writer = ObjectReader(access), ObjectWriter(access)
         while True:
             content, metadata = reader.read_with_metadata("a")
-            if replacer.replace("a", content + b"%d\n" % number, metadata.e_tag or ""):
+            if writer.replace("a", content + b"%d\n" % number, metadata.e_tag or ""):
                 return
 
     with ThreadPoolExecutor(4) as pool:
@@ -75,8 +74,8 @@ def test_files_that_cannot_be_locked_are_left_alone(tmp_path: Path, monkeypatch:
 
     monkeypatch.setattr("fcntl.flock", fail)
     for act in (
-        lambda: ObjectReplacer(access).replace("a/b", b"2", first),
-        lambda: ObjectReplacer(access).remove("a/b", first),
+        lambda: ObjectWriter(access).replace("a/b", b"2", first),
+        lambda: ObjectWriter(access).remove("a/b", first),
     ):
         with pytest.raises(StoreError, match=r"cannot be locked .no locks available.*Nothing was changed"):
             act()
@@ -87,7 +86,7 @@ def test_an_object_that_may_not_be_deleted_is_named_and_stays(guarded: Bucket):
     access = guarded.access()
     e_tag = ObjectReader(access).head("theirs/2").e_tag or ""
     with pytest.raises(StoreError) as refused:
-        ObjectReplacer(access).remove("theirs/2", e_tag)
+        ObjectWriter(access).remove("theirs/2", e_tag)
     assert str(refused.value).startswith(f"s3://{guarded.name}/theirs/2: it was not deleted: ")
     assert str(refused.value).endswith("Run again.")
     assert ObjectReader(access).head("theirs/2").e_tag == e_tag

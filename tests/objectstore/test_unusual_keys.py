@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 
+import pyarrow as pa
 import pytest
 from moto.core import DEFAULT_ACCOUNT_ID
 from moto.s3.models import s3_backends
@@ -13,9 +14,10 @@ from retention_assets.lakefs.names.columns import is_generated
 from retention_assets.lakefs.source.inventory_snapshot import directory_prefix, prefixes
 from retention_assets.objectstore.listing import list_objects, unlisted
 from retention_assets.objectstore.objects import ObjectReader
-from retention_assets.objectstore.s3 import list_exactly
+from retention_assets.objectstore.s3 import list_exactly, s3_bucket
+from retention_assets.sweep.preconditions import Preconditions
 from tests.faulty_s3 import Faults, FaultyS3, faulty_s3
-from tests.objectstore.s3 import Bucket
+from tests.objectstore.s3 import Bucket, count_clients
 from tests.objectstore.servers import server_that_answers
 
 SLICE = "data/g0nksc1ksduf4a1dfd7g/"
@@ -107,6 +109,59 @@ def test_empty_objects_of_usual_names_are_listed_as_they_are(bucket: Bucket) -> 
     assert keys(ObjectReader(bucket.access()), "data/s/") == ["data/s/_SUCCESS", "data/s/x"]
 
 
+@pytest.fixture
+def large_directory(bucket: Bucket) -> list[str]:
+    """A directory of two pages, the second of which has an empty object; its keys in order."""
+    names = [f"data/s/{number:04}" for number in range(1_100)]
+    put(bucket, "", *names)
+    bucket.client().put_object(Bucket=bucket.name, Key="data/s/_SUCCESS", Body=b"")
+    return [*names, "data/s/_SUCCESS"]
+
+
+def test_an_empty_object_on_a_later_page_does_not_end_the_listing_of_a_key_range(
+    bucket: Bucket, large_directory: list[str]
+) -> None:
+    batches = list(ObjectReader(bucket.access()).list_between("data/s/", "data/s/0000", "data/s/~"))
+    assert [path for batch in batches for path in batch.column(0).to_pylist()] == large_directory[1:]
+    assert all(len(batch) for batch in batches)
+
+
+def test_a_check_before_deletion_finds_objects_beside_an_empty_object_on_a_later_page(
+    bucket: Bucket, large_directory: list[str]
+) -> None:
+    access = bucket.access()
+    listed = pa.Table.from_batches(ObjectReader(access).list("data/s/"))
+    columns = [listed["path"], *listed.columns[1:]]
+    planned = pa.table(columns, names=["address", "last_modified", "size", "etag"])
+    check = Preconditions(access)
+    assert check.classified(planned, check.open())["outcome"].null_count == len(large_directory)
+
+
+def test_after_an_empty_object_the_listing_continues_behind_the_pages_that_it_has(
+    bucket: Bucket, faulty: FaultyS3, large_directory: list[str]
+) -> None:
+    reader = ObjectReader(bucket.access(endpoint=faulty.endpoint))
+    batches = reader.list_between("data/s/", "data/s/", "data/s/~")
+    assert [path for batch in batches for path in batch.column(0).to_pylist()] == large_directory
+    assert [request.query.get("start-after") for request in faulty.requests if request.is_listing] == [
+        "data/s",
+        "data/s",  # the second page, by its token
+        "data/s/0999",
+    ]
+
+
+def test_objects_whose_keys_begin_with_a_slash_never_stand_for_the_objects_without_the_slash(
+    bucket: Bucket, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("retention_assets.objectstore.objects._ROWS_PER_BATCH", 2)
+    sizes = {"/y": 3, "/z": 4, "a": 1, "b": 2, "y": 5, "z": 6, "zz": 0}
+    for key, size in sizes.items():
+        s3_backends[DEFAULT_ACCOUNT_ID]["aws"].put_object(bucket.name, key, b"-" * size)
+    rows = [row for batch in ObjectReader(bucket.access()).list() for row in batch.to_pylist()]
+    assert {row["path"]: row["size"] for row in rows} == sizes
+    assert len(rows) == len(sizes)
+
+
 def test_a_listing_key_by_key_goes_on_after_a_throttle_and_ends_with_the_store_s_word(
     bucket: Bucket, faulty: FaultyS3, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -120,21 +175,30 @@ def test_a_listing_key_by_key_goes_on_after_a_throttle_and_ends_with_the_store_s
         return len(asked) in (2, 3)
 
     faulty.faults = Faults(slow_down=1.0, applies=second_and_third)
-    assert sorted(keys(reader)) == ["data//x", "data/y"]
+    assert sorted(keys(reader, "data/")) == ["data//x", "data/y"]
     asked.clear()
     faulty.faults = Faults(broken=1.0, applies=lambda request: asked.append(1) is None and len(asked) > 1)
     with pytest.raises(StoreError, match=r"cannot list .* InternalError|cannot list .*\(InternalError\)"):
-        keys(reader)
+        keys(reader, "data/")
 
 
 @pytest.mark.parametrize("token", [b"", b"<NextContinuationToken>a</NextContinuationToken>"], ids=["none", "the_same"])
 def test_a_listing_key_by_key_that_does_not_go_on_is_an_error(bucket: Bucket, token: bytes) -> None:
     page = b"<ListBucketResult><IsTruncated>true</IsTruncated>" + token + b"</ListBucketResult>"
     with server_that_answers(200, page) as endpoint, pytest.raises(StoreError) as refused:
-        list(list_exactly(bucket.access(endpoint=endpoint), "data"))
+        list(list_exactly(s3_bucket(bucket.access(endpoint=endpoint)), "data"))
     told = str(refused.value)
-    assert f"s3://{bucket.name}: the store's listing of 'data/' is incomplete: a page does not say" in told
+    assert f"s3://{bucket.name}: cannot list 'data/': a page does not say where the next page begins." in told
     assert "The listing was not used. Run again. If the error remains, contact the store's vendor." in told
+
+
+def test_a_reader_makes_one_client_for_all_of_its_listings(bucket: Bucket, monkeypatch: pytest.MonkeyPatch) -> None:
+    put(bucket, "", "data//x", "tables/")
+    clients = count_clients(monkeypatch)
+    reader = ObjectReader(bucket.access())
+    assert [keys(reader, "data/"), keys(reader, "tables/")] == [["data//x"], ["tables/"]]
+    assert [row["path"] for batch in reader.list_direct("tables/") for row in batch.to_pylist()] == ["tables/"]
+    assert len(clients) == 1
 
 
 def test_they_are_foreign_told_of_and_missed_in_no_place(spark: SparkSession, bucket: Bucket) -> None:

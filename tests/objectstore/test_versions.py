@@ -1,6 +1,7 @@
 """Versions of a bucket on a real S3 server, its pages through a proxy that can give them wrongly."""
 
 from collections.abc import Iterator
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -9,11 +10,10 @@ import pytest
 from retention_assets.errors import AccessDenied, ConfigurationError, StoreError
 from retention_assets.objectstore.access import StoreAccess
 from retention_assets.objectstore.versions import (
-    VERSIONS,
+    ALL_VERSIONS,
     all_versions,
     keeps_versions,
     lists_versions,
-    noncurrent_versions,
 )
 from tests.faulty_s3 import Faults, FaultyS3, faulty_s3
 from tests.objectstore.s3 import Bucket
@@ -31,7 +31,9 @@ def set_versioning(bucket: Bucket, status: str) -> None:
 
 
 def rows(access: StoreAccess, prefix: str = "") -> list[dict[str, Any]]:
-    return [row for batch in noncurrent_versions(access, prefix) for row in batch.to_pylist()]
+    """Return the noncurrent versions."""
+    found = [row for batch in all_versions(access, prefix) for row in batch.to_pylist()]
+    return [row for row in found if not row.pop("is_current")]
 
 
 class TestKeepsVersions:
@@ -152,7 +154,7 @@ class TestNoncurrentVersions:
         assert not {row["path"] for row in rows(bucket.access("ns"), prefix)} & {"database/other"}
 
     def test_batches_have_the_schema(self, bucket: Bucket, written: dict[str, list[str]]) -> None:
-        assert all(batch.schema.equals(VERSIONS) for batch in noncurrent_versions(bucket.access("ns")))
+        assert all(batch.schema.equals(ALL_VERSIONS) for batch in all_versions(bucket.access("ns")))
 
     def test_where_nothing_is_nothing_comes(self, bucket: Bucket) -> None:
         assert rows(bucket.access("ns")) == []
@@ -167,12 +169,23 @@ class TestNoncurrentVersions:
         assert sorted(paged, key=str) == sorted(whole, key=str)
         assert len(proxy.requests) == -(-11 // page)
 
+    def test_a_page_that_the_store_throttles_is_requested_again(
+        self, bucket: Bucket, proxy: FaultyS3, written: dict[str, list[str]], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr("retention_assets.objectstore.s3.time.sleep", lambda seconds: None)
+        numbers = count()
+        proxy.answers.clear()
+        proxy.faults = Faults(page=2, slow_down=1.0, applies=lambda request: next(numbers) in (1, 2, 4))
+        paged, whole = rows(bucket.access("ns", endpoint=proxy.endpoint)), rows(bucket.access("ns"))
+        assert sorted(paged, key=str) == sorted(whole, key=str)
+        assert proxy.answers.count(503) == 3
+
     @pytest.mark.parametrize("page", [1, 2, 3])
     def test_a_page_that_comes_again_is_an_error(
         self, bucket: Bucket, proxy: FaultyS3, written: dict[str, list[str]], page: int
     ) -> None:
         proxy.faults = Faults(page=page, repeats=True)
-        with pytest.raises(StoreError, match=r"is wrong: 'ns/.*' is listed twice\. The listing was not used"):
+        with pytest.raises(StoreError, match=r"cannot list .* '': 'ns/.*' is listed twice\. The listing was not used"):
             rows(bucket.access("ns", endpoint=proxy.endpoint))
 
     @pytest.mark.parametrize(
@@ -194,7 +207,8 @@ class TestNoncurrentVersions:
             rows(bucket.access(endpoint=endpoint))
 
     def test_a_listing_that_goes_back_is_an_error(self, bucket: Bucket) -> None:
-        version = "<Version><Key>{}</Key><VersionId>1</VersionId><IsLatest>true</IsLatest></Version>"
+        at = "<LastModified>2026-11-01T00:00:00Z</LastModified>"
+        version = f"<Version><Key>{{}}</Key><VersionId>1</VersionId>{at}<IsLatest>true</IsLatest></Version>"
         page = (
             f"<ListVersionsResult><IsTruncated>true</IsTruncated><NextKeyMarker>b</NextKeyMarker>"
             f"{version.format('a')}{version.format('b')}</ListVersionsResult>"
@@ -218,8 +232,15 @@ class TestNoncurrentVersions:
         ],
     )
     def test_a_failure_is_an_error_in_one_line(
-        self, bucket: Bucket, status: int, body: bytes, error: type[StoreError], words: str
+        self,
+        bucket: Bucket,
+        monkeypatch: pytest.MonkeyPatch,
+        status: int,
+        body: bytes,
+        error: type[StoreError],
+        words: str,
     ) -> None:
+        monkeypatch.setattr("retention_assets.objectstore.s3.time.sleep", lambda seconds: None)
         with server_that_answers(status, body) as endpoint:
             access = bucket.access("ns", endpoint=endpoint)
             with pytest.raises(error, match=words) as caught:

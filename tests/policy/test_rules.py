@@ -100,6 +100,17 @@ def test_a_hold_without_an_end_never_ends():
     assert Hold("audit", "tag", "v1", "audit").in_force(date.max)
 
 
+def test_a_policy_names_the_prefixes_of_holds_in_force() -> None:
+    last = date(2026, 10, 31)
+    holds = (
+        Hold("a", "prefix", "audit", "r"),
+        Hold("b", "prefix", "ended", "r", last - timedelta(days=1)),
+        Hold("c", "prefix", "last day", "r", last),
+        Hold("d", "branch", "main", "r"),
+    )
+    assert Policy(None, (), holds).held_prefixes(last) == ["audit", "last day"]
+
+
 def test_only_a_hold_on_a_prefix_covers_paths():
     assert Hold("audit", "prefix", "reference", "audit").covers("reference/a")
     assert not Hold("audit", "prefix", "reference", "audit").covers("referenced")

@@ -39,6 +39,16 @@ def lakefs_on_s3(clean_environment: None, tmp_path_factory: pytest.TempPathFacto
         yield stack.enter_context(server_on_s3(tmp_path_factory.mktemp("lakefs_on_s3"), store))
 
 
+@pytest.fixture(scope="session")
+def lakefs_on_moto(clean_environment: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """A server over a bucket of moto's server, of whose objects a test can change the ETag."""
+    lakefs_program()
+    with moto_server() as running:
+        store = moto_store(s3_place(MOTO, running.endpoint))
+        with server_on_s3(tmp_path_factory.mktemp("lakefs_on_moto"), store) as server:
+            yield server
+
+
 def _bucket(stack: ExitStack, directory: Path) -> S3Store:
     if (INSTALLED / "bin/versitygw").is_file():
         place = stack.enter_context(versitygw_place(directory))

@@ -88,11 +88,11 @@ class Repository:
 
     def link(self, branch: str, path: str, printed: str, content: bytes) -> str:
         """Link what was written to an address that `backing` printed, and return the address of the entry."""
-        body = {
-            "staging": {"physical_address": printed},
-            "checksum": md5(content, usedforsecurity=False).hexdigest(),
-            "size_bytes": len(content),
-        }
+        return self.link_as(branch, path, printed, _checksum(content), size=len(content))
+
+    def link_as(self, branch: str, path: str, printed: str, checksum: str, *, size: int) -> str:
+        """Link an address with a checksum and a size that the server does not verify; return the entry's address."""
+        body = {"staging": {"physical_address": printed}, "checksum": checksum, "size_bytes": size}
         return self.address_of(self._ask("PUT", f"/branches/{branch}/staging/backing", {"path": path}, body))
 
     def upload_and_link(self, branch: str, path: str, content: bytes, *, as_printed: bool = True) -> str:
@@ -104,11 +104,14 @@ class Repository:
 
     def stage(self, branch: str, path: str, physical_address: str, content: bytes) -> Json:
         """Stage an entry for an address that may be any URI, also one in another repository; return the entry."""
-        body = {
-            "physical_address": physical_address,
-            "checksum": md5(content, usedforsecurity=False).hexdigest(),
-            "size_bytes": len(content),
-        }
+        return self.stage_as(branch, path, physical_address, _checksum(content), size=len(content))
+
+    def stage_as(
+        self, branch: str, path: str, physical_address: str, checksum: str, *, size: int, mtime: int | None = None
+    ) -> Json:
+        """Stage an entry with figures that the server does not verify, and return it. `mtime`: seconds, now if None."""
+        body = {"physical_address": physical_address, "checksum": checksum, "size_bytes": size}
+        body |= {"mtime": mtime} if mtime is not None else {}
         answer: Json = self._ask("PUT", f"/branches/{branch}/objects", {"path": path}, body)
         return answer
 
@@ -319,6 +322,10 @@ class Repository:
 
     def _ask(self, method: str, path: str, query: dict[str, Any] | None = None, body: Any = None) -> Any:
         return self.client.ask(method, self._path(path), query, body)
+
+
+def _checksum(content: bytes) -> str:
+    return md5(content, usedforsecurity=False).hexdigest()
 
 
 def _etag(answer: Json) -> Json:

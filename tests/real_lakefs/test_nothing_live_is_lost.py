@@ -2,15 +2,19 @@
 
 from collections.abc import Callable
 from datetime import UTC, datetime
+from hashlib import md5
 from pathlib import Path
 
 import pytest
+from moto.core import DEFAULT_ACCOUNT_ID
+from moto.s3.models import s3_backends
 
 from tests.end_to_end.command import Json
 from tests.real_lakefs.hooks import Webhook
 from tests.real_lakefs.repository import Repository
 from tests.real_lakefs.retention import Retention
 from tests.real_lakefs.server import Server
+from tests.real_lakefs.stores import BUCKET, S3Store
 
 pytestmark = pytest.mark.usefixtures("spark")
 
@@ -106,6 +110,82 @@ def test_an_object_that_was_uploaded_again_in_parts_or_copied_again_stays(
     Retention(tmp_path, repository, settle="0s").plan_and_sweep()
     assert again <= set(repository.stored())
     require_all_readable(repository, gone)
+
+
+def require_kept(repository: Repository, directory: Path, again: str, gone: str) -> None:
+    """Plan and sweep three days later. The hidden object stays, every object reads, and the garbage is gone."""
+    assert repository.diff("main") == []
+    assert repository.stat("main", "table")["physical_address"].endswith(again)
+    repository.server.clock.forward(days=3)
+    Retention(directory, repository, settle="0s").plan_and_sweep()
+    assert again in repository.stored()
+    require_all_readable(repository, gone)
+
+
+def test_a_hidden_object_stays_in_a_repository_whose_checksums_are_no_md5_sums(lakefs: Server, tmp_path: Path) -> None:
+    repository = lakefs.new_repository("parts-only")
+    gone = repository.upload("main", "thrown-away", b"garbage")
+    repository.reset("main", "thrown-away")
+    repository.upload_in_parts("main", "table", b"a first part, ", b"and a second one")
+    repository.commit("main")
+    require_kept(repository, tmp_path, repository.copy("main", "table", "table"), gone)
+
+
+@pytest.mark.slow
+def test_a_hidden_object_stays_when_the_object_at_head_is_outside_the_namespace(lakefs: Server, tmp_path: Path) -> None:
+    repository = lakefs.new_repository("outside")
+    gone = garbage(repository)
+    assert lakefs.imports_from is not None
+    outside = lakefs.imports_from / repository.name
+    outside.mkdir()
+    (outside / "big").write_bytes(b"content of a big file")
+    repository.stage_as("main", "table", f"local://{outside}/big", "1931a52349230b949aaec2ffe1d615e1-2", size=21)
+    repository.commit("main")
+    require_kept(repository, tmp_path, repository.copy("main", "table", "table"), gone)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("checksum", "size", "contents"),
+    [
+        pytest.param("d41d8cd98f00b204e9800998ecf8427e", 7, (b"content", b"CONTENT"), id="one_checksum_for_all"),
+        pytest.param(md5(b"content").hexdigest(), 0, (b"content", b"content"), id="no_sizes"),
+    ],
+)
+def test_a_hidden_object_stays_that_a_client_linked_with_made_up_figures(
+    lakefs: Server, tmp_path: Path, checksum: str, size: int, contents: tuple[bytes, bytes]
+) -> None:
+    repository = lakefs.new_repository("made-up")
+    gone = repository.upload("main", "thrown-away", b"garbage is longer")
+    repository.reset("main", "thrown-away")
+
+    def link(content: bytes) -> str:
+        printed = repository.backing("main", "table")
+        address = repository.write_backing(printed, content)
+        repository.link_as("main", "table", printed, checksum, size=size)
+        return address
+
+    link(contents[0])
+    repository.commit("main")
+    require_kept(repository, tmp_path, link(contents[1]), gone)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("size", [20, 2**17])
+def test_a_hidden_object_stays_that_the_bucket_encrypted_since_the_last_commit(
+    lakefs_on_moto: Server, tmp_path: Path, size: int
+) -> None:
+    """The ETag of an object that a key of KMS encrypts looks like an MD5."""
+    repository, store = lakefs_on_moto.new_repository("kms"), lakefs_on_moto.store
+    assert isinstance(store, S3Store)
+    gone = garbage(repository)
+    repository.upload_and_commit("main", "table", bytes(size))
+    rule = {"ApplyServerSideEncryptionByDefault": {"SSEAlgorithm": "aws:kms"}}
+    store.client().put_bucket_encryption(Bucket=BUCKET, ServerSideEncryptionConfiguration={"Rules": [rule]})
+    again = repository.upload("main", "table", bytes(size))
+    store.client().delete_bucket_encryption(Bucket=BUCKET)
+    s3_backends[DEFAULT_ACCOUNT_ID]["aws"].get_object(BUCKET, f"{repository.place}/{again}")._etag = "0f" * 16
+    require_kept(repository, tmp_path, again, gone)
 
 
 # ---- operations that began before anybody looked

@@ -10,10 +10,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from retention_assets.core.amounts import sum_of
 from retention_assets.core.states import STATES
 from retention_assets.errors import TableContractError
 from retention_assets.explain.plans import newest_plan
-from retention_assets.report.groups import groups_of
+from retention_assets.report.groups import _ALL_AGES, OTHERS, groups_of
 from retention_assets.warehouse.warehouse import Warehouse
 from tests.acceptance.places import DAY
 from tests.browser import CHROMIUM, DRIVER, browser
@@ -156,6 +157,30 @@ def test_what_stays_at_each_prefix_is_what_brute_force_finds_live(planned: Plann
     )
     stays = {one.name: one.stays for one in groups_of(tables).prefix if one.stays}
     assert {name: (one.objects, one.bytes) for name, one in stays.items() if one.objects} == grouped(tops)
+
+
+@pytest.mark.parametrize("most", [1, 2, 3, 5])
+def test_with_too_many_groups_the_amounts_of_the_others_add_up_and_none_is_negative(
+    planned: Planned, monkeypatch: pytest.MonkeyPatch, most: int
+) -> None:
+    tables, _ = newest_plan(
+        Warehouse(planned.configuration.warehouse),
+        planned.configuration.repository(planned.name),
+        date.fromisoformat(planned.day),
+    )
+    complete = groups_of(tables).by_kind()
+    monkeypatch.setattr("retention_assets.report.groups._MOST", most)
+    monkeypatch.setattr("retention_assets.report.groups._ALL_AGES", (*_ALL_AGES, OTHERS))
+    for kind, groups in groups_of(tables).by_kind().items():
+        amounts = [amount for one in groups for amount in (one.stays, one.waiting, one.candidate) if amount]
+        assert all(amount.objects >= 0 and amount.bytes >= 0 for amount in amounts), kind
+        for part in ("stays", "waiting", "candidate"):
+            of_all, of_some = (
+                [amount for one in of if (amount := getattr(one, part))] for of in (complete[kind], groups)
+            )
+            assert sum_of(of_some) == sum_of(of_all), (kind, part)
+        same = {one.name: one for one in complete[kind]}
+        assert all(one == same[one.name] for one in groups if one.name != OTHERS), kind
 
 
 def test_a_plan_whose_objects_are_not_stored_any_more_has_no_figures(planned: Planned) -> None:

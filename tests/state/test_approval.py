@@ -29,6 +29,8 @@ from retention_assets.state.approval import (
     APPROVER,
     BUDGET,
     Approval,
+    ApprovalState,
+    approval_state,
     approve,
     approved_terms,
     person,
@@ -216,6 +218,7 @@ WRITTEN_OTHERWISE = [
     {"plan_hash": "f" * 64, "approved_by": "x", "approved_at": AT},
     {"plan_hash": a_plan().plan_hash, "approved_by": "x", "approved_at": "y"},
     {"plan_hash": a_plan().plan_hash, "approved_by": "x", "approved_at": AT, "more": 1},
+    {"plan_hash": a_plan().plan_hash, "approved_by": "x", "approved_at": "2026-11-01T00:00:00"},
 ]
 
 
@@ -320,6 +323,37 @@ def test_an_approval_that_names_no_settings_is_given_again(warehouse: Warehouse)
         required(warehouse, plan)
     approve(warehouse, "orchard", DAY, plan.plan_hash, "a-person", NOW, LIFE, TERMS)
     assert required(warehouse, plan).approved_by == "a-person"
+
+
+def state_of(warehouse: Warehouse, plan: Plan, history_changes: int = 0, **changed: str) -> ApprovalState:
+    terms = {**TERMS, **changed}
+    settings, budget = ApprovalSettings(), BudgetSettings()
+    return approval_state(warehouse, plan, settings, budget, NOW, terms=terms, history_changes=history_changes)
+
+
+def test_a_plan_that_only_changes_the_history_waits_for_a_person_and_an_empty_one_does_not(
+    warehouse: Warehouse,
+) -> None:
+    empty = a_plan(candidates=Amount())
+    assert state_of(warehouse, empty, history_changes=1).waits_for_person
+    assert not state_of(warehouse, empty).waits_for_person
+    assert not state_of(warehouse, a_plan(blocked="no staged list is known.")).waits_for_person
+
+
+def test_a_damaged_approval_waits_for_a_person(warehouse: Warehouse) -> None:
+    plan = a_plan()
+    damaged = {"plan_hash": plan.plan_hash, "day": DAY.isoformat(), "approved_by": "x", "approved_at": "y"}
+    warehouse.write_document(damaged, "orchard", APPROVALS, f"{plan.plan_hash}.json")
+    state = state_of(warehouse, plan)
+    assert (state.name, state.approval, state.waits_for_person) == ("not approved", None, True)
+    assert "cannot be read" in str(state.refusal)
+
+
+def test_the_state_of_an_approval_writes_nothing(warehouse: Warehouse) -> None:
+    plan = a_plan()
+    state = approval_state(warehouse, plan, ApprovalSettings(), BudgetSettings(objects=2), NOW, terms=TERMS)
+    assert (state.name, state.refusal, state.waits_for_person) == ("within the budget", None, False)
+    assert warehouse.documents("orchard", APPROVALS) == []
 
 
 def test_in_mode_plan_nothing_is_approved(warehouse: Warehouse) -> None:

@@ -160,6 +160,16 @@ def test_while_one_holds_it_nobody_else_may_begin(warehouse: Warehouse) -> None:
     assert holds(warehouse, lease, NOW)
 
 
+def test_a_check_of_the_lease_does_not_list_the_leases_before_it(
+    warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for _ in range(3):
+        release_lease(warehouse, take(warehouse), NOW)
+    lease = take(warehouse)
+    monkeypatch.setattr(warehouse, "files", lambda *_: pytest.fail("all leases are listed"))
+    assert holds(warehouse, lease, NOW)
+
+
 def test_repositories_have_leases_of_their_own(warehouse: Warehouse) -> None:
     take(warehouse)
     take(warehouse, "another-run", repository="meadow")
@@ -284,6 +294,21 @@ def test_a_stop_says_when_nobody_was_sweeping(warehouse: Warehouse) -> None:
     resume_sweeps(warehouse, "orchard", NOW)
     release_lease(warehouse, take(warehouse), NOW)
     assert stop_sweeps(warehouse, "orchard", "ada", NOW) is None
+
+
+def test_a_second_stop_names_no_running_sweep_but_the_second_person_has_stopped_the_sweeps(
+    warehouse: Warehouse,
+) -> None:
+    take(warehouse)
+    assert stop_sweeps(warehouse, "orchard", "ada", NOW) == "a-run"
+    assert stop_sweeps(warehouse, "orchard", "bob", NOW) is None
+    with pytest.raises(GuardRefused, match="sweeps were stopped by bob"):
+        take(warehouse, "another-run")
+
+
+def test_a_stop_does_not_name_a_dead_sweep_whose_lease_has_expired(warehouse: Warehouse) -> None:
+    take(warehouse)
+    assert stop_sweeps(warehouse, "orchard", "ada", NOW + LIFE) is None
 
 
 def test_a_stop_that_meets_a_renewal_stops_all_the_same(warehouse: Warehouse) -> None:

@@ -1,6 +1,6 @@
 """The ledger: the latest known word on each address counts, and what a sweep was at is never taken for untouched."""
 
-from datetime import date, timedelta
+from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 
 import pyarrow as pa
@@ -16,6 +16,7 @@ from retention_assets.state.ledger import (
     collected_addresses,
     collected_since,
     first_failure,
+    ledger_digest,
     ledger_of_plan,
     plans_with_ledgers,
     read_ledgers,
@@ -163,6 +164,17 @@ def test_rows_of_some_plans_leave_out_those_of_others(spark: SparkSession, wareh
         assert {row["address"] for row in rows} == {f"at-{number}" for number in range(len(chosen))}
         assert {row["plan_hash"] for row in rows} <= {HASH}
     assert plans_with_ledgers(warehouse, "orchard") == sorted(plans)
+
+
+def test_the_digest_of_a_ledger_is_of_the_columns_that_earlier_versions_hashed(
+    spark: SparkSession, warehouse: Warehouse
+) -> None:
+    """Audit records have such digests, and a verification compares them with the ledgers."""
+    at = datetime(2026, 11, 1, tzinfo=UTC)
+    outcomes = {"data/a": "deleted", "data/b": "skipped"}
+    write_ledger(warehouse, "orchard", date(2026, 11, 1), HASH, outcomes, at, fence=1)
+    digest = ledger_digest(spark, warehouse, "orchard", ("2026-11-01", HASH), 1)
+    assert digest == "b0964ba1c0b3b2e713881b4a9751dbb5fcd0b354388f08dc2046b4458dc8810d"
 
 
 def test_what_was_brought_back_and_goes_again_by_a_later_plan_is_collected(

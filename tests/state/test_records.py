@@ -16,7 +16,17 @@ from retention_assets.core.guards import CheckResult
 from retention_assets.errors import ConfigurationError, GuardRefused, StoreError
 from retention_assets.objectstore.access import StoreAccess
 from retention_assets.state.lease import release_lease, take_lease, witnessed_record
-from retention_assets.state.records import NO_SEAL, Record, Seal, fingerprint, read_records, seal_of, write_record
+from retention_assets.state.records import (
+    NO_SEAL,
+    Record,
+    Seal,
+    fingerprint,
+    newest_of_plan,
+    read_records,
+    record_without_plan,
+    seal_of,
+    write_record,
+)
 from retention_assets.sweep.execute import execute
 from retention_assets.sweep.verification import VerificationInputs, records_copied, records_signed
 from retention_assets.warehouse.warehouse import Warehouse
@@ -79,6 +89,38 @@ def test_each_record_names_the_one_before_it(warehouse: Warehouse) -> None:
     assert second.document["previous"] == fingerprint(first.document)
     assert third.document["previous"] == fingerprint(second.document)
     assert follows(warehouse) == [True, True, True]
+
+
+def test_the_newest_record_of_a_plan_is_found_without_reading_all_older_ones(
+    warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(warehouse, 40)
+    write_record(warehouse, replace(record("another"), plan_hash="f" * 64))
+    read: list[str] = []
+    plain = warehouse.read_document
+    monkeypatch.setattr(warehouse, "read_document", lambda *parts: read.append(parts[-1]) or plain(*parts))
+    newest = newest_of_plan(warehouse, "orchard", "2026-11-01", "a" * 64)
+    assert newest is not None
+    assert newest["run_id"] == "run-39"
+    assert "00000001.json" not in read
+    assert newest_of_plan(warehouse, "orchard", "2026-11-02", "a" * 64) is None
+
+
+KEYS = {
+    "kind", "mode", "repository", "day", "plan_hash", "policy_hash", "planned_objects", "planned_bytes", "outcomes",
+    "approved_by", "approved_at", "fence", "run_id", "started", "ended", "longest_window_seconds", "ledger_digest",
+    "published", "ended_early", "terms", "dump", "previous",
+}  # fmt: skip
+
+
+def test_a_record_has_the_same_keys_with_and_without_a_plan(warehouse: Warehouse) -> None:
+    write(warehouse, 1)
+    at = datetime(2026, 11, 1, tzinfo=UTC)
+    change = record_without_plan("tag create v1", "orchard", "ada", at, at, "a-run", {"conflicts": 0})
+    write_record(warehouse, change)
+    first, second = (kept.document for kept in read_records(warehouse, "orchard"))
+    assert first.keys() == second.keys() == KEYS
+    assert (second["plan_hash"], second["outcomes"], second["fence"]) == ("", {}, 0)
 
 
 def change_an_amount(file: Path) -> None:

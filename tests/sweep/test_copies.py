@@ -329,9 +329,8 @@ def test_purge_promises_to_delete_for_good_only_where_versions_are_known(
 
 
 def check_result(spark: SparkSession, world: World, *plans: Plan) -> Any:
-    inputs = VerificationInputs(
-        spark, world.warehouse, REPOSITORY, plans, [], [(plan, place(world, plan)) for plan in plans], None
-    )
+    locations = [place(world, plan) for plan in plans]
+    inputs = VerificationInputs(spark, world.warehouse, REPOSITORY, plans, [], locations, None)
     return copies_in_quarantine(inputs, inputs.ledger())
 
 

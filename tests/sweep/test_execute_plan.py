@@ -100,10 +100,13 @@ class TellsMore(EngineHere):
         return {**super().outcomes(), "restored": Amount(1, 10)}
 
 
-def test_a_sweep_whose_ledger_does_not_balance_leaves_no_record(world: World) -> None:
+def test_a_sweep_whose_ledger_does_not_balance_has_a_record_that_says_so(world: World) -> None:
     with pytest.raises(GuardRefused, match=r"10 objects and .* of 9 and .* planned"):
         execute(sweep_run(world, "sweep", "delete", "a-run"), TellsMore(world), RepositoryHere())
-    assert list(read_records(world.warehouse, REPOSITORY)) == []
+    (record,) = read_records(world.warehouse, REPOSITORY)
+    assert "the ledger does not balance with the plan" in record.document["ended_early"]
+    assert record.document["outcomes"]["restored"] == {"objects": 1, "bytes": 10}
+    assert record.document["ledger_digest"] is not None
     assert completed_runs(world.warehouse, REPOSITORY) == frozenset()
     assert lease_is_free(world)
 
@@ -269,6 +272,22 @@ def test_a_plan_with_nothing_left_to_do_asks_no_questions(world: World) -> None:
 
     ended = execute(sweep_run(world, "sweep", "delete", "a-run"), NothingRemains(world), RepositoryHere(unknown))
     assert ended == SweepResult({}, is_complete=False)
+
+
+def test_the_remaining_objects_are_counted_once_before_the_first_batch(world: World) -> None:
+    told: list[str] = []
+
+    class Tells(EngineHere):
+        def remaining(self, fence: int) -> Sequence[int]:
+            told.append("remaining")
+            return super().remaining(fence)
+
+        def check(self, number: int) -> Batch[pa.Table]:
+            told.append("check")
+            return super().check(number)
+
+    assert execute(sweep_run(world, "sweep", "delete", "a-run"), Tells(world), RepositoryHere()).is_complete
+    assert told[:2] == ["remaining", "check"]
 
 
 # ---- what is published before

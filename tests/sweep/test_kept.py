@@ -15,6 +15,7 @@ from retention_assets.errors import GuardRefused, TableContractError
 from retention_assets.repositories import live_now as module
 from retention_assets.repositories.live_now import LiveNow
 from retention_assets.state.acknowledged import LOST, write_acknowledgement
+from retention_assets.sweep.copies import Undo
 from retention_assets.warehouse.warehouse import Warehouse
 from tests.end_to_end.command import orchard_on_disk, staged_folder
 from tests.frames import cached
@@ -37,6 +38,10 @@ def field(directory: Path) -> Path:
     return field_place(directory, 2, (Commit("a", None, ago(5)),), {"main": "a"}, {}).place.file
 
 
+def undo(spark: SparkSession, warehouse: Warehouse, repository: Repository, run_id: str) -> Undo:
+    return Undo(spark, warehouse, repository, run_id, "a-person", lambda _: None, utc_now)
+
+
 @pytest.mark.parametrize(
     ("make", "opens"), [(orchard, "open_repository"), (field, "open_icechunk")], ids=["lakefs", "icechunk"]
 )
@@ -55,7 +60,7 @@ def test_the_source_is_opened_once_and_what_was_read_is_released(
     monkeypatch.setattr(module, opens, open_and_count)
     before = cached(spark)
     warehouse = Warehouse(configuration.warehouse)
-    with LiveNow(spark, warehouse, repository, [], "a-run", lambda _: None, utc_now) as kept:
+    with LiveNow(undo(spark, warehouse, repository, "a-run"), []) as kept:
         assert opened == []
         first = {row["address"] for row in kept.now().collect()}
         after_first = cached(spark)
@@ -74,7 +79,7 @@ def test_what_a_lost_manifest_of_icechunk_names_is_known_from_an_earlier_run_or_
     (repository,) = configuration.repositories.values()
 
     def live(warehouse: Warehouse, run_id: str) -> set[str]:
-        with LiveNow(spark, warehouse, repository, [], run_id, lambda _: None, utc_now) as kept:
+        with LiveNow(undo(spark, warehouse, repository, run_id), []) as kept:
             return {row["address"] for row in kept.now().collect()}
 
     warehouse = Warehouse(configuration.warehouse)

@@ -7,6 +7,7 @@ from uuid import uuid4
 import pyarrow as pa
 import pytest
 import yaml
+from pyspark import cloudpickle
 
 from retention_assets.config.configuration import load_configuration
 from retention_assets.errors import ConfigurationError
@@ -18,8 +19,8 @@ from retention_assets.objectstore.outcomes import ObjectResult, Outcome
 from retention_assets.objectstore.rate_limiter import RateLimiter
 from retention_assets.state.quarantine import QuarantineLocation, quarantine_url
 from retention_assets.sweep import actions
-from retention_assets.sweep.actions import Purge, Quarantine
-from retention_assets.sweep.worker import OBJECTS
+from retention_assets.sweep.actions import Delete, Purge, Quarantine, Restore
+from retention_assets.sweep.worker import OBJECTS, chunks
 from tests.faulty_s3 import FaultyS3, faulty_s3
 from tests.objectstore.s3 import Bucket
 
@@ -135,7 +136,7 @@ def test_what_was_copied_in_time_is_moved_though_the_rest_of_the_group_is_late(
     ],
 )
 def test_a_group_is_moved_in_steps(sizes: list[int], expected: list[tuple[int, int]]) -> None:
-    assert list(actions._steps(sizes)) == expected
+    assert list(chunks(sizes, actions._STEP_OBJECTS, actions._STEP_BYTES, fewest=actions._AT_ONCE)) == expected
 
 
 # ---- S3
@@ -205,3 +206,13 @@ def test_a_quarantine_that_is_not_beside_the_repository_is_refused(
     told = str(refused.value)
     assert f"repositories.orchard.quarantine.url: {named} is not outside of {storage}. Nothing was moved" in told
     assert told.endswith("Set a URL outside of the storage, such as another bucket.")
+
+
+def test_an_action_can_be_pickled_until_it_is_opened(on_disk: Quarantine) -> None:
+    """Spark sends it to executors, which open its clients."""
+    location = on_disk.location
+    for action in (Delete(on_disk.access), on_disk, Restore(on_disk.access, location), Purge(location, True)):
+        sent = cloudpickle.loads(cloudpickle.dumps(action))
+        assert type(sent) is type(action)
+        assert sent.open(RateLimiter()) is not sent
+        assert cloudpickle.dumps(sent)  # opening returns another action, and leaves this one as it was

@@ -1,6 +1,7 @@
 """What another configured repository keeps here, by the tables that its last plan left in the warehouse."""
 
 import json
+import shutil
 from collections.abc import Callable
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -217,3 +218,27 @@ def test_what_a_look_found_stays_while_the_other_repository_is_planned_again(pai
         pairing.others().extended(Liveness(none, none, NOW), objects)
     pairing.plan(named(1, active=True), at=NOW)
     assert live() == {address(0), address(1)}
+
+
+def test_a_sweep_sees_the_new_references_when_another_process_plans_the_same_day_again(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """The rows that Spark cached for the earlier plan come from a directory with the same name."""
+    of_process = {name: tmp_path / name for name in ("this", "other")}
+    for directory in of_process.values():
+        directory.mkdir()
+    pairing, again = (Pairing(spark, directory) for directory in of_process.values())
+    pairing.plan(named(0, active=True), at=NOW)
+    again.plan(named(0, active=True), named(1, active=True), at=NOW + timedelta(minutes=1))
+    objects = frames.inventory(spark, *(frames.Listed(address(number)) for number in range(3)))
+    none, others = objects.select("address").limit(0), pairing.others()
+
+    def live() -> set[str]:
+        return {row["address"] for row in others.extended(Liveness(none, none, NOW), objects).live.collect()}
+
+    assert live() == {address(0)}
+    tables = Path("warehouse") / "there"
+    shutil.rmtree(of_process["this"] / tables)
+    shutil.copytree(of_process["other"] / tables, of_process["this"] / tables)
+    assert live() == {address(0), address(1)}
+    others.release()

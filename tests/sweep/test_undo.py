@@ -25,6 +25,7 @@ from retention_assets.sweep.copies import Undo
 from retention_assets.sweep.undo import Selection, due_for_purge, purge, restore
 from retention_assets.tables import LEDGER
 from tests.frames import cached
+from tests.ledgers import write_ledger
 from tests.sweep.crashes.effects import Effects, Moment, Point, watched
 from tests.sweep.crashes.engine import latest
 from tests.sweep.crashes.runs import sweep
@@ -283,6 +284,20 @@ def test_versions_stay_of_what_one_plan_found_gone_and_another_has_in_quarantine
     purge(undo(spark, world), due_for_purge(undo(spark, world)).digest, kept(spark))
     after = due_for_purge(undo(spark, world), versions=True)
     assert after.amount.objects == before.objects + len(DEAD)
+
+
+def test_versions_belong_to_the_plan_of_their_day_where_two_days_have_one_hash(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    world = World(tmp_path / "world")
+    days = [world.plan.day, world.plan.day + timedelta(days=1)]
+    for fence, day in enumerate(days):
+        keep_plan(world.warehouse, replace(world.plan, day=day))
+        outcomes = {f"data/{fence}": "deleted"}
+        write_ledger(world.warehouse, REPOSITORY, day, world.plan.plan_hash, outcomes, world.now, fence=fence)
+    found = undo(spark, world).with_versions()
+    addresses = [(plan.day, [row["address"] for row in rows.collect()]) for plan, rows in found]
+    assert addresses == [(days[0], ["data/0"]), (days[1], ["data/1"])]
 
 
 def test_what_came_back_to_life_is_not_purged(spark: SparkSession, tmp_path: Path) -> None:

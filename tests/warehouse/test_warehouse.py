@@ -57,6 +57,19 @@ def test_where_it_cannot_be_written_nothing_is_said_to_be_there(tmp_path: Path) 
         warehouse.create_document({"holder": "a"}, *PLACE)
 
 
+@pytest.mark.parametrize("after", [1, 99, 150, 151])
+def test_whether_a_document_with_a_greater_name_exists_is_known(warehouse: Warehouse, after: int) -> None:
+    for number in (1, 99, 150):
+        warehouse.create_document({"holder": number}, "orchard", "leases", f"{number:08d}.json")
+    warehouse.create_document({"holder": 0}, "orchard", "leasing", "00000001.json")
+    warehouse.write_text("no document", "orchard", "leases", "99999999.txt")
+    assert warehouse.has_document_after("orchard", "leases", f"{after:08d}.json") is (after < 150)
+
+
+def test_no_document_exists_in_a_directory_that_does_not_exist(warehouse: Warehouse) -> None:
+    assert not warehouse.has_document_after(*PLACE)
+
+
 # A reading that leaves Python objects to Arrow's threads aborts one such process in five.
 _ENDS_RIGHT_AFTER_READING = """
 import os, sys

@@ -1,16 +1,13 @@
 """Changes branches, tags and the status of a repository of either format, on behalf of a user.
 
-Every operation of a user runs under the repository's lease, so that no sweep runs at the same time. Each operation gets
-an audit record.
+Every operation of a user runs under the repository's lease, and gets an audit record: see `state/changes.py`.
 Source: seed 003; Icechunk facts 5.
 """
 
 import time
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
-from datetime import datetime, timedelta
+from collections.abc import Callable
+from datetime import datetime
 from random import Random
-from typing import Any
 
 from retention_assets.errors import ConfigurationError, GuardRefused, ObjectMissing, SourceError
 from retention_assets.icechunk.edits.commits import RepoCommits
@@ -31,9 +28,6 @@ from retention_assets.icechunk.rules.snapshots import ReferenceChange
 from retention_assets.icechunk.source.repository import IcechunkSource
 from retention_assets.objectstore.access import StoreAccess
 from retention_assets.objectstore.objects import ObjectReader
-from retention_assets.state.lease import held_lease
-from retention_assets.state.records import NO_SEAL, Seal, record_without_plan, write_record
-from retention_assets.warehouse.warehouse import Warehouse
 
 
 class Operations:
@@ -131,32 +125,3 @@ def _id(text: str) -> bytes:
             f"{text!r} is not the id of a snapshot: an id has 20 characters, as `log` shows. Nothing was changed."
         )
     return decode_id(text)
-
-
-@dataclass(frozen=True, slots=True)
-class AuditContext:
-    """The person, the repository, and the warehouse that keeps the audit record of an operation."""
-
-    warehouse: Warehouse
-    repository: str
-    person: str
-    run_id: str
-    life: timedelta  # of the lease
-    clock: Callable[[], datetime]
-    seal: Seal = NO_SEAL
-
-
-def recorded(context: AuditContext, operation: str, act: Callable[[], Mapping[str, Any]]) -> Mapping[str, Any]:
-    """Call `act` under the repository's lease, write its result into the audit record of `operation`, and return it.
-
-    Errors: as `act` (then there is no record), and as `take_lease`.
-    """
-    started = context.clock()
-    context.seal.copy_records(context.warehouse, context.repository)
-    with held_lease(context.warehouse, context.repository, context.run_id, context.clock, context.life) as lease:
-        result = act()
-        record = record_without_plan(
-            operation, context.repository, context.person, started, context.clock(), context.run_id, result
-        )
-        write_record(context.warehouse, replace(record, fence=lease.fence, longest_window_seconds=0.0), context.seal)
-    return result

@@ -10,15 +10,15 @@ from datetime import datetime
 
 from retention_assets.errors import CorruptFile, GuardRefused, ObjectMissing, SourceError, StoreError
 from retention_assets.icechunk.formats.ids import encode_id
-from retention_assets.icechunk.formats.model import SnapshotInfo, UpdateKind
+from retention_assets.icechunk.formats.model import Repo, Snapshot, SnapshotInfo, UpdateKind
 from retention_assets.icechunk.formats.paths import CONFIG, REPO, SNAPSHOTS
 from retention_assets.icechunk.formats.repo_writer import write_repo
 from retention_assets.icechunk.formats.values import upgraded_configuration, upgraded_metadata
-from retention_assets.icechunk.rules.upgrade import Upgrade, Version1, upgraded
+from retention_assets.icechunk.rules.snapshots import History
+from retention_assets.icechunk.rules.upgrade import upgraded
 from retention_assets.icechunk.source.repository import IcechunkSource, References, RepoObject, reference_files
 from retention_assets.objectstore.access import StoreAccess
 from retention_assets.objectstore.mutate.deletion import ObjectDeleter
-from retention_assets.objectstore.mutate.replacing import ObjectReplacer
 from retention_assets.objectstore.mutate.writing import ObjectWriter
 from retention_assets.objectstore.objects import ObjectReader
 from retention_assets.objectstore.outcomes import DeleteTarget, Outcome
@@ -53,38 +53,38 @@ def upgrade(access: StoreAccess, clock: Callable[[], datetime], *, dry_run: bool
         )
     if found:
         _require_nobody_wrote_before(access, source, found, old, dry_run=dry_run)
-    made = Upgrade(found.repo, frozenset()) if found else _new_repo_object(access, clock, dry_run=dry_run)
+    repo, left_out = (found.repo, 0) if found else _new_repo_object(access, clock, dry_run=dry_run)
     if not dry_run:
         _remove(access, old)
-    counts = (len(made.repo.snapshots), len(made.repo.branches), len(made.repo.tags), len(made.left_out))
+    counts = (len(repo.snapshots), len(repo.branches), len(repo.tags), left_out)
     return Upgraded(*counts, removed=tuple(one.path for one in old), was_half_done=found is not None)
 
 
-def _new_repo_object(access: StoreAccess, clock: Callable[[], datetime], *, dry_run: bool) -> Upgrade:
-    """Build the repo object from the files of format 1, and write it; a dry run does not write it."""
-    source = IcechunkSource(access, clock)
+def _new_repo_object(access: StoreAccess, clock: Callable[[], datetime], *, dry_run: bool) -> tuple[Repo, int]:
+    """Build the repo object from the files of format 1, and write it; a dry run does not write it.
+
+    Return the object, and the number of snapshots that it leaves out.
+    """
+    snapshots: dict[bytes, SnapshotInfo] = {}
+    source = IcechunkSource(access, clock, lambda file: snapshots.update({file.id: _upgraded_snapshot(file)}))
     references, config = source.references(), _configuration(ObjectReader(access))
-    made = upgraded(_version_1(source, references, config), clock())
+    history = History(source.state().history.snapshots, references.branches, references.tags)
     source.require_still_format_1()
+    stored = None if config is None else upgraded_configuration(config, CONFIG)
+    repo = upgraded(history, snapshots, references.deleted_tags, stored, clock())
     if not dry_run:
-        if not ObjectWriter(access).create(REPO, write_repo(made.repo)):
+        if not ObjectWriter(access).create(REPO, write_repo(repo)):
             raise GuardRefused(
                 f"{access.url}: somebody else upgraded the repository just now. Nothing was changed. Upgrade again to "
                 "remove the files of format 1 that are left."
             )
-        _require_nobody_wrote(access, source, references, config, made)
-    return made
+        _require_nobody_wrote(access, source, references, config, repo)
+    return repo, len(snapshots) - len(repo.snapshots)
 
 
-def _version_1(source: IcechunkSource, references: References, config: bytes | None) -> Version1:
-    """Return the repository as the input of `upgraded`; this reads every snapshot file."""
-    state = source.state()
-    snapshots = {}
-    for one in source.snapshot_files(sorted(state.history.snapshots)):
-        metadata = upgraded_metadata(one.metadata, f"{SNAPSHOTS}{encode_id(one.id)}")
-        snapshots[one.id] = SnapshotInfo(one.id, one.parent_id, one.flushed_at, one.message, metadata)
-    stored = None if config is None else upgraded_configuration(config, CONFIG)
-    return Version1(snapshots, references.branches, references.tags, references.deleted_tags, stored)
+def _upgraded_snapshot(file: Snapshot) -> SnapshotInfo:
+    metadata = upgraded_metadata(file.metadata, f"{SNAPSHOTS}{encode_id(file.id)}")
+    return SnapshotInfo(file.id, file.parent_id, file.flushed_at, file.message, metadata)
 
 
 def _configuration(reader: ObjectReader) -> bytes | None:
@@ -95,7 +95,7 @@ def _configuration(reader: ObjectReader) -> bytes | None:
 
 
 def _require_nobody_wrote(
-    access: StoreAccess, source: IcechunkSource, before: References, config: bytes | None, made: Upgrade
+    access: StoreAccess, source: IcechunkSource, before: References, config: bytes | None, made: Repo
 ) -> None:
     """Refuse if references or configuration have changed since they were read, and remove the new repo object.
 
@@ -107,7 +107,7 @@ def _require_nobody_wrote(
         unchanged = False
     if not unchanged:
         found = source.repo_object()
-        raise _undone(access, found if found and found.repo == made.repo else None)
+        raise _undone(access, found if found and found.repo == made else None)
 
 
 def _require_nobody_wrote_before(
@@ -143,7 +143,7 @@ def _undone(access: StoreAccess, unchanged: RepoObject | None) -> GuardRefused:
 
     `unchanged`: the object as the upgrade wrote it; None: somebody else has changed it, so it stays.
     """
-    if unchanged and ObjectReplacer(access).remove(REPO, unchanged.etag):
+    if unchanged and ObjectWriter(access).remove(REPO, unchanged.etag):
         return GuardRefused(
             f"{access.url}: somebody wrote to the repository in format 1 during the upgrade, so the upgrade was "
             f"undone. No old file was deleted. Stop all writers of format 1, and upgrade again."

@@ -14,14 +14,13 @@ from secrets import token_bytes
 
 from retention_assets.errors import GuardRefused, ObjectMissing, SourceError, StoreError
 from retention_assets.icechunk.formats.model import Repo, Update
-from retention_assets.icechunk.formats.paths import OVERWRITTEN, REPO, Backup, Original
+from retention_assets.icechunk.formats.paths import OVERWRITTEN, REPO, backup_name
 from retention_assets.icechunk.formats.repo_writer import write_repo
 from retention_assets.icechunk.formats.values import read_flexbuffer
 from retention_assets.icechunk.rules.snapshots import micros_of
 from retention_assets.icechunk.rules.updates import Stamp
 from retention_assets.icechunk.source.repository import IcechunkSource, RepoObject, ops_log
 from retention_assets.objectstore.access import StoreAccess
-from retention_assets.objectstore.mutate.replacing import ObjectReplacer
 from retention_assets.objectstore.mutate.writing import ObjectWriter
 from retention_assets.objectstore.objects import ObjectReader
 from retention_assets.objectstore.rate_limiter import backoffs
@@ -75,7 +74,6 @@ class RepoCommits:
         self._source = IcechunkSource(access, clock)
         self._reader = ObjectReader(access)
         self._writer = ObjectWriter(access)
-        self._replacer = ObjectReplacer(access)
         self._clock, self._log, self._sleep = clock, log, sleep
         self._random = random or Random()
 
@@ -125,7 +123,7 @@ class RepoCommits:
         if timedelta(0) < ahead < _MOST_AHEAD:
             self._sleep(ahead.total_seconds())
             now = self._clock()
-        return Stamp(now, Backup(Original.REPO, micros_of(now) // 1000, token_bytes(12)).name)
+        return Stamp(now, backup_name(micros_of(now) // 1000, token_bytes(12)))
 
     def _written(self, found: RepoObject, content: bytes, attempt: _Attempt) -> bool:
         backup = f"{OVERWRITTEN}{attempt.backup}"
@@ -133,7 +131,7 @@ class RepoCommits:
             raise GuardRefused(
                 f"{self._reader.describe(backup)}: this backup exists already. Nothing was changed. Run again."
             )
-        return self._replacer.replace(REPO, content, found.etag)
+        return self._writer.replace(REPO, content, found.etag)
 
     def _was_written(self, attempt: _Attempt, now: Repo) -> bool:
         """Return whether our write succeeded although the store reported a conflict; if not, remove our backup.
@@ -156,7 +154,7 @@ class RepoCommits:
 
     def _remove_orphan(self, address: str) -> None:
         try:
-            self._replacer.remove(address, self._reader.head(address).e_tag or "")
+            self._writer.remove(address, self._reader.head(address).e_tag or "")
         except ObjectMissing:
             return
         except StoreError as error:  # an unneeded file stays, which does no harm

@@ -19,7 +19,6 @@ from retention_assets.icechunk.formats.ids import encode_id
 from retention_assets.icechunk.formats.paths import (
     SNAPSHOTS,
     ReferenceFile,
-    ReferenceKind,
     read_reference,
     reference_address,
     write_reference,
@@ -29,7 +28,6 @@ from retention_assets.icechunk.rules.expiration import Edit, Expiration, Reparen
 from retention_assets.icechunk.rules.snapshots import History, ReferenceChange
 from retention_assets.icechunk.source.repository import IcechunkSource
 from retention_assets.objectstore.access import StoreAccess
-from retention_assets.objectstore.mutate.replacing import ObjectReplacer
 from retention_assets.objectstore.mutate.writing import ObjectWriter
 from retention_assets.objectstore.objects import ObjectReader
 from retention_assets.objectstore.rate_limiter import backoffs
@@ -43,7 +41,6 @@ class ReferenceFiles:
     def __init__(self, access: StoreAccess) -> None:
         self._reader = ObjectReader(access)
         self._writer = ObjectWriter(access)
-        self._replacer = ObjectReplacer(access)
 
     def apply(self, change: ReferenceChange) -> bool:
         """Make the change; return False when somebody created, moved or deleted the reference meanwhile.
@@ -51,7 +48,7 @@ class ReferenceFiles:
         A reference that is gone counts as deleted. The file of a deleted tag stays, and the tag gets a tombstone.
         Errors: GuardRefused for a new name that format 1 does not allow.
         """
-        path = ReferenceFile(ReferenceKind(change.kind), change.name).path
+        path = ReferenceFile(change.kind, change.name).path
         content = b"" if change.after is None else write_reference(change.after)
         if change.before is None:
             _require_plain(change.name)
@@ -63,11 +60,11 @@ class ReferenceFiles:
         if read_reference(found, self._reader.describe(path)) != change.before:
             return False
         if change.kind == "tag":  # tags are only created and deleted
-            self._writer.create(ReferenceFile(ReferenceKind.TAG, change.name, tombstone=True).path, content)
+            self._writer.create(ReferenceFile("tag", change.name, tombstone=True).path, content)
             return True
         if change.after is None:
-            return self._replacer.remove(path, metadata.e_tag or "")
-        return self._replacer.replace(path, content, metadata.e_tag or "")
+            return self._writer.remove(path, metadata.e_tag or "")
+        return self._writer.replace(path, content, metadata.e_tag or "")
 
 
 def _require_plain(name: str) -> None:
@@ -124,7 +121,7 @@ def apply_edits_v1(
 class _Rewriter:
     def __init__(self, access: StoreAccess) -> None:
         self._reader = ObjectReader(access)
-        self._replacer = ObjectReplacer(access)
+        self._writer = ObjectWriter(access)
         self._references = ReferenceFiles(access)
         self.removed: set[str] = set()
 
@@ -143,4 +140,4 @@ class _Rewriter:
         content, metadata = self._reader.read_with_metadata(path)
         if read_snapshot(content, where).parent_id != history.snapshots[edit.snapshot_id].parent_id:
             return False
-        return self._replacer.replace(path, with_parent(content, edit.parent_id, where), metadata.e_tag or "")
+        return self._writer.replace(path, with_parent(content, edit.parent_id, where), metadata.e_tag or "")

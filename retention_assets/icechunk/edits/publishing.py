@@ -5,26 +5,26 @@ references that have expired since the plan stay, because nobody approved their 
 Source: DESIGN.md, Invariants; Icechunk facts 4, Design doc 011.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from functools import partial
 
 from retention_assets.config.timestamps import Clock
-from retention_assets.errors import GuardRefused
 from retention_assets.icechunk.edits.commits import RepoCommits
 from retention_assets.icechunk.edits.format_1 import apply_edits_v1
 from retention_assets.icechunk.formats.ids import encode_id
 from retention_assets.icechunk.formats.model import Repo
 from retention_assets.icechunk.formats.paths import reference_address
-from retention_assets.icechunk.rules.collection import collected
+from retention_assets.icechunk.rules.collection import collected, outdated
 from retention_assets.icechunk.rules.expiration import (
     Expiration,
     edited,
     expiration_v2,
     expire_v1,
-    expire_v2,
+    expired,
 )
-from retention_assets.icechunk.rules.planned import PlannedEdits, more_than_planned, raw_ids, unapproved
+from retention_assets.icechunk.rules.planned import PlannedEdits, expiration_within, more_than_planned, raw_ids
+from retention_assets.icechunk.rules.retention import Unapproved
 from retention_assets.icechunk.rules.snapshots import History, history_of, reachable
 from retention_assets.icechunk.rules.updates import Stamp
 from retention_assets.icechunk.source.repository import IcechunkSource
@@ -52,25 +52,25 @@ def publish(access: StoreAccess, planned: PlannedEdits, policy: SnapshotPolicy, 
     since the plan stay for the next plan, and so do references that name another snapshot than at planning. The caller
     holds the repository's lease.
     Errors: GuardRefused when a snapshot that the plan removes is reachable again or is the parent of a new snapshot,
-    when the repository has another format than planned, and as `expire_v1`, `expire_v2` and `collected`; SourceError
+    when the repository has another format than planned, and as `expire_v1`, `expired` and `collected`; SourceError
     also as `IcechunkSource.require_upgrade_complete`; SourceError, StoreError and CorruptFile as reading and writing
     raise them.
     """
     source = IcechunkSource(access, clock)
     found = source.repo_object()
     if planned.format != (1 if found is None else 2):
-        raise _refusal(f"the repository no longer has format {planned.format}")
+        raise outdated(f"the repository no longer has format {planned.format}")
     if planned.format == 1:
         return _publish_v1(access, planned, policy, clock, log)
     assert found is not None
     source.require_upgrade_complete(found.repo, _to_delete(planned))  # else liveness checks would refuse afterwards
     commits = RepoCommits(access, clock, log)
     done = _Done()
-    expired = commits.commit(partial(_expired, planned, policy, done))
+    expiration = commits.commit(partial(_expired, planned, policy, done))
     dropped = commits.commit(partial(_dropped, planned))
-    written = tuple(one.backup for one in (expired, dropped) if one.backup is not None)
-    conflicts = expired.conflicts + dropped.conflicts
-    return Published(conflicts, written, tuple(sorted(done.removed)), dropped.etag, done.left)
+    written = tuple(one.backup for one in (expiration, dropped) if one.backup is not None)
+    conflicts = expiration.conflicts + dropped.conflicts
+    return Published(conflicts, written, done.removed, dropped.etag, done.left)
 
 
 @dataclass(slots=True)
@@ -83,16 +83,14 @@ class _Done:
 
 def _expired(planned: PlannedEdits, policy: SnapshotPolicy, done: _Done, repo: Repo, stamp: Stamp) -> Repo:
     """Return `repo` after the planned expiration, and set the removed references and the number left in `done`."""
-    done.removed, done.left = (), 0
     history = history_of(repo)
-    _require_no_new_child_of_removed(planned, history)
-    if not raw_ids(planned.released) & history.snapshots.keys() and not _references_left(planned, history):
+    expire = partial(expiration_v2, history, policy, planned.as_of)
+    expiration, done.left = _approved(planned, history, history.snapshots.keys(), expire)
+    done.removed = ()
+    if expiration is None:
         return repo
-    stays = unapproved(planned, partial(expiration_v2, history, policy, planned.as_of))
-    after, expiration = expire_v2(repo, policy, planned.as_of, stamp, stays)
-    _require_within(planned, history, expiration)
-    done.removed = tuple(reference_address(one.kind, one.name) for one in expiration.deletions)
-    done.left = len(stays)
+    after = expired(repo, expiration, stamp)
+    done.removed = tuple(sorted(reference_address(one.kind, one.name) for one in expiration.deletions))
     return after
 
 
@@ -107,19 +105,31 @@ def _publish_v1(
 
     def expiration_of(history: History) -> Expiration | None:
         nonlocal left
-        left = 0
-        _require_no_new_child_of_removed(planned, history)
-        reached = reachable(history, history.tips())
-        if not raw_ids(planned.released) & reached and not _references_left(planned, history):
-            return None
-        stays = unapproved(planned, partial(expire_v1, history, policy, planned.as_of))
-        expiration = expire_v1(history, policy, planned.as_of, stays)
-        _require_within(planned, history, expiration)
-        left = len(stays)
+        expire = partial(expire_v1, history, policy, planned.as_of)
+        expiration, left = _approved(planned, history, reachable(history, history.tips()), expire)
         return expiration
 
     done = apply_edits_v1(access, expiration_of, clock, log)
     return Published(done.conflicts, (), done.references_removed, None, left)
+
+
+def _approved(
+    planned: PlannedEdits,
+    history: History,
+    linked: Collection[bytes],
+    expire: Callable[[Unapproved], Expiration],
+) -> tuple[Expiration | None, int]:
+    """Return the expiration that the plan allows, and how many more snapshots and references have expired since.
+
+    None: nothing of the plan is left to do. `linked`: the snapshots that are still in the history.
+    Errors: GuardRefused as `publish`.
+    """
+    _require_no_new_child_of_removed(planned, history)
+    if raw_ids(planned.released).isdisjoint(linked) and not _references_left(planned, history):
+        return None, 0
+    expiration, stays = expiration_within(planned, expire)
+    _require_within(planned, history, expiration)
+    return expiration, len(stays)
 
 
 def _references_left(planned: PlannedEdits, history: History) -> bool:
@@ -138,7 +148,7 @@ def _require_no_new_child_of_removed(planned: PlannedEdits, history: History) ->
         parent = history.snapshots[snapshot_id].parent_id
         if parent is not None and parent in to_delete:
             new, old = encode_id(snapshot_id), encode_id(parent)
-            raise _refusal(f"the new snapshot {new} is based on {old}, which the plan removes")
+            raise outdated(f"the new snapshot {new} is based on {old}, which the plan removes")
 
 
 def _require_within(planned: PlannedEdits, history: History, expiration: Expiration) -> None:
@@ -153,8 +163,4 @@ def _require_within(planned: PlannedEdits, history: History, expiration: Expirat
         (sorted(map(encode_id, reached)), "snapshots that the plan removes are reachable from a branch or tag again"),
     ):
         if found:
-            raise _refusal(f"{len(found):,} {violation}, {found[0]} first")
-
-
-def _refusal(what: str) -> GuardRefused:
-    return GuardRefused(f"{what}. Nothing more was changed or deleted. Plan again, and approve that plan.")
+            raise outdated(f"{len(found):,} {violation}, {found[0]} first")

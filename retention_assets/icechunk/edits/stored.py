@@ -12,12 +12,11 @@ import json
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from datetime import datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
 from retention_assets.errors import GuardRefused
-from retention_assets.icechunk.edits.publishing import Published
 from retention_assets.icechunk.formats.paths import reference_address
 from retention_assets.icechunk.rules.planned import PlannedEdits
 from retention_assets.icechunk.rules.snapshots import History
@@ -26,6 +25,9 @@ from retention_assets.state.lease import Lease
 from retention_assets.state.plan import Plan, planned_heads
 from retention_assets.tables import DELETION_REPORT
 from retention_assets.warehouse.warehouse import Warehouse
+
+if TYPE_CHECKING:  # this import takes a second, and the status of a plan needs only its edits
+    from retention_assets.icechunk.edits.publishing import Published
 
 PLANNED_EDITS = "planned_edits"
 _CLOCK = "cutoff"  # the field that differs between two plans of the same repository state
@@ -63,6 +65,12 @@ def planned_edits(warehouse: Warehouse, plan: Plan) -> PlannedEdits:
     return planned
 
 
+def count_history_changes(edits: PlannedEdits) -> int:
+    """Return the number of snapshots and references that the plan removes; a budget counts each as one object."""
+    snapshots = {*edits.released, *edits.dropped}
+    return len(snapshots) + len(edits.deleted_branches) + len(edits.deleted_tags)
+
+
 def _refusal(plan: Plan, what: str) -> GuardRefused:
     return GuardRefused(
         f"{plan.repository} {plan.day}: the edits of the plan {plan.plan_hash} {what}. Nothing was changed or deleted. "
@@ -97,7 +105,7 @@ def begin_publication(warehouse: Warehouse, plan: Plan, planned: PlannedEdits, l
 
 
 def keep_publication(
-    warehouse: Warehouse, plan: Plan, published: Published, gone: frozenset[str], lease: Lease, at: datetime
+    warehouse: Warehouse, plan: Plan, published: "Published", gone: frozenset[str], lease: Lease, at: datetime
 ) -> Mapping[str, Any]:
     """Record the edits that a sweep applied, and return the document for the sweep's audit record.
 
@@ -116,7 +124,7 @@ def keep_publication(
     return document
 
 
-def unexplained(warehouse: Warehouse, plan: Plan, planned: PlannedEdits, published: Published) -> frozenset[str]:
+def unexplained(warehouse: Warehouse, plan: Plan, planned: PlannedEdits, published: "Published") -> frozenset[str]:
     """Return the planned references that neither this sweep nor an earlier one recorded as removed or gone."""
     return reference_addresses(planned) - _recorded(warehouse, plan) - set(published.references_removed)
 

@@ -51,7 +51,7 @@ def open_file(content: bytes, expected: FileType, name: str) -> tuple[Header, by
         CorruptFile: the file is not an icechunk file, is not of the `expected` type, has a newer spec version, is not
             compressed with zstd, is truncated or damaged, or decodes to more than `MAX_DECODED` bytes.
     """
-    header = read_header(content, name)
+    header = _header(content, name)
     if header.file_type is not expected:
         raise corrupt(name, f"it is a {_words(header.file_type)} file, not a {_words(expected)} file")
     if content[HEADER - 1] != _ZSTD:
@@ -59,7 +59,7 @@ def open_file(content: bytes, expected: FileType, name: str) -> tuple[Header, by
     return header, _decompressed(content, name)
 
 
-def read_header(content: bytes, name: str) -> Header:
+def _header(content: bytes, name: str) -> Header:
     """Return the header, which is the first 39 bytes of the file.
 
     Raises:

@@ -18,7 +18,6 @@ from retention_assets.errors import corrupt
 
 ID = pa.binary(12)
 CANONICAL = r"[0-9A-HJKMNP-TV-Z]{19}[0G]"  # the text of a 12-byte id
-INITIAL_SNAPSHOT = bytes.fromhex("0b1cc8d6787580f0e33a6534")  # the root that icechunk 1.0 and later creates
 
 CHARACTERS = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"  # of the text; the index of a character is its value
 

@@ -33,11 +33,6 @@ class ManifestChunks:
     locations: pa.StringArray  # of virtual refs: URLs, or `vcc://` with a container's name
     inline: int  # number of refs whose bytes are in the manifest itself
 
-    @property
-    def num_chunk_refs(self) -> int:
-        """The number of refs of all kinds; each snapshot that lists this manifest states the expected number."""
-        return len(self.chunk_ids) + len(self.locations) + self.inline
-
 
 def read_manifest_chunks(content: bytes, name: str) -> ManifestChunks:
     """Return the chunks that the manifest file `content` refers to.

@@ -7,10 +7,10 @@ Source: Icechunk facts 1, Layout.
 import json
 import re
 from dataclasses import dataclass
-from enum import Enum
 
 from retention_assets.errors import corrupt
 from retention_assets.icechunk.formats.ids import CANONICAL, decode_id, encode_id, is_canonical
+from retention_assets.policy.snapshots import RefKind
 
 REPO = "repo"
 CONFIG = "config.yaml"
@@ -24,62 +24,44 @@ REFERENCES = "refs/"
 YEAR_3000 = 32_503_680_000_000  # milliseconds since 1970; backups count down to it, so the newest is listed first
 _REFERENCE = re.compile(r"refs/(branch|tag)\.([^/]+)/ref\.json(\.deleted)?")
 _LARGEST_REFERENCE = 256  # bytes; icechunk writes 35
-_BACKUP = re.compile(rf"({re.escape(REPO)}|{re.escape(CONFIG)})\.(\d{{14}})\.({CANONICAL})", re.ASCII)
+_BACKUP = re.compile(rf"(?:{re.escape(REPO)}|{re.escape(CONFIG)})\.(\d{{14}})\.{CANONICAL}", re.ASCII)
 
 
-class Original(Enum):
-    """The file that a backup is a copy of."""
+def backup_name(written_at: int, its_id: bytes, original: str = REPO) -> str:
+    """Return the name below `overwritten/` of a backup, as icechunk writes it. The ops log stores these names.
 
-    REPO = REPO
-    CONFIG = CONFIG
-
-
-@dataclass(frozen=True, slots=True)
-class Backup:
-    """The name of a backup below `overwritten/`; entries of the ops log store the name without the directory."""
-
-    original: Original
-    written_at: int  # milliseconds since 1970, UTC, on the writer's clock
-    id: bytes
-
-    def __post_init__(self) -> None:
-        if not 0 <= YEAR_3000 - self.written_at < 10**14 or len(self.id) != 12:
-            raise ValueError(f"no backup can be written at {self.written_at:,} ms with the id {self.id.hex()}")
-
-    @property
-    def name(self) -> str:
-        """The name as icechunk writes it."""
-        return f"{self.original.value}.{YEAR_3000 - self.written_at:014}.{encode_id(self.id)}"
+    Args:
+        written_at: milliseconds since 1970, UTC, on the writer's clock.
+        its_id: 12 random bytes.
+        original: the file that the backup is a copy of.
+    """
+    return f"{original}.{YEAR_3000 - written_at:014}.{encode_id(its_id)}"
 
 
-def backup_named(name: str) -> Backup | None:
-    """Return the backup with this name below `overwritten/`; None for a name that icechunk does not generate."""
+def backup_written_at(name: str) -> int | None:
+    """Return when a backup was written, in milliseconds since 1970 (UTC), on the writer's clock.
+
+    None: icechunk does not generate such a name.
+    """
     found = _BACKUP.fullmatch(name)
-    return found and Backup(Original(found[1]), YEAR_3000 - int(found[2]), decode_id(found[3]))
-
-
-class ReferenceKind(Enum):
-    """Whether a reference is a branch or a tag."""
-
-    BRANCH = "branch"
-    TAG = "tag"
+    return None if found is None else YEAR_3000 - int(found[1])
 
 
 @dataclass(frozen=True, slots=True)
 class ReferenceFile:
     """A file below `refs/`: a branch or tag, which names a snapshot, or the tombstone of a tag."""
 
-    kind: ReferenceKind
+    kind: RefKind
     name: str
     tombstone: bool = False  # the tag was deleted; its `ref.json` stays, and its name can never be used again
 
     @property
     def path(self) -> str:
         """The path below the repository."""
-        return f"{reference_address(self.kind.value, self.name)}/ref.json{'.deleted' if self.tombstone else ''}"
+        return f"{reference_address(self.kind, self.name)}/ref.json{'.deleted' if self.tombstone else ''}"
 
 
-def reference_address(kind: str, name: str) -> str:
+def reference_address(kind: RefKind, name: str) -> str:
     """Return the address of a branch or tag in reports, for example `refs/branch.main`."""
     return f"{REFERENCES}{kind}.{name}"
 
@@ -91,9 +73,9 @@ def reference_file(path: str) -> ReferenceFile:
         CorruptFile: icechunk creates no such file below `refs/`, so the file may be a reference that is not understood.
     """
     found = _REFERENCE.fullmatch(path)
-    if found is None or (found[3] and found[1] != ReferenceKind.TAG.value):
+    if found is None or (found[3] and found[1] != "tag"):
         raise corrupt(path, "it is neither a branch nor a tag nor the tombstone of a tag")
-    return ReferenceFile(ReferenceKind(found[1]), found[2], tombstone=found[3] is not None)
+    return ReferenceFile("branch" if found[1] == "branch" else "tag", found[2], tombstone=found[3] is not None)
 
 
 def read_reference(content: bytes, name: str) -> bytes:

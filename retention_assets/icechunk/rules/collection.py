@@ -6,8 +6,8 @@ the references are read. So a snapshot that is created in between is not in the 
 Source: Icechunk facts 4.
 """
 
-from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Mapping
+from dataclasses import replace
 from datetime import datetime, timedelta
 
 from retention_assets.errors import GuardRefused
@@ -20,17 +20,6 @@ from retention_assets.icechunk.rules.updates import Stamp, require_online, with_
 _SECOND = timedelta(seconds=1)
 
 
-@dataclass(frozen=True, slots=True)
-class Kept:
-    """The snapshots that a garbage collection keeps, with their manifests and chunks, and the snapshots that it drops.
-
-    `dropped` snapshots are removed from the repo object before any file is deleted; format 1 has none.
-    """
-
-    snapshots: frozenset[bytes]
-    dropped: frozenset[bytes]
-
-
 def is_old(stored: datetime, cutoff: datetime) -> bool:
     """Return whether a file written at `stored` (UTC, by the store's clock) is old: written before `cutoff`.
 
@@ -41,9 +30,12 @@ def is_old(stored: datetime, cutoff: datetime) -> bool:
     return latest < cutoff
 
 
-def kept_v2(repo: Repo, stored: Mapping[bytes, datetime], cutoff: datetime, held: Collection[bytes] = ()) -> Kept:
-    """Return the snapshots that a garbage collection of a format 2 repository keeps and drops.
+def kept_v2(
+    repo: Repo, stored: Mapping[bytes, datetime], cutoff: datetime, held: Collection[bytes] = ()
+) -> frozenset[bytes]:
+    """Return the snapshots that a garbage collection of a format 2 repository keeps, with their manifests and chunks.
 
+    The others are dropped: they are removed from the repo object before any file is deleted.
     The collection keeps every snapshot that a reference reaches, every held snapshot, and every other snapshot of
     `repo` or of the listing that is not old or not listed. The collection also keeps the roots of all these, so that
     each kept snapshot can get a parent when the snapshots in between are dropped.
@@ -53,13 +45,15 @@ def kept_v2(repo: Repo, stored: Mapping[bytes, datetime], cutoff: datetime, held
     require_complete(history)
     reached = reachable(history, history.tips())
     young = (set(stored) | set(repo.snapshots)) - _old(stored, cutoff)
-    kept = reached | young | _existing(history, held)
+    kept = reached | young | set(held)
     kept |= {at for at in reachable(history, kept) if history.is_root(at)}
-    return Kept(frozenset(kept), frozenset(repo.snapshots.keys() - kept))
+    return frozenset(kept)
 
 
-def kept_v1(history: History, stored: Mapping[bytes, datetime], cutoff: datetime, held: Collection[bytes] = ()) -> Kept:
-    """Return the snapshots that a garbage collection of a format 1 repository keeps.
+def kept_v1(
+    history: History, stored: Mapping[bytes, datetime], cutoff: datetime, held: Collection[bytes] = ()
+) -> frozenset[bytes]:
+    """Return the snapshots that a garbage collection of a format 1 repository keeps, with their manifests and chunks.
 
     The collection keeps every snapshot that a reference reaches, every held snapshot, and every snapshot that is not
     old, each with all its known ancestors: a snapshot file names its parent, and a branch can still be created on it.
@@ -67,35 +61,20 @@ def kept_v1(history: History, stored: Mapping[bytes, datetime], cutoff: datetime
     `history` has every snapshot file, and the references. Errors: SourceError as `require_complete`.
     """
     require_complete(history)
-    starts = history.tips() | (history.snapshots.keys() - _old(stored, cutoff)) | _existing(history, held)
-    kept = reachable(history, starts)
-    return Kept(frozenset(kept), frozenset())
+    starts = history.tips() | (history.snapshots.keys() - _old(stored, cutoff)) | set(held)
+    return frozenset(reachable(history, starts))
 
 
-def kept_transaction_logs(repo: Repo | None, kept: Kept) -> frozenset[bytes]:
+def kept_transaction_logs(repo: Repo, kept: frozenset[bytes]) -> frozenset[bytes]:
     """Return the ids of the transaction logs that stay: those of kept snapshots, and those that `repo` still lists.
 
-    `repo` is the repo object after the edit of the collection, made or projected. `repo` is None in format 1, which has
-    no such list.
+    `repo` is the repo object after the edit of the collection, made or projected. Format 1 has no such list.
     """
-    if repo is None:
-        return kept.snapshots
-    return kept.snapshots.union(*(one.pruned_ancestor_tx_logs for one in repo.snapshots.values()))
+    return kept.union(*(one.pruned_ancestor_tx_logs for one in repo.snapshots.values()))
 
 
 def _old(stored: Mapping[bytes, datetime], cutoff: datetime) -> set[bytes]:
     return {snapshot_id for snapshot_id, at in stored.items() if is_old(at, cutoff)}
-
-
-def _existing(history: History, held: Iterable[bytes]) -> set[bytes]:
-    """Return the held snapshots. Errors: GuardRefused for an unknown id, because a typo must not cause a deletion."""
-    for snapshot_id in held:
-        if snapshot_id not in history.snapshots:
-            raise GuardRefused(
-                f"a hold names the snapshot {encode_id(snapshot_id)}, which does not exist. Nothing was changed or "
-                f"deleted. Correct the id, or end the hold with `until`."
-            )
-    return set(held)
 
 
 def collected(repo: Repo, planned: Collection[bytes], dropped: Collection[bytes], stamp: Stamp) -> Repo:
@@ -114,10 +93,10 @@ def collected(repo: Repo, planned: Collection[bytes], dropped: Collection[bytes]
         return repo
     history = history_of(repo)
     for snapshot_id in sorted(reachable(history, history.tips()) & going):
-        raise _refusal(f"a branch or tag reaches the snapshot {encode_id(snapshot_id)}, which the plan removes")
+        raise outdated(f"a branch or tag reaches the snapshot {encode_id(snapshot_id)}, which the plan removes")
     for snapshot_id in sorted(repo.snapshots.keys() - set(planned)):
         if history.snapshots[snapshot_id].parent_id in going:
-            raise _refusal(f"the new snapshot {encode_id(snapshot_id)} is based on one that the plan removes")
+            raise outdated(f"the new snapshot {encode_id(snapshot_id)} is based on one that the plan removes")
     return with_update(repo_without(repo, going), Update(UpdateKind.GC_RAN, 0), stamp)
 
 
@@ -140,9 +119,10 @@ def _nearest_remaining(history: History, snapshot_id: bytes, going: Collection[b
     while at is not None and at in going:
         at = history.snapshots[at].parent_id
     if at is None:
-        raise _refusal(f"the snapshot {encode_id(snapshot_id)} would have no ancestor left")
+        raise outdated(f"the snapshot {encode_id(snapshot_id)} would have no ancestor left")
     return at
 
 
-def _refusal(what: str) -> GuardRefused:
+def outdated(what: str) -> GuardRefused:
+    """Return the refusal of edits that no longer fit the repository. `what`: the reason."""
     return GuardRefused(f"{what}. Nothing more was changed or deleted. Plan again, and approve that plan.")

@@ -194,20 +194,17 @@ def expiration_v2(
     return expiration
 
 
-def expire_v2(
-    repo: Repo, policy: SnapshotPolicy, as_of: datetime, stamp: Stamp, unapproved: Unapproved = NOTHING_UNAPPROVED
-) -> tuple[Repo, Expiration]:
-    """Return `repo` after the expiration, and the expiration; `repo` itself when there is nothing to do.
+def expired(repo: Repo, expiration: Expiration, stamp: Stamp) -> Repo:
+    """Return `repo` after its expiration; `repo` itself when there is nothing to do.
 
-    Errors: as `expiration_v2`; GuardRefused when the repository is not online, forbids the deletion of tags that
-    have expired, or has an update that is not before `stamp.at`.
+    Errors: GuardRefused when the repository is not online, forbids the deletion of tags that have expired, or has an
+    update that is not before `stamp.at`.
     """
     require_online(repo)
-    expiration = expiration_v2(history_of(repo), policy, as_of, unapproved)
     if not expiration.edits and not expiration.released:
-        return repo, expiration
+        return repo
     _require_tags_deletable(repo, expiration)
-    return with_update(repo_after(repo, expiration), Update(UpdateKind.EXPIRATION_RAN, 0), stamp), expiration
+    return with_update(repo_after(repo, expiration), Update(UpdateKind.EXPIRATION_RAN, 0), stamp)
 
 
 def repo_after(repo: Repo, expiration: Expiration) -> Repo:

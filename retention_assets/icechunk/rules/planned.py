@@ -81,21 +81,24 @@ def more_than_planned(planned: PlannedEdits, expiration: Expiration) -> Unapprov
     return Unapproved(expiration.released - raw_ids(planned.released), frozenset(expiration.deletions) - approved)
 
 
-def unapproved(planned: PlannedEdits, expire: Callable[[Unapproved], Expiration]) -> Unapproved:
-    """Return the snapshots and references that must stay so that the expiration is within the plan.
+def expiration_within(
+    planned: PlannedEdits, expire: Callable[[Unapproved], Expiration]
+) -> tuple[Expiration, Unapproved]:
+    """Return an expiration that is within the plan, and the expired snapshots and references that therefore stay.
 
     A commit made after the plan may push another snapshot out of the newest N; only the next plan may release that
     snapshot. A snapshot that stays may change whether other snapshots are reachable, so the expiration is computed
     again until it is within the plan.
-    Errors: as `expire`.
+    `expire` returns the expiration of the history in which the given snapshots and references stay. Errors: as
+    `expire`.
     """
-    found = NOTHING_UNAPPROVED
+    stays = NOTHING_UNAPPROVED
     while True:
-        more = more_than_planned(planned, expire(found))
-        grown = found.with_more(more)
-        if grown == found:  # nothing was added, or only edits that no hold prevents, which `publish` refuses
-            return found
-        found = grown
+        expiration = expire(stays)
+        grown = stays.with_more(more_than_planned(planned, expiration))
+        if grown == stays:  # nothing was added, or only edits that no hold prevents, which `publish` refuses
+            return expiration, stays
+        stays = grown
 
 
 def raw_ids(texts: Collection[str]) -> frozenset[bytes]:

@@ -152,23 +152,6 @@ def lineage(history: History, start: bytes, stop: Container[bytes]) -> list[byte
     return list(line)
 
 
-def ancestry(history: History, snapshot_id: bytes) -> list[Snapshot]:
-    """Return the snapshot and its ancestors, newest first, to the root.
-
-    Errors: SourceError when a snapshot or a parent is missing, or a snapshot is its own ancestor.
-    """
-    line: dict[bytes, Snapshot] = {}
-    at: bytes | None = snapshot_id
-    while at is not None:
-        if at not in history.snapshots:
-            raise SourceError(f"snapshot {encode_id(at)} is missing. {_REMEDY}")
-        if at in line:
-            raise SourceError(f"snapshot {encode_id(at)} is its own ancestor. {_REMEDY}")
-        line[at] = history.snapshots[at]
-        at = line[at].parent_id
-    return list(line.values())
-
-
 def children_first(history: History) -> list[Snapshot]:
     """Return the snapshots in an order in which each one comes after all its children.
 

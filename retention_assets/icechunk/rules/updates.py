@@ -11,7 +11,7 @@ from retention_assets.icechunk.formats.model import Availability, Repo, RepoStat
 from retention_assets.icechunk.formats.values import read_flexbuffer
 from retention_assets.icechunk.rules.snapshots import micros_of
 
-MOVE_NODE, CREATE_TAG, DELETE_TAG = 3, 4, 5  # ids of feature flags; all are on unless turned off
+CREATE_TAG, DELETE_TAG = 4, 5  # ids of feature flags; all are on unless turned off
 UPDATES_PER_FILE = 1000  # icechunk's default
 _SETTING = "num_updates_per_repo_info_file"
 

@@ -70,7 +70,7 @@ def state_of(rows: pa.Table, details: Details, taken_at: datetime) -> IcechunkSt
     deleted_tags = frozenset(needed(details.deleted_tags, "deleted_tags"))
     stored = {decode_id(row["snapshot_id"]): row["stored_at"] for row in found if row["stored_at"]}
     repo = _repo(listed, history, deleted_tags, details) if its_format == 2 else None
-    return IcechunkState(its_format, history, repo, None, deleted_tags, stored, taken_at)
+    return IcechunkState(its_format, history, repo, deleted_tags, stored, taken_at)
 
 
 class _Names:

@@ -25,7 +25,6 @@ from retention_assets.icechunk.formats.paths import (
     REPO,
     SNAPSHOTS,
     ReferenceFile,
-    ReferenceKind,
     read_reference,
     reference_address,
     reference_file,
@@ -71,10 +70,10 @@ def read_references(reader: ObjectReader) -> References:
     for file, path in zip(files, paths, strict=True):
         if file.tombstone:
             continue
-        if file.kind is ReferenceKind.TAG and file.name in deleted:
+        if file.kind == "tag" and file.name in deleted:
             named[file.name] = _named_once(reader, path)
         else:
-            of_kind = branches if file.kind is ReferenceKind.BRANCH else tags
+            of_kind = branches if file.kind == "branch" else tags
             of_kind[file.name] = _named(reader, file, path)
     return References(branches, tags, named, paths)
 
@@ -91,7 +90,7 @@ def _named(reader: ObjectReader, file: ReferenceFile, path: str) -> bytes:
         return read_reference(reader.read(path), reader.describe(path))
     except ObjectMissing:
         raise SourceError(
-            f"{reader.describe(path)}: the {file.kind.value} {file.name} was listed, but its file no longer exists. "
+            f"{reader.describe(path)}: the {file.kind} {file.name} was listed, but its file no longer exists. "
             f"Nothing was changed or deleted. Run again."
         ) from None
 
@@ -119,7 +118,6 @@ class IcechunkState:
     format: Literal[1, 2]
     history: History
     repo: Repo | None  # format 2
-    etag: str | None  # of the repo object
     deleted_tags: frozenset[str]
     stored: Mapping[bytes, datetime]
     taken_at: datetime
@@ -142,13 +140,20 @@ class _Listed(NamedTuple):
 class IcechunkSource:
     """Reads the state of the repository in one store.
 
-    Later reads fetch only the snapshot files of format 1 that are new or have another ETag.
+    Later reads fetch only the snapshot files of format 1 that are new or have another ETag. `on_snapshot_file` is
+    called with each snapshot file that is read.
     """
 
-    def __init__(self, access: StoreAccess, clock: Callable[[], datetime]) -> None:
+    def __init__(
+        self,
+        access: StoreAccess,
+        clock: Callable[[], datetime],
+        on_snapshot_file: Callable[[SnapshotFile], None] | None = None,
+    ) -> None:
         self._reader = ObjectReader(access)
         self._url = access.url
         self._clock = clock
+        self._on_snapshot_file = on_snapshot_file
         self._known: dict[bytes, tuple[str | None, Snapshot]] = {}  # snapshots with the ETags of their files
 
     def state(self) -> IcechunkState:
@@ -167,11 +172,11 @@ class IcechunkSource:
             snapshots = self._snapshots(listed, references)
             self.require_still_format_1()
             history = History(snapshots, references.branches, references.tags)
-            state = IcechunkState(1, history, None, None, frozenset(references.deleted_tags), stored, taken_at)
+            state = IcechunkState(1, history, None, frozenset(references.deleted_tags), stored, taken_at)
         else:
             self.require_upgrade_complete(found.repo)
             history = history_of(found.repo)
-            state = IcechunkState(2, history, found.repo, found.etag, found.repo.deleted_tags, stored, taken_at)
+            state = IcechunkState(2, history, found.repo, found.repo.deleted_tags, stored, taken_at)
         require_complete(state.history)
         return state
 
@@ -212,14 +217,8 @@ class IcechunkSource:
                 f"deleted. Run again."
             )
 
-    def snapshot_files(self, ids: Iterable[bytes]) -> Iterator[SnapshotFile]:
-        """Yield the decoded files of any number of snapshots; missing files are left out.
-
-        Errors: CorruptFile for a corrupt file.
-        """
-        return (file for file, _ in self._files(ids))
-
     def _files(self, ids: Iterable[bytes]) -> Iterator[tuple[SnapshotFile, str | None]]:
+        """Yield the decoded files of any number of snapshots with their ETags; missing files are left out."""
         with ThreadPoolExecutor(_AT_ONCE) as pool:
             for some in batched(ids, _BATCH):
                 yield from (one for one in pool.map(self._file, some) if one is not None)
@@ -255,6 +254,8 @@ class IcechunkSource:
         while wanted:
             for file, etag in self._files(sorted(wanted)):
                 found[file.id] = self._checked(file)
+                if self._on_snapshot_file:
+                    self._on_snapshot_file(file)
                 self._known[file.id] = (etag, found[file.id])
             requested |= wanted
             wanted = self._referenced(found, references) - requested

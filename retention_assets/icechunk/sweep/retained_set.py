@@ -13,8 +13,7 @@ from typing import Any
 import pyarrow as pa
 
 from retention_assets.icechunk.formats.ids import encode_id
-from retention_assets.icechunk.formats.model import Repo
-from retention_assets.icechunk.rules.collection import Kept, kept_transaction_logs, kept_v1, kept_v2, repo_without
+from retention_assets.icechunk.rules.collection import kept_transaction_logs, kept_v1, kept_v2, repo_without
 from retention_assets.icechunk.rules.expiration import (
     Expiration,
     edited,
@@ -22,7 +21,7 @@ from retention_assets.icechunk.rules.expiration import (
     expire_v1,
     repo_after,
 )
-from retention_assets.icechunk.rules.planned import PlannedEdits, unapproved
+from retention_assets.icechunk.rules.planned import PlannedEdits, expiration_within
 from retention_assets.icechunk.rules.retention import NOTHING_UNAPPROVED, Decision, Unapproved, held_snapshots
 from retention_assets.icechunk.rules.snapshots import History
 from retention_assets.icechunk.source.repository import IcechunkState
@@ -38,18 +37,18 @@ _UNREACHED = "; it is removed because nothing reaches it and its file is older t
 
 @dataclass(frozen=True, slots=True)
 class RetainedSet:
-    """The snapshots and transaction logs that stay, and the histories before and after the expiration.
+    """The snapshots and transaction logs that stay, and the edits that lead to this set.
 
-    `before` is the current history. The `snapshots` stay with everything that
-    they reference. The `transaction_logs` stay too, but need not exist. `expiration` has the edits that are still to be
-    made; None: there are none.
+    `before` is the current history. The `snapshots` stay with everything that they reference. The `transaction_logs`
+    stay too, but need not exist. `expiration` has the edits that are still to be made; None: there are none. The
+    `dropped` snapshots are removed from the repo object after these edits; format 1 has none.
     """
 
     before: History
-    kept: Kept
     snapshots: frozenset[bytes]
     transaction_logs: frozenset[bytes]
-    expiration: Expiration | None
+    expiration: Expiration | None = None
+    dropped: frozenset[bytes] = frozenset()
 
     def leaving(self, state: IcechunkState) -> frozenset[bytes]:
         """Return the released snapshots whose files exist and do not stay; they explain why chunks are deleted."""
@@ -78,15 +77,17 @@ def retained_set_of(
         expiration = _within(planned, partial(expire_v1, state.history, policy, as_of))
         after = edited(state.history, expiration.edits)
         kept = kept_v1(after, state.stored, cutoff, expiration.selection.held)
-        return _retained(state.history, kept, kept.snapshots, expiration, None)
+        return RetainedSet(state.history, kept, kept, expiration)
     expiration = _within(planned, partial(expiration_v2, state.history, policy, as_of))
     repo = repo_after(state.repo, expiration)
     kept = kept_v2(repo, state.stored, cutoff, expiration.selection.held)
-    return _retained(state.history, kept, kept.snapshots, expiration, repo_without(repo, kept.dropped))
+    dropped = frozenset(repo.snapshots.keys() - kept)
+    logs = kept_transaction_logs(repo_without(repo, dropped), kept)
+    return RetainedSet(state.history, kept, logs, expiration, dropped)
 
 
 def _within(planned: PlannedEdits | None, expire: Callable[[Unapproved], Expiration]) -> Expiration:
-    return expire(unapproved(planned, expire) if planned else NOTHING_UNAPPROVED)
+    return expiration_within(planned, expire)[0] if planned else expire(NOTHING_UNAPPROVED)
 
 
 def current_retained_set(state: IcechunkState, cutoff: datetime, held: Collection[bytes]) -> RetainedSet:
@@ -98,21 +99,9 @@ def current_retained_set(state: IcechunkState, cutoff: datetime, held: Collectio
     """
     if state.repo is None:
         kept = kept_v1(state.history, state.stored, cutoff, held)
-        return _retained(state.history, kept, kept.snapshots, None, None)
-    kept = kept_v2(state.repo, state.stored, cutoff, held)
-    listed = kept.snapshots | (kept.dropped & state.stored.keys())
-    return _retained(state.history, kept, listed, None, state.repo)
-
-
-def _retained(
-    before: History,
-    kept: Kept,
-    snapshots: frozenset[bytes],
-    expiration: Expiration | None,
-    repo: Repo | None,
-) -> RetainedSet:
-    logs = kept_transaction_logs(repo, kept) | snapshots
-    return RetainedSet(before, kept, snapshots, logs, expiration)
+        return RetainedSet(state.history, kept, kept)
+    listed = kept_v2(state.repo, state.stored, cutoff, held) | (state.repo.snapshots.keys() & state.stored.keys())
+    return RetainedSet(state.history, listed, kept_transaction_logs(state.repo, listed))
 
 
 def edits_of(state: IcechunkState, retained: RetainedSet, as_of: datetime, cutoff: datetime) -> PlannedEdits:
@@ -124,7 +113,7 @@ def edits_of(state: IcechunkState, retained: RetainedSet, as_of: datetime, cutof
         cutoff=cutoff,
         known=_texts(state.history.snapshots),
         released=_texts(expiration.released if expiration else ()),
-        dropped=_texts(retained.kept.dropped),
+        dropped=_texts(retained.dropped),
         deleted=frozenset(expiration.selection.deleted if expiration else ()),
     )
 

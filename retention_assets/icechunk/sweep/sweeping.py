@@ -4,33 +4,40 @@ Source: DESIGN.md, invariants 4 and 5.
 """
 
 from collections.abc import Mapping
+from datetime import datetime
 from typing import Any
 
 from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
 
 from retention_assets.core.amounts import Amount
 from retention_assets.core.liveness import Liveness
+from retention_assets.errors import GuardRefused
 from retention_assets.icechunk.edits.publishing import publish
 from retention_assets.icechunk.edits.stored import (
     begin_publication,
+    count_history_changes,
     edits_left,
     keep_publication,
     removed_references,
     unexplained,
     without_existing,
 )
+from retention_assets.icechunk.formats.ids import encode_id
+from retention_assets.icechunk.rules.candidates import is_content
 from retention_assets.icechunk.rules.planned import PlannedEdits
+from retention_assets.icechunk.source.repository import IcechunkState
 from retention_assets.icechunk.sweep.layout import IcechunkLayout, characters
-from retention_assets.icechunk.sweep.liveness import IcechunkLiveness, IcechunkLivenessQuery
-from retention_assets.icechunk.sweep.reach import IcechunkSweep
+from retention_assets.icechunk.sweep.reach import IcechunkSweep, current_cache, reach_of, unread_refusal
+from retention_assets.icechunk.sweep.retained_set import RetainedSet, current_retained_set, held_ids, retained_set_of
 from retention_assets.objectstore.mutate.writing import ObjectWriter
 from retention_assets.objectstore.outcomes import Outcome
 from retention_assets.spark.frames import from_arrow
 from retention_assets.state.lease import Lease
 from retention_assets.state.ledger import ledger_of_plan, report_of
-from retention_assets.state.plan import Plan, planned_heads
+from retention_assets.state.plan import Heads, Plan
 from retention_assets.sweep.engine import RepositorySweep
-from retention_assets.sweep.sweep_run import Report, chosen_plan, planned_as_approved, require_clock, sweep_plan
+from retention_assets.sweep.sweep_run import Report, chosen_plan, planned_as_approved, sweep_plan
 
 
 def report(sweep: IcechunkSweep, *, execute: bool = True, plan_hash: str = "") -> Report:
@@ -58,28 +65,55 @@ class IcechunkRepositorySweep(RepositorySweep):
         """Errors: GuardRefused if the plan, its policy or its location is not as approved, or if clocks differ."""
         self._sweep, self.plan = sweep, plan
         self._policy = sweep.opened.policy()
-        self.candidates = planned_as_approved(sweep, plan, self._policy.policy_hash)
+        self.candidates, self._heads = planned_as_approved(sweep, plan, self._policy.policy_hash)
         self._edits = edits = edits_left(sweep.warehouse, plan)
         self.history_changes = count_history_changes(edits)
-        require_clock(sweep.opened.repository, sweep.opened.access, sweep.clock)
         self.access = sweep.opened.access
         listed = sum(amount.objects for amount in plan.totals.values())
         self.layout = IcechunkLayout(characters(listed, sweep.limits.sweep.round))
-        self._heads = planned_heads(sweep.warehouse, plan)
-        self._liveness = IcechunkLiveness(sweep, IcechunkLivenessQuery(self._policy, edits, self.candidates))
+        self._last: tuple[RetainedSet, Liveness] | None = None  # of the last liveness check
 
     def require_same(self) -> None:
         """See `RepositorySweep`."""
         self._sweep.others.require_known()
-        self._liveness.require_same(self.plan, self._heads)
+        require_same_repository(self.plan, self._heads, self._edits, self._state())
 
     def live_now(self) -> Liveness:
-        """See `RepositorySweep`."""
-        return self._liveness.now()
+        """See `RepositorySweep`. The check uses the state of the repository as it is."""
+        checked_at, state, edits = self._sweep.clock(), self._state(), self._edits
+        held = held_ids(state, self._policy, edits.as_of)
+        return self._liveness(current_retained_set(state, edits.cutoff, held), checked_at)
 
     def live_after_edits(self) -> Liveness:
-        """See `RepositorySweep`."""
-        return self._liveness.projected()
+        """See `RepositorySweep`. The check projects the state after the edits of the plan."""
+        checked_at, state, edits = self._sweep.clock(), self._state(), self._edits
+        return self._liveness(retained_set_of(state, self._policy, edits.as_of, edits.cutoff, edits), checked_at)
+
+    def _state(self) -> IcechunkState:
+        return self._sweep.opened.source.state()
+
+    def _liveness(self, retained: RetainedSet, checked_at: datetime) -> Liveness:
+        """Return the files that `retained` reaches; use the last result while the same snapshots and logs stay.
+
+        Errors: GuardRefused when the plan has manifests or chunks, and it is unknown which of them are needed.
+        """
+        sweep = self._sweep
+        if self._last:
+            last, known = self._last
+            if (last.snapshots, last.transaction_logs) == (retained.snapshots, retained.transaction_logs):
+                return Liveness(known.live, known.committed, checked_at)
+        reach = reach_of(sweep.spark, current_cache(sweep), retained)
+        if reach.unread and not self.candidates.where(is_content(F.col("address"))).isEmpty():
+            raise GuardRefused(
+                f"{sweep.name} {sweep.day}: {unread_refusal(reach.unread)} Nothing more was deleted. Put this file "
+                f"back, then run the same command again. Or plan again: `retention plan {sweep.name} --as-of "
+                f"{sweep.day}`."
+            )
+        live = reach.live().cache()
+        self.release()
+        found = Liveness(live, live, checked_at)  # `committed` is `live`: here unreferenced means not live
+        self._last = retained, found
+        return found
 
     def publish(self, lease: Lease) -> Mapping[str, Any]:
         """See `RepositorySweep`. Applies the plan's edits to the history and records them."""
@@ -98,7 +132,7 @@ class IcechunkRepositorySweep(RepositorySweep):
             )
         gone = unexplained(sweep.warehouse, plan, edits, published)
         if gone:
-            gone = without_existing(gone, sweep.opened.source.state().history)
+            gone = without_existing(gone, self._state().history)
         return keep_publication(sweep.warehouse, plan, published, gone, lease, sweep.clock())
 
     def finish(self, outcomes: Mapping[str, Amount], ledger: DataFrame) -> None:
@@ -114,10 +148,29 @@ class IcechunkRepositorySweep(RepositorySweep):
 
     def release(self) -> None:
         """See `RepositorySweep`."""
-        self._liveness.release()
+        if self._last:
+            self._last[1].live.unpersist()
+            self._last = None
 
 
-def count_history_changes(edits: PlannedEdits) -> int:
-    """Return the number of snapshots and references that the plan removes; a budget counts each as one object."""
-    snapshots = {*edits.released, *edits.dropped}
-    return len(snapshots) + len(edits.deleted)
+def require_same_repository(plan: Plan, heads: Heads, planned: PlannedEdits, state: IcechunkState) -> None:
+    """Refuse a repository that has another format than planned, was created again, or was rolled back.
+
+    Every snapshot that a branch or tag named at planning (`heads`) must still be known, unless the plan itself releases
+    or drops it.
+    """
+    if state.format != planned.format:
+        raise _another(plan, f"it has format {state.format}, and the plan is for format {planned.format}")
+    known = {encode_id(snapshot_id) for snapshot_id in state.history.snapshots}
+    going = {*planned.released, *planned.dropped}
+    named = {**{f"tag {name}": tip for name, tip in heads.tags.items()}, **heads.branches}
+    gone = sorted(f"{name} named {tip}" for name, tip in named.items() if tip not in known | going)
+    if gone:
+        raise _another(plan, f"{gone[0]}, which no longer exists")
+
+
+def _another(plan: Plan, why: str) -> GuardRefused:
+    return GuardRefused(
+        f"{plan.repository} {plan.day}: the repository is not the one that was planned: {why}. Nothing was changed or "
+        f"deleted. Plan again: `retention plan {plan.repository} --as-of {plan.day}`."
+    )

@@ -8,10 +8,10 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from urllib.parse import quote, unquote
 
-_XID = "[0-9a-v]{20}"
+XID = "[0-9a-v]{20}"
 _SIGNATURE = "(,[A-Za-z0-9_-]{43})?"  # a link address ends with its HMAC-SHA256
 _UUID = "[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}"
-_SLICED = f"data/(![0-9a-z]{{2}}/[0-9a-z]/)?{_XID}/{_XID}{_SIGNATURE}"
+_SLICED = f"data/(![0-9a-z]{{2}}/[0-9a-z]/)?{XID}/{XID}{_SIGNATURE}"
 LEGACY_LINKED = f"data/[A-Za-z0-9_.-]+:{_UUID}/[A-Za-z0-9_-]{{20,21}}"
 LEGACY_ROOT = "[0-9a-f]{32}"
 GENERATED_NAME = f"({_SLICED}|{LEGACY_LINKED}|{LEGACY_ROOT})"
@@ -20,7 +20,7 @@ ABSOLUTE = "[a-zA-Z][a-zA-Z0-9+.-]*://"  # the beginning of a URI
 RELATIVE = 1  # an address type of lakeFS. 0: absolute if it is a URI, else relative. 2: absolute
 GENERATED_TAIL = f"/{GENERATED_NAME}(?:[?#].*)?"  # the end of an absolute address that names an object of lakeFS
 
-OBJECT_XID = f"data/(?:![0-9a-z]{{2}}/[0-9a-z]/)?{_XID}/({_XID}){_SIGNATURE}"
+OBJECT_XID = f"data/(?:![0-9a-z]{{2}}/[0-9a-z]/)?{XID}/({XID}){_SIGNATURE}"
 XID_SECONDS_DIGITS = 7  # 7 base-32 digits are 35 bits: 32 bits of seconds, and 3 bits of the next field
 
 
@@ -42,7 +42,12 @@ def is_absolute(address: str) -> bool:
 def issued(address: str) -> datetime | None:
     """Return the time (UTC) in the xid of the address, when the server issued it. None: the name has no xid."""
     found = re.fullmatch(OBJECT_XID, address)
-    return datetime.fromtimestamp(int(found[1][:XID_SECONDS_DIGITS], 32) >> 3, UTC) if found else None
+    return datetime.fromtimestamp(xid_seconds(found[1]), UTC) if found else None
+
+
+def xid_seconds(xid: str) -> int:
+    """Return the number in the first four bytes of an xid: unix seconds, modulo 2**32."""
+    return int(xid[:XID_SECONDS_DIGITS], 32) >> 3
 
 
 def namespace_urls(namespace: str, storage: str) -> tuple[str, ...]:

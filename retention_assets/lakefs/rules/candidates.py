@@ -36,8 +36,8 @@ def commits_by_address(pairs: DataFrame, held_prefixes: Collection[str]) -> Data
     that are not active do not keep an address. Pairs of an absolute address count for the listed object that the
     address refers to (`stored_name`).
 
-    `entry_md5` is a hash of the entry's checksum if that is an MD5. Every aggregate has a fixed size, so Spark
-    aggregates in a hash table and sorts nothing.
+    `entry_md5` is a hash of the entry's checksum if that is an MD5. `least_head_size` and `most_head_size` are those
+    of the entries of heads. Every aggregate has a fixed size, so Spark aggregates in a hash table and sorts nothing.
 
     `pairs`: `addresses` with the columns of `with_lifecycle`.
     """
@@ -54,6 +54,8 @@ def commits_by_address(pairs: DataFrame, held_prefixes: Collection[str]) -> Data
             F.min("added_at").alias("first_committed_at"),
             F.max("last_held_at").alias("last_committed_at"),
             F.max(F.when(is_md5(F.col("etag")), F.xxhash64("etag"))).alias("entry_md5"),
+            F.min(F.when(F.col("at_head"), F.col("size"))).alias("least_head_size"),
+            F.max(F.when(F.col("at_head"), F.col("size"))).alias("most_head_size"),
         )
     )
 

@@ -3,10 +3,11 @@
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import NamedTuple
 
 from retention_assets.config.durations import later
+from retention_assets.core.keepers import Keeper
 from retention_assets.errors import GuardRefused
 from retention_assets.lakefs.rules.references import (
     Commit,
@@ -16,8 +17,8 @@ from retention_assets.lakefs.rules.references import (
     main_ancestry,
     require_complete,
 )
-from retention_assets.lakefs.rules.reflog import SeenHead
-from retention_assets.policy.rules import CommittedRetention, Hold, Kept
+from retention_assets.lakefs.rules.reflog import SeenHead, held_until
+from retention_assets.policy.rules import CommittedRetention, Hold, Kept, Policy
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +72,7 @@ def commit_graph(references: References) -> tuple[CommitNode, ...]:
     Errors: SourceError when the commit of a parent, branch or tag is missing, and for a cycle.
     """
     reaching = reaching_branches(references, references.branches.items())
-    heads, tags = _names_by_commit(references.branches), _names_by_commit(references.tags)
+    heads, tags = names_by_commit(references.branches), names_by_commit(references.tags)
     on_main = main_ancestry(references.commits, references.branches.values())
     return tuple(
         CommitNode(
@@ -128,38 +129,50 @@ def activity(
 
 def protected_commits(
     references: References,
-    holds: Collection[Hold],
+    policy: Policy,
+    gone: Iterable[SeenHead] = (),
     *,
     tags_protect: bool,
     as_of: datetime,
-    gone_tags: Iterable[SeenHead] = (),
-) -> Mapping[str, str]:
-    """Return the commits that are kept regardless of the rules, each with its reasons in one line.
+) -> Mapping[str, tuple[Keeper, ...]]:
+    """Return the commits that are kept regardless of the rules, each with what keeps it.
 
     These are the commits of tags (if `tags_protect`), the commits that a hold in force names by tag or id, and all
     commits that the head of a held branch reaches by any parent. Holds on prefixes concern paths and are ignored here.
 
-    `gone_tags`: tags that earlier plans found. They were deleted or moved since, but still count.
+    `gone`: heads that earlier plans found. Tags among them were deleted or moved since, but still count.
 
     Errors: GuardRefused when a hold in force names a branch, tag or commit that does not exist, because a typing error
     must not delete objects. SourceError as `commit_graph`.
     """
     require_complete(references)
-    in_force = [hold for hold in holds if hold.in_force(as_of.astimezone(UTC).date())]
+    in_force = [hold for hold in policy.holds if hold.in_force(as_of.astimezone(UTC).date())]
     _require_held_exist(references, in_force)
-    reasons: defaultdict[str, list[str]] = defaultdict(list)
+    keepers: defaultdict[str, list[Keeper]] = defaultdict(list)
     if tags_protect:
-        for name, commit_id in sorted(references.tags.items()):
-            reasons[commit_id].append(f"tag {name}")
-        for tag in gone_tags:
-            reasons[tag.commit_id].append(f"reflog: tag {tag.name}, last seen {tag.last_seen:%Y-%m-%d %H:%M} UTC")
+        for tag, commit_id in sorted(references.tags.items()):
+            keepers[commit_id].append(Keeper("tag", tag, f"the tag {tag} is on commit {commit_id}", None))
+        for head in gone:
+            if head.kind == "tag":
+                detail = f"the tag {head.name} was on commit {head.commit_id}, last seen {head.last_seen:%Y-%m-%d}"
+                keepers[head.commit_id].append(Keeper("reflog", head.name, detail, held_until(head, policy)))
     for hold in sorted(in_force, key=lambda hold: hold.hold_id):
+        keeper = keeper_of(hold)
         for commit_id in _held_commits(references, hold):
-            reasons[commit_id].append(f"hold {hold.hold_id}: {hold.kind} {hold.value} ({hold.reason})")
-    return {commit_id: "; ".join(texts) for commit_id, texts in reasons.items()}
+            keepers[commit_id].append(keeper)
+    return {commit_id: tuple(found) for commit_id, found in keepers.items()}
 
 
-def _names_by_commit(names: Mapping[str, str]) -> Mapping[str, tuple[str, ...]]:
+def keeper_of(hold: Hold) -> Keeper:
+    """Return the hold as a keeper. It ends with its last day."""
+    until = None
+    if hold.until is not None:
+        until = datetime(hold.until.year, hold.until.month, hold.until.day, tzinfo=UTC) + timedelta(days=1)
+    return Keeper("hold", hold.hold_id, f"the hold {hold.hold_id} on {hold.kind} {hold.value} ({hold.reason})", until)
+
+
+def names_by_commit(names: Mapping[str, str]) -> Mapping[str, tuple[str, ...]]:
+    """Return the names of the branches, or of the tags, that each commit has. `names`: the commit of each."""
     by_commit: defaultdict[str, list[str]] = defaultdict(list)
     for name, commit_id in sorted(names.items()):
         by_commit[commit_id].append(name)

@@ -1,18 +1,26 @@
-"""Computes what keeps a (path, address) pair of a lakeFS repository, and until when. All functions are pure.
+"""Computes what keeps the commits and the (path, address) pairs of a lakeFS repository, and until when.
 
-The rules are the same as in `committed`, `reflog` and `lifecycle`. Source: DESIGN.md, invariants 1 and 11.
+All functions are pure. The rules are those of `committed` and `reflog`, and the same as in `lifecycle`.
+Source: DESIGN.md, invariants 1 and 11.
 """
 
-from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
+from functools import cached_property
 
 from retention_assets.core.keepers import Keeper
-from retention_assets.lakefs.rules.committed import Activity, activity, protected_commits, reaching_branches
+from retention_assets.lakefs.rules.committed import (
+    Activity,
+    activity,
+    keeper_of,
+    names_by_commit,
+    protected_commits,
+    reaching_branches,
+)
 from retention_assets.lakefs.rules.references import References
-from retention_assets.lakefs.rules.reflog import Memory, SeenHead, counting_heads, held_until, with_true_ages
-from retention_assets.policy.rules import RETENTION_IDS, Hold, LifecycleRule, Policy, due_since
+from retention_assets.lakefs.rules.reflog import Memory, SeenHead, counting_heads, with_true_ages
+from retention_assets.policy.rules import RETENTION_IDS, LifecycleRule, Policy, due_since
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,63 +36,58 @@ class Entry:
     commits: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class KeptCommits:
     """What keeps each commit of a repository, under one policy and at one time."""
 
     policy: Policy
     as_of: datetime
-    references: References
+    references: References  # with the times of `with_true_ages`
+    gone: tuple[SeenHead, ...]  # heads of earlier plans that are gone and still keep commits
     activity: Mapping[str, Activity]
     protected: Mapping[str, tuple[Keeper, ...]]  # by a tag, a hold or the reflog
-    heads: Mapping[str, tuple[str, ...]]  # the branches whose head a commit is
-    by_reflog: Mapping[str, str]  # the deleted or reset branches that keep a commit longer than all others do
+
+    @cached_property
+    def heads(self) -> Mapping[str, tuple[str, ...]]:
+        """The branches whose head a commit is."""
+        return names_by_commit(self.references.branches)
+
+    @cached_property
+    def by_reflog(self) -> Mapping[str, str]:
+        """The deleted or reset branches that keep a commit longer than all others do."""
+        branches = self.gone_branches()
+        if not branches:
+            return {}
+        reached = reaching_branches(self.references, branches)
+        otherwise = activity(self.references, self.policy.retention, self.as_of)
+        return {
+            commit_id: ", ".join(names)
+            for commit_id, names in reached.items()
+            if names and self.activity[commit_id].due_since != otherwise[commit_id].due_since
+        }
+
+    def gone_branches(self) -> list[tuple[str, str]]:
+        """Return (name, commit) of the branch heads in `gone`."""
+        return [(head.name, head.commit_id) for head in self.gone if head.kind == "branch"]
 
 
 def kept_commits(
     policy: Policy, references: References, *, tags_protect: bool, as_of: datetime, memory: Memory
 ) -> KeptCommits:
-    """Return what keeps each commit at `as_of` (UTC). `memory`: empty if the reflog is switched off."""
+    """Return what keeps each commit at `as_of` (UTC). Plans, sweeps and `explain` all use this.
+
+    `memory`: empty if the reflog is switched off. Errors: as `activity` and `protected_commits`.
+    """
     references = with_true_ages(references, memory)
     gone = counting_heads(references, memory, policy, as_of)
-    protected: defaultdict[str, list[Keeper]] = defaultdict(list)
-    for tag, commit_id in sorted(references.tags.items()) if tags_protect else ():
-        protected[commit_id].append(Keeper("tag", tag, f"the tag {tag} is on commit {commit_id}", None))
-    for head in gone:
-        if head.kind == "tag" and tags_protect:
-            detail = f"the tag {head.name} was on commit {head.commit_id}, last seen {head.last_seen:%Y-%m-%d}"
-            protected[head.commit_id].append(Keeper("reflog", head.name, detail, held_until(head, policy)))
-    for hold in sorted(policy.holds, key=lambda hold: hold.hold_id):
-        for commit_id in protected_commits(references, [hold], tags_protect=False, as_of=as_of):
-            protected[commit_id].append(_keeper_of(hold))
-    heads: defaultdict[str, list[str]] = defaultdict(list)
-    for branch, commit_id in sorted(references.branches.items()):
-        heads[commit_id].append(branch)
-    kept = activity(references, policy.retention, as_of, gone)
     return KeptCommits(
         policy,
         as_of,
         references,
-        kept,
-        {commit_id: tuple(keepers) for commit_id, keepers in protected.items()},
-        {commit_id: tuple(names) for commit_id, names in heads.items()},
-        _by_reflog(policy, references, as_of, kept, gone),
+        gone,
+        activity(references, policy.retention, as_of, gone),
+        protected_commits(references, policy, gone, tags_protect=tags_protect, as_of=as_of),
     )
-
-
-def _by_reflog(
-    policy: Policy, references: References, as_of: datetime, kept: Mapping[str, Activity], gone: Iterable[SeenHead]
-) -> dict[str, str]:
-    """Return the commits that are due later because of heads in `gone`, with the branches of these heads."""
-    branches = [(head.name, head.commit_id) for head in gone if head.kind == "branch"]
-    if not branches:
-        return {}
-    reached, otherwise = reaching_branches(references, branches), activity(references, policy.retention, as_of)
-    return {
-        commit_id: ", ".join(names)
-        for commit_id, names in reached.items()
-        if names and kept[commit_id].due_since != otherwise[commit_id].due_since
-    }
 
 
 def keepers_of(entry: Entry, kept: KeptCommits) -> list[Keeper]:
@@ -124,7 +127,7 @@ def _keepers(entry: Entry, kept: KeptCommits, ends: datetime | None, rule: str |
             yield Keeper(keeper.kind, keeper.name, keeper.detail, keeper.until, entry.path)
     for hold in kept.policy.holds:
         if hold.covers(entry.path) and hold.in_force(kept.as_of.date()):
-            keeper = _keeper_of(hold)
+            keeper = keeper_of(hold)
             yield Keeper(keeper.kind, keeper.name, keeper.detail, keeper.until, entry.path)
 
 
@@ -148,10 +151,3 @@ def _of_commits(
 
 def _order(until: datetime | None) -> tuple[bool, datetime]:
     return until is None, until or datetime.min.replace(tzinfo=UTC)
-
-
-def _keeper_of(hold: Hold) -> Keeper:
-    until = None
-    if hold.until is not None:
-        until = datetime(hold.until.year, hold.until.month, hold.until.day, tzinfo=UTC) + timedelta(days=1)
-    return Keeper("hold", hold.hold_id, f"the hold {hold.hold_id} on {hold.kind} {hold.value} ({hold.reason})", until)

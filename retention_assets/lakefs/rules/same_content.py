@@ -4,9 +4,15 @@ lakeFS treats two entries as equal if size, checksum, metadata and content type 
 differ. If someone uploads an object with the same content as the branch's head, the new object is staged and the branch
 reads it, but neither the diff nor the staged list shows it. So an object that no commit holds is kept while any head
 has an entry with the same content. Source: lakeFS facts, H20; DESIGN.md, invariant 1.
+
+A client that links an object chooses the size and the checksum of the entry, and a copy has the checksum of its source.
+So a checksum says something about the content only if the object of the entry explains it: the checksum is the MD5 of
+the object's content, or the ETag that the store has for the object. Behind an entry with another checksum, any content
+of its size may be staged.
 """
 
-import hashlib
+from functools import reduce
+from operator import or_
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
@@ -16,21 +22,40 @@ from retention_assets.lakefs.names.columns import is_outside, stored_name
 
 _MD5 = r"^[0-9a-f]{32}\z"
 _OF_PARTS = r"^([0-9a-f]{32})-[0-9]+\z"  # lakeFS uses the part before the dash as the checksum
-_SMALL, _FEW = 2**20, 20  # bytes, objects
 _OF_STORES = r"^([0-9a-f]{32}(-[0-9]+)?|0x[0-9A-F]+)\z"  # ETags of S3 (also of multipart uploads) and of Azure
 
 
-def head_contents(pairs: DataFrame, risky: DataFrame) -> DataFrame:
-    """Return the distinct contents of all heads: `size`, `head_checksum`, and `head_address` of one object.
+def head_contents(pairs: DataFrame, objects: DataFrame) -> DataFrame:
+    """Return the contents of all heads that an unreferenced candidate may have, by `size` and `head_checksum`.
 
-    `head_address` is null if all addresses are outside the namespace, because such objects cannot be read.
+    An entry counts with the size that it names, and with the size of its object in the listing. `head_address`,
+    `head_etag` and `head_size` are those of one listed object that has the content. They are null if there is none: all
+    addresses are outside the namespace, or the objects are lost.
 
-    `pairs`: rows of `addresses`. `risky`: unreferenced candidates; only contents of their sizes are returned.
+    `pairs`: rows of `addresses`. `objects`: see `candidates.classified`.
     """
+    sizes = unreferenced(objects).select("size").distinct()
+    of_heads = objects.where(F.col("least_head_size").isNotNull())
+    differing = of_heads.where(
+        ~((F.col("size") == F.col("least_head_size")) & (F.col("size") == F.col("most_head_size")))
+    )
+    listed = differing.select(F.col("address").alias("head_address"), F.col("size").alias("listed_size"))
     name = stored_name(F.col("address"))
-    here = F.min(F.when(~is_outside(name), name)).alias("head_address")
-    heads = pairs.where("at_head").join(risky.select("size").distinct(), on="size", how="left_semi")
-    return heads.groupBy("size", F.col("etag").alias("head_checksum")).agg(here)
+    each_size = F.explode(F.array_compact(F.array_distinct(F.array("size", "listed_size")))).alias("size")
+    heads = (
+        pairs.where("at_head")
+        .select(F.when(~is_outside(name), name).alias("head_address"), "size", F.col("etag").alias("head_checksum"))
+        .join(F.broadcast(listed), on="head_address", how="left")  # few clients name another size than the object's
+        .select("head_address", "head_checksum", each_size)
+        .join(sizes, on="size", how="left_semi")
+    )
+    contents = heads.groupBy("size", "head_checksum").agg(F.min("head_address").alias("head_address"))
+    found = of_heads.select(
+        F.col("address").alias("head_address"), F.col("etag").alias("head_etag"), F.col("size").alias("head_size")
+    )
+    is_listed = F.col("head_size").isNotNull()
+    readable = F.when(is_listed, F.col("head_address"))
+    return contents.join(found, on="head_address", how="left").withColumn("head_address", readable)
 
 
 def unreferenced(objects: DataFrame) -> DataFrame:
@@ -41,7 +66,7 @@ def unreferenced(objects: DataFrame) -> DataFrame:
 def at_risk(objects: DataFrame, contents: DataFrame) -> DataFrame:
     """Return the unreferenced candidates that have the size of an entry of a head.
 
-    `objects`: see `candidates.classified`.
+    `objects`: see `candidates.classified`. `contents`: see `head_contents`.
     """
     return unreferenced(objects).join(contents.select("size").distinct(), on="size", how="left_semi")
 
@@ -54,72 +79,44 @@ def etag_differs() -> Column:
     return is_md5(F.col("etag")) & F.coalesce(F.xxhash64("etag") != F.col("entry_md5"), F.lit(False))
 
 
-def unknown_content(risky: DataFrame, *, etags_are_checksums: bool) -> DataFrame:
-    """Return the objects at risk (address, size) whose ETag is not the MD5 of their content."""
-    unknown = risky.where(~is_md5(F.col("etag"))) if etags_are_checksums else risky
-    return unknown.select("address", "size")
+def unknown_contents(risky: DataFrame, contents: DataFrame, *, etags_are_checksums: bool) -> DataFrame:
+    """Return the objects (address, size, etag) whose content says whether an object at risk may be staged.
 
-
-def heads_of_sizes(objects: DataFrame, risky: DataFrame, contents: DataFrame) -> DataFrame:
-    """Return the objects of heads (address, size) that have the size of an object at risk and a checksum of a store.
-
-    `is_proven`: the ETag looks like an MD5 and equals the checksum of the entry. Such a checksum is the MD5 of the
-    content if the store's ETags are checksums. Other checksums may differ from the MD5 of the content: the checksum of
-    a multipart upload does, and a copy keeps the checksum of its source.
+    These are the objects at risk, and an object of each content of a head that has their size. Nothing needs to be read
+    for the sizes of `_kept_by_size`. `etag` is null unless it may be the MD5 of the content.
     """
-    of_stores = contents.where(_matches(F.col("head_checksum"), _OF_STORES))
-    heads = of_stores.join(risky.select("size").distinct(), on="size", how="left_semi").join(
-        objects.select(F.col("address").alias("head_address"), "etag"), on="head_address", how="inner"
+    of_heads = contents.select(
+        "size",
+        F.col("head_address").alias("address"),
+        F.col("head_size").alias("bytes"),
+        F.col("head_etag").alias("etag"),
     )
-    is_proven = is_md5(F.col("etag")) & (F.col("etag") == F.col("head_checksum"))
-    return heads.select(F.col("head_address").alias("address"), "size", is_proven.alias("is_proven"))
+    wanted = risky.select("size", "address", F.col("size").alias("bytes"), "etag").unionByName(of_heads)
+    by_size = contents.where(_kept_by_size()).select("size").distinct()
+    etag = F.when(is_md5(F.col("etag")) & F.lit(etags_are_checksums), F.col("etag")).alias("etag")
+    unknown = wanted.join(by_size, on="size", how="left_anti")
+    return unknown.select("address", F.col("bytes").alias("size"), etag).distinct()
 
 
-def unproven_heads(heads: DataFrame, *, etags_are_checksums: bool) -> DataFrame:
-    """Return the objects of heads (address, size) whose checksum may differ from the MD5 of their content.
-
-    `heads`: see `heads_of_sizes`.
-    """
-    return heads.where(~(F.col("is_proven") & F.lit(etags_are_checksums))).select("address", "size").distinct()
-
-
-def smallest_committed(objects: DataFrame, pairs: DataFrame) -> DataFrame:
-    """Return a few small committed objects (address, size, entry_etag) whose checksum looks like an MD5."""
-    size, etag = F.col("size"), F.col("etag")
-    small = objects.where(F.col("entry_md5").isNotNull() & (size > 0) & (size < _SMALL))
-    few = small.orderBy("size", "address").limit(_FEW).select("address", "size")
-    entries = pairs.where(is_md5(etag)).groupBy(stored_name(F.col("address")).alias("address"))
-    return few.join(entries.agg(F.max(etag).alias("entry_etag")), on="address", how="inner")
-
-
-def is_checksum_of(md5: str | None, checksum: str) -> bool:
-    """Return whether content with this MD5 has `checksum` if it is uploaded in one request or as a single part."""
-    return md5 is not None and checksum in (md5, hashlib.md5(bytes.fromhex(md5), usedforsecurity=False).hexdigest())
-
-
-def of_same_content(risky: DataFrame, digests: DataFrame, contents: DataFrame) -> DataFrame:
+def of_same_content(risky: DataFrame, contents: DataFrame, digests: DataFrame) -> DataFrame:
     """Return the addresses of the objects at risk that may have the same content as an entry of a head.
 
-    The checksum of a staged entry can be the ETag of the store, the MD5 of the content, a value that a client chose, or
-    the checksum of the object from which it was copied.
-
-    `digests`: (address, md5) of `unknown_content`. The MD5 is null if the content could not be read; then objects of
+    `digests`: (address, md5) of `unknown_contents`. The MD5 is null if the content could not be read; then objects of
     the same size count as equal.
     """
-    asked = digests.withColumn("is_asked", F.lit(True))
-    named = risky.select("address", "size", "etag").join(asked, on="address", how="left")
-    of_heads = asked.select(
-        F.col("address").alias("head_address"), F.col("md5").alias("head_md5"), F.col("is_asked").alias("head_is_asked")
-    )
+    named = risky.select("address", "size", "etag").join(digests, on="address", how="left")
+    of_heads = digests.select(F.col("address").alias("head_address"), F.col("md5").alias("head_md5"))
     heads = contents.join(of_heads, on="head_address", how="left")
-    head, etag = F.col("head_checksum"), F.col("etag")
-    md5 = F.when(F.col("is_asked"), F.col("md5")).when(is_md5(etag), etag)
-    same = [etag == head, F.regexp_extract(etag, _OF_PARTS, 1) == head, md5 == head, md5 == F.col("head_md5")]
-    unread = [F.col("is_asked") & F.col("md5").isNull(), F.col("head_is_asked") & F.col("head_md5").isNull()]
-    kept = ~_matches(head, _OF_STORES)
-    for reason in (*same, *unread):
-        kept = kept | F.coalesce(reason, F.lit(False))
-    return named.join(heads, on="size", how="inner").where(kept).select("address").distinct()
+    checksum, etag, md5 = F.col("head_checksum"), F.col("head_etag"), F.col("head_md5")
+    explained = [checksum == one for one in (etag, _of_parts(etag), md5, _md5_of_md5(md5))]
+    unclear = _kept_by_size() | md5.isNull() | ~_any(*explained)
+    by_size = heads.where(unclear).select("size").distinct().withColumn("by_size", F.lit(True))
+    known = heads.select("size", F.explode(F.array(checksum, md5)).alias("value")).distinct()
+    etag, md5 = F.col("etag"), F.col("md5")
+    values = F.explode(F.array(etag, _of_parts(etag), md5, _md5_of_md5(md5))).alias("value")
+    equal = named.select("address", "size", values).join(known, on=["size", "value"], how="left_semi")
+    unread = named.join(by_size, on="size", how="left").where(md5.isNull() | F.col("by_size"))
+    return unread.select("address").unionByName(equal.select("address")).distinct()
 
 
 def keep_same_content(objects: DataFrame, hidden: DataFrame) -> DataFrame:
@@ -132,6 +129,26 @@ def keep_same_content(objects: DataFrame, hidden: DataFrame) -> DataFrame:
 def is_md5(etag: Column) -> Column:
     """Return whether an ETag or a checksum looks like an MD5."""
     return _matches(etag, _MD5)
+
+
+def _kept_by_size() -> Column:
+    """Return whether no object explains the checksum of a content: no store made it, or no object can be read."""
+    return F.col("head_address").isNull() | ~_matches(F.col("head_checksum"), _OF_STORES)
+
+
+def _of_parts(etag: Column) -> Column:
+    """Return the checksum that lakeFS gives to an upload in parts with this ETag; null for other ETags."""
+    return F.when(_matches(etag, _OF_PARTS), F.regexp_extract(etag, _OF_PARTS, 1))
+
+
+def _md5_of_md5(md5: Column) -> Column:
+    """Return the checksum that lakeFS gives to content with this MD5 that is uploaded as a single part."""
+    return F.md5(F.unhex(md5))
+
+
+def _any(*conditions: Column) -> Column:
+    """Return whether any condition is true. A condition that is null is not."""
+    return reduce(or_, (F.coalesce(condition, F.lit(False)) for condition in conditions))
 
 
 def _matches(text: Column, pattern: str) -> Column:

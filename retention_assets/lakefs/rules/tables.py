@@ -1,6 +1,6 @@
 """Converts commits to rows of `commit_graph` and `potential_commits`, and `commit_graph` back to references."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
 
 import numpy as np
@@ -52,7 +52,7 @@ def references_of(graph: pa.Table, taken_at: datetime) -> References:
 def potential_commits_rows(
     graph: pa.Table,
     activity: Mapping[str, Activity],
-    protected: Mapping[str, str],
+    protected: Collection[str],
     potential: frozenset[str],
     left_branches: Mapping[str, Sequence[str]] | None = None,
 ) -> pa.Table:

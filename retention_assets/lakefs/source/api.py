@@ -212,22 +212,10 @@ class ApiSource:
         return branches, self._heads("tags")
 
     def rules(self) -> GCRules | None:
-        """Return the rules of `settings/gc_rules`. If a branch has two rules, the last one counts, as on the server."""
+        """Return the rules of `settings/gc_rules`; None if no rules are set."""
         self._require_repository()
-        try:
-            response = self._client.get("/repositories/{repository}/settings/gc_rules", self._names)
-        except NotFound as error:
-            if error.server_message == "repository not found":
-                raise
-            return None  # without rules every commit is active, so fewer objects are deleted
-        expect = self._client.expect
-        branches = response.get("branches") or []  # null when there are none. Source: lakeFS facts, H17
-        if not isinstance(branches, list):
-            branches = expect(response, "branches", list)
-        return GCRules(
-            default_days=expect(response, "default_retention_days", int),
-            branches={expect(rule, "branch_id", str): expect(rule, "retention_days", int) for rule in branches},
-        )
+        rules = self._client.gc_rules(self._repository)
+        return GCRules(*rules) if rules else None  # without rules every commit is active, so fewer objects are deleted
 
     def grace(self) -> timedelta:
         """Return the minimum age of objects that the server's own garbage collection deletes."""

@@ -1,6 +1,7 @@
-"""Computes the MD5 of objects whose ETag is not their MD5, by reading their content on executors."""
+"""Computes the MD5 of objects on executors: from their ETag if the store confirms it, else by reading their content."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 
 import pyarrow as pa
 from pyspark.sql import DataFrame
@@ -8,27 +9,57 @@ from pyspark.sql import DataFrame
 from retention_assets.errors import ObjectMissing, StoreError
 from retention_assets.objectstore.access import StoreAccess
 from retention_assets.objectstore.objects import ObjectReader
-from retention_assets.spark.frames import on_workers
+from retention_assets.spark.frames import on_workers, read_tasks
 
 _ROWS = pa.schema([("address", pa.string()), ("md5", pa.string())])
 _ARCHIVED = ("InvalidObjectState", "BlobArchived")  # error codes of S3 and Azure for an archived object
 _LARGEST = 2**30  # bytes; reading a larger object costs more than keeping it
+_SMALLEST = 2**16  # bytes; reading a smaller object costs no more than asking for its encryption
+_AT_ONCE = 16  # requests of a task at the same time
 
 
 def md5_of(objects: DataFrame, access: StoreAccess) -> DataFrame:
-    """Return (address, md5) of `objects` (address, size). Null: the object is gone, archived, or larger than 1 GiB.
+    """Return (address, md5) of `objects` (address, size, etag). Null: it is gone, archived, or larger than 1 GiB.
+
+    `etag` is null, or may be the MD5. It is used for an object in S3 that is not encrypted: the ETag of an object that
+    S3 encrypts with a key of KMS looks like an MD5 and is none. All other objects are read.
 
     Errors: the errors of the store, raised when the rows are computed.
     """
 
     def read(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        reader = ObjectReader(access)
-        for batch in batches:
-            paths, sizes = batch["address"].to_pylist(), batch["size"].to_pylist()
-            found = [_md5(reader, path) if size <= _LARGEST else None for path, size in zip(paths, sizes, strict=True)]
-            yield pa.record_batch([batch["address"], pa.array(found, pa.string())], schema=_ROWS)
+        reader, is_plain = ObjectReader(access), _encryption_of(access)
 
-    return on_workers(objects.select("address", "size"), read, _ROWS)
+        def md5(path: str, size: int, etag: str | None) -> str | None:
+            if etag is not None and size > _SMALLEST and is_plain(path):
+                return etag
+            return _md5(reader, path) if size <= _LARGEST else None
+
+        with ThreadPoolExecutor(_AT_ONCE) as pool:
+            for batch in batches:
+                columns = (batch[name].to_pylist() for name in ("address", "size", "etag"))
+                found = list(pool.map(md5, *columns))
+                yield pa.record_batch([batch["address"], pa.array(found, pa.string())], schema=_ROWS)
+
+    tasks = read_tasks(objects.sparkSession)
+    return on_workers(objects.select("address", "size", "etag").repartition(tasks), read, _ROWS)
+
+
+def _encryption_of(access: StoreAccess) -> Callable[[str], bool]:
+    """Return a function that returns whether S3 reports that an object's ETag is no product of its encryption."""
+    from retention_assets.objectstore.s3 import S3_ERRORS, is_encrypted, is_s3, s3_bucket  # importing boto3 is slow
+
+    if not is_s3(access):
+        return lambda path: False
+    bucket = s3_bucket(access, connections=_AT_ONCE)
+
+    def is_plain(path: str) -> bool:
+        try:
+            return not is_encrypted(bucket, path)
+        except S3_ERRORS:
+            return False  # then the object is read
+
+    return is_plain
 
 
 def _md5(reader: ObjectReader, path: str) -> str | None:

@@ -91,6 +91,23 @@ class LakeFSClient:
                 )
             seen.add(after)
 
+    def gc_rules(self, repository: str) -> tuple[int, dict[str, int]] | None:
+        """Return (default days, days by branch name) of the garbage-collection rules; None if no rules are set.
+
+        If a branch has two rules, the last one counts, as on the server. Errors: as `get`.
+        """
+        try:
+            response = self.get("/repositories/{repository}/settings/gc_rules", {"repository": repository})
+        except NotFound as error:
+            if error.server_message == "repository not found":
+                raise
+            return None
+        branches = response.get("branches") or []  # null when there are none. Source: lakeFS facts, H17
+        if not isinstance(branches, list):
+            branches = self.expect(response, "branches", list)
+        days = {self.expect(rule, "branch_id", str): self.expect(rule, "retention_days", int) for rule in branches}
+        return self.expect(response, "default_retention_days", int), days
+
     def expect[T](self, response: Json, key: str, kind: type[T]) -> T:
         """Return `response[key]`. Errors: SourceError when the value is missing or is not a `kind`."""
         value = response.get(key) if isinstance(response, Mapping) else None

@@ -27,14 +27,8 @@ def discover(client: LakeFSClient, repository: str) -> Discovered:
     """Return the namespace and the rules of a repository. Errors: as `LakeFSClient.get`."""
     names, expect = {"repository": repository}, client.expect
     namespace = expect(client.get("/repositories/{repository}", names), "storage_namespace", str)
-    try:
-        rules = client.get("/repositories/{repository}/settings/gc_rules", names)
-    except NotFound:
-        return Discovered(namespace, None, {})
-    branches = {
-        expect(one, "branch_id", str): expect(one, "retention_days", int) for one in rules.get("branches") or ()
-    }
-    return Discovered(namespace, expect(rules, "default_retention_days", int), branches)
+    default_days, branches = client.gc_rules(repository) or (None, {})
+    return Discovered(namespace, default_days, branches)
 
 
 def reading_requests(client: LakeFSClient, repository: str) -> Iterator[Request]:

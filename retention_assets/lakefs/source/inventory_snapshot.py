@@ -8,6 +8,7 @@ The name of a slice tells when lakeFS created it: it is an xid with an inverted 
 first. Source: lakeFS facts 1.1.
 """
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
@@ -18,7 +19,8 @@ from pyspark.sql import functions as F
 
 from retention_assets.config.timestamps import Clock
 from retention_assets.errors import TableContractError
-from retention_assets.inventory.inventories import delivered_inventory
+from retention_assets.inventory.delivered import delivered_inventory
+from retention_assets.lakefs.names.generated import XID, xid_seconds
 from retention_assets.lakefs.source.opening import OpenRepository
 from retention_assets.objectstore.listing import Prefixes, list_objects
 from retention_assets.objectstore.objects import ObjectReader
@@ -202,9 +204,6 @@ def directory_prefix(address: Column) -> Column:
     return F.concat(within, F.lit("/"))
 
 
-_DIGITS = "0123456789abcdefghijklmnopqrstuv"  # the base-32 alphabet of xids
-_LENGTH = 20
-_TIME_DIGITS = 7  # 35 bits: 32 bits of time, and 3 bits of the next field
 _BACKWARDS_FROM = 3_931_046_656  # 4000-01-01 in unix seconds, modulo 2**32
 
 # The server issues addresses in a slice for one hour. An address can be written until its token expires. One more day
@@ -216,12 +215,9 @@ _ALLOWANCE = timedelta(hours=24)
 
 def slice_began(name: str) -> datetime | None:
     """Return the time (UTC) when the slice was created; None if `name` is not the name of a slice."""
-    if len(name) != _LENGTH or any(digit not in _DIGITS for digit in name):
+    if re.fullmatch(XID, name) is None:
         return None
-    bits = 0
-    for digit in name[:_TIME_DIGITS]:
-        bits = bits * len(_DIGITS) + _DIGITS.index(digit)
-    return datetime.fromtimestamp(_BACKWARDS_FROM - (bits >> 3), UTC)
+    return datetime.fromtimestamp(_BACKWARDS_FROM - xid_seconds(name), UTC)
 
 
 def is_closed(name: str, at: datetime, token_life: timedelta) -> bool:

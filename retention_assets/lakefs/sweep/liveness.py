@@ -22,13 +22,14 @@ from retention_assets.core.remedies import REMEDIES
 from retention_assets.errors import GuardRefused
 from retention_assets.lakefs.names.columns import stored_name
 from retention_assets.lakefs.rules.candidates import LIVE_COLUMNS, live_addresses
-from retention_assets.lakefs.rules.committed import activity, commit_graph, protected_commits, reaching_branches
+from retention_assets.lakefs.rules.committed import commit_graph, reaching_branches
+from retention_assets.lakefs.rules.keepers import kept_commits
 from retention_assets.lakefs.rules.lifecycle import with_lifecycle
 from retention_assets.lakefs.rules.name_sets import NameSets
 from retention_assets.lakefs.rules.potential import is_potential, thresholds
 from retention_assets.lakefs.rules.ranges import active_ranges, canonical, pairs_of
 from retention_assets.lakefs.rules.references import References, references_hash
-from retention_assets.lakefs.rules.reflog import Memory, counting_heads, with_true_ages
+from retention_assets.lakefs.rules.reflog import Memory
 from retention_assets.lakefs.rules.tables import commit_graph_rows, potential_commits_rows
 from retention_assets.lakefs.source.opening import OpenRepository
 from retention_assets.lakefs.source.ranges import metaranges, ranges
@@ -97,10 +98,6 @@ class LivenessQuery:
         """The time 00:00 UTC of the day. Source: DESIGN.md, Decisions (As of)."""
         return datetime(self.day.year, self.day.month, self.day.day, tzinfo=UTC)
 
-    def held_prefixes(self) -> list[str]:
-        """Return the path prefixes of the holds in force on the day."""
-        return [hold.value for hold in self.policy.holds if hold.kind == "prefix" and hold.in_force(self.day)]
-
 
 def commits_now(query: LivenessQuery, references: References, rules: Sequence[CurrentRule]) -> pa.Table:
     """Return `potential_commits` of `references`. If `rules` is empty, every commit is potential."""
@@ -125,22 +122,17 @@ def commits_under(
     memory: Memory,
 ) -> pa.Table:
     """Return `potential_commits` under `policy`, which can differ from the repository's own policy."""
-    references = with_true_ages(references, memory)
-    gone = counting_heads(references, memory, policy, as_of)
-    gone_branches = [(head.name, head.commit_id) for head in gone if head.kind == "branch"]
-    gone_tags = [head for head in gone if head.kind == "tag"]
-    nodes = commit_graph(references)
-    graph = commit_graph_rows(nodes)
+    kept = kept_commits(policy, references, tags_protect=tags_protect, as_of=as_of, memory=memory)
+    nodes = commit_graph(kept.references)
     since = thresholds(rules, references.branches)
     potential = frozenset(
         node.commit.commit_id
         for node in nodes
         if not rules or is_potential(node.commit.created_at, node.branches, since)
     )
-    kept = activity(references, policy.retention, as_of, gone)
-    protected = protected_commits(references, policy.holds, tags_protect=tags_protect, as_of=as_of, gone_tags=gone_tags)
-    left_branches = reaching_branches(references, gone_branches) if gone_branches and policy.lifecycle else {}
-    return potential_commits_rows(graph, kept, protected, potential, left_branches)
+    gone = kept.gone_branches()
+    left_branches = reaching_branches(kept.references, gone) if gone and policy.lifecycle else {}
+    return potential_commits_rows(commit_graph_rows(nodes), kept.activity, kept.protected, potential, left_branches)
 
 
 class LakeFSLiveness:
@@ -175,7 +167,7 @@ class LakeFSLiveness:
         pairs = self._pairs_of(references)
         listed = staged_objects(self._spark, opened.access, staged.files, opened.namespace_urls, staged.shown)
         uncommitted = as_frame(self._spark, listed)
-        live = live_addresses(pairs, uncommitted, self._query.held_prefixes()).select("address")
+        live = live_addresses(pairs, uncommitted, self._query.policy.held_prefixes(self._query.day)).select("address")
         committed = pairs.select(stored_name(F.col("address")).alias("address")).distinct()
         self._has_checked = True
         return Liveness(live, committed, checked_at)

@@ -41,13 +41,9 @@ from retention_assets.lakefs.rules.same_content import (
     at_risk,
     etag_differs,
     head_contents,
-    heads_of_sizes,
-    is_checksum_of,
     keep_same_content,
     of_same_content,
-    smallest_committed,
-    unknown_content,
-    unproven_heads,
+    unknown_contents,
     unreferenced,
 )
 from retention_assets.lakefs.rules.tables import REFERENCES, references_of
@@ -167,10 +163,6 @@ class Terms:
         """Return the heads of earlier plans that are gone and still keep commits."""
         return counting_heads(references, self.memory, self.policy, self.as_of)
 
-    def held_prefixes(self) -> list[str]:
-        """Return the path prefixes of the holds in force on the day."""
-        return [hold.value for hold in self.policy.holds if hold.kind == "prefix" and hold.in_force(self.day)]
-
 
 def require_one_origin(terms: Terms, inputs: PlanInputs) -> None:
     """Refuse addresses that were computed under another policy or from other references than those of the plan.
@@ -237,7 +229,7 @@ def classify(
             unreferenced, so the current plan decides which of them are kept, and no object is read.
     """
     age_cutoff = AgeCutoff(inputs.oldest, terms.grace, terms.token_life, issued=issued_at)
-    prefixes = terms.held_prefixes()
+    prefixes = terms.policy.held_prefixes(terms.day)
     inventory, staged = inputs.inventory.frame, inputs.staged.frame
     references = inputs.references()
     pairs = with_lifecycle(
@@ -277,34 +269,18 @@ def _of_same_content(
 
     Only a few objects are read for this.
     """
-    contents = frames.cache(head_contents(pairs, unreferenced(objects)))
+    contents = frames.cache(head_contents(pairs, objects))
     risky = frames.cache(at_risk(objects, contents))
-    heads = heads_of_sizes(objects, risky, contents)
     found = collect_together(
         {
             "risky": risky.agg(F.count(F.lit(1)).alias("objects")),
             "objects": objects.agg(F.count_if(etag_differs()).alias("differing")),
-            "heads": heads.agg(F.count(F.lit(1)).alias("all"), F.count_if(~F.col("is_proven")).alias("unproven")),
         }
     )
     if not found["risky"][0]["objects"]:
         return None
-    # If the store's ETags are not checksums, no head is proven.
-    believed = not found["objects"][0]["differing"]
-    unread = unknown_content(risky, etags_are_checksums=believed)
-    if found["heads"][0]["unproven" if believed else "all"] and _contents_agree(objects, pairs, access, frames):
-        unread = unread.unionByName(unproven_heads(heads, etags_are_checksums=believed))
-    return of_same_content(risky, frames.cache(md5_of(unread, access)), contents)
-
-
-def _contents_agree(objects: DataFrame, pairs: DataFrame, access: StoreAccess, frames: CachedFrames) -> bool:
-    """Return whether the checksum of any entry is computed from the object's content.
-
-    If none is, objects with equal content can have different entries.
-    """
-    few = frames.cache(smallest_committed(objects, pairs))
-    rows = few.join(md5_of(few, access), on="address", how="inner").collect()
-    return any(is_checksum_of(row["md5"], row["entry_etag"]) for row in rows)
+    unknown = unknown_contents(risky, contents, etags_are_checksums=not found["objects"][0]["differing"])
+    return of_same_content(risky, contents, frames.cache(md5_of(unknown, access)))
 
 
 def run_checks(

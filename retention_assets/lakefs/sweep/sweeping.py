@@ -16,9 +16,9 @@ from retention_assets.objectstore.outcomes import Outcome
 from retention_assets.policy.rules import Policy
 from retention_assets.state.lease import Lease
 from retention_assets.state.ledger import ledger_of_plan, report_of
-from retention_assets.state.plan import Plan, planned_heads
+from retention_assets.state.plan import Plan
 from retention_assets.sweep.engine import Directories, RepositorySweep
-from retention_assets.sweep.sweep_run import Report, Sweep, chosen_plan, planned_as_approved, require_clock, sweep_plan
+from retention_assets.sweep.sweep_run import Report, Sweep, chosen_plan, planned_as_approved, sweep_plan
 from retention_assets.warehouse.table_cache import TableCache
 
 
@@ -46,11 +46,9 @@ class LakeFSRepositorySweep(RepositorySweep):
         self._sweep, self.plan = sweep, plan
         self._started = sweep.clock()
         policy = sweep.opened.policy()  # read once: liveness checks use the same policy that is compared with the plan
-        self.candidates = planned_as_approved(sweep, plan, policy.policy_hash)
-        require_clock(sweep.opened.repository, sweep.opened.access, sweep.clock)
+        self.candidates, self._heads = planned_as_approved(sweep, plan, policy.policy_hash)
         self.access, self.layout = sweep.opened.access, Directories()
         self.dump = dump_of(sweep)
-        self._heads = planned_heads(sweep.warehouse, plan)
         cache = TableCache(sweep.spark, sweep.warehouse, sweep.name, self.access, sweep.run_id)
         self._liveness = LakeFSLiveness(sweep.spark, cache, liveness_query(sweep, policy), sweep.clock)
 

@@ -18,7 +18,7 @@ from retention_assets.objectstore.failures import Failure, Kind, failure_of
 from retention_assets.objectstore.objects import ObjectMetadata, OpenStore, metadata_of
 from retention_assets.objectstore.outcomes import ObjectResult, Outcome
 from retention_assets.objectstore.rate_limiter import RateLimiter, Retries, RetryPolicy
-from retention_assets.objectstore.s3 import S3_ERRORS, S3Bucket, failure_of_s3, is_s3, s3_bucket
+from retention_assets.objectstore.s3 import S3_ERRORS, S3Bucket, failure_of_s3, is_encrypted, is_s3, s3_bucket
 
 OTHER_OBJECT = Failure(Kind.OTHER, "another object was at its path when it was copied")
 
@@ -347,12 +347,10 @@ class _CheckedStore(OpenStore):
         """Return whether S3 reports an encryption with which the object's ETag is not its MD5 sum."""
         if not is_s3(self._access):
             return False
-        bucket = s3_bucket(self._access)
         try:
-            response = bucket.client.head_object(Bucket=bucket.name, Key=bucket.key(path), **bucket.extra)
+            return is_encrypted(self._bucket, path)
         except S3_ERRORS:
             return False  # then the copy counts as different, so its original is not deleted
-        return response.get("ServerSideEncryption", "AES256") != "AES256" or "SSECustomerAlgorithm" in response
 
 
 def _is_plain(path: str) -> bool:

@@ -1,21 +1,29 @@
-"""Writes this project's own objects beside a repository's data."""
+"""Writes this project's own objects beside a repository's data, and changes objects only if they are unchanged."""
 
-from contextlib import suppress
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext, suppress
 from uuid import uuid4
 
 from obstore.exceptions import BaseError
 
-from retention_assets.errors import StoreError
+from retention_assets.errors import ObjectMissing, StoreError
 from retention_assets.objectstore.access import StoreAccess
 from retention_assets.objectstore.conditional import Conditional, require_known
 from retention_assets.objectstore.failures import WRITE
-from retention_assets.objectstore.objects import OpenStore
+from retention_assets.objectstore.objects import ObjectReader, OpenStore
+from retention_assets.objectstore.outcomes import DeleteTarget, Outcome
 
 _SCRATCH = ".retention-conditions-"
 
 
 class ObjectWriter(OpenStore):
-    """Writes whole objects.
+    """Writes whole objects. Replaces and removes objects on the condition that they have a certain ETag.
+
+    Local files have no conditional writes. For them, `replace` and `remove` lock the repository's directory, check the
+    file's ETag under the lock, and replace the file with a rename. The lock protects against other writers of this
+    project. Icechunk does not take the lock, so an Icechunk writer can write between the check and the rename.
+    Concurrent Icechunk writers have the same problem among themselves. Source: Icechunk facts 6, Conditional updates.
 
     Every method raises AccessDenied or, for any other failure, StoreError. The message has the URL, the path and the
     remedy in one line.
@@ -23,6 +31,7 @@ class ObjectWriter(OpenStore):
 
     def __init__(self, access: StoreAccess) -> None:
         super().__init__(access)
+        self._reader = ObjectReader(access)
         self._conditional = Conditional(access.open(retrying=False), access.options.values())
 
     def put(self, path: str, content: bytes) -> None:
@@ -46,19 +55,37 @@ class ObjectWriter(OpenStore):
 
         A store that ignores `If-Match` always replaces the object: see `require_conditions`. After a lost response, an
         object with equal bytes counts as ours.
-        Errors: as `create`; also for local files, which have no conditional writes.
+        Errors: as `create`; for local files, StoreError if the directory cannot be locked.
         """
-        if self._access.is_local:
-            raise StoreError(
-                f"{self.describe(path)}: local files have no conditional writes. The file was not replaced. Keep files "
-                "that several programs write in an object store."
-            )
-        return require_known(self._conditional.replace(path, content, e_tag), self._access.url, path)
+        if not self._access.is_local:
+            return require_known(self._conditional.replace(path, content, e_tag), self._access.url, path)
+        with _locked(self._access):
+            if self._e_tag(path) != e_tag:
+                return False
+            self.put(path, content)
+            return True
+
+    def remove(self, path: str, e_tag: str) -> bool:
+        """Delete the object if it has this ETag. Return False if it has another ETag, True if it is missing.
+
+        Only S3 has conditional deletion. On other stores, the ETag is checked right before the deletion.
+        Errors: StoreError when the object was not deleted, or may not have been deleted.
+        """
+        from retention_assets.objectstore.mutate.deletion import ObjectDeleter  # importing boto3 takes a second
+
+        with _locked(self._access) if self._access.is_local else nullcontext():
+            found = self._e_tag(path)
+            if found != e_tag:
+                return found is None
+            (result,) = ObjectDeleter(self._access).delete_all([DeleteTarget(path, e_tag)])
+        if result.outcome is Outcome.FAILED:
+            raise StoreError(f"{self.describe(path)}: it was not deleted: {result.detail}. Run again.")
+        return result.outcome is not Outcome.SKIPPED
 
     def require_conditions(self) -> None:
         """Raise an error if the store ignores conditions. The test writes a scratch object and removes it afterwards.
 
-        Local files are not tested: `create` relies on the operating system, and `replace` does not support them.
+        Local files are not tested: `create` relies on the operating system, and `replace` on the lock.
         Errors: GuardRefused when the store ignored a condition; AccessDenied or StoreError when the test could not run.
         """
         if self._access.is_local:
@@ -69,3 +96,35 @@ class ObjectWriter(OpenStore):
         finally:
             with suppress(BaseError, OSError):  # the scratch object may stay; the result of the test matters more
                 self._store.delete(scratch)
+
+    def _e_tag(self, path: str) -> str | None:
+        try:
+            return self._reader.head(path).e_tag
+        except ObjectMissing:
+            return None
+
+
+@contextmanager
+def _locked(access: StoreAccess) -> Iterator[None]:
+    directory = access.url.removeprefix("file://")
+    try:
+        import fcntl
+
+        handle = os.open(directory, os.O_RDONLY)
+    except (ImportError, OSError) as error:
+        raise _no_lock(directory, error) from None
+    try:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX)
+        except OSError as error:
+            raise _no_lock(directory, error) from None
+        yield
+    finally:
+        os.close(handle)  # this unlocks the directory
+
+
+def _no_lock(directory: str, error: Exception) -> StoreError:
+    return StoreError(
+        f"{directory}: the directory cannot be locked ({error}). Without a lock, two writers could overwrite each "
+        f"other's changes. Nothing was changed. Keep the repository in an object store, or on a local disk."
+    )

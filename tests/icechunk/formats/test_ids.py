@@ -5,12 +5,12 @@ from hypothesis import strategies as st
 
 from retention_assets.icechunk.formats.ids import (
     ID,
-    INITIAL_SNAPSHOT,
     decode_id,
     encode_id,
     encode_ids,
     is_canonical,
 )
+from tests.icechunk_repositories import INITIAL_SNAPSHOT
 
 VECTORS = [
     pytest.param(bytes(range(12)), "000G40R40M30E209185G", id="counting"),

@@ -69,7 +69,7 @@ def test_a_manifest_has_as_many_refs_as_snapshots_say(varied: Varied) -> None:
             path = f"manifests/{encode_id(file.id)}"
             chunks = read_manifest_chunks(manifests[path], path)
             assert chunks.manifest_id == file.id
-            assert chunks.num_chunk_refs == file.num_chunk_refs
+            assert refs_in(chunks) == file.num_chunk_refs
 
 
 def test_chunk_ids_are_the_names_of_objects_that_are_there(varied: Varied) -> None:
@@ -117,12 +117,16 @@ INLINE = ref(s1=b"bytes")
 EVERYTHING = ref(s1=b"bytes", s4=Scalar("12s", b"d" * 12), s5="s3://x/y", s8=b"no frame")
 
 
+def refs_in(chunks: ManifestChunks) -> int:
+    """Return the number of refs of all kinds."""
+    return len(chunks.chunk_ids) + len(chunks.locations) + chunks.inline
+
+
 def refs(content: bytes) -> tuple[list[bytes], list[str], int]:
     """Ids of native chunks, locations of virtual ones, and the number of inline ones."""
     chunks = read_manifest_chunks(content, "x")
     chunks.chunk_ids.validate(full=True)
     chunks.locations.validate(full=True)
-    assert chunks.num_chunk_refs == len(chunks.chunk_ids) + len(chunks.locations) + chunks.inline
     return chunks.chunk_ids.to_pylist(), chunks.locations.to_pylist(), chunks.inline
 
 

@@ -6,7 +6,6 @@ from retention_assets.errors import CorruptFile
 from retention_assets.icechunk.formats.ids import decode_id, encode_id
 from retention_assets.icechunk.formats.paths import (
     ReferenceFile,
-    ReferenceKind,
     read_reference,
     reference_file,
     write_reference,
@@ -30,8 +29,8 @@ def test_references_are_those_that_icechunk_finds(format_1: Varied) -> None:
             assert format_1.directory / reference.path == path
             found[reference] = None if reference.tombstone else encode_id(read_reference(path.read_bytes(), str(path)))
     deleted = {file.name for file in found if file.tombstone}
-    branches = {file.name: its_id for file, its_id in found.items() if file.kind is ReferenceKind.BRANCH}
-    tags = {file.name: its_id for file, its_id in found.items() if file.kind is ReferenceKind.TAG and its_id}
+    branches = {file.name: its_id for file, its_id in found.items() if file.kind == "branch"}
+    tags = {file.name: its_id for file, its_id in found.items() if file.kind == "tag" and its_id}
     repository = format_1.repository
     assert deleted == {"withdrawn"}
     assert branches == {name: repository.lookup_branch(name) for name in repository.list_branches()}
@@ -42,7 +41,7 @@ def test_references_are_those_that_icechunk_finds(format_1: Varied) -> None:
 def test_icechunk_reads_the_reference_that_we_write(tmp_path: Path) -> None:
     directory = tmp_path / "repository"
     ids = build_history(directory, 1, [Commit("a"), Commit("b", "a")], {"main": "a"})
-    path = directory / ReferenceFile(ReferenceKind.BRANCH, "main").path
+    path = directory / ReferenceFile("branch", "main").path
     written = write_reference(decode_id(ids["b"]))
     assert len(written) == len(path.read_bytes())
     path.write_bytes(written)
@@ -89,10 +88,10 @@ def test_anything_else_is_refused(content: bytes, what: str) -> None:
 @pytest.mark.parametrize(
     ("path", "expected"),
     [
-        ("refs/branch.main/ref.json", ReferenceFile(ReferenceKind.BRANCH, "main")),
-        ("refs/tag.v1.0/ref.json", ReferenceFile(ReferenceKind.TAG, "v1.0")),
-        ("refs/tag.branch.x/ref.json.deleted", ReferenceFile(ReferenceKind.TAG, "branch.x", tombstone=True)),
-        ("refs/branch.a b%C3%A9/ref.json", ReferenceFile(ReferenceKind.BRANCH, "a b%C3%A9")),
+        ("refs/branch.main/ref.json", ReferenceFile("branch", "main")),
+        ("refs/tag.v1.0/ref.json", ReferenceFile("tag", "v1.0")),
+        ("refs/tag.branch.x/ref.json.deleted", ReferenceFile("tag", "branch.x", tombstone=True)),
+        ("refs/branch.a b%C3%A9/ref.json", ReferenceFile("branch", "a b%C3%A9")),
     ],
     ids=["a_branch", "a_tag", "a_tombstone", "a_name_that_the_store_escaped"],
 )

@@ -8,9 +8,9 @@ import icechunk as ic
 import pytest
 from hypothesis import given
 
-from retention_assets.icechunk.formats.ids import INITIAL_SNAPSHOT, decode_id, encode_id
+from retention_assets.icechunk.formats.ids import decode_id, encode_id
 from retention_assets.icechunk.formats.model import Availability, Repo, RepoStatus, SnapshotInfo, Update, UpdateKind
-from retention_assets.icechunk.formats.paths import backup_named
+from retention_assets.icechunk.formats.paths import backup_written_at
 from retention_assets.icechunk.formats.repo_reader import read_repo
 from retention_assets.icechunk.formats.repo_writer import write_repo
 from retention_assets.icechunk.formats.values import read_flexbuffer, write_flexbuffer
@@ -18,6 +18,7 @@ from tests.icechunk.formats.conftest import Varied
 from tests.icechunk.formats.strategies import repos
 from tests.icechunk_repositories import (
     BUCKET,
+    INITIAL_SNAPSHOT,
     METADATA,
     Commit,
     build_history,
@@ -127,7 +128,7 @@ def test_every_backup_is_read_and_written_back(varied_2: Varied) -> None:
     backups = varied_2.files("overwritten")
     assert len(backups) > 20
     for name, content in backups.items():
-        assert backup_named(Path(name).name) is not None
+        assert backup_written_at(Path(name).name) is not None
         repo = read_repo(content, name)
         assert read_repo(write_repo(repo), name) == repo
 

@@ -6,14 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from retention_assets.icechunk.formats.envelope import read_header
-from retention_assets.icechunk.formats.ids import INITIAL_SNAPSHOT, encode_id
+from retention_assets.icechunk.formats.envelope import FileType, open_file
+from retention_assets.icechunk.formats.ids import encode_id
 from retention_assets.icechunk.formats.manifests import read_manifest_chunks
 from retention_assets.icechunk.formats.model import Snapshot
 from retention_assets.icechunk.formats.paths import read_reference, reference_file
 from retention_assets.icechunk.formats.snapshots import read_snapshot, with_parent
 from retention_assets.icechunk.formats.values import read_flexbuffer, upgraded_metadata
-from tests.icechunk_repositories import open_repository
+from tests.icechunk_repositories import INITIAL_SNAPSHOT, open_repository
 
 ARCHIVE = Path(__file__).parents[2] / "data" / "icechunk" / "repo-1.1.tar.xz"
 
@@ -61,10 +61,11 @@ def test_every_manifest_is_read(saved: Path) -> None:
     chunks = set()
     for path in (saved / "manifests").iterdir():
         content = path.read_bytes()
-        assert read_header(content, path.name).written_by == "ic-0.3.24"
+        assert open_file(content, FileType.MANIFEST, path.name)[0].written_by == "ic-0.3.24"
         manifest = read_manifest_chunks(content, str(path))
         file = listed.pop(manifest.manifest_id)
-        assert (manifest.num_chunk_refs, len(content)) == (file.num_chunk_refs, file.size_bytes)
+        refs = len(manifest.chunk_ids) + len(manifest.locations) + manifest.inline
+        assert (refs, len(content)) == (file.num_chunk_refs, file.size_bytes)
         chunks |= {encode_id(its_id) for its_id in manifest.chunk_ids.to_pylist()}
         kinds.update(native=len(manifest.chunk_ids), virtual=len(manifest.locations), inline=manifest.inline)
     assert not listed

@@ -6,14 +6,22 @@ from typing import Any
 import pytest
 
 from retention_assets.errors import CorruptFile
-from retention_assets.icechunk.formats.envelope import FileType, read_header, seal
+from retention_assets.icechunk.formats.envelope import FileType, open_file, seal
 from retention_assets.icechunk.formats.flat_writer import Scalar, Structs, Value, write_flatbuffer
-from retention_assets.icechunk.formats.ids import INITIAL_SNAPSHOT, decode_id, encode_id
+from retention_assets.icechunk.formats.ids import decode_id, encode_id
 from retention_assets.icechunk.formats.model import ManifestFile
 from retention_assets.icechunk.formats.snapshots import read_snapshot, with_parent
 from retention_assets.icechunk.formats.values import read_flexbuffer, upgraded_metadata
 from tests.icechunk.formats.conftest import Varied
-from tests.icechunk_repositories import Commit, build_history, decoded, open_repository, root, set_flushed_at
+from tests.icechunk_repositories import (
+    INITIAL_SNAPSHOT,
+    Commit,
+    build_history,
+    decoded,
+    open_repository,
+    root,
+    set_flushed_at,
+)
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 MANIFEST = bytes(range(12))
@@ -116,7 +124,7 @@ def test_icechunk_commits_expires_and_collects_on_a_rewritten_snapshot(chain: tu
 def test_a_rewritten_file_is_of_spec_version_1(chain: tuple[Path, dict[str, str]]) -> None:
     directory, ids = chain
     content = (directory / "snapshots" / ids["c"]).read_bytes()
-    header = read_header(with_parent(content, INITIAL_SNAPSHOT, ids["c"]), "x")
+    header, _ = open_file(with_parent(content, INITIAL_SNAPSHOT, ids["c"]), FileType.SNAPSHOT, "x")
     assert (header.spec_version, header.file_type) == (1, FileType.SNAPSHOT)
 
 

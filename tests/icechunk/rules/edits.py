@@ -1,8 +1,13 @@
-"""The operations of users on branches and tags, each as one edit of the repo object."""
+"""The operations of users on branches and tags, and an expiration, each as one edit of the repo object."""
+
+from datetime import datetime
 
 from retention_assets.icechunk.formats.model import Repo
+from retention_assets.icechunk.rules.expiration import Expiration, expiration_v2, expired
 from retention_assets.icechunk.rules.operations import creation, deletion, reset, with_change
+from retention_assets.icechunk.rules.snapshots import history_of
 from retention_assets.icechunk.rules.updates import Stamp
+from retention_assets.policy.snapshots import SnapshotPolicy
 
 
 def create_branch(repo: Repo, name: str, snapshot_id: bytes, stamp: Stamp) -> Repo:
@@ -23,3 +28,8 @@ def create_tag(repo: Repo, name: str, snapshot_id: bytes, stamp: Stamp) -> Repo:
 
 def delete_tag(repo: Repo, name: str, stamp: Stamp) -> Repo:
     return with_change(repo, deletion(repo, "tag", name), stamp)
+
+
+def expire_v2(repo: Repo, policy: SnapshotPolicy, as_of: datetime, stamp: Stamp) -> tuple[Repo, Expiration]:
+    expiration = expiration_v2(history_of(repo), policy, as_of)
+    return expired(repo, expiration, stamp), expiration

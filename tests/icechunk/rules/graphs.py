@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from datetime import timedelta
 
-from retention_assets.icechunk.rules.snapshots import History, ReferenceChange, Snapshot, ancestry
+from retention_assets.icechunk.rules.snapshots import History, ReferenceChange, Snapshot, lineage
 from tests.icechunk.rules.real import BEGINNING
 
 
@@ -43,7 +43,7 @@ def deletion(of: History, reference: str) -> ReferenceChange:
 
 def line(of: History, tip: bytes) -> list[str]:
     """What a user sees from `tip`, newest first."""
-    return [one.snapshot_id.decode().strip("-") for one in ancestry(of, tip)]
+    return [one.decode().strip("-") for one in lineage(of, tip, ())]
 
 
 def branch_line(of: History, branch: str = "main") -> list[str]:

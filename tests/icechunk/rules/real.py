@@ -10,17 +10,16 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from retention_assets.icechunk.formats.envelope import FileType, open_file, seal
-from retention_assets.icechunk.formats.ids import INITIAL_SNAPSHOT, decode_id, encode_id
+from retention_assets.icechunk.formats.ids import decode_id, encode_id
 from retention_assets.icechunk.formats.model import Availability, Repo, RepoStatus, SnapshotInfo, Update, UpdateKind
-from retention_assets.icechunk.formats.paths import ReferenceFile, ReferenceKind, read_reference, write_reference
+from retention_assets.icechunk.formats.paths import ReferenceFile, read_reference, write_reference
 from retention_assets.icechunk.formats.repo_reader import read_repo
 from retention_assets.icechunk.formats.repo_writer import write_repo
 from retention_assets.icechunk.formats.snapshots import read_snapshot
 from retention_assets.icechunk.rules.snapshots import History, Snapshot, datetime_of, micros_of
-from tests.icechunk_repositories import create_repository, open_repository
+from tests.icechunk_repositories import INITIAL_SNAPSHOT, create_repository, open_repository
 
 BEGINNING = datetime(2024, 1, 1, tzinfo=UTC)
-KINDS = {"branch": ReferenceKind.BRANCH, "tag": ReferenceKind.TAG}
 
 
 @dataclass(frozen=True)
@@ -73,7 +72,7 @@ def write_v1(directory: Path, history: History, templates: Templates) -> None:
         template = templates.root if snapshot.parent_id is None else templates.child
         (directory / "snapshots" / encode_id(snapshot_id)).write_bytes(template.filled(snapshot))
     for reference in history.references():
-        path = directory / ReferenceFile(KINDS[reference.kind], reference.name).path
+        path = directory / ReferenceFile(reference.kind, reference.name).path
         path.parent.mkdir(parents=True)
         path.write_bytes(write_reference(reference.tip))
 

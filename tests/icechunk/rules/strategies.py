@@ -5,9 +5,9 @@ from datetime import datetime, timedelta
 
 from hypothesis import strategies as st
 
-from retention_assets.icechunk.formats.ids import INITIAL_SNAPSHOT
 from retention_assets.icechunk.rules.snapshots import History, Snapshot
 from tests.icechunk.rules.real import BEGINNING
+from tests.icechunk_repositories import INITIAL_SNAPSHOT
 
 BRANCHES = ("dev", "exp-1", "exp-2", "qa")
 TAGS = ("v1", "v2", "v3")

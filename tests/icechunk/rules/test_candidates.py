@@ -12,7 +12,7 @@ from pyspark.sql import DataFrame, SparkSession
 from retention_assets.core.age import AgeCutoff, no_issue_time
 from retention_assets.core.remedies import REMEDIES
 from retention_assets.core.settle import candidates
-from retention_assets.icechunk.formats.paths import Backup, Original
+from retention_assets.icechunk.formats.paths import CONFIG, REPO, backup_name
 from retention_assets.icechunk.rules.candidates import classified, due, holding_of
 from retention_assets.icechunk.rules.reach import chunks_of, manifests_of, refs_of
 from retention_assets.icechunk.source.tables import MANIFEST_CHUNKS, SNAPSHOT_MANIFESTS
@@ -145,8 +145,8 @@ def test_a_referenced_file_that_the_listing_lacks_is_refused_unless_it_is_new(
     assert (REMEDIES[guard] in check_result.message) is bool(complaint)
 
 
-def backup(made: datetime, original: Original = Original.REPO) -> str:
-    return "overwritten/" + Backup(original, int(made.timestamp() * 1000), bytes(12)).name
+def backup(made: datetime, original: str = REPO) -> str:
+    return "overwritten/" + backup_name(int(made.timestamp() * 1000), bytes(12), original)
 
 
 # address, written, and what becomes of it when backups older than 30 days go
@@ -169,7 +169,7 @@ JUDGED = [
     (f"attributes/{id_of('7')}", OLD, "foreign"),
     (f"x/chunks/{id_of('7')}", OLD, "foreign"),
     (backup(CUTOFF - 31 * DAY), CUTOFF - 31 * DAY, "candidate"),
-    (backup(CUTOFF - 32 * DAY, Original.CONFIG), CUTOFF - 31 * DAY, "candidate"),
+    (backup(CUTOFF - 32 * DAY, CONFIG), CUTOFF - 31 * DAY, "candidate"),
     (backup(CUTOFF - 29 * DAY), CUTOFF - 31 * DAY, "kept"),  # young by its name
     (backup(CUTOFF - 33 * DAY), CUTOFF - 29 * DAY, "kept"),  # young by the store
     ("overwritten/notes.txt", OLD, "foreign"),

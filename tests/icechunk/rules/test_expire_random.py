@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from retention_assets.icechunk.formats.ids import encode_id
 from retention_assets.icechunk.rules.expiration import edited, expiration_v2, expire_v1
 from retention_assets.icechunk.rules.retention import select
-from retention_assets.icechunk.rules.snapshots import ancestry, reachable
+from retention_assets.icechunk.rules.snapshots import lineage, reachable
 from retention_assets.policy.rules import Hold
 from retention_assets.policy.snapshots import NOT_BY_AGE, Keep, SnapshotPolicy, SnapshotRule
 from tests.icechunk.rules import naive
@@ -70,8 +70,8 @@ def test_every_reference_still_sees_what_it_keeps_and_nothing_else_is_lost(world
         gone = {str(one) for one in select(history, policy, AS_OF, on_roots=on_roots).deleted}
         assert {str(one) for one in history.references()} - {str(one) for one in after.references()} == gone
         for reference in after.references():
-            before = [one.snapshot_id for one in ancestry(history, reference.tip)]
-            seen = [one.snapshot_id for one in ancestry(after, reference.tip)]
+            before = lineage(history, reference.tip, ())
+            seen = lineage(after, reference.tip, ())
             assert [one for one in before if one in set(seen)] == seen
             assert seen[-1] == before[-1]
             rules = policy.keeps_for(reference.kind, reference.name)

@@ -7,9 +7,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from retention_assets.icechunk.rules.expiration import edited, expire_v1, expire_v2
-from retention_assets.icechunk.rules.snapshots import History, ancestry, history_of, reachable
+from retention_assets.icechunk.rules.expiration import edited, expire_v1
+from retention_assets.icechunk.rules.snapshots import History, history_of, lineage, reachable
 from retention_assets.icechunk.rules.updates import Stamp
+from tests.icechunk.rules.edits import expire_v2
 from tests.icechunk.rules.real import (
     Templates,
     expire,
@@ -36,7 +37,7 @@ def templates(tmp_path_factory) -> Templates:
 
 def lines(history: History) -> dict[str, list[bytes]]:
     """What each reference sees."""
-    return {str(one): [s.snapshot_id for s in ancestry(history, one.tip)] for one in history.references()}
+    return {str(one): lineage(history, one.tip, ()) for one in history.references()}
 
 
 def agree_in_format_1(directory: Path, templates: Templates, world: World, instants: list[datetime], flags) -> None:

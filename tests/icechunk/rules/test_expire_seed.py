@@ -4,9 +4,10 @@ from datetime import UTC, datetime
 
 import pytest
 
-from retention_assets.icechunk.rules.expiration import edited, expire_v1, expire_v2
+from retention_assets.icechunk.rules.expiration import edited, expire_v1
 from retention_assets.icechunk.rules.snapshots import history_of, reachable
 from retention_assets.icechunk.rules.updates import Stamp
+from tests.icechunk.rules.edits import expire_v2
 from tests.icechunk.rules.graphs import SEED, SEED_THRESHOLD, branch_line, line, names
 from tests.icechunk.rules.real import repo_of
 from tests.models.policies import everything_older

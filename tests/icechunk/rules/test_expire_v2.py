@@ -6,11 +6,12 @@ import pytest
 from retention_assets.errors import GuardRefused
 from retention_assets.icechunk.formats.ids import encode_id
 from retention_assets.icechunk.formats.model import Availability, Repo, RepoStatus, Update, UpdateKind
-from retention_assets.icechunk.rules.expiration import expiration_v2, expire_v2
+from retention_assets.icechunk.rules.expiration import expiration_v2
 from retention_assets.icechunk.rules.snapshots import History, history_of, micros_of
 from retention_assets.icechunk.rules.updates import DELETE_TAG, Stamp
 from retention_assets.policy.rules import Hold
 from retention_assets.policy.snapshots import NOT_BY_AGE, Keep, SnapshotPolicy, SnapshotRule
+from tests.icechunk.rules.edits import expire_v2
 from tests.icechunk.rules.graphs import at, branch_line, history, names, snapshot_id
 from tests.icechunk.rules.real import repo_of
 from tests.models.policies import everything_older

@@ -10,16 +10,15 @@ import icechunk as ic
 import pytest
 
 from retention_assets.errors import GuardRefused
-from retention_assets.icechunk.formats.ids import INITIAL_SNAPSHOT, decode_id, encode_id
+from retention_assets.icechunk.formats.ids import decode_id, encode_id
 from retention_assets.icechunk.formats.model import Availability, Repo
 from retention_assets.icechunk.formats.repo_reader import read_repo
 from retention_assets.icechunk.formats.repo_writer import write_repo
-from retention_assets.icechunk.rules.expiration import expire_v2
 from retention_assets.icechunk.rules.operations import set_status
-from retention_assets.icechunk.rules.snapshots import ancestry, datetime_of, history_of, micros_of
+from retention_assets.icechunk.rules.snapshots import datetime_of, history_of, lineage, micros_of
 from retention_assets.icechunk.rules.updates import Stamp
-from tests.icechunk.rules.edits import create_branch, create_tag, delete_branch, delete_tag, reset_branch
-from tests.icechunk_repositories import Commit, build_history, create_repository, open_repository
+from tests.icechunk.rules.edits import create_branch, create_tag, delete_branch, delete_tag, expire_v2, reset_branch
+from tests.icechunk_repositories import INITIAL_SNAPSHOT, Commit, build_history, create_repository, open_repository
 from tests.models.policies import everything_older
 
 DAYS = [datetime(2026, 1, day, tzinfo=UTC) for day in range(1, 10)]
@@ -173,8 +172,8 @@ def test_icechunk_goes_on_with_what_we_wrote(beside):
     (beside.directory / "repo").write_bytes(write_repo(repo))
     repository = open_repository(beside.directory)
     seen = [one.id for one in repository.ancestry(branch="main")]
-    ours = ancestry(history_of(repo), repo.branches["main"])
-    assert [decode_id(one) for one in seen] == [one.snapshot_id for one in ours]
+    ours = lineage(history_of(repo), repo.branches["main"], ())
+    assert [decode_id(one) for one in seen] == ours
     repository.create_tag("after", seen[0])
     repository.writable_session("main").commit("after", allow_empty=True)
     repository.garbage_collect(datetime.now(UTC) + timedelta(minutes=1))

@@ -1,6 +1,7 @@
 """What we make of a repository of format 1 beside what icechunk's own upgrade writes."""
 
-from dataclasses import replace
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -14,8 +15,8 @@ from retention_assets.icechunk.formats.model import Repo, SnapshotInfo, Update, 
 from retention_assets.icechunk.formats.paths import read_reference
 from retention_assets.icechunk.formats.snapshots import read_snapshot
 from retention_assets.icechunk.formats.values import read_flexbuffer, upgraded_metadata
-from retention_assets.icechunk.rules.snapshots import datetime_of, micros_of
-from retention_assets.icechunk.rules.upgrade import Upgrade, Version1, upgraded
+from retention_assets.icechunk.rules.snapshots import History, datetime_of, micros_of
+from retention_assets.icechunk.rules.upgrade import upgraded
 from tests.icechunk.rules.graphs import at, history, names, snapshot_id
 from tests.icechunk.rules.real import Templates, read_v1, read_v2, repo_of, templates_of, write_v1
 from tests.icechunk.rules.strategies import TAGS, World, worlds
@@ -31,7 +32,20 @@ def templates(tmp_path_factory) -> Templates:
     return templates_of(tmp_path_factory.mktemp("templates"))
 
 
-def version_1(directory: Path) -> Version1:
+@dataclass(frozen=True)
+class Format1:
+    """A repository of format 1, as an upgrade reads it."""
+
+    history: History
+    snapshots: Mapping[bytes, SnapshotInfo]
+    deleted_tags: Mapping[str, bytes | None]
+    config: bytes | None = None
+
+    def upgraded(self, at: datetime) -> Repo:
+        return upgraded(self.history, self.snapshots, self.deleted_tags, self.config, at)
+
+
+def format_1(directory: Path) -> Format1:
     """Read the files, as one that upgrades a repository does."""
     references = read_v1(directory)
     snapshots = {}
@@ -44,7 +58,7 @@ def version_1(directory: Path) -> Version1:
         target = path.with_name("ref.json")
         tip = read_reference(target.read_bytes(), target.name) if target.exists() else None
         deleted[path.parent.name.removeprefix("tag.")] = tip
-    return Version1(snapshots, references.branches, references.tags, deleted, None)
+    return Format1(references, snapshots, deleted)
 
 
 def upgrade_by_icechunk(directory: Path) -> Repo:
@@ -59,12 +73,12 @@ def decoded(repo: Repo) -> dict[bytes, dict[str, object]]:
     }
 
 
-def assert_same(ours: Upgrade, theirs: Repo) -> None:
+def assert_same(ours: Repo, theirs: Repo) -> None:
     """The same object, but for the bytes in which metadata are written, and a configuration that we did not read."""
-    assert decoded(ours.repo) == decoded(theirs)
+    assert decoded(ours) == decoded(theirs)
     plain = {one.id: replace(one, metadata={}) for one in theirs.snapshots.values()}
-    ours_plain = {one.id: replace(one, metadata={}) for one in ours.repo.snapshots.values()}
-    assert replace(ours.repo, snapshots=ours_plain) == replace(theirs, snapshots=plain, config=None)
+    ours_plain = {one.id: replace(one, metadata={}) for one in ours.snapshots.values()}
+    assert replace(ours, snapshots=ours_plain) == replace(theirs, snapshots=plain, config=None)
 
 
 @on_files
@@ -74,19 +88,19 @@ def test_the_object_is_the_one_that_icechunk_writes(tmp_path, templates, world: 
     write_v1(directory, world.history, templates)
     for name in data.draw(st.sets(st.sampled_from(TAGS))) & world.history.tags.keys():
         (directory / "refs" / f"tag.{name}" / "ref.json.deleted").touch()
-    old = version_1(directory)
+    old = format_1(directory)
     theirs = upgrade_by_icechunk(directory)
-    assert_same(upgraded(old, datetime_of(theirs.latest_updates[0].updated_at, b"")), theirs)
+    assert_same(old.upgraded(datetime_of(theirs.latest_updates[0].updated_at, b"")), theirs)
 
 
 def test_messages_and_metadata_are_taken_over(tmp_path):
     build_varied(tmp_path, 1)
-    old = version_1(tmp_path)
+    old = format_1(tmp_path)
     theirs = upgrade_by_icechunk(tmp_path)
-    ours = upgraded(replace(old, config=theirs.config), datetime_of(theirs.latest_updates[0].updated_at, b""))
-    assert_same(replace(ours, repo=replace(ours.repo, config=None)), theirs)
-    assert ours.repo.config == theirs.config
-    assert any(one.metadata for one in ours.repo.snapshots.values())
+    ours = replace(old, config=theirs.config).upgraded(datetime_of(theirs.latest_updates[0].updated_at, b""))
+    assert_same(replace(ours, config=None), theirs)
+    assert ours.config == theirs.config
+    assert any(one.metadata for one in ours.snapshots.values())
 
 
 #  main: root, a, b; dev leaves it after a for x; nothing reaches `lost`
@@ -97,20 +111,17 @@ OLD = history(
 )
 
 
-def old_one(**changes: object) -> Version1:
-    whole = Version1(repo_of(OLD).snapshots, OLD.branches, OLD.tags, {"v0": snapshot_id("lost"), "gone": None}, None)
-    return replace(whole, **changes)
+WHOLE = Format1(OLD, repo_of(OLD).snapshots, {"v0": snapshot_id("lost"), "gone": None})
 
 
-def test_only_what_references_reach_enters_the_object_and_the_rest_is_said():
-    made = upgraded(old_one(), NOW)
-    assert names(made.repo.snapshots) == {"root", "a", "b", "x"}
-    assert names(made.left_out) == {"lost"}
-    assert made.repo.deleted_tags == {"v0", "gone"}
+def test_only_what_references_reach_enters_the_object():
+    made = WHOLE.upgraded(NOW)
+    assert names(made.snapshots) == {"root", "a", "b", "x"}
+    assert made.deleted_tags == {"v0", "gone"}
 
 
 def test_the_log_tells_the_history_in_order_and_ends_in_the_upgrade():
-    updates = upgraded(old_one(), NOW).repo.latest_updates[::-1]
+    updates = WHOLE.upgraded(NOW).latest_updates[::-1]
     start = micros_of(at(0))
     v0 = snapshot_id("lost")
     assert updates == (
@@ -128,13 +139,13 @@ def test_the_log_tells_the_history_in_order_and_ends_in_the_upgrade():
 
 def test_a_history_that_ends_after_the_upgrade_is_refused():
     with pytest.raises(GuardRefused, match=r"is dated 1000 µs after .*Nothing was changed"):
-        upgraded(old_one(), at(2))
+        WHOLE.upgraded(at(2))
     newest = at(2) + timedelta(milliseconds=1)  # when the branch is said to have been made
     with pytest.raises(GuardRefused, match="is dated 0 µs after"):
-        upgraded(old_one(), newest)
-    upgraded(old_one(), newest + timedelta(microseconds=1))
+        WHOLE.upgraded(newest)
+    WHOLE.upgraded(newest + timedelta(microseconds=1))
 
 
 def test_a_history_with_a_gap_is_refused():
     with pytest.raises(SourceError, match=r"its snapshot .* is missing"):
-        upgraded(old_one(tags={"v1": snapshot_id("gone")}), NOW)
+        replace(WHOLE, history=replace(OLD, tags={"v1": snapshot_id("gone")})).upgraded(NOW)

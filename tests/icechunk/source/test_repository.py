@@ -11,7 +11,7 @@ import icechunk as ic
 import pytest
 
 from retention_assets.errors import CorruptFile, RetentionError, SourceError, StoreError
-from retention_assets.icechunk.formats.ids import INITIAL_SNAPSHOT, decode_id, encode_id
+from retention_assets.icechunk.formats.ids import decode_id, encode_id
 from retention_assets.icechunk.formats.model import Update, UpdateKind
 from retention_assets.icechunk.formats.paths import write_reference
 from retention_assets.icechunk.formats.repo_reader import read_repo
@@ -23,6 +23,7 @@ from retention_assets.objectstore.objects import ObjectReader
 from tests.icechunk_repositories import (
     FORMATS,
     INITIAL,
+    INITIAL_SNAPSHOT,
     Commit,
     Format,
     build_history,
@@ -80,17 +81,17 @@ def test_snapshots_references_and_times_are_read(tmp_path, spec_version: Format)
     assert found.stored == dict.fromkeys(found.history.snapshots, DAYS[5])
 
 
-def test_the_repo_object_comes_with_the_etag_of_the_same_answer(tmp_path):
+def test_the_repo_object_comes_with_the_etag_of_the_same_response(tmp_path):
     create_repository(tmp_path)
-    found = state(tmp_path)
-    assert found.repo is not None
+    found = source(tmp_path).repo_object()
+    assert found is not None
     assert found.etag == ObjectReader(StoreAccess(f"file://{tmp_path}")).head("repo").e_tag
-    assert found.history == history_of(found.repo)
+    assert state(tmp_path).history == history_of(found.repo)
 
 
-def test_format_1_has_neither_repo_object_nor_etag(old):
-    found = state(old)
-    assert (found.repo, found.etag) == (None, None)
+def test_format_1_has_no_repo_object(old):
+    assert source(old).repo_object() is None
+    assert state(old).repo is None
 
 
 @both_formats

@@ -10,7 +10,6 @@ import pytest
 from retention_assets.errors import GuardRefused, SourceError, StoreError
 from retention_assets.icechunk.edits import commits
 from retention_assets.icechunk.edits.commits import RepoCommits
-from retention_assets.icechunk.formats.ids import INITIAL_SNAPSHOT
 from retention_assets.icechunk.formats.model import Repo
 from retention_assets.icechunk.rules.updates import Stamp
 from retention_assets.icechunk.source.repository import ops_log
@@ -20,7 +19,7 @@ from tests.faulty_s3 import Faults, Request, faulty_s3
 from tests.icechunk.rules.edits import create_tag
 from tests.icechunk.sweep.repositories import now
 from tests.icechunk.sweep.writer import storage_of
-from tests.icechunk_repositories import INITIAL, create_repository, open_repository
+from tests.icechunk_repositories import INITIAL, INITIAL_SNAPSHOT, create_repository, open_repository
 from tests.objectstore.s3 import Bucket
 
 

@@ -32,7 +32,7 @@ def test_tables_of_another_origin_than_the_plan_are_refused_by_name() -> None:
     nothing: Any = None
     now = history({0: (None, 0)}, {"main": 0})
     edits = PlannedEdits(2, NOW, NOW, (), (), (), frozenset())
-    state = IcechunkState(2, now, None, None, frozenset(), {}, NOW)
+    state = IcechunkState(2, now, None, frozenset(), {}, NOW)
     basis = PlanBasis(state, nothing, edits, Rows(nothing, NOW))
     terms = IcechunkTerms("field", NOW.date(), POLICY, "r", DAY, None, 0.5, NOW, "a-run", DAY)
     details = origin_of(basis, POLICY.policy_hash)

@@ -11,7 +11,7 @@ from retention_assets.icechunk.administration.upgrade import upgrade
 from retention_assets.icechunk.edits import format_1
 from retention_assets.icechunk.edits.format_1 import ReferenceFiles
 from retention_assets.icechunk.edits.publishing import publish
-from retention_assets.icechunk.formats.ids import INITIAL_SNAPSHOT, decode_id, encode_id
+from retention_assets.icechunk.formats.ids import decode_id, encode_id
 from retention_assets.icechunk.formats.paths import write_reference
 from retention_assets.icechunk.rules.expiration import Expiration
 from retention_assets.icechunk.rules.snapshots import History, ReferenceChange, reachable
@@ -31,7 +31,7 @@ from tests.icechunk.sweep.repositories import (
     values,
 )
 from tests.icechunk.sweep.writer import commit_to
-from tests.icechunk_repositories import FORMATS, INITIAL, Commit, Format, build_history
+from tests.icechunk_repositories import FORMATS, INITIAL, INITIAL_SNAPSHOT, Commit, Format, build_history
 from tests.models.policies import everything_older
 
 LEFT = {"branch main": ["f", "e", "-"], "branch dev": ["y", "-"], "tag v2": ["f", "e", "-"]}

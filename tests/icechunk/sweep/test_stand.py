@@ -70,7 +70,7 @@ def test_what_nothing_reaches_is_dropped_once_it_is_old_though_no_rule_speaks_of
     state, ids = built(tmp_path, spec_version)
     retained = retained_set_of(state, SnapshotPolicy(), AS_OF, CUTOFF)
     assert staying(retained, ids) == {"root", "a", "b", "c"}
-    assert retained.kept.dropped == (frozenset() if spec_version == 1 else {ids["lost"]})
+    assert retained.dropped == (frozenset() if spec_version == 1 else {ids["lost"]})
     assert not retained.leaving(state)
 
 

@@ -1,6 +1,7 @@
 """Format 1 becomes format 2, as icechunk's own upgrade does it, and no commit is lost on the way."""
 
 import shutil
+from collections import Counter
 from dataclasses import replace
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -10,7 +11,7 @@ import pytest
 
 from retention_assets.errors import GuardRefused, SourceError, StoreError
 from retention_assets.icechunk.administration.upgrade import upgrade
-from retention_assets.icechunk.formats.ids import INITIAL_SNAPSHOT, decode_id
+from retention_assets.icechunk.formats.ids import decode_id
 from retention_assets.icechunk.formats.model import Repo
 from retention_assets.icechunk.formats.paths import write_reference
 from retention_assets.icechunk.formats.repo_reader import read_repo
@@ -21,7 +22,13 @@ from retention_assets.objectstore.objects import ObjectReader
 from tests.faulty_s3 import Faults, faulty_s3
 from tests.icechunk.sweep.repositories import Place, histories, now, tree, uploaded, values
 from tests.icechunk.sweep.writer import commit_to, storage_of
-from tests.icechunk_repositories import build_varied, create_repository, open_repository, set_stored_at
+from tests.icechunk_repositories import (
+    INITIAL_SNAPSHOT,
+    build_varied,
+    create_repository,
+    open_repository,
+    set_stored_at,
+)
 from tests.objectstore.s3 import Bucket
 
 
@@ -60,6 +67,21 @@ def test_icechunk_reads_on_commits_and_knows_its_configuration(tmp_path: Path):
     assert repository.config.inline_chunk_threshold_bytes == 0
     commit_to(repository)
     assert repository.list_tags() == {"v1", "v2"}
+
+
+def test_an_upgrade_reads_every_snapshot_file_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    place = tree(tmp_path / "r", 1)
+    paths: Counter[str] = Counter()
+    read = ObjectReader.read_with_metadata
+
+    def counted(self: ObjectReader, path: str):  # type: ignore[no-untyped-def]
+        paths[path] += 1
+        return read(self, path)
+
+    monkeypatch.setattr(ObjectReader, "read_with_metadata", counted)
+    upgrade(place.access, now, dry_run=False)
+    snapshots = place.files("snapshots")
+    assert {path: paths[path] for path in snapshots} == dict.fromkeys(snapshots, 1)
 
 
 def test_a_configuration_with_variants_is_taken_over(tmp_path: Path):

@@ -6,7 +6,7 @@ import pytest
 from retention_assets.errors import GuardRefused, SourceError
 from retention_assets.lakefs.rules.committed import Activity, activity, commit_graph, protected_commits
 from retention_assets.lakefs.rules.references import Commit, References
-from retention_assets.policy.rules import BranchRetention, CommittedRetention, Hold
+from retention_assets.policy.rules import BranchRetention, CommittedRetention, Hold, Policy
 from tests.lakefs.rules import upstream
 from tests.lakefs.rules.naive import History, Made
 from tests.lakefs.rules.strategies import AS_OF, references_of
@@ -230,7 +230,7 @@ def test_references_that_cannot_be_true_end_the_run(references, message):
 
 def test_protection_too_refuses_references_that_are_not_whole():
     with pytest.raises(SourceError, match="tag 'v1': its commit lost"):
-        protected_commits(replace(WHOLE, tags={"v1": "lost"}), (), tags_protect=True, as_of=AS_OF)
+        protected_commits(replace(WHOLE, tags={"v1": "lost"}), Policy(None, (), ()), tags_protect=True, as_of=AS_OF)
 
 
 def test_the_graph_names_branches_by_any_parent_and_dangling_by_the_main_one():
@@ -256,8 +256,9 @@ MERGED = references_of(
 )
 
 
-def protected(*holds: Hold, tags_protect: bool = False, as_of: datetime = AS_OF) -> dict[str, str]:
-    return dict(protected_commits(MERGED, holds, tags_protect=tags_protect, as_of=as_of))
+def protected(*holds: Hold, tags_protect: bool = False, as_of: datetime = AS_OF) -> dict[str, list[str]]:
+    found = protected_commits(MERGED, Policy(None, (), holds), tags_protect=tags_protect, as_of=as_of)
+    return {commit: [keeper.detail for keeper in keepers] for commit, keepers in found.items()}
 
 
 @pytest.mark.parametrize(
@@ -275,7 +276,8 @@ def test_a_hold_protects_the_commits_it_names(hold, commits):
 
 def test_every_reason_is_told():
     reasons = protected(Hold("b", "commit", "a", "law"), Hold("a", "tag", "v1", "audit"), tags_protect=True)
-    assert reasons == {"a": "tag v1; hold a: tag v1 (audit); hold b: commit a (law)"}
+    told = ["the tag v1 is on commit a", "the hold a on tag v1 (audit)", "the hold b on commit a (law)"]
+    assert reasons == {"a": told}
 
 
 @pytest.mark.parametrize(("kind", "value"), [("branch", "mian"), ("tag", "v2"), ("commit", "mer"), ("branch", "v1")])

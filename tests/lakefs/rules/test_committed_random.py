@@ -6,7 +6,7 @@ from datetime import timedelta
 from hypothesis import given, settings
 
 from retention_assets.lakefs.rules.committed import activity, commit_graph, protected_commits
-from retention_assets.policy.rules import Hold
+from retention_assets.policy.rules import Hold, Policy
 from tests.lakefs.rules import naive, upstream
 from tests.lakefs.rules.strategies import AS_OF, Repository, repositories
 
@@ -41,8 +41,8 @@ def test_the_graph_agrees_with_the_model(repository: Repository):
 @settings(max_examples=300, deadline=None)
 @given(repositories())
 def test_whatever_a_held_branch_came_from_is_protected(repository: Repository):
-    holds = [Hold(branch, "branch", branch, "audit") for branch in repository.branches]
-    protected = protected_commits(repository.references(), holds, tags_protect=True, as_of=AS_OF)
+    policy = Policy(None, (), tuple(Hold(branch, "branch", branch, "audit") for branch in repository.branches))
+    protected = protected_commits(repository.references(), policy, tags_protect=True, as_of=AS_OF)
     heads = repository.branches.values()
     came_from = set().union(*(naive.reached(repository.history, head) for head in heads))
     assert set(protected) == came_from | set(repository.tags.values())

@@ -10,7 +10,7 @@ import pytest
 from retention_assets.lakefs.rules.committed import activity, commit_graph, protected_commits
 from retention_assets.lakefs.rules.references import Commit, References
 from retention_assets.policy.documents import join, read_document
-from retention_assets.policy.rules import CommittedRetention
+from retention_assets.policy.rules import CommittedRetention, Policy
 from tests.lakefs.rules import naive, upstream
 
 LAKEFS = Path(__file__).parents[2] / "data" / "lakefs"
@@ -91,8 +91,11 @@ def test_a_tag_does_not_make_a_commit_active_but_protects_it():
     references = references_of("orchard")
     tagged = references.tags["release-2026-q2"]
     assert not activity(references, retention_of("orchard"), AS_OF)[tagged].active
-    assert protected_commits(references, (), tags_protect=True, as_of=AS_OF) == {tagged: "tag release-2026-q2"}
-    assert protected_commits(references, (), tags_protect=False, as_of=AS_OF) == {}
+    protected = protected_commits(references, Policy(None, (), ()), tags_protect=True, as_of=AS_OF)
+    assert {commit: [keeper.name for keeper in found] for commit, found in protected.items()} == {
+        tagged: ["release-2026-q2"]
+    }
+    assert protected_commits(references, Policy(None, (), ()), tags_protect=False, as_of=AS_OF) == {}
 
 
 @pytest.mark.parametrize("name", NAMES)

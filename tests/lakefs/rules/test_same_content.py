@@ -14,21 +14,17 @@ from retention_assets.lakefs.rules.same_content import (
     at_risk,
     etag_differs,
     head_contents,
-    heads_of_sizes,
-    is_checksum_of,
     keep_same_content,
     of_same_content,
-    smallest_committed,
-    unknown_content,
-    unproven_heads,
-    unreferenced,
+    unknown_contents,
 )
 from tests import frames
 from tests.frames import DAY, NOW, Listed, Pair, address
 
 MD5, OTHER, THIRD, PARTS = "a" * 32, "b" * 32, "c" * 32, f"{'a' * 32}-5"
+ONE_PART = md5(bytes.fromhex(OTHER), usedforsecurity=False).hexdigest()  # the checksum of OTHER as a single part
 HORIZON = AgeCutoff(NOW, DAY, DAY, issued=issued_at)
-UNREFERENCED = address(1)
+UNREFERENCED, AT_HEAD = address(1), address(2)
 
 
 def objects(spark: SparkSession, listed: Sequence[Listed], pairs: Sequence[Pair]) -> tuple[DataFrame, DataFrame]:
@@ -36,39 +32,69 @@ def objects(spark: SparkSession, listed: Sequence[Listed], pairs: Sequence[Pair]
     made = classified(
         frames.inventory(spark, *listed), commits_by_address(rows, ()), frames.staged(spark), HORIZON, staged_known=True
     )
-    return made, head_contents(rows, unreferenced(made))
+    return made, head_contents(rows, made)
+
+
+def states(
+    spark: SparkSession, listed: Sequence[Listed], pairs: Sequence[Pair], md5s: dict[str, str | None]
+) -> dict[str, str]:
+    """Return the state of each object by address. `md5s`: of the contents, by address; None cannot be read."""
+    made, contents = objects(spark, listed, pairs)
+    risky = at_risk(made, contents)
+    known = F.create_map(*(F.lit(each) for pair in md5s.items() for each in pair))
+    unknown = unknown_contents(risky, contents, etags_are_checksums=True)
+    read = unknown.select("address", known[F.col("address")].alias("md5"))
+    kept = keep_same_content(made, of_same_content(risky, contents, read))
+    return {row["address"]: row["state"] for row in kept.select("address", "state").collect()}
 
 
 @dataclass(frozen=True)
 class Stored:
-    """An object: the store's ETag, the MD5 of its content, the checksum of its entry."""
+    """An object: the store's ETag, the MD5 of its content, the checksum and the size of its entry."""
 
     etag: str | None
-    md5: str | None = None  # None: it cannot be read, or need not be
+    md5: str | None = None  # None: it cannot be read
     checksum: str = ""
     size: int = 10
+    entry_size: int | None = None  # None: that of the object
 
 
 # An unreferenced object, the object of a head, and whether the first one stays
 CONTENTS = {
-    "same_size_and_checksum": (Stored(MD5), Stored(MD5, checksum=MD5), True),
-    "same_size_and_another_checksum": (Stored(OTHER), Stored(MD5, checksum=MD5), False),
-    "another_size": (Stored(MD5, size=11), Stored(MD5, checksum=MD5), False),
+    "same_size_and_checksum": (Stored(MD5, MD5), Stored(MD5, MD5, MD5), True),
+    "same_size_and_another_checksum": (Stored(OTHER, OTHER), Stored(MD5, MD5, MD5), False),
+    "another_size": (Stored(MD5, MD5, size=11), Stored(MD5, MD5, MD5), False),
     "no_etag_and_the_content_is_the_same": (Stored(None, OTHER), Stored(None, OTHER, OTHER), True),
     "no_etag_and_the_content_is_another": (Stored(None, OTHER), Stored(None, MD5, MD5), False),
     "linked_with_the_etag_of_an_upload_in_parts": (Stored(PARTS, OTHER), Stored(PARTS, MD5, PARTS), True),
     "uploaded_in_parts_through_lakefs": (Stored(PARTS, OTHER), Stored(PARTS, MD5, MD5), True),
-    "in_parts_and_the_head_is_not": (Stored(PARTS, OTHER), Stored(OTHER, checksum=OTHER), True),
-    "in_parts_and_another_content": (Stored(PARTS, OTHER), Stored(THIRD, checksum=THIRD), False),
-    "a_copy_of_an_upload_in_parts": (Stored(OTHER), Stored(PARTS, OTHER, MD5), True),
-    "a_copy_of_such_a_copy": (Stored(OTHER), Stored(OTHER, OTHER, MD5), True),
-    "no_etag_and_the_head_is_of_parts": (Stored(None, OTHER), Stored(None, OTHER, MD5), True),
-    "the_head_is_of_parts_and_another_content": (Stored(OTHER), Stored(PARTS, THIRD, MD5), False),
-    "the_head_cannot_be_read": (Stored(OTHER), Stored(PARTS, None, MD5), True),
-    "it_cannot_be_read": (Stored(None), Stored(MD5, checksum=MD5), True),
-    "a_client_made_the_checksum_up": (Stored(OTHER), Stored(MD5, checksum="made-up"), True),
-    "the_entry_has_no_checksum": (Stored(OTHER), Stored(MD5), True),
-}
+    "in_one_part_and_no_etags": (Stored(None, OTHER), Stored(None, OTHER, ONE_PART), True),
+    "in_one_part_and_another_content": (Stored(None, THIRD), Stored(None, OTHER, ONE_PART), False),
+    "in_parts_and_the_head_is_not": (Stored(PARTS, OTHER), Stored(OTHER, OTHER, OTHER), True),
+    "in_parts_and_another_content": (Stored(PARTS, OTHER), Stored(THIRD, THIRD, THIRD), False),
+    "a_copy_of_an_upload_in_parts": (Stored(OTHER, OTHER), Stored(PARTS, OTHER, MD5), True),
+    "the_head_is_of_parts_and_another_content": (Stored(OTHER, OTHER), Stored(PARTS, THIRD, MD5), False),
+    "the_head_cannot_be_read": (Stored(OTHER, OTHER), Stored(PARTS, None, MD5), True),
+    "it_cannot_be_read": (Stored(None), Stored(MD5, MD5, MD5), True),
+    # an encrypted object has an ETag that looks like an MD5
+    "encrypted_and_the_same_content": (Stored(THIRD, OTHER), Stored(OTHER, OTHER, OTHER), True),
+    "encrypted_and_another_content": (Stored(THIRD, MD5), Stored(OTHER, OTHER, OTHER), False),
+    "a_copy_of_an_encrypted_head_that_was_linked": (Stored(THIRD, OTHER), Stored(MD5, OTHER, MD5), True),
+    "an_encrypted_head_that_was_linked_and_another_content": (Stored(THIRD, THIRD), Stored(MD5, OTHER, MD5), False),
+    # nothing explains the checksum of the head, so content does not matter
+    "the_head_is_a_copy_of_an_upload_in_parts": (Stored(THIRD, THIRD), Stored(OTHER, OTHER, MD5), True),
+    "the_head_is_of_parts_and_the_store_has_no_etags": (Stored(None, THIRD), Stored(None, OTHER, MD5), True),
+    "a_client_made_the_checksum_up": (Stored(OTHER, OTHER), Stored(MD5, MD5, "made-up"), True),
+    "a_client_made_up_a_checksum_like_an_md5": (Stored(OTHER, OTHER), Stored(MD5, MD5, THIRD), True),
+    "the_entry_has_no_checksum": (Stored(OTHER, OTHER), Stored(MD5, MD5), True),
+    # a client chooses the size of an entry
+    "the_entry_names_another_size_and_the_content_is_the_same": (
+        Stored(MD5, MD5), Stored(MD5, MD5, MD5, entry_size=0), True
+    ),
+    "the_entry_names_another_size_and_the_content_is_another": (
+        Stored(OTHER, OTHER), Stored(MD5, MD5, MD5, entry_size=0), False
+    ),
+}  # fmt: skip
 
 
 def test_content_of_a_head_keeps_an_unreferenced_object(spark: SparkSession) -> None:
@@ -76,54 +102,59 @@ def test_content_of_a_head_keeps_an_unreferenced_object(spark: SparkSession) -> 
     listed, entries = list[Listed](), list[Pair]()
     digests, expected = dict[str, str | None](), dict[str, tuple[str, str]]()
     for number, (case, (found, head, stays)) in enumerate(CONTENTS.items()):
-        unreferenced, at_head, more = address(2 * number), address(2 * number + 1), 100 * number
+        unreferenced, at_head, more = address(2 * number), address(2 * number + 1), 100 * (number + 1)
         listed += [Listed(unreferenced, found.size + more, etag=found.etag)]
         listed += [Listed(at_head, head.size + more, etag=head.etag)]
-        entries += [Pair(at_head, size=head.size + more, active=True, at_head=True, etag=head.checksum)]
+        size = head.size + more if head.entry_size is None else head.entry_size
+        entries += [Pair(at_head, size=size, active=True, at_head=True, etag=head.checksum)]
         digests |= {unreferenced: found.md5, at_head: head.md5}
         expected |= {unreferenced: (case, "may_be_staged" if stays else "candidate"), at_head: (case, "kept")}
-    made, contents = objects(spark, listed, entries)
-    risky = at_risk(made, contents)
-    unread = unknown_content(risky, etags_are_checksums=True)
-    heads = unproven_heads(heads_of_sizes(made, risky, contents), etags_are_checksums=True)
-    md5s = F.create_map(*(F.lit(each) for pair in digests.items() for each in pair))
-    read = unread.unionByName(heads).select("address", md5s[F.col("address")].alias("md5"))
-    kept = keep_same_content(made, of_same_content(risky, read, contents))
-    states = {row["address"]: row["state"] for row in kept.select("address", "state").collect()}
-    assert {name: (expected[name][0], state) for name, state in states.items()} == expected
+    found_states = states(spark, listed, entries, digests)
+    assert {name: (expected[name][0], state) for name, state in found_states.items()} == expected
 
 
-def test_of_uploads_in_one_piece_nothing_is_read(spark: SparkSession) -> None:
-    entry = Pair(address(2), active=True, at_head=True, etag=MD5)
-    made, contents = objects(spark, [Listed(UNREFERENCED, etag=OTHER), Listed(address(2), etag=MD5)], [entry])
+def test_an_object_stays_when_no_object_of_a_head_of_its_size_can_be_read(spark: SparkSession) -> None:
+    """The head's object lies outside the namespace, or was lost and acknowledged as lost."""
+    for at_head in ("s3://elsewhere/table", address(3)):
+        entry = Pair(at_head, active=True, at_head=True, etag=MD5)
+        found = states(spark, [Listed(UNREFERENCED, etag=OTHER)], [entry], {UNREFERENCED: OTHER})
+        assert found == {UNREFERENCED: "may_be_staged"}
+
+
+def test_an_entry_that_has_one_object_inside_and_one_outside_is_compared_with_the_one_inside(
+    spark: SparkSession,
+) -> None:
+    entries = [Pair(one, active=True, at_head=True, etag=MD5) for one in ("s3://elsewhere/table", AT_HEAD)]
+    listed = [Listed(UNREFERENCED, etag=OTHER), Listed(AT_HEAD, etag=MD5)]
+    found = states(spark, listed, entries, {UNREFERENCED: OTHER, AT_HEAD: MD5})
+    assert found == {UNREFERENCED: "candidate", AT_HEAD: "kept"}
+
+
+def test_contents_that_decide_are_asked_for_and_etags_are_offered_only_if_they_may_be_their_md5(
+    spark: SparkSession,
+) -> None:
+    entry = Pair(AT_HEAD, active=True, at_head=True, etag=MD5)
+    listed = [Listed(UNREFERENCED, etag=OTHER), Listed(address(3), etag=PARTS), Listed(AT_HEAD, etag=MD5)]
+    made, contents = objects(spark, listed, [entry])
     risky = at_risk(made, contents)
     for believed in (True, False):
-        unread = unknown_content(risky, etags_are_checksums=believed)
-        heads = unproven_heads(heads_of_sizes(made, risky, contents), etags_are_checksums=believed)
-        asked = {row["address"] for row in unread.unionByName(heads).collect()}
-        assert asked == (set() if believed else {UNREFERENCED, address(2)})
+        unknown = unknown_contents(risky, contents, etags_are_checksums=believed).collect()
+        offered = {row["address"]: row["etag"] for row in unknown}
+        assert offered == (
+            {UNREFERENCED: OTHER, address(3): None, AT_HEAD: MD5}
+            if believed
+            else dict.fromkeys((UNREFERENCED, address(3), AT_HEAD))
+        )
 
 
-def test_a_checksum_is_of_content_that_was_uploaded_whole_or_in_one_part() -> None:
-    whole = md5(b"content", usedforsecurity=False)
-    in_one_part = md5(whole.digest(), usedforsecurity=False).hexdigest()
-    assert is_checksum_of(whole.hexdigest(), whole.hexdigest())
-    assert is_checksum_of(whole.hexdigest(), in_one_part)
-    assert not is_checksum_of(whole.hexdigest(), MD5)
-    assert not is_checksum_of(None, MD5)
-
-
-def test_small_committed_objects_tell_whether_contents_give_checksums(spark: SparkSession) -> None:
-    sizes = {address(number): size for number, size in enumerate([0, 5, 2**20, 7, 9], start=1)}
-    pairs = [Pair(name, size=size, active=True, etag=MD5) for name, size in sizes.items()]
-    pairs[4] = Pair(address(5), size=9, active=True, etag="made-up")
-    made, _ = objects(spark, [Listed(name, size) for name, size in sizes.items()], pairs)
-    found = smallest_committed(made, frames.pairs(spark, *pairs)).orderBy("size").collect()
-    assert [(row["address"], row["entry_etag"]) for row in found] == [(address(2), MD5), (address(4), MD5)]
+def test_nothing_is_read_when_the_size_decides(spark: SparkSession) -> None:
+    entries = [Pair(AT_HEAD, active=True, at_head=True, etag=MD5), Pair("s3://elsewhere/x", active=True, at_head=True)]
+    made, contents = objects(spark, [Listed(UNREFERENCED, etag=OTHER), Listed(AT_HEAD, etag=MD5)], entries)
+    assert unknown_contents(at_risk(made, contents), contents, etags_are_checksums=True).isEmpty()
 
 
 def test_content_that_no_head_has_any_more_keeps_nothing(spark: SparkSession) -> None:
-    before = Pair(address(2), active=True, at_head=False, etag=MD5)
+    before = Pair(AT_HEAD, active=True, at_head=False, etag=MD5)
     made, contents = objects(spark, [Listed(UNREFERENCED, etag=MD5)], [before])
     assert at_risk(made, contents).isEmpty()
 

@@ -1,6 +1,7 @@
 """The MD5 of contents is read where that is possible, and else unknown."""
 
 from hashlib import md5
+from pathlib import Path
 
 import pyarrow as pa
 import pytest
@@ -11,9 +12,14 @@ from retention_assets.lakefs.source.checksums import md5_of
 from retention_assets.objectstore.access import StoreAccess
 from tests.objectstore.s3 import Bucket
 
+KMS = {"ServerSideEncryption": "aws:kms"}
 
-def digests(spark: SparkSession, access: StoreAccess, sizes: dict[str, int]) -> dict[str, str | None]:
-    objects = spark.createDataFrame(pa.table({"address": list(sizes), "size": list(sizes.values())}))
+
+def digests(
+    spark: SparkSession, access: StoreAccess, sizes: dict[str, int], etags: dict[str, str] | None = None
+) -> dict[str, str | None]:
+    etag = pa.array([(etags or {}).get(name) for name in sizes], pa.string())
+    objects = spark.createDataFrame(pa.table({"address": list(sizes), "size": list(sizes.values()), "etag": etag}))
     return {row["address"]: row["md5"] for row in md5_of(objects, access).collect()}
 
 
@@ -34,3 +40,21 @@ def test_content_that_may_not_be_read_is_an_error(spark: SparkSession, guarded: 
     denied = guarded.access(secret_access_key="another-secret-key")
     with pytest.raises(Exception, match=AccessDenied.__name__):
         digests(spark, denied, {"mine/1": 1})
+
+
+def test_an_etag_is_the_md5_of_an_object_that_the_store_does_not_encrypt(spark: SparkSession, bucket: Bucket) -> None:
+    """A small object is read, because that costs no more than asking. Stores may not say that they encrypt."""
+    store, etag = bucket.client(), "0f" * 16
+    contents = {"data/plain": (b"1" * 2**17, {}), "data/kms": (b"2" * 2**17, KMS), "data/small": (b"3", {})}
+    for name, (content, encryption) in contents.items():
+        store.put_object(Bucket=bucket.name, Key=name, Body=content, **encryption)
+    sizes = {name: len(content) for name, (content, _) in contents.items()}
+    found = digests(spark, bucket.access(), sizes, dict.fromkeys(sizes, etag))
+    of_content = {name: md5(content, usedforsecurity=False).hexdigest() for name, (content, _) in contents.items()}
+    assert found == of_content | {"data/plain": etag}
+
+
+def test_an_etag_of_a_store_without_the_protocol_of_s3_is_not_used(spark: SparkSession, tmp_path: Path) -> None:
+    (tmp_path / "there").write_bytes(b"1" * 2**17)
+    found = digests(spark, StoreAccess(f"file://{tmp_path}", {}), {"there": 2**17}, {"there": "0f" * 16})
+    assert found == {"there": md5(b"1" * 2**17, usedforsecurity=False).hexdigest()}

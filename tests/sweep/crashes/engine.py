@@ -181,10 +181,6 @@ class EngineOfQuarantine(EngineHere):
 
     names: Sequence[str] = ()
 
-    def resurrected(self) -> int:
-        """See `Engine`."""
-        return 0
-
     def _unfinished(self, fence: int) -> list[str]:
         over = self._over((Outcome.PURGED, Outcome.RESTORED), fence)
         return [name for name in self.names if address(name) not in over]

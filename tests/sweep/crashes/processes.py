@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from retention_assets.objectstore.rate_limiter import RateLimiter
-from retention_assets.sweep.worker import Action, OpenAction
+from retention_assets.sweep.worker import Action
 from tests.sweep.crashes.effects import Effect, Effects, Notes, Point, aside, watch_from_now_on
 
 
@@ -78,6 +78,6 @@ class Mortal:
     def chunk_bytes(self) -> int | None:
         return self.action.chunk_bytes
 
-    def open(self, rate_limiter: RateLimiter) -> OpenAction:
+    def open(self, rate_limiter: RateLimiter) -> Action:
         watch_from_now_on(_OfAWorker(self.root, self.point, notes=SharedNotes(self.folder)))
         return self.action.open(rate_limiter)

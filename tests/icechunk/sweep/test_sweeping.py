@@ -4,10 +4,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
 from retention_assets.config.configuration import load_configuration
 from retention_assets.config.timestamps import utc_now
@@ -18,10 +17,9 @@ from retention_assets.icechunk.rules.planned import PlannedEdits
 from retention_assets.icechunk.rules.snapshots import History, Reference
 from retention_assets.icechunk.source.opening import open_icechunk
 from retention_assets.icechunk.source.repository import IcechunkState
-from retention_assets.icechunk.sweep.liveness import IcechunkLiveness, IcechunkLivenessQuery
 from retention_assets.icechunk.sweep.reach import IcechunkSweep
+from retention_assets.icechunk.sweep.sweeping import IcechunkRepositorySweep, require_same_repository
 from retention_assets.icechunk.sweep.verification import files_kept
-from retention_assets.policy.snapshots import SnapshotPolicy
 from retention_assets.state.acknowledged import LOST, write_acknowledgement
 from retention_assets.state.plan import Heads
 from retention_assets.sweep.sweep_run import Sweep
@@ -33,35 +31,30 @@ from tests.sweep.small_world import a_plan
 
 LINE = {0: (None, 0), 1: (0, 1), 2: (1, 2), 3: (1, 3)}
 PLANNED = history(LINE, {"main": 2, "old": 3}, {"v1": 1})
-POLICY = SnapshotPolicy((), None, (), delete_expired_branches=False, delete_expired_tags=False)
 OLD = Reference("branch", "old", snapshot_id(3))
 EDITS = PlannedEdits(2, at(10), at(9), (), (encode_id(snapshot_id(3)),), (), frozenset({OLD}))
 
 
-class Told:
-    """A source that tells one state."""
+class Checks(IcechunkRepositorySweep):
+    """The liveness checks of a sweep whose plan has these `candidates` and no edits; the plan need not be stored."""
 
-    def __init__(self, state: IcechunkState) -> None:
-        self._state = state
-
-    def state(self) -> IcechunkState:
-        return self._state
+    def __init__(self, sweep: IcechunkSweep, planned: PlannedEdits, candidates: DataFrame) -> None:
+        self._sweep, self._edits, self.candidates = sweep, planned, candidates
+        self._policy = sweep.opened.policy()
+        self._last = None
 
 
 def state_of(now: History, **changes: object) -> IcechunkState:
-    state = IcechunkState(2, now, None, None, frozenset(), {}, at(11))
+    state = IcechunkState(2, now, None, frozenset(), {}, at(11))
     return replace(state, **changes)  # type: ignore[arg-type]
 
 
 def require_same(state: IcechunkState) -> None:
-    sweep = SimpleNamespace(name="field", opened=SimpleNamespace(source=Told(state)))
-    query = IcechunkLivenessQuery(POLICY, EDITS, None)  # type: ignore[arg-type]
     heads = Heads(
         {name: encode_id(tip) for name, tip in PLANNED.branches.items()},
         {name: encode_id(tip) for name, tip in PLANNED.tags.items()},
     )
-    liveness = IcechunkLiveness(sweep, query)  # type: ignore[arg-type]
-    liveness.require_same(a_plan(repository="field"), heads)
+    require_same_repository(a_plan(repository="field"), heads, EDITS, state)
 
 
 @pytest.mark.parametrize(
@@ -118,14 +111,13 @@ class Losing:
     def acknowledge(self, address: str) -> None:
         write_acknowledgement(self.sweep("a-run").warehouse, "field", [address], LOST, "anna", utc_now())
 
-    def liveness(self, run_id: str = "a-run", candidates: Sequence[str] = ("chunks/a",)) -> IcechunkLiveness:
+    def liveness(self, run_id: str = "a-run", candidates: Sequence[str] = ("chunks/a",)) -> Checks:
         planned = PlannedEdits(self.field.format, AS_OF, AS_OF - timedelta(days=1), (), (), (), frozenset())
         objects = self.spark.createDataFrame([(one,) for one in candidates], "address string")
-        sweep = self.sweep(run_id)
-        return IcechunkLiveness(sweep, IcechunkLivenessQuery(sweep.opened.policy(), planned, objects))
+        return Checks(self.sweep(run_id), planned, objects)
 
     def live(self, run_id: str = "a-run", candidates: Sequence[str] = ("chunks/a",)) -> set[str]:
-        return {row["address"] for row in self.liveness(run_id, candidates).now().live.collect()}
+        return {row["address"] for row in self.liveness(run_id, candidates).live_now().live.collect()}
 
     @property
     def file(self) -> Path:
@@ -163,10 +155,10 @@ def test_a_file_that_comes_back_between_two_checks_is_read(losing: Losing) -> No
     repository.delete_branch("side")
     losing.file.unlink()
     liveness = losing.liveness()
-    assert losing.chunk not in {row["address"] for row in liveness.now().live.collect()}
+    assert losing.chunk not in {row["address"] for row in liveness.live_now().live.collect()}
     losing.file.write_bytes(content)
     repository.create_branch("side", losing.field.ids["s"])
-    assert losing.chunk in {row["address"] for row in liveness.now().live.collect()}
+    assert losing.chunk in {row["address"] for row in liveness.live_now().live.collect()}
 
 
 def test_what_a_lost_file_references_is_live_if_an_earlier_run_read_the_file(losing: Losing) -> None:

@@ -1,0 +1,107 @@
+"""What the explanations of both systems have in common: how an object's state follows from the tables of a plan."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from functools import cached_property
+from typing import ClassVar
+
+from retention_assets.config.configuration import Configuration
+from retention_assets.core.keepers import Keeper, plan_day
+from retention_assets.core.states import CANDIDATE, HELD, WAITING, YOUNG
+from retention_assets.explain.explanations import ABSENT, MISSING, ObjectExplanation
+from retention_assets.explain.plans import PlanTables, Row, referring_repositories
+from retention_assets.tables import STORAGE_INVENTORY
+from retention_assets.warehouse.reading import one_of
+
+_LISTED = ("address", "size", "last_modified")
+
+
+@dataclass(frozen=True)
+class Explainer[P](ABC):
+    """Explains objects of one repository. Of large tables, only the matching rows are read."""
+
+    tables: PlanTables
+    configuration: Configuration
+    policy: P | None = None  # the policy to apply; None: the policy of the plan
+    settles: bool = True  # True: `goes_on` includes the settling time; False: it is the day when an object comes due
+
+    references: ClassVar[str]  # the table with the references of a plan
+    unsure: ClassVar[Collection[str]]  # states of objects that other repositories may keep
+
+    @abstractmethod
+    def objects(self, addresses: Collection[str]) -> list[ObjectExplanation]:
+        """Return the explanation of each address: its state in the plan, what keeps it, and when it will go."""
+
+    @abstractmethod
+    def _is_due_under_any_policy(self, due: Row) -> bool:
+        """Return whether an object that the plan lists as due is also due under `policy`."""
+
+    def _explained(
+        self, unlisted: Collection[ObjectExplanation], classified: Callable[[ObjectExplanation], ObjectExplanation]
+    ) -> list[ObjectExplanation]:
+        """Return the complete explanations.
+
+        Args:
+            unlisted: the explanation of each address as far as the listing does not matter.
+            classified: completes the explanation of a listed object that is neither a candidate nor waits.
+        """
+        asked = [one.address for one in unlisted]
+        rows = self.tables.rows(STORAGE_INVENTORY.name, one_of("address", asked), _LISTED)
+        listed, due = {row["address"]: row for row in rows}, self.tables.due(asked)
+        if self.policy:
+            due = {address: row for address, row in due.items() if self._is_due_under_any_policy(row)}
+        found = []
+        for one in unlisted:
+            explained = replace(one, state=MISSING if one.kept_by else ABSENT)
+            if row := listed.get(one.address):
+                explained = replace(one, listed=True, size=row["size"], last_modified=row["last_modified"])
+                of_plan = due.get(one.address)
+                explained = self._due(explained, of_plan) if of_plan else classified(explained)
+            found.append(explained)
+        of_others = [one.address for one in found if one.state in self.unsure and one.address not in due]
+        others = referring_repositories(self.configuration, self.tables.repository.name, of_others)
+        return [_held_by(others[one.address], one) if one.address in others else one for one in found]
+
+    def _due(self, explained: ObjectExplanation, due: Row) -> ObjectExplanation:
+        waits = due.get("waits_until")
+        ends = waits if waits is not None and waits > self._references_at else None
+        return replace(
+            explained,
+            state=WAITING if ends else CANDIDATE,
+            goes_on=ends.date() if ends else self.tables.plan.day,
+            reason=due["reason"],
+            rule_ids=tuple(due["rule_ids"]),
+            due_since=due["due_since"],
+            waits_until=waits,
+        )
+
+    @cached_property
+    def _references_at(self) -> datetime:
+        return self.tables.metadata(self.references).taken_at
+
+    def _young(
+        self, explained: ObjectExplanation, detail: str, old_enough: datetime, settle: timedelta
+    ) -> ObjectExplanation:
+        keeper = Keeper("age", explained.address, detail, old_enough)
+        goes_on = plan_day(None, old_enough, settle, self.tables.plan.day)
+        return replace(explained, state=YOUNG, kept_by=(keeper,), goes_on=goes_on)
+
+    def _duration(self, name: str) -> timedelta:
+        """Return a duration of the plan's settings; zero if it is not set."""
+        return self.tables.duration(name) or timedelta(0)
+
+    @property
+    def _settle(self) -> timedelta:
+        return self._duration("settle") if self.settles else timedelta(0)
+
+
+def kept_for_ever(explained: ObjectExplanation, state: str, kind: str, detail: str) -> ObjectExplanation:
+    """Return the explanation with one reason that does not end by itself."""
+    return replace(explained, state=state, kept_by=(Keeper(kind, explained.address, detail, None),))
+
+
+def _held_by(names: Sequence[str], explained: ObjectExplanation) -> ObjectExplanation:
+    detail = f"the repository {', '.join(names)} refers to an object of this name"
+    return replace(explained, state=HELD, kept_by=(Keeper("other_repository", names[0], detail, None),))

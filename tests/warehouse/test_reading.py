@@ -1,0 +1,41 @@
+"""Reading the warehouse with pyarrow."""
+
+from io import BytesIO
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from retention_assets.warehouse.reading import read_directory
+from retention_assets.warehouse.warehouse import Warehouse
+from tests.objectstore.s3 import REGION, Bucket
+
+ROWS = pa.table({"address": ["data/a", "data/b"]})
+NOBODY = "http://127.0.0.1:9"
+
+
+@pytest.mark.parametrize(
+    "environment",
+    [
+        pytest.param({"AWS_ENDPOINT": "{}"}, id="endpoint"),
+        pytest.param({"AWS_ENDPOINT_URL": "{}"}, id="endpoint_url"),
+        pytest.param(
+            {"AWS_ENDPOINT_URL_S3": "{}", "AWS_ENDPOINT_URL": NOBODY, "AWS_ENDPOINT": NOBODY}, id="endpoint_url_s3_wins"
+        ),
+    ],
+)
+def test_arrow_reads_tables_at_the_endpoint_where_obstore_reads_documents(
+    bucket: Bucket, monkeypatch: pytest.MonkeyPatch, environment: dict[str, str]
+) -> None:
+    file = BytesIO()
+    pq.write_table(ROWS, file)
+    client = bucket.client()
+    client.put_object(Bucket=bucket.name, Key="tables/orchard/addresses/part-0.parquet", Body=file.getvalue())
+    client.put_object(Bucket=bucket.name, Key="tables/orchard/document.json", Body=b'{"of": "obstore"}')
+    keys = {"AWS_ACCESS_KEY_ID": bucket.access_key, "AWS_SECRET_ACCESS_KEY": bucket.secret_key, "AWS_REGION": REGION}
+    endpoints = {name: text.format(bucket.endpoint) for name, text in environment.items()}
+    for name, value in {**keys, **endpoints, "AWS_ALLOW_HTTP": "true"}.items():
+        monkeypatch.setenv(name, value)
+    warehouse = Warehouse(f"s3a://{bucket.name}/tables")
+    assert warehouse.read_document("orchard", "document.json") == {"of": "obstore"}
+    assert read_directory(warehouse, "orchard", "addresses", schema=ROWS.schema) == ROWS

@@ -142,11 +142,11 @@ def reachable_manifests(
     stay = others(session(pyspark), basis.retained).where(F.col("address").startswith(SNAPSHOTS))
     live = rows.frame.where("live").select("address").unionByName(stay)
     referenced = referenced_exist("metadata_exists", live, there, access, listing_cutoff, lost)
-    resource.record_missing(referenced)
+    check_result = resource.record_missing(pyspark, referenced)
     unread = len(basis.retained.snapshots.intersection(map(decode_id, reading.unread)))
     numbers = {"snapshots_read": reading.files, "snapshot_bytes": reading.bytes, "lost": referenced.lost}
     rows = replace(rows, details=replace(rows.details, lost=referenced.lost, unread=unread))
-    return checked(rows, [referenced.check_result], numbers)
+    return checked(rows, [check_result], numbers)
 
 
 @declared(checks=["manifests_whole", "chunks_exist"])
@@ -168,9 +168,8 @@ def reachable_chunks(
     listing_cutoff = AgeCutoff(storage_inventory.taken_at, resource.repository.settings.grace, issued=no_issue_time)
     must_exist = rows.frame.where("live AND certain")
     referenced = referenced_exist("chunks_exist", must_exist, inventory, opened.access, listing_cutoff, lost)
-    resource.record_missing(referenced)
     refs = count_refs(manifests, references, reading.unread)
-    check_results = [refs.check_result, referenced.check_result]
+    check_results = [refs.check_result, resource.record_missing(pyspark, referenced)]
     files = {"manifests_read": reading.files, "manifest_bytes": reading.bytes, "lost": referenced.lost}
     numbers = {**refs.by_kind, **files}
     # The other details stay, because the policy and the history are the same.

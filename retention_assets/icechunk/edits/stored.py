@@ -87,13 +87,12 @@ def reference_addresses(planned: PlannedEdits) -> frozenset[str]:
     return frozenset(reference_address(one.kind, one.name) for one in planned.deleted)
 
 
-def edits_left(warehouse: Warehouse, plan: Plan) -> PlannedEdits:
+def edits_left(warehouse: Warehouse, plan: Plan, planned: PlannedEdits) -> PlannedEdits:
     """Return the plan's edits without the references that earlier sweeps of the plan recorded as removed or gone.
 
     If such a reference exists, somebody created it after that sweep, and nobody approved its deletion.
-    Errors: as `planned_edits`.
     """
-    planned, recorded = planned_edits(warehouse, plan), _recorded(warehouse, plan)
+    recorded = _recorded(warehouse, plan)
     left = (one for one in planned.deleted if reference_address(one.kind, one.name) not in recorded)
     return replace(planned, deleted=frozenset(left))
 

@@ -19,6 +19,7 @@ from retention_assets.icechunk.edits.stored import (
     count_history_changes,
     edits_left,
     keep_publication,
+    planned_edits,
     removed_references,
     unexplained,
     without_existing,
@@ -66,8 +67,9 @@ class IcechunkRepositorySweep(RepositorySweep):
         self._sweep, self.plan = sweep, plan
         self._policy = sweep.opened.policy()
         self.candidates, self._heads = planned_as_approved(sweep, plan, self._policy.policy_hash)
-        self._edits = edits = edits_left(sweep.warehouse, plan)
-        self.history_changes = count_history_changes(edits)
+        planned = planned_edits(sweep.warehouse, plan)
+        self.history_changes = count_history_changes(planned)  # of the whole plan: a budget approves whole plans
+        self._edits = edits_left(sweep.warehouse, plan, planned)
         self.access = sweep.opened.access
         listed = sum(amount.objects for amount in plan.totals.values())
         self.layout = IcechunkLayout(characters(listed, sweep.limits.sweep.round))

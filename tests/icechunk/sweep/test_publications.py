@@ -13,6 +13,7 @@ from retention_assets.icechunk.edits.stored import (
     hash_with_edits,
     keep_edits,
     keep_publication,
+    planned_edits,
     removed_references,
     unexplained,
     without_existing,
@@ -78,9 +79,9 @@ def test_a_reference_that_an_earlier_sweep_removed_is_none_of_the_edits_that_are
     root = encode_id(ROOT)
     heads = {"branches": {"dev": root, "exp/1": root, "main": root}, "tags": {"v1": root}}
     warehouse.write_document(heads, "field", PLANNED_HEADS, f"{plan.plan_hash}.json")
-    assert edits_left(warehouse, plan) == EDITS
+    assert edits_left(warehouse, plan, planned_edits(warehouse, plan)) == EDITS
     keep(warehouse, 1, (EXP,), frozenset({V1}))
-    assert edits_left(warehouse, plan).deleted == {Reference("branch", "dev", ROOT)}
+    assert edits_left(warehouse, plan, planned_edits(warehouse, plan)).deleted == {Reference("branch", "dev", ROOT)}
 
 
 def test_what_a_sweep_is_about_to_remove_is_noted_before_and_tells_nothing_of_what_it_did(warehouse: Warehouse) -> None:

@@ -117,7 +117,7 @@ def _require_nobody_wrote_before(
 
     The repo object lacks what was written. If nobody has changed the object yet, and no old file is gone, the object is
     removed: the repository then has format 1, as before the upgrade.
-    Errors: errors of `IcechunkSource.state`, also for a snapshot that the repo object lacks.
+    Errors: GuardRefused, see above; errors of `IcechunkSource.state`, also for a snapshot that the repo object lacks.
     """
     repo, left = found.repo, source.left_references()
     is_changed = left.branches.items() - repo.branches.items() or left.tags.items() - repo.tags.items()
@@ -136,6 +136,9 @@ def _require_nobody_wrote_before(
             )
         raise _undone(access, found)
     source.state()
+    made = source.repo_after_upgrade(repo)  # a reference that this object lacks was written in format 1 afterwards
+    if made and (left.branches.items() - made.branches.items() or left.tags.items() - made.tags.items()):
+        raise _undone(access, None)
 
 
 def _undone(access: StoreAccess, unchanged: RepoObject | None) -> GuardRefused:

@@ -7,7 +7,6 @@ Source: Icechunk facts 1, Layout.
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime
 from itertools import batched
@@ -311,6 +310,13 @@ class IcechunkSource:
                 "reference."
             )
 
+    def repo_after_upgrade(self, repo: Repo) -> Repo | None:
+        """Return the repo object as the upgrade to format 2 wrote it; None if no backup has it any more."""
+        for update in ops_log(self._reader, repo):
+            if update.kind is UpdateKind.REPO_MIGRATED:
+                return repo if update.backup_path is None else _backup(self._reader, update.backup_path)
+        return None
+
     def _has_snapshot(self, snapshot_id: bytes) -> bool:
         try:
             self._reader.head(f"{SNAPSHOTS}{encode_id(snapshot_id)}")
@@ -329,13 +335,19 @@ def _once_listed(reader: ObjectReader, repo: Repo) -> frozenset[bytes]:
     for update in ops_log(reader, repo):
         if update.new_snapshot_id is not None:
             listed.add(update.new_snapshot_id)
-        if update.kind is UpdateKind.REPO_MIGRATED and update.backup_path is None:
-            listed |= repo.snapshots.keys()
-        elif update.kind is UpdateKind.REPO_MIGRATED:
-            backup = f"{OVERWRITTEN}{update.backup_path}"
-            with suppress(ObjectMissing):
-                listed |= read_repo(reader.read(backup), reader.describe(backup)).snapshots.keys()
+        if update.kind is UpdateKind.REPO_MIGRATED:
+            migrated = repo if update.backup_path is None else _backup(reader, update.backup_path)
+            listed |= migrated.snapshots.keys() if migrated else set()
     return frozenset(listed)
+
+
+def _backup(reader: ObjectReader, name: str) -> Repo | None:
+    """Return a backup of the repo object; None if it no longer exists."""
+    path = f"{OVERWRITTEN}{name}"
+    try:
+        return read_repo(reader.read(path), reader.describe(path))
+    except ObjectMissing:
+        return None
 
 
 def _paths(batch: pa.RecordBatch) -> list[str]:

@@ -23,7 +23,6 @@ from tests.faulty_s3 import Faults, faulty_s3
 from tests.icechunk.sweep.repositories import Place, histories, now, tree, uploaded, values
 from tests.icechunk.sweep.writer import commit_to, storage_of
 from tests.icechunk_repositories import (
-    INITIAL_SNAPSHOT,
     build_varied,
     create_repository,
     open_repository,
@@ -213,6 +212,18 @@ def test_an_interrupted_upgrade_that_lacks_a_new_branch_is_undone(tmp_path: Path
     assert place.open().lookup_branch("new") == place.ids["c"]
 
 
+def test_a_branch_of_format_1_after_an_interrupted_upgrade_is_not_removed_if_others_wrote_in_format_2(tmp_path: Path):
+    """The repo object lists the snapshot of the branch, but not the branch, and can no longer be undone."""
+    place = half_upgraded(tmp_path / "r")
+    place.open().create_tag("early", place.ids["a"])
+    (place.directory / "refs/branch.new").mkdir()
+    (place.directory / "refs/branch.new/ref.json").write_bytes(write_reference(decode_id(place.ids["c"])))
+    before = place.files()
+    with pytest.raises(GuardRefused, match="Save the snapshots that the old references name, and remove these"):
+        upgrade(place.access, now, dry_run=False)
+    assert place.files() == before
+
+
 @pytest.mark.parametrize("how", ["as_it_is", "copied", "first_backup_gone"])
 def test_references_that_an_upgrade_left_are_no_sign_of_a_writer_once_their_snapshots_are_released(
     tmp_path: Path, how: str
@@ -285,11 +296,13 @@ OLD_TAG = "repository/refs/tag.v1/ref.json"
 def test_an_old_file_that_stays_is_named_and_the_next_upgrade_deletes_it(
     tmp_path: Path, bucket: Bucket, faults: Faults, why: str
 ):
-    uploaded(half_upgraded(tmp_path / "r").directory, bucket)
+    place = half_upgraded(tmp_path / "r")
+    uploaded(place.directory, bucket)
+    same_snapshot = write_reference(decode_id(place.ids["b"])) + b"\n"
 
     def another_writes() -> datetime:
         if not faults.errors:
-            bucket.client().put_object(Bucket=bucket.name, Key=OLD_TAG, Body=write_reference(INITIAL_SNAPSHOT))
+            bucket.client().put_object(Bucket=bucket.name, Key=OLD_TAG, Body=same_snapshot)
         return now()
 
     left = r"upgraded; 1 of its old files are left\. Stop all writers of format 1, and upgrade again"

@@ -17,12 +17,13 @@ from retention_assets.assets.resources import RepositoryResource, session
 from retention_assets.assets.runs import ReadOptions, SweepOptions, day_of
 from retention_assets.core import guards
 from retention_assets.core.age import AgeCutoff, no_issue_time
+from retention_assets.icechunk.formats.ids import decode_id
 from retention_assets.icechunk.formats.paths import CHUNKS, SNAPSHOTS
 from retention_assets.icechunk.rules.reach import chunks_of, manifests_of
 from retention_assets.icechunk.source.history import history_details, history_rows
 from retention_assets.icechunk.source.tables import manifest_chunks, snapshot_manifests
 from retention_assets.icechunk.sweep import verification as proof
-from retention_assets.icechunk.sweep.guards import count_refs, referenced_exist
+from retention_assets.icechunk.sweep.guards import count_refs, missing_snapshots, referenced_exist
 from retention_assets.icechunk.sweep.layout import icechunk_prefixes, top_of
 from retention_assets.icechunk.sweep.planning import (
     GUARDS,
@@ -127,7 +128,9 @@ def reachable_manifests(
 ) -> Made:
     """Every manifest that a retained snapshot references (`live`), and those that only released snapshots reference."""
     basis, lost = _basis(resource, context, repository_history), resource.lost(pyspark, storage_inventory)
-    cache = resource.cache(context, pyspark, config, lost)
+    access = resource.open_icechunk().access
+    missing = missing_snapshots(session(pyspark), basis.retained, basis.state, access)
+    cache = resource.cache(context, pyspark, config, lost, missing)
     snapshots = snapshots_of(basis.retained, basis.retained.leaving(basis.state))
     references, reading = cache.rows(snapshots, snapshot_manifests())
     metadata = storage_inventory.frame.where(~F.col("address").startswith(CHUNKS))
@@ -138,16 +141,12 @@ def reachable_manifests(
     listing_cutoff = AgeCutoff(storage_inventory.taken_at, resource.repository.settings.grace, issued=no_issue_time)
     stay = others(session(pyspark), basis.retained).where(F.col("address").startswith(SNAPSHOTS))
     live = rows.frame.where("live").select("address").unionByName(stay)
-    access = resource.open_icechunk().access
     referenced = referenced_exist("metadata_exists", live, there, access, listing_cutoff, lost)
-    resource.record_missing(referenced)
-    unread = 0
-    if referenced.lost:  # the unread snapshots are among the lost files
-        read = references.select(F.concat(F.lit(SNAPSHOTS), "snapshot_id").alias("address"))
-        unread = stay.join(lost, on="address", how="left_semi").join(read, on="address", how="left_anti").count()
+    check_result = resource.record_missing(pyspark, referenced)
+    unread = len(basis.retained.snapshots.intersection(map(decode_id, reading.unread)))
     numbers = {"snapshots_read": reading.files, "snapshot_bytes": reading.bytes, "lost": referenced.lost}
     rows = replace(rows, details=replace(rows.details, lost=referenced.lost, unread=unread))
-    return checked(rows, [referenced.check_result], numbers)
+    return checked(rows, [check_result], numbers)
 
 
 @declared(checks=["manifests_whole", "chunks_exist"])
@@ -169,9 +168,8 @@ def reachable_chunks(
     listing_cutoff = AgeCutoff(storage_inventory.taken_at, resource.repository.settings.grace, issued=no_issue_time)
     must_exist = rows.frame.where("live AND certain")
     referenced = referenced_exist("chunks_exist", must_exist, inventory, opened.access, listing_cutoff, lost)
-    resource.record_missing(referenced)
-    refs = count_refs(manifests, references, lost)
-    check_results = [refs.check_result, referenced.check_result]
+    refs = count_refs(manifests, references, reading.unread)
+    check_results = [refs.check_result, resource.record_missing(pyspark, referenced)]
     files = {"manifests_read": reading.files, "manifest_bytes": reading.bytes, "lost": referenced.lost}
     numbers = {**refs.by_kind, **files}
     # The other details stay, because the policy and the history are the same.

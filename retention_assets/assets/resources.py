@@ -24,6 +24,7 @@ from retention_assets.assets.runs import ReadOptions, SweepOptions, day_of
 from retention_assets.config.configuration import Configuration, Repository
 from retention_assets.config.settings import SparkValue
 from retention_assets.config.timestamps import utc_now
+from retention_assets.core.guards import CheckResult
 from retention_assets.core.other_references import OtherReferences
 from retention_assets.errors import GuardRefused
 from retention_assets.icechunk.source.opening import OpenIcechunk, open_icechunk
@@ -37,6 +38,7 @@ from retention_assets.policy.snapshots import SnapshotPolicy
 from retention_assets.repositories.other_repositories import OtherRepositories
 from retention_assets.spark.sessions import SparkSettings, fit_to, prepared, reporting_out_of_memory, spark_settings
 from retention_assets.state.acknowledged import acknowledged_addresses, known_addresses, record_missing
+from retention_assets.state.ledger import quarantined_by
 from retention_assets.state.plan import PLANNED_OBJECTS, Planned
 from retention_assets.sweep.sweep_run import AnyRepository, Sweep
 from retention_assets.tables import DELETION_CANDIDATES, SHOWN, STORAGE_INVENTORY
@@ -136,12 +138,18 @@ class RepositoryResource(dg.ConfigurableResource):
         pyspark: LazyPySparkResource,
         options: ReadOptions,
         lost: DataFrame | None = None,
+        missing: DataFrame | None = None,
     ) -> TableCache:
-        """Return the cache of table files that earlier runs read. `lost`: see `TableCache`."""
+        """Return the cache of table files that earlier runs read.
+
+        `lost`: see `TableCache`. `missing`: addresses of further files that do not exist; they are not fetched either.
+        """
         full = options.reads_all(context.run)
         access = open_store(self.repository)
         if not known_addresses(self.warehouse, self.name):
             lost = None  # nothing is acknowledged as lost
+        if missing is not None:
+            lost = missing if lost is None else lost.unionByName(missing).distinct()
         return TableCache(session(pyspark), self.warehouse, self.name, access, context.run_id, full=full, lost=lost)
 
     def write(self, table: str, day: date, rows: Rows, observe: Sequence[Column] = ()) -> tuple[Rows, Observed]:
@@ -202,11 +210,19 @@ class RepositoryResource(dg.ConfigurableResource):
         acknowledged = acknowledged_addresses(session(pyspark), self.warehouse, self.name)
         return acknowledged.join(inventory.frame, on="address", how="left_anti")
 
-    def record_missing(self, referenced: Referenced) -> None:
-        """Record the missing files for which a guard refuses the plan."""
-        if referenced.missing:
-            guard = referenced.check_result.guard
-            record_missing(self.warehouse, self.name, guard, referenced.missing, self.clock.now())
+    def record_missing(self, pyspark: LazyPySparkResource, referenced: Referenced) -> CheckResult:
+        """Record the missing files for which a guard refuses the plan, and return the guard's check result.
+
+        If some of the files are in quarantine, the result names the command that brings them back.
+        """
+        found = referenced.check_result
+        if not referenced.missing:
+            return found
+        record_missing(self.warehouse, self.name, found.guard, referenced.missing, self.clock.now())
+        plans = quarantined_by(session(pyspark), self.warehouse, self.name, referenced.missing)
+        commands = " and ".join(f"`retention restore {self.name} --plan {one}`" for one in plans)
+        moved = f". Sweeps moved missing objects to quarantine. Bring back all that they moved: {commands}"
+        return replace(found, detail=found.detail + moved) if plans else found
 
     def other_references(self, context: dg.AssetExecutionContext, pyspark: LazyPySparkResource) -> OtherReferences:
         """Return the references of other repositories for a plan."""

@@ -9,7 +9,7 @@ from typing import Literal
 from retention_assets.config.durations import format_duration
 from retention_assets.policy.matching import is_glob, matches_name
 from retention_assets.policy.rules import DEFAULT_RULE, CommittedRetention, Hold, Kept, LifecycleRule, Policy
-from retention_assets.policy.snapshots import RefKind, SnapshotPolicy, SnapshotRule
+from retention_assets.policy.snapshots import NO_RULE, RefKind, SnapshotPolicy, SnapshotRule
 
 _SHORT = timedelta(hours=3)  # longer than ten years would be if someone wrote them as 120m
 _MAIN = "main"  # the branch of an Icechunk repository that is never deleted
@@ -65,6 +65,7 @@ def lint_snapshots(
     for rule in policy.rules:
         found += _unmatched(rule.rule_id, rule.kind, rule.pattern, references[rule.kind])
     found += _overlapping_references(policy, references)
+    found += _across_slashes(policy, references)
     for kind in references:
         found += _idle_deletion(policy, kind, references[kind])
     found += _short_durations(policy.durations())
@@ -199,6 +200,21 @@ def _overlapping_references(policy: SnapshotPolicy, references: References) -> I
 def _both_count(policy: SnapshotPolicy, one: SnapshotRule, other: SnapshotRule, name: str) -> bool:
     in_force = policy.keeps_for(one.kind, name)
     return one.applies_to(one.kind, name) and other.applies_to(one.kind, name) and one.keep in in_force
+
+
+def _across_slashes(policy: SnapshotPolicy, references: References) -> Iterator[Finding]:
+    """Find globs that match a name only across a `/`, where the default keeps more than the glob's rule."""
+    default = policy.default or NO_RULE
+    for rule in policy.rules:
+        names = [
+            name
+            for name in sorted(references[rule.kind])
+            if rule.applies_to(rule.kind, name) and default in policy.keeps_for(rule.kind, name)
+        ]
+        if names and not rule.keep.covers(default):
+            matched = f"the glob {rule.pattern!r} matches {', '.join(names)} only across `/`"
+            counts = "so the default counts too, and whatever either keeps is kept"
+            yield _warning(rule.rule_id, f"{matched}, {counts}. To apply only the rule, write `**` for `*`")
 
 
 def _idle_deletion(policy: SnapshotPolicy, kind: RefKind, names: Collection[str]) -> Iterator[Finding]:

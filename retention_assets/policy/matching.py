@@ -1,6 +1,10 @@
-"""Matches paths with prefixes and globs, and branches with names and globs."""
+"""Matches paths with prefixes and globs, and branches and tags with names and globs.
+
+In a path, `*` and `?` do not match `/`. In a name they do: to a user, `*` means every branch or tag.
+"""
 
 import re
+from collections.abc import Iterable, Mapping
 from functools import lru_cache
 
 UNREADABLE = "\ufffd"  # where the bytes of a path are not UTF-8; two hexadecimal digits for each such byte follow it
@@ -12,6 +16,7 @@ _WILD = {
     "*": r"[^/]*",
     "?": r"[^/]",
 }
+_WILD_IN_NAMES = {**_WILD, "*": r"[\s\S]*", "?": r"[\s\S]"}
 
 
 def is_glob(pattern: str) -> bool:
@@ -25,23 +30,39 @@ def glob_regex(glob: str) -> str:
     `*` and `?` do not match `/`; `**` matches any text. This narrow meaning deletes less. The end is written as a
     lookahead because `$`, `\Z` and `\z` differ between the two languages.
     """
-    parts = (_WILD.get(token) or re.escape(token) for token in _TOKENS.findall(glob))
+    return _regex(glob, _WILD)
+
+
+def _regex(glob: str, wild: Mapping[str, str]) -> str:
+    parts = (wild.get(token) or re.escape(token) for token in _TOKENS.findall(glob))
     return rf"\A{''.join(parts)}(?![\s\S])"
 
 
 @lru_cache(maxsize=4096)
-def _compiled(glob: str) -> re.Pattern[str]:
-    return re.compile(glob_regex(glob))
+def _compiled(glob: str, *, across_slashes: bool = False) -> re.Pattern[str]:
+    return re.compile(_regex(glob, _WILD_IN_NAMES if across_slashes else _WILD))
 
 
 def glob_matches(glob: str, text: str) -> bool:
-    """Return whether `glob` matches the whole `text` (a path or a branch)."""
+    """Return whether `glob` matches the whole `text`, a path."""
     return _compiled(glob).match(text) is not None
 
 
 def matches_name(pattern: str, name: str) -> bool:
-    """Return whether `pattern` (a name or a glob) matches the `name` of a branch or tag."""
-    return glob_matches(pattern, name) if is_glob(pattern) else pattern == name
+    """Return whether `pattern` (a name or a glob) matches the `name` of a branch or tag, also if the name has a `/`."""
+    return _compiled(pattern, across_slashes=True).match(name) is not None if is_glob(pattern) else pattern == name
+
+
+def rules_naming[Rule](rules: Iterable[tuple[str, Rule]], name: str) -> tuple[list[Rule], bool]:
+    """Return those `rules` (pattern, rule) that apply to a branch or tag, and whether the default applies too.
+
+    Rules with the exact name win over globs. The default applies if no rule does. It applies too if all rules that
+    apply are globs that match only because their `*` or `?` matches `/`. These rules can keep something longer than the
+    default does, and never shorter: earlier versions did not apply them, and nobody approved what they would delete.
+    """
+    named = [(pattern, rule) for pattern, rule in rules if matches_name(pattern, name)]
+    exact = [rule for pattern, rule in named if not is_glob(pattern)]
+    return exact or [rule for _, rule in named], not exact and not any(glob_matches(glob, name) for glob, _ in named)
 
 
 def prefix_covers(prefix: str, path: str) -> bool:

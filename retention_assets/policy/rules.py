@@ -5,13 +5,19 @@ import json
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta
+from functools import reduce
 from typing import Annotated, Literal, NamedTuple
 
 from pydantic import Field
 
 from retention_assets.config.durations import FOREVER, later
 from retention_assets.errors import ConfigurationError
-from retention_assets.policy.matching import glob_matches, is_glob, is_unreadable, matches_name, prefix_covers
+from retention_assets.policy.matching import (
+    glob_matches,
+    is_unreadable,
+    prefix_covers,
+    rules_naming,
+)
 
 RETENTION_IDS, HOLD_IDS = "retention:", "hold:"  # prefixes of ids in tables; the ids of lifecycle rules have none
 DEFAULT_RULE = "default"  # the id of the rule for branches that no other rule names
@@ -64,12 +70,12 @@ class CommittedRetention:
     def duration_for(self, branch: str) -> Kept:
         """Return how long `branch` is kept, and by which rule.
 
-        A rule with the exact name wins over globs. Of several globs, the longest retention counts. The default counts
-        only if no rule names the branch. Source: DESIGN.md, Decisions (policy files).
+        Of several rules that apply, the longest retention counts. Source: `rules_naming`; DESIGN.md, Decisions (policy
+        files).
         """
-        matching = [rule for rule in self.rules if matches_name(rule.branch, branch)]
-        exact = [rule for rule in matching if not is_glob(rule.branch)]
-        return _longest(Kept(rule.duration, rule.rule_id) for rule in exact or matching) or self.default_kept
+        rules, with_default = rules_naming(((rule.branch, rule) for rule in self.rules), branch)
+        kept = [Kept(rule.duration, rule.rule_id) for rule in rules]
+        return _longest([*kept, self.default_kept] if with_default else kept)
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,12 +115,9 @@ class LifecycleRule:
         return prefix_covers(self.prefix, path) if self.glob is None else glob_matches(self.glob, path)
 
     def duration_for(self, branch: str) -> timedelta | None:
-        """Return the duration for `branch`: of its exact name, else the longest of matching globs, else the default."""
-        if branch in self.per_branch:
-            return self.per_branch[branch]
-        globs = (glob for glob in self.per_branch if is_glob(glob) and glob_matches(glob, branch))
-        found = _longest(Kept(self.per_branch[glob], glob) for glob in globs)
-        return self.default if found is None else found.duration
+        """Return the longest duration of those that apply to `branch`. Source: `rules_naming`."""
+        durations, with_default = rules_naming(self.per_branch.items(), branch)
+        return _longest(Kept(one, None) for one in ([*durations, self.default] if with_default else durations)).duration
 
 
 def due_since(rule: LifecycleRule, added: datetime, branches: Collection[str]) -> datetime | None:
@@ -164,12 +167,9 @@ class Policy:
         return hashlib.sha256(text.encode("ascii")).hexdigest()
 
 
-def _longest(kept: Iterable[Kept]) -> Kept | None:
-    longest: Kept | None = None
-    for one in kept:
-        if longest is None or one.outlasts(longest):
-            longest = one
-    return longest
+def _longest(kept: Iterable[Kept]) -> Kept:
+    first, *others = kept
+    return reduce(lambda longest, one: one if one.outlasts(longest) else longest, others, first)
 
 
 def _text(duration: timedelta | None) -> str:

@@ -8,7 +8,7 @@ from datetime import date, timedelta
 from typing import Literal, NamedTuple
 
 from retention_assets.config.durations import FOREVER
-from retention_assets.policy.matching import is_glob, matches_name
+from retention_assets.policy.matching import matches_name, rules_naming
 from retention_assets.policy.rules import HOLD_IDS, Hold, HoldKind, Kept, canonical_hold
 
 RefKind = Literal["branch", "tag"]
@@ -32,6 +32,11 @@ class Keep(NamedTuple):
     def keeps_tip(self) -> bool:
         """Whether the newest snapshot stays whatever its age. Then the reference stays too."""
         return self.newer is None or self.last > 0
+
+    def covers(self, other: "Keep") -> bool:
+        """Return whether this condition keeps everything that `other` keeps in the same history."""
+        is_as_long = self.newer is None or (other.newer is not None and other.newer <= self.newer)
+        return is_as_long and (self.newer is None or other.last <= self.last)
 
 
 NO_RULE = Keep(None, None)  # the condition where no rule applies: every snapshot is kept
@@ -70,13 +75,12 @@ class SnapshotPolicy:
     def keeps_for(self, kind: RefKind, name: str) -> Sequence[Keep]:
         """Return the conditions for the history of a branch or tag. A snapshot that meets one of them is kept.
 
-        Rules with the exact name win over globs. All globs that match count, so the longest duration and the highest
-        number win. The default counts only if no rule names the branch or tag.
-        Source: DESIGN.md, Decisions (policy files).
+        All rules that apply count, so the longest duration and the highest number win.
+        Source: `rules_naming`; DESIGN.md, Decisions (policy files).
         """
-        matching = [rule for rule in self.rules if rule.applies_to(kind, name)]
-        exact = [rule for rule in matching if not is_glob(rule.pattern)]
-        return [rule.keep for rule in exact or matching] or [self.default or NO_RULE]
+        rules, with_default = rules_naming(((rule.pattern, rule) for rule in self.rules if rule.kind == kind), name)
+        keeps = [rule.keep for rule in rules]
+        return [*keeps, self.default or NO_RULE] if with_default else keeps
 
     def deletes(self, kind: RefKind) -> bool:
         """Return whether references of this kind are deleted when their tip has expired."""

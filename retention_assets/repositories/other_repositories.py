@@ -5,7 +5,7 @@ An old table lacks newer references. Then a plan has a warning, and a sweep is r
 """
 
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, date, datetime, timedelta
 from functools import reduce
 
@@ -24,9 +24,10 @@ from retention_assets.lakefs.names.columns import is_outside
 from retention_assets.lakefs.rules.lifecycle import with_lifecycle
 from retention_assets.lakefs.source.opening import SERVER, policy_of_files
 from retention_assets.lakefs.source.repository import LakeFSSource
-from retention_assets.objectstore.access import StoreAccess
+from retention_assets.objectstore.access import StoreAccess, open_store
 from retention_assets.policy.rules import Policy
 from retention_assets.policy.snapshots import SnapshotPolicy
+from retention_assets.state.acknowledged import acknowledged_addresses, known_addresses
 from retention_assets.state.lease import MARGIN
 from retention_assets.tables import (
     ADDRESSES,
@@ -46,12 +47,16 @@ _SCHEMES = {"s3": "s3", "gs": "gs", "gcs": "gs", "file": "local", "local": "loca
 
 @dataclass(frozen=True, slots=True)
 class _Table:
-    """The newest complete table of another repository."""
+    """The newest complete table of another repository.
+
+    `unread`: the number of lost Icechunk files that no run has read. The references in them are unknown.
+    """
 
     repository: str
     day: date
     taken_at: datetime
     details: Details
+    unread: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +77,7 @@ class OtherRepositories:
         None if no other repository has a table. References that expired under a repository's policy do not count. They
         do count if the repository's mode is `plan`, or if its policy changed after the table was made.
         """
-        found = [self._references(other, table) for other in self.others if (table := self._newest(other))]
+        found = [self._known_references(other, table) for other in self.others if (table := self._newest(other))]
         return last_parts(found)
 
     def unknown(self) -> list[str]:
@@ -96,6 +101,8 @@ class OtherRepositories:
                     f"The policy of {other.name} changed since its last complete plan. Plan it again: "
                     f"`retention plan {other.name}`."
                 )
+            elif table.unread:
+                reasons.append(_unread(other, table.unread))
         return reasons
 
     def for_plan(self) -> OtherReferences:
@@ -168,12 +175,16 @@ class OtherRepositories:
     def _newest(self, other: Repository) -> _Table | None:
         """Return the newest complete table with references of `other`; None if there is none.
 
+        The references of an Icechunk repository are found in two steps, each with a table. Both must be complete.
         Days are read from the newest back until a recent table is found: reading the metadata of a whole year is slow.
         """
         name = REACHABLE_CHUNKS.name if other.is_icechunk else ADDRESSES.name
         newest: _Table | None = None
         for day in map(date.fromisoformat, reversed(self.warehouse.directories(other.name, name))):
             table = self._table(other, name, day)
+            if table and other.is_icechunk:
+                manifests = self._table(other, REACHABLE_MANIFESTS.name, day)
+                table = replace(table, unread=table.unread + manifests.unread) if manifests else None
             if table and (newest is None or table.taken_at > newest.taken_at):
                 newest = table
             if newest and self.clock() - newest.taken_at <= _LEAST_AGE:
@@ -192,10 +203,19 @@ class OtherRepositories:
         metadata = PartitionMetadata.of_document(document)
         if metadata.details.refused is not None or metadata.taken_at > self.clock() + MARGIN:
             return None
-        return _Table(other.name, day, metadata.taken_at, metadata.details)
+        return _Table(other.name, day, metadata.taken_at, metadata.details, metadata.details.unread or 0)
 
     def _references(self, other: Repository, table: _Table) -> DataFrame:
-        """Return the references of `other`: full addresses and virtual chunk references (column `address`)."""
+        """Return the references of `other`: full addresses and virtual chunk references (column `address`).
+
+        Errors: GuardRefused if some of them are unknown.
+        """
+        if table.unread:
+            raise self._unread(other, table.unread)
+        return self._known_references(other, table)
+
+    def _known_references(self, other: Repository, table: _Table) -> DataFrame:
+        """Return the references of `other`, without those in its lost files that no run has read."""
         policy = _policy(other)
         if other.settings.mode == "plan" or not _is_of(table, other, policy):  # mode `plan` deletes nothing
             policy = None  # then the references of all commits and manifests count, which keeps more
@@ -227,10 +247,21 @@ class OtherRepositories:
         manifests = self._rows(other, REACHABLE_MANIFESTS.name, table)
         if policy is not None:
             manifests = manifests.where("live")
-        # The plan that wrote the table put every manifest into the cache, so the store is not read.
-        cache = TableCache(self.spark, self.warehouse, other.name, StoreAccess(other.storage, {}), self.run_id)
-        references, _ = cache.rows(manifests, manifest_chunks())
+        # The plan that wrote the table put every manifest into the cache, so the store is not read. If the cache was
+        # removed since then, the manifests are fetched, except those that are acknowledged as lost.
+        is_any_lost = known_addresses(self.warehouse, other.name)
+        lost = acknowledged_addresses(self.spark, self.warehouse, other.name) if is_any_lost else None
+        cache = TableCache(self.spark, self.warehouse, other.name, _access(other), self.run_id, lost=lost)
+        references, fetched = cache.rows(manifests, manifest_chunks())
+        if fetched.unread and not table.unread:
+            raise self._unread(other, len(fetched.unread))
         return references.where("location IS NOT NULL").select(F.col("location").alias("address"))
+
+    def _unread(self, other: Repository, files: int) -> GuardRefused:
+        return GuardRefused(
+            f"{self.repository.name}: another repository may refer to objects that would be deleted. Nothing more was "
+            f"deleted. {_unread(other, files)}"
+        )
 
     def _rows(self, other: Repository, name: str, table: _Table, needed: Sequence[str] | None = None) -> DataFrame:
         return self.warehouse.rows(self.spark, other.name, name, table.day, needed).frame
@@ -277,6 +308,23 @@ def _is_of(table: _Table, other: Repository, policy: _Policy | None) -> bool:
     if policy is None or SERVER in other.settings.policy:
         return policy is not None
     return table.details.policy_hash == policy.policy_hash
+
+
+def _access(other: Repository) -> StoreAccess:
+    """Return the access to the store of `other`; without its options if a variable of them is not set here."""
+    try:
+        return open_store(other)
+    except ConfigurationError:  # enough for files that are in the cache; reading another file ends with an error
+        return StoreAccess(other.storage, {})
+
+
+def _unread(other: Repository, files: int) -> str:
+    """Return why the references of `other` are unknown, and the remedy."""
+    return (
+        f"{other.name} needs {files:,} lost files that no run has read, so the references in them are unknown. Put the "
+        "files back, or delete the branches and tags that need them. Then plan it again: "
+        f"`retention plan {other.name}`."
+    )
 
 
 def _scheme(url: str) -> str | None:

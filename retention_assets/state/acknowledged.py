@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from retention_assets.config.configuration import Repository
 from retention_assets.errors import ConfigurationError, GuardRefused, ObjectMissing, TableContractError
-from retention_assets.objectstore.access import open_store
+from retention_assets.objectstore.access import StoreAccess, open_store
 from retention_assets.objectstore.objects import ObjectReader
 from retention_assets.state.records import NO_SEAL, Seal, record_without_plan, write_record
 from retention_assets.tables import TIMESTAMP
@@ -47,6 +47,24 @@ def acknowledged_addresses(spark: "SparkSession", warehouse: Warehouse, reposito
 
     known = sorted(known_addresses(warehouse, repository))
     return from_arrow(spark, pa.table({"address": pa.array(known, pa.string())}))
+
+
+def lost_addresses(
+    spark: "SparkSession", warehouse: Warehouse, repository: str, access: StoreAccess
+) -> "DataFrame | None":
+    """Return those acknowledged addresses whose objects are missing from the store now; None: there are none.
+
+    The store is asked about each acknowledged address. An object that somebody put back is not lost any more: it must
+    be read, because nobody may know what it references.
+    """
+    from retention_assets.objectstore.listing import presence
+    from retention_assets.spark.frames import from_arrow
+
+    if not known_addresses(warehouse, repository):
+        return None
+    found = presence(acknowledged_addresses(spark, warehouse, repository), access)
+    missing = found.where("last_modified IS NULL").select("address").toArrow()  # asked once, not at each use
+    return from_arrow(spark, missing) if missing.num_rows else None
 
 
 def known_addresses(warehouse: Warehouse, repository: str) -> set[str]:

@@ -132,6 +132,19 @@ def collected_addresses(
     return _absent(rows).select("address")
 
 
+def quarantined_by(spark: "SparkSession", warehouse: Warehouse, repository: str, addresses: Sequence[str]) -> list[str]:
+    """Return the hashes of the plans whose sweeps moved one of these objects to quarantine, where it still is."""
+    from pyspark.sql import functions as F
+
+    from retention_assets.spark.frames import from_arrow
+
+    wanted = from_arrow(spark, pa.table({"address": pa.array(addresses, pa.string())}))
+    rows = read_ledgers(spark, warehouse, repository, plans_with_ledgers(warehouse, repository))
+    last = finished_of(rows.join(wanted, on="address", how="left_semi"))
+    moved = last.where(F.col("outcome") == Outcome.QUARANTINED).select("plan_hash").distinct()
+    return sorted(row["plan_hash"] for row in moved.collect())
+
+
 def collected_since(spark: "SparkSession", warehouse: Warehouse, repository: str) -> "DataFrame":
     """Return (address, at) of all objects that our sweeps deleted, moved or found missing, or had started on.
 

@@ -6,7 +6,7 @@ execution of Spark takes longer than reading some small files.
 
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import batched
 
 import numpy as np
@@ -84,10 +84,14 @@ def _decoded(ids: Sequence[str], decode: Decode, folder: str, access: StoreAcces
 
 @dataclass(frozen=True, slots=True)
 class Fetched:
-    """The number and size of the files that a run fetched because they were not in the cache."""
+    """The number and size of the files that a run fetched because they were not in the cache.
+
+    `unread`: the ids of lost files that no run has read. They have no rows, so what they reference is unknown.
+    """
 
     files: int
     bytes: int
+    unread: tuple[str, ...] = ()
 
 
 class TableCache:
@@ -132,7 +136,8 @@ class TableCache:
     def rows(self, ids: DataFrame | pa.Table, kind: Kind) -> tuple[DataFrame, Fetched]:
         """Return the rows of all files in `ids` (column `kind.id_column`), and how many files were fetched.
 
-        Files that are not cached are fetched. `ids`: rows for Spark, or rows that the driver holds.
+        Files that are not cached are fetched, except lost ones: these are `unread`, and their rows are missing.
+        `ids`: rows for Spark, or rows that the driver holds.
         Errors: of the files and the store; executors raise them too.
         """
         if need_merge(self._batches(kind)) and not self._full:  # a full run reads its own batches only
@@ -147,18 +152,22 @@ class TableCache:
         return self.cached_rows(ids, kind), reading
 
     def _fetch_missing(self, ids: DataFrame, kind: Kind) -> Fetched:
-        """Fetch the files in `ids` that are not cached. Executors do this."""
+        """Fetch the files in `ids` that are not cached and not lost. Executors do this."""
         is_empty = not self._batches(kind)
         missing = ids.select(kind.id_column).distinct() if is_empty else self.uncached(ids, kind)
-        if self._lost is not None:
-            name = F.substring_index("address", "/", -1).alias(kind.id_column)
-            lost = self._lost.where(F.col("address").startswith(f"{kind.folder}/")).select(name)
-            missing = missing.join(lost, on=kind.id_column, how="left_anti")
         with CachedFrames() as frames:
             frames.cache(missing)
+            unread: tuple[str, ...] = ()
+            if self._lost is not None:
+                name = F.substring_index("address", "/", -1).alias(kind.id_column)
+                lost = self._lost.where(F.col("address").startswith(f"{kind.folder}/")).select(name)
+                both = missing.join(lost, on=kind.id_column, how="left_semi").collect()
+                unread = tuple(sorted(row[kind.id_column] for row in both))
+                missing = missing.join(lost, on=kind.id_column, how="left_anti")
             width = read_tasks(self._spark)
             files = width if is_empty else missing.count()  # if all files are missing, the fetch counts them
-            return self._fetch(missing, kind, min(files, width)) if files else Fetched(0, 0)
+            fetched = self._fetch(missing, kind, min(files, width)) if files else Fetched(0, 0)
+            return replace(fetched, unread=unread)
 
     def _fetch_few(self, missing: pa.Array, kind: Kind) -> Fetched:
         """Fetch the files with these ids. The driver does this itself if they are few and small."""

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.end_to_end.command import Answer, run
-from tests.icechunk_places import FieldPlace, ago, field_place
-from tests.icechunk_repositories import Commit
+from tests.end_to_end.command import Answer, Json, run
+from tests.icechunk_places import FieldPlace, ago, array_of, field_place
+from tests.icechunk_repositories import INITIAL, Commit, open_repository
 
 pytestmark = pytest.mark.usefixtures("spark", "forgetful")
 
@@ -17,10 +17,10 @@ def acknowledge(field: FieldPlace, *arguments: str) -> Answer:
     return run("--config", field.place.file, "acknowledge", field.place.name, *arguments)
 
 
-def plan(field: FieldPlace) -> dict[str, object]:
+def plan(field: FieldPlace) -> Json:
     answer = field.place.run("plan", "--json")
     assert answer.status == 0, answer.err
-    document: dict[str, object] = answer.document()
+    document: Json = answer.document()
     return document
 
 
@@ -70,4 +70,54 @@ def test_a_lost_chunk_and_a_lost_manifest_are_counted_and_a_new_hole_refuses(tmp
     assert "no manifest and no chunk is deleted" in " ".join(answer.document()["warnings"])
     left = {name for name in going if not name.startswith(("chunks/", "manifests/"))}
     assert candidates(field) == left
+    assert field.place.run("verify").status == 0
+
+
+@pytest.mark.slow
+def test_a_lost_root_that_an_earlier_plan_read_holds_nothing_back(tmp_path: Path) -> None:
+    """It references no manifest, so the cache has no row of it."""
+    field = field_place(tmp_path, 2, COMMITS, {"main": "b"}, {})
+    plan(field)
+    going = candidates(field)
+    (field.directory / "snapshots" / INITIAL).unlink()
+    require_refused_and_acknowledge(field, f"snapshots/{INITIAL}")
+    document = plan(field)
+    assert (document["lost"], document["warnings"]) == (1, [])
+    assert candidates(field) == going
+
+
+@pytest.mark.slow
+def test_a_missing_snapshot_that_no_run_has_read_can_be_acknowledged(tmp_path: Path) -> None:
+    commits = (*COMMITS, Commit("s", "b", ago(4)))
+    field = field_place(tmp_path, 2, commits, {"main": "b", "side": "s"}, {})
+    snapshot = f"snapshots/{field.ids['s']}"
+    (field.directory / snapshot).unlink()
+    require_refused_and_acknowledge(field, snapshot)
+    document = plan(field)
+    assert document["lost"] == 1
+    assert "1 snapshots or manifests that must stay are lost and were never read" in " ".join(document["warnings"])
+    assert not [name for name in candidates(field) if name.startswith(("chunks/", "manifests/"))]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["manifests", "snapshots"])
+def test_a_sweep_keeps_what_a_lost_file_references_that_came_back_after_the_plan(tmp_path: Path, kind: str) -> None:
+    """No run has read the file, and in format 1 a branch can be made on its snapshot again."""
+    commits = (*COMMITS, Commit("s", "b", ago(4)))
+    field = field_place(tmp_path, 1, commits, {"main": "b", "side": "s"}, {}, approval={"max_revived": 1.0})
+    snapshot = field.ids["s"]
+    before, values = open_repository(field.directory), array_of(field.directory, snapshot)
+    own, of_main = ({one.id for one in before.list_manifest_files(field.ids[name])} for name in "sb")
+    lost = f"snapshots/{snapshot}" if kind == "snapshots" else f"manifests/{min(own - of_main)}"
+    (field.directory / lost).rename(tmp_path / "backup")
+    assert field.place.run("plan").status
+    assert acknowledge(field, lost, "--yes").status == 0
+    assert run("--config", field.place.file, "icechunk", "field", "branch", "delete", "side").status == 0
+    field.place.run("approve", str(plan(field)["plan_hash"]))
+    (tmp_path / "backup").rename(field.directory / lost)
+    made = run("--config", field.place.file, "icechunk", "field", "branch", "create", "side", snapshot)
+    assert made.status == 0, made.err
+    swept = field.place.run("sweep")
+    assert swept.status == 0, swept.err
+    assert array_of(field.directory, snapshot).tolist() == values.tolist()
     assert field.place.run("verify").status == 0

@@ -194,6 +194,41 @@ def test_a_kept_file_that_is_lost_does_not_pass(swept: Swept, tmp_path: Path) ->
     assert f"kept_exist: 1 kept files are not in the store, first chunks/{lost.name}" in answer.err
 
 
+def test_after_the_restore_of_one_snapshot_a_plan_names_the_command_that_restores_what_it_needs(
+    planned: Planned, tmp_path: Path
+) -> None:
+    quarantine = {"url": str(tmp_path / "attic")}
+    field, plan_hash = planned.copy(2, tmp_path / "place", mode="quarantine", quarantine=quarantine)
+    before = field.files("snapshots", "manifests", "chunks", "transactions")
+    execute(field, plan_hash)
+    restore = ("--config", field.place.file, "restore", "field")
+    assert run(*restore, "--address", f"snapshots/{field.ids['c']}").status == 0
+    refused = field.place.run("plan")
+    assert refused.status == 1
+    assert "metadata_exists: 1 referenced objects are missing: manifests/" in refused.err
+    assert f"`retention restore field --plan {plan_hash}`" in refused.err
+    assert run(*restore, "--plan", plan_hash).status == 0
+    assert field.files("snapshots", "manifests", "chunks", "transactions") == before
+    assert field.place.run("plan").status == 0
+
+
+def test_a_budget_counts_the_references_that_a_plan_deletes_also_after_a_sweep_deleted_them(
+    planned: Planned, tmp_path: Path
+) -> None:
+    field, plan_hash = planned.copy(2, tmp_path)
+    execute(field, plan_hash)
+    warehouse = Warehouse(load_configuration(field.place.file).warehouse)
+    plan = load_plan(warehouse, "field", AS_OF.date())
+    edits = planned_edits(warehouse, plan)
+    assert edits.deleted_branches == ("old",)
+    changes = plan.candidates.objects + len({*edits.released, *edits.dropped})
+    (field.place.warehouse / "field" / "approvals" / f"{plan_hash}.json").unlink()
+    field.place.write(budget={"objects": changes})
+    refused = field.place.run("sweep")
+    assert refused.status == 1
+    assert f"its {changes + 1:,} objects are more than the budget's {changes:,}" in refused.err
+
+
 # ---- the same as icechunk
 
 

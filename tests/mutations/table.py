@@ -512,6 +512,29 @@ SWEEPING = (
         ),
     ),
     Mutation(
+        name="Icechunk: a branch to delete is known by its name alone",
+        breaks="a branch that was moved since the plan is not deleted",
+        file="retention_assets/icechunk/rules/planned.py",
+        old="    approved = {one.deletion for one in planned.deleted}\n",
+        new="    names = {(one.kind, one.name) for one in planned.deleted}\n"
+        "    approved = {one for one in expiration.deletions if (one.kind, one.name) in names}\n",
+        caught_by=(
+            "tests/icechunk/sweep/test_publishing.py"
+            "::test_a_branch_that_now_names_a_snapshot_that_stays_is_not_deleted[format_2]",
+        ),
+    ),
+    Mutation(
+        name="Icechunk: a file that was acknowledged as lost is never read again",
+        breaks="what a file references that somebody put back stays (invariant 5)",
+        file="retention_assets/state/acknowledged.py",
+        old='    missing = found.where("last_modified IS NULL").select("address").toArrow()',
+        new='    missing = found.select("address").toArrow()',
+        caught_by=(
+            "tests/icechunk/sweep/test_sweeping.py"
+            "::test_a_file_that_was_acknowledged_as_lost_and_came_back_is_read[format_1]",
+        ),
+    ),
+    Mutation(
         name="Icechunk: the repository is edited in a store that ignores conditions",
         breaks="no commit of a writer is lost",
         file="retention_assets/cli/icechunk.py",

@@ -1,6 +1,8 @@
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from retention_assets.policy.matching import glob_matches, glob_regex, matches_name, prefix_covers
+from retention_assets.policy.matching import glob_matches, glob_regex, matches_name, prefix_covers, rules_naming
 
 
 @pytest.mark.parametrize(
@@ -52,6 +54,46 @@ def test_the_regex_uses_only_what_java_reads_the_same_way():
     assert r"\Z" not in regex
     assert r"\z" not in regex
     assert regex.startswith(r"\A")
+
+
+@pytest.mark.parametrize(
+    ("pattern", "name", "matches"),
+    [
+        ("*", "release/1.0", True),
+        ("release*", "release/1.0", True),
+        ("release?1.0", "release/1.0", True),
+        ("release/*", "release/1/0", True),
+        ("release/**/0", "release/0", True),
+        ("release/**/0", "release/1/2/0", True),
+        ("rel/*", "release/1.0", False),
+        ("*-1.0", "release/1.0", False),
+        ("release/1.0", "release/1x0", False),
+        ("*", "line\nbreak", True),
+    ],
+)
+def test_in_names_a_wildcard_also_matches_a_slash(pattern, name, matches):
+    assert matches_name(pattern, name) is matches
+
+
+@given(st.text("ab/*?", max_size=6), st.text("ab/", max_size=6))
+def test_a_glob_matches_at_least_the_names_that_it_matches_as_paths(glob, name):
+    assert matches_name(glob, name) or not glob_matches(glob, name)
+
+
+@pytest.mark.parametrize(
+    ("name", "rules", "with_default"),
+    [
+        ("exp", ["exact"], False),
+        ("exp-1", ["star"], False),
+        ("exp-1/a", ["star", "deep"], False),
+        ("exp/a", ["deep"], False),
+        ("dev/a", ["dev"], True),
+        ("main", [], True),
+    ],
+)
+def test_the_default_applies_too_where_globs_match_only_across_a_slash(name, rules, with_default):
+    patterns = [("exp", "exact"), ("exp-*", "star"), ("exp*/**", "deep"), ("dev*", "dev")]
+    assert rules_naming(patterns, name) == (rules, with_default)
 
 
 @pytest.mark.parametrize(("pattern", "named"), [("exp-1", True), ("exp-*", True), ("exp-?", True), ("exp", False)])

@@ -57,6 +57,18 @@ def test_the_order_of_rules_does_not_matter():
     ]
 
 
+@pytest.mark.parametrize(
+    ("default", "kept"),
+    [(days(30), Kept(days(30), "default")), (days(1), Kept(days(7), "experiments")), (None, Kept(None, "default"))],
+)
+def test_across_a_slash_a_glob_can_keep_longer_than_the_default_and_never_shorter(default, kept):
+    """lakeFS allows no `/` in the names of branches, so this matters only if a later version does."""
+    assert replace(RETENTION, default=default).duration_for("exp-2/a") == kept
+    rule = LifecycleRule("r", "", default, {"exp-*": days(7)})
+    assert rule.duration_for("exp-2/a") == kept.duration
+    assert rule.duration_for("exp-2") == days(7)
+
+
 def test_a_default_that_is_longer_does_not_count_where_a_rule_names_the_branch():
     longer = replace(RETENTION, default=None)
     assert longer.duration_for("exp-2") == Kept(days(7), "experiments")

@@ -50,6 +50,19 @@ def test_globs_that_match_one_branch_are_found():
     assert messages(policy) == [("a", message)]
 
 
+def test_globs_that_match_only_across_a_slash_are_found_where_the_default_keeps_more():
+    names = ("main", "exp-1", "exp-1/a", "exp-2/b")
+    policy = SnapshotPolicy((rule("a", "exp-*", newer=timedelta(days=7)), rule("b", "*", "tag", newer=None)), DEFAULT)
+    (finding,) = lint_snapshots(policy, names, ("release/1.0",), (ROOT,), DAY)
+    assert finding.rule_id == "a"
+    assert finding.message.startswith(
+        "the glob 'exp-*' matches exp-1/a, exp-2/b only across `/`, so the default counts"
+    )
+    assert finding.message.endswith("To apply only the rule, write `**` for `*`")
+    deep = SnapshotPolicy((rule("a", "exp-**", newer=timedelta(days=7)),), DEFAULT)
+    assert lint_snapshots(deep, names, (), (ROOT,), DAY) == []
+
+
 def test_globs_overlap_only_where_no_exact_rule_decides_and_only_of_one_kind():
     exact = SnapshotPolicy((rule("a", "exp-*"), rule("b", "*-2"), rule("c", "exp-2")), DEFAULT)
     assert found(exact) == []

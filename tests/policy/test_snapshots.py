@@ -37,7 +37,8 @@ POLICY = SnapshotPolicy((MAIN, EXPERIMENTS, ENDING_IN_2, RELEASES), DEFAULT)
         pytest.param("tag", "v1", [RELEASES.keep], id="tag"),
         pytest.param("tag", "main", [DEFAULT], id="a_rule_for_branches_names_no_tag"),
         pytest.param("branch", "v1", [DEFAULT], id="a_rule_for_tags_names_no_branch"),
-        pytest.param("branch", "exp-1/a", [DEFAULT], id="a_star_stays_in_its_directory"),
+        pytest.param("branch", "exp-1/a", [EXPERIMENTS.keep, DEFAULT], id="across_a_slash_the_default_too"),
+        pytest.param("tag", "v1/a", [RELEASES.keep, DEFAULT], id="a_rule_that_keeps_longer_misses_no_slash"),
     ],
 )
 def test_a_reference_is_kept_by_the_rules_that_name_it(kind, name, keeps):
@@ -48,6 +49,30 @@ def test_an_exact_name_beats_globs_even_when_it_keeps_less():
     exact = SnapshotRule("short", "branch", "exp-2", days(1))
     policy = SnapshotPolicy((*POLICY.rules, exact), DEFAULT)
     assert list(policy.keeps_for("branch", "exp-2")) == [exact.keep]
+
+
+def test_two_stars_match_a_slash_without_the_default():
+    rule = SnapshotRule("deep", "branch", "exp-**", days(7))
+    assert list(SnapshotPolicy((rule,), DEFAULT).keeps_for("branch", "exp-1/a")) == [rule.keep]
+    both = SnapshotPolicy((rule, EXPERIMENTS), DEFAULT)
+    assert list(both.keeps_for("branch", "exp-1/a")) == [rule.keep, EXPERIMENTS.keep]
+
+
+@pytest.mark.parametrize(
+    ("keep", "other", "covers"),
+    [
+        ((7, 0), (7, 0), True),
+        ((8, 0), (7, 0), True),
+        ((6, 0), (7, 0), False),
+        ((None, 0), (7, 3), True),
+        ((7, 0), (None, 0), False),
+        ((7, 2), (7, 3), False),
+        ((7, 3), (7, 3), True),
+    ],
+)
+def test_a_condition_covers_another_that_keeps_no_more(keep, other, covers):
+    one, two = (Keep("r", None if newer is None else days(newer), last) for newer, last in (keep, other))
+    assert one.covers(two) is covers
 
 
 def test_what_no_rule_names_is_kept_for_ever_without_a_default():

@@ -125,9 +125,10 @@ class Cached:
     def warehouse(self) -> Warehouse:
         return Warehouse(str(self.root / "warehouse"))
 
-    def cache(self, run_id: str, *, full: bool = False) -> TableCache:
+    def cache(self, run_id: str, *, full: bool = False, lost: list[str] | None = None) -> TableCache:
         access = StoreAccess(f"file://{self.root}/lake")
-        return TableCache(self.spark, self.warehouse, "orchard", access, run_id, full=full)
+        addresses = None if lost is None else self.spark.createDataFrame(pa.table({"address": lost}))
+        return TableCache(self.spark, self.warehouse, "orchard", access, run_id, full=full, lost=addresses)
 
     def frame(self, ids: list[str]) -> DataFrame | pa.Table:
         named = pa.table({KIND.id_column: ids})
@@ -156,6 +157,19 @@ def cached(request: pytest.FixtureRequest, spark: SparkSession, tmp_path: Path) 
 def test_a_range_is_read_once(cached: Cached) -> None:
     assert cached.run("first") == (9, 3)
     assert cached.run("second") == (9, 0)
+
+
+def test_lost_files_are_not_fetched_and_those_that_no_run_has_read_are_named(cached: Cached) -> None:
+    read, never_read, there = cached.ids
+    cached.run("first", [read])
+    lost = [f"{KIND.folder}/{one}" for one in (read, never_read)]
+    for name in lost:
+        (cached.root / "lake" / name).unlink()
+    for full, rows, unread in ((False, 6, {never_read}), (True, 3, {read, never_read})):
+        found, fetched = cached.cache(f"full-{full}", full=full, lost=[*lost, f"other/{there}"]).rows(
+            cached.frame(cached.ids), KIND
+        )
+        assert (found.count(), fetched.files, fetched.unread) == (rows, 1, tuple(sorted(unread)))
 
 
 @pytest.mark.parametrize("cached", [False], indirect=True, ids=["on_executors"])

@@ -10,13 +10,13 @@ from datetime import datetime
 
 from retention_assets.errors import CorruptFile, GuardRefused, ObjectMissing, SourceError, StoreError
 from retention_assets.icechunk.formats.ids import encode_id
-from retention_assets.icechunk.formats.model import Repo, Snapshot, SnapshotInfo
+from retention_assets.icechunk.formats.model import Repo, Snapshot, SnapshotInfo, UpdateKind
 from retention_assets.icechunk.formats.paths import CONFIG, REPO, SNAPSHOTS
 from retention_assets.icechunk.formats.repo_writer import write_repo
 from retention_assets.icechunk.formats.values import upgraded_configuration, upgraded_metadata
 from retention_assets.icechunk.rules.snapshots import History
 from retention_assets.icechunk.rules.upgrade import upgraded
-from retention_assets.icechunk.source.repository import IcechunkSource, References, reference_files
+from retention_assets.icechunk.source.repository import IcechunkSource, References, RepoObject, reference_files
 from retention_assets.objectstore.access import StoreAccess
 from retention_assets.objectstore.mutate.deletion import ObjectDeleter
 from retention_assets.objectstore.mutate.writing import ObjectWriter
@@ -39,24 +39,25 @@ class Upgraded:
 def upgrade(access: StoreAccess, clock: Callable[[], datetime], *, dry_run: bool) -> Upgraded:
     """Upgrade a repository to format 2, or finish an interrupted upgrade. A dry run writes nothing.
 
-    Stop all writers of format 1 first. If one of them commits during the upgrade, the new repo object is removed, and
-    the repository stays as it was. The caller holds the repository's lease.
+    Stop all writers of format 1 first. If one of them commits during the upgrade, also during an interrupted one, the
+    new repo object is removed, and the repository stays as it was. The caller holds the repository's lease.
     Errors: GuardRefused when the repository has format 2 already, when somebody wrote to it meanwhile, and as
     `upgraded`; errors of `IcechunkSource.state`.
     """
     old = _old_files(access)  # listed before any of them is read, so a later change is noticed by its ETag
     source = IcechunkSource(access, clock)
-    is_half_done = source.repo_object() is not None
-    if is_half_done and not old:
+    found = source.repo_object()
+    if found and not old:
         raise GuardRefused(
             f"{access.url}: the repository has format 2 already. Nothing was changed. No action is needed."
         )
-    repo, left_out = (source.state().repo, 0) if is_half_done else _new_repo_object(access, clock, dry_run=dry_run)
-    assert repo is not None
+    if found:
+        _require_nobody_wrote_before(access, source, found, old, dry_run=dry_run)
+    repo, left_out = (found.repo, 0) if found else _new_repo_object(access, clock, dry_run=dry_run)
     if not dry_run:
         _remove(access, old)
     counts = (len(repo.snapshots), len(repo.branches), len(repo.tags), left_out)
-    return Upgraded(*counts, removed=tuple(one.path for one in old), was_half_done=is_half_done)
+    return Upgraded(*counts, removed=tuple(one.path for one in old), was_half_done=found is not None)
 
 
 def _new_repo_object(access: StoreAccess, clock: Callable[[], datetime], *, dry_run: bool) -> tuple[Repo, int]:
@@ -104,18 +105,56 @@ def _require_nobody_wrote(
         unchanged = source.references() == before and _configuration(ObjectReader(access)) == config
     except (CorruptFile, SourceError):  # somebody deletes a reference, or has written a part of one
         unchanged = False
-    if unchanged:
-        return
-    found = source.repo_object()
-    if found is None or found.repo != made or not ObjectWriter(access).remove(REPO, found.etag):
-        raise GuardRefused(
-            f"{access.url}: somebody wrote to the repository in format 1 during the upgrade, and somebody else has "
-            f"already written to it in format 2. The old files were not deleted. Save the snapshots that the old "
-            f"references name, then upgrade again to remove the old files."
+    if not unchanged:
+        found = source.repo_object()
+        raise _undone(access, found if found and found.repo == made else None)
+
+
+def _require_nobody_wrote_before(
+    access: StoreAccess, source: IcechunkSource, found: RepoObject, old: Sequence[DeleteTarget], *, dry_run: bool
+) -> None:
+    """Refuse to finish an interrupted upgrade if somebody wrote in format 1 during or after it.
+
+    The repo object lacks what was written. If nobody has changed the object yet, and no old file is gone, the object is
+    removed: the repository then has format 1, as before the upgrade.
+    Errors: GuardRefused, see above; errors of `IcechunkSource.state`, also for a snapshot that the repo object lacks.
+    """
+    repo, left = found.repo, source.left_references()
+    is_changed = left.branches.items() - repo.branches.items() or left.tags.items() - repo.tags.items()
+    can_be_undone = (
+        repo.latest_updates[0].kind is UpdateKind.REPO_MIGRATED
+        and repo.branches.keys() <= left.branches.keys()
+        and repo.tags.keys() <= {*left.tags, *left.deleted_tags}
+        and (repo.config is None or any(one.path == CONFIG for one in old))
+    )
+    if is_changed and can_be_undone:
+        if dry_run:
+            raise GuardRefused(
+                f"{access.url}: somebody wrote to the repository in format 1 during or after an interrupted upgrade. "
+                "Nothing was changed. Stop all writers of format 1. Then run this again without --dry-run, which "
+                "undoes the interrupted upgrade."
+            )
+        raise _undone(access, found)
+    source.state()
+    made = source.repo_after_upgrade(repo)  # a reference that this object lacks was written in format 1 afterwards
+    if made and (left.branches.items() - made.branches.items() or left.tags.items() - made.tags.items()):
+        raise _undone(access, None)
+
+
+def _undone(access: StoreAccess, unchanged: RepoObject | None) -> GuardRefused:
+    """Remove the repo object, which lacks what somebody wrote in format 1, and return the refusal of the upgrade.
+
+    `unchanged`: the object as the upgrade wrote it; None: somebody else has changed it, so it stays.
+    """
+    if unchanged and ObjectWriter(access).remove(REPO, unchanged.etag):
+        return GuardRefused(
+            f"{access.url}: somebody wrote to the repository in format 1 during the upgrade, so the upgrade was "
+            f"undone. No old file was deleted. Stop all writers of format 1, and upgrade again."
         )
-    raise GuardRefused(
-        f"{access.url}: somebody wrote to the repository during the upgrade, so the upgrade was undone. No old file "
-        f"was deleted. Stop all writers of format 1, and upgrade again."
+    return GuardRefused(
+        f"{access.url}: somebody wrote to the repository in format 1 during the upgrade, and somebody else has "
+        f"already written to it in format 2. The old files were not deleted. Save the snapshots that the old "
+        f"references name, and remove these references. Then upgrade again to remove the other old files."
     )
 
 

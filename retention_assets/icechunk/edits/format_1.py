@@ -53,15 +53,15 @@ class ReferenceFiles:
         if change.before is None:
             _require_plain(change.name)
             return self._writer.create(path, content)
-        if change.kind == "tag":  # tags are never moved
-            self._writer.create(ReferenceFile("tag", change.name, tombstone=True).path, content)
-            return True
         try:
             found, metadata = self._reader.read_with_metadata(path)
         except ObjectMissing:
             return change.after is None
         if read_reference(found, self._reader.describe(path)) != change.before:
             return False
+        if change.kind == "tag":  # tags are only created and deleted
+            self._writer.create(ReferenceFile("tag", change.name, tombstone=True).path, content)
+            return True
         if change.after is None:
             return self._writer.remove(path, metadata.e_tag or "")
         return self._writer.replace(path, content, metadata.e_tag or "")

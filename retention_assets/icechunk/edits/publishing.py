@@ -49,16 +49,21 @@ def publish(access: StoreAccess, planned: PlannedEdits, policy: SnapshotPolicy, 
     """Make the planned edits on the current state of the repository. After an interruption, call this again.
 
     A snapshot or reference of the plan that is already gone is not an error. Snapshots and references that have expired
-    since the plan stay for the next plan. The caller holds the repository's lease.
+    since the plan stay for the next plan, and so do references that name another snapshot than at planning. The caller
+    holds the repository's lease.
     Errors: GuardRefused when a snapshot that the plan removes is reachable again or is the parent of a new snapshot,
-    when the repository has another format than planned, and as `expire_v1`, `expired` and `collected`; SourceError,
-    StoreError and CorruptFile as reading and writing raise them.
+    when the repository has another format than planned, and as `expire_v1`, `expired` and `collected`; SourceError
+    also as `IcechunkSource.require_upgrade_complete`; SourceError, StoreError and CorruptFile as reading and writing
+    raise them.
     """
-    found = IcechunkSource(access, clock).repo_object()
+    source = IcechunkSource(access, clock)
+    found = source.repo_object()
     if planned.format != (1 if found is None else 2):
         raise outdated(f"the repository no longer has format {planned.format}")
     if planned.format == 1:
         return _publish_v1(access, planned, policy, clock, log)
+    assert found is not None
+    source.require_upgrade_complete(found.repo, _to_delete(planned))  # else liveness checks would refuse afterwards
     commits = RepoCommits(access, clock, log)
     done = _Done()
     expiration = commits.commit(partial(_expired, planned, policy, done))
@@ -128,9 +133,8 @@ def _approved(
 
 
 def _references_left(planned: PlannedEdits, history: History) -> bool:
-    """Return whether a reference that the plan deletes still exists."""
-    deleted = planned.deleted
-    return any((one.kind, one.name) in deleted for one in history.references())
+    """Return whether a reference that the plan deletes still exists, on the snapshot that it named at planning."""
+    return not planned.deleted.isdisjoint(history.references())
 
 
 def _to_delete(planned: PlannedEdits) -> frozenset[bytes]:

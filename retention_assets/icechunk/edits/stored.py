@@ -10,6 +10,7 @@ report, but not in the ledger, whose totals count objects. Source: DESIGN.md, De
 import hashlib
 import json
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
@@ -21,7 +22,7 @@ from retention_assets.icechunk.rules.planned import PlannedEdits
 from retention_assets.icechunk.rules.snapshots import History
 from retention_assets.objectstore.outcomes import Outcome
 from retention_assets.state.lease import Lease
-from retention_assets.state.plan import Plan
+from retention_assets.state.plan import Plan, planned_heads
 from retention_assets.tables import DELETION_REPORT
 from retention_assets.warehouse.warehouse import Warehouse
 
@@ -49,15 +50,16 @@ def keep_edits(warehouse: Warehouse, repository: str, plan_hash: str, references
 
 
 def planned_edits(warehouse: Warehouse, plan: Plan) -> PlannedEdits:
-    """Return the plan's edits.
+    """Return the plan's edits, with the snapshots that the deleted references named at planning.
 
-    Errors: GuardRefused when the edits are missing, differ from those that the plan's hash covers, or have a cutoff
-    later than the plan.
+    Errors: GuardRefused when the edits or these snapshots are missing, when the edits differ from those that the plan's
+    hash covers, or have a cutoff later than the plan.
     """
     document = warehouse.read_document(plan.repository, PLANNED_EDITS, f"{plan.plan_hash}.json")
     if document is None:
         raise _refusal(plan, "are missing")
-    planned = PlannedEdits.read(document["edits"])
+    heads = planned_heads(warehouse, plan)
+    planned = PlannedEdits.read(document["edits"], heads.branches, heads.tags)
     if hash_with_edits(document["references"], planned) != plan.references_hash or planned.cutoff > plan.made_at:
         raise _refusal(plan, "are not the approved ones")
     return planned
@@ -82,7 +84,17 @@ _BEGUN = "begun"
 
 def reference_addresses(planned: PlannedEdits) -> frozenset[str]:
     """Return the addresses of the branches and tags that a plan deletes."""
-    return frozenset(reference_address(kind, name) for kind, name in planned.deleted)
+    return frozenset(reference_address(one.kind, one.name) for one in planned.deleted)
+
+
+def edits_left(warehouse: Warehouse, plan: Plan, planned: PlannedEdits) -> PlannedEdits:
+    """Return the plan's edits without the references that earlier sweeps of the plan recorded as removed or gone.
+
+    If such a reference exists, somebody created it after that sweep, and nobody approved its deletion.
+    """
+    recorded = _recorded(warehouse, plan)
+    left = (one for one in planned.deleted if reference_address(one.kind, one.name) not in recorded)
+    return replace(planned, deleted=frozenset(left))
 
 
 def begin_publication(warehouse: Warehouse, plan: Plan, planned: PlannedEdits, lease: Lease, at: datetime) -> None:
@@ -113,8 +125,7 @@ def keep_publication(
 
 def unexplained(warehouse: Warehouse, plan: Plan, planned: PlannedEdits, published: "Published") -> frozenset[str]:
     """Return the planned references that neither this sweep nor an earlier one recorded as removed or gone."""
-    recorded = {address for document in _documents(warehouse, plan) for address in _removed_or_gone(document)}
-    return reference_addresses(planned) - recorded - set(published.references_removed)
+    return reference_addresses(planned) - _recorded(warehouse, plan) - set(published.references_removed)
 
 
 def without_existing(addresses: frozenset[str], history: History) -> frozenset[str]:
@@ -133,6 +144,10 @@ def removed_references(warehouse: Warehouse, plan: Plan) -> pa.Table:
                 outcome, detail = Outcome.MISSING, "was gone before"
             rows[address] = {"address": address, "size": 0, "outcome": outcome, "detail": detail, "at": at}
     return pa.Table.from_pylist([rows[address] for address in sorted(rows)], schema=DELETION_REPORT.schema)
+
+
+def _recorded(warehouse: Warehouse, plan: Plan) -> set[str]:
+    return {address for document in _documents(warehouse, plan) for address in _removed_or_gone(document)}
 
 
 def _removed_or_gone(document: Mapping[str, Any]) -> list[str]:

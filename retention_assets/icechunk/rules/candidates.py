@@ -88,9 +88,13 @@ def classified(
 
 def hold_content(objects: DataFrame) -> DataFrame:
     """Return the objects, with the state `held` for candidate manifests and chunks, which lost files may reference."""
-    of_content = F.col("address").startswith(MANIFESTS) | F.col("address").startswith(CHUNKS)
-    state = F.when(of_content & (F.col("state") == CANDIDATE), HELD).otherwise(F.col("state"))
-    return objects.withColumn("state", state)
+    is_held = is_content(F.col("address")) & (F.col("state") == CANDIDATE)
+    return objects.withColumn("state", F.when(is_held, HELD).otherwise(F.col("state")))
+
+
+def is_content(address: Column) -> Column:
+    """Return whether the address is that of a manifest or a chunk: a file that other files must name to keep it."""
+    return address.startswith(MANIFESTS) | address.startswith(CHUNKS)
 
 
 def due(classified_objects: DataFrame) -> DataFrame:

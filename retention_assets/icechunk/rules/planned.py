@@ -9,6 +9,7 @@ from retention_assets.errors import GuardRefused
 from retention_assets.icechunk.formats.ids import decode_id, is_canonical
 from retention_assets.icechunk.rules.expiration import Expiration
 from retention_assets.icechunk.rules.retention import NOTHING_UNAPPROVED, Unapproved
+from retention_assets.icechunk.rules.snapshots import Reference
 from retention_assets.policy.snapshots import RefKind
 
 _TIMESTAMPS = ("as_of", "cutoff")
@@ -27,14 +28,20 @@ class PlannedEdits:
     known: tuple[str, ...]  # every snapshot that existed when the plan was made
     released: tuple[str, ...]  # snapshots that the expiration releases
     dropped: tuple[str, ...]  # snapshots that the collection removes from the repo object
-    deleted_branches: tuple[str, ...]
-    deleted_tags: tuple[str, ...]
+    deleted: frozenset[Reference]  # with the snapshots that they named when the plan was made
 
     @property
-    def deleted(self) -> frozenset[tuple[RefKind, str]]:
-        """The kind and the name of each branch and tag that the plan deletes."""
-        branches: list[tuple[RefKind, str]] = [("branch", name) for name in self.deleted_branches]
-        return frozenset([*branches, *(("tag", name) for name in self.deleted_tags)])
+    def deleted_branches(self) -> tuple[str, ...]:
+        """The names of the branches that the plan deletes."""
+        return self._deleted("branch")
+
+    @property
+    def deleted_tags(self) -> tuple[str, ...]:
+        """The names of the tags that the plan deletes."""
+        return self._deleted("tag")
+
+    def _deleted(self, kind: RefKind) -> tuple[str, ...]:
+        return tuple(sorted(one.name for one in self.deleted if one.kind == kind))
 
     def document(self) -> dict[str, Any]:
         """Return the edits as a document for JSON."""
@@ -43,12 +50,18 @@ class PlannedEdits:
         return {"format": self.format, **timestamps, **lists}
 
     @classmethod
-    def read(cls, document: Mapping[str, Any]) -> Self:
-        """Return the edits in `document`. Errors: GuardRefused unless the method `document` could have written it."""
+    def read(cls, document: Mapping[str, Any], branches: Mapping[str, str], tags: Mapping[str, str]) -> Self:
+        """Return the edits in `document`. `branches`, `tags`: the snapshot that each one named when the plan was made.
+
+        Errors: GuardRefused unless the method `document` could have written the document, also when a deleted reference
+        is not in `branches` or `tags`.
+        """
         try:
             values: dict[str, Any] = {name: datetime.fromisoformat(document[name]) for name in _TIMESTAMPS}
-            values |= {name: tuple(document[_KEYS.get(name, name)]) for name in (*_IDS, *_NAMES)}
-            planned = cls(format=document["format"], **values)
+            values |= {name: tuple(document[_KEYS.get(name, name)]) for name in _IDS}
+            deleted = [Reference("branch", one, decode_id(branches[one])) for one in document["deleted_branches"]]
+            deleted += [Reference("tag", one, decode_id(tags[one])) for one in document["deleted_tags"]]
+            planned = cls(format=document["format"], deleted=frozenset(deleted), **values)
         except (KeyError, TypeError, ValueError) as error:
             raise _corrupt(f"{type(error).__name__}: {error}") from None
         texts = (*planned.known, *planned.released, *planned.dropped)
@@ -60,12 +73,12 @@ class PlannedEdits:
 
 
 def more_than_planned(planned: PlannedEdits, expiration: Expiration) -> Unapproved:
-    """Return the snapshots and references that an expiration would release or delete beyond the plan."""
-    deleted = planned.deleted
-    return Unapproved(
-        expiration.released - raw_ids(planned.released),
-        frozenset(one for one in expiration.deletions if (one.kind, one.name) not in deleted),
-    )
+    """Return the snapshots and references that an expiration would release or delete beyond the plan.
+
+    A reference that was moved, or created again on another snapshot, is another one than the plan deletes.
+    """
+    approved = {one.deletion for one in planned.deleted}
+    return Unapproved(expiration.released - raw_ids(planned.released), frozenset(expiration.deletions) - approved)
 
 
 def expiration_within(

@@ -5,7 +5,7 @@ is an error: if a reference were skipped, the snapshots that only this reference
 Source: Icechunk facts 1, Layout.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -25,6 +25,7 @@ from retention_assets.icechunk.formats.paths import (
     SNAPSHOTS,
     ReferenceFile,
     read_reference,
+    reference_address,
     reference_file,
 )
 from retention_assets.icechunk.formats.repo_reader import read_repo
@@ -158,9 +159,8 @@ class IcechunkSource:
         """Return the current state.
 
         A repository with a repo object has format 2, even if an upgrade left reference files of format 1.
-        Errors: SourceError when there is no repository, when its format changes while it is read, when a writer of
-        format 1 continues after an upgrade, and as `require_complete`; CorruptFile for a corrupt file; errors of the
-        store.
+        Errors: SourceError when there is no repository, when its format changes while it is read, and as
+        `require_upgrade_complete` and `require_complete`; CorruptFile for a corrupt file; errors of the store.
         """
         taken_at = self._clock()
         listed = self._listed()
@@ -173,7 +173,7 @@ class IcechunkSource:
             history = History(snapshots, references.branches, references.tags)
             state = IcechunkState(1, history, None, frozenset(references.deleted_tags), stored, taken_at)
         else:
-            self._require_upgrade_complete(found.repo, stored)
+            self.require_upgrade_complete(found.repo)
             history = history_of(found.repo)
             state = IcechunkState(2, history, found.repo, found.repo.deleted_tags, stored, taken_at)
         require_complete(state.history)
@@ -203,6 +203,10 @@ class IcechunkSource:
             f"{self._url}: there is no Icechunk repository: neither `repo` (format 2) nor refs/branch.main/ref.json "
             f"(format 1) exists. Found: {', '.join(seen[:10]) or 'nothing'}. Nothing was changed. Check `storage`."
         )
+
+    def left_references(self) -> References:
+        """Return the references of format 1 whose files an upgrade to format 2 has left. Errors: CorruptFile."""
+        return read_references(self._reader)
 
     def require_still_format_1(self) -> None:
         """Refuse a repository that was upgraded meanwhile: the upgrade may already have removed some references."""
@@ -271,39 +275,79 @@ class IcechunkSource:
             )
         return Snapshot(file.id, file.parent_id, datetime_of(file.flushed_at, file.id))
 
-    def _require_upgrade_complete(self, repo: Repo, stored: Mapping[bytes, datetime]) -> None:
-        """Refuse references of format 1 that were written after the upgrade and name a snapshot unknown to `repo`.
+    def require_upgrade_complete(self, repo: Repo, removed: Collection[bytes] = ()) -> None:
+        """Refuse references of format 1 that name an existing snapshot which `repo` does not list and never listed.
 
-        A writer with an old icechunk version wrote such a reference. The repo object does not list what this writer
-        commits, so its snapshots would be deleted as garbage.
+        A writer with an old icechunk version committed this snapshot while an upgrade read the repository, or after the
+        upgrade. Collections know only the snapshots that `repo` lists, so they would delete it as garbage. The time of
+        the reference's file does not matter: a copied repository has new times, and an upgrade can take hours. A
+        snapshot that `repo` once listed was released or dropped since then, and its reference is a leftover.
+        `removed`: snapshots that an edit is about to remove from `repo`. The check is made as if they were removed.
         """
-        files = list(reference_files(self._reader))
-        since = _upgraded_at(self._reader, repo) if files else None
-        for metadata in files:
-            if (since is not None and metadata.last_modified <= since) or reference_file(metadata.path).tombstone:
+        left = self.left_references()
+        named = History({}, left.branches, left.tags).references()
+        listed = repo.snapshots.keys() - set(removed)
+        unlisted = [one for one in named if one.tip not in listed and self._has_snapshot(one.tip)]
+        once_listed = _once_listed(self._reader, repo) if unlisted else frozenset()
+        for reference in unlisted:
+            where = self._reader.describe(reference_address(reference.kind, reference.name))
+            if reference.tip in once_listed:
                 continue
-            tip = read_reference(self._reader.read(metadata.path), self._reader.describe(metadata.path))
-            if tip not in repo.snapshots and tip in stored:
-                was = "this file was written after the upgrade to format 2"
-                if since is None:
-                    was = (
-                        "this file may have been written after the upgrade to format 2, which the ops log no longer "
-                        "contains"
-                    )
+            if reference.tip in repo.snapshots:
                 raise SourceError(
-                    f"{self._reader.describe(metadata.path)}: {was}, and the repo object does not list its snapshot "
-                    f"{encode_id(tip)}. Somebody may be writing with an old icechunk version. Nothing was changed or "
-                    f"deleted. Stop that writer and save its snapshots, then remove this file. If there is no such "
-                    f"writer, just remove this file."
+                    f"{where}: an upgrade to format 2 left this reference, and the plan removes its snapshot "
+                    f"{encode_id(reference.tip)} from the history. Nobody could then tell the reference from one that "
+                    "a writer with an old icechunk version made, because the ops log no longer reaches back to the "
+                    "upgrade. Nothing was changed or deleted. Remove the files that the upgrade left: `retention "
+                    "icechunk REPO upgrade`. Then run the same command again."
                 )
+            raise SourceError(
+                f"{where}: somebody may have written this reference with an old icechunk version during or after the "
+                f"upgrade to format 2. The repo object does not list its snapshot {encode_id(reference.tip)}, and its "
+                "ops log does not show that it ever did. Nothing was changed or deleted. Stop that writer. If the "
+                "upgrade was interrupted, run it again: `retention icechunk REPO upgrade`. Otherwise save the "
+                "snapshots of that writer, then remove the reference. If there is no such writer, just remove the "
+                "reference."
+            )
+
+    def repo_after_upgrade(self, repo: Repo) -> Repo | None:
+        """Return the repo object as the upgrade to format 2 wrote it; None if no backup has it any more."""
+        for update in ops_log(self._reader, repo):
+            if update.kind is UpdateKind.REPO_MIGRATED:
+                return repo if update.backup_path is None else _backup(self._reader, update.backup_path)
+        return None
+
+    def _has_snapshot(self, snapshot_id: bytes) -> bool:
+        try:
+            self._reader.head(f"{SNAPSHOTS}{encode_id(snapshot_id)}")
+        except ObjectMissing:
+            return False
+        return True
 
 
-def _upgraded_at(reader: ObjectReader, repo: Repo) -> datetime | None:
-    """Return when the repository got format 2; None when a garbage collection cut off that part of its ops log."""
+def _once_listed(reader: ObjectReader, repo: Repo) -> frozenset[bytes]:
+    """Return snapshots that the repo object has listed, as far as its ops log and its backups show.
+
+    An upgrade lists the snapshots of all references of format 1. The repo object from just after the upgrade is the
+    current one, or a backup. When this backup was deleted, entries of the ops log still name most of these snapshots.
+    """
+    listed: set[bytes] = set()
     for update in ops_log(reader, repo):
-        if update.kind in (UpdateKind.REPO_MIGRATED, UpdateKind.REPO_INITIALIZED):
-            return datetime_of(update.updated_at, b"")
-    return None
+        if update.new_snapshot_id is not None:
+            listed.add(update.new_snapshot_id)
+        if update.kind is UpdateKind.REPO_MIGRATED:
+            migrated = repo if update.backup_path is None else _backup(reader, update.backup_path)
+            listed |= migrated.snapshots.keys() if migrated else set()
+    return frozenset(listed)
+
+
+def _backup(reader: ObjectReader, name: str) -> Repo | None:
+    """Return a backup of the repo object; None if it no longer exists."""
+    path = f"{OVERWRITTEN}{name}"
+    try:
+        return read_repo(reader.read(path), reader.describe(path))
+    except ObjectMissing:
+        return None
 
 
 def _paths(batch: pa.RecordBatch) -> list[str]:

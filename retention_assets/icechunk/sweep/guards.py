@@ -3,19 +3,24 @@
 Source: DESIGN.md, Invariants; Icechunk facts 4.
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from pyspark.sql import DataFrame
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from retention_assets.core.age import AgeCutoff
 from retention_assets.core.guards import CheckResult, describe_missing
+from retention_assets.icechunk.formats.ids import encode_id
+from retention_assets.icechunk.formats.paths import SNAPSHOTS
 from retention_assets.icechunk.rules.reach import KINDS, refs_of
+from retention_assets.icechunk.source.repository import IcechunkState
+from retention_assets.icechunk.sweep.retained_set import RetainedSet
 from retention_assets.objectstore.access import StoreAccess
 from retention_assets.objectstore.listing import presence
-from retention_assets.spark.frames import CachedFrames, collect_together
+from retention_assets.spark.frames import CachedFrames, collect_together, from_arrow
 
 _MOST_CHECKED = 100_000  # most unlisted objects that are checked one by one, which takes some minutes
 _NAMED = 3  # missing objects that the detail names
@@ -90,26 +95,39 @@ class ManifestRefs:
     unread: int  # live manifests that are lost and that no run has read
 
 
-def count_refs(manifests: DataFrame, manifest_chunks: DataFrame, lost: DataFrame) -> ManifestRefs:
+def count_refs(manifests: DataFrame, manifest_chunks: DataFrame, unread: Collection[str]) -> ManifestRefs:
     """Count the chunk refs of manifests, and check that no live manifest is incomplete.
 
-    `manifests`: rows of `reachable_manifests`. `manifest_chunks`: the rows of their files. `lost`: addresses of files
-    that are acknowledged as lost.
+    `manifests`: rows of `reachable_manifests`. `manifest_chunks`: the rows of their files. `unread`: the ids of lost
+    manifests that no run has read.
     """
+    is_unread = F.col("manifest_id").isin(*unread)
     with CachedFrames() as frames:
         refs = frames.cache(refs_of(manifest_chunks))
-        unread = manifests.where("live").join(lost, on="address", how="left_semi").select("manifest_id")
-        unread = unread.join(refs, on="manifest_id", how="left_anti")
-        read = manifests.join(unread, on="manifest_id", how="left_anti")
         found = collect_together(
             {
-                "incomplete": incomplete_manifests(read, refs),
+                "incomplete": incomplete_manifests(manifests.where(~is_unread), refs),
                 "refs": refs.agg(*(F.coalesce(F.sum(kind), F.lit(0)).alias(kind) for kind in KINDS)),
-                "unread": unread.agg(F.count(F.lit(1)).alias("manifests")),
+                "unread": manifests.where("live").agg(F.count_if(is_unread).alias("manifests")),
             }
         )
     (incomplete,), (by_kind,), (never_read,) = found["incomplete"], found["refs"], found["unread"]
     return ManifestRefs(manifests_complete(incomplete), by_kind, never_read["manifests"])
+
+
+def missing_snapshots(
+    spark: SparkSession, retained: RetainedSet, state: IcechunkState, access: StoreAccess
+) -> DataFrame | None:
+    """Return the addresses of the retained snapshots whose files do not exist; None: all of them exist.
+
+    Such a file cannot be read. With its address, a plan can go on until its guard names all missing files.
+    """
+    unlisted = sorted(SNAPSHOTS + encode_id(one) for one in retained.snapshots - state.stored.keys())
+    if not unlisted:
+        return None
+    found = presence(from_arrow(spark, pa.table({"address": unlisted})), access)
+    missing = found.where("last_modified IS NULL").select("address").toArrow()
+    return from_arrow(spark, missing) if missing.num_rows else None
 
 
 def incomplete_manifests(manifests: DataFrame, refs: DataFrame) -> DataFrame:

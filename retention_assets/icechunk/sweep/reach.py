@@ -4,7 +4,7 @@ Plan, sweep and verification all find these files in this way.
 Source: Icechunk facts 4; DESIGN.md, invariants 1 and 5.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -12,14 +12,18 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from retention_assets.icechunk.formats.ids import encode_id
-from retention_assets.icechunk.formats.paths import CHUNKS, SNAPSHOTS, TRANSACTIONS
+from retention_assets.icechunk.formats.paths import CHUNKS, MANIFESTS, SNAPSHOTS, TRANSACTIONS
 from retention_assets.icechunk.rules.reach import chunks_of, manifests_of
+from retention_assets.icechunk.source.opening import OpenIcechunk
 from retention_assets.icechunk.source.tables import manifest_chunks, snapshot_manifests
 from retention_assets.icechunk.sweep.retained_set import RetainedSet
 from retention_assets.spark.frames import from_arrow
+from retention_assets.state.acknowledged import lost_addresses
+from retention_assets.sweep.sweep_run import Sweep
 from retention_assets.tables import STRINGS, TIMESTAMP
 from retention_assets.warehouse.table_cache import TableCache
 
+IcechunkSweep = Sweep[OpenIcechunk]
 _SNAPSHOTS = pa.schema(
     [
         ("snapshot_id", pa.string()),
@@ -38,12 +42,14 @@ _ADDRESSES = pa.schema([("address", pa.string())])
 class Reach:
     """The files that stay: `reachable_manifests`, `reachable_chunks`, and the others.
 
-    `others` has the column `address`, with the snapshots and transaction logs.
+    `others` has the column `address`, with the snapshots and transaction logs. `unread` has the addresses of lost
+    snapshots and manifests that no run has read: the manifests and chunks that only they reference are left out.
     """
 
     manifests: DataFrame
     chunks: DataFrame
     others: DataFrame
+    unread: tuple[str, ...]
 
     def required(self) -> DataFrame:
         """Return `address` of every file that must stay and exist, one row each; only `certain` chunks must exist."""
@@ -57,13 +63,33 @@ class Reach:
 def reach_of(spark: SparkSession, cache: TableCache, retained: RetainedSet) -> Reach:
     """Return the files that the set `retained` reaches; executors fetch files that no earlier run has read.
 
-    Errors: errors of the files and the store, as executors raise them, also for a missing snapshot or manifest.
+    Errors: errors of the files and the store, as executors raise them, also for a missing snapshot or manifest that is
+    not among the lost files of `cache`.
     """
     snapshots = snapshots_of(retained, ())
-    of_snapshots, _ = cache.rows(snapshots, snapshot_manifests())
+    of_snapshots, snapshots_read = cache.rows(snapshots, snapshot_manifests())
     manifests = manifests_of(from_arrow(spark, snapshots), of_snapshots)
-    of_manifests, _ = cache.rows(manifests, manifest_chunks())
-    return Reach(manifests, chunks_of(manifests, of_manifests, cache.url), others(spark, retained))
+    of_manifests, manifests_read = cache.rows(manifests, manifest_chunks())
+    unread = *(SNAPSHOTS + one for one in snapshots_read.unread), *(MANIFESTS + one for one in manifests_read.unread)
+    return Reach(manifests, chunks_of(manifests, of_manifests, cache.url), others(spark, retained), unread)
+
+
+def current_cache(sweep: IcechunkSweep, *, full: bool = False) -> TableCache:
+    """Return the cache for one check of what is live now; `full`: see `TableCache`.
+
+    Each check needs a new one: it knows as lost only files that are missing from the store now.
+    """
+    access = sweep.opened.access
+    lost = lost_addresses(sweep.spark, sweep.warehouse, sweep.name, access)
+    return TableCache(sweep.spark, sweep.warehouse, sweep.name, access, sweep.run_id, full=full, lost=lost)
+
+
+def unread_refusal(unread: Sequence[str]) -> str:
+    """Return why manifests and chunks may not be deleted while `unread` files (not empty) must stay. See `Reach`."""
+    more = f" ({len(unread):,} such files)" if len(unread) > 1 else ""
+    return (
+        f"{unread[0]} is needed but lost, and no run ever read it{more}, so the files that it references are unknown."
+    )
 
 
 def live_addresses(manifests: DataFrame, chunks: DataFrame, others: DataFrame) -> DataFrame:

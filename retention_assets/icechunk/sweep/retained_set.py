@@ -107,7 +107,6 @@ def current_retained_set(state: IcechunkState, cutoff: datetime, held: Collectio
 def edits_of(state: IcechunkState, retained: RetainedSet, as_of: datetime, cutoff: datetime) -> PlannedEdits:
     """Return the edits that lead from `state` to the set `retained`."""
     expiration = retained.expiration
-    deletions = expiration.deletions if expiration else ()
     return PlannedEdits(
         format=state.format,
         as_of=as_of,
@@ -115,8 +114,7 @@ def edits_of(state: IcechunkState, retained: RetainedSet, as_of: datetime, cutof
         known=_texts(state.history.snapshots),
         released=_texts(expiration.released if expiration else ()),
         dropped=_texts(retained.dropped),
-        deleted_branches=tuple(sorted(one.name for one in deletions if one.kind == "branch")),
-        deleted_tags=tuple(sorted(one.name for one in deletions if one.kind == "tag")),
+        deleted=frozenset(expiration.selection.deleted if expiration else ()),
     )
 
 

@@ -8,6 +8,7 @@ from datetime import datetime
 from typing import Any
 
 from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
 
 from retention_assets.core.amounts import Amount
 from retention_assets.core.liveness import Liveness
@@ -16,6 +17,7 @@ from retention_assets.icechunk.edits.publishing import publish
 from retention_assets.icechunk.edits.stored import (
     begin_publication,
     count_history_changes,
+    edits_left,
     keep_publication,
     planned_edits,
     removed_references,
@@ -23,24 +25,20 @@ from retention_assets.icechunk.edits.stored import (
     without_existing,
 )
 from retention_assets.icechunk.formats.ids import encode_id
+from retention_assets.icechunk.rules.candidates import is_content
 from retention_assets.icechunk.rules.planned import PlannedEdits
-from retention_assets.icechunk.source.opening import OpenIcechunk
 from retention_assets.icechunk.source.repository import IcechunkState
 from retention_assets.icechunk.sweep.layout import IcechunkLayout, characters
-from retention_assets.icechunk.sweep.reach import reach_of
+from retention_assets.icechunk.sweep.reach import IcechunkSweep, current_cache, reach_of, unread_refusal
 from retention_assets.icechunk.sweep.retained_set import RetainedSet, current_retained_set, held_ids, retained_set_of
 from retention_assets.objectstore.mutate.writing import ObjectWriter
 from retention_assets.objectstore.outcomes import Outcome
 from retention_assets.spark.frames import from_arrow
-from retention_assets.state.acknowledged import acknowledged_addresses
 from retention_assets.state.lease import Lease
 from retention_assets.state.ledger import ledger_of_plan, report_of
 from retention_assets.state.plan import Heads, Plan
 from retention_assets.sweep.engine import RepositorySweep
-from retention_assets.sweep.sweep_run import Report, Sweep, chosen_plan, planned_as_approved, sweep_plan
-from retention_assets.warehouse.table_cache import TableCache
-
-IcechunkSweep = Sweep[OpenIcechunk]
+from retention_assets.sweep.sweep_run import Report, chosen_plan, planned_as_approved, sweep_plan
 
 
 def report(sweep: IcechunkSweep, *, execute: bool = True, plan_hash: str = "") -> Report:
@@ -69,13 +67,12 @@ class IcechunkRepositorySweep(RepositorySweep):
         self._sweep, self.plan = sweep, plan
         self._policy = sweep.opened.policy()
         self.candidates, self._heads = planned_as_approved(sweep, plan, self._policy.policy_hash)
-        self._edits = edits = planned_edits(sweep.warehouse, plan)
-        self.history_changes = count_history_changes(edits)
+        planned = planned_edits(sweep.warehouse, plan)
+        self.history_changes = count_history_changes(planned)  # of the whole plan: a budget approves whole plans
+        self._edits = edits_left(sweep.warehouse, plan, planned)
         self.access = sweep.opened.access
         listed = sum(amount.objects for amount in plan.totals.values())
         self.layout = IcechunkLayout(characters(listed, sweep.limits.sweep.round))
-        lost = acknowledged_addresses(sweep.spark, sweep.warehouse, sweep.name)
-        self._cache = TableCache(sweep.spark, sweep.warehouse, sweep.name, self.access, sweep.run_id, lost=lost)
         self._last: tuple[RetainedSet, Liveness] | None = None  # of the last liveness check
 
     def require_same(self) -> None:
@@ -98,12 +95,23 @@ class IcechunkRepositorySweep(RepositorySweep):
         return self._sweep.opened.source.state()
 
     def _liveness(self, retained: RetainedSet, checked_at: datetime) -> Liveness:
-        """Return the files that `retained` reaches; use the last result while the same snapshots and logs stay."""
+        """Return the files that `retained` reaches; use the last result while the same snapshots and logs stay.
+
+        Errors: GuardRefused when the plan has manifests or chunks, and it is unknown which of them are needed.
+        """
+        sweep = self._sweep
         if self._last:
             last, known = self._last
             if (last.snapshots, last.transaction_logs) == (retained.snapshots, retained.transaction_logs):
                 return Liveness(known.live, known.committed, checked_at)
-        live = reach_of(self._sweep.spark, self._cache, retained).live().cache()
+        reach = reach_of(sweep.spark, current_cache(sweep), retained)
+        if reach.unread and not self.candidates.where(is_content(F.col("address"))).isEmpty():
+            raise GuardRefused(
+                f"{sweep.name} {sweep.day}: {unread_refusal(reach.unread)} Nothing more was deleted. Put this file "
+                f"back, then run the same command again. Or plan again: `retention plan {sweep.name} --as-of "
+                f"{sweep.day}`."
+            )
+        live = reach.live().cache()
         self.release()
         found = Liveness(live, live, checked_at)  # `committed` is `live`: here unreferenced means not live
         self._last = retained, found

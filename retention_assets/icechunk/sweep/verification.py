@@ -15,19 +15,16 @@ from retention_assets.errors import GuardRefused
 from retention_assets.icechunk.formats.paths import TRANSACTIONS
 from retention_assets.icechunk.rules.snapshots import require_complete
 from retention_assets.icechunk.source.repository import IcechunkState
-from retention_assets.icechunk.source.tables import manifest_chunks, snapshot_manifests
 from retention_assets.icechunk.sweep.layout import icechunk_prefixes
-from retention_assets.icechunk.sweep.reach import reach_of
+from retention_assets.icechunk.sweep.reach import IcechunkSweep, current_cache, reach_of, unread_refusal
 from retention_assets.icechunk.sweep.retained_set import RetainedSet, current_retained_set, held_ids
-from retention_assets.icechunk.sweep.sweeping import IcechunkSweep
-from retention_assets.objectstore.listing import list_objects, presence
+from retention_assets.objectstore.listing import list_objects
 from retention_assets.objectstore.objects import ObjectReader
 from retention_assets.spark.frames import CachedFrames
 from retention_assets.state.acknowledged import acknowledged_addresses
 from retention_assets.state.ledger import ABSENT
 from retention_assets.sweep.sweep_run import verification_inputs
 from retention_assets.sweep.verification import what_was_done
-from retention_assets.warehouse.table_cache import TableCache
 
 CHECKS = (
     "references_resolve",
@@ -49,7 +46,7 @@ def verify(sweep: IcechunkSweep) -> list[CheckResult]:
     require_complete(state.history)
     acknowledged = acknowledged_addresses(sweep.spark, sweep.warehouse, sweep.name)
     with CachedFrames() as frames:
-        kept = frames.cache(files_kept(sweep, state, acknowledged))
+        kept = frames.cache(files_kept(sweep, state))
         listing = frames.cache(list_objects(sweep.spark, access, icechunk_prefixes(ObjectReader(access))))
         lost = acknowledged.join(listing, on="address", how="left_anti")
         ledger = frames.cache(inputs.ledger())
@@ -61,15 +58,13 @@ def verify(sweep: IcechunkSweep) -> list[CheckResult]:
         ]
 
 
-def files_kept(sweep: IcechunkSweep, state: IcechunkState, lost: DataFrame) -> DataFrame:
+def files_kept(sweep: IcechunkSweep, state: IcechunkState) -> DataFrame:
     """Return the addresses of all files that references and holds keep; this reads every snapshot and manifest again.
 
-    The age of a file alone keeps nothing here.
-    `lost`: addresses of files that are not read, so files that only they name are left out.
+    The age of a file alone keeps nothing here. A file that is acknowledged as lost cannot be read if it is missing, so
+    files that only it names are left out.
     """
-    cache = TableCache(
-        sweep.spark, sweep.warehouse, sweep.name, sweep.opened.access, sweep.run_id, full=True, lost=lost
-    )
+    cache = current_cache(sweep, full=True)
     return reach_of(sweep.spark, cache, _current_set_of(sweep, state)).required()
 
 
@@ -79,26 +74,12 @@ def files_to_spare(sweep: IcechunkSweep) -> DataFrame:
     Snapshots and manifests that earlier runs read are not read again. The content of an acknowledged, lost file is
     known from such a run. Errors: GuardRefused if no run ever read the lost file.
     """
-    access = sweep.opened.access
-    acknowledged = acknowledged_addresses(sweep.spark, sweep.warehouse, sweep.name)
-    lost = presence(acknowledged, access).where("last_modified IS NULL").select("address").cache()
-    try:
-        cache = TableCache(sweep.spark, sweep.warehouse, sweep.name, access, sweep.run_id, lost=lost)
-        reach = reach_of(sweep.spark, cache, _current_set_of(sweep, sweep.opened.source.state()))
-        for kind, needed in ((snapshot_manifests(), reach.others), (manifest_chunks(), reach.manifests.where("live"))):
-            files = needed.where(F.col("address").startswith(f"{kind.folder}/")).join(
-                lost, on="address", how="left_semi"
-            )
-            ids = files.select(F.substring_index("address", "/", -1).alias(kind.id_column))
-            unread = cache.uncached(ids, kind).first()
-            if unread is not None:
-                raise GuardRefused(
-                    f"{sweep.name}: {kind.folder}/{unread[0]} is needed but lost, and no run ever read it, so the "
-                    "files that it references are unknown. Nothing was deleted. Restore this file, or delete the "
-                    "branches and tags that need it. Then run this again."
-                )
-    finally:
-        lost.unpersist()
+    reach = reach_of(sweep.spark, current_cache(sweep), _current_set_of(sweep, sweep.opened.source.state()))
+    if reach.unread:
+        raise GuardRefused(
+            f"{sweep.name}: {unread_refusal(reach.unread)} Nothing was deleted. Restore this file, or delete the "
+            "branches and tags that need it. Then run this again."
+        )
     return reach.live()
 
 

@@ -9,6 +9,7 @@ import pytest
 from retention_assets.errors import GuardRefused
 from retention_assets.icechunk.formats.ids import encode_id
 from retention_assets.icechunk.rules.planned import PlannedEdits, raw_ids
+from retention_assets.icechunk.rules.snapshots import Reference
 
 IDS = tuple(sorted(encode_id(bytes([number] * 12)) for number in range(4)))
 PLANNED = PlannedEdits(
@@ -18,13 +19,15 @@ PLANNED = PlannedEdits(
     known=IDS,
     released=IDS[:2],
     dropped=IDS[3:],
-    deleted_branches=("a/b",),
-    deleted_tags=("é",),
+    deleted=frozenset({Reference("branch", "a/b", bytes(12)), Reference("tag", "é", bytes([3] * 12))}),
 )
 
 
+HEADS = {"a/b": IDS[0], "main": IDS[1]}, {"é": IDS[3]}
+
+
 def test_what_is_written_is_read():
-    assert PlannedEdits.read(json.loads(json.dumps(PLANNED.document()))) == PLANNED
+    assert PlannedEdits.read(json.loads(json.dumps(PLANNED.document())), *HEADS) == PLANNED
 
 
 @pytest.mark.parametrize(
@@ -37,20 +40,21 @@ def test_what_is_written_is_read():
         {"released": [IDS[0][:-1] + "1"]},
         {"dropped": None},
         {"dropped": IDS[0]},
+        {"deleted_branches": ["of no head"]},
         {"more": 1},
     ],
     ids=lambda changes: next(iter(changes)),
 )
 def test_anything_else_is_refused(changes: dict[str, Any]):
     with pytest.raises(GuardRefused, match=r"is corrupt.*Plan again"):
-        PlannedEdits.read({**PLANNED.document(), **changes})
+        PlannedEdits.read({**PLANNED.document(), **changes}, *HEADS)
 
 
 def test_a_document_that_lacks_something_is_refused():
     document = PLANNED.document()
     del document["seen"]
     with pytest.raises(GuardRefused, match="KeyError: 'seen'"):
-        PlannedEdits.read(document)
+        PlannedEdits.read(document, *HEADS)
 
 
 def test_ids_become_bytes():

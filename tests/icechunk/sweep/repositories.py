@@ -84,7 +84,6 @@ def planned(
 ) -> PlannedEdits:
     """Return the edits of a plan on the repository as it stands."""
     found = expiration(state, policy, as_of)
-    deleted = found.selection.deleted
     return PlannedEdits(
         format=state.format,
         as_of=as_of,
@@ -92,8 +91,7 @@ def planned(
         known=tuple(sorted(map(encode_id, state.history.snapshots))),
         released=tuple(sorted(map(encode_id, found.released))),
         dropped=tuple(sorted(dropped)),
-        deleted_branches=tuple(sorted(one.name for one in deleted if one.kind == "branch")),
-        deleted_tags=tuple(sorted(one.name for one in deleted if one.kind == "tag")),
+        deleted=frozenset(found.selection.deleted),
     )
 
 

@@ -111,7 +111,7 @@ def _frees_nothing(edits: PlannedEdits) -> bool:
     Icechunk then puts what lies above such a tip on the root. This package does not: see the table in
     docs/icechunk.md.
     """
-    return edits.format == 1 and not (edits.released or edits.deleted_branches or edits.deleted_tags)
+    return edits.format == 1 and not (edits.released or edits.deleted)
 
 
 def _written_for_nothing(directory: Path, before: set[str]) -> set[str]:

@@ -9,8 +9,10 @@ import pytest
 from retention_assets.core.amounts import Amount
 from retention_assets.errors import GuardRefused
 from retention_assets.icechunk.edits.stored import hash_with_edits, keep_edits, planned_edits
+from retention_assets.icechunk.formats.ids import decode_id
 from retention_assets.icechunk.rules.planned import PlannedEdits
-from retention_assets.state.plan import Plan
+from retention_assets.icechunk.rules.snapshots import Reference
+from retention_assets.state.plan import PLANNED_HEADS, Plan
 from retention_assets.warehouse.warehouse import Warehouse
 
 MADE = datetime(2026, 11, 21, 12, tzinfo=UTC)
@@ -22,9 +24,11 @@ EDITS = PlannedEdits(
     known=(OTHER, ONE),
     released=(OTHER,),
     dropped=(),
-    deleted_branches=("dev",),
-    deleted_tags=(),
+    deleted=frozenset({Reference("branch", "dev", decode_id(ONE))}),
 )
+
+
+HEADS = {"branches": {"main": OTHER, "dev": ONE}, "tags": {"v1": ONE}}
 
 
 def plan_of(edits: PlannedEdits) -> Plan:
@@ -50,6 +54,7 @@ def plan_of(edits: PlannedEdits) -> Plan:
 def kept(tmp_path: Path, edits: PlannedEdits, references: str = "of the history") -> Warehouse:
     warehouse = Warehouse(str(tmp_path))
     keep_edits(warehouse, "field", "ab" * 32, references, edits)
+    warehouse.write_document(HEADS, "field", PLANNED_HEADS, f"{'ab' * 32}.json")
     return warehouse
 
 
@@ -62,8 +67,8 @@ def test_what_was_kept_is_read_again(tmp_path: Path) -> None:
     [
         pytest.param(replace(EDITS, released=(OTHER, ONE)), id="one_more_is_released"),
         pytest.param(replace(EDITS, dropped=(ONE,)), id="one_more_is_dropped"),
-        pytest.param(replace(EDITS, deleted_tags=("v1",)), id="a_tag_goes"),
-        pytest.param(replace(EDITS, deleted_branches=()), id="a_branch_stays"),
+        pytest.param(replace(EDITS, deleted=EDITS.deleted | {Reference("tag", "v1", decode_id(ONE))}), id="a_tag_goes"),
+        pytest.param(replace(EDITS, deleted=frozenset()), id="a_branch_stays"),
         pytest.param(replace(EDITS, known=(ONE,)), id="another_history"),
         pytest.param(replace(EDITS, as_of=EDITS.as_of + timedelta(days=1)), id="another_day"),
         pytest.param(replace(EDITS, format=1), id="another_format"),
@@ -78,6 +83,23 @@ def test_edits_that_the_plan_does_not_cover_are_refused(tmp_path: Path, changed:
 def test_edits_of_another_history_are_refused(tmp_path: Path) -> None:
     with pytest.raises(GuardRefused, match="are not the approved ones"):
         planned_edits(kept(tmp_path, EDITS, references="of another"), plan_of(EDITS))
+
+
+@pytest.mark.parametrize(
+    "heads",
+    [None, {"branches": {"main": ONE}, "tags": {}}, {"branches": {"dev": "not an id"}, "tags": {}}],
+    ids=["missing", "without_the_branch", "corrupt"],
+)
+def test_a_branch_to_delete_whose_snapshot_at_planning_is_unknown_is_refused(
+    tmp_path: Path, heads: dict[str, dict[str, str]] | None
+) -> None:
+    warehouse = kept(tmp_path, EDITS)
+    if heads is None:
+        warehouse.remove_document("field", PLANNED_HEADS, f"{'ab' * 32}.json")
+    else:
+        warehouse.write_document(heads, "field", PLANNED_HEADS, f"{'ab' * 32}.json")
+    with pytest.raises(GuardRefused, match=r"are no longer stored|is corrupt.*Plan again"):
+        planned_edits(warehouse, plan_of(EDITS))
 
 
 def test_edits_that_are_gone_are_refused(tmp_path: Path) -> None:

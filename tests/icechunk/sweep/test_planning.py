@@ -8,6 +8,7 @@ import pytest
 
 from retention_assets.errors import GuardRefused
 from retention_assets.icechunk.rules.planned import PlannedEdits
+from retention_assets.icechunk.rules.snapshots import Reference
 from retention_assets.icechunk.source.repository import IcechunkState
 from retention_assets.icechunk.sweep.planning import (
     IcechunkPlanInputs,
@@ -30,7 +31,7 @@ POLICY = SnapshotPolicy((), None, (), delete_expired_branches=False, delete_expi
 def test_tables_of_another_origin_than_the_plan_are_refused_by_name() -> None:
     nothing: Any = None
     now = history({0: (None, 0)}, {"main": 0})
-    edits = PlannedEdits(2, NOW, NOW, (), (), (), (), ())
+    edits = PlannedEdits(2, NOW, NOW, (), (), (), frozenset())
     state = IcechunkState(2, now, None, frozenset(), {}, NOW)
     basis = PlanBasis(state, nothing, edits, Rows(nothing, NOW))
     terms = IcechunkTerms("field", NOW.date(), POLICY, "r", DAY, None, 0.5, NOW, "a-run", DAY)
@@ -48,7 +49,8 @@ def test_tables_of_another_origin_than_the_plan_are_refused_by_name() -> None:
 def blocked(tags: tuple[str, ...] = (), **notes: str) -> str | None:
     known = Details.of_texts({"availability": "online", "limits": "", "tags_deletable": "true", **notes})
     nothing: Any = None
-    edits = PlannedEdits(2, NOW, NOW, (), (), (), (), tags)
+    deleted = frozenset(Reference("tag", name, b"") for name in tags)
+    edits = PlannedEdits(2, NOW, NOW, (), (), (), deleted)
     return PlanBasis(nothing, nothing, edits, Rows(nothing, NOW, known)).blocked
 
 

@@ -1,5 +1,6 @@
 """What a plan's sweeps removed of references stands in the report, however many sweeps it took."""
 
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 
@@ -8,20 +9,28 @@ import pytest
 from retention_assets.icechunk.edits.publishing import Published
 from retention_assets.icechunk.edits.stored import (
     begin_publication,
+    edits_left,
+    hash_with_edits,
+    keep_edits,
     keep_publication,
+    planned_edits,
     removed_references,
     unexplained,
     without_existing,
 )
+from retention_assets.icechunk.formats.ids import encode_id
 from retention_assets.icechunk.rules.planned import PlannedEdits
+from retention_assets.icechunk.rules.snapshots import Reference
 from retention_assets.state.lease import Lease
+from retention_assets.state.plan import PLANNED_HEADS
 from retention_assets.warehouse.warehouse import Warehouse
 from tests.frames import NOW
-from tests.icechunk.rules.graphs import history
+from tests.icechunk.rules.graphs import history, snapshot_id
 from tests.sweep.small_world import a_plan
 
-PLAN = a_plan(repository="field")
-EDITS = PlannedEdits(2, NOW, NOW, (), (), (), ("dev", "exp/1"), ("v1",))
+PLAN, ROOT = a_plan(repository="field"), snapshot_id(0)
+DELETED = {Reference("branch", "dev", ROOT), Reference("branch", "exp/1", ROOT), Reference("tag", "v1", ROOT)}
+EDITS = PlannedEdits(2, NOW, NOW, (), (), (), frozenset(DELETED))
 OLD, EXP, V1 = "refs/branch.dev", "refs/branch.exp/1", "refs/tag.v1"
 
 
@@ -58,6 +67,21 @@ def test_what_an_attempt_removed_that_was_cut_off_is_found_by_the_next(warehouse
     assert left == {OLD}
     assert without_existing(left, history({0: (None, 0)}, {"main": 0})) == {OLD}
     assert without_existing(left, history({0: (None, 0)}, {"main": 0, "dev": 0})) == frozenset()
+
+
+def test_a_reference_that_an_earlier_sweep_removed_is_none_of_the_edits_that_are_left(
+    warehouse: Warehouse,
+) -> None:
+    """If it exists again, somebody created it after that sweep."""
+    of_history = "of the history"
+    plan = replace(PLAN, references_hash=hash_with_edits(of_history, EDITS), made_at=NOW)
+    keep_edits(warehouse, "field", plan.plan_hash, of_history, EDITS)
+    root = encode_id(ROOT)
+    heads = {"branches": {"dev": root, "exp/1": root, "main": root}, "tags": {"v1": root}}
+    warehouse.write_document(heads, "field", PLANNED_HEADS, f"{plan.plan_hash}.json")
+    assert edits_left(warehouse, plan, planned_edits(warehouse, plan)) == EDITS
+    keep(warehouse, 1, (EXP,), frozenset({V1}))
+    assert edits_left(warehouse, plan, planned_edits(warehouse, plan)).deleted == {Reference("branch", "dev", ROOT)}
 
 
 def test_what_a_sweep_is_about_to_remove_is_noted_before_and_tells_nothing_of_what_it_did(warehouse: Warehouse) -> None:

@@ -9,10 +9,12 @@ import pytest
 from retention_assets.errors import GuardRefused, StoreError
 from retention_assets.icechunk.administration.upgrade import upgrade
 from retention_assets.icechunk.edits import format_1
+from retention_assets.icechunk.edits.format_1 import ReferenceFiles
 from retention_assets.icechunk.edits.publishing import publish
 from retention_assets.icechunk.formats.ids import decode_id, encode_id
+from retention_assets.icechunk.formats.paths import write_reference
 from retention_assets.icechunk.rules.expiration import Expiration
-from retention_assets.icechunk.rules.snapshots import History, reachable
+from retention_assets.icechunk.rules.snapshots import History, ReferenceChange, reachable
 from retention_assets.policy.snapshots import Keep, SnapshotPolicy, SnapshotRule
 from tests.icechunk.rules.graphs import deletion
 from tests.icechunk.sweep.repositories import (
@@ -134,6 +136,85 @@ def test_a_branch_that_moved_on_is_not_deleted(tmp_path, spec_version: Format):
 
 
 @both_formats
+@pytest.mark.parametrize("how", ["reset", "created_again", "another_name"])
+def test_a_branch_that_now_names_a_snapshot_that_is_to_go_is_not_deleted_and_the_plan_is_refused(
+    tmp_path, spec_version: Format, how: str
+):
+    """The plan deletes the branch `old` on z, and releases x and c."""
+    place = tree(tmp_path / "r", spec_version)
+    plan = place.plan()
+    for name in ("x", "c"):
+        changed = place.copy(tmp_path / name)
+        repository = changed.open()
+        if how == "reset":
+            repository.reset_branch("old", place.ids[name])
+        elif how == "created_again":
+            repository.delete_branch("old")
+            repository.create_branch("old", place.ids[name])
+        else:
+            repository.create_branch("rescue", place.ids[name])
+        before = changed.files()
+        with pytest.raises(GuardRefused, match=f"reachable from a branch or tag again, {place.ids[name]} first"):
+            changed.publish(plan)
+        assert changed.files() == before
+
+
+@both_formats
+def test_a_branch_that_now_names_a_snapshot_that_stays_is_not_deleted(tmp_path, spec_version: Format):
+    """Its new tip has expired, and stays because a tag names it."""
+    place = tree(tmp_path / "r", spec_version)
+    policy = replace(POLICY, rules=(SnapshotRule("keep", "tag", "v1", None),))
+    plan = place.plan(policy)
+    assert plan.deleted_branches == ("old",)
+    repository = place.open()
+    repository.reset_branch("old", place.ids["b"])
+    published = place.publish(plan, policy)
+    assert (published.references_removed, published.left) == ((), 1)
+    assert place.open().lookup_branch("old") == place.ids["b"]
+
+
+def test_a_branch_that_now_names_a_snapshot_that_is_to_be_dropped_is_not_deleted_and_the_plan_is_refused(tmp_path):
+    """While nothing reaches e, the default keeps it for ever. As the tip of `old`, it has expired."""
+    place = unreached(tmp_path / "r")
+    rule = SnapshotRule("old", "branch", "old", timedelta(0))
+    policy = SnapshotPolicy((rule,), Keep("default", None), (), delete_expired_branches=True)
+    plan = place.plan(policy, DAYS[7], dropped=[place.ids["e"]])
+    assert plan.deleted_branches == ("old",)
+    place.open().reset_branch("old", place.ids["e"])
+    before = place.files()
+    with pytest.raises(GuardRefused, match=rf"reachable from a branch or tag again, {place.ids['e']} first"):
+        place.publish(plan, policy)
+    assert place.files() == before
+
+
+def test_a_tag_file_that_was_replaced_is_not_deleted_and_the_plan_is_refused(tmp_path):
+    """icechunk never moves a tag. In format 1, anybody who can write the store can."""
+    place = tree(tmp_path / "r", 1)
+    plan = place.plan()
+    assert "v1" in plan.deleted_tags
+    (place.directory / "refs/tag.v1/ref.json").write_bytes(write_reference(decode_id(place.ids["c"])))
+    before = place.files()
+    with pytest.raises(GuardRefused, match=f"reachable from a branch or tag again, {place.ids['c']} first"):
+        place.publish(plan)
+    assert place.files() == before
+    planned_tip = ReferenceChange("tag", "v1", decode_id(place.ids["b"]), None)
+    assert not ReferenceFiles(place.access).apply(planned_tip)
+    assert place.files() == before
+
+
+def test_a_branch_created_again_after_a_sweep_removed_it_is_not_deleted_by_the_next(tmp_path):
+    """In format 1 the files of its snapshots still exist after the publication."""
+    place = tree(tmp_path / "r", 1)
+    plan = place.plan()
+    place.publish(plan)
+    place.open().create_branch("old", place.ids["z"])
+    left = frozenset(one for one in plan.deleted if one.name != "old")  # see `edits_left`
+    with pytest.raises(GuardRefused, match=f"reachable from a branch or tag again, {place.ids['z']} first"):
+        place.publish(replace(plan, deleted=left))
+    assert "old" in place.open().list_branches()
+
+
+@both_formats
 def test_fewer_edits_than_planned_are_fine(tmp_path, spec_version: Format):
     place = tree(tmp_path / "r", spec_version)
     plan = place.plan()
@@ -190,13 +271,13 @@ def test_a_snapshot_that_the_policy_lets_go_of_and_the_plan_does_not_name_stays(
 
 
 @both_formats
-@pytest.mark.parametrize("lacks", ["deleted_tags", "deleted_branches"])
+@pytest.mark.parametrize("lacks", ["tag", "branch"])
 def test_a_reference_that_must_stay_and_names_a_snapshot_that_is_to_go_refuses(
     tmp_path, spec_version: Format, lacks: str
 ):
     place = tree(tmp_path / "r", spec_version)
     plan = place.plan()
-    short = replace(plan, **{lacks: getattr(plan, lacks)[1:]})
+    short = replace(plan, deleted=frozenset(one for one in plan.deleted if one.kind != lacks))
     before = place.files()
     with pytest.raises(GuardRefused, match=r"the plan removes are reachable from a branch or tag again.*Plan again"):
         place.publish(short)
@@ -224,6 +305,23 @@ def test_a_commit_since_the_plan_pushes_nothing_out_that_was_not_approved(tmp_pa
     assert place.ids["e"] in next_plan.released
     assert place.publish(next_plan, policy).left == 0
     assert len(histories(place.open())["branch main"]) == 3
+
+
+def test_a_rule_for_every_tag_or_branch_keeps_those_with_a_slash_in_their_names(tmp_path):
+    """Format 1 allows no such names."""
+    place = tree(tmp_path / "r", 2)
+    repository = place.open()
+    repository.create_tag("release/1.0", place.ids["b"])
+    repository.create_branch("release/1.x", place.ids["c"])
+    forever = (SnapshotRule("tags", "tag", "*", None), SnapshotRule("branches", "branch", "release*", None))
+    policy = replace(POLICY, rules=forever)
+    plan = place.plan(policy)
+    assert (plan.deleted_tags, plan.deleted_branches) == ((), ("old",))
+    place.publish(plan, policy)
+    assert {name: len(history) for name, history in histories(place.open()).items() if "/" in name} == {
+        "branch release/1.x": len("cba-"),
+        "tag release/1.0": len("ba-"),
+    }
 
 
 @both_formats

@@ -3,24 +3,31 @@
 import shutil
 from collections import Counter
 from dataclasses import replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from pathlib import Path
 
 import icechunk as ic
 import pytest
 
-from retention_assets.errors import GuardRefused, StoreError
+from retention_assets.errors import GuardRefused, SourceError, StoreError
 from retention_assets.icechunk.administration.upgrade import upgrade
+from retention_assets.icechunk.formats.ids import decode_id
 from retention_assets.icechunk.formats.model import Repo
 from retention_assets.icechunk.formats.paths import write_reference
 from retention_assets.icechunk.formats.repo_reader import read_repo
+from retention_assets.icechunk.formats.repo_writer import write_repo
 from retention_assets.icechunk.formats.values import read_flexbuffer
 from retention_assets.objectstore.mutate.writing import ObjectWriter
 from retention_assets.objectstore.objects import ObjectReader
 from tests.faulty_s3 import Faults, faulty_s3
 from tests.icechunk.sweep.repositories import Place, histories, now, tree, uploaded, values
 from tests.icechunk.sweep.writer import commit_to, storage_of
-from tests.icechunk_repositories import INITIAL_SNAPSHOT, build_varied, create_repository, open_repository
+from tests.icechunk_repositories import (
+    build_varied,
+    create_repository,
+    open_repository,
+    set_stored_at,
+)
 from tests.objectstore.s3 import Bucket
 
 
@@ -121,6 +128,161 @@ def test_an_upgrade_that_left_old_files_is_ended(tmp_path: Path):
         upgrade(place.access, now, dry_run=False)
 
 
+def acting_after_creation(monkeypatch: pytest.MonkeyPatch, act) -> None:  # type: ignore[no-untyped-def]
+    create = ObjectWriter.create
+
+    def create_and_act(self: ObjectWriter, path: str, content: bytes) -> bool:
+        done = create(self, path, content)
+        if path == "repo":
+            act()
+        return done
+
+    monkeypatch.setattr(ObjectWriter, "create", create_and_act)
+
+
+def interrupted_with_a_late_commit(place: Place, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Upgrade, and die once the repo object is written.
+
+    A commit is made after the references were read, and before the upgrade takes the time for the ops log.
+    """
+    session = place.open().writable_session("main")
+    calls: list[datetime] = []
+    late: list[str] = []
+
+    def clock() -> datetime:
+        calls.append(now())
+        if len(calls) == 2:  # the first call is for reading the state
+            late.append(session.commit("late", allow_empty=True))
+        return now()
+
+    def die() -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        acting_after_creation(patch, die)
+        with pytest.raises(KeyboardInterrupt):
+            upgrade(place.access, clock, dry_run=False)
+    return late[0]
+
+
+def test_an_interrupted_upgrade_that_lacks_a_commit_is_undone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    place = tree(tmp_path / "r", 1)
+    late = interrupted_with_a_late_commit(place, monkeypatch)
+    with pytest.raises(
+        SourceError, match=rf"branch\.main.*does not list its snapshot {late}.*`retention icechunk REPO"
+    ):
+        place.state()  # the commit must not be collected
+    before = place.files()
+    with pytest.raises(GuardRefused, match=r"Nothing was changed\. Stop all writers.*again without --dry-run"):
+        upgrade(place.access, now, dry_run=True)
+    assert place.files() == before
+    with pytest.raises(
+        GuardRefused, match=r"so the upgrade was undone.*Stop all writers of format 1, and upgrade again"
+    ):
+        upgrade(place.access, now, dry_run=False)
+    assert before.keys() - place.files().keys() == {"repo"}
+    upgrade(place.access, now, dry_run=False)
+    assert histories(place.open())["branch main"][0] == "late"
+
+
+@pytest.mark.parametrize("how", ["written_in_format_2", "old_reference_gone", "old_configuration_gone"])
+def test_an_interrupted_upgrade_that_lacks_a_commit_and_cannot_be_undone_is_not_finished(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str
+):
+    place = tree(tmp_path / "r", 1)
+    late = interrupted_with_a_late_commit(place, monkeypatch)
+    if how == "written_in_format_2":
+        place.open().create_tag("early", place.ids["a"])
+    else:
+        gone = "config.yaml" if how == "old_configuration_gone" else "refs/branch.dev/ref.json"
+        (place.directory / gone).unlink()
+    before = place.files()
+    with pytest.raises(SourceError, match=rf"branch\.main.*does not list its snapshot {late}.*save the snapshots"):
+        upgrade(place.access, now, dry_run=False)
+    assert place.files() == before
+
+
+def test_an_interrupted_upgrade_that_lacks_a_new_branch_is_undone(tmp_path: Path):
+    place = half_upgraded(tmp_path / "r")
+    (place.directory / "refs/branch.new").mkdir()
+    (place.directory / "refs/branch.new/ref.json").write_bytes(write_reference(decode_id(place.ids["c"])))
+    with pytest.raises(GuardRefused, match="so the upgrade was undone"):
+        upgrade(place.access, now, dry_run=False)
+    upgrade(place.access, now, dry_run=False)
+    assert place.open().lookup_branch("new") == place.ids["c"]
+
+
+def test_a_branch_of_format_1_after_an_interrupted_upgrade_is_not_removed_if_others_wrote_in_format_2(tmp_path: Path):
+    """The repo object lists the snapshot of the branch, but not the branch, and can no longer be undone."""
+    place = half_upgraded(tmp_path / "r")
+    place.open().create_tag("early", place.ids["a"])
+    (place.directory / "refs/branch.new").mkdir()
+    (place.directory / "refs/branch.new/ref.json").write_bytes(write_reference(decode_id(place.ids["c"])))
+    before = place.files()
+    with pytest.raises(GuardRefused, match="Save the snapshots that the old references name, and remove these"):
+        upgrade(place.access, now, dry_run=False)
+    assert place.files() == before
+
+
+@pytest.mark.parametrize("how", ["as_it_is", "copied", "first_backup_gone"])
+def test_references_that_an_upgrade_left_are_no_sign_of_a_writer_once_their_snapshots_are_released(
+    tmp_path: Path, how: str
+):
+    """In a copy, the files of the references are younger than the upgrade."""
+    place = half_upgraded(tmp_path / "r")
+    place.publish(place.plan())
+    if how == "copied":
+        set_stored_at(place.directory, now() + timedelta(minutes=1))
+    if how == "first_backup_gone":
+        max((place.directory / "overwritten").iterdir()).unlink()  # their names count down to the year 3000
+    assert decode_id(place.ids["z"]) not in place.state().history.snapshots
+    assert (place.directory / "snapshots" / place.ids["z"]).exists()
+
+
+def test_nothing_is_published_while_it_would_make_a_reference_that_an_upgrade_left_look_like_a_writers(
+    tmp_path: Path,
+):
+    """The ops log no longer reaches back to the upgrade, as after a month of `collect_overwritten`."""
+    place = half_upgraded(tmp_path / "r")
+    for number in range(3):
+        place.open().create_tag(f"t{number}", place.ids["f"])
+    repo = repo_in(place.directory)
+    (place.directory / "repo").write_bytes(write_repo(replace(repo, latest_updates=repo.latest_updates[:1])))
+    shutil.rmtree(place.directory / "overwritten")
+    plan, before = place.plan(), place.files()
+    refused = rf"refs/tag\.v1: .*removes its snapshot {place.ids['b']}.*Nothing was changed.*icechunk REPO upgrade"
+    with pytest.raises(SourceError, match=refused):
+        place.publish(plan)
+    assert place.files() == before
+    assert upgrade(place.access, now, dry_run=False).was_half_done
+    assert place.publish(plan).references_removed == ("refs/branch.old", "refs/tag.v1")
+    assert decode_id(place.ids["z"]) not in place.state().history.snapshots
+
+
+def test_a_deleted_tag_that_an_upgrade_left_is_no_sign_of_a_writer(tmp_path: Path):
+    """An upgrade does not list a snapshot that only a deleted tag names."""
+    place = tree(tmp_path / "r", 1)
+    repository = place.open()
+    only = repository.writable_session("old").commit("only", allow_empty=True)
+    repository.create_tag("gone", only)
+    repository.delete_tag("gone")
+    repository.reset_branch("old", place.ids["z"])
+    ic.upgrade_icechunk_repository(place.open(), dry_run=False, delete_unused_v1_files=False)
+    assert decode_id(only) not in place.state().history.snapshots
+    assert upgrade(place.access, now, dry_run=False).was_half_done
+
+
+def test_old_files_are_removed_after_their_snapshots_were_released(tmp_path: Path):
+    """The references that the upgrade left are no sign of a writer of format 1: the repo object once listed them."""
+    place = half_upgraded(tmp_path / "r")
+    place.publish(place.plan())
+    assert set(upgrade(place.access, now, dry_run=False).removed) >= {
+        "refs/branch.old/ref.json",
+        "refs/tag.v1/ref.json",
+    }
+    assert not place.files("refs")
+
+
 OLD_TAG = "repository/refs/tag.v1/ref.json"
 
 
@@ -134,11 +296,13 @@ OLD_TAG = "repository/refs/tag.v1/ref.json"
 def test_an_old_file_that_stays_is_named_and_the_next_upgrade_deletes_it(
     tmp_path: Path, bucket: Bucket, faults: Faults, why: str
 ):
-    uploaded(half_upgraded(tmp_path / "r").directory, bucket)
+    place = half_upgraded(tmp_path / "r")
+    uploaded(place.directory, bucket)
+    same_snapshot = write_reference(decode_id(place.ids["b"])) + b"\n"
 
     def another_writes() -> datetime:
         if not faults.errors:
-            bucket.client().put_object(Bucket=bucket.name, Key=OLD_TAG, Body=write_reference(INITIAL_SNAPSHOT))
+            bucket.client().put_object(Bucket=bucket.name, Key=OLD_TAG, Body=same_snapshot)
         return now()
 
     left = r"upgraded; 1 of its old files are left\. Stop all writers of format 1, and upgrade again"
@@ -148,18 +312,6 @@ def test_an_old_file_that_stays_is_named_and_the_next_upgrade_deletes_it(
         with pytest.raises(StoreError, match=f"{OLD_TAG}: the file was not deleted: .*{why}.* {left}"):
             upgrade(access, another_writes, dry_run=False)
     assert upgrade(bucket.access("repository"), now, dry_run=False).removed == ("refs/tag.v1/ref.json",)
-
-
-def acting_after_creation(monkeypatch: pytest.MonkeyPatch, act) -> None:  # type: ignore[no-untyped-def]
-    create = ObjectWriter.create
-
-    def create_and_act(self: ObjectWriter, path: str, content: bytes) -> bool:
-        done = create(self, path, content)
-        if path == "repo":
-            act()
-        return done
-
-    monkeypatch.setattr(ObjectWriter, "create", create_and_act)
 
 
 def test_a_commit_in_format_1_during_the_upgrade_takes_it_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

@@ -1,0 +1,176 @@
+"""What another Icechunk repository refers to here, by the tables of its last plan and its manifests in the cache."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import icechunk as ic
+import pyarrow as pa
+import pytest
+import yaml
+import zarr
+from pyspark.sql import SparkSession
+
+from retention_assets.config.configuration import load_configuration
+from retention_assets.core.liveness import Liveness
+from retention_assets.errors import GuardRefused
+from retention_assets.icechunk.source.opening import snapshot_policy
+from retention_assets.repositories.other_repositories import OtherRepositories
+from retention_assets.spark.frames import from_arrow
+from retention_assets.state.acknowledged import LOST, write_acknowledgement
+from retention_assets.tables import REACHABLE_CHUNKS, REACHABLE_MANIFESTS
+from retention_assets.warehouse.metadata import Details, PartitionMetadata
+from retention_assets.warehouse.warehouse import Warehouse
+from tests.icechunk_repositories import create_repository, open_repository
+from tests.objectstore.s3 import Bucket
+
+NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
+SHARED, OTHER = "chunks/000G40R40M30E209185G", "chunks/1CECHNKREP0F1RSTCMT0"
+
+
+@dataclass(frozen=True)
+class Pairing:
+    """The repositories `here` and `there`. The only manifest of `there` refers to the object `SHARED` of `here`."""
+
+    spark: SparkSession
+    root: Path
+    manifest: str
+
+    @property
+    def warehouse(self) -> Warehouse:
+        return Warehouse(str(self.root / "warehouse"))
+
+    def configure(self, **there: Any) -> None:
+        entry = {"kind": "icechunk", "policy": "policy.yaml", "mode": "delete"}
+        repositories = {name: {**entry, "storage": name} for name in ("here", "there")}
+        repositories["there"].update(there)
+        document = {"warehouse": "warehouse", "repositories": repositories}
+        (self.root / "retention.yaml").write_text(yaml.safe_dump(document), encoding="utf-8")
+        (self.root / "policy.yaml").write_text("snapshots: {default: {keep_newer: 30d}}", encoding="utf-8")
+
+    def others(self) -> OtherRepositories:
+        configuration = load_configuration(self.root / "retention.yaml")
+        here, there = (configuration.repository(name) for name in ("here", "there"))
+        return OtherRepositories(self.spark, self.warehouse, here, [there], "a-run", lambda: NOW)
+
+    def plan(self, of_manifests: Mapping[str, Any] | None = None, of_chunks: Mapping[str, Any] | None = None) -> None:
+        """Write the tables of a plan of `there`, with these details."""
+        manifest = {
+            "manifest_id": self.manifest, "address": f"manifests/{self.manifest}", "size": 1, "chunk_refs": 1,
+            "snapshots": 1, "live": True, "expired": False, "rule_ids": [], "branches": [],
+        }  # fmt: skip
+        policy_hash = snapshot_policy(load_configuration(self.root / "retention.yaml").repository("there")).policy_hash
+        for table, rows, details in (
+            (REACHABLE_MANIFESTS, [manifest], of_manifests),
+            (REACHABLE_CHUNKS, [], of_chunks),
+        ):
+            frame = from_arrow(self.spark, pa.Table.from_pylist(rows, table.schema))
+            frame.write.mode("overwrite").parquet(self.warehouse.partition("there", table.name, NOW.date()))
+            metadata = PartitionMetadata(NOW, len(rows), "a-run", Details(policy_hash=policy_hash, **(details or {})))
+            self.warehouse.write_metadata("there", table.name, NOW.date(), metadata)
+
+    def kept(self) -> set[str]:
+        """Return which of two objects here a liveness check keeps because of `there`."""
+        objects = self.spark.createDataFrame([(SHARED,), (OTHER,)], "address string")
+        none = objects.limit(0)
+        return {row["address"] for row in self.others().extended(Liveness(none, none, NOW), objects).live.collect()}
+
+    @property
+    def file(self) -> Path:
+        return self.root / "there" / "manifests" / self.manifest
+
+
+@pytest.fixture
+def pairing(spark: SparkSession, tmp_path: Path) -> Pairing:
+    session = create_repository(tmp_path / "there").writable_session("main")
+    zarr.create_array(session.store, name="a", shape=(2,), chunks=(1,), dtype="i4", compressors=None)
+    chunk = ic.VirtualChunkSpec(index=[0], location=f"file://{tmp_path}/here/{SHARED}", offset=0, length=4)
+    session.store.set_virtual_refs("a", [chunk], validate_containers=False)
+    snapshot = session.commit("refers to another repository")
+    (manifest,) = open_repository(tmp_path / "there").list_manifest_files(snapshot)
+    made = Pairing(spark, tmp_path, manifest.id)
+    made.configure()
+    return made
+
+
+def last_parts(pairing: Pairing) -> set[str]:
+    parts = pairing.others().last_parts()
+    assert parts is not None
+    return {row["last_part"] for row in parts.collect()}
+
+
+def test_what_a_manifest_of_the_other_repository_refers_to_is_kept(pairing: Pairing) -> None:
+    pairing.plan()
+    assert pairing.others().unknown() == []
+    assert pairing.kept() == {SHARED}
+
+
+@pytest.mark.parametrize("table", ["of_manifests", "of_chunks"])
+def test_references_in_lost_files_that_no_run_has_read_are_unknown(pairing: Pairing, table: str) -> None:
+    """Lost snapshots are counted with the manifests, and lost manifests with the chunks."""
+    pairing.file.unlink()
+    write_acknowledgement(pairing.warehouse, "there", [f"manifests/{pairing.manifest}"], LOST, "anna", NOW)
+    pairing.plan(**{table: {"unread": 2}})
+    others = pairing.others()
+    (warning,) = others.for_plan().warnings  # a plan only warns
+    assert "A sweep will be refused. there needs 2 lost files that no run has read" in warning
+    for refused in (others.require_known, pairing.kept):
+        with pytest.raises(GuardRefused) as told:
+            refused()
+        assert "Nothing" in str(told.value)
+        assert str(told.value).endswith("Put the files back, or delete the branches and tags that need them. Then plan "
+            "it again: `retention plan there`.")  # fmt: skip
+
+
+def test_a_lost_manifest_that_an_earlier_run_read_still_keeps_what_it_refers_to(pairing: Pairing) -> None:
+    pairing.plan()
+    assert pairing.kept() == {SHARED}  # and puts the manifest into the cache
+    pairing.file.unlink()
+    write_acknowledgement(pairing.warehouse, "there", [f"manifests/{pairing.manifest}"], LOST, "anna", NOW)
+    assert pairing.kept() == {SHARED}
+    assert last_parts(pairing) == {SHARED.removeprefix("chunks/")}
+
+
+def test_a_lost_manifest_that_is_no_longer_in_the_cache_is_not_taken_for_one_without_references(
+    pairing: Pairing,
+) -> None:
+    pairing.plan()
+    pairing.file.unlink()
+    write_acknowledgement(pairing.warehouse, "there", [f"manifests/{pairing.manifest}"], LOST, "anna", NOW)
+    asked: tuple[Callable[[], object], ...] = (pairing.kept, pairing.others().last_parts)
+    for one in asked:
+        with pytest.raises(GuardRefused, match="there needs 1 lost files that no run has read"):
+            one()
+
+
+def test_a_plan_whose_manifests_were_refused_is_not_complete(pairing: Pairing) -> None:
+    pairing.plan(of_manifests={"refused": "metadata_exists"})
+    (reason,) = pairing.others().unknown()
+    assert "there has no complete plan yet" in reason
+    assert pairing.others().last_parts() is None
+
+
+def test_manifests_that_are_not_in_the_cache_are_read_with_the_other_repositorys_own_options(
+    pairing: Pairing, bucket: Bucket, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for path in (pairing.root / "there").rglob("*"):
+        if path.is_file():
+            key = path.relative_to(pairing.root).as_posix()
+            bucket.client().put_object(Bucket=bucket.name, Key=key, Body=path.read_bytes())
+    monkeypatch.setenv("THERE_SECRET", bucket.secret_key)
+    options = {**bucket.access().options, "secret_access_key": {"env": "THERE_SECRET"}}
+    pairing.configure(storage=bucket.access("there").url, storage_options=options)
+    pairing.plan()
+    assert pairing.kept() == {SHARED}
+
+
+def test_the_store_of_the_other_repository_is_not_needed_while_its_manifests_are_in_the_cache(
+    pairing: Pairing,
+) -> None:
+    pairing.plan()
+    assert pairing.kept() == {SHARED}
+    pairing.configure(storage_options={"region": {"env": "NOT_SET_HERE"}})
+    pairing.file.unlink()
+    assert pairing.kept() == {SHARED}

@@ -31,7 +31,7 @@ from retention_assets.lakefs.source.inventory_snapshot import InventoryContext, 
 from retention_assets.lakefs.source.ranges import metaranges, ranges
 from retention_assets.lakefs.source.staged_objects import staged_objects
 from retention_assets.lakefs.sweep import verification as proof
-from retention_assets.lakefs.sweep.guards import heads_present, ranges_complete
+from retention_assets.lakefs.sweep.guards import heads_present, locations_apart, ranges_complete
 from retention_assets.lakefs.sweep.liveness import LivenessQuery, commits_now
 from retention_assets.lakefs.sweep.planning import PlanInputs, Terms, make_plan, require_one_origin
 from retention_assets.lakefs.sweep.results import write_results
@@ -94,7 +94,7 @@ def storage_inventory(
     details = replace(snapshot.details, unusual_names=unusual_names(counted))
     check_results = [
         guards.listing_complete(unlisted(counted["prefixes"], snapshot.prefixes, ObjectReader(opened.access))),
-        guards.namespaces_apart(resource.name, resource.locations()),
+        locations_apart(opened, resource.locations()),
         clocks(resource.repository, opened.access, resource.clock.now),
     ]
     numbers: dict[str, float | str] = {

@@ -12,12 +12,12 @@ from functools import reduce
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from retention_assets.config.configuration import Repository, canonical_namespace
+from retention_assets.config.configuration import Repository
 from retention_assets.config.durations import format_duration
 from retention_assets.core.liveness import Liveness
 from retention_assets.core.other_references import OtherReferences, last_parts, referenced
 from retention_assets.core.paths import below_any
-from retention_assets.errors import AccessDenied, ConfigurationError, GuardRefused
+from retention_assets.errors import ConfigurationError, GuardRefused
 from retention_assets.icechunk.source.opening import snapshot_policy
 from retention_assets.icechunk.source.tables import manifest_chunks
 from retention_assets.lakefs.names.columns import is_outside
@@ -241,21 +241,26 @@ def not_configured(source: LakeFSSource, configured: Collection[Repository]) -> 
 
     Any repository can refer to objects of another one by full address, whatever its own namespace is.
     """
-    try:
-        known = source.repositories()
-    except AccessDenied:  # not fatal: only the names for the warning are missing
+    known = source.other_repositories()
+    if known is None:
         return (
-            "It is unknown whether the server has repositories that are not configured: the user may not list "
-            "repositories (fs:ListRepositories)."
+            "It is unknown whether the server has repositories that are not configured, or that have the same "
+            "namespace: the user may not list repositories (fs:ListRepositories)."
         )
-    namespaces = {repository.namespace for repository in configured}
-    others = sorted(name for name, namespace in known.items() if canonical_namespace(namespace) not in namespaces)
+    others = sorted(name for name, namespace in known.items() if not _is_configured(name, namespace, configured))
     if not others:
         return None
     return (
         f"{len(others):,} repositories of the server are not configured: {', '.join(others)}. If they refer to objects "
         "of this repository by full address, those objects can be deleted. Add these repositories to the configuration."
     )
+
+
+def _is_configured(name: str, namespace: str, configured: Collection[Repository]) -> bool:
+    """Return whether the repository `name` of the server is in the configuration, where it can have another name."""
+    found = [one for one in configured if one.namespace == namespace and not one.is_icechunk]
+    names = [one.lakefs.source.api and (one.lakefs.source.api.repository or one.name) for one in found]
+    return name in names or None in names  # a dump does not have the name of its repository
 
 
 def _is_live(hold_prefixes: Sequence[str]) -> Column:

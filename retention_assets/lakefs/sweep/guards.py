@@ -1,17 +1,33 @@
 """The guards that only lakeFS has."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
 
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from retention_assets.core.guards import CheckResult
+from retention_assets.core.guards import CheckResult, namespaces_apart
 from retention_assets.errors import GuardRefused
 from retention_assets.lakefs.names.legacy import is_own_name, kinds_in_use
 from retention_assets.lakefs.rules.references import References
+from retention_assets.lakefs.source.opening import OpenRepository
 from retention_assets.state.plan import Plan
+
+
+def locations_apart(
+    opened: OpenRepository, configured: Mapping[str, tuple[str, ...]] = MappingProxyType({})
+) -> CheckResult:
+    """Run the guard `namespaces_apart` for the other repositories of the server and the locations `configured`.
+
+    lakeFS itself does not prevent two repositories in one namespace: someone can restore the references of a repository
+    into a second one. The references of each do not have the objects of the other, so one would delete them.
+    """
+    repository, others = opened.repository, opened.source.other_repositories() or {}
+    of_server = {f"{name} of the lakeFS server": (namespace,) for name, namespace in others.items()}
+    own = {repository.name: (repository.namespace, repository.storage)}
+    return namespaces_apart(repository.name, {**of_server, **configured, **own})
 
 
 def heads_present(references: References, commits: pa.Table) -> CheckResult:

@@ -39,7 +39,7 @@ from retention_assets.lakefs.sweep.sweeping import liveness_query, report
 from retention_assets.objectstore.listing import unlisted
 from retention_assets.objectstore.objects import ObjectReader
 from retention_assets.repositories.other_repositories import not_configured
-from retention_assets.state.approval import planned_terms
+from retention_assets.state.approval import planned_terms, terms_hash
 from retention_assets.state.binding import require_same_location
 from retention_assets.state.memory import require_no_future_plan
 from retention_assets.state.plan import withdraw_plan
@@ -148,6 +148,7 @@ def potential_commits(
     origin = Details(
         policy_hash=query.policy.policy_hash,
         references_hash=needed(commit_graph.details.references_hash, "references_hash"),
+        terms_hash=terms_hash(resource.repository),
     )
     rows = Rows(commits, commit_graph.taken_at, origin)
     return checked(rows, numbers=counts)

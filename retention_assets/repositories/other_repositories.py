@@ -17,16 +17,17 @@ from retention_assets.config.durations import format_duration
 from retention_assets.core.liveness import Liveness
 from retention_assets.core.other_references import OtherReferences, last_parts, referenced
 from retention_assets.core.paths import below_any
-from retention_assets.errors import ConfigurationError, GuardRefused
+from retention_assets.errors import GuardRefused, RetentionError
 from retention_assets.icechunk.source.opening import snapshot_policy
 from retention_assets.icechunk.source.tables import manifest_chunks
 from retention_assets.lakefs.names.columns import is_outside
 from retention_assets.lakefs.rules.lifecycle import with_lifecycle
-from retention_assets.lakefs.source.opening import SERVER, policy_of_files
+from retention_assets.lakefs.source.opening import SERVER, open_repository, policy_of_files
 from retention_assets.lakefs.source.repository import LakeFSSource
 from retention_assets.objectstore.access import StoreAccess
 from retention_assets.policy.rules import Policy
 from retention_assets.policy.snapshots import SnapshotPolicy
+from retention_assets.state.approval import terms_hash
 from retention_assets.state.lease import MARGIN
 from retention_assets.tables import (
     ADDRESSES,
@@ -70,7 +71,7 @@ class OtherRepositories:
         """Return the last path segments (column `last_part`) of all references in the others' newest tables.
 
         None if no other repository has a table. References that expired under a repository's policy do not count. They
-        do count if the repository's mode is `plan`, or if its policy changed after the table was made.
+        do count if the repository's mode is `plan`, or if its policy or a setting changed after the table was made.
         """
         found = [self._references(other, table) for other in self.others if (table := self._newest(other))]
         return last_parts(found)
@@ -91,10 +92,10 @@ class OtherRepositories:
                     f"The last complete plan of {other.name} is of {table.taken_at:%Y-%m-%d %H:%M} UTC, more than "
                     f"{format_duration(most)} ago. Plan it again: `retention plan {other.name}`."
                 )
-            elif not _is_of(table, other, _policy(other)):
+            elif self._policy_of(table, other) is None:
                 reasons.append(
-                    f"The policy of {other.name} changed since its last complete plan. Plan it again: "
-                    f"`retention plan {other.name}`."
+                    f"The policy of {other.name} or a setting such as `tags` or `reflog` changed since its last "
+                    f"complete plan, or the policy cannot be read. Plan it again: `retention plan {other.name}`."
                 )
         return reasons
 
@@ -196,10 +197,26 @@ class OtherRepositories:
 
     def _references(self, other: Repository, table: _Table) -> DataFrame:
         """Return the references of `other`: full addresses and virtual chunk references (column `address`)."""
-        policy = _policy(other)
-        if other.settings.mode == "plan" or not _is_of(table, other, policy):  # mode `plan` deletes nothing
-            policy = None  # then the references of all commits and manifests count, which keeps more
+        # Without a policy, the references of all commits and manifests count, which keeps more.
+        policy = None if other.settings.mode == "plan" else self._policy_of(table, other)  # mode `plan` deletes nothing
         return (self._of_icechunk if other.is_icechunk else self._of_lakefs)(other, table, policy)
+
+    def _policy_of(self, table: _Table, other: Repository) -> _Policy | None:
+        """Return the policy of `other`; None if the table was made under another policy or under other settings.
+
+        Also None if the policy cannot be read: its files, or the rules of its server.
+        """
+        try:
+            if other.is_icechunk:
+                policy: _Policy = snapshot_policy(other)
+            elif SERVER in other.settings.policy:
+                policy = open_repository(other, self.clock).policy()
+            else:
+                policy = policy_of_files(other)
+        except RetentionError:  # then every reference counts, and a sweep is refused
+            return None
+        made = table.details
+        return policy if (made.policy_hash, made.terms_hash) == (policy.policy_hash, terms_hash(other)) else None
 
     def _of_lakefs(self, other: Repository, table: _Table, policy: _Policy | None) -> DataFrame:
         pairs = self._rows(other, ADDRESSES.name, table, ["address"]).where(is_outside(F.col("address")))
@@ -267,21 +284,6 @@ def _is_live(hold_prefixes: Sequence[str]) -> Column:
     """Return the condition under which a (path, address) pair is live. It needs the columns of `with_lifecycle`."""
     kept = F.col("active") & ~F.col("lifecycle_due")
     return kept | F.col("protected") | below_any(F.col("key"), hold_prefixes)
-
-
-def _policy(other: Repository) -> _Policy | None:
-    """Return the policy of the repository's policy files; None if they cannot be read."""
-    try:
-        return snapshot_policy(other) if other.is_icechunk else policy_of_files(other)
-    except ConfigurationError:  # then every reference counts, and a sweep is refused
-        return None
-
-
-def _is_of(table: _Table, other: Repository, policy: _Policy | None) -> bool:
-    """Return whether the table was made under `policy`. This is assumed if a part of the policy is on a server."""
-    if policy is None or SERVER in other.settings.policy:
-        return policy is not None
-    return table.details.policy_hash == policy.policy_hash
 
 
 def _scheme(url: str) -> str | None:

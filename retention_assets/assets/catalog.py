@@ -9,7 +9,7 @@ from retention_assets.tables import TABLES
 
 CHECKS: Mapping[str, str] = {
     "listing_complete": "Every prefix of the store that has objects is in the listing.",
-    "namespaces_apart": "No location of a configured repository is inside another one's location.",
+    "namespaces_apart": "No other repository, configured or on the lakeFS server, has a location that overlaps.",
     "clock_agrees": "This machine's clock and the store's clock agree within guards.max_clock_skew.",
     "heads_present": "Every branch and every tag names a commit that was read.",
     "ranges_complete": "Every range has as many entries as its metarange says.",

@@ -43,7 +43,7 @@ from retention_assets.objectstore.listing import list_objects, unlisted
 from retention_assets.objectstore.objects import ObjectReader
 from retention_assets.policy.table import snapshot_policy_rows
 from retention_assets.spark.frames import from_arrow
-from retention_assets.state.approval import planned_terms
+from retention_assets.state.approval import planned_terms, terms_hash
 from retention_assets.state.binding import require_same_location
 from retention_assets.state.memory import require_no_future_plan
 from retention_assets.state.plan import withdraw_plan
@@ -221,9 +221,9 @@ def _basis(resource: RepositoryResource, context: dg.AssetExecutionContext, hist
 def _of(
     resource: RepositoryResource, context: dg.AssetExecutionContext, basis: PlanBasis, rows: DataFrame | pa.Table
 ) -> Rows:
-    """Return rows with the details that identify their policy and history."""
-    policy_hash = resource.snapshot_policy(day_of(context)).policy_hash
-    return Rows(rows, basis.state.taken_at, origin_of(basis, policy_hash))
+    """Return rows with the details that identify their policy, history and settings."""
+    origin = origin_of(basis, resource.snapshot_policy(day_of(context)).policy_hash)
+    return Rows(rows, basis.state.taken_at, replace(origin, terms_hash=terms_hash(resource.repository)))
 
 
 @declared(after=["deletion_candidates"], stage="sweep")

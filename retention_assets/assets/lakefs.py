@@ -31,7 +31,7 @@ from retention_assets.lakefs.source.inventory_snapshot import InventoryContext, 
 from retention_assets.lakefs.source.ranges import metaranges, ranges
 from retention_assets.lakefs.source.staged_objects import staged_objects
 from retention_assets.lakefs.sweep import verification as proof
-from retention_assets.lakefs.sweep.guards import heads_present, ranges_complete
+from retention_assets.lakefs.sweep.guards import heads_present, locations_apart, ranges_complete
 from retention_assets.lakefs.sweep.liveness import LivenessQuery, commits_now
 from retention_assets.lakefs.sweep.planning import PlanInputs, Terms, make_plan, require_one_origin
 from retention_assets.lakefs.sweep.results import write_results
@@ -39,7 +39,7 @@ from retention_assets.lakefs.sweep.sweeping import liveness_query, report
 from retention_assets.objectstore.listing import unlisted
 from retention_assets.objectstore.objects import ObjectReader
 from retention_assets.repositories.other_repositories import not_configured
-from retention_assets.state.approval import planned_terms
+from retention_assets.state.approval import planned_terms, terms_hash
 from retention_assets.state.binding import require_same_location
 from retention_assets.state.memory import require_no_future_plan
 from retention_assets.state.plan import withdraw_plan
@@ -94,7 +94,7 @@ def storage_inventory(
     details = replace(snapshot.details, unusual_names=unusual_names(counted))
     check_results = [
         guards.listing_complete(unlisted(counted["prefixes"], snapshot.prefixes, ObjectReader(opened.access))),
-        guards.namespaces_apart(resource.name, resource.locations()),
+        locations_apart(opened, resource.locations()),
         clocks(resource.repository, opened.access, resource.clock.now),
     ]
     numbers: dict[str, float | str] = {
@@ -148,6 +148,7 @@ def potential_commits(
     origin = Details(
         policy_hash=query.policy.policy_hash,
         references_hash=needed(commit_graph.details.references_hash, "references_hash"),
+        terms_hash=terms_hash(resource.repository),
     )
     rows = Rows(commits, commit_graph.taken_at, origin)
     return checked(rows, numbers=counts)

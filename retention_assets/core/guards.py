@@ -31,16 +31,17 @@ def namespaces_apart(repository: str, namespaces: Mapping[str, tuple[str, ...]])
     """Check that no other repository's namespace or storage is inside this repository's, or contains it."""
     mine = namespaces[repository]
     overlapping = sorted(
-        other
+        (other, own, location)
         for other, locations in namespaces.items()
-        if other != repository and any(_overlap(location, own) for location in locations for own in mine)
+        for own in mine
+        for location in locations
+        if other != repository and _overlap(location, own)
     )
-    detail = (
-        f"its location overlaps with that of repository {overlapping[0]}"
-        if overlapping
-        else f"no other repository uses {mine[0]}"
-    )
-    return CheckResult("namespaces_apart", not overlapping, detail, len(overlapping))
+    detail = f"no other repository uses {mine[0]}"
+    if overlapping:
+        other, own, location = overlapping[0]
+        detail = f"its location {own} overlaps with {location} of repository {other}"
+    return CheckResult("namespaces_apart", not overlapping, detail, len({other for other, _, _ in overlapping}))
 
 
 def _overlap(one: str, other: str) -> bool:

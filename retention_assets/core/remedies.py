@@ -20,7 +20,10 @@ _CHANGED = (
 
 REMEDIES: Mapping[str, str] = {
     "listing_complete": _LISTING,
-    "namespaces_apart": "Correct `namespace` and `storage` of both repositories: no location may contain another.",
+    "namespaces_apart": (
+        "Correct `namespace` and `storage` of both repositories: no location may contain another. If a lakeFS server "
+        "has two repositories at one location, delete the one that nobody needs any more: `lakectl repo delete`."
+    ),
     "clock_agrees": "Set the clock of this machine or of the store, and plan again.",
     "heads_present": _NEWER,
     "ranges_complete": _NEWER,

@@ -9,6 +9,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime
+from urllib.parse import unquote
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -122,7 +123,7 @@ def bucket_and_prefix(namespace: str) -> tuple[str, str]:
         ConfigurationError: `namespace` is not in Amazon S3.
     """
     scheme, _, location = canonical_namespace(namespace).partition("://")
-    bucket, _, path = location.partition("/")
+    bucket, _, path = unquote(location).partition("/")  # the store decodes a URL, too
     if scheme != "s3" or not bucket:
         raise ConfigurationError(
             f"{namespace}: an S3 inventory lists s3:// namespaces only. Nothing was read or deleted. "
@@ -162,19 +163,19 @@ def delivered_inventory(spark: SparkSession, repository: Repository) -> Delivere
 
     When several inventories list an object, the row with its newest `last_modified` counts.
     Errors: ObjectMissing when an inventory has no complete delivery; ConfigurationError when no inventory lists the
-    namespace's bucket; CorruptFile when a manifest or a file does not verify.
+    bucket of the repository; CorruptFile when a manifest or a file does not verify.
     """
     opened = [_newest(access, expected) for access, expected in inventory_accesses(repository)]
-    require_bucket_listed([manifest for _, manifest in opened], repository.namespace)
+    # Objects are listed and deleted in the storage. If it is not in S3, it is a copy or a mount of the namespace.
+    location = repository.storage if repository.storage.startswith("s3://") else repository.namespace
+    require_bucket_listed([manifest for _, manifest in opened], location)
     # The files are passed as rows, not in the closure: Spark writes a large closure to disk, including its secrets.
     files = [
         {"inventory": number, **asdict(file)} for number, (_, manifest) in enumerate(opened) for file in manifest.files
     ]
     rows = from_arrow(spark, pa.Table.from_pylist(files, _FILES))
     without_files = [(access, replace(manifest, files=())) for access, manifest in opened]
-    listed = on_workers(
-        rows.repartition(read_tasks(spark)), _reader(without_files, repository.namespace), STORAGE_INVENTORY.schema
-    )
+    listed = on_workers(rows.repartition(read_tasks(spark)), _reader(without_files, location), STORAGE_INVENTORY.schema)
     newest = F.max_by(F.struct(*STORAGE_INVENTORY.schema.names), "last_modified").alias("row")
     frame = listed.groupBy("address").agg(newest).select("row.*")
     return Delivered(frame, min(manifest.created_at for _, manifest in opened))

@@ -12,22 +12,23 @@ from functools import reduce
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from retention_assets.config.configuration import Repository, canonical_namespace
+from retention_assets.config.configuration import Repository
 from retention_assets.config.durations import format_duration
 from retention_assets.core.liveness import Liveness
 from retention_assets.core.other_references import OtherReferences, last_parts, referenced
 from retention_assets.core.paths import covered_by_hold
-from retention_assets.errors import AccessDenied, ConfigurationError, GuardRefused
+from retention_assets.errors import ConfigurationError, GuardRefused, RetentionError
 from retention_assets.icechunk.source.opening import snapshot_policy
 from retention_assets.icechunk.source.tables import manifest_chunks
 from retention_assets.lakefs.names.columns import is_outside
 from retention_assets.lakefs.rules.lifecycle import with_lifecycle
-from retention_assets.lakefs.source.opening import SERVER, policy_of_files
+from retention_assets.lakefs.source.opening import SERVER, open_repository, policy_of_files
 from retention_assets.lakefs.source.repository import LakeFSSource
 from retention_assets.objectstore.access import StoreAccess, open_store
 from retention_assets.policy.rules import Policy
 from retention_assets.policy.snapshots import SnapshotPolicy
 from retention_assets.state.acknowledged import acknowledged_addresses, known_addresses
+from retention_assets.state.approval import terms_hash
 from retention_assets.state.lease import MARGIN
 from retention_assets.tables import (
     ADDRESSES,
@@ -75,7 +76,7 @@ class OtherRepositories:
         """Return the last path segments (column `last_part`) of all references in the others' newest tables.
 
         None if no other repository has a table. References that expired under a repository's policy do not count. They
-        do count if the repository's mode is `plan`, or if its policy changed after the table was made.
+        do count if the repository's mode is `plan`, or if its policy or a setting changed after the table was made.
         """
         found = [self._known_references(other, table) for other in self.others if (table := self._newest(other))]
         return last_parts(found)
@@ -96,10 +97,10 @@ class OtherRepositories:
                     f"The last complete plan of {other.name} is of {table.taken_at:%Y-%m-%d %H:%M} UTC, more than "
                     f"{format_duration(most)} ago. Plan it again: `retention plan {other.name}`."
                 )
-            elif not _is_of(table, other, _policy(other)):
+            elif self._policy_of(table, other) is None:
                 reasons.append(
-                    f"The policy of {other.name} changed since its last complete plan. Plan it again: "
-                    f"`retention plan {other.name}`."
+                    f"The policy of {other.name} or a setting such as `tags` or `reflog` changed since its last "
+                    f"complete plan, or the policy cannot be read. Plan it again: `retention plan {other.name}`."
                 )
             elif table.unread:
                 reasons.append(_unread(other, table.unread))
@@ -216,10 +217,26 @@ class OtherRepositories:
 
     def _known_references(self, other: Repository, table: _Table) -> DataFrame:
         """Return the references of `other`, without those in its lost files that no run has read."""
-        policy = _policy(other)
-        if other.settings.mode == "plan" or not _is_of(table, other, policy):  # mode `plan` deletes nothing
-            policy = None  # then the references of all commits and manifests count, which keeps more
+        # Without a policy, the references of all commits and manifests count, which keeps more.
+        policy = None if other.settings.mode == "plan" else self._policy_of(table, other)  # mode `plan` deletes nothing
         return (self._of_icechunk if other.is_icechunk else self._of_lakefs)(other, table, policy)
+
+    def _policy_of(self, table: _Table, other: Repository) -> _Policy | None:
+        """Return the policy of `other`; None if the table was made under another policy or under other settings.
+
+        Also None if the policy cannot be read: its files, or the rules of its server.
+        """
+        try:
+            if other.is_icechunk:
+                policy: _Policy = snapshot_policy(other)
+            elif SERVER in other.settings.policy:
+                policy = open_repository(other, self.clock).policy()
+            else:
+                policy = policy_of_files(other)
+        except RetentionError:  # then every reference counts, and a sweep is refused
+            return None
+        made = table.details
+        return policy if (made.policy_hash, made.terms_hash) == (policy.policy_hash, terms_hash(other)) else None
 
     def _of_lakefs(self, other: Repository, table: _Table, policy: _Policy | None) -> DataFrame:
         pairs = self._rows(other, ADDRESSES.name, table, ["address"]).where(is_outside(F.col("address")))
@@ -272,15 +289,13 @@ def not_configured(source: LakeFSSource, configured: Collection[Repository]) -> 
 
     Any repository can refer to objects of another one by full address, whatever its own namespace is.
     """
-    try:
-        known = source.repositories()
-    except AccessDenied:  # not fatal: only the names for the warning are missing
+    known = source.other_repositories()
+    if known is None:
         return (
-            "It is unknown whether the server has repositories that are not configured: the user may not list "
-            "repositories (fs:ListRepositories)."
+            "It is unknown whether the server has repositories that are not configured, or that have the same "
+            "namespace: the user may not list repositories (fs:ListRepositories)."
         )
-    namespaces = {repository.namespace for repository in configured}
-    others = sorted(name for name, namespace in known.items() if canonical_namespace(namespace) not in namespaces)
+    others = sorted(name for name, namespace in known.items() if not _is_configured(name, namespace, configured))
     if not others:
         return None
     return (
@@ -289,25 +304,17 @@ def not_configured(source: LakeFSSource, configured: Collection[Repository]) -> 
     )
 
 
+def _is_configured(name: str, namespace: str, configured: Collection[Repository]) -> bool:
+    """Return whether the repository `name` of the server is in the configuration, where it can have another name."""
+    found = [one for one in configured if one.namespace == namespace and not one.is_icechunk]
+    names = [one.lakefs.source.api and (one.lakefs.source.api.repository or one.name) for one in found]
+    return name in names or None in names  # a dump does not have the name of its repository
+
+
 def _is_live(hold_prefixes: Sequence[str]) -> Column:
     """Return the condition under which a (path, address) pair is live. It needs the columns of `with_lifecycle`."""
     kept = F.col("active") & ~F.col("lifecycle_due")
     return kept | F.col("protected") | covered_by_hold(F.col("key"), hold_prefixes)
-
-
-def _policy(other: Repository) -> _Policy | None:
-    """Return the policy of the repository's policy files; None if they cannot be read."""
-    try:
-        return snapshot_policy(other) if other.is_icechunk else policy_of_files(other)
-    except ConfigurationError:  # then every reference counts, and a sweep is refused
-        return None
-
-
-def _is_of(table: _Table, other: Repository, policy: _Policy | None) -> bool:
-    """Return whether the table was made under `policy`. This is assumed if a part of the policy is on a server."""
-    if policy is None or SERVER in other.settings.policy:
-        return policy is not None
-    return table.details.policy_hash == policy.policy_hash
 
 
 def _access(other: Repository) -> StoreAccess:

@@ -5,6 +5,8 @@ other settings is refused. Source: DESIGN.md, Decisions (Modes) and invariant 12
 """
 
 import getpass
+import hashlib
+import json
 import os
 import socket
 from collections.abc import Mapping
@@ -68,6 +70,11 @@ def planned_terms(repository: Repository) -> Terms:
     known = type(repository.settings).model_fields
     values = {name: getattr(repository.settings, name) for name in _PLAN_SETTINGS if name in known}
     return {**namespace, "storage": repository.storage, **{name: _as_text(value) for name, value in values.items()}}
+
+
+def terms_hash(repository: Repository) -> str:
+    """Return the hash of `planned_terms`."""
+    return hashlib.sha256(json.dumps(planned_terms(repository), sort_keys=True).encode()).hexdigest()
 
 
 def approved_terms(repository: Repository) -> Terms:

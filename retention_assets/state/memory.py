@@ -1,6 +1,7 @@
 """Stores data of a plan for later plans: the heads and commits that it read, and the objects that it found due.
 
-The directories are `memory/<plan>` and `due_objects/<plan>` of a repository. A plan reads those of the newest plan.
+The directories are `memory/<plan>` and `due_objects/<plan>` of a repository. A plan reads those of the plan that saw
+the newest state of the repository. A plan from the tables of an old day is newer, but it saw an older state.
 Source: DESIGN.md, invariants 5 and 11.
 """
 
@@ -17,7 +18,7 @@ if TYPE_CHECKING:  # Spark is imported in the functions that use it: commands wi
     from pyspark.sql import DataFrame, SparkSession
 
 MEMORY = "memory"
-_ROWS = "_rows.json"  # document with the number of rows that were written
+_ROWS = "_rows.json"  # document with the number of rows that were written, and with `seen_at` of `keep_due`
 PLANS_STORED = 2  # the number of plans whose data is stored: the newest, and one that another run may still read
 
 
@@ -45,13 +46,23 @@ def require_no_future_plan(warehouse: Warehouse, repository: str, now: datetime)
 
 
 def due_objects(spark: "SparkSession", warehouse: Warehouse, repository: str) -> "DataFrame":
-    """Return the objects that the newest plan found due, with waiting objects; empty if no plan has stored them."""
+    """Return the objects that the plan of the newest state found due, with waiting objects; empty without a plan."""
     from retention_assets.spark.frames import from_arrow
 
-    for name in reversed(warehouse.directories(repository, DUE_OBJECTS.name)):
+    for name in reversed(_by_state(warehouse, repository)):
         if warehouse.is_complete(repository, DUE_OBJECTS.name, name):
             return _read(spark, warehouse, repository, name)
     return from_arrow(spark, DUE_OBJECTS.schema.empty_table())
+
+
+def _by_state(warehouse: Warehouse, repository: str) -> list[str]:
+    """Return the directories of due objects. Those of the plan that saw the newest state of the repository are last."""
+
+    def seen_at(name: str) -> tuple[str, str]:
+        document = warehouse.read_document(repository, DUE_OBJECTS.name, name, _ROWS) or {}
+        return document.get("seen_at", name.partition("-")[0]), name  # earlier versions: when the plan was made
+
+    return sorted(warehouse.directories(repository, DUE_OBJECTS.name), key=seen_at)
 
 
 def due_objects_of(spark: "SparkSession", warehouse: Warehouse, plan: Plan) -> "DataFrame":
@@ -94,10 +105,12 @@ def _require_due(warehouse: Warehouse, repository: str, name: str, written: int)
     warehouse.require_row_count(written, repository, DUE_OBJECTS.name, name, remedy=remedy)
 
 
-def keep_due(warehouse: Warehouse, plan: Plan, due: "DataFrame") -> None:
+def keep_due(warehouse: Warehouse, plan: Plan, due: "DataFrame", seen_at: datetime) -> None:
     """Store the objects that a plan found due, and remove those of plans that are no longer read.
 
-    `due`: rows of `DUE_OBJECTS`. Errors: TableContractError when not all rows can be read back.
+    `due`: rows of `DUE_OBJECTS`. `seen_at`: when the oldest of the tables that say what is due was read. A plan of an
+    older state does not become the memory of later plans: an object that was live since then would count as due since
+    then. Errors: TableContractError when not all rows can be read back.
     """
     from retention_assets.warehouse.table_writer import write_counted
 
@@ -105,7 +118,8 @@ def keep_due(warehouse: Warehouse, plan: Plan, due: "DataFrame") -> None:
     if not warehouse.is_complete(*parts):
         rows = due.select(*DUE_OBJECTS.schema.names)
         written = write_counted(rows, warehouse.location(*parts)).rows
-        warehouse.write_document({"rows": written}, *parts, _ROWS)
+        warehouse.write_document({"rows": written, "seen_at": made_at_name(seen_at)}, *parts, _ROWS)
         _require_due(warehouse, plan.repository, parts[-1], written)
-    for old in warehouse.directories(plan.repository, DUE_OBJECTS.name)[:-PLANS_STORED]:
-        warehouse.remove_directory(plan.repository, DUE_OBJECTS.name, old)
+    for old in _by_state(warehouse, plan.repository)[:-PLANS_STORED]:
+        if old != parts[-1]:
+            warehouse.remove_directory(plan.repository, DUE_OBJECTS.name, old)

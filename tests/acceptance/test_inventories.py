@@ -116,6 +116,19 @@ def test_an_inventory_of_another_bucket_beside_adds_nothing(spark: SparkSession,
     assert objects_in(snapshot.frame) == stored(place)
 
 
+def test_the_inventory_of_the_bucket_counts_in_which_the_storage_is(
+    spark: SparkSession, place: BuiltRepository
+) -> None:
+    of_namespace = deliver(place, [row(DEAD)], "lake")
+    of_storage = deliver(place, [Row(f"copied here/{HELD}", SIZE, OLD)], "pond", bucket="pond")
+    repository = place.repository(RULES, storage="s3://pond/copied%20here", inventory=[of_namespace, of_storage])
+    found = delivered_inventory(spark, repository)
+    assert objects_in(found.frame) == {(HELD, SIZE, OLD)}
+    repository = place.repository(RULES, storage="s3://pond/copied%20here", inventory=of_namespace)
+    with pytest.raises(RetentionError, match="inventories list lake, not the bucket 'pond'"):
+        delivered_inventory(spark, repository)
+
+
 @pytest.mark.parametrize("file_format", FORMATS)
 def test_old_versions_and_delete_markers_are_no_objects(
     spark: SparkSession, place: BuiltRepository, file_format: str

@@ -1,5 +1,6 @@
 """Plans of real Icechunk repositories, of both formats, by the real jobs; icechunk's own collection is the oracle."""
 
+import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import timedelta
@@ -11,7 +12,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from retention_assets.icechunk.edits.stored import planned_edits
-from retention_assets.state.memory import due_objects_of
+from retention_assets.state.memory import due_objects, due_objects_of
 from retention_assets.state.plan import load_plan
 from retention_assets.tables import TABLES
 from tests.assets.icechunk_lake import (
@@ -182,6 +183,25 @@ def test_a_plan_without_settling_time_stores_its_due_objects_for_later_plans(
     assert second.lake.configuration().repository(NAME).settings.settle == timedelta(0)
     stored = due_objects_of(spark, second.lake.warehouse, load_plan(second.lake.warehouse, NAME, DAY))
     assert {row["address"] for row in stored.collect()} == set(second.lake.candidates())
+
+
+def test_a_plan_from_earlier_tables_does_not_change_what_later_plans_find_due(
+    spark: SparkSession, second: Planned, tmp_path: Path
+) -> None:
+    lake = second.copy(tmp_path)
+    tables, earlier = lake.root / "warehouse" / NAME, tmp_path / "earlier"
+    for table in TABLES.keys() & {path.name for path in tables.iterdir()}:
+        shutil.copytree(tables / table, earlier / table)
+    open_repository(lake.directory).create_tag("v2", second.ids["b"])
+    set_stored_at(lake.directory, LONG_AGO, ["repo", "overwritten/*"])
+    assert lake.plan().success
+    for table in earlier.iterdir():
+        shutil.rmtree(tables / table.name)
+        shutil.copytree(table, tables / table.name)
+    assert lake.make("deletion_candidates").success
+    released = f"snapshots/{second.ids['b']}"
+    assert released in lake.candidates()
+    assert released not in {row["address"] for row in due_objects(spark, lake.warehouse, NAME).collect()}
 
 
 @pytest.mark.slow

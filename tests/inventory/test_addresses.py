@@ -25,6 +25,7 @@ def addresses(rows: list[Row], namespace: str) -> list[str]:
         pytest.param("s3://lake/orchard", ["data/x/1", "crème"], id="a_prefix_is_a_folder"),
         pytest.param("s3a://lake/orchard/", ["data/x/1", "crème"], id="other_spelling"),
         pytest.param("s3://lake/verger é", ["data/é"], id="accents_in_the_namespace"),
+        pytest.param("s3://lake/verger%20%C3%A9", ["data/é"], id="an_encoded_namespace"),
         pytest.param("s3://lake/orchard/data", ["x/1"], id="deeper"),
         pytest.param("s3://pond/orchard", [], id="another_bucket"),
         pytest.param("s3://lake/meadow", [], id="another_prefix"),

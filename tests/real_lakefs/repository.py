@@ -280,15 +280,17 @@ class Repository:
 
     def dump(self, file: Path) -> Json:
         """Let the server dump its references, write what it answers to `file`, and return `source` of it."""
-        started = self._ask("POST", "/dump")
-        ends = time.monotonic() + _TASK_WITHIN
-        while time.monotonic() < ends:
-            state = self._ask("GET", "/dump", {"task_id": started["id"]})
-            if state["done"]:
-                file.write_text(json.dumps(state["refs"]), encoding="utf-8")
-                return {"dump": str(file)}
-            time.sleep(0.05)
-        raise TimeoutError("dump of the references")
+        file.write_text(json.dumps(self._finished("/dump")["refs"]), encoding="utf-8")
+        return {"dump": str(file)}
+
+    def restored_as(self, name: str, file: Path) -> Repository:
+        """Create a second repository over the same namespace from a dump of this one, written to `file`."""
+        self.dump(file)
+        body = {"name": name, "storage_namespace": self.namespace, "default_branch": "main"}
+        self.client.ask("POST", "/repositories", {"bare": "true"}, body)  # `bare`: the namespace may be in use
+        second = Repository(self.server, self.client, name, self.namespace, self.place)
+        second._finished("/restore", json.loads(file.read_text("utf-8")))
+        return second
 
     def staged_list(self) -> str:
         """Let the server write its list of staged objects, and return its folder for `staged` of retention.yaml."""
@@ -319,6 +321,17 @@ class Repository:
 
     def _path(self, path: str) -> str:
         return f"/repositories/{self.name}{path}"
+
+    def _finished(self, task: str, body: Any = None) -> Json:
+        """Start a task of the server, wait for it, and return its state."""
+        started = self._ask("POST", task, body=body)
+        ends = time.monotonic() + _TASK_WITHIN
+        while time.monotonic() < ends:
+            state: Json = self._ask("GET", task, {"task_id": started["id"]})
+            if state["done"]:
+                return state
+            time.sleep(0.05)
+        raise TimeoutError(f"{task} of the references")
 
     def _ask(self, method: str, path: str, query: dict[str, Any] | None = None, body: Any = None) -> Any:
         return self.client.ask(method, self._path(path), query, body)

@@ -107,3 +107,45 @@ def test_repositories_of_the_server_that_are_not_configured_are_named(
         assert "repositories of the server are not configured: " in told
         assert second.name in told
         assert f"{first.name}," not in told
+
+
+@pytest.mark.parametrize("inner", [pytest.param("", id="the_same"), pytest.param("/data/inner", id="inside_it")])
+def test_a_plan_is_refused_if_an_unconfigured_repository_of_the_server_overlaps(
+    lakefs: Server, tmp_path: Path, inner: str
+) -> None:
+    """lakeFS refuses neither a bare repository in a namespace that is in use, nor one inside another's namespace."""
+    first = lakefs.new_repository("first")
+    first.upload_and_commit("main", "always", b"there")
+    garbage = first.upload("main", "a", b"garbage")
+    first.reset("main")
+    body = {"name": f"{first.name}-second", "storage_namespace": f"{first.namespace}{inner}"}
+    first.client.ask("POST", "/repositories", {"bare": "true"}, body)
+    lakefs.clock.forward(days=30)
+    refused = Retention(tmp_path, first, settle="0s").run("plan", day=None)
+    assert refused.status == 1
+    assert "namespaces_apart" in refused.err
+    assert f"{first.namespace} overlaps with {first.namespace}{inner} of repository {first.name}-second" in refused.err
+    assert "`lakectl repo delete`" in refused.err
+    assert garbage in first.stored()
+
+
+def test_a_sweep_is_refused_once_another_repository_of_the_server_has_the_same_namespace(
+    lakefs: Server, tmp_path: Path
+) -> None:
+    first = lakefs.new_repository("first")
+    address = first.upload_and_commit("main", "a", b"content")
+    first.delete("main", "a")
+    first.upload_and_commit("main", "new", b"new")
+    lakefs.clock.forward(days=30)
+    retention = Retention(tmp_path / "retention", first, settle="0s")
+    plan = retention.plan()
+    retention.approve(plan)
+    assert [row["address"] for row in retention.candidates(plan)] == [address]
+    second = first.restored_as(f"{first.name}-second", tmp_path / "dump.json")
+    second.revert("main", "main")
+    refused = retention.run("sweep", day=plan["day"])
+    assert refused.status == 1
+    assert f"{name_of(first)}: namespaces_apart: its location {first.namespace} overlaps with" in refused.err
+    assert f"of repository {second.name} of the lakeFS server. Nothing was deleted." in refused.err
+    assert address in first.stored()
+    require_readable(first, second)

@@ -16,7 +16,7 @@ from retention_assets.errors import GuardRefused, TableContractError
 from retention_assets.lakefs.rules.references import Commit, References, references_hash
 from retention_assets.lakefs.rules.reflog import Memory, SeenHead
 from retention_assets.policy.rules import BranchRetention, CommittedRetention, Hold, Policy
-from retention_assets.state.memory import due_objects_location
+from retention_assets.state.memory import due_objects_location, due_objects_of
 from retention_assets.state.plan import (
     CURRENT,
     PLANNED_OBJECTS,
@@ -36,8 +36,8 @@ from retention_assets.state.plan import (
 )
 from retention_assets.state.policies import keep_policy, kept_policy
 from retention_assets.warehouse.warehouse import Warehouse
-from tests.frames import NOW, OLD, Candidate, candidates
-from tests.sweep.small_world import ALSO_DEAD, DAY, DEAD, LISTED, LIVE, PAIRS, UNREFERENCED, World, a_plan
+from tests.frames import NOW, OLD, Candidate, Staged, candidates
+from tests.sweep.small_world import ALSO_DEAD, DAY, DEAD, LISTED, LIVE, PAIRS, STAGED, UNREFERENCED, World, a_plan
 
 WORLD = World()
 HOUR = timedelta(hours=1)
@@ -211,6 +211,29 @@ def test_an_object_that_one_plan_did_not_name_waits_anew(spark: SparkSession, wa
     assert named[:2] == [set(), set()]
     assert ALSO_DEAD in named[2]
     assert DEAD not in named[2]
+
+
+@pytest.mark.parametrize("old", [("staged_at", "references_at"), ("staged_at",), ("references_at",)], ids="-".join)
+def test_a_plan_from_tables_of_an_old_day_does_not_let_an_object_settle_that_was_staged_since(
+    spark: SparkSession, warehouse: Warehouse, old: tuple[str, ...]
+) -> None:
+    world = replace(WORLD, settle=timedelta(hours=24))
+    also_staged = replace(world, staged=[Staged(STAGED), Staged(UNREFERENCED)])
+
+    def plan_at(hours: int, world: World, **changes: Any) -> Plan:
+        at = NOW + hours * HOUR
+        times = {"listed_at": at, "staged_at": at, "references_at": at, "made_at": at, **changes}
+        return planned(spark, warehouse, replace(world, **times, run_id=f"{at}"))
+
+    plan_at(24, also_staged)
+    for hours in (25, 26, 27):  # the tables of NOW are still there, and only the candidates are made again
+        from_old = plan_at(hours, world, listed_at=NOW, **dict.fromkeys(old, NOW))
+        assert UNREFERENCED in {row["address"] for row in due_objects_of(spark, warehouse, from_old).collect()}
+    newest = plan_at(49, world)
+    named = {row["address"] for row in planned_objects(spark, warehouse, newest).collect()}
+    assert DEAD in named  # the plan of hour 24 found it due
+    assert UNREFERENCED not in named
+    assert newest.first_wait_ends == newest.last_wait_ends == NOW + 73 * HOUR
 
 
 def test_a_plan_is_not_made_from_earlier_objects_of_which_rows_were_lost(

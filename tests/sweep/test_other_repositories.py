@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 
 from retention_assets.config.configuration import load_configuration
 from retention_assets.core.liveness import Liveness
-from retention_assets.errors import AccessDenied, TableContractError
+from retention_assets.errors import TableContractError
 from retention_assets.lakefs.source.opening import policy_of_files
 from retention_assets.repositories.other_repositories import OtherRepositories, not_configured
 from retention_assets.tables import ADDRESSES
@@ -27,12 +27,36 @@ DAY = NOW.date()
 
 def test_a_user_who_may_not_list_repositories_is_told_that_the_others_are_unknown() -> None:
     class Source:
-        def repositories(self) -> dict[str, str]:
-            raise AccessDenied("no")
+        def other_repositories(self) -> None:
+            """The user may not list them."""
 
     warning = not_configured(cast("Any", Source()), [])
     assert warning is not None
     assert "the user may not list repositories (fs:ListRepositories)" in warning
+
+
+@pytest.mark.parametrize(
+    ("source", "names"),
+    [
+        pytest.param({"api": {"repository": "orchard-2"}}, "orchard-1", id="its_name_on_the_server"),
+        pytest.param({"api": {}}, "orchard-1, orchard-2", id="its_name_in_the_file"),
+        pytest.param({"dump": "dump.json"}, None, id="a_dump_has_no_name"),
+    ],
+)
+def test_a_repository_with_the_namespace_of_a_configured_one_is_named_unless_it_is_that_one(
+    tmp_path: Path, source: dict[str, Any], names: str | None
+) -> None:
+    class Source:
+        def other_repositories(self) -> dict[str, str]:
+            return {"orchard-1": "s3://lake/orchard", "orchard-2": "s3://lake/orchard"}
+
+    keys = {"url": "http://lakefs", "access_key": "key", "secret_key": {"env": "SECRET"}}
+    source = {"api": {**keys, **source["api"]}} if "api" in source else source
+    entry = {"kind": "lakefs", "namespace": "s3://lake/orchard", "source": source, "policy": "policy.json"}
+    file = tmp_path / "retention.yaml"
+    file.write_text(yaml.safe_dump({"warehouse": "warehouse", "repositories": {"orchard": entry}}), encoding="utf-8")
+    warning = not_configured(cast("Any", Source()), load_configuration(file).repositories.values())
+    assert (warning and warning.partition(" not configured: ")[2].partition(".")[0]) == names
 
 
 HERE = tuple(f"s3://lake/here/{address(number)}" for number in range(8))  # what `there` refers to

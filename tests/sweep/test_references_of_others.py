@@ -14,8 +14,11 @@ from pyspark.sql import DataFrame, SparkSession
 from retention_assets.config.configuration import load_configuration
 from retention_assets.core.liveness import Liveness
 from retention_assets.errors import GuardRefused
-from retention_assets.lakefs.source.opening import policy_of_files
+from retention_assets.lakefs.formats.lakefs_pb2 import GarbageCollectionRules
+from retention_assets.lakefs.source.opening import open_repository, policy_of_files
+from retention_assets.lakefs.source.repository import RULES
 from retention_assets.repositories.other_repositories import OtherRepositories
+from retention_assets.state.approval import terms_hash
 from retention_assets.tables import COMMIT_GRAPH
 from retention_assets.warehouse.metadata import Details, PartitionMetadata
 from retention_assets.warehouse.warehouse import Warehouse
@@ -34,12 +37,14 @@ class Pairing:
         self.spark = spark
         self.directory = directory
         self.warehouse = Warehouse(str(directory / "warehouse"))
+        self.on_server = False  # whether the policy of `there` has the rules of its server, too
         self.configure()
 
     def configure(
-        self, policy: Any = None, there: str = "s3://lake/there", mode_there: str = "delete", **settings: Any
+        self, policy: Any = None, there: str = "s3://lake/there", settings_there: Any = None, **settings: Any
     ) -> None:
-        """Write the configuration; `policy` is that of `there`."""
+        """Write the configuration; `policy` is that of `there`, and `settings_there` are changes of its settings."""
+        policies = ["there.json", *(["server"] if self.on_server else [])]
         (self.directory / "here.json").write_text(json.dumps(_POLICY), encoding="utf-8")
         (self.directory / "there.json").write_text(json.dumps(policy or _POLICY), encoding="utf-8")
         entry = {"kind": "lakefs", "source": {"dump": "dump.json"}, "mode": "delete"}
@@ -47,7 +52,7 @@ class Pairing:
             "warehouse": "warehouse",
             "repositories": {
                 "here": {**entry, "namespace": "s3://lake/here", "policy": "here.json", **settings},
-                "there": {**entry, "namespace": there, "policy": "there.json", "mode": mode_there},
+                "there": {**entry, "namespace": there, "policy": policies, **(settings_there or {})},
             },
         }
         (self.directory / "retention.yaml").write_text(yaml.safe_dump(document), encoding="utf-8")
@@ -55,8 +60,10 @@ class Pairing:
 
     def plan(self, *pairs: Pair, staged: str = "", at: datetime = NOW, **notes: str) -> None:
         """Leave the tables of a plan of `there`, made under its policy of now."""
-        policy_hash = policy_of_files(self.configuration.repository("there")).policy_hash
-        origin = {"policy_hash": policy_hash, "references_hash": REFERENCES, **notes}
+        there = self.configuration.repository("there")
+        policy = open_repository(there, lambda: NOW).policy() if self.on_server else policy_of_files(there)
+        hashes = {"policy_hash": policy.policy_hash, "references_hash": REFERENCES, "terms_hash": terms_hash(there)}
+        origin = {**hashes, **notes}
         uncommitted = frames.staged(self.spark, *([Staged(staged)] if staged else []))
         graph = self.spark.createDataFrame(COMMIT_GRAPH.schema.empty_table())
         for name, frame in (
@@ -126,7 +133,7 @@ def test_what_a_policy_lets_go_that_nobody_may_carry_out_is_kept(pairing: Pairin
     policy = {"lifecycle": [{"id": "old", "prefix": "old", "keep": "10d"}]}
     pairs = named(0, active=True), named(1), named(2, "old/2", active=True)
     for mode, kept in (("plan", (0, 1, 2)), ("quarantine", (0,))):
-        pairing.configure(policy, mode_there=mode)
+        pairing.configure(policy, settings_there={"mode": mode})
         pairing.plan(*pairs)
         assert pairing.kept() == {address(number) for number in kept}
 
@@ -137,11 +144,53 @@ def test_every_entry_counts_when_what_is_live_is_not_known(pairing: Pairing, cha
     if change == "another_policy":
         pairing.configure({"default_retention_days": 7, "branches": []})
         assert pairing.kept() == {address(0)}
-        assert "policy of there changed" in " ".join(pairing.others().unknown())
+        assert "policy of there or a setting" in " ".join(pairing.others().unknown())
     else:
         graph = pairing.spark.createDataFrame(COMMIT_GRAPH.schema.empty_table())
         pairing.write("commit_graph", graph, NOW, {"references_hash": REFERENCES})
         assert pairing.kept() == {address(0)}
+
+
+def require_every_entry_counts(pairing: Pairing) -> None:
+    """Require that the sweep of `here` is refused, and that also expired references of `there` count."""
+    assert pairing.kept() == {address(0), address(1)}
+    (reason,) = pairing.others().unknown()
+    assert reason.startswith("The policy of there or a setting such as `tags` or `reflog` changed")
+    assert reason.endswith("Plan it again: `retention plan there`.")
+
+
+@pytest.mark.parametrize("changed", [{"tags": "ignore"}, {"reflog": False}, {"grace": "72h"}], ids=str)
+def test_every_entry_counts_after_a_setting_of_the_other_repository_changed(
+    pairing: Pairing, changed: dict[str, Any]
+) -> None:
+    pairing.plan(named(0), named(1, active=True))
+    assert pairing.kept() == {address(1)}
+    pairing.configure(settings_there=changed)
+    require_every_entry_counts(pairing)
+    pairing.plan(named(0), named(1, active=True))
+    assert pairing.kept() == {address(1)}
+    assert pairing.others().unknown() == []
+
+
+@pytest.mark.parametrize("change", ["the_rules_of_the_server", "a_file", "the_server_cannot_be_read"])
+def test_every_entry_counts_after_one_part_of_a_policy_with_server_rules_changed(pairing: Pairing, change: str) -> None:
+    rules = pairing.directory / "lake" / RULES
+    rules.parent.mkdir(parents=True)
+    rules.write_bytes(GarbageCollectionRules(default_retention_days=7).SerializeToString())
+    dump = {f"{table}_meta_range_id": "a" * 64 for table in ("commits", "tags", "branches")}
+    (pairing.directory / "dump.json").write_text(json.dumps(dump), encoding="utf-8")
+    pairing.on_server, at = True, {"storage": "lake"}
+    pairing.configure({"holds": [{"id": "audit", "prefix": "audit", "reason": "an audit"}]}, settings_there=at)
+    pairing.plan(named(0), named(1, active=True))
+    assert pairing.kept() == {address(1)}
+    assert pairing.others().unknown() == []
+    if change == "the_rules_of_the_server":
+        rules.write_bytes(GarbageCollectionRules(default_retention_days=365).SerializeToString())
+    elif change == "a_file":
+        pairing.configure({"lifecycle": [{"id": "old", "prefix": "old", "keep": "10d"}]}, settings_there=at)
+    else:
+        (pairing.directory / "dump.json").unlink()
+    require_every_entry_counts(pairing)
 
 
 @pytest.mark.parametrize(

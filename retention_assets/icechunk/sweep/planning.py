@@ -234,7 +234,8 @@ def _keep(
     )
     stored = keep_planned(warehouse, plan, found.candidates, basis.heads())
     keep_edits(warehouse, terms.repository, plan.plan_hash, of_history, basis.edits)
-    keep_due(warehouse, plan, found.due)  # also without settling time: a later plan may have one
+    seen_at = min(inputs.inventory.taken_at, basis.state.taken_at)
+    keep_due(warehouse, plan, found.due, seen_at)  # also without settling time: a later plan may have one
     keep_policy(warehouse, plan.repository, terms.policy)
     keep_plan(warehouse, plan)
     record_found(spark, warehouse, terms.repository, inputs.inventory.frame, terms.run_id, terms.now)

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from retention_assets.config.configuration import canonical_namespace
-from retention_assets.errors import RetentionError, SourceError
+from retention_assets.errors import AccessDenied, RetentionError, SourceError
 from retention_assets.lakefs.formats.sstable import CONTENT_ID
 from retention_assets.lakefs.rules.references import Commit, References, creation_time
 from retention_assets.lakefs.source.client import Json, LakeFSClient, NotFound
@@ -223,14 +223,18 @@ class ApiSource:
         response = self._client.get("/config/garbage-collection", {})
         return timedelta(seconds=self._client.expect(response, "grace_period", int))
 
-    def repositories(self) -> dict[str, str]:
-        """Return the namespaces of all repositories of the server, by repository name."""
+    def other_repositories(self) -> dict[str, str] | None:
+        """See `LakeFSSource`."""
         expect = self._client.expect
-        return {
-            expect(repository, "id", str): expect(repository, "storage_namespace", str)
-            for page in self._client.pages("/repositories", {})
-            for repository in page
-        }
+        try:
+            namespaces = {
+                expect(repository, "id", str): canonical_namespace(expect(repository, "storage_namespace", str))
+                for page in self._client.pages("/repositories", {})
+                for repository in page
+            }
+        except AccessDenied:
+            return None
+        return {name: namespace for name, namespace in namespaces.items() if name != self._repository}
 
     def _require_repository(self) -> _Identity:
         """Return the repository's identity.

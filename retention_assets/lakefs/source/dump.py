@@ -127,7 +127,7 @@ class DumpSource:
         )
         return require_known_heads(self._where, references, _NEW_DUMP)
 
-    def repositories(self) -> Mapping[str, str]:
+    def other_repositories(self) -> Mapping[str, str]:
         """Return nothing: a dump has one repository. See `LakeFSSource`."""
         return {}
 

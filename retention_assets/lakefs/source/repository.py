@@ -58,8 +58,11 @@ class LakeFSSource(Protocol):
         """Return the rules of the server; None if no rules are set. Without rules every commit is active."""
         ...
 
-    def repositories(self) -> Mapping[str, str]:
-        """Return the namespaces of all repositories of the server, by name; nothing if the source has no server."""
+    def other_repositories(self) -> Mapping[str, str] | None:
+        """Return the namespaces of the other repositories of the server, by name.
+
+        None if the user may not list them (fs:ListRepositories). Nothing if the source has no server.
+        """
         ...
 
 

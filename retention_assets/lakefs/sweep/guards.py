@@ -1,7 +1,8 @@
 """The guards that only lakeFS has."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta
+from types import MappingProxyType
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -9,10 +10,11 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from retention_assets.config.durations import format_duration
-from retention_assets.core.guards import CheckResult
+from retention_assets.core.guards import CheckResult, namespaces_apart
 from retention_assets.errors import GuardRefused
 from retention_assets.lakefs.names.legacy import is_own_name, kinds_in_use
 from retention_assets.lakefs.rules.references import References
+from retention_assets.lakefs.source.opening import OpenRepository
 from retention_assets.state.plan import Plan
 
 _APART = timedelta(hours=2)  # a dump may take an hour. Source: lakeFS facts 3.3
@@ -38,6 +40,20 @@ def unusable_staged_list(staged_at: datetime, references_at: datetime) -> str | 
             f"{references}: objects that were hidden from the list, and whose branch moved in between, are in neither."
         )
     return None
+
+
+def locations_apart(
+    opened: OpenRepository, configured: Mapping[str, tuple[str, ...]] = MappingProxyType({})
+) -> CheckResult:
+    """Run the guard `namespaces_apart` for the other repositories of the server and the locations `configured`.
+
+    lakeFS itself does not prevent two repositories in one namespace: someone can restore the references of a repository
+    into a second one. The references of each do not have the objects of the other, so one would delete them.
+    """
+    repository, others = opened.repository, opened.source.other_repositories() or {}
+    of_server = {f"{name} of the lakeFS server": (namespace,) for name, namespace in others.items()}
+    own = {repository.name: (repository.namespace, repository.storage)}
+    return namespaces_apart(repository.name, {**of_server, **configured, **own})
 
 
 def heads_present(references: References, commits: pa.Table) -> CheckResult:

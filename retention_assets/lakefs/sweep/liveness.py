@@ -35,7 +35,7 @@ from retention_assets.lakefs.source.opening import OpenRepository
 from retention_assets.lakefs.source.ranges import metaranges, ranges
 from retention_assets.lakefs.source.repository import StagedList
 from retention_assets.lakefs.source.staged_objects import staged_objects
-from retention_assets.lakefs.sweep.guards import heads_present, ranges_complete, unusable_staged_list
+from retention_assets.lakefs.sweep.guards import heads_present, locations_apart, ranges_complete, unusable_staged_list
 from retention_assets.policy.rules import Policy
 from retention_assets.policy.table import CurrentRule
 from retention_assets.spark.frames import as_frame
@@ -152,6 +152,7 @@ class LakeFSLiveness:
         """Check the repository now, and return the live addresses. Errors: GuardRefused when they cannot be known."""
         checked_at, opened = self._clock(), self._query.opened
         self.close()  # a new check ends the use of the last one
+        self._require([locations_apart(opened)])
         self._staged = staged = opened.source.staged()
         references = self._references()
         if self._instance and references.instance and self._instance != references.instance:
@@ -233,6 +234,12 @@ class LakeFSLiveness:
         """The sentence of a refusal about deletes. After the first check the sweep may have deleted objects."""
         return "Nothing more was deleted." if self._has_checked else "Nothing was deleted."
 
+    def _require(self, check_results: Sequence[CheckResult]) -> None:
+        """Raise GuardRefused if a guard refuses."""
+        if refused := refusals(check_results):
+            name, guard, remedy = self._query.opened.repository.name, refused[0].guard, REMEDIES[refused[0].guard]
+            raise GuardRefused(f"{name}: {guard}: {refused[0].detail}. {self._undone} {remedy}")
+
     def _pairs_of(self, references: References) -> DataFrame:
         """Return the (path, address) pairs of all commits with `LIVE_COLUMNS`.
 
@@ -244,9 +251,7 @@ class LakeFSLiveness:
         query = self._query
         rows = commits_now(query, references, rules=())
         contents = committed_contents(self._cache, query.opened.namespace_urls, rows)
-        if refused := refusals([heads_present(references, rows), contents.check_complete()]):
-            name, guard, remedy = query.opened.repository.name, refused[0].guard, REMEDIES[refused[0].guard]
-            raise GuardRefused(f"{name}: {guard}: {refused[0].detail}. {self._undone} {remedy}")
+        self._require([heads_present(references, rows), contents.check_complete()])
         branches = query.memory.branch_names(references.branches)
         pairs = (
             with_lifecycle(contents.pairs(), query.policy.lifecycle, branches, query.as_of)

@@ -122,6 +122,11 @@ class PlanInputs:
         return (self.staged.taken_at, references_at) if self.staged_known else (references_at,)
 
     @property
+    def seen_at(self) -> datetime:
+        """The time of the repository's state: of the staged list (if there is one) or the references, if earlier."""
+        return min(self.graph.taken_at, self.staged.taken_at) if self.staged_known else self.graph.taken_at
+
+    @property
     def references_hash(self) -> str:
         """The hash of the references of the commit graph."""
         return needed(self.graph.details.references_hash, "references_hash")
@@ -395,7 +400,7 @@ def _keep(
         lost=checks_of_plan.listed.lost,
     )
     stored = keep_planned(warehouse, plan, chosen, Heads(seen.branches, seen.tags))
-    keep_due(warehouse, plan, classification.due)
+    keep_due(warehouse, plan, classification.due, inputs.seen_at)
     keep_memory(warehouse, plan, seen, terms.policy)
     keep_policy(warehouse, plan.repository, terms.policy)
     keep_plan(warehouse, plan)

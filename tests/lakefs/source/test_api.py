@@ -610,6 +610,23 @@ class TestReferences:
             open_source(access=StoreAccess(f"file://{lake}")).references()
 
 
+class TestOtherRepositories:
+    def test_the_namespaces_of_the_other_repositories_are_known_in_canonical_spelling(
+        self, source: ApiSource, server: LakeFSServer
+    ) -> None:
+        named = {"id": "grove", "storage_namespace": "s3a://lake/grove/"}
+        own = {"id": "orchard", "storage_namespace": "s3://lake/orchard"}
+        pagination = {"has_more": False, "max_per_page": 1000, "next_offset": "", "results": 2}
+        server.override["/repositories"] = Answer(200, {"pagination": pagination, "results": [named, own]})
+        assert source.other_repositories() == {"grove": "s3://lake/grove"}
+
+    def test_they_are_unknown_if_the_user_may_not_list_repositories(
+        self, source: ApiSource, server: LakeFSServer
+    ) -> None:
+        server.override["/repositories"] = Answer(403, {"message": "insufficient permissions"})
+        assert source.other_repositories() is None
+
+
 class TestLaterReferences:
     """A process that reads the references again."""
 

@@ -223,7 +223,7 @@ def _of(
 ) -> Rows:
     """Return rows with the details that identify their policy, history and settings."""
     origin = origin_of(basis, resource.snapshot_policy(day_of(context)).policy_hash)
-    return Rows(rows, basis.state.taken_at, replace(origin, terms_hash=terms_hash(resource.repository)))
+    return Rows(rows, basis.state.taken_at, replace(origin, terms_hash=terms_hash(planned_terms(resource.repository))))
 
 
 @declared(after=["deletion_candidates"], stage="sweep")

@@ -148,7 +148,7 @@ def potential_commits(
     origin = Details(
         policy_hash=query.policy.policy_hash,
         references_hash=needed(commit_graph.details.references_hash, "references_hash"),
-        terms_hash=terms_hash(resource.repository),
+        terms_hash=terms_hash(planned_terms(resource.repository)),
     )
     rows = Rows(commits, commit_graph.taken_at, origin)
     return checked(rows, numbers=counts)

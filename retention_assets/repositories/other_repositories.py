@@ -28,7 +28,7 @@ from retention_assets.objectstore.access import StoreAccess, open_store
 from retention_assets.policy.rules import Policy
 from retention_assets.policy.snapshots import SnapshotPolicy
 from retention_assets.state.acknowledged import acknowledged_addresses, known_addresses
-from retention_assets.state.approval import terms_hash
+from retention_assets.state.approval import planned_terms, terms_hash
 from retention_assets.state.lease import MARGIN
 from retention_assets.tables import (
     ADDRESSES,
@@ -235,8 +235,8 @@ class OtherRepositories:
                 policy = policy_of_files(other)
         except RetentionError:  # then every reference counts, and a sweep is refused
             return None
-        made = table.details
-        return policy if (made.policy_hash, made.terms_hash) == (policy.policy_hash, terms_hash(other)) else None
+        hashes = (policy.policy_hash, terms_hash(planned_terms(other)))
+        return policy if (table.details.policy_hash, table.details.terms_hash) == hashes else None
 
     def _of_lakefs(self, other: Repository, table: _Table, policy: _Policy | None) -> DataFrame:
         pairs = self._rows(other, ADDRESSES.name, table, ["address"]).where(is_outside(F.col("address")))

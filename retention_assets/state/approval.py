@@ -72,9 +72,10 @@ def planned_terms(repository: Repository) -> Terms:
     return {**namespace, "storage": repository.storage, **{name: _as_text(value) for name, value in values.items()}}
 
 
-def terms_hash(repository: Repository) -> str:
-    """Return the hash of `planned_terms`."""
-    return hashlib.sha256(json.dumps(planned_terms(repository), sort_keys=True).encode()).hexdigest()
+def terms_hash(terms: Terms) -> str:
+    """Return the hash of `planned_terms` without `storage`, which `binding` compares."""
+    known = {name: value for name, value in terms.items() if name != "storage"}
+    return hashlib.sha256(json.dumps(known, sort_keys=True).encode()).hexdigest()
 
 
 def approved_terms(repository: Repository) -> Terms:

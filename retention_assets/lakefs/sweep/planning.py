@@ -56,6 +56,7 @@ from retention_assets.policy.lint import duration_warnings
 from retention_assets.policy.rules import Policy
 from retention_assets.spark.frames import CachedFrames, collect_together
 from retention_assets.state.acknowledged import acknowledged_addresses, first_of, record_found, record_missing
+from retention_assets.state.approval import terms_hash
 from retention_assets.state.ledger import collected_addresses
 from retention_assets.state.memory import due_objects, keep_due, require_no_future_plan
 from retention_assets.state.plan import (
@@ -180,11 +181,15 @@ class Terms:
 
 
 def require_one_origin(terms: Terms, inputs: PlanInputs) -> None:
-    """Refuse addresses that were computed under another policy or from other references than those of the plan.
+    """Refuse addresses that were computed under another policy, other settings or from other references than the plan.
 
     This happens when some assets were materialized again and an asset between them was not. Errors: GuardRefused.
     """
-    origin = Details(policy_hash=terms.policy.policy_hash, references_hash=inputs.references_hash)
+    origin = Details(
+        policy_hash=terms.policy.policy_hash,
+        references_hash=inputs.references_hash,
+        terms_hash=terms_hash(terms.settings),
+    )
     differing = inputs.addresses.details.differing(origin)
     if differing:
         raise GuardRefused(

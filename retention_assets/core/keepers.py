@@ -37,7 +37,7 @@ def released_at(keepers: Iterable[Keeper]) -> datetime | None:
 def first_day_from(timestamp: datetime) -> date:
     """Return the first day (UTC) that begins at `timestamp` or later: the first day whose plan comes after it."""
     day = timestamp.astimezone(UTC).date()
-    return day if datetime(day.year, day.month, day.day, tzinfo=UTC) == timestamp else day + _DAY
+    return day if datetime(day.year, day.month, day.day, tzinfo=UTC) == timestamp else _days_after(day, 1)
 
 
 def old_enough_at(times: Iterable[datetime | None], grace: timedelta) -> datetime:
@@ -58,4 +58,9 @@ def plan_day(released: datetime | None, old_enough: datetime, waits: timedelta, 
         today: the day of the newest plan, which did not make the object a candidate.
     """
     due = max(today, old_enough.date(), first_day_from(released) if released else today)
-    return due + timedelta(days=-(-waits // _DAY))
+    return _days_after(due, -(-waits // _DAY))
+
+
+def _days_after(day: date, days: int) -> date:
+    """Return the day that is `days` later, at the latest the last day of the year 9999."""
+    return day + timedelta(days=min(days, (date.max - day).days))

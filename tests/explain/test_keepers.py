@@ -154,3 +154,4 @@ def test_the_day_of_a_plan_is_the_latest_of_release_age_and_today_plus_the_wait(
     assert plan_day(ago(-5), ago(3), timedelta(0), today) == today + 5 * DAY
     assert plan_day(ago(-5), ago(-9), timedelta(0), today) == today + 9 * DAY
     assert plan_day(ago(-5), ago(3), timedelta(hours=25), today) == today + 7 * DAY
+    assert plan_day(datetime.max.replace(tzinfo=UTC), ago(3), timedelta(hours=25), today) == date.max

@@ -44,7 +44,7 @@ def settled(
     found = F.least(F.coalesce("found_before", F.lit(listed_at)), F.lit(listed_at))
     until = F.timestamp_micros(F.unix_micros("found_at") + F.lit(settle // timedelta(microseconds=1)))
     must_wait = (F.col("reason") == UNREFERENCED) | F.lit(settle_expired)
-    waits = due & must_wait & F.coalesce(F.col("waits_until") > F.lit(now), F.lit(False))
+    waits = due & must_wait & F.lit(bool(settle)) & F.coalesce(F.col("waits_until") > F.lit(now), F.lit(False))
     return (
         objects.join(since, on=list(_SAME_OBJECT), how="left")
         .withColumn("found_at", F.when(due, found))

@@ -157,8 +157,8 @@ class _HoldEntry(_Form):
         if len(named) != 1:
             raise ValueError(f"a hold names exactly one of {', '.join(self.kinds)}; this one names {len(named)}")
         if is_glob(getattr(self, named[0])):
-            what = "a directory, such as raw/2024" if named[0] == "prefix" else f"one {named[0]}"
-            raise ValueError(f"{named[0]}: a hold names {what}, no glob")
+            what = "a directory, and keeps all below it" if named[0] == "prefix" else f"one {named[0]}"
+            raise ValueError(f"{named[0]}: a hold names {what}; a glob is not allowed")
         return self
 
     def hold(self) -> Hold:

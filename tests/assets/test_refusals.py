@@ -231,16 +231,18 @@ def test_candidates_are_not_made_of_addresses_found_under_another_policy(lake: L
     assert lake.plan_document() is None
 
 
-@pytest.mark.parametrize("hash_of", ["references_hash", "terms_hash"])
+@pytest.mark.parametrize(
+    ("hash_of", "named"), [("references_hash", "references_hash"), ("terms_hash", "hash of settings")]
+)
 def test_candidates_are_not_made_of_addresses_found_from_other_references_or_under_other_settings(
-    lake: Lake, hash_of: str
+    lake: Lake, hash_of: str, named: str
 ) -> None:
     metadata = lake.root / "warehouse/orchard/addresses" / DAY / "_facts.json"
     noted = json.loads(metadata.read_text("utf-8"))
     noted["notes"][hash_of] = "0" * 64
     metadata.write_text(json.dumps(noted), encoding="utf-8")
     run = lake.make("deletion_candidates")
-    assert f"the addresses have another {hash_of} than the plan. Nothing was deleted" in run.errors
+    assert f"the addresses have another {named} than the plan. Nothing was deleted" in run.errors
 
 
 # ---- rules that say nothing, and rules that say zero (H5, H13)

@@ -141,8 +141,10 @@ def test_a_staged_list_that_is_hours_older_than_the_references_blocks(
     spark: SparkSession, warehouse: Warehouse
 ) -> None:
     """An object that a HEAD hid from the list is in neither when the branch moved in between."""
-    assert planned(spark, warehouse, replace(WORLD, staged_at=NOW - 2 * HOUR)).blocked is None
-    blocked = planned(spark, warehouse, replace(WORLD, staged_at=NOW - 2.01 * HOUR)).blocked
+    dumped = replace(WORLD, oldest_dump=HOUR)
+    assert planned(spark, warehouse, replace(dumped, staged_at=NOW - 2 * HOUR)).blocked is None
+    assert planned(spark, warehouse, replace(WORLD, staged_at=NOW - 3 * HOUR)).blocked is None  # a server's list
+    blocked = planned(spark, warehouse, replace(dumped, staged_at=NOW - 2.01 * HOUR)).blocked
     assert blocked is not None
     assert blocked.startswith("the staged list (2026-10-31 21:59:24 UTC) is more than 2h older than the references (2")
 

@@ -78,6 +78,7 @@ class World:
     commits: Sequence[str] = ()  # that the references have, on no branch
     unusual: str | None = None  # what the inventory notes of keys that are no paths
     storage: str = "s3://lake/orchard"
+    oldest_dump: timedelta | None = None  # None: a server gives the references
 
     def without(self, *addresses: str) -> "World":
         """Return the world whose store lacks these objects."""
@@ -107,6 +108,7 @@ class World:
             run_id=self.run_id,
             access=StoreAccess(self.storage),
             settle=self.settle,
+            oldest_dump=self.oldest_dump,
             settle_expired=True,
             memory=self.memory,
             settings=SETTINGS,

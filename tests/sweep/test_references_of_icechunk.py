@@ -20,6 +20,7 @@ from retention_assets.icechunk.source.opening import snapshot_policy
 from retention_assets.repositories.other_repositories import OtherRepositories
 from retention_assets.spark.frames import from_arrow
 from retention_assets.state.acknowledged import LOST, write_acknowledgement
+from retention_assets.state.approval import planned_terms, terms_hash
 from retention_assets.tables import REACHABLE_CHUNKS, REACHABLE_MANIFESTS
 from retention_assets.warehouse.metadata import Details, PartitionMetadata
 from retention_assets.warehouse.warehouse import Warehouse
@@ -61,14 +62,15 @@ class Pairing:
             "manifest_id": self.manifest, "address": f"manifests/{self.manifest}", "size": 1, "chunk_refs": 1,
             "snapshots": 1, "live": True, "expired": False, "rule_ids": [], "branches": [],
         }  # fmt: skip
-        policy_hash = snapshot_policy(load_configuration(self.root / "retention.yaml").repository("there")).policy_hash
+        there = load_configuration(self.root / "retention.yaml").repository("there")
+        known = {"policy_hash": snapshot_policy(there).policy_hash, "terms_hash": terms_hash(planned_terms(there))}
         for table, rows, details in (
             (REACHABLE_MANIFESTS, [manifest], of_manifests),
             (REACHABLE_CHUNKS, [], of_chunks),
         ):
             frame = from_arrow(self.spark, pa.Table.from_pylist(rows, table.schema))
             frame.write.mode("overwrite").parquet(self.warehouse.partition("there", table.name, NOW.date()))
-            metadata = PartitionMetadata(NOW, len(rows), "a-run", Details(policy_hash=policy_hash, **(details or {})))
+            metadata = PartitionMetadata(NOW, len(rows), "a-run", Details(**known, **(details or {})))
             self.warehouse.write_metadata("there", table.name, NOW.date(), metadata)
 
     def kept(self) -> set[str]:

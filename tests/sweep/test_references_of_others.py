@@ -18,7 +18,7 @@ from retention_assets.lakefs.formats.lakefs_pb2 import GarbageCollectionRules
 from retention_assets.lakefs.source.opening import open_repository, policy_of_files
 from retention_assets.lakefs.source.repository import RULES
 from retention_assets.repositories.other_repositories import OtherRepositories
-from retention_assets.state.approval import terms_hash
+from retention_assets.state.approval import planned_terms, terms_hash
 from retention_assets.tables import COMMIT_GRAPH
 from retention_assets.warehouse.metadata import Details, PartitionMetadata
 from retention_assets.warehouse.warehouse import Warehouse
@@ -62,7 +62,8 @@ class Pairing:
         """Leave the tables of a plan of `there`, made under its policy of now."""
         there = self.configuration.repository("there")
         policy = open_repository(there, lambda: NOW).policy() if self.on_server else policy_of_files(there)
-        hashes = {"policy_hash": policy.policy_hash, "references_hash": REFERENCES, "terms_hash": terms_hash(there)}
+        terms = terms_hash(planned_terms(there))
+        hashes = {"policy_hash": policy.policy_hash, "references_hash": REFERENCES, "terms_hash": terms}
         origin = {**hashes, **notes}
         uncommitted = frames.staged(self.spark, *([Staged(staged)] if staged else []))
         graph = self.spark.createDataFrame(COMMIT_GRAPH.schema.empty_table())

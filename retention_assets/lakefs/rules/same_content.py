@@ -39,23 +39,24 @@ def head_contents(pairs: DataFrame, objects: DataFrame) -> DataFrame:
     differing = of_heads.where(
         ~((F.col("size") == F.col("least_head_size")) & (F.col("size") == F.col("most_head_size")))
     )
-    listed = differing.select(F.col("address").alias("head_address"), F.col("size").alias("listed_size"))
+    listed = differing.join(sizes, on="size", how="left_semi").select(
+        F.col("address").alias("head_address"), F.col("size").alias("listed_size")
+    )
     name = stored_name(F.col("address"))
     each_size = F.explode(F.array_compact(F.array_distinct(F.array("size", "listed_size")))).alias("size")
     heads = (
         pairs.where("at_head")
         .select(F.when(~is_outside(name), name).alias("head_address"), "size", F.col("etag").alias("head_checksum"))
-        .join(F.broadcast(listed), on="head_address", how="left")  # few clients name another size than the object's
+        .join(listed, on="head_address", how="left")
         .select("head_address", "head_checksum", each_size)
         .join(sizes, on="size", how="left_semi")
     )
-    contents = heads.groupBy("size", "head_checksum").agg(F.min("head_address").alias("head_address"))
     found = of_heads.select(
         F.col("address").alias("head_address"), F.col("etag").alias("head_etag"), F.col("size").alias("head_size")
     )
-    is_listed = F.col("head_size").isNotNull()
-    readable = F.when(is_listed, F.col("head_address"))
-    return contents.join(found, on="head_address", how="left").withColumn("head_address", readable)
+    readable = F.when(F.col("head_size").isNotNull(), F.struct("head_address", "head_etag", "head_size"))
+    contents = heads.join(found, on="head_address", how="left").groupBy("size", "head_checksum")
+    return contents.agg(F.min(readable).alias("one")).select("size", "head_checksum", "one.*")
 
 
 def unreferenced(objects: DataFrame) -> DataFrame:

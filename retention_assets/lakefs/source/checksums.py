@@ -19,7 +19,7 @@ _AT_ONCE = 16  # requests of a task at the same time
 
 
 def md5_of(objects: DataFrame, access: StoreAccess) -> DataFrame:
-    """Return (address, md5) of `objects` (address, size, etag). Null: it is gone, archived, or larger than 1 GiB.
+    """Return (address, md5) of `objects` (address, size, etag). Null: it is gone, archived, or too large to read.
 
     `etag` is null, or may be the MD5. It is used for an object in S3 that is not encrypted: the ETag of an object that
     S3 encrypts with a key of KMS looks like an MD5 and is none. All other objects are read.

@@ -23,7 +23,7 @@ from retention_assets.lakefs.rules.reflog import Memory
 from retention_assets.lakefs.rules.tables import REFERENCES, references_of
 from retention_assets.lakefs.sweep.liveness import CommittedContents, commits_under, committed_contents
 from retention_assets.lakefs.sweep.memory import read_memory
-from retention_assets.lakefs.sweep.planning import PlanInputs, Terms, classify, run_checks
+from retention_assets.lakefs.sweep.planning import PlanInputs, Terms, blocked, classify, run_checks
 from retention_assets.objectstore.access import open_store
 from retention_assets.policy.lint import Finding, lint
 from retention_assets.policy.rules import Policy
@@ -249,7 +249,7 @@ def outlook(
         at_heads=total,
         heads=heads,
         check_results=[contents.check_complete(), *checks_of_plan.check_results],
-        blocked=inputs.blocked,
+        blocked=blocked(terms, inputs),
         findings=lint(terms.policy, references.branches, references.tags, references.commits, None, day),
     )
 

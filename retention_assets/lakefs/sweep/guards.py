@@ -20,13 +20,14 @@ from retention_assets.state.plan import Plan
 _APART = timedelta(hours=2)  # a dump may take an hour. Source: lakeFS facts 3.3
 
 
-def unusable_staged_list(staged_at: datetime, references_at: datetime) -> str | None:
+def unusable_staged_list(staged_at: datetime, references_at: datetime, *, of_dump: bool) -> str | None:
     """Return why a staged list must not be used with these references; None if it may.
 
     - If the list is newer, an object that was committed in between is in neither.
     - If the list is much older, an object may be in neither that an entry of a HEAD hid when the list was made. The
       HEAD may have moved since, so the references do not show the entry (see `same_content`). If the time between the
-      two is short, `settle` protects the object: see `PlanInputs.named_until`.
+      two is short, `settle` protects the object: see `PlanInputs.named_until`. With a server (not `of_dump`), the time
+      between the two is the time that the server needs for the list.
     """
     staged, references = (f"({at:%Y-%m-%d %H:%M:%S} UTC)" for at in (staged_at, references_at))
     if staged_at > references_at:
@@ -34,7 +35,7 @@ def unusable_staged_list(staged_at: datetime, references_at: datetime) -> str | 
             f"the staged list {staged} is newer than the references {references}: objects that were committed in "
             "between are in neither."
         )
-    if references_at - staged_at > _APART:
+    if of_dump and references_at - staged_at > _APART:
         return (
             f"the staged list {staged} is more than {format_duration(_APART)} older than the references "
             f"{references}: objects that were hidden from the list, and whose branch moved in between, are in neither."

@@ -159,7 +159,8 @@ class LakeFSLiveness:
             raise self._another(_CREATED_AGAIN)
         if staged is None:
             raise self._without_staged_list("the staged list is unknown.")
-        if problem := unusable_staged_list(staged.taken_at, references.taken_at):
+        of_dump = opened.repository.lakefs.source.dump is not None
+        if problem := unusable_staged_list(staged.taken_at, references.taken_at, of_dump=of_dump):
             raise self._without_staged_list(problem)
         pairs = self._pairs_of(references)
         listed = staged_objects(self._spark, opened.access, staged.files, opened.namespace_urls, staged.shown)

@@ -123,11 +123,6 @@ class PlanInputs:
         return (self.staged.taken_at, references_at) if self.staged_known else (references_at,)
 
     @property
-    def seen_at(self) -> datetime:
-        """The time of the repository's state: of the staged list (if there is one) or the references, if earlier."""
-        return min(self.graph.taken_at, self.staged.taken_at) if self.staged_known else self.graph.taken_at
-
-    @property
     def references_hash(self) -> str:
         """The hash of the references of the commit graph."""
         return needed(self.graph.details.references_hash, "references_hash")
@@ -140,13 +135,6 @@ class PlanInputs:
         """Return the kinds of old names that the addresses have; see `legacy_names`."""
         kinds = self.addresses.details.legacy_kinds
         return kinds_in_use(self.addresses.frame) if kinds is None else kinds
-
-    @property
-    def blocked(self) -> str | None:
-        """Why a plan from these tables must not be executed; None if it may. Source: DESIGN.md, The way data flows."""
-        if not self.staged_known:
-            return "no staged list is known, so staged objects cannot be distinguished from others."
-        return unusable_staged_list(self.staged.taken_at, self.graph.taken_at)
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,6 +168,17 @@ class Terms:
         return counting_heads(references, self.memory, self.policy, self.as_of)
 
 
+def blocked(terms: Terms, inputs: PlanInputs) -> str | None:
+    """Return why a plan from these tables must not be executed; None if it may.
+
+    Source: DESIGN.md, The way data flows.
+    """
+    if not inputs.staged_known:
+        return "no staged list is known, so staged objects cannot be distinguished from others."
+    of_dump = terms.oldest_dump is not None
+    return unusable_staged_list(inputs.staged.taken_at, inputs.graph.taken_at, of_dump=of_dump)
+
+
 def require_one_origin(terms: Terms, inputs: PlanInputs) -> None:
     """Refuse addresses that were computed under another policy, other settings or from other references than the plan.
 
@@ -192,9 +191,10 @@ def require_one_origin(terms: Terms, inputs: PlanInputs) -> None:
     )
     differing = inputs.addresses.details.differing(origin)
     if differing:
+        named = " and ".join("hash of settings" if one == "terms_hash" else one for one in differing)
         raise GuardRefused(
-            f"{terms.repository} {terms.day}: the addresses have another {' and '.join(differing)} than the "
-            f"plan. Nothing was deleted. Plan again: `retention plan {terms.repository} --as-of {terms.day}`."
+            f"{terms.repository} {terms.day}: the addresses have another {named} than the plan. Nothing was deleted. "
+            f"Plan again: `retention plan {terms.repository} --as-of {terms.day}`."
         )
 
 
@@ -394,7 +394,7 @@ def _keep(
         live=checks_of_plan.live,
         collected=checks_of_plan.listed.collected,
         warnings=tuple(_warnings(terms, inputs, seen, checks_of_plan.unused_prefixes)),
-        blocked=inputs.blocked,
+        blocked=blocked(terms, inputs),
         instance=inputs.graph.details.instance or None,
         made_at=terms.now,
         run_id=terms.run_id,
@@ -405,7 +405,7 @@ def _keep(
         lost=checks_of_plan.listed.lost,
     )
     stored = keep_planned(warehouse, plan, chosen, Heads(seen.branches, seen.tags))
-    keep_due(warehouse, plan, classification.due, inputs.seen_at)
+    keep_due(warehouse, plan, classification.due, inputs.named_until)
     keep_memory(warehouse, plan, seen, terms.policy)
     keep_policy(warehouse, plan.repository, terms.policy)
     keep_plan(warehouse, plan)
@@ -415,8 +415,8 @@ def _keep(
 
 def _warnings(terms: Terms, inputs: PlanInputs, references: References, unused_prefixes: Sequence[str]) -> list[str]:
     warnings = []
-    if inputs.blocked:
-        warnings.append(f"This plan must not be executed: {inputs.blocked}")
+    if problem := blocked(terms, inputs):
+        warnings.append(f"This plan must not be executed: {problem}")
     warnings += [
         f"The hold on the prefix {prefix!r} keeps nothing: no commit has a path below it. Compare its spelling with "
         "the paths of the repository."

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from hashlib import md5
 
+import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
@@ -125,6 +126,16 @@ def test_an_entry_that_has_one_object_inside_and_one_outside_is_compared_with_th
     spark: SparkSession,
 ) -> None:
     entries = [Pair(one, active=True, at_head=True, etag=MD5) for one in ("s3://elsewhere/table", AT_HEAD)]
+    listed = [Listed(UNREFERENCED, etag=OTHER), Listed(AT_HEAD, etag=MD5)]
+    found = states(spark, listed, entries, {UNREFERENCED: OTHER, AT_HEAD: MD5})
+    assert found == {UNREFERENCED: "candidate", AT_HEAD: "kept"}
+
+
+@pytest.mark.parametrize("gone", [address(0), address(9)])
+def test_an_entry_that_has_one_object_in_the_store_and_one_not_is_compared_with_the_one_there(
+    spark: SparkSession, gone: str
+) -> None:
+    entries = [Pair(one, active=True, at_head=True, etag=MD5) for one in (gone, AT_HEAD)]
     listed = [Listed(UNREFERENCED, etag=OTHER), Listed(AT_HEAD, etag=MD5)]
     found = states(spark, listed, entries, {UNREFERENCED: OTHER, AT_HEAD: MD5})
     assert found == {UNREFERENCED: "candidate", AT_HEAD: "kept"}

@@ -421,11 +421,29 @@ SWEEPING = (
         name="an object that was written over is taken for the planned one",
         breaks="only the object that was planned goes (invariant 5)",
         file="retention_assets/sweep/preconditions.py",
-        old="    stays = changed | ~(there | keeps_missing)\n",
-        new="    stays = ~(there | keeps_missing)\n",
+        old="    stays = changed | excluded | ~(there | keeps_missing)\n",
+        new="    stays = excluded | ~(there | keeps_missing)\n",
         caught_by=(
             f"{_ANOTHER}[it has another size]",
             f"{_ANOTHER}[it has another ETag]",
+        ),
+    ),
+    Mutation(
+        name="an object that the newest plan does not name is deleted",
+        breaks="every plan since names what goes (invariant 5)",
+        file="retention_assets/sweep/preconditions.py",
+        old="    stays = changed | excluded | ~(there | keeps_missing)\n",
+        new="    stays = changed | ~(there | keeps_missing)\n",
+        caught_by=(f"{_ANOTHER}[the newest plan does not name it]",),
+    ),
+    Mutation(
+        name="a sweep does not look for a newer plan",
+        breaks="every plan since names what goes (invariant 5)",
+        file="retention_assets/sweep/engine.py",
+        old="        still_named = candidates_of_newest_state(self._spark, self._warehouse, self._plan)\n",
+        new="        still_named = None\n",
+        caught_by=(
+            "tests/sweep/test_engine.py::test_an_object_that_the_newest_plan_of_another_day_does_not_name_is_skipped",
         ),
     ),
     Mutation(

@@ -437,6 +437,16 @@ SWEEPING = (
         caught_by=(f"{_ANOTHER}[the newest plan does not name it]",),
     ),
     Mutation(
+        name="the budget writes over a withdrawal",
+        breaks="what a person withdrew no budget approves",
+        file="retention_assets/state/approval.py",
+        old="{_OF_BUDGET if by == BUDGET else ''}.json\"\n",
+        new='.json"\n',
+        caught_by=(
+            "tests/state/test_approval.py::test_a_withdrawal_is_not_lost_when_the_budget_approves_at_the_same_time",
+        ),
+    ),
+    Mutation(
         name="a sweep does not look for a newer plan",
         breaks="every plan since names what goes (invariant 5)",
         file="retention_assets/sweep/engine.py",

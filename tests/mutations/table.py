@@ -437,6 +437,29 @@ SWEEPING = (
         caught_by=(f"{_ANOTHER}[the newest plan does not name it]",),
     ),
     Mutation(
+        name="the purge of a copy hides that the object was restored",
+        breaks="a restored object that is lost refuses plans (invariant 7)",
+        file="retention_assets/state/ledger.py",
+        old='        ~is_copy | F.coalesce(F.col("last_other") != Outcome.RESTORED, F.lit(True))\n',
+        new="        F.lit(True)\n",
+        caught_by=(
+            "tests/state/test_ledger.py"
+            "::test_the_purge_of_a_copy_under_another_plan_does_not_hide_that_the_object_was_restored",
+        ),
+    ),
+    Mutation(
+        name="an object that was brought back still counts as deleted",
+        breaks="a live object that is lost refuses plans (invariant 7)",
+        file="retention_assets/lakefs/sweep/planning.py",
+        old="        collected = _not_listed_since(spark, warehouse, terms, collected)\n",
+        new='        collected = collected.select("address")\n',
+        caught_by=(
+            "tests/state/test_plan.py"
+            "::test_a_deleted_object_that_was_brought_back_refuses_the_plan_when_it_is_missing_again"
+            "[yesterdays_plan_listed_it_again]",
+        ),
+    ),
+    Mutation(
         name="the budget writes over a withdrawal",
         breaks="what a person withdrew no budget approves",
         file="retention_assets/state/approval.py",

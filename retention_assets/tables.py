@@ -254,6 +254,8 @@ DELETION_CANDIDATES = Table(
     ),
 )
 
+SAME_OBJECT = ("address", "size", "last_modified")  # rows of two plans with equal values are of the same object
+
 DUE_OBJECTS = Table(
     "due_objects",
     key=("address",),

@@ -12,9 +12,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from retention_assets.core.states import CANDIDATE, UNREFERENCED, WAITING
-from retention_assets.tables import DELETION_CANDIDATES
-
-_SAME_OBJECT = ("address", "size", "last_modified")
+from retention_assets.tables import DELETION_CANDIDATES, SAME_OBJECT
 
 
 def settled(
@@ -39,14 +37,14 @@ def settled(
         settle: how long an object must have been due; with zero, no object waits.
         settle_expired: whether objects that a commit references wait too.
     """
-    since = earlier.select(*_SAME_OBJECT, F.col("found_at").alias("found_before"))
+    since = earlier.select(*SAME_OBJECT, F.col("found_at").alias("found_before"))
     due = F.col("state") == CANDIDATE
     found = F.least(F.coalesce("found_before", F.lit(listed_at)), F.lit(listed_at))
     until = F.timestamp_micros(F.unix_micros("found_at") + F.lit(settle // timedelta(microseconds=1)))
     must_wait = (F.col("reason") == UNREFERENCED) | F.lit(settle_expired)
     waits = due & must_wait & F.lit(bool(settle)) & F.coalesce(F.col("waits_until") > F.lit(now), F.lit(False))
     return (
-        objects.join(since, on=list(_SAME_OBJECT), how="left")
+        objects.join(since, on=list(SAME_OBJECT), how="left")
         .withColumn("found_at", F.when(due, found))
         .withColumn("waits_until", F.when(due, until))
         .withColumn("state", F.when(waits, F.lit(WAITING)).otherwise(F.col("state")))

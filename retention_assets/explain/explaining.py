@@ -150,7 +150,8 @@ def removals(warehouse: Warehouse, repository: Repository, addresses: Collection
 def deciding_row(rows: Collection[Row]) -> Row | None:
     """Return the newest row of an address that shows whether the object is gone, else the newest row of any kind.
 
-    This is the rule of `ledger.newest_conclusive`: finished outcomes count, and attempts with an unknown result.
+    This is the rule of `ledger.newest_conclusive` for the rows of one plan: finished outcomes count, and attempts with
+    an unknown result.
     """
     attempts = Counter(row["fence"] for row in rows if row["outcome"] == Outcome.ATTEMPTED)
     results = Counter(row["fence"] for row in rows if row["outcome"] != Outcome.ATTEMPTED)

@@ -8,6 +8,7 @@ from typing import Protocol
 from retention_assets.objectstore.failures import Failure, Kind
 
 _GONE = "it was gone already"
+OF_COPY = "its copy in quarantine"  # detail in the ledger: the purged copy; the bucket may keep the original's versions
 _AMBIGUOUS_404 = "the store answered 404 without saying that the object is absent"
 
 

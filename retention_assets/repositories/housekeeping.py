@@ -235,7 +235,7 @@ def _documents_of_plans(
         gone += [path for path in tables.entries[PLANS, day] if path not in plans.documents]
     yield from ((path, reason) for path in gone)
     for name in tables.of_table(APPROVALS):
-        plan = name.removesuffix(".json")
+        plan = name.partition(".")[0]
         is_old = tables.written_at(APPROVALS, name) < now - keep.plans
         if not is_old or plan in plans.swept or not set(plans.documents_of(plan)) <= set(gone):
             continue

@@ -27,6 +27,7 @@ from retention_assets.warehouse.warehouse import Warehouse
 APPROVALS = "approvals"
 APPROVER = "RETENTION_APPROVER"  # environment variable: the person who approves, if not the system user
 BUDGET = "the budget in the configuration"
+_OF_BUDGET = ".budget"  # in the name of the document of the approval by the budget
 
 # With the policy, these settings determine the candidates of a plan. A kind of repository has only some of them.
 _PLAN_SETTINGS = (
@@ -149,7 +150,7 @@ def withdraw_approval(warehouse: Warehouse, repository: str, day: date, by: str,
         "withdrawn_by": by,
         "withdrawn_at": now.isoformat(),
     }
-    warehouse.write_document(document, repository, APPROVALS, f"{plan.plan_hash}.json")
+    warehouse.write_document(document, *_path(repository, plan.plan_hash))
     return plan
 
 
@@ -190,7 +191,7 @@ def approval_state(
     A person's approval with other settings is refused, even if the plan is within the budget. `history_changes`: the
     number of changes that are not objects; see `beyond_budget`.
     """
-    document, approval, by = warehouse.read_document(plan.repository, APPROVALS, f"{plan.plan_hash}.json"), None, None
+    document, approval, by = warehouse.read_document(*_path(plan.repository, plan.plan_hash)), None, None
     name, refusal = NOT_APPROVED, None
     if document is not None and "withdrawn_by" in document:
         name, by, refusal = WITHDRAWN, document["withdrawn_by"], _withdrawn(document, plan)
@@ -210,6 +211,7 @@ def approval_state(
         excess = beyond_budget(plan, budget, history_changes)
         if excess is None:
             name = WITHIN_BUDGET
+            approval = stored_approval(warehouse, plan.repository, plan.day, plan.plan_hash)
         else:
             refusal = _not_approved(plan, excess)
     plan_refusal = _age_refusal(plan, "was made", plan.made_at, settings.life, now)
@@ -245,9 +247,13 @@ def require_approval(
 
 def stored_approval(warehouse: Warehouse, repository: str, day: date, plan_hash: str) -> Approval | None:
     """Return the approval of the day's plan with this hash; None if there is none that can be read."""
-    document = warehouse.read_document(repository, APPROVALS, f"{plan_hash}.json")
-    is_of_day = document is not None and document.get("day") == day.isoformat()
-    return _read(document, plan_hash) if document and is_of_day and "withdrawn_by" not in document else None
+    for by in (None, BUDGET):
+        document = warehouse.read_document(*_path(repository, plan_hash, by))
+        if document and "withdrawn_by" in document:
+            return None
+        if document and document.get("day") == day.isoformat():
+            return _read(document, plan_hash)
+    return None
 
 
 def _is_recent(at: datetime, life: timedelta, now: datetime) -> bool:
@@ -359,8 +365,17 @@ def _differences(then: Terms, now: Terms) -> str:
 
 def _write(warehouse: Warehouse, plan: Plan, by: str, now: datetime, terms: Terms) -> Approval:
     approval = Approval(plan.plan_hash, plan.day.isoformat(), by, now.isoformat(), dict(terms))
-    warehouse.write_document(asdict(approval), plan.repository, APPROVALS, f"{plan.plan_hash}.json")
+    warehouse.write_document(asdict(approval), *_path(plan.repository, plan.plan_hash, by))
     return approval
+
+
+def _path(repository: str, plan_hash: str, by: str | None = None) -> tuple[str, str, str]:
+    """Return the path of the document of a person's approval or withdrawal, or of the approval by the budget.
+
+    The budget has a document of its own, so that it never overwrites a withdrawal that a person writes meanwhile.
+    Earlier versions wrote all approvals to one document.
+    """
+    return repository, APPROVALS, f"{plan_hash}{_OF_BUDGET if by == BUDGET else ''}.json"
 
 
 def _withdrawn(document: Mapping[str, Any], plan: Plan) -> GuardRefused:

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from retention_assets.core.amounts import Amount, sum_of
-from retention_assets.objectstore.outcomes import ObjectResult, Outcome
+from retention_assets.objectstore.outcomes import OF_COPY, ObjectResult, Outcome
 from retention_assets.state.plan import Plan, find_plan
 from retention_assets.tables import DELETION_REPORT, LEDGER, TIMESTAMP
 from retention_assets.warehouse.reading import one_of, read_files
@@ -114,9 +114,10 @@ def report_of(ledger: "DataFrame") -> "DataFrame":
 def collected_addresses(
     spark: "SparkSession", warehouse: Warehouse, repository: str, addresses: "DataFrame"
 ) -> "DataFrame":
-    """Return those of `addresses` that our sweeps deleted, moved or found missing, or had started on when interrupted.
+    """Return (address, at) of those `addresses` that our sweeps deleted, moved or found missing, or had started on.
 
-    `addresses` (column `address`) should be cached: it is read twice. If it is empty, no ledger is read.
+    `at` is the time of the ledger row (UTC). `addresses` (column `address`) should be cached: it is read twice. If it
+    is empty, no ledger is read.
     """
     from retention_assets.spark.frames import from_arrow
 
@@ -129,7 +130,7 @@ def collected_addresses(
     else:
         every = read_ledgers(spark, warehouse, repository, plans_with_ledgers(warehouse, repository))
         rows = every.join(addresses, on="address", how="left_semi")
-    return _absent(rows).select("address")
+    return _absent(rows).select("address", "at")
 
 
 def quarantined_by(spark: "SparkSession", warehouse: Warehouse, repository: str, addresses: Sequence[str]) -> list[str]:
@@ -294,7 +295,8 @@ def newest_conclusive(rows: "DataFrame") -> "DataFrame":
     """Return, for each address, the newest row that shows whether the object is gone.
 
     Such a row has a finished outcome, or is an attempt with an unknown result. Failed and skipped rows are ignored: an
-    earlier attempt may have moved the object.
+    earlier attempt may have moved the object. The purge of a copy is ignored after the object was restored: it deleted
+    a copy under another plan, and the object is still at its path.
     """
     from pyspark.sql import Window
     from pyspark.sql import functions as F
@@ -304,8 +306,17 @@ def newest_conclusive(rows: "DataFrame") -> "DataFrame":
     completed = F.count_if(F.col("outcome") != Outcome.ATTEMPTED).over(sweep)
     is_open = (F.col("outcome") == Outcome.ATTEMPTED) & (F.col("tried") > F.col("completed"))
     counted = rows.withColumns({"tried": tried, "completed": completed})
-    conclusive = counted.where(F.col("outcome").isin(*FINISHED) | is_open).drop("tried", "completed")
-    return _first_of(conclusive, F.desc("fence"), (F.col("outcome") == Outcome.ATTEMPTED).cast("int"), F.desc("at"))
+    conclusive = counted.where(F.col("outcome").isin(*FINISHED) | is_open)
+    is_attempt = F.col("outcome") == Outcome.ATTEMPTED
+    is_copy = (F.col("outcome") == Outcome.PURGED) & F.coalesce(F.col("detail").startswith(OF_COPY), F.lit(False))
+    order = F.when(~is_copy, F.struct("fence", ~is_attempt, "at"))  # rows without an order do not count
+    last_other = F.max_by("outcome", order).over(Window.partitionBy("address"))
+    kept = conclusive.withColumn("last_other", last_other).where(
+        ~is_copy | F.coalesce(F.col("last_other") != Outcome.RESTORED, F.lit(True))
+    )
+    return _first_of(
+        kept.drop("tried", "completed", "last_other"), F.desc("fence"), is_attempt.cast("int"), F.desc("at")
+    )
 
 
 def _first_of(rows: "DataFrame", *order: "Column", by: Sequence[str] = ()) -> "DataFrame":

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 from retention_assets.errors import GuardRefused, TableContractError
 from retention_assets.state.lease import MARGIN
-from retention_assets.state.plan import Plan, made_at_name, made_name
-from retention_assets.tables import DUE_OBJECTS
+from retention_assets.state.plan import PLANNED_OBJECTS, Plan, made_at_name, made_name
+from retention_assets.tables import DUE_OBJECTS, SAME_OBJECT
 from retention_assets.warehouse.warehouse import Warehouse
 
 if TYPE_CHECKING:  # Spark is imported in the functions that use it: commands without Spark start faster
@@ -49,10 +49,38 @@ def due_objects(spark: "SparkSession", warehouse: Warehouse, repository: str) ->
     """Return the objects that the plan of the newest state found due, with waiting objects; empty without a plan."""
     from retention_assets.spark.frames import from_arrow
 
-    for name in reversed(_by_state(warehouse, repository)):
-        if warehouse.is_complete(repository, DUE_OBJECTS.name, name):
-            return _read(spark, warehouse, repository, name)
-    return from_arrow(spark, DUE_OBJECTS.schema.empty_table())
+    name = _newest(warehouse, repository)
+    return _read(spark, warehouse, repository, name) if name else from_arrow(spark, DUE_OBJECTS.schema.empty_table())
+
+
+def candidates_of_newest_state(spark: "SparkSession", warehouse: Warehouse, plan: Plan) -> "DataFrame | None":
+    """Return (address, size, last_modified) of the candidates of the plan that saw the newest state, of any day.
+
+    None if this is `plan` itself or a plan with the same hash, or if no plan has stored due objects. A plan that was
+    withdrawn since counts, too. Errors: GuardRefused when the candidates are no longer stored.
+    """
+    name = _newest(warehouse, plan.repository) or made_name(plan)
+    digits = name.rpartition("-")[2]  # the first digits of the hash
+    if plan.plan_hash.startswith(digits):
+        return None
+    found = [one for one in warehouse.directories(plan.repository, PLANNED_OBJECTS) if one.startswith(digits)]
+    if len(found) != 1 or not warehouse.is_complete(plan.repository, PLANNED_OBJECTS, found[0]):
+        raise GuardRefused(
+            f"{plan.repository} {plan.day}: the objects of the newest plan ({PLANNED_OBJECTS}/{digits}…) are not "
+            f"stored. It is unknown whether that plan keeps objects of this plan. Nothing more was deleted. Plan "
+            f"again: `retention plan {plan.repository}`."
+        )
+    return warehouse.frame(spark, plan.repository, PLANNED_OBJECTS, found[0]).select(*SAME_OBJECT)
+
+
+def _newest(warehouse: Warehouse, repository: str) -> str | None:
+    """Return the directory of the due objects of the plan that saw the newest state; None: no plan has stored them."""
+    complete = (
+        name
+        for name in reversed(_by_state(warehouse, repository))
+        if warehouse.is_complete(repository, DUE_OBJECTS.name, name)
+    )
+    return next(complete, None)
 
 
 def _by_state(warehouse: Warehouse, repository: str) -> list[str]:

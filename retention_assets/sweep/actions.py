@@ -22,13 +22,12 @@ from retention_assets.objectstore.access import StoreAccess
 from retention_assets.objectstore.mutate.copying import SIZE, Copy, ObjectCopier, VerifiedCopy
 from retention_assets.objectstore.mutate.deletion import ObjectDeleter
 from retention_assets.objectstore.objects import ObjectReader
-from retention_assets.objectstore.outcomes import DeleteTarget, ObjectResult, Outcome
+from retention_assets.objectstore.outcomes import OF_COPY, DeleteTarget, ObjectResult, Outcome
 from retention_assets.objectstore.rate_limiter import RateLimiter
 from retention_assets.objectstore.versions import all_versions
 from retention_assets.state.quarantine import MANIFESTS, QuarantineLocation
 from retention_assets.sweep.worker import BeforeDeadline, chunks
 
-OF_COPY = "its copy in quarantine"  # detail in the ledger: the purged copy; the bucket may keep the original's versions
 _OF_COPY_VERSIONS_UNKNOWN = f"{OF_COPY}; whether the store keeps versions of the copy is unknown"
 _OF_VERSIONS = "its versions"
 _AT_ONCE = 10  # objects that one worker copies or restores at the same time

@@ -22,14 +22,13 @@ from retention_assets.errors import ConfigurationError
 from retention_assets.objectstore.access import StoreAccess
 from retention_assets.objectstore.listing import Prefixes, list_objects, presence
 from retention_assets.objectstore.objects import ObjectReader
-from retention_assets.objectstore.outcomes import Outcome
+from retention_assets.objectstore.outcomes import OF_COPY, Outcome
 from retention_assets.objectstore.versions import all_versions
 from retention_assets.spark.frames import CachedFrames, from_arrow, on_workers, read_tasks
 from retention_assets.state.lease import MARGIN
 from retention_assets.state.ledger import FINISHED, finished_of, read_ledgers, swept_plans
 from retention_assets.state.plan import Plan
 from retention_assets.state.quarantine import HASH_DIGITS, MANIFESTS, OBJECTS, QuarantineLocation, quarantine_of_plan
-from retention_assets.sweep.actions import OF_COPY
 from retention_assets.sweep.execute import Log
 from retention_assets.warehouse.warehouse import Warehouse
 

@@ -22,13 +22,16 @@ from retention_assets.objectstore.outcomes import Outcome
 from retention_assets.spark.frames import CachedFrames, from_arrow, on_workers
 from retention_assets.state.lease import Lease
 from retention_assets.state.ledger import FINISHED, LEDGERS, amounts_of, latest_of, ledger_digest, read_ledgers
+from retention_assets.state.memory import candidates_of_newest_state
 from retention_assets.state.plan import Plan
 from retention_assets.sweep.preconditions import Preconditions
 from retention_assets.sweep.worker import OBJECTS, TALLY, TaskSpec, chunks, work
+from retention_assets.tables import SAME_OBJECT
 from retention_assets.warehouse.warehouse import Warehouse
 
 _LIVE_AGAIN = "is live again since it was planned"
 _COMMITTED = "was committed since it was planned"
+_NOT_NAMED = "is not a candidate of the newest plan"
 
 
 class Layout(Protocol):
@@ -264,13 +267,18 @@ class SparkEngine(LedgerEngine):
         return self._kept.join(liveness.live, on="address", how="left_semi").count()
 
     def check(self, number: int) -> Batch[DataFrame]:
-        """See `Engine`. Workers check for missing and changed objects later, just before each chunk."""
+        """See `Engine`. Workers check for missing and changed objects later, just before each chunk.
+
+        Objects that the newest plan, of any day, does not name have a detail and no outcome: workers skip those that
+        exist. Source: DESIGN.md, invariant 5.
+        """
         liveness, self._liveness = self._liveness or self._live_now(), None
         assert self._rest is not None
         objects = self._rest.where(F.col("batch") == number)
         if self._checked is not None:
             self._frames.release(self._checked)
-        self._checked = self._frames.cache(with_outcomes(objects, liveness))
+        still_named = candidates_of_newest_state(self._spark, self._warehouse, self._plan)
+        self._checked = self._frames.cache(with_outcomes(objects, liveness, still_named))
         return Batch(self._checked, liveness.checked_at)
 
     def run(self, objects: Batch[DataFrame], task: TaskSpec) -> BatchResult:
@@ -318,20 +326,26 @@ def _worker(task: TaskSpec):  # type: ignore[no-untyped-def]  # a closure that S
     return run
 
 
-def with_outcomes(objects: DataFrame, now: Liveness) -> DataFrame:
+def with_outcomes(objects: DataFrame, now: Liveness, still_named: DataFrame | None = None) -> DataFrame:
     """Return `objects` as `OBJECTS`: outcome `skipped` for live objects, null for objects to delete.
 
-    An object that was planned as unreferenced is also skipped if a commit references it now.
+    An object that was planned as unreferenced is also skipped if a commit references it now. `still_named`: the
+    candidates of the newest plan; other objects have a detail and no outcome. None: this is the newest plan.
     """
     committed = (F.col("reason") == UNREFERENCED) & F.col("is_committed").isNotNull()
     detail = F.when(F.col("is_live").isNotNull(), F.lit(_LIVE_AGAIN)).when(committed, F.lit(_COMMITTED))
-    return (
+    checked = (
         objects.join(now.live.withColumn("is_live", F.lit(True)), on="address", how="left")
         .join(now.committed.withColumn("is_committed", F.lit(True)), on="address", how="left")
         .withColumn("detail", detail)
         .withColumn("outcome", F.when(F.col("detail").isNotNull(), F.lit(Outcome.SKIPPED)))
-        .select(*OBJECTS.names)
     )
+    if still_named is not None:
+        named = still_named.withColumn("is_named", F.lit(True))
+        not_named = F.when(F.col("is_named").isNull(), F.lit(_NOT_NAMED))
+        checked = checked.join(named, on=list(SAME_OBJECT), how="left")
+        checked = checked.withColumn("detail", F.coalesce("detail", not_named))
+    return checked.select(*OBJECTS.names)
 
 
 def directory_of(address: Column) -> Column:

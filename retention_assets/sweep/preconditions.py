@@ -1,5 +1,8 @@
 """Checks planned objects against the store just before the action: missing or changed objects are not processed.
 
+Objects that the newest plan does not name are checked here, and not skipped earlier: if an interrupted sweep deleted or
+moved such an object, the ledger must say so.
+
 Source: DESIGN.md, invariant 5.
 """
 
@@ -90,10 +93,11 @@ def _between(reader: ObjectReader, keys: _KeyRange) -> Sequence[pa.RecordBatch]:
 
 
 def compared(objects: pa.Table, listed: pa.Table, *, keeps_missing: bool) -> pa.Table:
-    """Return `objects` with an outcome for those that are missing from `listed` or differ from it.
+    """Return `objects` with an outcome for those that are missing from `listed`, differ from it, or have a detail.
 
-    `objects` has rows of `OBJECTS`, `listed` has rows of `LISTING`. A size, modification time or ETag that is null on
-    one side is not compared. If a store lists an object twice with different values, the object counts as changed.
+    An object with a detail is skipped if it is in `listed`. `objects` has rows of `OBJECTS`, `listed` has rows of
+    `LISTING`. A size, modification time or ETag that is null on one side is not compared. If a store lists an object
+    twice with different values, the object counts as changed.
     """
     number = pc.index_in(listed["path"], value_set=objects["address"].combine_chunks())
     rows = listed.filter(pc.is_valid(number))
@@ -103,10 +107,12 @@ def compared(objects: pa.Table, listed: pa.Table, *, keeps_missing: bool) -> pa.
     there[of] = True
     for name, listed_as in _COMPARED_COLUMNS:
         changed[of[_differ(planned[name], rows[listed_as])]] = True
-    stays = changed | ~(there | keeps_missing)
+    excluded = there & pc.is_valid(objects["detail"]).to_numpy()
+    stays = changed | excluded | ~(there | keeps_missing)
     known = {name: objects[name] for name in objects.column_names}
-    known["outcome"] = pa.array(np.where(changed, Outcome.SKIPPED, Outcome.MISSING), pa.string(), mask=~stays)
-    known["detail"] = pa.array(np.where(changed, CHANGED, GONE), pa.string(), mask=~stays)
+    known["outcome"] = pa.array(np.where(there, Outcome.SKIPPED, Outcome.MISSING), pa.string(), mask=~stays)
+    seen = pa.array(np.where(changed, CHANGED, GONE), pa.string(), mask=~stays)
+    known["detail"] = pc.if_else(pa.array(excluded), objects["detail"], seen)
     return pa.table(known)
 
 

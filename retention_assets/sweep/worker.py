@@ -38,7 +38,7 @@ OBJECTS = pa.schema(
         ("last_modified", TIMESTAMP),
         ("etag", pa.string()),
         ("outcome", pa.string()),  # decided by the liveness check; null: the action is still to be applied
-        ("detail", pa.string()),
+        ("detail", pa.string()),  # without an outcome: why `Preconditions` skips the object if it exists
     ]
 )
 TALLY = pa.schema(

@@ -421,11 +421,62 @@ SWEEPING = (
         name="an object that was written over is taken for the planned one",
         breaks="only the object that was planned goes (invariant 5)",
         file="retention_assets/sweep/preconditions.py",
-        old="    stays = changed | ~(there | keeps_missing)\n",
-        new="    stays = ~(there | keeps_missing)\n",
+        old="    stays = changed | excluded | ~(there | keeps_missing)\n",
+        new="    stays = excluded | ~(there | keeps_missing)\n",
         caught_by=(
             f"{_ANOTHER}[it has another size]",
             f"{_ANOTHER}[it has another ETag]",
+        ),
+    ),
+    Mutation(
+        name="an object that the newest plan does not name is deleted",
+        breaks="every plan since names what goes (invariant 5)",
+        file="retention_assets/sweep/preconditions.py",
+        old="    stays = changed | excluded | ~(there | keeps_missing)\n",
+        new="    stays = changed | ~(there | keeps_missing)\n",
+        caught_by=(f"{_ANOTHER}[the newest plan does not name it]",),
+    ),
+    Mutation(
+        name="the purge of a copy hides that the object was restored",
+        breaks="a restored object that is lost refuses plans (invariant 7)",
+        file="retention_assets/state/ledger.py",
+        old='        ~is_copy | F.coalesce(F.col("last_other") != Outcome.RESTORED, F.lit(True))\n',
+        new="        F.lit(True)\n",
+        caught_by=(
+            "tests/state/test_ledger.py"
+            "::test_the_purge_of_a_copy_under_another_plan_does_not_hide_that_the_object_was_restored",
+        ),
+    ),
+    Mutation(
+        name="an object that was brought back still counts as deleted",
+        breaks="a live object that is lost refuses plans (invariant 7)",
+        file="retention_assets/lakefs/sweep/planning.py",
+        old="        collected = _not_listed_since(spark, warehouse, terms, collected)\n",
+        new='        collected = collected.select("address")\n',
+        caught_by=(
+            "tests/state/test_plan.py"
+            "::test_a_deleted_object_that_was_brought_back_refuses_the_plan_when_it_is_missing_again"
+            "[yesterdays_plan_listed_it_again]",
+        ),
+    ),
+    Mutation(
+        name="the budget writes over a withdrawal",
+        breaks="what a person withdrew no budget approves",
+        file="retention_assets/state/approval.py",
+        old="{_OF_BUDGET if by == BUDGET else ''}.json\"\n",
+        new='.json"\n',
+        caught_by=(
+            "tests/state/test_approval.py::test_a_withdrawal_is_not_lost_when_the_budget_approves_at_the_same_time",
+        ),
+    ),
+    Mutation(
+        name="a sweep does not look for a newer plan",
+        breaks="every plan since names what goes (invariant 5)",
+        file="retention_assets/sweep/engine.py",
+        old="        still_named = candidates_of_newest_state(self._spark, self._warehouse, self._plan)\n",
+        new="        still_named = None\n",
+        caught_by=(
+            "tests/sweep/test_engine.py::test_an_object_that_the_newest_plan_of_another_day_does_not_name_is_skipped",
         ),
     ),
     Mutation(

@@ -24,6 +24,7 @@ from retention_assets.lakefs.source.opening import open_repository
 from retention_assets.lakefs.sweep.liveness import LivenessQuery
 from retention_assets.lakefs.sweep.sweeping import report
 from retention_assets.lakefs.sweep.verification import verify
+from retention_assets.state import approval
 from retention_assets.state.approval import (
     APPROVALS,
     APPROVER,
@@ -37,6 +38,7 @@ from retention_assets.state.approval import (
     planned_terms,
     require_approval,
     require_few_resurrected,
+    stored_approval,
     withdraw_approval,
 )
 from retention_assets.state.plan import (
@@ -203,6 +205,35 @@ def test_what_was_withdrawn_no_budget_approves_on_another_day(warehouse: Warehou
             required(warehouse, replace(plan, day=day), budget=BudgetSettings(objects=1_000))
 
 
+def test_a_withdrawal_is_not_lost_when_the_budget_approves_at_the_same_time(
+    warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plan, budget = a_plan(), BudgetSettings(objects=2)
+    keep_plan(warehouse, plan)
+
+    def withdrawn_meanwhile(*arguments: object, **settings: object) -> ApprovalState:
+        state = approval_state(*arguments, **settings)  # type: ignore[arg-type]
+        withdraw_approval(warehouse, "orchard", DAY, "a-person", NOW)
+        return state
+
+    with monkeypatch.context() as patched:
+        patched.setattr(approval, "approval_state", withdrawn_meanwhile)
+        assert required(warehouse, plan, budget=budget).approved_by == BUDGET
+    with pytest.raises(GuardRefused, match="a-person withdrew the approval"):
+        required(warehouse, plan, budget=budget)
+
+
+def test_an_approval_by_the_budget_is_stored_for_its_day_and_a_withdrawal_ends_it(warehouse: Warehouse) -> None:
+    plan = a_plan()
+    keep_plan(warehouse, plan)
+    first = required(warehouse, plan, budget=BudgetSettings(objects=2))
+    assert required(warehouse, plan, NOW + timedelta(hours=1), BudgetSettings(objects=2)) == first
+    assert stored_approval(warehouse, "orchard", DAY, plan.plan_hash) == first
+    assert stored_approval(warehouse, "orchard", DAY + timedelta(days=1), plan.plan_hash) is None
+    withdraw_approval(warehouse, "orchard", DAY, "a-person", NOW)
+    assert stored_approval(warehouse, "orchard", DAY, plan.plan_hash) is None
+
+
 def test_what_a_budget_approved_is_approved_no_more_once_the_budget_is_smaller(warehouse: Warehouse) -> None:
     plan = a_plan()
     assert required(warehouse, plan, budget=BudgetSettings(objects=2)).approved_by == BUDGET
@@ -250,7 +281,7 @@ def test_a_plan_within_every_limit_of_the_budget_approves_itself(
     plan = a_plan()
     if complaint is None:
         assert required(warehouse, plan, budget=BudgetSettings(**budget)).approved_by == BUDGET
-        noted = warehouse.read_document("orchard", APPROVALS, f"{plan.plan_hash}.json")
+        noted = warehouse.read_document("orchard", APPROVALS, f"{plan.plan_hash}.budget.json")
         assert noted is not None
         assert noted["approved_by"] == BUDGET
     else:
@@ -307,7 +338,7 @@ def test_a_budget_approves_a_plan_for_the_settings_of_now(warehouse: Warehouse) 
     plan, budget = a_plan(), BudgetSettings(objects=2)
     for mode in ("quarantine", "delete"):
         assert required(warehouse, plan, budget=budget, changed={"mode": mode}).terms == {**TERMS, "mode": mode}
-        noted = warehouse.read_document("orchard", APPROVALS, f"{plan.plan_hash}.json")
+        noted = warehouse.read_document("orchard", APPROVALS, f"{plan.plan_hash}.budget.json")
         assert noted is not None
         assert noted["terms"]["mode"] == mode
 

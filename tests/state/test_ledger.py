@@ -8,6 +8,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from retention_assets.errors import TableContractError
+from retention_assets.objectstore.outcomes import OF_COPY
 from retention_assets.spark.frames import from_arrow
 from retention_assets.state import ledger
 from retention_assets.state.ledger import (
@@ -128,6 +129,21 @@ def test_what_any_plan_found_gone_or_made_go_is_collected(spark: SparkSession, w
     sweep(warehouse, 1, repository="meadow", foreign="deleted")
     assert collected(spark, warehouse) == {"deleted", "missing", "moved", "other"}
     assert collected(spark, warehouse, "meadow") == {"foreign"}
+
+
+def test_the_purge_of_a_copy_under_another_plan_does_not_hide_that_the_object_was_restored(
+    spark: SparkSession, warehouse: Warehouse
+) -> None:
+    sweep(warehouse, 1, back="quarantined", moved="quarantined", again="quarantined")
+    sweep(warehouse, 2, back="restored", again="restored")
+    sweep(warehouse, 3, plan="b" * 64, again="deleted")
+    purged = [
+        {"address": name, "size": 10, "outcome": "purged", "detail": OF_COPY, "at": NOW, "fence": 4}
+        for name in ("back", "moved", "again")
+    ]
+    location = LedgerLocation(warehouse.root, "orchard", DAY, "c" * 64, 4, "a-purge")
+    location.append(pa.Table.from_pylist(purged, LEDGER), "rows", "done")
+    assert collected(spark, warehouse) == {"moved", "again"}
 
 
 def test_many_addresses_are_looked_up_by_spark_with_the_same_result(

@@ -35,9 +35,25 @@ from retention_assets.state.plan import (
     withdraw_plan,
 )
 from retention_assets.state.policies import keep_policy, kept_policy
+from retention_assets.tables import STORAGE_INVENTORY
+from retention_assets.warehouse.metadata import PartitionMetadata
+from retention_assets.warehouse.table_writer import write_rows
 from retention_assets.warehouse.warehouse import Warehouse
-from tests.frames import NOW, OLD, Candidate, Staged, candidates
-from tests.sweep.small_world import ALSO_DEAD, DAY, DEAD, LISTED, LIVE, PAIRS, STAGED, UNREFERENCED, World, a_plan
+from tests.frames import NOW, OLD, Candidate, Staged, candidates, inventory
+from tests.ledgers import write_ledger
+from tests.sweep.small_world import (
+    ALSO_DEAD,
+    ALSO_LIVE,
+    DAY,
+    DEAD,
+    LISTED,
+    LIVE,
+    PAIRS,
+    STAGED,
+    UNREFERENCED,
+    World,
+    a_plan,
+)
 
 WORLD = World()
 HOUR = timedelta(hours=1)
@@ -340,6 +356,30 @@ def test_every_plan_of_a_day_is_kept_beside_the_current_one(warehouse: Warehouse
     keep_plan(warehouse, a_plan(made_at=NOW, live=7))
     assert load_plan(warehouse, "orchard", DAY).live == 7
     assert len(warehouse.documents("orchard", PLANS, DAY.isoformat())) == 3
+
+
+@pytest.mark.parametrize(
+    ("listed", "deleted_before", "is_planned"),
+    [
+        pytest.param(True, timedelta(days=3), False, id="yesterdays_plan_listed_it_again"),
+        pytest.param(True, timedelta(hours=23), True, id="it_was_deleted_after_yesterdays_plan"),
+        pytest.param(False, timedelta(days=3), True, id="yesterdays_plan_did_not_list_it"),
+    ],
+)
+def test_a_deleted_object_that_was_brought_back_refuses_the_plan_when_it_is_missing_again(
+    spark: SparkSession, warehouse: Warehouse, listed: bool, deleted_before: timedelta, is_planned: bool
+) -> None:
+    yesterday = a_plan(day=DAY - timedelta(days=1), made_at=NOW - timedelta(days=1))
+    keep_plan(warehouse, yesterday)
+    write_ledger(warehouse, "orchard", DAY, "b" * 64, {ALSO_LIVE: "deleted"}, NOW - deleted_before)
+    lost = WORLD.without(ALSO_LIVE)
+    rows = inventory(spark, *(WORLD if listed else lost).inventory)
+    partition = "orchard", STORAGE_INVENTORY.name, yesterday.day
+    written = write_rows(rows, warehouse, *partition, shared=True)
+    warehouse.write_metadata(*partition, PartitionMetadata(yesterday.made_at, written.rows, "a-run"))
+    made = lost.plan(spark, warehouse)
+    assert {one.guard for one in made.check_results if not one.passed} == (set() if is_planned else {"live_listed"})
+    assert (made.plan is not None and made.plan.collected == 1) is is_planned
 
 
 def day(number: int) -> date:

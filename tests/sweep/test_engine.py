@@ -1,7 +1,8 @@
 """What a look decides of each planned object, and how a plan is cut into rounds."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -9,15 +10,20 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
+from retention_assets.core.amounts import Amount
 from retention_assets.core.liveness import Liveness
+from retention_assets.errors import GuardRefused
 from retention_assets.objectstore.access import StoreAccess
+from retention_assets.spark.frames import from_arrow
+from retention_assets.state.memory import keep_due
+from retention_assets.state.plan import Heads, Plan, keep_planned
 from retention_assets.sweep.engine import SparkEngine, directory_of, pack, with_outcomes
 from retention_assets.sweep.worker import OBJECTS
-from retention_assets.tables import DELETION_CANDIDATES
+from retention_assets.tables import DELETION_CANDIDATES, DUE_OBJECTS
 from retention_assets.warehouse.warehouse import Warehouse
 from tests.frames import NOW, OLD, Candidate, address, cached, candidates, of
 from tests.ledgers import write_ledger
-from tests.sweep.repository_sweep import RepositoryHere
+from tests.sweep.repository_sweep import RepositoryHere, nothing_is_asked
 from tests.sweep.small_world import DAY, a_plan
 
 
@@ -87,12 +93,12 @@ def test_what_goes_keeps_the_size_time_and_etag_that_were_planned(looked: dict[s
 # ---- what remains
 
 
-def an_engine(spark: SparkSession, root: Path) -> SparkEngine:
+def an_engine(spark: SparkSession, root: Path, live: Callable[[], Liveness] = nothing_is_asked) -> SparkEngine:
     """Return an engine of the plan of `a_plan`, which names six objects in two directories."""
     (root / "lake").mkdir()
     rows = [Candidate(name) for name in ("data/x/1", "data/x/2", "data/x/3", "data/y/1", "data/y/2", "data/y/3")]
-
-    repository = RepositoryHere(candidates=candidates(spark, *rows), access=StoreAccess(f"file://{root}/lake"))
+    access = StoreAccess(f"file://{root}/lake")
+    repository = RepositoryHere(candidates=candidates(spark, *rows), access=access, live=live)
     return SparkEngine(spark, Warehouse(str(root / "warehouse")), repository, most=3)
 
 
@@ -135,6 +141,74 @@ def test_the_engine_releases_its_frames_when_its_block_ends_in_an_error(spark: S
         assert cached(spark) - before
         engine.check(0)
     assert cached(spark) <= before
+
+
+# ---- a newer plan
+
+
+def no_due_objects(spark: SparkSession) -> DataFrame:
+    return from_arrow(spark, DUE_OBJECTS.schema.empty_table())
+
+
+def newer_plan(spark: SparkSession, root: Path, *names: str) -> Plan:
+    """Store what a plan of the next day, with these candidates, leaves for sweeps of other plans."""
+    amount = Amount(len(names), 10 * len(names))
+    plan = a_plan(day=DAY + timedelta(days=1), made_at=NOW, plan_hash="f" * 64, candidates=amount)
+    warehouse = Warehouse(str(root / "warehouse"))
+    keep_planned(warehouse, plan, candidates(spark, *(Candidate(name) for name in names)), Heads({}, {}))
+    keep_due(warehouse, plan, no_due_objects(spark), plan.made_at)
+    return plan
+
+
+def excluded(spark: SparkSession, root: Path) -> dict[str, str]:
+    """Return what the next two checks say of objects that the worker skips, by address."""
+    nothing = frame(spark, [], pa.schema([("address", pa.string())]))
+    with an_engine(spark, root, live=lambda: Liveness(nothing, nothing, NOW)) as engine:
+        assert engine.remaining(1) == [3, 3]
+        rows = [row for number in range(2) for row in engine.check(number).objects.toArrow().to_pylist()]
+    assert {row["outcome"] for row in rows} == {None}
+    return {row["address"]: row["detail"] for row in rows if row["detail"]}
+
+
+def test_an_object_that_the_newest_plan_of_another_day_does_not_name_is_skipped(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    newer_plan(spark, tmp_path, "data/x/1", "data/x/3", "data/y/1", "data/y/3", "data/z/1")
+    why = "is not a candidate of the newest plan"
+    assert excluded(spark, tmp_path) == {"data/x/2": why, "data/y/2": why}
+
+
+@pytest.mark.parametrize(
+    "newest",
+    [
+        pytest.param(a_plan(made_at=NOW + timedelta(minutes=1)), id="the_plan_itself_after_an_older_plan"),
+        pytest.param(a_plan(day=DAY + timedelta(days=2), made_at=NOW + timedelta(days=1)), id="another_with_its_hash"),
+    ],
+)
+def test_the_newest_plan_excludes_nothing_from_a_sweep_of_the_same_plan(
+    spark: SparkSession, tmp_path: Path, newest: Plan
+) -> None:
+    newer_plan(spark, tmp_path, "data/x/1")
+    keep_due(Warehouse(str(tmp_path / "warehouse")), newest, no_due_objects(spark), newest.made_at)
+    assert excluded(spark, tmp_path) == {}
+
+
+def test_a_plan_from_old_tables_does_not_replace_the_plan_of_the_newest_state(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    newer_plan(spark, tmp_path, "data/x/1")
+    from_old_tables = a_plan(made_at=NOW + timedelta(hours=1))
+    keep_due(Warehouse(str(tmp_path / "warehouse")), from_old_tables, no_due_objects(spark), NOW - timedelta(days=1))
+    assert len(excluded(spark, tmp_path)) == 5
+
+
+def test_no_object_is_deleted_while_the_candidates_of_the_newest_plan_cannot_be_read(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    plan = newer_plan(spark, tmp_path, "data/x/1")
+    Warehouse(str(tmp_path / "warehouse")).remove_directory("orchard", "planned_objects", plan.plan_hash)
+    with pytest.raises(GuardRefused, match=r"Nothing more was deleted\. Plan again: `retention plan orchard`"):
+        excluded(spark, tmp_path)
 
 
 # ---- rounds

@@ -12,6 +12,7 @@ from retention_assets.sweep.preconditions import compared
 from retention_assets.sweep.worker import OBJECTS
 from tests.frames import OLD
 
+NOT_NAMED = "is not a candidate of the newest plan"
 Row = dict[str, Any]
 
 
@@ -32,6 +33,7 @@ class Case:
     stored: Stored | None = Stored()
     again: Stored | None = None
     planned: Stored = Stored()
+    detail: str | None = None  # why the newest plan does not name it
 
 
 CASES = {
@@ -44,11 +46,16 @@ CASES = {
     "it is listed twice, and differently": Case("skipped", again=replace(Stored(), last_modified=OLD + timedelta(1))),
     "its ETag was not known": Case(None, planned=Stored(etag=None)),
     "its ETag is not known any more": Case(None, Stored(etag=None)),
+    "the newest plan does not name it": Case("skipped", detail=NOT_NAMED),
+    "the newest plan does not name it, and it is gone": Case("missing", None, detail=NOT_NAMED),
 }
 
 
-def objects(planned: dict[str, Stored]) -> pa.Table:
-    rows = [{"address": name, **asdict(stored), "outcome": None, "detail": None} for name, stored in planned.items()]
+def objects(cases: dict[str, Case]) -> pa.Table:
+    rows = [
+        {"address": name, **asdict(case.planned), "outcome": None, "detail": case.detail}
+        for name, case in cases.items()
+    ]
     return pa.Table.from_pylist(rows, OBJECTS)
 
 
@@ -59,8 +66,7 @@ def classified(*, keeps_missing: bool) -> dict[str, Row]:
         {"path": name, "last_modified": one.last_modified, "size": one.size, "e_tag": one.etag}
         for name, one in [("another", Stored()), *shown, ("yet another", Stored(11))]
     ]
-    planned = objects({name: case.planned for name, case in CASES.items()})
-    rows = compared(planned, pa.Table.from_pylist(listed, LISTING), keeps_missing=keeps_missing)
+    rows = compared(objects(CASES), pa.Table.from_pylist(listed, LISTING), keeps_missing=keeps_missing)
     assert rows.schema == OBJECTS
     assert rows["address"].to_pylist() == list(CASES)
     return {row["address"]: row for row in rows.to_pylist()}
@@ -70,7 +76,7 @@ def classified(*, keeps_missing: bool) -> dict[str, Row]:
 def test_what_is_gone_or_another_object_is_left_alone(name: str) -> None:
     row = classified(keeps_missing=False)[name]
     assert row["outcome"] == CASES[name].ends
-    said = {None: None, "missing": "was gone before", "skipped": "changed since it was planned"}
+    said = {None: None, "missing": "was gone before", "skipped": CASES[name].detail or "changed since it was planned"}
     assert row["detail"] == said[CASES[name].ends]
     planned = CASES[name].planned
     assert (row["size"], row["last_modified"], row["etag"]) == (planned.size, planned.last_modified, planned.etag)
@@ -78,6 +84,6 @@ def test_what_is_gone_or_another_object_is_left_alone(name: str) -> None:
 
 def test_before_a_move_what_is_gone_is_left_to_the_workers_and_all_else_is_the_same() -> None:
     before_deleting, before_moving = classified(keeps_missing=False), classified(keeps_missing=True)
-    gone = before_moving["it is gone"]
-    assert (gone["outcome"], gone["detail"]) == (None, None)
-    assert {**before_moving, "it is gone": None} == {**before_deleting, "it is gone": None}
+    gone = {name: None for name, case in CASES.items() if case.stored is None}
+    assert {(before_moving[name]["outcome"], before_moving[name]["detail"]) for name in gone} == {(None, None)}
+    assert {**before_moving, **gone} == {**before_deleting, **gone}

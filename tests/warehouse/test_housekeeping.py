@@ -151,6 +151,16 @@ def test_an_approval_that_was_withdrawn_stays_so_that_no_budget_approves_the_pla
     assert f"approvals/{old}.json" not in days.leftovers(keep=KeepSettings(plans="100d"))
 
 
+@pytest.mark.parametrize("swept", ["", "deleted"], ids=["nobody_swept_it", "swept"])
+def test_an_approval_by_the_budget_goes_only_with_a_plan_that_nobody_swept(days: Days, swept: str) -> None:
+    days.plan(1)
+    name = f"{days.plan(OLD, swept=swept)}.budget.json"
+    days.warehouse.write_document({"day": day(OLD)}, NAME, "approvals", name)
+    long_ago = (NOW - timedelta(days=OLD)).timestamp()
+    os.utime(days.root / "approvals" / name, (long_ago, long_ago))
+    assert (f"approvals/{name}" in days.leftovers(keep=KeepSettings(plans="100d"))) is not bool(swept)
+
+
 def test_of_a_swept_plan_only_the_tables_of_its_day_go(days: Days) -> None:
     days.plan(1)
     days.plan(OLD, swept="deleted")

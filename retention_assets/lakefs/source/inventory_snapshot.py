@@ -167,7 +167,7 @@ def _last_inventory(context: InventoryContext, now: datetime, most: timedelta) -
     taken = {
         day: context.warehouse.metadata(name, table, day).taken_at
         for day in days
-        if day != context.day and _is_usable(context.warehouse, name, table, day.isoformat())
+        if day != context.day and is_usable(context.warehouse, name, table, day.isoformat())
     }
     if not taken:
         return "there is no inventory of an earlier run"
@@ -185,7 +185,7 @@ def _last_inventory(context: InventoryContext, now: datetime, most: timedelta) -
     return BaseInventory(rows.frame, rows.taken_at, rows_taken_at=now, clean_at=clean_at, delivered=False)
 
 
-def _is_usable(warehouse: Warehouse, name: str, table: str, day: str) -> bool:
+def is_usable(warehouse: Warehouse, name: str, table: str, day: str) -> bool:
     """Return whether an inventory has its rows and its metadata, and no guard refused it.
 
     An inventory without metadata was interrupted while it was written.

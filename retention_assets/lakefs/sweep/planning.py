@@ -49,6 +49,7 @@ from retention_assets.lakefs.rules.same_content import (
 )
 from retention_assets.lakefs.rules.tables import REFERENCES, references_of
 from retention_assets.lakefs.source.checksums import md5_of
+from retention_assets.lakefs.source.inventory_snapshot import is_usable
 from retention_assets.lakefs.sweep.guards import unusable_staged_list
 from retention_assets.lakefs.sweep.memory import keep_memory
 from retention_assets.objectstore.access import StoreAccess
@@ -70,12 +71,13 @@ from retention_assets.state.plan import (
     withdraw_plan,
 )
 from retention_assets.state.policies import keep_policy
-from retention_assets.tables import DUE_OBJECTS
+from retention_assets.tables import DUE_OBJECTS, STORAGE_INVENTORY
 from retention_assets.warehouse.metadata import Details, needed
 from retention_assets.warehouse.warehouse import Rows, Warehouse
 
 _ONE_DAY = timedelta(days=1)  # references that are older have a warning, and commits that are so far in the future
 _LISTING = timedelta(hours=1)  # at most this much time before the other inputs counts for `settle`
+_STILL_RUNNING = timedelta(hours=2)  # an interrupted sweep may delete an object this long after its row in the ledger
 _FEW = 5  # names in a message
 
 
@@ -356,8 +358,24 @@ def _unlisted(
     with CachedFrames() as frames:
         unlisted = frames.cache(guards.unlisted_live(live, inventory, listing_cutoff))
         collected = collected_addresses(spark, warehouse, terms.repository, unlisted)
+        collected = _not_listed_since(spark, warehouse, terms, collected)
         acknowledged = acknowledged_addresses(spark, warehouse, terms.repository)
         return guards.live_listed(unlisted, inventory, collected, acknowledged)
+
+
+def _not_listed_since(spark: SparkSession, warehouse: Warehouse, terms: Terms, collected: DataFrame) -> DataFrame:
+    """Return the collected addresses without those that the last plan of an earlier day listed after the ledger row.
+
+    Somebody brought these objects back. If they are missing again, no sweep of ours deleted them.
+    """
+    before = last_plan(warehouse, terms.repository, terms.day - timedelta(days=1))
+    table = terms.repository, STORAGE_INVENTORY.name
+    if before is None or not is_usable(warehouse, *table, before.day.isoformat()):
+        return collected.select("address")
+    listed = warehouse.rows(spark, *table, before.day)
+    brought_back = collected.where(F.col("at") < F.lit(listed.taken_at - _STILL_RUNNING))
+    brought_back = brought_back.join(listed.frame, on="address", how="left_semi")
+    return collected.join(brought_back, on="address", how="left_anti").select("address")
 
 
 def make_plan(spark: SparkSession, warehouse: Warehouse, terms: Terms, inputs: PlanInputs) -> Planned:

@@ -5,14 +5,14 @@ What Spark does is written here once more, in plain Python; one test holds the t
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 from hashlib import sha256
 from itertools import batched
 
 import pyarrow as pa
 
 from retention_assets.core.amounts import Amount
-from retention_assets.objectstore.outcomes import Outcome
+from retention_assets.objectstore.outcomes import OF_COPY, Outcome
 from retention_assets.state.ledger import FINISHED
 from retention_assets.sweep.engine import Batch, BatchResult
 from retention_assets.sweep.worker import OBJECTS, TaskSpec, work
@@ -47,15 +47,24 @@ def standing(rows: Iterable[Row]) -> list[Row]:
 
     An attempt that failed, or an object that was left alone, says nothing new: what was said before stands.
     """
-    found: dict[str, Row] = {}
-    for (name, _), sweep in sorted(_by_sweep(rows).items(), key=lambda item: item[0]):
+    conclusive: dict[str, list[Row]] = {}
+    for (name, _), sweep in _by_sweep(rows).items():
         ended = [row for row in sweep if row["outcome"] in FINISHED]
         attempts = [row for row in sweep if row["outcome"] == Outcome.ATTEMPTED]
-        if ended:
-            found[name] = max(ended, key=lambda row: row["at"])
-        elif len(attempts) > len(sweep) - len(attempts):
-            found[name] = attempts[0]
-    return list(found.values())
+        is_open = len(attempts) > len(sweep) - len(attempts)
+        conclusive.setdefault(name, []).extend([*ended, *attempts[:1]] if is_open else ended)
+    return [_last_of(of_address) for of_address in conclusive.values() if of_address]
+
+
+def _last_of(rows: Sequence[Row]) -> Row:
+    """Return the last row; the purge of a copy says nothing of an object that was restored."""
+
+    def order(row: Row) -> tuple[int, bool, datetime]:
+        return row["fence"], row["outcome"] != Outcome.ATTEMPTED, row["at"]
+
+    others = [row for row in rows if not (row["outcome"] == Outcome.PURGED and row["detail"] == OF_COPY)]
+    last = max(others, key=order, default=None)
+    return last if last and last["outcome"] == Outcome.RESTORED else max(rows, key=order)
 
 
 def _by_sweep(rows: Iterable[Row]) -> dict[tuple[str, int], list[Row]]:

@@ -11,7 +11,7 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from retention_assets.objectstore.access import StoreAccess
-from retention_assets.objectstore.outcomes import Outcome
+from retention_assets.objectstore.outcomes import OF_COPY, Outcome
 from retention_assets.state.ledger import (
     ABSENT,
     FINISHED,
@@ -44,7 +44,7 @@ def rows() -> list[Row]:
             "address": f"data/{number}",
             "size": 10,
             "outcome": random.choice((*OUTCOMES, Outcome.ATTEMPTED, Outcome.ATTEMPTED)),
-            "detail": None,
+            "detail": random.choice((None, OF_COPY)),
             "at": NOW + timedelta(seconds=60 * fence + second),
             "fence": fence,
         }

@@ -153,8 +153,9 @@ def moved_and_surplus(
         frames: caches the rows that are read more than once.
     """
     known_now = _with_surplus(frames.cache(_recorded_or_copied(rows, copies)), repository)
-    # The ledger calls these objects purged, but a copy is still there. The copy is due at once.
-    is_left = F.coalesce(F.col("end.outcome") == Outcome.PURGED, F.lit(False)) & ~F.col("surplus")
+    # By the ledger, the copies of these objects were purged, but a copy is still there. The copy is due at once.
+    is_purged_copy = (F.col("end.outcome") == Outcome.PURGED) & F.col("end.detail").startswith(OF_COPY)
+    is_left = F.coalesce(is_purged_copy, F.lit(False)) & ~F.col("surplus")
     since = F.when(F.col("recorded"), F.col("end.at")).when(~is_left, F.col("touched_at"))
     of_object = Window.partitionBy("address")
     kept = F.max(F.when(~F.col("surplus"), F.col("since"))).over(of_object)
@@ -278,15 +279,16 @@ class Undo:
     def with_versions(self) -> list[tuple[Plan, DataFrame]]:
         """Return, by plan, the deleted objects whose old versions may still be in the bucket.
 
-        Objects that are in quarantine are excluded: their versions stay, in case the copy is lost. An object of several
-        plans belongs to the newest of them.
+        Objects that are in quarantine, by a ledger or by the listing, are excluded: their versions stay, in case the
+        copy is lost. An object of several plans belongs to the newest of them. Errors: of the store.
         """
         plans = swept_plans(self.warehouse, self.repository.name)
         newest = F.max("fence").over(Window.partitionBy("day", "plan_hash", "address"))
-        everywhere = finished_of(self._ledgers(plans).withColumn("last_fence", newest), "day", "plan_hash")
-        moved = everywhere.where(F.col("outcome") == Outcome.QUARANTINED).select("address")
         purged_copy = (F.col("outcome") == Outcome.PURGED) & F.col("detail").startswith(OF_COPY)
-        last = finished_of(everywhere).where(F.col("outcome").isin(Outcome.DELETED, Outcome.MISSING) | purged_copy)
+        last = finished_of(self._ledgers(plans).withColumn("last_fence", newest)).where(
+            F.col("outcome").isin(Outcome.DELETED, Outcome.MISSING) | purged_copy
+        )
+        moved = self.copies().rows.where("NOT surplus").select("address")
         gone = self.frames.cache(last.join(moved, on="address", how="left_anti"))  # read once for each plan
         return [
             (plan, gone.where((F.col("day") == plan.day.isoformat()) & (F.col("plan_hash") == plan.plan_hash)))

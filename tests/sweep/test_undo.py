@@ -286,6 +286,46 @@ def test_versions_stay_of_what_one_plan_found_gone_and_another_has_in_quarantine
     assert after.amount.objects == before.objects + len(DEAD)
 
 
+def test_versions_stay_while_a_copy_that_an_interrupted_sweep_did_not_record_is_in_quarantine(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    world = World(tmp_path / "world")
+    death_after(world, "quarantine", "delete", "e")
+    days = [world.plan.day, world.plan.day + timedelta(days=1)]  # the plan of the next day finds the object missing
+    keep_plan(world.warehouse, replace(world.plan, day=days[1]))
+    for day in days:
+        found = {address("e"): "missing", address("f"): "missing"}
+        write_ledger(world.warehouse, REPOSITORY, day, world.plan.plan_hash, found, world.clock(), fence=7 + day.day)
+
+    def with_versions() -> set[str]:
+        return {row["address"] for _, rows in undo(spark, world).with_versions() for row in rows.collect()}
+
+    assert with_versions() == {address("f")}
+    world.now += timedelta(days=31)
+    assert "e" in world.copies()
+    purge(undo(spark, world), due_for_purge(undo(spark, world)).digest, kept(spark))
+    assert world.copies() == {}
+    assert with_versions() == {address(name) for name in "aef"}
+
+
+def test_a_copy_stays_until_quarantine_keep_after_the_versions_of_its_original_were_purged(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """Earlier releases purged the versions of an object while an unrecorded copy of it was in quarantine."""
+    world = World(tmp_path / "world")
+    death_after(world, "quarantine", "delete", "e")
+    row = {"address": address("e"), "size": len(content("e")), "outcome": Outcome.PURGED, "detail": "its versions"}
+    rows = pa.Table.from_pylist([{**row, "at": world.clock(), "fence": 9}], schema=LEDGER)
+    plan = world.plan
+    LedgerLocation(world.warehouse.root, REPOSITORY, plan.day, plan.plan_hash, 9, "later").append(rows, "one", "done")
+    world.wait(days=29, hours=23.5)  # the other object, `a`, was moved an hour earlier
+    purge(undo(spark, world), due_for_purge(undo(spark, world)).digest, kept(spark))
+    assert world.copies().keys() == {"e"}
+    world.wait(hours=1)
+    purge(undo(spark, world), due_for_purge(undo(spark, world)).digest, kept(spark))
+    assert world.copies() == {}
+
+
 def test_versions_belong_to_the_plan_of_their_day_where_two_days_have_one_hash(
     spark: SparkSession, tmp_path: Path
 ) -> None:

@@ -347,7 +347,8 @@ class UndoEngine(LedgerEngine):
         checked_at = self._undo.clock()
         empty = {"last_modified": F.lit(None).cast("timestamp"), "etag": F.lit(None).cast("string")}
         undecided = {"outcome": F.lit(None).cast("string"), "detail": F.lit(None).cast("string")}
-        objects = self._rest.withColumns({**empty, **undecided})
+        targets = {"earlier_targets": F.lit(None).cast("array<string>")}
+        objects = self._rest.withColumns({**empty, **undecided, **targets})
         if self._live:
             objects = self._skip_missing_live(objects, self._live.now())
         if self._surplus.objects:

@@ -13,12 +13,13 @@ from pyspark.sql import DataFrame, SparkSession
 from retention_assets.config.limits import QuarantineSettings
 from retention_assets.core.amounts import Amount
 from retention_assets.errors import GuardRefused, StoreError
+from retention_assets.objectstore.access import StoreAccess
 from retention_assets.objectstore.outcomes import Outcome
 from retention_assets.state.binding import require_same_location
 from retention_assets.state.lease import LEASES
 from retention_assets.state.ledger import LedgerLocation
 from retention_assets.state.plan import keep_plan
-from retention_assets.state.quarantine import quarantine_url
+from retention_assets.state.quarantine import QuarantineLocation, quarantine_url
 from retention_assets.state.records import read_records
 from retention_assets.sweep import sweep_run
 from retention_assets.sweep.copies import Undo
@@ -235,19 +236,86 @@ def test_what_went_to_another_quarantine_than_that_of_now_is_not_purged_unless_i
     world = quarantined_world(tmp_path / "world")
     world.now += timedelta(days=30)
     before = undo(spark, world)
-    elsewhere = tmp_path / "elsewhere"
-    moved = before.repository.settings.model_copy(update={"quarantine": QuarantineSettings(url=f"file://{elsewhere}")})
-    now = replace(before, repository=replace(before.repository, settings=moved))
-    told: list[str] = []
-    assert due_for_purge(replace(now, log=told.append)).amount == Amount()
+    there, told = tmp_path / "elsewhere", list[str]()
+    now = elsewhere(before, f"file://{there}", told.append)
+    assert due_for_purge(now).amount == Amount()
     (line,) = told
     assert f"{len(DEAD)} copies of the plan of" in line
     assert "elsewhere" in line
     assert "To purge them, set quarantine.url to the URL that they were moved to" in line
     due = due_for_purge(before)
     assert due.amount.objects == len(DEAD)
-    shutil.copytree(world.root / "lake.quarantine", elsewhere, dirs_exist_ok=True)
+    shutil.copytree(world.root / "lake.quarantine", there, dirs_exist_ok=True)
     assert due_for_purge(now).digest == due.digest
+
+
+def elsewhere(here: Undo, url: str, log: Callable[[str], None] = lambda _: None) -> Undo:
+    """Return `here` with another `quarantine.url`."""
+    changed = here.repository.settings.model_copy(update={"quarantine": QuarantineSettings(url=url)})
+    return replace(here, repository=replace(here.repository, settings=changed), log=log)
+
+
+@pytest.mark.parametrize("mode", ["quarantine", "delete"])
+def test_a_later_sweep_records_what_an_interrupted_sweep_moved_also_in_another_mode_or_to_another_url(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mode: str
+) -> None:
+    world = World(tmp_path / "world")
+    death_after(world, "quarantine", "delete", "e")
+    copy = world.place.describe(address("e"))
+    other = QuarantineLocation(StoreAccess(f"file://{tmp_path}/elsewhere"), world.place.folder)
+    with monkeypatch.context() as patch:
+        patch.setattr(World, "place", property(lambda _: other))
+        sweep(world, mode, "second-run")
+    row = latest(world.ledger())[address("e")]
+    assert (row["outcome"], row["detail"]) == (Outcome.QUARANTINED, copy)
+    world.wait(hours=1)
+    restore(undo(spark, world), selected("e"))
+    assert world.stored()["e"] == content("e")
+
+
+@pytest.mark.parametrize("mode", ["quarantine", "delete"])
+def test_a_missing_object_fails_while_the_quarantine_of_an_interrupted_sweep_cannot_be_seen(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mode: str
+) -> None:
+    world = World(tmp_path / "world")
+    death_after(world, "quarantine", "delete", "e")
+    before, volume = world.root / "lake.quarantine", world.root / "volume"
+    before.rename(volume)
+    before.mkdir()  # a volume that is not mounted
+    other = QuarantineLocation(StoreAccess(f"file://{tmp_path}/elsewhere"), world.place.folder)
+    monkeypatch.setattr(World, "place", property(lambda _: other))
+    sweep(world, mode, "second-run")
+    row = latest(world.ledger())[address("e")]
+    assert row["outcome"] == Outcome.FAILED
+    assert f"may have been moved to file://{before}/{other.folder} by an interrupted sweep" in row["detail"]
+    assert "this plan has no files there" in row["detail"]
+    before.rmdir()
+    world.wait(hours=1)
+    sweep(world, mode, "third-run")
+    assert outcome(world, "e") == Outcome.FAILED
+    volume.rename(before)
+    world.wait(hours=1)
+    sweep(world, mode, "fourth-run")
+    assert outcome(world, "e") == Outcome.QUARANTINED
+
+
+def test_objects_that_an_interrupted_sweep_may_have_moved_to_an_earlier_quarantine_are_logged_and_keep_their_versions(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    world = World(tmp_path / "world")
+    death_after(world, "quarantine", "delete", "e")
+    next_day = world.plan.day + timedelta(days=1)
+    keep_plan(world.warehouse, replace(world.plan, day=next_day))
+    found = {address("e"): "missing", address("f"): "missing"}
+    write_ledger(world.warehouse, REPOSITORY, next_day, world.plan.plan_hash, found, world.clock(), fence=9)
+    log: list[str] = []
+    here = elsewhere(undo(spark, world), f"file://{tmp_path}/elsewhere", log.append)
+    with pytest.raises(GuardRefused, match="no such object is in quarantine"):
+        restore(here, selected("e"))
+    assert [line for line in log if "1 objects are missing from the repository, and an interrupted sweep" in line]
+    assert [line for line in log if f"may have moved them to file://{world.root}/lake.quarantine. To see" in line]
+    with_versions = {row["address"] for _, rows in here.with_versions() for row in rows.collect()}
+    assert with_versions == {address("f")}
 
 
 def test_versions_may_go_of_what_is_gone_and_of_what_was_moved_once_its_copy_is_purged(

@@ -543,6 +543,14 @@ KEEPING_BOOKS = (
         ),
     ),
     Mutation(
+        name="a copy counts as purged although its quarantine is not mounted",
+        breaks="what is called purged is not stored any more (invariant 12)",
+        file="retention_assets/sweep/undo.py",
+        old="& ~is_here & (~is_moved_here | is_empty)\n",
+        new="& ~is_here & ~is_moved_here\n",
+        caught_by=("tests/sweep/test_undo.py::test_copies_are_not_purged_while_their_quarantine_is_not_mounted",),
+    ),
+    Mutation(
         name="what is acknowledged as lost refuses every plan",
         breaks="plans go on without objects that a person acknowledged as lost (invariant 7)",
         file="retention_assets/core/guards.py",

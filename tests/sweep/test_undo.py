@@ -249,6 +249,30 @@ def test_what_went_to_another_quarantine_than_that_of_now_is_not_purged_unless_i
     assert due_for_purge(now).digest == due.digest
 
 
+def test_copies_are_not_purged_while_their_quarantine_is_not_mounted(spark: SparkSession, tmp_path: Path) -> None:
+    world = quarantined_world(tmp_path / "world")
+    world.now += timedelta(days=30)
+    mount, volume, log = world.root / "lake.quarantine", world.root / "volume", list[str]()
+    mount.rename(volume)
+    mount.mkdir()
+    due = due_for_purge(replace(undo(spark, world), log=log.append))
+    assert not due.has_any
+    (line,) = log
+    assert f"{len(DEAD)} copies of the plan of {world.plan.day} are not purged: {world.place.url} has neither" in line
+    mark = mount / world.place.folder / "manifest" / "deleted-by-hand"  # the runbook names this way out
+    mark.parent.mkdir(parents=True)
+    mark.touch()
+    assert due_for_purge(undo(spark, world)).amount.objects == len(DEAD)
+    shutil.rmtree(mount)
+    volume.rename(mount)
+    due = due_for_purge(undo(spark, world))
+    assert due.amount.objects == len(DEAD)
+    for copy in (mount / world.place.path(address("x"))).parent.iterdir():
+        copy.unlink()  # by hand: the manifests show that this is the right quarantine
+    purge(undo(spark, world), due.digest, kept(spark))
+    assert outcome(world, "b") == Outcome.PURGED
+
+
 def elsewhere(here: Undo, url: str, log: Callable[[str], None] = lambda _: None) -> Undo:
     """Return `here` with another `quarantine.url`."""
     changed = here.repository.settings.model_copy(update={"quarantine": QuarantineSettings(url=url)})

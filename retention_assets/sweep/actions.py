@@ -228,7 +228,10 @@ class Restore:
             return ObjectResult(Outcome.FAILED, str(error))
         if isinstance(done, VerifiedCopy):
             return ObjectResult(Outcome.RESTORED)
-        return ObjectResult(Outcome.FAILED, done.detail or "it is not in quarantine any more")
+        nothing_there = (
+            f"no copy is at {self.location.describe(address)}: it was removed, or quarantine.url was changed"
+        )
+        return ObjectResult(Outcome.FAILED, done.detail or nothing_there)
 
     def _is_the_copy(self, address: str) -> bool:
         """Return whether the object at the address has the bytes of the copy.

@@ -323,6 +323,16 @@ def test_a_missing_object_fails_while_the_quarantine_of_an_interrupted_sweep_can
     assert outcome(world, "e") == Outcome.QUARANTINED
 
 
+def test_a_restore_that_finds_no_copy_names_the_location_where_it_looked(spark: SparkSession, tmp_path: Path) -> None:
+    world = quarantined_world(tmp_path / "world")
+    (tmp_path / "elsewhere").mkdir()
+    restore(elsewhere(undo(spark, world), f"file://{tmp_path}/elsewhere"), selected("b"))
+    row = latest(world.ledger())[address("b")]
+    assert row["outcome"] == Outcome.FAILED
+    copy = f"file://{tmp_path}/elsewhere/{world.place.path(address('b'))}"
+    assert row["detail"] == f"no copy is at {copy}: it was removed, or quarantine.url was changed"
+
+
 def test_objects_that_an_interrupted_sweep_may_have_moved_to_an_earlier_quarantine_are_logged_and_keep_their_versions(
     spark: SparkSession, tmp_path: Path
 ) -> None:

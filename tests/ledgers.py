@@ -22,10 +22,11 @@ def write_ledger(
     run_id: str = "a-sweep",
     size: int = 10,
     name: str = "rows",
+    detail: str | None = None,
 ) -> None:
     """Write what the sweep of `fence` did, by address, at that instant."""
     rows = [
-        {"address": address, "size": size, "outcome": outcome, "detail": None, "at": at, "fence": fence}
+        {"address": address, "size": size, "outcome": outcome, "detail": detail, "at": at, "fence": fence}
         for address, outcome in outcomes.items()
     ]
     place = LedgerLocation(warehouse.root, repository, day, plan_hash, fence, run_id)

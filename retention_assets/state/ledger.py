@@ -36,7 +36,7 @@ FINISHED = (  # finished: a later sweep of the same plan skips these
 _ROWS = ".parquet"  # end of the names of ledger files
 _FEW = 100_000  # addresses that one process looks up in the ledgers
 _SMALL = 2**28  # bytes of ledgers that one process reads
-DONE = "done"  # end of the names of files with results
+DONE, DECIDED = "done", "decided"  # ends of the names of files with results: of the action, of the checks before it
 FREED = (Outcome.DELETED, Outcome.PURGED)  # no copy of the object is left, except for versions that the bucket keeps
 ABSENT = (  # the object is not at its path, or may not be
     Outcome.DELETED,
@@ -82,7 +82,7 @@ class LedgerLocation:
         return pa.table(columns, schema=LEDGER)
 
     def append(self, rows: pa.Table, name: str, kind: str) -> None:
-        """Write rows of `LEDGER` durably. `kind`: attempted, done, or decided (by the liveness check)."""
+        """Write rows of `LEDGER` durably. `kind`: attempted, done, or decided (before the action)."""
         file = f"{name}-{rows.num_rows}-{kind}.parquet"
         Warehouse(self.warehouse).append_rows(rows.cast(LEDGER), *self._folder, file)
 
@@ -200,7 +200,7 @@ def first_failure(warehouse: Warehouse, repository: str, day: str, plan_hash: st
     for sweep in reversed(warehouse.directories(repository, LEDGERS, day, plan_hash)):
         parts = (repository, LEDGERS, day, plan_hash, sweep)
         for name in warehouse.files(*parts):
-            if name.endswith(f"-{DONE}.parquet"):
+            if name.endswith((f"-{DONE}.parquet", f"-{DECIDED}.parquet")):
                 rows = warehouse.read_rows(*parts, name)
                 failed = rows.filter(pc.equal(rows["outcome"], Outcome.FAILED))
                 if failed.num_rows:
@@ -276,6 +276,17 @@ def finished_of(rows: "DataFrame", *by: str) -> "DataFrame":
     from pyspark.sql import functions as F
 
     return _first_of(rows.where(F.col("outcome").isin(*FINISHED)), *_latest(), by=by)
+
+
+def moves_of(rows: "DataFrame") -> "DataFrame":
+    """Return the rows of objects that a sweep in mode `quarantine` attempted to move.
+
+    Their detail is the URL of the plan's folder in quarantine. Earlier releases wrote no detail: their rows are not
+    returned.
+    """
+    from pyspark.sql import functions as F
+
+    return rows.where((F.col("outcome") == Outcome.ATTEMPTED) & F.col("detail").isNotNull())
 
 
 def _latest() -> Sequence["Column"]:

@@ -40,6 +40,17 @@ class QuarantineLocation:
     access: StoreAccess
     folder: str
 
+    @classmethod
+    def at(cls, url: str, options: Mapping[str, str]) -> "QuarantineLocation":
+        """Return the location whose `url` is given. Errors: ConfigurationError, as `StoreAccess`."""
+        root, day, plan = url.rsplit("/", 2)
+        return cls(StoreAccess(root, options), f"{day}/{plan}")
+
+    @property
+    def url(self) -> str:
+        """The URL of the folder."""
+        return f"{self.access.url}/{self.folder}"
+
     def path(self, address: str) -> str:
         """Return the path of an object's copy, relative to the URL of `access`."""
         return f"{self.folder}/{OBJECTS}/{address}"
@@ -84,6 +95,13 @@ class QuarantineLocation:
                 rows = json.loads(reader.read(path))["objects"]
                 found |= {row["address"]: VerifiedCopy(row["size"], row["e_tag"], row["copy_e_tag"]) for row in rows}
         return found
+
+    def has_manifest(self) -> bool:
+        """Return whether a manifest is there. An interrupted sweep wrote one before it moved anything.
+
+        Errors: AccessDenied or StoreError.
+        """
+        return ObjectReader(self.access).holds_objects(f"{self.folder}/{MANIFESTS}")
 
     def _write(self, name: str, rows: Sequence[Mapping[str, Any]]) -> None:
         content = json.dumps({"objects": rows}, ensure_ascii=False).encode()

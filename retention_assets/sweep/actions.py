@@ -6,7 +6,7 @@ after a crash at any point: it completes partly processed objects. Source: DESIG
 The fields with `init=False` are clients. Only an open action has them, because they cannot be pickled to executors.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -26,6 +26,7 @@ from retention_assets.objectstore.outcomes import OF_COPY, DeleteTarget, ObjectR
 from retention_assets.objectstore.rate_limiter import RateLimiter
 from retention_assets.objectstore.versions import all_versions
 from retention_assets.state.quarantine import MANIFESTS, QuarantineLocation
+from retention_assets.sweep.preconditions import InterruptedMoves, size_at
 from retention_assets.sweep.worker import BeforeDeadline, chunks
 
 _OF_COPY_VERSIONS_UNKNOWN = f"{OF_COPY}; whether the store keeps versions of the copy is unknown"
@@ -43,6 +44,7 @@ class Delete:
     """Deletes objects. Where the store has conditional deletes, it deletes only an object with the planned ETag."""
 
     chunk_bytes: ClassVar[int | None] = None
+    target: ClassVar[None] = None
 
     access: StoreAccess
     deleter: ObjectDeleter = field(init=False)
@@ -70,6 +72,12 @@ class Quarantine:
     deleter: ObjectDeleter = field(init=False)
     copies: ObjectReader = field(init=False)
     earlier: Callable[[], Mapping[str, VerifiedCopy]] = field(init=False)  # copies that earlier attempts verified
+    interrupted: InterruptedMoves = field(init=False)
+
+    @property
+    def target(self) -> str:
+        """See `Action`."""
+        return self.location.url
 
     def open(self, rate_limiter: RateLimiter) -> Self:
         """See `Action`."""
@@ -79,6 +87,7 @@ class Quarantine:
         opened.deleter = ObjectDeleter(self.access, rate_limiter)
         opened.copies = ObjectReader(self.location.access)
         opened.earlier = cache(partial(_verified_copies, self.location))
+        opened.interrupted = InterruptedMoves(self.access.options)
         return opened
 
     def do(self, objects: pa.Table, name: str, before_deadline: BeforeDeadline) -> Sequence[ObjectResult]:
@@ -110,10 +119,10 @@ class Quarantine:
         self, objects: pa.Table, copies: Sequence[VerifiedCopy | ObjectResult], before_deadline: BeforeDeadline
     ) -> list[ObjectResult]:
         """Delete the originals of the copied objects, and return a result for each object."""
-        rows = zip(_rows(objects, "address", "size"), copies, strict=True)
+        rows = zip(_rows(objects, "address", "size", "earlier_targets"), copies, strict=True)
         results = {
-            address: None if isinstance(copy, VerifiedCopy) else self._not_copied(copy, address, size)
-            for (address, size), copy in rows
+            address: None if isinstance(copy, VerifiedCopy) else self._not_copied(copy, address, size, targets or ())
+            for (address, size, targets), copy in rows
         }
         copied = [one for one in _to_delete(objects) if results[one.path] is None]
         if copied and before_deadline():
@@ -142,17 +151,19 @@ class Quarantine:
             with suppress(StoreError):  # the objects are copied again
                 self.location.write_copies(verified, name)
 
-    def _not_copied(self, done: ObjectResult, address: str, size: int) -> ObjectResult:
+    def _not_copied(
+        self, done: ObjectResult, address: str, size: int, earlier_targets: Collection[str]
+    ) -> ObjectResult:
         """Return the result of an object that was not copied."""
         if done.outcome is not Outcome.MISSING:
             return _as_planned(done)
         try:  # the original is missing: an interrupted attempt moved it, or somebody deleted it
-            moved = _size_at(self.copies, self.location.path(address)) == size
+            moved = size_at(self.copies, self.location.path(address)) == size
         except StoreError as error:
             return ObjectResult(Outcome.FAILED, str(error))
-        if not moved:
-            return ObjectResult(Outcome.MISSING, "was gone before")
-        return ObjectResult(Outcome.QUARANTINED, self.location.describe(address))
+        if moved:
+            return ObjectResult(Outcome.QUARANTINED, self.location.describe(address))
+        return self.interrupted.result(address, size, [url for url in earlier_targets if url != self.target])
 
     def _moved_away(self, address: str, done: ObjectResult) -> ObjectResult:
         """Return the result of an object that was copied, from the deletion of its original."""
@@ -168,6 +179,7 @@ class Restore:
     """Restores objects from quarantine. An object is skipped when another object is at its path."""
 
     chunk_bytes: ClassVar[int | None] = _MOST_COPIED
+    target: ClassVar[None] = None
 
     access: StoreAccess
     location: QuarantineLocation
@@ -202,7 +214,7 @@ class Restore:
         """Copy one object back to its path, unless it is there already, and return the result."""
         address, size = row
         try:
-            there = _size_at(self.reader, address)
+            there = size_at(self.reader, address)
             if there is not None:
                 is_back = there == size and self._is_the_copy(address)
                 return (
@@ -215,7 +227,10 @@ class Restore:
             return ObjectResult(Outcome.FAILED, str(error))
         if isinstance(done, VerifiedCopy):
             return ObjectResult(Outcome.RESTORED)
-        return ObjectResult(Outcome.FAILED, done.detail or "it is not in quarantine any more")
+        nothing_there = (
+            f"no copy is at {self.location.describe(address)}: it was removed, or quarantine.url was changed"
+        )
+        return ObjectResult(Outcome.FAILED, done.detail or nothing_there)
 
     def _is_the_copy(self, address: str) -> bool:
         """Return whether the object at the address has the bytes of the copy.
@@ -237,6 +252,7 @@ class Purge:
     """
 
     chunk_bytes: ClassVar[int | None] = None
+    target: ClassVar[None] = None
 
     location: QuarantineLocation
     keeps_versions: bool | None = False
@@ -269,6 +285,7 @@ class RemoveVersions:
     """
 
     chunk_bytes: ClassVar[int | None] = None
+    target: ClassVar[None] = None
 
     access: StoreAccess
     deleter: ObjectDeleter = field(init=False)
@@ -379,11 +396,3 @@ def _to_delete(objects: pa.Table) -> list[DeleteTarget]:
 def _as_planned(done: ObjectResult) -> ObjectResult:
     """Return the store's result with the ledger's detail for an object that is not the planned one."""
     return ObjectResult(Outcome.SKIPPED, _OTHER_OBJECT) if done.outcome is Outcome.SKIPPED else done
-
-
-def _size_at(reader: ObjectReader, path: str) -> int | None:
-    """Return the size of the object at `path`; None when there is none. Errors: StoreError when this is unknown."""
-    try:
-        return reader.head(path).size
-    except ObjectMissing:
-        return None

@@ -26,7 +26,7 @@ from retention_assets.objectstore.outcomes import OF_COPY, Outcome
 from retention_assets.objectstore.versions import all_versions
 from retention_assets.spark.frames import CachedFrames, from_arrow, on_workers, read_tasks
 from retention_assets.state.lease import MARGIN
-from retention_assets.state.ledger import FINISHED, finished_of, read_ledgers, swept_plans
+from retention_assets.state.ledger import FINISHED, finished_of, moves_of, read_ledgers, swept_plans
 from retention_assets.state.plan import Plan
 from retention_assets.state.quarantine import HASH_DIGITS, MANIFESTS, OBJECTS, QuarantineLocation, quarantine_of_plan
 from retention_assets.sweep.execute import Log
@@ -152,8 +152,9 @@ def moved_and_surplus(
         frames: caches the rows that are read more than once.
     """
     known_now = _with_surplus(frames.cache(_recorded_or_copied(rows, copies)), repository)
-    # The ledger calls these objects purged, but a copy is still there. The copy is due at once.
-    is_left = F.coalesce(F.col("end.outcome") == Outcome.PURGED, F.lit(False)) & ~F.col("surplus")
+    # By the ledger, the copies of these objects were purged, but a copy is still there. The copy is due at once.
+    is_purged_copy = (F.col("end.outcome") == Outcome.PURGED) & F.col("end.detail").startswith(OF_COPY)
+    is_left = F.coalesce(is_purged_copy, F.lit(False)) & ~F.col("surplus")
     since = F.when(F.col("recorded"), F.col("end.at")).when(~is_left, F.col("touched_at"))
     of_object = Window.partitionBy("address")
     kept = F.max(F.when(~F.col("surplus"), F.col("since"))).over(of_object)
@@ -213,6 +214,18 @@ def _with_surplus(found: DataFrame, repository: StoreAccess) -> DataFrame:
     return found.join(present, on="address", how="left").withColumn("surplus", ~F.col("recorded") & is_there)
 
 
+def moved_elsewhere(rows: DataFrame, url: str) -> DataFrame:
+    """Return the objects that an interrupted sweep may have moved to another quarantine than the one at `url`.
+
+    The columns are folder, address, and `url` of the other quarantine. `rows`: see `with_folders`.
+    """
+    key = ["folder", "address"]
+    elsewhere = moves_of(rows).where(F.col("detail") != F.concat_ws("/", F.lit(url), "folder"))
+    finished = rows.where(F.col("outcome").isin(*FINISHED)).select(*key)
+    without_folder = F.expr("left(detail, length(detail) - length(folder) - 1)").alias("url")
+    return elsewhere.select(*key, without_folder).join(finished, on=key, how="left_anti")
+
+
 def not_in_ledgers(rows: DataFrame, copies: DataFrame) -> DataFrame:
     """Return the copies in folders of known plans that are in no ledger. It is unknown whether they are needed."""
     key = ["folder", "address"]
@@ -249,25 +262,42 @@ class Undo:
         times = Times(now - settings.quarantine.keep, now - settings.sweep.window - MARGIN)
         locations = [location for _, location in plans.values()]
         found = list_quarantine(self.spark, locations, self.frames, versions=versions)
+        elsewhere = self.frames.cache(moved_elsewhere(rows, locations[0].access.url if locations else ""))
+        self._log_elsewhere(elsewhere)
         return Copies(
             plans,
             self.frames.cache(moved_and_surplus(rows, found.copies, self.access(), times, self.frames)),
             found,
             not_in_ledgers(rows, found.copies),
             rows.groupBy("folder").agg(F.max("at").alias("touched_at")),
+            elsewhere,
             times,
         )
+
+    def _log_elsewhere(self, rows: DataFrame) -> None:
+        if rows.isEmpty():
+            return
+        there = presence(rows.select("address").distinct(), self.access()).where(F.col("last_modified").isNotNull())
+        missing = rows.join(there, on="address", how="left_anti")
+        row = missing.agg(F.count_distinct("address"), F.min("url")).first()
+        assert row is not None
+        if row[0]:
+            self.log(
+                f"{self.repository.name}: {row[0]:,} objects are missing from the repository, and an interrupted sweep "
+                f"may have moved them to {row[1]}. To see them, set quarantine.url to this URL, and run again."
+            )
 
     def _locations(self) -> list[tuple[Plan, QuarantineLocation]]:
         """Return each plan that has a ledger, with its quarantine folder.
 
-        The list is empty if no quarantine is configured and no object was moved.
+        The list is empty if no quarantine is configured and no sweep moved objects.
         """
         plans = swept_plans(self.warehouse, self.repository.name)
         try:
             return [(plan, quarantine_of_plan(self.repository, plan)) for plan in plans]
         except ConfigurationError:
-            if not self._ledgers(plans).where(F.col("outcome") == Outcome.QUARANTINED).isEmpty():
+            ledgers = self._ledgers(plans)
+            if not (moves_of(ledgers).isEmpty() and ledgers.where(F.col("outcome") == Outcome.QUARANTINED).isEmpty()):
                 raise
             return []
 
@@ -277,15 +307,18 @@ class Undo:
     def with_versions(self) -> list[tuple[Plan, DataFrame]]:
         """Return, by plan, the deleted objects whose old versions may still be in the bucket.
 
-        Objects that are in quarantine are excluded: their versions stay, in case the copy is lost. An object of several
-        plans belongs to the newest of them.
+        Objects that are in quarantine, by a ledger or by the listing, or that may be in an earlier quarantine, are
+        excluded: their versions stay, in case the copy is lost. An object of several plans belongs to the newest of
+        them. Errors: of the store.
         """
         plans = swept_plans(self.warehouse, self.repository.name)
         newest = F.max("fence").over(Window.partitionBy("day", "plan_hash", "address"))
-        everywhere = finished_of(self._ledgers(plans).withColumn("last_fence", newest), "day", "plan_hash")
-        moved = everywhere.where(F.col("outcome") == Outcome.QUARANTINED).select("address")
         purged_copy = (F.col("outcome") == Outcome.PURGED) & F.col("detail").startswith(OF_COPY)
-        last = finished_of(everywhere).where(F.col("outcome").isin(Outcome.DELETED, Outcome.MISSING) | purged_copy)
+        last = finished_of(self._ledgers(plans).withColumn("last_fence", newest)).where(
+            F.col("outcome").isin(Outcome.DELETED, Outcome.MISSING) | purged_copy
+        )
+        found = self.copies()
+        moved = found.rows.where("NOT surplus").select("address").unionByName(found.elsewhere.select("address"))
         gone = self.frames.cache(last.join(moved, on="address", how="left_anti"))  # read once for each plan
         return [
             (plan, gone.where((F.col("day") == plan.day.isoformat()) & (F.col("plan_hash") == plan.plan_hash)))
@@ -336,6 +369,7 @@ class Copies:
     listing: QuarantineListing  # the listing of the quarantine
     not_in_ledgers: DataFrame  # copies that are in no ledger: folder, address, current_size
     touched: DataFrame  # folder, and touched_at: the time of the newest row of its ledger
+    elsewhere: DataFrame  # see `moved_elsewhere`
     times: Times
 
     def by_plan(self, rows: DataFrame | None = None) -> list[PlanCopies]:

@@ -21,7 +21,15 @@ from retention_assets.objectstore.access import StoreAccess
 from retention_assets.objectstore.outcomes import Outcome
 from retention_assets.spark.frames import CachedFrames, from_arrow, on_workers
 from retention_assets.state.lease import Lease
-from retention_assets.state.ledger import FINISHED, LEDGERS, amounts_of, latest_of, ledger_digest, read_ledgers
+from retention_assets.state.ledger import (
+    FINISHED,
+    LEDGERS,
+    amounts_of,
+    latest_of,
+    ledger_digest,
+    moves_of,
+    read_ledgers,
+)
 from retention_assets.state.memory import candidates_of_newest_state
 from retention_assets.state.plan import Plan
 from retention_assets.sweep.preconditions import Preconditions
@@ -302,7 +310,9 @@ class SparkEngine(LedgerEngine):
         known_by_now = (F.col("fence") == fence) & (F.col("outcome") != Outcome.ATTEMPTED)
         # A finished object stays finished after a later failure: a failed restore leaves the object in quarantine.
         done = rows.where(F.col("outcome").isin(*FINISHED) | known_by_now)
-        return self._repository.candidates.join(done.select("address"), on="address", how="left_anti")
+        rest = self._repository.candidates.join(done.select("address"), on="address", how="left_anti")
+        moves = moves_of(rows.where(F.col("fence") < fence)).groupBy("address")
+        return rest.join(moves.agg(F.collect_set("detail").alias("earlier_targets")), on="address", how="left")
 
 
 def run_on_spark(objects: DataFrame, task: TaskSpec) -> BatchResult:

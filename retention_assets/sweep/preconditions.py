@@ -6,10 +6,10 @@ moved such an object, the ledger must say so.
 Source: DESIGN.md, invariant 5.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 from itertools import chain, groupby
 
 import numpy as np
@@ -17,13 +17,18 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from retention_assets.errors import ObjectMissing
+from retention_assets.errors import ObjectMissing, RetentionError
 from retention_assets.objectstore.access import StoreAccess
 from retention_assets.objectstore.objects import LISTING, ObjectReader
-from retention_assets.objectstore.outcomes import Outcome
+from retention_assets.objectstore.outcomes import ObjectResult, Outcome
+from retention_assets.state.quarantine import QuarantineLocation
 
 GONE = "was gone before"
 CHANGED = "changed since it was planned"
+_MAY_BE_AT = (
+    "may have been moved to {url} by an interrupted sweep: {problem}. Make this location available again: mount it, "
+    "give access, or set quarantine.url and storage_options back. Then sweep again"
+)
 _AT_ONCE = 16  # concurrent requests
 _COMPARED_COLUMNS = (
     ("size", "size"),
@@ -59,7 +64,23 @@ class Preconditions:
                 heads = pool.map(partial(self._head, reader), addresses)
                 found = [pa.RecordBatch.from_pylist([row for row in heads if row], LISTING)]
         listed = pa.Table.from_batches(found, LISTING)
-        return compared(objects, listed, keeps_missing=self.keeps_missing)
+        return self._with_earlier_moves(compared(objects, listed, keeps_missing=self.keeps_missing))
+
+    def _with_earlier_moves(self, objects: pa.Table) -> pa.Table:
+        """Return `objects` with the results of the missing objects that an interrupted attempt may have moved."""
+        is_missing = pc.fill_null(pc.equal(objects["outcome"], Outcome.MISSING), False)
+        is_open = pc.and_(is_missing, pc.is_valid(objects["earlier_targets"])).combine_chunks()
+        rows = objects.filter(is_open)
+        if not rows.num_rows:
+            return objects
+        columns = [rows[name].to_pylist() for name in ("address", "size", "earlier_targets")]
+        with ThreadPoolExecutor(_AT_ONCE) as pool:
+            results = list(pool.map(InterruptedMoves(self.access.options).result, *columns))
+        for name in ("outcome", "detail"):
+            found = pa.array([getattr(one, name) for one in results], pa.string())
+            column = pc.replace_with_mask(objects[name].combine_chunks(), is_open, found)
+            objects = objects.set_column(objects.schema.get_field_index(name), name, column)
+        return objects
 
     def _head(self, reader: ObjectReader, address: str) -> dict[str, object] | None:
         try:
@@ -119,3 +140,54 @@ def compared(objects: pa.Table, listed: pa.Table, *, keeps_missing: bool) -> pa.
 def _differ(planned: pa.ChunkedArray, listed: pa.ChunkedArray) -> npt.NDArray[np.bool_]:
     differing: npt.NDArray[np.bool_] = pc.fill_null(pc.not_equal(planned, listed), False).to_numpy()
     return differing
+
+
+class InterruptedMoves:
+    """Finds objects that an interrupted attempt may have moved to quarantine without recording it.
+
+    `earlier_targets` of an object are the URLs of the quarantine folders in the `attempted` rows of earlier sweeps of
+    the plan. They need not be the current quarantine.
+    """
+
+    def __init__(self, options: Mapping[str, str]) -> None:
+        """`options`: of the store of the repository, which are also those of its quarantine."""
+        self._folder = cache(partial(_opened, options))
+
+    def result(self, address: str, size: int, earlier_targets: Collection[str]) -> ObjectResult:
+        """Return the result of an object that is missing from the repository.
+
+        The object is `quarantined` if a folder has its copy. It is `missing` only if each folder has a manifest, which
+        shows that this is the quarantine of the attempt, and no copy. If this is unknown, the object is `failed`.
+        """
+        result = ObjectResult(Outcome.MISSING, GONE)
+        for url in earlier_targets:
+            opened = self._folder(url)
+            try:
+                if isinstance(opened, RetentionError):
+                    raise opened
+                location, copies, has_manifest = opened
+                if size_at(copies, location.path(address)) == size:
+                    return ObjectResult(Outcome.QUARANTINED, location.describe(address))
+                problem = "" if has_manifest else "this plan has no files there"
+            except RetentionError as error:
+                problem = str(error)
+            if problem:
+                result = ObjectResult(Outcome.FAILED, _MAY_BE_AT.format(url=url, problem=problem))
+        return result
+
+
+def _opened(options: Mapping[str, str], url: str) -> tuple[QuarantineLocation, ObjectReader, bool] | RetentionError:
+    """Return the folder at `url`, a reader for it and whether it has a manifest, or the error: it is cached, too."""
+    try:
+        location = QuarantineLocation.at(url, options)
+        return location, ObjectReader(location.access), location.has_manifest()
+    except RetentionError as error:
+        return error
+
+
+def size_at(reader: ObjectReader, path: str) -> int | None:
+    """Return the size of the object at `path`; None when there is none. Errors: StoreError when this is unknown."""
+    try:
+        return reader.head(path).size
+    except ObjectMissing:
+        return None

@@ -200,24 +200,34 @@ def _delete_manifests(undo: Undo, actions: Sequence[Purge]) -> int:
 
 
 def _in_current_quarantine(undo: Undo, found: Copies, rows: DataFrame) -> DataFrame:
-    """Return `rows` without the copies that were moved to another quarantine location and are not in the current one.
+    """Return `rows` without the copies that were moved to another quarantine and are not in the current one.
 
     Deleting an object that does not exist succeeds. So the ledger would call these copies purged while they still exist
-    in the other location. A log line has their number.
+    in the other quarantine: at another URL, or on a volume that is not mounted. The manifests of a plan exist until its
+    last copy is purged. So a folder without copies and manifests shows another quarantine. Log lines have the numbers.
     """
     if not found.plans:
         return rows
+    with_files = found.listing.copies.select("folder").union(found.listing.manifests.select("folder")).distinct()
     url = next(iter(found.plans.values()))[1].access.url
     here = F.concat_ws("/", F.lit(url), "folder", F.lit(COPIES), "address")
     is_here = F.coalesce(F.col("current_size") == F.col("size"), F.lit(False))
-    is_elsewhere = F.col("recorded") & F.coalesce(F.col("detail") != here, F.lit(True)) & ~is_here
-    left = rows.where(is_elsewhere).groupBy("folder").agg(F.count(F.lit(1)), F.min("detail")).sort("folder").collect()
-    for folder, objects, first in left:
+    is_moved_here = F.coalesce(F.col("detail") == here, F.lit(False))
+    is_empty = ~F.col("folder").isin([row["folder"] for row in with_files.collect()])
+    is_elsewhere = F.col("recorded") & ~is_here & (~is_moved_here | is_empty)
+    left = rows.where(is_elsewhere).groupBy("folder", is_moved_here.alias("is_moved_here"))
+    counted = left.agg(F.count(F.lit(1)), F.min("detail")).sort("folder", "is_moved_here").collect()
+    for folder, moved_here, objects, first in counted:
         plan, location = found.plans[folder]
         undo.log(
-            f"{undo.repository.name}: {objects:,} copies of the plan of {plan.day} are not purged: they are not below "
-            f"{location.describe('')}. The first was moved to {first}. To purge them, set quarantine.url to "
-            "the URL that they were moved to, and run again."
+            f"{undo.repository.name}: {objects:,} copies of the plan of {plan.day} are not purged: "
+            + (
+                f"{location.url} has neither copies nor manifests. Check that this is the quarantine that they were "
+                "moved to, and that it is mounted. Then run again."
+                if moved_here
+                else f"they are not below {location.describe('')}. The first was moved to {first}. To purge them, set "
+                "quarantine.url to the URL that they were moved to, and run again."
+            )
         )
     return rows.where(~is_elsewhere)
 
@@ -347,7 +357,8 @@ class UndoEngine(LedgerEngine):
         checked_at = self._undo.clock()
         empty = {"last_modified": F.lit(None).cast("timestamp"), "etag": F.lit(None).cast("string")}
         undecided = {"outcome": F.lit(None).cast("string"), "detail": F.lit(None).cast("string")}
-        objects = self._rest.withColumns({**empty, **undecided})
+        targets = {"earlier_targets": F.lit(None).cast("array<string>")}
+        objects = self._rest.withColumns({**empty, **undecided, **targets})
         if self._live:
             objects = self._skip_missing_live(objects, self._live.now())
         if self._surplus.objects:

@@ -21,7 +21,7 @@ from retention_assets.config.timestamps import Clock, utc_now
 from retention_assets.objectstore.outcomes import ObjectResult, Outcome
 from retention_assets.objectstore.rate_limiter import RateLimiter
 from retention_assets.state.lease import Lease, holds
-from retention_assets.state.ledger import DONE, LedgerLocation
+from retention_assets.state.ledger import DECIDED, DONE, LedgerLocation
 from retention_assets.sweep.preconditions import Preconditions
 from retention_assets.tables import LEDGER, TIMESTAMP
 from retention_assets.warehouse.warehouse import Warehouse
@@ -39,6 +39,7 @@ OBJECTS = pa.schema(
         ("etag", pa.string()),
         ("outcome", pa.string()),  # decided by the liveness check; null: the action is still to be applied
         ("detail", pa.string()),  # without an outcome: why `Preconditions` skips the object if it exists
+        ("earlier_targets", pa.list_(pa.string())),  # see `InterruptedMoves`; null: none
     ]
 )
 TALLY = pa.schema(
@@ -59,6 +60,11 @@ class Action(Protocol):
     """An operation on objects: delete, quarantine, restore or purge. It is pickled to executors, which open it."""
 
     chunk_bytes: ClassVar[int | None]  # most bytes in one chunk; None: no limit
+
+    @property
+    def target(self) -> str | None:
+        """The URL of the quarantine folder to which the action moves objects; None: it moves none."""
+        ...
 
     def open(self, rate_limiter: RateLimiter) -> "Action":
         """Return a copy of the action with open clients that keep to the rate of `rate_limiter`."""
@@ -124,7 +130,7 @@ def work(
     for name, objects in _classified(task.preconditions, _chunks_of(task, batches, worker)):
         decided = objects.filter(pc.is_valid(objects["outcome"]))
         if decided.num_rows:
-            yield _tally(_recorded(task, decided, _decided_results(decided), name, clock(), "decided"))
+            yield _tally(_recorded(task, decided, _decided_results(decided), name, clock(), DECIDED))
         to_delete = objects.filter(pc.is_null(objects["outcome"]))
         if to_delete.num_rows:
             if not before_deadline():
@@ -201,8 +207,11 @@ def chunks(
 def _processed(
     task: TaskSpec, open_action: Action, chunk: pa.Table, name: str, clock: Clock, before_deadline: BeforeDeadline
 ) -> pa.Table:
-    """Write `attempted` rows for a chunk, apply the action, write the results, and return the rows of the results."""
-    attempted = [ObjectResult(Outcome.ATTEMPTED)] * chunk.num_rows
+    """Write `attempted` rows for a chunk, apply the action, write the results, and return the rows of the results.
+
+    After a crash, the `attempted` rows show where the objects may be.
+    """
+    attempted = [ObjectResult(Outcome.ATTEMPTED, task.action.target)] * chunk.num_rows
     _recorded(task, chunk, attempted, name, clock(), "attempted")
     results = open_action.do(
         chunk, f"{task.ledger.fence:08d}-{name}", before_deadline

@@ -651,6 +651,36 @@ KEEPING_BOOKS = (
         ),
     ),
     Mutation(
+        name="a missing object counts as missing without a look into the quarantine of an interrupted sweep",
+        breaks="no object that a sweep moved is called missing",
+        file="retention_assets/sweep/preconditions.py",
+        old='                problem = "" if has_manifest else "this plan has no files there"\n',
+        new='                problem = ""\n',
+        caught_by=(
+            "tests/sweep/test_facts.py::"
+            "test_a_missing_object_that_an_interrupted_sweep_may_have_moved_is_looked_up_where_that_sweep_moved_it",
+        ),
+    ),
+    Mutation(
+        name="the versions of an object go while an unrecorded copy of it is in quarantine",
+        breaks="the versions of an object in quarantine go only after its copy was purged",
+        file="retention_assets/sweep/copies.py",
+        old='        moved = found.rows.where("NOT surplus")',
+        new='        moved = found.rows.where("recorded")',
+        caught_by=(
+            "tests/sweep/test_undo.py::"
+            "test_versions_stay_while_a_copy_that_an_interrupted_sweep_did_not_record_is_in_quarantine",
+        ),
+    ),
+    Mutation(
+        name="a copy counts as purged although its quarantine is not mounted",
+        breaks="what is called purged is not stored any more (invariant 12)",
+        file="retention_assets/sweep/undo.py",
+        old="& ~is_here & (~is_moved_here | is_empty)\n",
+        new="& ~is_here & ~is_moved_here\n",
+        caught_by=("tests/sweep/test_undo.py::test_copies_are_not_purged_while_their_quarantine_is_not_mounted",),
+    ),
+    Mutation(
         name="what is acknowledged as lost refuses every plan",
         breaks="plans go on without objects that a person acknowledged as lost (invariant 7)",
         file="retention_assets/core/guards.py",

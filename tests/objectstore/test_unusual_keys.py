@@ -16,6 +16,7 @@ from retention_assets.objectstore.listing import list_objects, unlisted
 from retention_assets.objectstore.objects import ObjectReader
 from retention_assets.objectstore.s3 import list_exactly, s3_bucket
 from retention_assets.sweep.preconditions import Preconditions
+from retention_assets.sweep.worker import OBJECTS
 from tests.faulty_s3 import Faults, FaultyS3, faulty_s3
 from tests.objectstore.s3 import Bucket, count_clients
 from tests.objectstore.servers import server_that_answers
@@ -131,8 +132,8 @@ def test_a_check_before_deletion_finds_objects_beside_an_empty_object_on_a_later
 ) -> None:
     access = bucket.access()
     listed = pa.Table.from_batches(ObjectReader(access).list("data/s/"))
-    columns = [listed["path"], *listed.columns[1:]]
-    planned = pa.table(columns, names=["address", "last_modified", "size", "etag"])
+    rows = [{**row, "address": row["path"], "etag": row["e_tag"]} for row in listed.to_pylist()]
+    planned = pa.Table.from_pylist(rows, OBJECTS)
     check = Preconditions(access)
     assert check.classified(planned, check.open())["outcome"].null_count == len(large_directory)
 

@@ -12,6 +12,7 @@ from retention_assets.objectstore.outcomes import OF_COPY
 from retention_assets.spark.frames import from_arrow
 from retention_assets.state import ledger
 from retention_assets.state.ledger import (
+    DECIDED,
     DONE,
     LedgerLocation,
     collected_addresses,
@@ -207,12 +208,13 @@ def test_rows_are_never_written_over(warehouse: Warehouse) -> None:
         sweep(warehouse, 1, a="failed")
 
 
-def test_one_that_failed_in_the_last_sweep_that_wrote_is_found(warehouse: Warehouse) -> None:
+@pytest.mark.parametrize("kind", [DONE, DECIDED])
+def test_one_that_failed_in_the_last_sweep_that_wrote_is_found(warehouse: Warehouse, kind: str) -> None:
     assert first_failure(warehouse, "orchard", DAY.isoformat(), HASH) is None
     place = LedgerLocation(warehouse.root, "orchard", DAY, HASH, 1, "a-run")
     row = {"address": "b", "size": 10, "outcome": "failed", "detail": "denied", "at": NOW, "fence": 1}
     rows = pa.Table.from_pylist([{**row, "address": "a", "outcome": "deleted", "detail": None}, row], schema=LEDGER)
     place.append(rows, "one", "attempted")
     assert first_failure(warehouse, "orchard", DAY.isoformat(), HASH) is None
-    place.append(rows, "one", DONE)
+    place.append(rows, "one", kind)
     assert first_failure(warehouse, "orchard", DAY.isoformat(), HASH) == ("b", "denied")

@@ -9,6 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
 
 from retention_assets.core.amounts import Amount
 from retention_assets.core.liveness import Liveness
@@ -62,7 +63,10 @@ def looked(spark: SparkSession) -> dict[str, dict[str, Any]]:
     live = [{"address": ADDRESSES[name]} for name, case in CASES.items() if case.is_live]
     committed = [{"address": ADDRESSES[name]} for name, case in CASES.items() if case.is_committed]
     now = Liveness(frame(spark, live, names), frame(spark, committed, names), NOW)
-    made = with_outcomes(frame(spark, planned, DELETION_CANDIDATES.schema), now)
+    remaining = frame(spark, planned, DELETION_CANDIDATES.schema).withColumn(
+        "earlier_targets", F.lit(None).cast("array<string>")
+    )
+    made = with_outcomes(remaining, now)
     assert made.columns == OBJECTS.names
     rows: list[dict[str, Any]] = made.toArrow().to_pylist()
     assert len(rows) == len(CASES)
@@ -102,12 +106,13 @@ def an_engine(spark: SparkSession, root: Path, live: Callable[[], Liveness] = no
     return SparkEngine(spark, Warehouse(str(root / "warehouse")), repository, most=3)
 
 
-def sweep(root: Path, name: str, fence: int = 1, **outcomes: str) -> None:
+def sweep(root: Path, name: str, fence: int = 1, detail: str | None = None, **outcomes: str) -> None:
     """Write what a sweep did: `x1="deleted"` speaks of data/x/1."""
     by_address = {f"data/{short[0]}/{short[1]}": outcome for short, outcome in outcomes.items()}
     write_ledger(
-        Warehouse(str(root / "warehouse")), "orchard", DAY, a_plan().plan_hash, by_address, NOW, fence=fence, name=name
-    )
+        Warehouse(str(root / "warehouse")), "orchard", DAY, a_plan().plan_hash, by_address, NOW,
+        fence=fence, name=name, detail=detail,
+    )  # fmt: skip
 
 
 def test_what_a_sweep_ended_does_not_remain_however_often_it_adds_to_its_ledger(
@@ -132,6 +137,24 @@ def test_what_failed_or_was_skipped_remains_for_the_next_sweep_and_not_for_this_
     sweep(tmp_path, "a", x1="failed", x2="skipped", y1="attempted")
     assert engine.remaining(1) == [1, 3]
     assert engine.remaining(2) == [3, 3]
+
+
+def test_a_remaining_object_has_the_quarantine_folders_to_which_earlier_sweeps_of_its_plan_attempted_to_move_it(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    nothing = frame(spark, [], pa.schema([("address", pa.string())]))
+    engine = an_engine(spark, tmp_path, lambda: Liveness(nothing, nothing, NOW))
+    sweep(tmp_path, "a", x1="attempted", x2="attempted", x3="quarantined", detail="s3://attic/1")
+    sweep(tmp_path, "b", 2, x1="attempted", y1="attempted")  # as a sweep in mode `delete` writes them
+    sweep(tmp_path, "c", 3, x1="attempted", detail="s3://attic/2")
+    sweep(tmp_path, "d", 4, x2="attempted", detail="s3://attic/3")
+    engine.remaining(4)
+    rows = [row for number in (0, 1) for row in engine.check(number).objects.collect()]
+    targets = {row["address"]: row["earlier_targets"] for row in rows if row["earlier_targets"] is not None}
+    assert {name: sorted(urls) for name, urls in targets.items()} == {
+        "data/x/1": ["s3://attic/1", "s3://attic/2"],
+        "data/x/2": ["s3://attic/1"],
+    }
 
 
 def test_the_engine_releases_its_frames_when_its_block_ends_in_an_error(spark: SparkSession, tmp_path: Path) -> None:

@@ -42,6 +42,7 @@ class EndsAlike:
     outcomes: Mapping[str, str]  # by name; the rest fails
 
     chunk_bytes: ClassVar[int | None] = None
+    target: ClassVar[None] = None
 
     def open(self, rate_limiter: RateLimiter) -> "EndsAlike":
         return self

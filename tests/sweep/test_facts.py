@@ -2,13 +2,17 @@
 
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
 
+from retention_assets.objectstore.access import StoreAccess
+from retention_assets.objectstore.mutate.writing import ObjectWriter
 from retention_assets.objectstore.objects import LISTING
-from retention_assets.sweep.preconditions import compared
+from retention_assets.state.quarantine import QuarantineLocation
+from retention_assets.sweep.preconditions import Preconditions, compared
 from retention_assets.sweep.worker import OBJECTS
 from tests.frames import OLD
 
@@ -21,7 +25,7 @@ class Stored:
     """An object as it was planned, or as a listing shows it."""
 
     size: int = 10
-    last_modified: datetime = OLD
+    last_modified: datetime | None = OLD
     etag: str | None = "an-etag"
 
 
@@ -87,3 +91,45 @@ def test_before_a_move_what_is_gone_is_left_to_the_workers_and_all_else_is_the_s
     gone = {name: None for name, case in CASES.items() if case.stored is None}
     assert {(before_moving[name]["outcome"], before_moving[name]["detail"]) for name in gone} == {(None, None)}
     assert {**before_moving, **gone} == {**before_deleting, **gone}
+
+
+def test_a_missing_object_that_an_interrupted_sweep_may_have_moved_is_looked_up_where_that_sweep_moved_it(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "lake").mkdir()
+    (tmp_path / "lake" / "there").write_bytes(b"0123456789")
+    seen, unseen = (QuarantineLocation.at(f"file://{tmp_path}/{name}/2026-11-01/ab", {}) for name in ("seen", "unseen"))
+    for location in (seen, unseen):
+        location.prepare()
+    for name, content in {"moved": b"0123456789", "part": b"01234"}.items():
+        ObjectWriter(seen.access).put(seen.path(name), content)
+    seen.write_manifest(objects({"moved": Stored(), "part": Stored(), "neither": Stored()}), "1")
+    targets = {
+        "there": [seen.url],
+        "moved": [unseen.url, seen.url],
+        "part": [seen.url],
+        "neither": [seen.url],
+        "unknown": [unseen.url, seen.url],
+        "no directory": [f"file://{tmp_path}/none/2026-11-01/ab"],
+        "not attempted": None,
+    }
+    planned = objects({name: replace(Stored(), last_modified=None, etag=None) for name in targets})
+    planned = planned.set_column(
+        planned.schema.get_field_index("earlier_targets"),
+        "earlier_targets",
+        pa.array(list(targets.values()), OBJECTS.field("earlier_targets").type),
+    )
+    check = Preconditions(StoreAccess(f"file://{tmp_path}/lake"))
+    rows = check.classified(planned, check.open())
+    assert rows.schema == OBJECTS
+    found = {row["address"]: (row["outcome"], row["detail"]) for row in rows.to_pylist()}
+    unknown, no_directory = found.pop("unknown"), found.pop("no directory")
+    missing = ("missing", "was gone before")
+    assert found == {
+        "there": (None, None),
+        "moved": ("quarantined", seen.describe("moved")),
+        **dict.fromkeys(("part", "neither", "not attempted"), missing),
+    }
+    assert unknown[0] == no_directory[0] == "failed"
+    assert f"may have been moved to {unseen.url} by an interrupted sweep: this plan has no files there" in unknown[1]
+    assert "there is no such directory" in no_directory[1]

@@ -109,6 +109,7 @@ class FailsAt:
     address: str
 
     chunk_bytes: ClassVar[int | None] = None
+    target: ClassVar[None] = None
 
     def open(self, rate_limiter: RateLimiter) -> "FailsAt":
         return self

@@ -13,12 +13,13 @@ from pyspark.sql import DataFrame, SparkSession
 from retention_assets.config.limits import QuarantineSettings
 from retention_assets.core.amounts import Amount
 from retention_assets.errors import GuardRefused, StoreError
+from retention_assets.objectstore.access import StoreAccess
 from retention_assets.objectstore.outcomes import Outcome
 from retention_assets.state.binding import require_same_location
 from retention_assets.state.lease import LEASES
 from retention_assets.state.ledger import LedgerLocation
 from retention_assets.state.plan import keep_plan
-from retention_assets.state.quarantine import quarantine_url
+from retention_assets.state.quarantine import QuarantineLocation, quarantine_url
 from retention_assets.state.records import read_records
 from retention_assets.sweep import sweep_run
 from retention_assets.sweep.copies import Undo
@@ -235,19 +236,120 @@ def test_what_went_to_another_quarantine_than_that_of_now_is_not_purged_unless_i
     world = quarantined_world(tmp_path / "world")
     world.now += timedelta(days=30)
     before = undo(spark, world)
-    elsewhere = tmp_path / "elsewhere"
-    moved = before.repository.settings.model_copy(update={"quarantine": QuarantineSettings(url=f"file://{elsewhere}")})
-    now = replace(before, repository=replace(before.repository, settings=moved))
-    told: list[str] = []
-    assert due_for_purge(replace(now, log=told.append)).amount == Amount()
+    there, told = tmp_path / "elsewhere", list[str]()
+    now = elsewhere(before, f"file://{there}", told.append)
+    assert due_for_purge(now).amount == Amount()
     (line,) = told
     assert f"{len(DEAD)} copies of the plan of" in line
     assert "elsewhere" in line
     assert "To purge them, set quarantine.url to the URL that they were moved to" in line
     due = due_for_purge(before)
     assert due.amount.objects == len(DEAD)
-    shutil.copytree(world.root / "lake.quarantine", elsewhere, dirs_exist_ok=True)
+    shutil.copytree(world.root / "lake.quarantine", there, dirs_exist_ok=True)
     assert due_for_purge(now).digest == due.digest
+
+
+def test_copies_are_not_purged_while_their_quarantine_is_not_mounted(spark: SparkSession, tmp_path: Path) -> None:
+    world = quarantined_world(tmp_path / "world")
+    world.now += timedelta(days=30)
+    mount, volume, log = world.root / "lake.quarantine", world.root / "volume", list[str]()
+    mount.rename(volume)
+    mount.mkdir()
+    due = due_for_purge(replace(undo(spark, world), log=log.append))
+    assert not due.has_any
+    (line,) = log
+    assert f"{len(DEAD)} copies of the plan of {world.plan.day} are not purged: {world.place.url} has neither" in line
+    mark = mount / world.place.folder / "manifest" / "deleted-by-hand"  # the runbook names this way out
+    mark.parent.mkdir(parents=True)
+    mark.touch()
+    assert due_for_purge(undo(spark, world)).amount.objects == len(DEAD)
+    shutil.rmtree(mount)
+    volume.rename(mount)
+    due = due_for_purge(undo(spark, world))
+    assert due.amount.objects == len(DEAD)
+    for copy in (mount / world.place.path(address("x"))).parent.iterdir():
+        copy.unlink()  # by hand: the manifests show that this is the right quarantine
+    purge(undo(spark, world), due.digest, kept(spark))
+    assert outcome(world, "b") == Outcome.PURGED
+
+
+def elsewhere(here: Undo, url: str, log: Callable[[str], None] = lambda _: None) -> Undo:
+    """Return `here` with another `quarantine.url`."""
+    changed = here.repository.settings.model_copy(update={"quarantine": QuarantineSettings(url=url)})
+    return replace(here, repository=replace(here.repository, settings=changed), log=log)
+
+
+@pytest.mark.parametrize("mode", ["quarantine", "delete"])
+def test_a_later_sweep_records_what_an_interrupted_sweep_moved_also_in_another_mode_or_to_another_url(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mode: str
+) -> None:
+    world = World(tmp_path / "world")
+    death_after(world, "quarantine", "delete", "e")
+    copy = world.place.describe(address("e"))
+    other = QuarantineLocation(StoreAccess(f"file://{tmp_path}/elsewhere"), world.place.folder)
+    with monkeypatch.context() as patch:
+        patch.setattr(World, "place", property(lambda _: other))
+        sweep(world, mode, "second-run")
+    row = latest(world.ledger())[address("e")]
+    assert (row["outcome"], row["detail"]) == (Outcome.QUARANTINED, copy)
+    world.wait(hours=1)
+    restore(undo(spark, world), selected("e"))
+    assert world.stored()["e"] == content("e")
+
+
+@pytest.mark.parametrize("mode", ["quarantine", "delete"])
+def test_a_missing_object_fails_while_the_quarantine_of_an_interrupted_sweep_cannot_be_seen(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mode: str
+) -> None:
+    world = World(tmp_path / "world")
+    death_after(world, "quarantine", "delete", "e")
+    before, volume = world.root / "lake.quarantine", world.root / "volume"
+    before.rename(volume)
+    before.mkdir()  # a volume that is not mounted
+    other = QuarantineLocation(StoreAccess(f"file://{tmp_path}/elsewhere"), world.place.folder)
+    monkeypatch.setattr(World, "place", property(lambda _: other))
+    sweep(world, mode, "second-run")
+    row = latest(world.ledger())[address("e")]
+    assert row["outcome"] == Outcome.FAILED
+    assert f"may have been moved to file://{before}/{other.folder} by an interrupted sweep" in row["detail"]
+    assert "this plan has no files there" in row["detail"]
+    before.rmdir()
+    world.wait(hours=1)
+    sweep(world, mode, "third-run")
+    assert outcome(world, "e") == Outcome.FAILED
+    volume.rename(before)
+    world.wait(hours=1)
+    sweep(world, mode, "fourth-run")
+    assert outcome(world, "e") == Outcome.QUARANTINED
+
+
+def test_a_restore_that_finds_no_copy_names_the_location_where_it_looked(spark: SparkSession, tmp_path: Path) -> None:
+    world = quarantined_world(tmp_path / "world")
+    (tmp_path / "elsewhere").mkdir()
+    restore(elsewhere(undo(spark, world), f"file://{tmp_path}/elsewhere"), selected("b"))
+    row = latest(world.ledger())[address("b")]
+    assert row["outcome"] == Outcome.FAILED
+    copy = f"file://{tmp_path}/elsewhere/{world.place.path(address('b'))}"
+    assert row["detail"] == f"no copy is at {copy}: it was removed, or quarantine.url was changed"
+
+
+def test_objects_that_an_interrupted_sweep_may_have_moved_to_an_earlier_quarantine_are_logged_and_keep_their_versions(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    world = World(tmp_path / "world")
+    death_after(world, "quarantine", "delete", "e")
+    next_day = world.plan.day + timedelta(days=1)
+    keep_plan(world.warehouse, replace(world.plan, day=next_day))
+    found = {address("e"): "missing", address("f"): "missing"}
+    write_ledger(world.warehouse, REPOSITORY, next_day, world.plan.plan_hash, found, world.clock(), fence=9)
+    log: list[str] = []
+    here = elsewhere(undo(spark, world), f"file://{tmp_path}/elsewhere", log.append)
+    with pytest.raises(GuardRefused, match="no such object is in quarantine"):
+        restore(here, selected("e"))
+    assert [line for line in log if "1 objects are missing from the repository, and an interrupted sweep" in line]
+    assert [line for line in log if f"may have moved them to file://{world.root}/lake.quarantine. To see" in line]
+    with_versions = {row["address"] for _, rows in here.with_versions() for row in rows.collect()}
+    assert with_versions == {address("f")}
 
 
 def test_versions_may_go_of_what_is_gone_and_of_what_was_moved_once_its_copy_is_purged(
@@ -284,6 +386,46 @@ def test_versions_stay_of_what_one_plan_found_gone_and_another_has_in_quarantine
     purge(undo(spark, world), due_for_purge(undo(spark, world)).digest, kept(spark))
     after = due_for_purge(undo(spark, world), versions=True)
     assert after.amount.objects == before.objects + len(DEAD)
+
+
+def test_versions_stay_while_a_copy_that_an_interrupted_sweep_did_not_record_is_in_quarantine(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    world = World(tmp_path / "world")
+    death_after(world, "quarantine", "delete", "e")
+    days = [world.plan.day, world.plan.day + timedelta(days=1)]  # the plan of the next day finds the object missing
+    keep_plan(world.warehouse, replace(world.plan, day=days[1]))
+    for day in days:
+        found = {address("e"): "missing", address("f"): "missing"}
+        write_ledger(world.warehouse, REPOSITORY, day, world.plan.plan_hash, found, world.clock(), fence=7 + day.day)
+
+    def with_versions() -> set[str]:
+        return {row["address"] for _, rows in undo(spark, world).with_versions() for row in rows.collect()}
+
+    assert with_versions() == {address("f")}
+    world.now += timedelta(days=31)
+    assert "e" in world.copies()
+    purge(undo(spark, world), due_for_purge(undo(spark, world)).digest, kept(spark))
+    assert world.copies() == {}
+    assert with_versions() == {address(name) for name in "aef"}
+
+
+def test_a_copy_stays_until_quarantine_keep_after_the_versions_of_its_original_were_purged(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """Earlier releases purged the versions of an object while an unrecorded copy of it was in quarantine."""
+    world = World(tmp_path / "world")
+    death_after(world, "quarantine", "delete", "e")
+    row = {"address": address("e"), "size": len(content("e")), "outcome": Outcome.PURGED, "detail": "its versions"}
+    rows = pa.Table.from_pylist([{**row, "at": world.clock(), "fence": 9}], schema=LEDGER)
+    plan = world.plan
+    LedgerLocation(world.warehouse.root, REPOSITORY, plan.day, plan.plan_hash, 9, "later").append(rows, "one", "done")
+    world.wait(days=29, hours=23.5)  # the other object, `a`, was moved an hour earlier
+    purge(undo(spark, world), due_for_purge(undo(spark, world)).digest, kept(spark))
+    assert world.copies().keys() == {"e"}
+    world.wait(hours=1)
+    purge(undo(spark, world), due_for_purge(undo(spark, world)).digest, kept(spark))
+    assert world.copies() == {}
 
 
 def test_versions_belong_to_the_plan_of_their_day_where_two_days_have_one_hash(

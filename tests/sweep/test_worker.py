@@ -30,6 +30,7 @@ class Recording:
 
     meanwhile: Callable[[int], object] = lambda _: None
     chunk_bytes: ClassVar[int | None] = None
+    target: ClassVar[None] = None
     asked: list[tuple[str, list[str]]] = field(default_factory=list)  # names and addresses of its groups
     before_deadline: list[bool] = field(default_factory=list)  # what it is told after each
     paces: list[RateLimiter] = field(default_factory=list)

@@ -15,6 +15,7 @@ from retention_assets.core.amounts import Amount
 from retention_assets.objectstore.outcomes import OF_COPY, Outcome
 from retention_assets.state.ledger import FINISHED
 from retention_assets.sweep.engine import Batch, BatchResult
+from retention_assets.sweep.preconditions import InterruptedMoves
 from retention_assets.sweep.worker import OBJECTS, TaskSpec, work
 from tests.sweep.crashes.effects import aside
 from tests.sweep.crashes.world import PLANNED, Row, World, address, content
@@ -163,14 +164,26 @@ class EngineHere:
     def _fate(self, name: str, stored: Mapping[str, bytes]) -> Row:
         size = len(content(name))
         outcome, detail = None, None
+        targets = self._targets().get(address(name))
         if name in self.world.live:
             outcome, detail = Outcome.SKIPPED, "came back to life"
         elif name not in stored:
             outcome, detail = (None, None) if self.keeps_missing else (Outcome.MISSING, "was gone before")
+            if targets and not self.keeps_missing:
+                found = InterruptedMoves({}).result(address(name), size, targets)
+                outcome, detail = found.outcome, found.detail
         elif len(stored[name]) != size:
             outcome, detail = Outcome.SKIPPED, "changed"
         row = {"address": address(name), "size": size, "last_modified": None, "etag": None}
-        return {**row, "outcome": outcome, "detail": detail}
+        return {**row, "outcome": outcome, "detail": detail, "earlier_targets": targets}
+
+    def _targets(self) -> dict[str, list[str]]:
+        """Return, by address, where the attempts of the plan's sweeps moved objects to."""
+        found: dict[str, list[str]] = {}
+        for row in self.world.ledger():
+            if row["outcome"] == Outcome.ATTEMPTED and row["detail"]:
+                found.setdefault(row["address"], []).append(row["detail"])
+        return found
 
     def _share(self, objects: pa.Table, worker: int) -> Iterator[pa.RecordBatch]:
         share = objects.take(pa.array(range(worker, objects.num_rows, _WORKERS), pa.int64()))

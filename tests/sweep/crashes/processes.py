@@ -78,6 +78,10 @@ class Mortal:
     def chunk_bytes(self) -> int | None:
         return self.action.chunk_bytes
 
+    @property
+    def target(self) -> str | None:
+        return self.action.target
+
     def open(self, rate_limiter: RateLimiter) -> Action:
         watch_from_now_on(_OfAWorker(self.root, self.point, notes=SharedNotes(self.folder)))
         return self.action.open(rate_limiter)

@@ -103,7 +103,7 @@ def test_a_missing_object_that_an_interrupted_sweep_may_have_moved_is_looked_up_
         location.prepare()
     for name, content in {"moved": b"0123456789", "part": b"01234"}.items():
         ObjectWriter(seen.access).put(seen.path(name), content)
-    seen.write_manifest(objects({"moved": Stored(), "part": Stored(), "neither": Stored()}), "1")
+    seen.write_manifest(objects({name: Case(None) for name in ("moved", "part", "neither")}), "1")
     targets = {
         "there": [seen.url],
         "moved": [unseen.url, seen.url],
@@ -113,7 +113,7 @@ def test_a_missing_object_that_an_interrupted_sweep_may_have_moved_is_looked_up_
         "no directory": [f"file://{tmp_path}/none/2026-11-01/ab"],
         "not attempted": None,
     }
-    planned = objects({name: replace(Stored(), last_modified=None, etag=None) for name in targets})
+    planned = objects({name: Case(None, planned=Stored(last_modified=None, etag=None)) for name in targets})
     planned = planned.set_column(
         planned.schema.get_field_index("earlier_targets"),
         "earlier_targets",

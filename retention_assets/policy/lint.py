@@ -78,7 +78,7 @@ def duration_warnings(durations: Iterable[Kept]) -> list[str]:
 
 
 def _short_durations(durations: Iterable[Kept]) -> Iterator[Finding]:
-    for one in durations:
+    for one in dict.fromkeys(durations):
         if one.duration and one.duration < _SHORT:
             message = f"the duration {format_duration(one.duration)} is shorter than {format_duration(_SHORT)}"
             advice = "the unit m is minutes; for months, write days, such as 180d"

@@ -147,11 +147,11 @@ class Policy:
         return [hold.value for hold in self.holds if hold.kind == "prefix" and hold.in_force(day)]
 
     def durations(self) -> Iterator[Kept]:
-        """Yield each duration of the policy, and the rule that has it."""
+        """Yield each duration of the policy, and the rule that has it. Disabled rules are left out."""
         if self.retention:
             yield self.retention.default_kept
             yield from (Kept(rule.duration, rule.rule_id) for rule in self.retention.rules)
-        for lifecycle_rule in self.lifecycle:
+        for lifecycle_rule in (rule for rule in self.lifecycle if rule.enabled):
             for duration in (lifecycle_rule.default, *lifecycle_rule.per_branch.values()):
                 yield Kept(duration, lifecycle_rule.rule_id)
 

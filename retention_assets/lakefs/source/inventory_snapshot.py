@@ -25,7 +25,7 @@ from retention_assets.lakefs.source.opening import OpenRepository
 from retention_assets.objectstore.listing import Prefixes, list_objects
 from retention_assets.objectstore.objects import ObjectReader
 from retention_assets.objectstore.outcomes import Outcome
-from retention_assets.spark.frames import from_arrow
+from retention_assets.spark.frames import collect_together, from_arrow
 from retention_assets.state.ledger import collected_since, recorded_since
 from retention_assets.tables import STORAGE_INVENTORY
 from retention_assets.warehouse.metadata import Details, PartitionMetadata, needed
@@ -127,13 +127,16 @@ def _unchanged(context: InventoryContext, base: BaseInventory, listed: Prefixes)
     since = base.clean_at - _STILL_LISTED
     changed = recorded_since(context.spark, context.warehouse, context.opened.repository.name, since)
     if base.delivered:
-        return closed - _prefixes_of(changed.where(F.col("outcome") == Outcome.RESTORED))
-    return (closed & _prefixes_of(_reused_rows(context, base, sorted(closed)))) - _prefixes_of(changed)
+        changed = changed.where(F.col("outcome") == Outcome.RESTORED)
+    prefixes = {"changed": _prefixes_of(changed)}
+    if not base.delivered:
+        prefixes["with_rows"] = _prefixes_of(_reused_rows(context, base, sorted(closed)))
+    found = {name: {row["prefix"] for row in rows} for name, rows in collect_together(prefixes).items()}
+    return (closed & found.get("with_rows", closed)) - found["changed"]
 
 
-def _prefixes_of(objects: DataFrame) -> frozenset[str]:
-    rows = objects.select(directory_prefix(F.col("address")).alias("prefix")).distinct().collect()
-    return frozenset(row["prefix"] for row in rows)
+def _prefixes_of(objects: DataFrame) -> DataFrame:
+    return objects.select(directory_prefix(F.col("address")).alias("prefix")).distinct()
 
 
 def _removed_since(context: InventoryContext, taken_at: datetime) -> DataFrame:

@@ -165,7 +165,7 @@ def test_a_plan_is_made_and_swept_while_branches_come_and_go(lakefs_on_s3: Serve
     repository = with_branch_ahead(lakefs_on_s3)
     replaced = repository.upload_and_commit("main", "b", b"1")
     repository.upload_and_commit("main", "b", b"2")
-    thrown_away = repository.upload("a-staged", "thrown-away", b"3")
+    thrown_away = repository.upload("a-staged", "thrown-away", b"not the number of a branch")
     repository.reset("a-staged", "thrown-away")
     wanted = with_staged(repository)
     repository.server.clock.forward(days=10)

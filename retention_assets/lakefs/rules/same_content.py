@@ -29,8 +29,9 @@ def head_contents(pairs: DataFrame, objects: DataFrame) -> DataFrame:
     """Return the contents of all heads that an unreferenced candidate may have, by `size` and `head_checksum`.
 
     An entry counts with the size that it names, and with the size of its object in the listing. `head_address`,
-    `head_etag` and `head_size` are those of one listed object that has the content. They are null if there is none: all
-    addresses are outside the namespace, or the objects are lost.
+    `head_etag` and `head_size` are those of one listed object that has the content. If no such object is listed, the
+    address is one that may be readable, because it was committed after the listing. It is null if all addresses are
+    outside the namespace.
 
     `pairs`: rows of `addresses`. `objects`: see `candidates.classified`.
     """
@@ -54,9 +55,10 @@ def head_contents(pairs: DataFrame, objects: DataFrame) -> DataFrame:
     found = of_heads.select(
         F.col("address").alias("head_address"), F.col("etag").alias("head_etag"), F.col("size").alias("head_size")
     )
-    readable = F.when(F.col("head_size").isNotNull(), F.struct("head_address", "head_etag", "head_size"))
+    of_one = F.struct(F.col("head_size").isNull().alias("is_unlisted"), "head_address", "head_etag", "head_size")
+    readable = F.when(F.col("head_address").isNotNull(), of_one)  # the least one is listed, if any is
     contents = heads.join(found, on="head_address", how="left").groupBy("size", "head_checksum")
-    return contents.agg(F.min(readable).alias("one")).select("size", "head_checksum", "one.*")
+    return contents.agg(F.min(readable).alias("one")).select("size", "head_checksum", "one.*").drop("is_unlisted")
 
 
 def unreferenced(objects: DataFrame) -> DataFrame:
@@ -89,7 +91,7 @@ def unknown_contents(risky: DataFrame, contents: DataFrame, *, etags_are_checksu
     of_heads = contents.select(
         "size",
         F.col("head_address").alias("address"),
-        F.col("head_size").alias("bytes"),
+        F.coalesce("head_size", "size").alias("bytes"),
         F.col("head_etag").alias("etag"),
     )
     wanted = risky.select("size", "address", F.col("size").alias("bytes"), "etag").unionByName(of_heads)

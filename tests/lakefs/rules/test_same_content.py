@@ -122,6 +122,13 @@ def test_an_object_stays_when_no_object_of_a_head_of_its_size_can_be_read(spark:
         assert found == {UNREFERENCED: "may_be_staged"}
 
 
+def test_an_entry_whose_object_was_written_after_the_listing_is_compared_with_its_content(spark: SparkSession) -> None:
+    entry = Pair(AT_HEAD, active=True, at_head=True, etag=MD5)
+    for content, state in ((OTHER, "candidate"), (MD5, "may_be_staged")):
+        digests = {UNREFERENCED: content, AT_HEAD: MD5}
+        assert states(spark, [Listed(UNREFERENCED, etag=content)], [entry], digests) == {UNREFERENCED: state}
+
+
 def test_an_entry_that_has_one_object_inside_and_one_outside_is_compared_with_the_one_inside(
     spark: SparkSession,
 ) -> None:

@@ -92,7 +92,8 @@ def explained(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathF
     lake.configure(case.policy)
     for name in (ORPHAN, YOUNG, FOREIGN):
         (lake.directory / name).write_bytes(b"?")
-        set_stored_at(lake.directory, AS_OF if name == YOUNG else LONG_AGO, [name])
+        # The day may end during the tests: then it is the day after AS_OF.
+        set_stored_at(lake.directory, AS_OF + timedelta(hours=23) if name == YOUNG else LONG_AGO, [name])
     made = lake.plan()
     assert made.success, made.errors
     answers = explain_objects(lake.configuration(), NAME, lake.files())

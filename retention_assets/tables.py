@@ -17,6 +17,11 @@ def plain(schema: pa.Schema) -> pa.Schema:
     return pa.schema([field.with_type(STRINGS) if field.type == NAMES else field for field in schema])
 
 
+def packed(schema: pa.Schema) -> pa.Schema:
+    """Return the schema with `NAMES` in place of `STRINGS`: Parquet files are then read with each string once."""
+    return pa.schema([field.with_type(NAMES) if field.type == STRINGS else field for field in schema])
+
+
 def with_names(schema: pa.Schema, *columns: str) -> pa.Schema:
     """Return the schema with dictionary-encoded strings in these columns of lists."""
     encoded = {name: pa.list_(schema.field(name).type.value_field.with_type(_DICTIONARY)) for name in columns}

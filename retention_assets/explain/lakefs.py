@@ -124,13 +124,13 @@ class LakeFSExplainer(Explainer[Policy]):
                     added_at=row["added_at"],
                     branches=tuple(row["branches"]),
                     left_branches=tuple(row["left_branches"] or ()),
-                    commits=tuple(sorted(commits.get((row["key"], row["address"]), ()))),
+                    commits=commits.get((row["key"], row["address"]), ()),
                 )
             )
         return found
 
-    def _commits_of(self, pairs: Collection[tuple[str, str]]) -> dict[tuple[str, str], set[str]]:
-        """Return the commits that contain each (path, address) pair, from the cached ranges and metaranges."""
+    def _commits_of(self, pairs: Collection[tuple[str, str]]) -> dict[tuple[str, str], tuple[str, ...]]:
+        """Return the commits that contain each (path, address) pair, sorted, from the cached ranges and metaranges."""
         if not pairs:
             return {}
         warehouse, name = self.tables.warehouse, self.tables.repository.name
@@ -150,8 +150,19 @@ class LakeFSExplainer(Explainer[Policy]):
         found: defaultdict[tuple[str, str], set[str]] = defaultdict(set)
         for row in of_ranges:
             for pair in ranges[row["range_id"]]:
-                found[pair].update(self._commits_by_metarange.get(row["metarange_id"], ()))
-        return found
+                found[pair].add(row["metarange_id"])
+        return {pair: self._commits_with(frozenset(metaranges_of)) for pair, metaranges_of in found.items()}
+
+    def _commits_with(self, metarange_ids: frozenset[str]) -> tuple[str, ...]:
+        """Return the commits of these metaranges, sorted. Pairs in the same metaranges share the result."""
+        if metarange_ids not in self._shared_commits:
+            found = (one for name in metarange_ids for one in self._commits_by_metarange.get(name, ()))
+            self._shared_commits[metarange_ids] = tuple(sorted(found))
+        return self._shared_commits[metarange_ids]
+
+    @cached_property
+    def _shared_commits(self) -> dict[frozenset[str], tuple[str, ...]]:
+        return {}
 
     def _unlisted(self, address: str, entries: Sequence[Entry], is_staged: bool) -> ObjectExplanation:
         keepers = tuple(keeper for entry in entries for keeper in keepers_of(entry, self._kept))

@@ -23,7 +23,7 @@ from retention_assets.errors import GuardRefused, TableContractError
 from retention_assets.objectstore.access import NO_RETRIES
 from retention_assets.objectstore.conditional import Conditional, require_known
 from retention_assets.objectstore.failures import WRITE, Failure
-from retention_assets.tables import DELETION_PROOF, DELETION_REPORT, TABLES, TIMESTAMP
+from retention_assets.tables import DELETION_PROOF, DELETION_REPORT, TABLES, TIMESTAMP, packed
 from retention_assets.warehouse.metadata import Details, PartitionMetadata
 
 if TYPE_CHECKING:  # Spark is imported in the functions that use it: commands without Spark start faster
@@ -35,6 +35,7 @@ _KNOWN_LAYOUTS: set[str] = set()  # the roots whose layout this process has read
 METADATA = "_facts.json"  # Spark ignores names that begin with an underscore
 SUCCESS = "_SUCCESS"  # the marker file that Spark writes after all rows of a table
 _PART = "part-00000.parquet"  # the file of a table that the driver writes
+_ROW_GROUP = 8192  # rows of a row group of that file: each is decoded whole, and lists of names can be long
 _FOOTER = 2**16  # bytes read from the end of a Parquet file; a longer footer takes a second read
 _FEW = 10_000  # rows of which the driver reads a column
 _AT_ONCE = 16  # footers or documents read at the same time
@@ -201,7 +202,7 @@ class Warehouse:
         def read(columns: Sequence[str] | None) -> pa.Table:
             from retention_assets.warehouse.reading import read_directory
 
-            return read_directory(self, *parts, schema=TABLES[table].schema, columns=columns)
+            return read_directory(self, *parts, schema=packed(TABLES[table].schema), columns=columns)
 
         frame = self._frame(spark, files, *parts)
         return Rows(frame, metadata.taken_at, metadata.details, read=read, count=metadata.rows)
@@ -370,7 +371,7 @@ class Warehouse:
         """
         self.remove_directory(*parts)
         target = BytesIO()
-        pq.write_table(rows, target, store_schema=False)
+        pq.write_table(rows, target, store_schema=False, row_group_size=_ROW_GROUP)
         self._store.put("/".join((*parts, _PART)), target.getvalue())
         self.mark_complete(*parts)
 

@@ -83,7 +83,7 @@ def test_the_candidates_are_those_that_brute_force_finds(explained: Explained) -
         if one.state == "candidate":
             assert one.size is not None
             found.add((one.address, one.size, "uncommitted" if one.reason == "unreferenced" else "committed"))
-    assert found == explained.case.answer()
+    assert found == explained.case.answer_of_plan()
 
 
 def test_each_object_goes_on_the_first_day_on_which_brute_force_finds_nothing_that_keeps_it(

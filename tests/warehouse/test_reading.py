@@ -1,11 +1,15 @@
 """Reading the warehouse with pyarrow."""
 
 from io import BytesIO
+from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from pyspark.sql import SparkSession
 
+from retention_assets.spark.frames import from_arrow
+from retention_assets.tables import NAMES, STRINGS, packed
 from retention_assets.warehouse.reading import read_directory
 from retention_assets.warehouse.warehouse import Warehouse
 from tests.objectstore.s3 import REGION, Bucket
@@ -39,3 +43,17 @@ def test_arrow_reads_tables_at_the_endpoint_where_obstore_reads_documents(
     warehouse = Warehouse(f"s3a://{bucket.name}/tables")
     assert warehouse.read_document("orchard", "document.json") == {"of": "obstore"}
     assert read_directory(warehouse, "orchard", "addresses", schema=ROWS.schema) == ROWS
+
+
+@pytest.mark.parametrize("writer", ["the driver", "Spark"])
+def test_a_name_that_many_rows_have_is_in_memory_once(spark: SparkSession, tmp_path: Path, writer: str) -> None:
+    rows = pa.table({"branches": [["main", "dev"], [], ["main"]] * 5_000}, pa.schema([("branches", STRINGS)]))
+    warehouse = Warehouse(str(tmp_path))
+    if writer == "Spark":
+        from_arrow(spark, rows).coalesce(1).write.parquet(warehouse.location("orchard", "commit_graph"))
+    else:
+        warehouse.write_table(rows, "orchard", "commit_graph")
+    found = read_directory(warehouse, "orchard", "commit_graph", schema=packed(rows.schema))
+    assert found.schema.field("branches").type == NAMES
+    assert found.to_pylist() == rows.to_pylist()
+    assert found.nbytes < rows.nbytes

@@ -1,5 +1,6 @@
 """What may go wrong while an object is copied, and what is then said of the copy. Each kind of store: the contract."""
 
+import os
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from itertools import count
@@ -60,6 +61,26 @@ def first_copies(number: int) -> Callable[[Request], bool]:
     """Return what applies to the first copies."""
     numbers = count()
     return lambda request: is_copy(request) and next(numbers) < number
+
+
+class TestCopiesInLocalFiles:
+    @pytest.mark.parametrize("size", [4, 9 * MEBIBYTE])
+    def test_the_copies_are_complete_when_they_are_forced_to_disk(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, size: int
+    ) -> None:
+        synced: list[dict[str, int]] = []
+        target = tmp_path / "quarantine"
+        target.mkdir()
+        monkeypatch.setattr(
+            os, "sync", lambda: synced.append({one.name: one.stat().st_size for one in target.iterdir()})
+        )
+        (tmp_path / "lake").mkdir()
+        for name in ("x", "y"):
+            (tmp_path / "lake" / name).write_bytes(b"1" * size)
+        copier = ObjectCopier(StoreAccess(f"file://{tmp_path}/lake"), StoreAccess(f"file://{target}"))
+        copies = copier.copy_all([Copy(name, name, size) for name in ("x", "y")])
+        assert all(isinstance(one, VerifiedCopy) for one in copies)
+        assert synced == [{"x": size, "y": size}]
 
 
 class TestWhatIsSeenAfterwards:

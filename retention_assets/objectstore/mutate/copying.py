@@ -1,6 +1,7 @@
 """Copies objects within a store or through this machine, and verifies each copy."""
 
 import asyncio
+import os
 import re
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -198,6 +199,7 @@ class ObjectCopier:
         """Open both stores. Errors: as `StoreAccess.open` and `s3_bucket`."""
         self._source, self._target = _CheckedStore(source), _CheckedStore(target)
         self._copy_strategy = copy_strategy(source, target, connections=_AT_ONCE)
+        self._is_to_local_files = target.is_local
         self._rate_limiter, self._random = rate_limiter or RateLimiter(), Random()
 
     def copy(self, path: str, to: str, size: int, e_tag: str | None = None) -> VerifiedCopy | ObjectResult:
@@ -224,7 +226,8 @@ class ObjectCopier:
         An object without a copy has one of these outcomes: `missing`; `skipped`: another object is at the path;
         `failed`; `attempted`: the deadline was exceeded before the copy started. A store's error is not raised.
 
-        After a failure of the store itself, no further copy starts.
+        After a failure of the store itself, no further copy starts. Copies in local files are on the disk when this
+        returns, so that a power failure after the deletion of the originals does not lose them.
 
         Args:
             copies: the objects to copy.
@@ -248,7 +251,10 @@ class ObjectCopier:
             return result
 
         with ThreadPoolExecutor(_AT_ONCE) as pool:
-            return list(pool.map(copied, copies))
+            results = list(pool.map(copied, copies))
+        if self._is_to_local_files:
+            os.sync()  # the library that writes the files does not force them to the disk
+        return results
 
     def _copied(
         self, copy: Copy, earlier: Callable[[], Mapping[str, VerifiedCopy]]

@@ -64,7 +64,7 @@ def seconds_of_plan(file: Path) -> float:
 def add_days(warehouse: Path, days: int) -> None:
     """Add the tables of earlier days to a warehouse with one day, so that it has `days` days."""
     tables = warehouse / _NAME
-    (plan,) = (file for file in (tables / "plans" / f"{_DAY}").iterdir() if file.name != "current.json")
+    plan = tables / "plans" / f"{_DAY}" / "current.json"
     document = json.loads(plan.read_text(encoding="utf-8"))
     for number in range(1, days):
         day = _DAY - timedelta(days=number)

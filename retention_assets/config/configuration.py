@@ -129,6 +129,19 @@ class Repository:
         options = {key: resolve(value, f"{where}.{key}") for key, value in self.records.storage_options.items()}
         return self.absolute(self.records.witness), options
 
+    def locations(self) -> tuple[str, ...]:
+        """Return the URLs where the objects of the repository are: its namespace, its storage, linked directories.
+
+        A linked directory is the target of a symbolic link in a local storage, such as `chunks` on another disk. Files
+        there are listed and deleted as if they were in the storage.
+        """
+        linked: list[str] = []
+        if self.storage.startswith("file://"):
+            directory = Path(self.storage.removeprefix("file://"))
+            links = (one for one in directory.glob("*") if one.is_symlink() and one.is_dir())
+            linked = sorted(f"file://{one.resolve()}" for one in links)
+        return self.namespace, self.storage, *linked
+
     def api_keys(self) -> tuple[str, str]:
         """Return the access key and the secret key of the lakeFS server.
 

@@ -12,9 +12,10 @@ import pytest
 from pyspark.sql import SparkSession
 
 from retention_assets.config.configuration import load_configuration
-from retention_assets.icechunk.edits.publishing import publish
+from retention_assets.icechunk.edits.publishing import Published, publish
 from retention_assets.icechunk.edits.stored import planned_edits
 from retention_assets.icechunk.source.opening import open_icechunk
+from retention_assets.icechunk.sweep import sweeping
 from retention_assets.state.plan import load_plan
 from retention_assets.warehouse.warehouse import Warehouse
 from tests.end_to_end.command import Answer, run
@@ -301,6 +302,25 @@ def test_a_tag_that_somebody_puts_on_a_snapshot_that_is_to_go_ends_the_sweep(
     answer = field.place.run("sweep")
     assert answer.status == 1, answer.err
     assert "reachable from a branch or tag again" in answer.err or "live again" in answer.err
+    assert field.files() == before
+
+
+@pytest.mark.parametrize("spec_version", [pytest.param(1, marks=pytest.mark.slow), 2])
+def test_a_sweep_that_was_stopped_while_it_applies_the_edits_changes_nothing_more(
+    planned: Planned, tmp_path: Path, spec_version: Format, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    field, plan_hash = planned.copy(spec_version, tmp_path)
+    assert field.place.run("approve", plan_hash).status == 0
+    before = field.files()
+
+    def stopped_meanwhile(*arguments: object) -> Published:
+        assert run("--config", field.place.file, "stop", "field").status == 0
+        return publish(*arguments)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(sweeping, "publish", stopped_meanwhile)
+    answer = field.place.run("sweep")
+    assert answer.status == 1
+    assert "the lease is lost" in answer.err
     assert field.files() == before
 
 

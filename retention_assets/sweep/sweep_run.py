@@ -192,14 +192,22 @@ def planned_as_approved(sweep: Sweep[AnyRepository], plan: Plan, policy_hash: st
             f"{plan.repository} {plan.day}: {plan.blocked} Nothing was deleted. Correct this, then plan again: "
             f"`retention plan {plan.repository} --as-of {plan.day}`."
         )
-    if policy_hash != plan.policy_hash:
-        raise GuardRefused(
-            f"{plan.repository} {plan.day}: the policy was changed after the plan was made. Nothing was deleted. "
-            f"Plan again: `retention plan {plan.repository} --as-of {plan.day}`."
-        )
+    require_same_policy(plan, policy_hash)
     candidates = planned_objects(sweep.spark, sweep.warehouse, plan)
     require_clock(sweep.opened.repository, sweep.opened.access, sweep.clock)
     return candidates, planned_heads(sweep.warehouse, plan)
+
+
+def require_same_policy(plan: Plan, policy_hash: str, undone: str = "was deleted") -> None:
+    """Raise GuardRefused if the plan was made under another policy than the one with this hash.
+
+    `undone`: completes the message "Nothing ...".
+    """
+    if policy_hash != plan.policy_hash:
+        raise GuardRefused(
+            f"{plan.repository} {plan.day}: the policy was changed after the plan was made. Nothing {undone}. "
+            f"Plan again: `retention plan {plan.repository} --as-of {plan.day}`."
+        )
 
 
 def clocks(repository: Repository, access: StoreAccess, clock: Clock) -> CheckResult:

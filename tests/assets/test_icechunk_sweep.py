@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 import pytest
+import yaml
 from pyspark.sql import SparkSession
 
 from retention_assets.config.configuration import load_configuration
@@ -23,6 +24,7 @@ from tests.icechunk_places import (
     FOREIGN,
     GARBAGE,
     KEEP,
+    POLICY,
     FieldPlace,
     ago,
     array_of,
@@ -321,6 +323,27 @@ def test_a_sweep_that_was_stopped_while_it_applies_the_edits_changes_nothing_mor
     answer = field.place.run("sweep")
     assert answer.status == 1
     assert "the lease is lost" in answer.err
+    assert field.files() == before
+
+
+@pytest.mark.parametrize("spec_version", [pytest.param(1, marks=pytest.mark.slow), 2])
+def test_a_hold_that_is_added_while_a_sweep_applies_the_edits_ends_the_sweep(
+    planned: Planned, tmp_path: Path, spec_version: Format, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    field, plan_hash = planned.copy(spec_version, tmp_path)
+    assert field.place.run("approve", plan_hash).status == 0
+    before = field.files()
+    hold = {"id": "paper", "snapshot": field.ids["c"], "reason": "a figure of it is published"}
+
+    def held_meanwhile(*arguments: object) -> Published:
+        policy = yaml.safe_dump({**POLICY, "holds": [hold]})
+        (field.place.directory / "policy.yaml").write_text(policy, encoding="utf-8")
+        return publish(*arguments)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(sweeping, "publish", held_meanwhile)
+    answer = field.place.run("sweep")
+    assert answer.status == 1
+    assert "the policy was changed after the plan was made. Nothing more was deleted" in answer.err
     assert field.files() == before
 
 

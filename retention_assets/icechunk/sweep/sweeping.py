@@ -39,7 +39,13 @@ from retention_assets.state.lease import Lease, require_lease
 from retention_assets.state.ledger import ledger_of_plan, report_of
 from retention_assets.state.plan import Heads, Plan, require_plan
 from retention_assets.sweep.engine import RepositorySweep
-from retention_assets.sweep.sweep_run import Report, chosen_plan, planned_as_approved, sweep_plan
+from retention_assets.sweep.sweep_run import (
+    Report,
+    chosen_plan,
+    planned_as_approved,
+    require_same_policy,
+    sweep_plan,
+)
 
 
 def report(sweep: IcechunkSweep, *, execute: bool = True, plan_hash: str = "") -> Report:
@@ -83,6 +89,7 @@ class IcechunkRepositorySweep(RepositorySweep):
 
     def live_now(self) -> Liveness:
         """See `RepositorySweep`. The check uses the state of the repository as it is."""
+        self._require_same_policy()
         checked_at, state, edits = self._sweep.clock(), self._state(), self._edits
         held = held_ids(state, self._policy, edits.as_of)
         return self._liveness(current_retained_set(state, edits.cutoff, held), checked_at)
@@ -140,10 +147,15 @@ class IcechunkRepositorySweep(RepositorySweep):
         return keep_publication(sweep.warehouse, plan, published, gone, lease, sweep.clock())
 
     def _require_valid(self, lease: Lease) -> None:
-        """Raise GuardRefused if the lease is lost, sweeps were stopped, or the plan was withdrawn or replaced."""
+        """Raise GuardRefused if the lease is lost, sweeps were stopped, or the plan or the policy was replaced."""
         sweep = self._sweep
         require_lease(sweep.warehouse, lease, sweep.clock())
         require_plan(sweep.warehouse, sweep.name, self.plan.day, self.plan.plan_hash, undone="deleted")
+        self._require_same_policy()
+
+    def _require_same_policy(self) -> None:
+        """Refuse a policy that was changed during the sweep, for example by a new hold."""
+        require_same_policy(self.plan, self._sweep.opened.policy().policy_hash, "more was deleted")
 
     def finish(self, outcomes: Mapping[str, Amount], ledger: DataFrame) -> None:
         """See `RepositorySweep`. Logs how many objects were not tried because objects that reference them failed."""

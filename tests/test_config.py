@@ -481,3 +481,12 @@ def test_a_session_that_skips_files_is_refused(tmp_path: Path, name: str) -> Non
 def test_a_warehouse_whose_url_would_be_cut_is_refused(tmp_path: Path, url: str) -> None:
     with pytest.raises(ConfigurationError, match="warehouse: a URL ends before its"):
         load_configuration(written(tmp_path, {"warehouse": url, "repositories": {"orchard": ORCHARD}}))
+
+
+def test_the_directories_that_a_local_storage_links_to_are_locations_of_the_repository(tmp_path: Path) -> None:
+    for directory in ("other/chunks", "storage/manifests"):
+        (tmp_path / directory).mkdir(parents=True)
+    (tmp_path / "storage" / "chunks").symlink_to(tmp_path / "other" / "chunks")
+    repository = loaded(tmp_path, storage="storage").repository("orchard")
+    storage = f"file://{tmp_path.resolve()}/storage"
+    assert repository.locations() == ("s3://lake/orchard", storage, f"file://{tmp_path.resolve()}/other/chunks")

@@ -202,8 +202,8 @@ class RepositoryResource(dg.ConfigurableResource):
             )
 
     def locations(self) -> dict[str, tuple[str, ...]]:
-        """Return the namespace and the storage URL of each configured repository."""
-        return {name: (other.namespace, other.storage) for name, other in self.configuration.repositories.items()}
+        """Return the locations of each configured repository."""
+        return {name: other.locations() for name, other in self.configuration.repositories.items()}
 
     def lost(self, pyspark: LazyPySparkResource, inventory: Rows) -> DataFrame:
         """Return the addresses that are acknowledged as lost and not listed (column `address`)."""

@@ -129,6 +129,19 @@ class Repository:
         options = {key: resolve(value, f"{where}.{key}") for key, value in self.records.storage_options.items()}
         return self.absolute(self.records.witness), options
 
+    def locations(self) -> tuple[str, ...]:
+        """Return the URLs where the objects of the repository are: its namespace, its storage, linked directories.
+
+        A linked directory is the target of a symbolic link in a local storage, such as `chunks` on another disk. Files
+        there are listed and deleted as if they were in the storage.
+        """
+        linked: list[str] = []
+        if self.storage.startswith("file://"):
+            directory = Path(self.storage.removeprefix("file://"))
+            links = (one for one in directory.glob("*") if one.is_symlink() and one.is_dir())
+            linked = sorted(f"file://{one.resolve()}" for one in links)
+        return self.namespace, self.storage, *linked
+
     def api_keys(self) -> tuple[str, str]:
         """Return the access key and the secret key of the lakeFS server.
 
@@ -290,13 +303,18 @@ def require_seen_by_executors(warehouse: str, masters: Iterable[str], file: Path
     Each executor would write its part of a table to its own disk, and the table would be read with parts missing.
     Errors: ConfigurationError.
     """
-    remote = [master for master in masters if not _ON_THIS_MACHINE.fullmatch(master)]
+    remote = [master for master in masters if not is_on_this_machine(master)]
     if remote and ("://" not in warehouse or warehouse.startswith("file://")):
         raise ConfigurationError(
             f"{file or 'the Spark session'}: warehouse: {warehouse} is a directory of this machine, and {remote[0]} "
             "also runs on other machines, which do not see it. Nothing was read or deleted. Put the warehouse into a "
             "bucket, such as s3a://bucket/tables. If all machines see this directory, set `shared_warehouse: true`."
         )
+
+
+def is_on_this_machine(master: str) -> bool:
+    """Return whether a Spark master runs all executors on this machine."""
+    return _ON_THIS_MACHINE.fullmatch(master) is not None
 
 
 def canonical_namespace(namespace: str) -> str:

@@ -1,11 +1,23 @@
-"""This machine's clock, which is the default for functions with a `clock` parameter."""
+"""This machine's clocks, which are the defaults for functions with a `clock` parameter."""
 
+import time
 from collections.abc import Callable
 from datetime import UTC, datetime
 
 Clock = Callable[[], datetime]  # aware, UTC
+# Linux has a clock of its own that continues while the machine sleeps. On macOS, this monotonic clock continues.
+_CONTINUES_IN_SLEEP: int | None = getattr(time, "CLOCK_BOOTTIME", getattr(time, "CLOCK_MONOTONIC", None))
 
 
 def utc_now() -> datetime:
     """Return this machine's time as an aware datetime (UTC)."""
     return datetime.now(UTC)
+
+
+def elapsed_seconds() -> float:
+    """Return the seconds since some time in the past, by a clock that never goes back.
+
+    The clock continues while the machine sleeps. `time.monotonic` stops: after hours of sleep, a deadline that was
+    checked a second before the sleep would seem to have been checked a second ago.
+    """
+    return time.monotonic() if _CONTINUES_IN_SLEEP is None else time.clock_gettime(_CONTINUES_IN_SLEEP)

@@ -28,7 +28,7 @@ def listing_complete(unlisted: Sequence[str]) -> CheckResult:
 
 
 def namespaces_apart(repository: str, namespaces: Mapping[str, tuple[str, ...]]) -> CheckResult:
-    """Check that no other repository's namespace or storage is inside this repository's, or contains it."""
+    """Check that no location of another repository is inside a location of this repository, or contains it."""
     mine = namespaces[repository]
     overlapping = sorted(
         (other, own, location)

@@ -12,6 +12,7 @@ from math import ceil, inf
 from random import Random
 from threading import Lock
 
+from retention_assets.config.timestamps import elapsed_seconds
 from retention_assets.errors import ConfigurationError
 
 _WINDOW = 5.0  # seconds over which the rate is measured when there is no ceiling
@@ -68,7 +69,7 @@ class RateLimiter:
     Args:
         ceiling_per_second: the highest rate; None for no limit until the store throttles.
         reached: the rate that an earlier rate limiter reached; the rate begins at 80 % of it.
-        clock: returns monotonic seconds.
+        clock: returns monotonic seconds, also of the time for which the machine slept.
         sleep: waits for seconds.
 
     Raises:
@@ -80,7 +81,7 @@ class RateLimiter:
         ceiling_per_second: float | None = None,
         reached: float | None = None,
         *,
-        clock: Callable[[], float] = time.monotonic,
+        clock: Callable[[], float] = elapsed_seconds,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
         if ceiling_per_second is not None and not ceiling_per_second > 0:

@@ -46,6 +46,11 @@ def is_connect(spark: SparkSession) -> bool:
     return type(spark).__module__.startswith("pyspark.sql.connect.")
 
 
+def master_of(spark: SparkSession) -> str:
+    """Return the Spark master of the session, `Spark Connect` for a remote session."""
+    return "Spark Connect" if is_connect(spark) else spark.conf.get("spark.master", "local") or "local"
+
+
 def is_one_process(spark: SparkSession) -> bool:
     """Return whether the driver is also the executor."""
     return not is_connect(spark) and is_local_master(spark.conf.get("spark.master", "") or "")

@@ -61,5 +61,11 @@ def is_bound_elsewhere(warehouse: Warehouse, repository: Repository) -> bool:
     return bound is not None and bound != _location(repository)
 
 
+def are_of_location(terms: Mapping[str, str], warehouse: Warehouse, repository: str) -> bool:
+    """Return whether a plan with these `terms` was made at the location to which the repository's tables are bound."""
+    bound = warehouse.read_document(repository, _LOCATION)
+    return bound is not None and all(terms.get(key) == value for key, value in bound.items())
+
+
 def _location(repository: Repository) -> dict[str, str]:
     return {"namespace": repository.namespace, "storage": repository.storage}

@@ -254,12 +254,19 @@ def require_plan(warehouse: Warehouse, repository: str, day: date, plan_hash: st
 
 def last_plan(warehouse: Warehouse, repository: str, until: date) -> Plan | None:
     """Return the newest plan of the day `until` or an earlier day, by the time it was made; None if there is none."""
+    document = _last_document(warehouse, repository, until)
+    return _plan(document) if document else None
+
+
+def last_terms(warehouse: Warehouse, repository: str) -> Mapping[str, str]:
+    """Return the `terms` of the newest plan; empty if there is no plan, or if an earlier version made it."""
+    return (_last_document(warehouse, repository, date.max) or {}).get("terms", {})
+
+
+def _last_document(warehouse: Warehouse, repository: str, until: date) -> dict[str, Any] | None:
     files = (path.split("/")[-2:] for path in warehouse.tree(repository, PLANS) if path.endswith(".json"))
     newest = max(((name, day) for day, name in files if name != CURRENT and day <= until.isoformat()), default=None)
-    if newest is None:
-        return None
-    document = warehouse.read_document(repository, PLANS, newest[1], newest[0])
-    return _plan(document) if document else None
+    return None if newest is None else warehouse.read_document(repository, PLANS, newest[1], newest[0])
 
 
 def _plan(document: Mapping[str, Any]) -> Plan:

@@ -12,11 +12,11 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cache, partial
 from math import inf
-from time import monotonic
 from typing import ClassVar, Self
 
 import pyarrow as pa
 
+from retention_assets.config.timestamps import elapsed_seconds
 from retention_assets.errors import ObjectMissing, StoreError
 from retention_assets.objectstore.access import StoreAccess
 from retention_assets.objectstore.mutate.copying import SIZE, Copy, ObjectCopier, VerifiedCopy
@@ -371,8 +371,8 @@ def _polled_rarely(before_deadline: BeforeDeadline) -> BeforeDeadline:
 
     def deadline_poll() -> bool:
         nonlocal polled_at, is_before
-        if is_before and monotonic() - polled_at > _POLL_SECONDS:
-            polled_at, is_before = monotonic(), before_deadline()
+        if is_before and elapsed_seconds() - polled_at > _POLL_SECONDS:
+            polled_at, is_before = elapsed_seconds(), before_deadline()
         return is_before
 
     return deadline_poll

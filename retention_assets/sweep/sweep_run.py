@@ -7,7 +7,7 @@ from typing import Protocol
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from retention_assets.config.configuration import Repository
+from retention_assets.config.configuration import Repository, is_on_this_machine
 from retention_assets.config.limits import Limits
 from retention_assets.config.timestamps import Clock
 from retention_assets.core.amounts import Amount, plot_numbers, sum_of
@@ -20,7 +20,7 @@ from retention_assets.objectstore.clock import store_time
 from retention_assets.objectstore.outcomes import Outcome
 from retention_assets.objectstore.s3 import is_s3
 from retention_assets.objectstore.versions import keeps_versions
-from retention_assets.spark.frames import sweep_workers
+from retention_assets.spark.frames import master_of, sweep_workers
 from retention_assets.state.approval import approved_terms
 from retention_assets.state.binding import require_same_location
 from retention_assets.state.lease import require_seen_by_all, witnessed_record
@@ -163,11 +163,22 @@ def sweep_run_of(sweep: Sweep[AnyRepository], repository: RepositorySweep, mode:
 
 
 def action_of(sweep: Sweep[AnyRepository], plan: Plan, mode: str) -> Action:
-    """Return the action of a mode: quarantine or delete."""
+    """Return the action of a mode: quarantine or delete.
+
+    Errors: GuardRefused if each executor would move objects to a disk of its own machine, where `restore` does not find
+    them. A local repository has no such check: executors that do not see its directory cannot list it.
+    """
     access = sweep.opened.access
-    if mode == "quarantine":
-        return Quarantine(access, quarantine_of_plan(sweep.opened.repository, plan))
-    return Delete(access)
+    if mode != "quarantine":
+        return Delete(access)
+    location, master = quarantine_of_plan(sweep.opened.repository, plan), master_of(sweep.spark)
+    if location.access.is_local and not access.is_local and not is_on_this_machine(master):
+        raise GuardRefused(
+            f"{sweep.name} {sweep.day}: the quarantine {location.access.url} is a directory, and the executors of "
+            f"{master} run on other machines: each would move objects to its own disk, where `restore` does not find "
+            "them. Nothing was moved. Set quarantine.url to a location in an object store."
+        )
+    return Quarantine(access, location)
 
 
 def chosen_plan(sweep: Sweep[AnyRepository], plan_hash: str) -> Plan:
@@ -192,14 +203,22 @@ def planned_as_approved(sweep: Sweep[AnyRepository], plan: Plan, policy_hash: st
             f"{plan.repository} {plan.day}: {plan.blocked} Nothing was deleted. Correct this, then plan again: "
             f"`retention plan {plan.repository} --as-of {plan.day}`."
         )
-    if policy_hash != plan.policy_hash:
-        raise GuardRefused(
-            f"{plan.repository} {plan.day}: the policy was changed after the plan was made. Nothing was deleted. "
-            f"Plan again: `retention plan {plan.repository} --as-of {plan.day}`."
-        )
+    require_same_policy(plan, policy_hash)
     candidates = planned_objects(sweep.spark, sweep.warehouse, plan)
     require_clock(sweep.opened.repository, sweep.opened.access, sweep.clock)
     return candidates, planned_heads(sweep.warehouse, plan)
+
+
+def require_same_policy(plan: Plan, policy_hash: str, undone: str = "was deleted") -> None:
+    """Raise GuardRefused if the plan was made under another policy than the one with this hash.
+
+    `undone`: completes the message "Nothing ...".
+    """
+    if policy_hash != plan.policy_hash:
+        raise GuardRefused(
+            f"{plan.repository} {plan.day}: the policy was changed after the plan was made. Nothing {undone}. "
+            f"Plan again: `retention plan {plan.repository} --as-of {plan.day}`."
+        )
 
 
 def clocks(repository: Repository, access: StoreAccess, clock: Clock) -> CheckResult:

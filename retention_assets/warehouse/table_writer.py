@@ -12,7 +12,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 
 from retention_assets.config.configuration import require_seen_by_executors
 from retention_assets.errors import TableContractError
-from retention_assets.spark.frames import is_connect
+from retention_assets.spark.frames import master_of
 from retention_assets.tables import NAMES, TABLES, Table, plain, with_names
 from retention_assets.warehouse.warehouse import Warehouse, Written
 
@@ -42,9 +42,7 @@ def write_rows(
         written = Written(rows.num_rows, pc.sum(rows["size"]).as_py() or 0 if "size" in rows.column_names else 0)
     else:
         if not shared:  # an existing session may have another master than the configuration
-            spark = rows.sparkSession
-            master = "Spark Connect" if is_connect(spark) else spark.conf.get("spark.master", "local") or "local"
-            require_seen_by_executors(warehouse.root, [master])
+            require_seen_by_executors(warehouse.root, [master_of(rows.sparkSession)])
         written = write_counted(conform(rows, TABLES[table]), warehouse.partition(repository, table, day), observe)
     warehouse.require_rows(repository, table, day, written.rows)
     return written

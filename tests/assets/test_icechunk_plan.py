@@ -26,7 +26,7 @@ from tests.assets.icechunk_lake import (
     new_icechunk_lake,
 )
 from tests.assets.lake import Run, require_told_tables
-from tests.icechunk_repositories import INITIAL, Commit, Format, open_repository, set_stored_at
+from tests.icechunk_repositories import INITIAL, Commit, Format, create_repository, open_repository, set_stored_at
 
 # root <- a <- b <- c <- d <- e (main);  b <- x (old, a branch);  c <- lost (no reference);  v1 -> a
 COMMITS = (
@@ -224,6 +224,17 @@ def test_a_plans_hash_covers_what_is_unlinked_and_no_clock(second: Planned, tmp_
 def test_another_repository_in_the_same_place_is_refused(second: Planned, tmp_path: Path) -> None:
     lake = second.copy(tmp_path)
     lake.configure(others={"inner": {"kind": "icechunk", "storage": "repository/chunks", "policy": "policy.yaml"}})
+    run = lake.plan()
+    assert [name for name, passed in run.checks.items() if not passed] == ["namespaces_apart"]
+    assert lake.plan_document() is None
+
+
+@pytest.mark.slow
+def test_a_directory_that_is_a_link_into_another_repository_is_refused(second: Planned, tmp_path: Path) -> None:
+    lake = second.copy(tmp_path)
+    create_repository(tmp_path / "clone", 2)
+    (tmp_path / "clone" / "chunks").symlink_to(lake.directory / "chunks")
+    lake.configure(others={"clone": {"kind": "icechunk", "storage": "clone", "policy": "policy.yaml"}})
     run = lake.plan()
     assert [name for name, passed in run.checks.items() if not passed] == ["namespaces_apart"]
     assert lake.plan_document() is None

@@ -9,12 +9,14 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 import pytest
+import yaml
 from pyspark.sql import SparkSession
 
 from retention_assets.config.configuration import load_configuration
-from retention_assets.icechunk.edits.publishing import publish
+from retention_assets.icechunk.edits.publishing import Published, publish
 from retention_assets.icechunk.edits.stored import planned_edits
 from retention_assets.icechunk.source.opening import open_icechunk
+from retention_assets.icechunk.sweep import sweeping
 from retention_assets.state.plan import load_plan
 from retention_assets.warehouse.warehouse import Warehouse
 from tests.end_to_end.command import Answer, run
@@ -22,6 +24,7 @@ from tests.icechunk_places import (
     FOREIGN,
     GARBAGE,
     KEEP,
+    POLICY,
     FieldPlace,
     ago,
     array_of,
@@ -304,6 +307,46 @@ def test_a_tag_that_somebody_puts_on_a_snapshot_that_is_to_go_ends_the_sweep(
     assert field.files() == before
 
 
+@pytest.mark.parametrize("spec_version", [pytest.param(1, marks=pytest.mark.slow), 2])
+def test_a_sweep_that_was_stopped_while_it_applies_the_edits_changes_nothing_more(
+    planned: Planned, tmp_path: Path, spec_version: Format, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    field, plan_hash = planned.copy(spec_version, tmp_path)
+    assert field.place.run("approve", plan_hash).status == 0
+    before = field.files()
+
+    def stopped_meanwhile(*arguments: object) -> Published:
+        assert run("--config", field.place.file, "stop", "field").status == 0
+        return publish(*arguments)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(sweeping, "publish", stopped_meanwhile)
+    answer = field.place.run("sweep")
+    assert answer.status == 1
+    assert "the lease is lost" in answer.err
+    assert field.files() == before
+
+
+@pytest.mark.parametrize("spec_version", [pytest.param(1, marks=pytest.mark.slow), 2])
+def test_a_hold_that_is_added_while_a_sweep_applies_the_edits_ends_the_sweep(
+    planned: Planned, tmp_path: Path, spec_version: Format, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    field, plan_hash = planned.copy(spec_version, tmp_path)
+    assert field.place.run("approve", plan_hash).status == 0
+    before = field.files()
+    hold = {"id": "paper", "snapshot": field.ids["c"], "reason": "a figure of it is published"}
+
+    def held_meanwhile(*arguments: object) -> Published:
+        policy = yaml.safe_dump({**POLICY, "holds": [hold]})
+        (field.place.directory / "policy.yaml").write_text(policy, encoding="utf-8")
+        return publish(*arguments)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(sweeping, "publish", held_meanwhile)
+    answer = field.place.run("sweep")
+    assert answer.status == 1
+    assert "the policy was changed after the plan was made. Nothing more was deleted" in answer.err
+    assert field.files() == before
+
+
 # ---- quarantine
 
 
@@ -329,6 +372,26 @@ def test_what_is_purged_is_looked_at_first_and_gone_then(planned: Planned, tmp_p
     assert purged.status == 0, purged.err
     assert "checking which objects are live" in purged.err
     assert not [path for path in attic.rglob("objects/**/*") if path.is_file()]
+
+
+@pytest.mark.parametrize("spec_version", [1, pytest.param(2, marks=pytest.mark.slow)])
+def test_a_purge_leaves_the_manifests_and_chunks_that_a_restored_snapshot_needs_in_quarantine(
+    planned: Planned, tmp_path: Path, spec_version: Format
+) -> None:
+    field, plan_hash = planned.copy(spec_version, tmp_path, mode="quarantine", quarantine={"keep": "0d"})
+    names = ("snapshots", "transactions", "manifests", "chunks")
+    before, array = field.files(*names), array_of(field.directory, field.ids["x"])
+    execute(field, plan_hash)
+    restore = "--config", field.place.file, "restore", "field"
+    assert run(*restore, "--address", f"snapshots/{field.ids['x']}").status == 0
+    purge = "--config", field.place.file, "purge", "field"
+    purged = run(*purge, "--approve", run(*purge).out.split()[-1])
+    assert purged.status == 0, purged.err
+    assert "live again but missing from their paths" in purged.err
+    assert run(*restore, "--plan", plan_hash).status == 0
+    assert field.files(*names) < before  # what the snapshot does not need was purged
+    if spec_version == 1:  # in format 2, the repo object does not list it any more
+        np.testing.assert_array_equal(array_of(field.directory, field.ids["x"]), array)
 
 
 # ---- approval

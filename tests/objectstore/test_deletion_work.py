@@ -1,5 +1,6 @@
 """Many objects at once, at a store that the test plays: what is asked, how often, and what the answers come to."""
 
+import time
 from collections.abc import Callable, Sequence
 from random import Random
 from threading import Barrier, BrokenBarrierError, Event, Lock, Timer
@@ -8,7 +9,7 @@ import pytest
 
 from retention_assets.errors import StoreError
 from retention_assets.objectstore.failures import Failure, Kind, failure_of_response, unreachable
-from retention_assets.objectstore.mutate.deletion import DeletionWork
+from retention_assets.objectstore.mutate.deletion import AT_ONCE, DeletionWork
 from retention_assets.objectstore.outcomes import DELETED as GONE
 from retention_assets.objectstore.outcomes import DeleteTarget, ObjectResult, Outcome
 from retention_assets.objectstore.rate_limiter import RateLimiter, RetryPolicy
@@ -273,6 +274,23 @@ def test_whether_there_is_time_is_not_asked_for_every_request(clock: FakeClock) 
         some(2_000)
     )
     assert 5 <= len(asked) <= 20  # of twenty seconds and two thousand requests
+
+
+def test_after_the_machine_slept_the_deadline_is_checked_before_the_next_request(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    slept = 0.0
+
+    def answer(to_delete: Sequence[DeleteTarget]) -> ObjectResult:
+        nonlocal slept
+        slept = 8 * 3600.0  # the machine sleeps during the first requests; `time.monotonic` does not show it
+        return GONE
+
+    boot_time = time.clock_gettime
+    monkeypatch.setattr(time, "clock_gettime", lambda clock: boot_time(clock) + slept)
+    store = FakeStore(1, answer)
+    DeletionWork(store, RateLimiter(), RetryPolicy(), Random(0), lambda: not slept).done(some(500))
+    assert len(store.requests) <= AT_ONCE
 
 
 def test_nothing_is_asked_for_when_there_is_no_time_left_from_the_beginning(clock: FakeClock) -> None:

@@ -12,7 +12,8 @@ from retention_assets.lakefs.rules.references import Commit, References
 from retention_assets.lakefs.rules.reflog import Memory
 from retention_assets.lakefs.sweep.memory import keep_memory, read_memory
 from retention_assets.policy.rules import BranchRetention, CommittedRetention, Policy
-from retention_assets.state.memory import MEMORY, due_objects_location, require_no_future_plan
+from retention_assets.state.memory import MEMORY, due_objects_location, forget, require_no_future_plan
+from retention_assets.state.plan import keep_plan
 from retention_assets.warehouse.warehouse import Warehouse
 from tests.frames import DAY, NOW, OLD
 from tests.sweep.small_world import a_plan
@@ -72,6 +73,27 @@ def test_the_memory_of_the_last_two_plans_stays(warehouse: Warehouse) -> None:
         plan(warehouse, NOW + number * DAY, main="first", **{f"b{number}": "second"})
     assert len(warehouse.directories("orchard", MEMORY)) == 2
     assert heads(memory(warehouse)).keys() == {"main", *(f"b{number}" for number in range(4))}
+
+
+def test_a_memory_that_was_lost_is_not_taken_for_a_first_plan(warehouse: Warehouse) -> None:
+    location = {"namespace": "s3://lake/orchard", "storage": "s3://lake/orchard"}
+    made = a_plan(made_at=NOW, terms=location)
+    warehouse.write_document(location, "orchard", "place.json")
+    assert memory(warehouse) == Memory()  # before the first plan
+    plan(warehouse, NOW, main="first", gold="second")
+    keep_plan(warehouse, made)
+    forget(warehouse, "orchard")
+    with pytest.raises(TableContractError, match="orchard/memory: is missing, and earlier plans wrote it"):
+        memory(warehouse)
+    assert memory(warehouse, reflog=False) == Memory()
+    plan(warehouse, NOW + DAY, main="first")  # with `reflog: false`
+    assert heads(memory(warehouse)) == {"main": ("first", NOW + DAY)}
+
+
+def test_a_memory_that_was_removed_with_a_change_of_the_location_is_not_missed(warehouse: Warehouse) -> None:
+    keep_plan(warehouse, a_plan(made_at=NOW, terms={"namespace": "s3://lake/old", "storage": "s3://lake/old"}))
+    warehouse.write_document({"namespace": "s3://lake/new", "storage": "s3://lake/new"}, "orchard", "place.json")
+    assert memory(warehouse) == Memory()
 
 
 def test_no_plan_is_made_behind_one_from_the_future(warehouse: Warehouse) -> None:

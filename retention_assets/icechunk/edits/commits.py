@@ -57,6 +57,7 @@ class RepoCommits:
         clock: returns the current time, aware, UTC.
         log: receives a line for each conflict, for writers that write unconditionally, and for each unneeded backup
             that stays.
+        before_write: called before each write; an error that it raises ends the edit, and nothing more is written.
         random: varies the waits between tries.
         sleep: waits for a number of seconds.
     """
@@ -67,6 +68,7 @@ class RepoCommits:
         clock: Callable[[], datetime],
         log: Callable[[str], None],
         *,
+        before_write: Callable[[], None] = lambda: None,
         random: Random | None = None,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
@@ -74,14 +76,14 @@ class RepoCommits:
         self._source = IcechunkSource(access, clock)
         self._reader = ObjectReader(access)
         self._writer = ObjectWriter(access)
-        self._clock, self._log, self._sleep = clock, log, sleep
+        self._clock, self._log, self._sleep, self._before_write = clock, log, sleep, before_write
         self._random = random or Random()
 
     def commit(self, edit: Edit) -> Committed:
         """Make the edit; after a conflict with another writer, make it again on the newer object.
 
-        Errors: as `edit`; SourceError when there is no repo object; StoreError after `TRIES` conflicts, and when it is
-        unknown whether the object was written. The caller can then repeat the same edit.
+        Errors: as `edit` and `before_write`; SourceError when there is no repo object; StoreError after `TRIES`
+        conflicts, and when it is unknown whether the object was written. The caller can then repeat the same edit.
         """
         waits = backoffs(self._random, FIRST_WAIT, LONGEST_WAIT)
         found = self._read()
@@ -92,6 +94,7 @@ class RepoCommits:
                 return Committed(after, found.etag, conflicts, None)
             if not conflicts and (warning := unconditional_writes_warning(self._access, found.repo.config)):
                 self._log(warning)
+            self._before_write()
             attempt = _Attempt(found.repo.latest_updates[0], stamp.backup)
             is_ours = self._written(found, write_repo(after), attempt)
             found = self._read()

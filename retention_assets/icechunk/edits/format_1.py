@@ -89,16 +89,17 @@ def apply_edits_v1(
     clock: Callable[[], datetime],
     log: Callable[[str], None],
     *,
+    before_write: Callable[[], None] = lambda: None,
     random: Random | None = None,
     sleep: Callable[[float], None] = time.sleep,
 ) -> Rewritten:
     """Make the edits that `expiration_of` returns for the current history; None: nothing is left to do.
 
     Changes by another writer are never overwritten. After a conflict the repository is read again, and `expiration_of`
-    is called again.
-    Errors: as `expiration_of` and `IcechunkSource.state`; StoreError after too many conflicts.
+    is called again. An error that `before_write` raises before an edit ends the run.
+    Errors: as `expiration_of`, `before_write` and `IcechunkSource.state`; StoreError after too many conflicts.
     """
-    rewriter = _Rewriter(access)
+    rewriter = _Rewriter(access, before_write)
     waits = backoffs(random or Random(), FIRST_WAIT, LONGEST_WAIT)
     for conflicts in range(TRIES):
         state = IcechunkSource(access, clock).state()
@@ -119,14 +120,16 @@ def apply_edits_v1(
 
 
 class _Rewriter:
-    def __init__(self, access: StoreAccess) -> None:
+    def __init__(self, access: StoreAccess, before_write: Callable[[], None]) -> None:
         self._reader = ObjectReader(access)
         self._writer = ObjectWriter(access)
         self._references = ReferenceFiles(access)
+        self._before_write = before_write
         self.removed: set[str] = set()
 
     def apply(self, edit: Edit, history: History) -> bool:
         """Make one edit; return False when the snapshot or branch to change is no longer as in `history`."""
+        self._before_write()
         if isinstance(edit, Reparented):
             return self._reparent(edit, history)
         is_made = self._references.apply(edit)

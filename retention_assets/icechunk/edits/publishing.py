@@ -45,26 +45,34 @@ class Published:
     left: int = 0  # snapshots and references that have expired since the plan, and stay
 
 
-def publish(access: StoreAccess, planned: PlannedEdits, policy: SnapshotPolicy, clock: Clock, log: Log) -> Published:
+def publish(
+    access: StoreAccess,
+    planned: PlannedEdits,
+    policy: SnapshotPolicy,
+    clock: Clock,
+    log: Log,
+    before_write: Callable[[], None] = lambda: None,
+) -> Published:
     """Make the planned edits on the current state of the repository. After an interruption, call this again.
 
     A snapshot or reference of the plan that is already gone is not an error. Snapshots and references that have expired
     since the plan stay for the next plan, and so do references that name another snapshot than at planning. The caller
-    holds the repository's lease.
-    Errors: GuardRefused when a snapshot that the plan removes is reachable again or is the parent of a new snapshot,
-    when the repository has another format than planned, and as `expire_v1`, `expired` and `collected`; SourceError
-    also as `IcechunkSource.require_upgrade_complete`; SourceError, StoreError and CorruptFile as reading and writing
-    raise them.
+    holds the repository's lease. `before_write` is called before each write, because after conflicts with other writers
+    this can take longer than a lease: it raises an error if the lease is lost.
+    Errors: as `before_write`; GuardRefused when a snapshot that the plan removes is reachable again or is the parent of
+    a new snapshot, when the repository has another format than planned, and as `expire_v1`, `expired` and `collected`;
+    SourceError also as `IcechunkSource.require_upgrade_complete`; SourceError, StoreError and CorruptFile as reading
+    and writing raise them.
     """
     source = IcechunkSource(access, clock)
     found = source.repo_object()
     if planned.format != (1 if found is None else 2):
         raise outdated(f"the repository no longer has format {planned.format}")
     if planned.format == 1:
-        return _publish_v1(access, planned, policy, clock, log)
+        return _publish_v1(access, planned, policy, clock, log, before_write)
     assert found is not None
     source.require_upgrade_complete(found.repo, _to_delete(planned))  # else liveness checks would refuse afterwards
-    commits = RepoCommits(access, clock, log)
+    commits = RepoCommits(access, clock, log, before_write=before_write)
     done = _Done()
     expiration = commits.commit(partial(_expired, planned, policy, done))
     dropped = commits.commit(partial(_dropped, planned))
@@ -99,7 +107,12 @@ def _dropped(planned: PlannedEdits, repo: Repo, stamp: Stamp) -> Repo:
 
 
 def _publish_v1(
-    access: StoreAccess, planned: PlannedEdits, policy: SnapshotPolicy, clock: Clock, log: Log
+    access: StoreAccess,
+    planned: PlannedEdits,
+    policy: SnapshotPolicy,
+    clock: Clock,
+    log: Log,
+    before_write: Callable[[], None],
 ) -> Published:
     left = 0
 
@@ -109,7 +122,7 @@ def _publish_v1(
         expiration, left = _approved(planned, history, reachable(history, history.tips()), expire)
         return expiration
 
-    done = apply_edits_v1(access, expiration_of, clock, log)
+    done = apply_edits_v1(access, expiration_of, clock, log, before_write=before_write)
     return Published(done.conflicts, (), done.references_removed, None, left)
 
 

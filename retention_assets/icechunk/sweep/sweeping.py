@@ -5,6 +5,7 @@ Source: DESIGN.md, invariants 4 and 5.
 
 from collections.abc import Mapping
 from datetime import datetime
+from functools import partial
 from typing import Any
 
 from pyspark.sql import DataFrame
@@ -34,11 +35,17 @@ from retention_assets.icechunk.sweep.retained_set import RetainedSet, current_re
 from retention_assets.objectstore.mutate.writing import ObjectWriter
 from retention_assets.objectstore.outcomes import Outcome
 from retention_assets.spark.frames import from_arrow
-from retention_assets.state.lease import Lease
+from retention_assets.state.lease import Lease, require_lease
 from retention_assets.state.ledger import ledger_of_plan, report_of
-from retention_assets.state.plan import Heads, Plan
+from retention_assets.state.plan import Heads, Plan, require_plan
 from retention_assets.sweep.engine import RepositorySweep
-from retention_assets.sweep.sweep_run import Report, chosen_plan, planned_as_approved, sweep_plan
+from retention_assets.sweep.sweep_run import (
+    Report,
+    chosen_plan,
+    planned_as_approved,
+    require_same_policy,
+    sweep_plan,
+)
 
 
 def report(sweep: IcechunkSweep, *, execute: bool = True, plan_hash: str = "") -> Report:
@@ -82,6 +89,7 @@ class IcechunkRepositorySweep(RepositorySweep):
 
     def live_now(self) -> Liveness:
         """See `RepositorySweep`. The check uses the state of the repository as it is."""
+        self._require_same_policy()
         checked_at, state, edits = self._sweep.clock(), self._state(), self._edits
         held = held_ids(state, self._policy, edits.as_of)
         return self._liveness(current_retained_set(state, edits.cutoff, held), checked_at)
@@ -122,7 +130,8 @@ class IcechunkRepositorySweep(RepositorySweep):
         sweep, plan, edits = self._sweep, self.plan, self._edits
         ObjectWriter(self.access).require_conditions()
         begin_publication(sweep.warehouse, plan, edits, lease, sweep.clock())
-        published = publish(self.access, edits, self._policy, sweep.clock, sweep.log)
+        may_write = partial(self._require_valid, lease)
+        published = publish(self.access, edits, self._policy, sweep.clock, sweep.log, may_write)
         sweep.log(
             f"{sweep.name} {sweep.day}: edits applied: {len(edits.released):,} snapshots released, "
             f"{len(published.references_removed):,} references removed now, {published.conflicts:,} conflicts"
@@ -136,6 +145,17 @@ class IcechunkRepositorySweep(RepositorySweep):
         if gone:
             gone = without_existing(gone, self._state().history)
         return keep_publication(sweep.warehouse, plan, published, gone, lease, sweep.clock())
+
+    def _require_valid(self, lease: Lease) -> None:
+        """Raise GuardRefused if the lease is lost, sweeps were stopped, or the plan or the policy was replaced."""
+        sweep = self._sweep
+        require_lease(sweep.warehouse, lease, sweep.clock())
+        require_plan(sweep.warehouse, sweep.name, self.plan.day, self.plan.plan_hash, undone="deleted")
+        self._require_same_policy()
+
+    def _require_same_policy(self) -> None:
+        """Refuse a policy that was changed during the sweep, for example by a new hold."""
+        require_same_policy(self.plan, self._sweep.opened.policy().policy_hash, "more was deleted")
 
     def finish(self, outcomes: Mapping[str, Amount], ledger: DataFrame) -> None:
         """See `RepositorySweep`. Logs how many objects were not tried because objects that reference them failed."""

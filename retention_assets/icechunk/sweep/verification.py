@@ -26,6 +26,7 @@ from retention_assets.state.ledger import ABSENT
 from retention_assets.sweep.sweep_run import verification_inputs
 from retention_assets.sweep.verification import what_was_done
 
+_NO_FILE_IS_YOUNG = datetime.max.replace(tzinfo=UTC)
 CHECKS = (
     "references_resolve",
     "kept_exist",
@@ -65,16 +66,20 @@ def files_kept(sweep: IcechunkSweep, state: IcechunkState) -> DataFrame:
     files that only it names are left out.
     """
     cache = current_cache(sweep, full=True)
-    return reach_of(sweep.spark, cache, _current_set_of(sweep, state)).required()
+    return reach_of(sweep.spark, cache, _current_set_of(sweep, state, _NO_FILE_IS_YOUNG)).required()
 
 
 def files_to_spare(sweep: IcechunkSweep) -> DataFrame:
-    """Return the addresses of all files that references and holds keep now, also of files that need not exist.
+    """Return the addresses of all files that a plan would keep now, also of files that need not exist.
 
+    Besides what references and holds keep, this is what snapshots younger than the grace period need: a restored
+    snapshot is young, and its manifests and chunks may still be in quarantine.
     Snapshots and manifests that earlier runs read are not read again. The content of an acknowledged, lost file is
     known from such a run. Errors: GuardRefused if no run ever read the lost file.
     """
-    reach = reach_of(sweep.spark, current_cache(sweep), _current_set_of(sweep, sweep.opened.source.state()))
+    state = sweep.opened.source.state()
+    cutoff = state.taken_at - sweep.opened.repository.settings.grace
+    reach = reach_of(sweep.spark, current_cache(sweep), _current_set_of(sweep, state, cutoff))
     if reach.unread:
         raise GuardRefused(
             f"{sweep.name}: {unread_refusal(reach.unread)} Nothing was deleted. Restore this file, or delete the "
@@ -83,9 +88,9 @@ def files_to_spare(sweep: IcechunkSweep) -> DataFrame:
     return reach.live()
 
 
-def _current_set_of(sweep: IcechunkSweep, state: IcechunkState) -> RetainedSet:
+def _current_set_of(sweep: IcechunkSweep, state: IcechunkState, cutoff: datetime) -> RetainedSet:
     held = held_ids(state, sweep.opened.policy(), datetime(sweep.day.year, sweep.day.month, sweep.day.day, tzinfo=UTC))
-    return current_retained_set(state, datetime.max.replace(tzinfo=UTC), held)
+    return current_retained_set(state, cutoff, held)
 
 
 def _references_resolve(state: IcechunkState) -> CheckResult:

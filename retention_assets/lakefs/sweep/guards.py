@@ -53,7 +53,7 @@ def locations_apart(
     """
     repository, others = opened.repository, opened.source.other_repositories() or {}
     of_server = {f"{name} of the lakeFS server": (namespace,) for name, namespace in others.items()}
-    own = {repository.name: (repository.namespace, repository.storage)}
+    own = {repository.name: repository.locations()}
     return namespaces_apart(repository.name, {**of_server, **configured, **own})
 
 

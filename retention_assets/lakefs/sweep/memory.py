@@ -6,11 +6,13 @@ from typing import Any
 import pyarrow as pa
 
 from retention_assets.config.settings import LakeFSSettings
+from retention_assets.errors import TableContractError
 from retention_assets.lakefs.rules.references import References
 from retention_assets.lakefs.rules.reflog import Memory, SeenHead, remember, with_true_ages
 from retention_assets.policy.rules import Policy
+from retention_assets.state.binding import are_of_location
 from retention_assets.state.memory import MEMORY, PLANS_STORED
-from retention_assets.state.plan import Plan, made_name
+from retention_assets.state.plan import Plan, last_terms, made_name
 from retention_assets.tables import TIMESTAMP
 from retention_assets.warehouse.warehouse import Warehouse
 
@@ -21,17 +23,28 @@ _KNOWN = pa.schema([("commit_id", pa.string()), ("not_before", TIMESTAMP)])
 def read_memory(warehouse: Warehouse, repository: str, settings: LakeFSSettings) -> Memory:
     """Return the memory of earlier plans. It is empty if the reflog is switched off, or before the first plan.
 
-    Errors: TableContractError when a part of the memory is missing.
+    Errors: TableContractError when the memory or a part of it is missing: the commits of a deleted branch would expire
+    too early.
     """
-    return _newest(warehouse, repository) if settings.keeps_reflog else Memory()
+    if not settings.keeps_reflog:
+        return Memory()
+    memory = _newest(warehouse, repository)
+    if memory is None and are_of_location(last_terms(warehouse, repository), warehouse, repository):
+        raise TableContractError(
+            f"{warehouse.location(repository, MEMORY)}: is missing, and earlier plans wrote it. The commits of deleted "
+            "branches would expire too early. Nothing was deleted. Copy it from a backup of the warehouse. Or, to go "
+            "on without what these plans found, plan once with `reflog: false`."
+        )
+    return memory or Memory()
 
 
-def _newest(warehouse: Warehouse, repository: str) -> Memory:
+def _newest(warehouse: Warehouse, repository: str) -> Memory | None:
+    """Return the memory of the newest plan; None if there is none. Each plan stores it before its own document."""
     for name in reversed(warehouse.directories(repository, MEMORY)):
         document = warehouse.read_document(repository, MEMORY, name, _HEADS)
         if document is not None:  # written last: if it is missing, the plan was interrupted
             return _memory(document, warehouse.read_rows(repository, MEMORY, name, _COMMITS))
-    return Memory()
+    return None
 
 
 def keep_memory(warehouse: Warehouse, plan: Plan, references: References, policy: Policy) -> None:
@@ -41,7 +54,7 @@ def keep_memory(warehouse: Warehouse, plan: Plan, references: References, policy
     all earlier plans found. For the same reason nothing is stored if the references are older than those of the last
     plan, for example when the tables of an earlier day are made again.
     """
-    name, before = made_name(plan), _newest(warehouse, plan.repository)
+    name, before = made_name(plan), _newest(warehouse, plan.repository) or Memory()
     if before.seen_at is not None and references.taken_at < before.seen_at:
         return
     memory = remember(with_true_ages(references, before), before, policy)

@@ -18,7 +18,14 @@ from retention_assets.state.lease import Lease
 from retention_assets.state.ledger import ledger_of_plan, report_of
 from retention_assets.state.plan import Plan
 from retention_assets.sweep.engine import Directories, RepositorySweep
-from retention_assets.sweep.sweep_run import Report, Sweep, chosen_plan, planned_as_approved, sweep_plan
+from retention_assets.sweep.sweep_run import (
+    Report,
+    Sweep,
+    chosen_plan,
+    planned_as_approved,
+    require_same_policy,
+    sweep_plan,
+)
 from retention_assets.warehouse.table_cache import TableCache
 
 
@@ -45,7 +52,7 @@ class LakeFSRepositorySweep(RepositorySweep):
         """Errors: GuardRefused if the plan, its policy or its location is not as approved, or if clocks differ."""
         self._sweep, self.plan = sweep, plan
         self._started = sweep.clock()
-        policy = sweep.opened.policy()  # read once: liveness checks use the same policy that is compared with the plan
+        policy = sweep.opened.policy()  # liveness checks use the same policy that is compared with the plan
         self.candidates, self._heads = planned_as_approved(sweep, plan, policy.policy_hash)
         self.access, self.layout = sweep.opened.access, Directories()
         self.dump = dump_of(sweep)
@@ -60,7 +67,8 @@ class LakeFSRepositorySweep(RepositorySweep):
             require_own_names(self.plan, self.candidates, self._liveness.entries)
 
     def live_now(self) -> Liveness:
-        """See `RepositorySweep`."""
+        """See `RepositorySweep`. Refuses a policy that was changed during the sweep, for example by a new hold."""
+        require_same_policy(self.plan, self._sweep.opened.policy().policy_hash, "more was deleted")
         return self._liveness.now()
 
     def live_after_edits(self) -> None:

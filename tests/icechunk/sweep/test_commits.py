@@ -108,6 +108,21 @@ def test_an_edit_that_changes_nothing_writes_nothing(world: World):
     assert world.backups() == set()
 
 
+def test_what_raises_before_a_write_ends_the_edit_and_nothing_of_ours_is_left(world: World):
+    answers = iter([None])
+
+    def before_write() -> None:
+        if next(answers, "lost"):
+            raise GuardRefused("the lease is lost")
+
+    access = world.bucket.access("repository")
+    commits_of_sweep = RepoCommits(access, now, world.said.append, before_write=before_write, sleep=world.slept.append)
+    with pytest.raises(GuardRefused, match="the lease is lost"):
+        commits_of_sweep.commit(interrupted(world.write_as_another))
+    assert world.open().list_tags() == {"theirs-1"}
+    assert world.backups() == world.named_backups()
+
+
 def test_it_gives_up_in_the_end_and_says_so(world: World, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(commits, "TRIES", 3)
     with pytest.raises(StoreError, match="other writers were quicker 3 times"):

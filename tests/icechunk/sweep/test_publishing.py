@@ -348,6 +348,19 @@ def test_a_plan_of_another_format_is_refused(tmp_path):
     assert place.files() == before
 
 
+@both_formats
+def test_nothing_is_published_once_the_caller_may_not_write_any_more(tmp_path, spec_version: Format):
+    place = tree(tmp_path / "r", spec_version)
+    plan, before = place.plan(), place.files()
+
+    def lease_lost() -> None:
+        raise GuardRefused("the lease is lost")
+
+    with pytest.raises(GuardRefused, match="the lease is lost"):
+        publish(place.access, plan, POLICY, now, print, lease_lost)
+    assert place.files() == before
+
+
 def test_an_upgrade_while_the_edits_begin_is_refused(tmp_path):
     place = tree(tmp_path / "r", 1)
     plan = place.plan()

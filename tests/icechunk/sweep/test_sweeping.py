@@ -41,6 +41,7 @@ class Checks(IcechunkRepositorySweep):
     def __init__(self, sweep: IcechunkSweep, planned: PlannedEdits, candidates: DataFrame) -> None:
         self._sweep, self._edits, self.candidates = sweep, planned, candidates
         self._policy = sweep.opened.policy()
+        self.plan = a_plan(repository="field", policy_hash=self._policy.policy_hash)
         self._last = None
 
 

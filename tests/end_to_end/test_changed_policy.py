@@ -1,0 +1,43 @@
+"""A policy that is changed during a sweep, for example by a new hold, ends the sweep."""
+
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from retention_assets.core.liveness import Liveness
+from retention_assets.lakefs.sweep.liveness import LakeFSLiveness
+from tests.end_to_end.command import run
+from tests.worlds import NAME, Version, address, build_repository
+
+pytestmark = pytest.mark.usefixtures("spark")
+RULES = {"default_retention_days": 7, "branches": []}
+
+
+def test_a_sweep_of_lakefs_ends_when_the_policy_is_changed_between_two_batches(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = datetime.now(UTC).replace(microsecond=0)
+    old, day = now - timedelta(days=20), now.date().isoformat()
+    other_directory = address(old, 2, began=old - timedelta(days=1))  # each directory is a batch
+    live, dead = address(old), [address(old, 1), other_directory]
+    only = Version("first", old, {"a": live})
+    world = build_repository(tmp_path, [only], {"main": "first"}, staged=(), taken_at=datetime.now(UTC))
+    world.store(dict.fromkeys([live, *dead], old))
+    settings = {"mode": "delete", "grace": "1d", "settle": "0s", "sweep": {"round": 1}}
+    world.configure(RULES, **settings)
+    command = "--config", tmp_path / "retention.yaml"
+    plan_hash = run(*command, "plan", NAME, "--as-of", day, "--json").document()["plan_hash"]
+    assert run(*command, "approve", NAME, plan_hash, "--as-of", day).status == 0
+    check = LakeFSLiveness.now
+
+    def checked(liveness: LakeFSLiveness) -> Liveness:
+        found = check(liveness)
+        world.configure({**RULES, "default_retention_days": 30}, **settings)  # after the first check
+        return found
+
+    monkeypatch.setattr(LakeFSLiveness, "now", checked)
+    swept = run(*command, "sweep", NAME, "--as-of", day)
+    assert swept.status == 1
+    assert "the policy was changed after the plan was made. Nothing more was deleted" in swept.err
+    assert sum((world.lake / one).exists() for one in dead) == 1

@@ -32,7 +32,7 @@ main(sys.argv[1:])
     [
         pytest.param("retention_assets.assets.lakefs", "take_snapshot", ("plan", "orchard"), id="a_step"),
         pytest.param("retention_assets.warehouse.table_writer", "conform", ("plan", "orchard"), id="a_table"),
-        pytest.param("retention_assets.sweep.undo", "Undo", ("quarantined", "orchard"), id="a_command"),
+        pytest.param("retention_assets.sweep.copies", "Undo", ("quarantined", "orchard"), id="a_command"),
     ],
 )
 def test_a_command_whose_java_is_out_of_memory_ends_and_names_the_setting(

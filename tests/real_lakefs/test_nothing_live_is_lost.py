@@ -5,6 +5,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from hashlib import md5
 from pathlib import Path
+from urllib.parse import quote
 
 import pytest
 from moto.core import DEFAULT_ACCOUNT_ID
@@ -74,6 +75,24 @@ def test_an_object_linked_in_a_namespace_that_the_server_spells_decoded_stays(
     assert repository.unreadable() == []
     lakefs_on_s3.clock.forward(days=3)
     Retention(tmp_path, repository, settle="0s").plan_and_sweep()
+    require_all_readable(repository, gone)
+
+
+@pytest.mark.parametrize("suffix", ["-my ns", pytest.param("-größe", marks=pytest.mark.slow)])
+def test_a_staged_object_stays_that_a_client_linked_with_a_percent_encoded_address(
+    lakefs_on_s3: Server, tmp_path: Path, suffix: str
+) -> None:
+    """The server prints its namespace as it was given, and leaves the object out of its staged list."""
+    repository = lakefs_on_s3.new_repository("encoded", suffix=suffix)
+    gone = garbage(repository)
+    repository.upload("main", "shown", b"the page of the list is not empty")
+    printed = repository.backing("main", "linked")
+    linked = repository.write_backing(printed, b"parquet bytes")
+    repository.link("main", "linked", quote(printed, safe=":/,"), b"parquet bytes")
+    assert repository.unreadable() == []
+    lakefs_on_s3.clock.forward(days=3)
+    Retention(tmp_path, repository, settle="0s").plan_and_sweep()
+    assert linked in repository.stored()
     require_all_readable(repository, gone)
 
 

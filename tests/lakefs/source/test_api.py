@@ -234,6 +234,18 @@ class TestStaged:
         server.override["/repositories/orchard/gc/prepare_uncommited"] = Answer(201, answer)
         assert {address for address, _ in source.staged().shown} == STAGED_ADDRESSES
 
+    def test_a_namespace_that_urls_escape_hides_no_link(
+        self, open_source: Callable[..., ApiSource], server: LakeFSServer, orchard: Repository
+    ) -> None:
+        """A client may have linked an object with `%20`, and the server prints its namespace with a space."""
+        orchard.namespace = "s3://lake/my orchard"
+        answer = {"run_id": orchard.run_id, "gc_uncommitted_location": f"s3://lake/my orchard/{STAGED}"}
+        server.override["/repositories/orchard/gc/prepare_uncommited"] = Answer(201, answer)
+        shown = open_source(namespace="s3://lake/my orchard").staged().shown
+        assert {address.rpartition("/")[2] for address, _ in shown} == {
+            one.rpartition("/")[2] for one in STAGED_ADDRESSES
+        }
+
     def test_a_scan_that_fails_for_another_reason_is_an_error(self, source: ApiSource, server: LakeFSServer) -> None:
         server.override["/repositories/orchard/gc/prepare_uncommited"] = Answer(500, {"message": "disk full"})
         with pytest.raises(SourceError, match="disk full"):

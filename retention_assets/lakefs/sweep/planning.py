@@ -50,7 +50,7 @@ from retention_assets.lakefs.rules.same_content import (
 from retention_assets.lakefs.rules.tables import REFERENCES, references_of
 from retention_assets.lakefs.source.checksums import md5_of
 from retention_assets.lakefs.source.inventory_snapshot import is_usable
-from retention_assets.lakefs.sweep.guards import unusable_staged_list
+from retention_assets.lakefs.sweep.guards import USE_SERVER, partial_staged_list, unusable_staged_list
 from retention_assets.lakefs.sweep.memory import keep_memory
 from retention_assets.objectstore.access import StoreAccess
 from retention_assets.policy.lint import duration_warnings
@@ -178,7 +178,10 @@ def blocked(terms: Terms, inputs: PlanInputs) -> str | None:
     if not inputs.staged_known:
         return "no staged list is known, so staged objects cannot be distinguished from others."
     of_dump = terms.oldest_dump is not None
-    return unusable_staged_list(inputs.staged.taken_at, inputs.graph.taken_at, of_dump=of_dump)
+    if problem := unusable_staged_list(inputs.staged.taken_at, inputs.graph.taken_at, of_dump=of_dump):
+        return problem
+    problem = partial_staged_list(terms.settings.get("namespace", ""), of_dump=of_dump)
+    return problem and f"{problem} {USE_SERVER}"
 
 
 def require_one_origin(terms: Terms, inputs: PlanInputs) -> None:

@@ -37,7 +37,7 @@ from retention_assets.lakefs.rules.candidates import (
 )
 from retention_assets.lakefs.rules.lifecycle import with_lifecycle
 from retention_assets.lakefs.rules.references import References
-from retention_assets.lakefs.rules.reflog import Memory, SeenHead, counting_heads
+from retention_assets.lakefs.rules.reflog import Memory, SeenHead, counting_heads, lost_heads
 from retention_assets.lakefs.rules.same_content import (
     at_risk,
     etag_differs,
@@ -175,6 +175,14 @@ def blocked(terms: Terms, inputs: PlanInputs) -> str | None:
 
     Source: DESIGN.md, The way data flows.
     """
+    if lost := lost_heads(inputs.references(), terms.memory, terms.policy):
+        return (
+            f"{len(lost):,} commits that branches or tags had in earlier plans do not exist any more: {lost[0].kind} "
+            f"{lost[0].name} had {lost[0].commit_id}. lakeFS never removes commits, so the repository was restored to "
+            "an older state, or was created again. The objects of lost commits count as unreferenced, but a newer dump "
+            "may bring the commits back. If they are lost for good, remove the directory "
+            f"<warehouse>/{terms.repository}/memory."
+        )
     if not inputs.staged_known:
         return "no staged list is known, so staged objects cannot be distinguished from others."
     of_dump = terms.oldest_dump is not None

@@ -283,10 +283,13 @@ class Repository:
         file.write_text(json.dumps(self._finished("/dump")["refs"]), encoding="utf-8")
         return {"dump": str(file)}
 
-    def restored_as(self, name: str, file: Path) -> Repository:
-        """Create a second repository over the same namespace from a dump of this one, written to `file`."""
+    def restored_as(self, name: str, file: Path, namespace: str | None = None) -> Repository:
+        """Create a second repository over the same namespace from a dump of this one, written to `file`.
+
+        `namespace`: another spelling of the namespace.
+        """
         self.dump(file)
-        body = {"name": name, "storage_namespace": self.namespace, "default_branch": "main"}
+        body = {"name": name, "storage_namespace": namespace or self.namespace, "default_branch": "main"}
         self.client.ask("POST", "/repositories", {"bare": "true"}, body)  # `bare`: the namespace may be in use
         second = Repository(self.server, self.client, name, self.namespace, self.place)
         second._finished("/restore", json.loads(file.read_text("utf-8")))

@@ -471,6 +471,30 @@ def test_a_staged_object_stays_that_a_dump_and_a_staged_list_do_not_show(lakefs:
     assert repository.unreadable() == []
 
 
+def test_a_commit_that_was_lost_can_be_restored_from_a_newer_dump(lakefs: Server, tmp_path: Path) -> None:
+    """The repository is restored from an old dump by mistake, and plans go on until somebody notices."""
+    repository = lakefs.new_repository("rolled-back")
+    for path in ("a", "b", "c"):
+        repository.upload("main", path, path.encode())
+    repository.commit("main")
+    repository.dump(tmp_path / "old.json")
+    repository.upload_and_commit("main", "d", b"only in the new dump")
+    repository.dump(tmp_path / "new.json")
+    lakefs.clock.forward(days=3)
+    retention = Retention(tmp_path / "retention", repository)
+    retention.plan()
+    repository.roll_back(tmp_path / "old.json")
+    for _ in range(2):
+        lakefs.clock.forward(days=1, hours=1)
+        plan = retention.plan()
+        assert "do not exist any more: branch main had " in plan["blocked"]
+    assert retention.run("approve", plan["plan_hash"]).status == 1
+    assert retention.run("sweep").status == 1
+    repository.roll_back(tmp_path / "new.json")
+    assert repository.unreadable() == []
+    assert retention.plan()["blocked"] is None
+
+
 # ---- a configuration that was corrected
 
 

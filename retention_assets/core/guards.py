@@ -7,6 +7,7 @@ Source: DESIGN.md, Invariants.
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from posixpath import normpath
 from typing import Any
 from urllib.parse import unquote
 
@@ -50,9 +51,16 @@ def _overlap(one: str, other: str) -> bool:
 
 
 def _decoded(location: str) -> str:
-    """Return the location with its percent-escapes decoded, as URLs are opened. A local path is unchanged."""
+    """Return the location with its percent-escapes decoded and without a query, as URLs are opened.
+
+    A path of this machine is unchanged. A lakeFS server with local storage ignores a slash at the beginning of a
+    namespace, empty and `.` segments, and resolves `..`.
+    """
     scheme, separator, rest = location.partition("://")
-    return location if not separator or scheme == "file" else f"{scheme}://{unquote(rest)}".rstrip("/")
+    if not separator or scheme == "file":
+        return location
+    rest = unquote(rest.partition("?")[0])
+    return "local:/" + normpath(f"/{rest.lstrip('/')}") if scheme == "local" else f"{scheme}://{rest}".rstrip("/")
 
 
 @dataclass(frozen=True, slots=True)

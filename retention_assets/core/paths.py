@@ -9,7 +9,7 @@ from functools import reduce
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 
-from retention_assets.policy.matching import UNREADABLE
+from retention_assets.policy.matching import UNREADABLE, unicode_forms
 
 
 def below(path: Column, prefix: str) -> Column:
@@ -30,8 +30,9 @@ def below_any(path: Column, prefixes: Collection[str]) -> Column:
 
 
 def covered_by_hold(path: Column, prefixes: Collection[str]) -> Column:
-    """Return whether a hold on any of `prefixes` covers `path`, or may cover it because the path is not UTF-8."""
-    return below_any(path, prefixes) | is_unreadable(path) if prefixes else F.lit(False)
+    """Return whether a hold on any of `prefixes` covers `path` in any spelling, or may cover it: it is not UTF-8."""
+    spelled = [spelling for prefix in prefixes for spelling in unicode_forms(prefix)]
+    return below_any(path, spelled) | is_unreadable(path) if prefixes else F.lit(False)
 
 
 def is_unreadable(path: Column) -> Column:

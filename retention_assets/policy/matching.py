@@ -6,6 +6,7 @@ In a path, `*` and `?` do not match `/`. In a name they do: to a user, `*` means
 import re
 from collections.abc import Iterable, Mapping
 from functools import lru_cache
+from unicodedata import normalize
 
 UNREADABLE = "\ufffd"  # where the bytes of a path are not UTF-8; two hexadecimal digits for each such byte follow it
 WILDCARDS = frozenset("*?")
@@ -80,6 +81,14 @@ def is_unreadable(path: str) -> bool:
     A path that was made with U+FFFD in it counts as not UTF-8, too.
     """
     return UNREADABLE in path
+
+
+def unicode_forms(prefix: str) -> list[str]:
+    """Return the spellings of a prefix in Unicode, sorted: as it is written, composed (NFC), and decomposed (NFD).
+
+    They look the same. lakeFS stores paths as clients write them, and macOS, for example, decomposes names of files.
+    """
+    return sorted({prefix, normalize("NFC", prefix), normalize("NFD", prefix)})
 
 
 def canonical_prefix(prefix: str) -> str:

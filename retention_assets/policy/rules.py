@@ -17,6 +17,7 @@ from retention_assets.policy.matching import (
     is_unreadable,
     prefix_covers,
     rules_naming,
+    unicode_forms,
 )
 
 RETENTION_IDS, HOLD_IDS = "retention:", "hold:"  # prefixes of ids in tables; the ids of lifecycle rules have none
@@ -93,8 +94,9 @@ class Hold:
         return self.until is None or as_of <= self.until
 
     def covers(self, path: str) -> bool:
-        """Return whether this hold is on a path prefix that covers `path`, or may cover it."""
-        return self.kind == "prefix" and (is_unreadable(path) or prefix_covers(self.value, path))
+        """Return whether this hold is on a path prefix that covers `path` in any spelling, or may cover it."""
+        covers = (prefix_covers(prefix, path) for prefix in unicode_forms(self.value))
+        return self.kind == "prefix" and (is_unreadable(path) or any(covers))
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,6 +7,7 @@ from datetime import UTC, date, datetime, timedelta
 from itertools import cycle
 from pathlib import Path
 from typing import Any
+from unicodedata import normalize
 
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
@@ -126,6 +127,19 @@ def test_a_plan_warns_about_a_hold_that_keeps_nothing_and_about_months_written_a
         "Rule default",
     ]
     assert "6m is shorter than 3h: the unit m is minutes" in warned[-1]
+
+
+def test_a_hold_keeps_what_lies_at_a_path_whose_letters_are_composed_otherwise(tmp_path: Path) -> None:
+    composed, decomposed = (normalize(form, "größe") for form in ("NFC", "NFD"))
+    commits = [
+        Version("first", OLD, {f"{composed}/1": EXPIRED, f"{decomposed}/2": BY_LIFECYCLE, "a": IN_NOTHING}),
+        Version("second", NOW - timedelta(days=50), {"b": LIVE}, ("first",)),
+    ]
+    objects = dict.fromkeys((LIVE, EXPIRED, BY_LIFECYCLE, IN_NOTHING), OLD)
+    built = build_repository(tmp_path, commits, {"main": "second"}, taken_at=NOW, objects=objects)
+    hold = {"id": "audit", "prefix": composed, "reason": "an audit"}
+    planned = plan(built.configure(RETENTION, {"holds": [hold]}), NAME, NOW.date())
+    assert {name for name, *_ in planned.found} == {IN_NOTHING}
 
 
 def sweep(built: BuiltRepository, **settings: Any) -> Planned:

@@ -1,5 +1,8 @@
 """Spark and the pure rules agree on which paths a prefix or a glob covers."""
 
+from typing import Literal
+from unicodedata import normalize
+
 import pyarrow as pa
 import pytest
 from hypothesis import example, given, settings
@@ -7,8 +10,9 @@ from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from retention_assets.core.paths import below, below_any
+from retention_assets.core.paths import below, below_any, covered_by_hold
 from retention_assets.policy.matching import glob_matches, glob_regex, prefix_covers
+from retention_assets.policy.rules import Hold
 from tests.frames import of
 
 # Few letters, so that paths meet prefixes; and what regular expressions, SQL or lines make special.
@@ -52,3 +56,15 @@ def test_a_glob_means_the_same_to_spark_and_to_the_pure_rule(
 )
 def test_any_prefix_may_cover(spark: SparkSession, prefixes: tuple[str, ...], covered: list[bool]) -> None:
     assert of(spark, ["a/x", "b/x", "c"], pa.string(), lambda path: below_any(path, prefixes)) == covered
+
+
+@pytest.mark.parametrize("form", ["NFC", "NFD"])
+def test_a_hold_covers_a_path_whose_letters_are_composed_otherwise(
+    spark: SparkSession, form: Literal["NFC", "NFD"]
+) -> None:
+    """A lifecycle rule does not: it covers only what is written as in the policy."""
+    prefix = normalize(form, "daten/größe")
+    paths = [f"{normalize('NFC', 'daten/größe')}/1", f"{normalize('NFD', 'daten/größe')}/1", "daten/grosse/1"]
+    assert of(spark, paths, pa.string(), lambda path: covered_by_hold(path, [prefix])) == [True, True, False]
+    assert [Hold("audit", "prefix", prefix, "audit").covers(path) for path in paths] == [True, True, False]
+    assert [prefix_covers(prefix, path) for path in paths].count(True) == 1

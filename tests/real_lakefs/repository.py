@@ -283,14 +283,27 @@ class Repository:
         file.write_text(json.dumps(self._finished("/dump")["refs"]), encoding="utf-8")
         return {"dump": str(file)}
 
-    def restored_as(self, name: str, file: Path) -> Repository:
-        """Create a second repository over the same namespace from a dump of this one, written to `file`."""
+    def restored_as(self, name: str, file: Path, namespace: str | None = None) -> Repository:
+        """Create a second repository over the same namespace from a dump of this one, written to `file`.
+
+        `namespace`: another spelling of the namespace.
+        """
         self.dump(file)
-        body = {"name": name, "storage_namespace": self.namespace, "default_branch": "main"}
+        body = {"name": name, "storage_namespace": namespace or self.namespace, "default_branch": "main"}
         self.client.ask("POST", "/repositories", {"bare": "true"}, body)  # `bare`: the namespace may be in use
         second = Repository(self.server, self.client, name, self.namespace, self.place)
         second._finished("/restore", json.loads(file.read_text("utf-8")))
         return second
+
+    def roll_back(self, file: Path) -> None:
+        """Delete the repository, and create it again from a dump in `file`, as after the loss of the database."""
+        body = {"name": self.name, "storage_namespace": self.namespace, "default_branch": "main"}
+        self.client.ask("DELETE", f"/repositories/{self.name}")
+        ends = time.monotonic() + _TASK_WITHIN
+        while self.client.raw("GET", f"/repositories/{self.name}").status != 404 and time.monotonic() < ends:
+            time.sleep(0.05)  # the server deletes in the background
+        self.client.ask("POST", "/repositories", {"bare": "true"}, body)
+        self._finished("/restore", json.loads(file.read_text("utf-8")))
 
     def staged_list(self) -> str:
         """Let the server write its list of staged objects, and return its folder for `staged` of retention.yaml."""

@@ -129,8 +129,16 @@ def test_a_plan_is_refused_if_an_unconfigured_repository_of_the_server_overlaps(
     assert garbage in first.stored()
 
 
+@pytest.mark.parametrize(
+    "spelled",
+    [
+        pytest.param("local://{}", id="as_its_own"),
+        pytest.param("local:///{}", id="otherwise"),
+        pytest.param("local://x/../{}", id="with_dots", marks=pytest.mark.slow),
+    ],
+)
 def test_a_sweep_is_refused_once_another_repository_of_the_server_has_the_same_namespace(
-    lakefs: Server, tmp_path: Path
+    lakefs: Server, tmp_path: Path, spelled: str
 ) -> None:
     first = lakefs.new_repository("first")
     address = first.upload_and_commit("main", "a", b"content")
@@ -141,7 +149,8 @@ def test_a_sweep_is_refused_once_another_repository_of_the_server_has_the_same_n
     plan = retention.plan()
     retention.approve(plan)
     assert [row["address"] for row in retention.candidates(plan)] == [address]
-    second = first.restored_as(f"{first.name}-second", tmp_path / "dump.json")
+    namespace = spelled.format(first.place)
+    second = first.restored_as(f"{first.name}-second", tmp_path / "dump.json", namespace)
     second.revert("main", "main")
     refused = retention.run("sweep", day=plan["day"])
     assert refused.status == 1

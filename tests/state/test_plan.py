@@ -165,6 +165,28 @@ def test_a_staged_list_that_is_hours_older_than_the_references_blocks(
     assert blocked.startswith("the staged list (2026-10-31 21:59:24 UTC) is more than 2h older than the references (2")
 
 
+def test_a_staged_list_beside_a_dump_blocks_if_addresses_have_several_spellings(
+    spark: SparkSession, warehouse: Warehouse
+) -> None:
+    """The server's list lacks what a client linked under another spelling, and a dump has no branches to ask."""
+    for namespace in ("local://orchard", "s3://lake/my orchard"):
+        assert planned(spark, warehouse, replace(WORLD, namespace=namespace)).blocked is None  # a server's list
+        blocked = planned(spark, warehouse, replace(WORLD, namespace=namespace, oldest_dump=HOUR)).blocked
+        assert blocked is not None
+        assert blocked.startswith(f"the staged list may be incomplete: addresses inside the namespace {namespace} have")
+    assert planned(spark, warehouse, replace(WORLD, namespace="s3://lake/orchard", oldest_dump=HOUR)).blocked is None
+
+
+def test_a_commit_that_an_earlier_plan_saw_and_that_does_not_exist_any_more_blocks(
+    spark: SparkSession, warehouse: Warehouse
+) -> None:
+    seen = Memory((SeenHead("branch", "main", "c2", NOW - HOUR),), {"c2": None}, NOW - HOUR)
+    assert planned(spark, warehouse, replace(WORLD, memory=seen, commits=["c1", "c2"])).blocked is None
+    blocked = planned(spark, warehouse, replace(WORLD, memory=seen, commits=["c1"])).blocked
+    assert blocked is not None
+    assert "branch main had c2. lakeFS never removes commits, so the repository was restored" in blocked
+
+
 @pytest.mark.parametrize("older", ["listed_at", "staged_at", "references_at"])
 def test_the_oldest_input_decides_what_is_young(spark: SparkSession, warehouse: Warehouse, older: str) -> None:
     """One second before everything's age plus the grace period: nothing is old enough."""

@@ -79,6 +79,7 @@ class World:
     unusual: str | None = None  # what the inventory notes of keys that are no paths
     storage: str = "s3://lake/orchard"
     oldest_dump: timedelta | None = None  # None: a server gives the references
+    namespace: str | None = None  # of the settings; None: as `SETTINGS` has it
 
     def without(self, *addresses: str) -> "World":
         """Return the world whose store lacks these objects."""
@@ -111,7 +112,7 @@ class World:
             oldest_dump=self.oldest_dump,
             settle_expired=True,
             memory=self.memory,
-            settings=SETTINGS,
+            settings=SETTINGS if self.namespace is None else {**SETTINGS, "namespace": self.namespace},
         )
         return make_plan(spark, warehouse, terms, self.inputs(spark))
 

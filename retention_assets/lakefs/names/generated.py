@@ -21,6 +21,7 @@ RELATIVE = 1  # an address type of lakeFS. 0: absolute if it is a URI, else rela
 GENERATED_TAIL = f"/{GENERATED_NAME}(?:[?#].*)?"  # the end of an absolute address that names an object of lakeFS
 
 OBJECT_XID = f"data/(?:![0-9a-z]{{2}}/[0-9a-z]/)?{XID}/({XID}){_SIGNATURE}"
+_UNESCAPED = "/:$&+,;=@"  # besides letters, digits and `-._~`: what Go's URL parser does not escape in a path
 XID_SECONDS_DIGITS = 7  # 7 base-32 digits are 35 bits: 32 bits of seconds, and 3 bits of the next field
 
 
@@ -64,6 +65,15 @@ def namespace_urls(namespace: str, storage: str) -> tuple[str, ...]:
     decoded = {unquote(location) for location in locations}
     encoded = {quote(location, safe=":/!$&'()*+,;=@~") for location in decoded}
     return tuple(sorted(locations | decoded | encoded, key=lambda location: (-len(location), location)))
+
+
+def has_other_spellings(namespace: str) -> bool:
+    """Return whether addresses inside a namespace can be spelled in another way than the server spells the namespace.
+
+    A server with local storage prints `local://` and the absolute path of the file. Elsewhere, Go's URL parser decodes
+    a path with percent-escapes, if it escapes the same characters itself.
+    """
+    return namespace.startswith("local://") or quote(namespace, safe=_UNESCAPED) != namespace
 
 
 def canonical_name(address: str, address_type: int, urls: Sequence[str]) -> str:

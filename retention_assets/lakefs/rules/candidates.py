@@ -9,7 +9,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from retention_assets.core.age import AgeCutoff
-from retention_assets.core.paths import below, covered_by_hold
+from retention_assets.core.paths import below_any, covered_by_hold
 from retention_assets.core.states import (
     CANDIDATE,
     EXPIRED,
@@ -23,6 +23,7 @@ from retention_assets.core.states import (
 )
 from retention_assets.lakefs.names.columns import is_generated, is_outside, stored_name
 from retention_assets.lakefs.rules.same_content import is_md5
+from retention_assets.policy.matching import unicode_forms
 from retention_assets.spark.frames import union_of
 
 LIVE_COLUMNS = ("address", "key", "active", "protected", "lifecycle_due", "last_modified")
@@ -125,8 +126,9 @@ def with_names(objects: DataFrame, pairs: DataFrame) -> DataFrame:
 
 
 def held_paths(pairs: DataFrame, held_prefixes: Sequence[str]) -> DataFrame:
-    """Return one row: for each prefix, by its index as the column's name, whether a pair has a path below it."""
-    covered = (F.coalesce(F.bool_or(below(F.col("key"), prefix)), F.lit(False)) for prefix in held_prefixes)
+    """Return one row: for each prefix, by its index as the column's name, whether a hold on it covers a path."""
+    below_one = (below_any(F.col("key"), unicode_forms(prefix)) for prefix in held_prefixes)
+    covered = (F.coalesce(F.bool_or(one), F.lit(False)) for one in below_one)
     return pairs.agg(*(one.alias(str(at)) for at, one in enumerate(covered)))
 
 

@@ -80,6 +80,17 @@ def counting_heads(references: References, memory: Memory, policy: Policy, as_of
     return tuple(head for head, until in ends if until is None or until > as_of)
 
 
+def lost_heads(references: References, memory: Memory, policy: Policy) -> tuple[SeenHead, ...]:
+    """Return the remembered heads whose commit does not exist any more, although the references are newer.
+
+    lakeFS never removes commits. So the repository was restored to an older state, or was created again.
+    """
+    if memory.seen_at is None or references.taken_at < memory.seen_at:
+        return ()
+    lost = (head for head in memory.heads if head.commit_id not in references.commits)
+    return tuple(head for head in lost if _is_remembered(head, policy, references.taken_at))
+
+
 def held_until(head: SeenHead, policy: Policy) -> datetime | None:
     """Return the time until which a head that is gone still keeps commits; None: for ever.
 
@@ -99,7 +110,7 @@ def remember(references: References, memory: Memory, policy: Policy) -> Memory:
     """Return the memory after a plan with these references.
 
     A head is forgotten when its branch has moved on, because the commits after it determine its retention. A head that
-    is gone is remembered as long as it counts (`held_until`), and at least for `_REMEMBERED`.
+    is gone or lost is remembered as long as it counts (`held_until`), and at least for `_REMEMBERED`.
 
     `references`: with the commit times of `with_true_ages`.
     """
@@ -111,6 +122,7 @@ def remember(references: References, memory: Memory, policy: Policy) -> Memory:
         for head in gone_heads(references, memory)
         if not _moved_on(head, references) and _is_remembered(head, policy, at)
     ]
+    gone += lost_heads(references, memory, policy)
     heads = sorted([*seen, *gone], key=lambda head: (head.kind, head.name, head.commit_id))
     known = {commit_id: memory.earliest(commit_id) for commit_id in references.commits}
     return Memory(tuple(heads), known, at if memory.seen_at is None else max(at, memory.seen_at))

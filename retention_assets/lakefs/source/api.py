@@ -165,7 +165,7 @@ class ApiSource:
         if last is None or last.references.instance != instance or taken_at - last.taken_at > _DUMP_LIFE:
             return self._dump(instance, taken_at)
         before = last.references
-        branches, tags = self._heads_after(before.branches)
+        branches, tags = self._heads_now()
         if (branches, tags) == (before.branches, before.tags):
             references = replace(before, taken_at=taken_at)
         else:
@@ -185,32 +185,32 @@ class ApiSource:
         has; objects that were written after that, which are young; and objects of another commit. The last kind is the
         same risk as a branch that someone makes later from an old commit (docs/safety.md, The window).
         """
-        before = self._heads("branches")
         commits = read_commit_table(self._reader, self._dumped_commits())
         for _ in range(_ATTEMPTS):
-            branches, tags = self._heads_after(before)
+            branches, tags = self._heads_now()
             if self._add_reached(commits, branches, tags, count()):
                 references = References(commits, branches, tags, taken_at, instance)
                 self._last = _LastReferences(require_known_heads(self._where, references, "Run again."), taken_at)
                 return references
-            before = branches
         raise SourceError(
             f"{self._where}: in each of {_ATTEMPTS} attempts the log of a branch or tag did not have the "
             "commit that the branch or tag points to. Nothing was used or deleted. Run again."
         )
 
-    def _heads_after(self, before: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]]:
+    def _heads_now(self) -> tuple[dict[str, str], dict[str, str]]:
         """Return the branches and the tags, each with its commit.
 
-        If a branch is replaced by another one while the list is read, the list can miss both. Then a branch of
-        `before` is missing, and the list is read again. Tags are read last, because a tag can replace a branch.
+        If a branch or tag is replaced by another one while the lists are read, the lists can miss both. The same can
+        happen when a branch is reset after another branch or a tag was created at its commit. So the lists are read
+        twice. If the second reading does not have everything that the first one has, they are read again.
         """
+        before = self._heads("branches"), self._heads("tags")
         for _ in range(_ATTEMPTS):
-            branches = self._heads("branches")
-            if before.keys() <= branches.keys():
+            branches, tags = self._heads("branches"), self._heads("tags")
+            if before[0].items() <= branches.items() and before[1].items() <= tags.items():
                 break
-            before = branches  # the last attempt can miss only branches that were replaced during that attempt
-        return branches, self._heads("tags")
+            before = branches, tags  # the last attempt can miss only what was replaced during that attempt
+        return branches, tags
 
     def rules(self) -> GCRules | None:
         """Return the rules of `settings/gc_rules`; None if no rules are set."""

@@ -16,6 +16,7 @@ from typing import NamedTuple
 
 from retention_assets.errors import SourceError
 from retention_assets.lakefs.formats.ranges import FIRST_SECOND, LAST_SECOND
+from retention_assets.lakefs.names.generated import has_other_spellings
 from retention_assets.lakefs.source.client import Json, LakeFSClient, NotFound
 from retention_assets.policy.matching import UNREADABLE, is_unreadable
 
@@ -60,6 +61,7 @@ class StagedScan:
         self._client = client
         self._names = {"repository": repository}
         self._inside = namespace.rstrip("/") + "/"
+        self._has_other_spellings = has_other_spellings(namespace)
         self._where = where
 
     def take(self, branches: Iterable[str]) -> Scan:
@@ -74,15 +76,16 @@ class StagedScan:
         - The server fails repeatedly, or its pages contradict its branches. Then the staged objects are read from the
           branches.
 
-        If a server prints addresses in another spelling than its namespace (local storage, or a namespace that needs
-        escaping), its list lacks objects that clients linked with the printed address. Then the staged objects of all
-        branches are read too.
+        If addresses can be spelled in another way than the namespace (local storage, or a namespace with characters
+        that URLs escape), the list lacks objects that clients linked with such an address. Then the staged objects of
+        all branches are read too.
         """
         names = sorted(branches)
         scan = self._pages(names)
-        if all(location.startswith(self._inside) for location in scan.locations):
+        is_spelled_so = all(location.startswith(self._inside) for location in scan.locations)
+        if is_spelled_so and not self._has_other_spellings:
             return scan
-        return replace(scan, shown=(*scan.shown, *self._all_shown(names)))
+        return replace(scan, shown=tuple(dict.fromkeys((*scan.shown, *self._all_shown(names)))))
 
     def _pages(self, names: list[str]) -> Scan:
         """Return the results of all pages. Errors: SourceError when the pages repeat, or belong to several runs."""

@@ -12,12 +12,14 @@ from pyspark.sql import functions as F
 from retention_assets.config.durations import format_duration
 from retention_assets.core.guards import CheckResult, namespaces_apart
 from retention_assets.errors import GuardRefused
+from retention_assets.lakefs.names.generated import has_other_spellings
 from retention_assets.lakefs.names.legacy import is_own_name, kinds_in_use
 from retention_assets.lakefs.rules.references import References
 from retention_assets.lakefs.source.opening import OpenRepository
 from retention_assets.state.plan import Plan
 
 _APART = timedelta(hours=2)  # a dump may take an hour. Source: lakeFS facts 3.3
+USE_SERVER = "Configure `source.api` instead of `source.dump`."
 
 
 def unusable_staged_list(staged_at: datetime, references_at: datetime, *, of_dump: bool) -> str | None:
@@ -41,6 +43,20 @@ def unusable_staged_list(staged_at: datetime, references_at: datetime, *, of_dum
             f"{references}: objects that were hidden from the list, and whose branch moved in between, are in neither."
         )
     return None
+
+
+def partial_staged_list(namespace: str, *, of_dump: bool) -> str | None:
+    """Return why the server's staged list lacks staged objects that nothing else shows; None if it does not.
+
+    The list lacks an object that a client linked under another spelling of the namespace than the server's. With a
+    server (not `of_dump`), the branches are asked too (see `StagedScan`).
+    """
+    if not (of_dump and has_other_spellings(namespace)):
+        return None
+    return (
+        f"the staged list may be incomplete: addresses inside the namespace {namespace} have several spellings, and "
+        "the server's list lacks objects that clients linked under another one. A dump does not show these objects."
+    )
 
 
 def locations_apart(

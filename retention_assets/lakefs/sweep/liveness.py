@@ -35,7 +35,14 @@ from retention_assets.lakefs.source.opening import OpenRepository
 from retention_assets.lakefs.source.ranges import metaranges, ranges
 from retention_assets.lakefs.source.repository import StagedList
 from retention_assets.lakefs.source.staged_objects import staged_objects
-from retention_assets.lakefs.sweep.guards import heads_present, locations_apart, ranges_complete, unusable_staged_list
+from retention_assets.lakefs.sweep.guards import (
+    USE_SERVER,
+    heads_present,
+    locations_apart,
+    partial_staged_list,
+    ranges_complete,
+    unusable_staged_list,
+)
 from retention_assets.policy.rules import Policy
 from retention_assets.policy.table import CurrentRule
 from retention_assets.spark.frames import as_frame
@@ -81,6 +88,7 @@ def committed_contents(cache: TableCache, namespace_urls: Sequence[str], commits
 
 
 _HOUR = timedelta(hours=1)
+_NEW_LIST = "Provide a new staged list, and references that were taken just after it."
 _CREATED_AGAIN = "it was deleted and created again under its name"
 
 
@@ -162,6 +170,8 @@ class LakeFSLiveness:
         of_dump = opened.repository.lakefs.source.dump is not None
         if problem := unusable_staged_list(staged.taken_at, references.taken_at, of_dump=of_dump):
             raise self._without_staged_list(problem)
+        if problem := partial_staged_list(opened.repository.namespace, of_dump=of_dump):
+            raise self._without_staged_list(problem, USE_SERVER)
         pairs = self._pairs_of(references)
         listed = staged_objects(self._spark, opened.access, staged.files, opened.namespace_urls, staged.shown)
         uncommitted = as_frame(self._spark, listed)
@@ -223,11 +233,11 @@ class LakeFSLiveness:
             f"Plan again: `retention plan {name} --as-of {day}`."
         )
 
-    def _without_staged_list(self, problem: str) -> GuardRefused:
+    def _without_staged_list(self, problem: str, remedy: str = _NEW_LIST) -> GuardRefused:
         name = self._query.opened.repository.name
         return GuardRefused(
-            f"{name}: {problem} {self._undone} Provide a new staged list, and references that were taken just after "
-            f"it. Then plan again: `retention plan {name} --as-of {self._query.day}`."
+            f"{name}: {problem} {self._undone} {remedy} Then plan again: `retention plan {name} --as-of "
+            f"{self._query.day}`."
         )
 
     @property

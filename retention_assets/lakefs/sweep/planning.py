@@ -37,7 +37,7 @@ from retention_assets.lakefs.rules.candidates import (
 )
 from retention_assets.lakefs.rules.lifecycle import with_lifecycle
 from retention_assets.lakefs.rules.references import References
-from retention_assets.lakefs.rules.reflog import Memory, SeenHead, counting_heads
+from retention_assets.lakefs.rules.reflog import Memory, SeenHead, counting_heads, lost_heads
 from retention_assets.lakefs.rules.same_content import (
     at_risk,
     etag_differs,
@@ -50,7 +50,7 @@ from retention_assets.lakefs.rules.same_content import (
 from retention_assets.lakefs.rules.tables import REFERENCES, references_of
 from retention_assets.lakefs.source.checksums import md5_of
 from retention_assets.lakefs.source.inventory_snapshot import is_usable
-from retention_assets.lakefs.sweep.guards import unusable_staged_list
+from retention_assets.lakefs.sweep.guards import USE_SERVER, partial_staged_list, unusable_staged_list
 from retention_assets.lakefs.sweep.memory import keep_memory
 from retention_assets.objectstore.access import StoreAccess
 from retention_assets.policy.lint import duration_warnings
@@ -175,10 +175,21 @@ def blocked(terms: Terms, inputs: PlanInputs) -> str | None:
 
     Source: DESIGN.md, The way data flows.
     """
+    if lost := lost_heads(inputs.references(), terms.memory, terms.policy):
+        return (
+            f"{len(lost):,} commits that branches or tags had in earlier plans do not exist any more: {lost[0].kind} "
+            f"{lost[0].name} had {lost[0].commit_id}. lakeFS never removes commits, so the repository was restored to "
+            "an older state, or was created again. The objects of lost commits count as unreferenced, but a newer dump "
+            "may bring the commits back. If they are lost for good, remove the directory "
+            f"<warehouse>/{terms.repository}/memory."
+        )
     if not inputs.staged_known:
         return "no staged list is known, so staged objects cannot be distinguished from others."
     of_dump = terms.oldest_dump is not None
-    return unusable_staged_list(inputs.staged.taken_at, inputs.graph.taken_at, of_dump=of_dump)
+    if problem := unusable_staged_list(inputs.staged.taken_at, inputs.graph.taken_at, of_dump=of_dump):
+        return problem
+    problem = partial_staged_list(terms.settings.get("namespace", ""), of_dump=of_dump)
+    return problem and f"{problem} {USE_SERVER}"
 
 
 def require_one_origin(terms: Terms, inputs: PlanInputs) -> None:

@@ -16,7 +16,7 @@ from retention_assets.lakefs.names.columns import (
     issued_at,
     stored_name,
 )
-from retention_assets.lakefs.names.generated import is_generated_name, namespace_urls
+from retention_assets.lakefs.names.generated import has_other_spellings, is_generated_name, namespace_urls
 from tests.frames import OLD, address, of
 from tests.repositories import REPOSITORIES, listing
 
@@ -182,6 +182,24 @@ def test_an_address_inside_the_namespace_has_one_spelling(spark: SparkSession, i
     rows = spark.createDataFrame(pa.table({"address": texts, "kind": pa.array(kinds, pa.int8())}))
     made = rows.select(canonical_address(F.col("address"), F.col("kind"), inside)).collect()
     assert dict(zip(cases, (row[0] for row in made), strict=True)) == dict(zip(cases, wanted, strict=True))
+
+
+@pytest.mark.parametrize(
+    ("namespace", "has_others"),
+    [
+        ("s3://lake/team-a/env=prod/my_repo.v2", False),
+        ("s3://lake/a+b&c@d,e:f;g$h~i", False),
+        ("https://account.blob.core.windows.net/container/orchard", False),
+        ("s3://lake/my orchard", True),
+        ("s3://lake/my%20orchard", True),
+        ("s3://lake/größe", True),
+        ("s3://lake/orchard(2)", True),
+        ("local://orchard", True),
+        ("local:///var/lake/orchard", True),
+    ],
+)
+def test_a_namespace_has_other_spellings_if_a_url_escapes_it(namespace: str, has_others: bool) -> None:
+    assert has_other_spellings(namespace) is has_others
 
 
 MEANT = {

@@ -13,6 +13,7 @@ from retention_assets.lakefs.rules.reflog import (
     counting_heads,
     gone_heads,
     held_until,
+    lost_heads,
     remember,
     with_true_ages,
 )
@@ -91,6 +92,20 @@ def test_a_branch_that_went_on_is_forgotten() -> None:
     memory = remember(references(60, {"a": ("", 0)}, main="a"), Memory(), POLICY)
     after = references(62, {"a": ("", 0), "b": ("a", 61)}, main="b")
     assert [head.commit_id for head in remember(after, memory, POLICY).heads] == ["b"]
+
+
+def test_a_commit_that_vanished_is_lost_for_as_long_as_its_branch_would_keep_it() -> None:
+    """lakeFS never removes commits: the repository was restored to an older state."""
+    memory = remember(references(60, {"a": ("", 0), "b": ("a", 59)}, main="b"), Memory(), POLICY)
+    for day in (61, 62):  # a plan does not forget what it lost
+        restored = references(day, {"a": ("", 0)}, main="a")
+        assert [head.commit_id for head in lost_heads(restored, memory, POLICY)] == ["b"]
+        memory = remember(restored, memory, POLICY)
+    for day, lost in ((104, ["b"]), (106, [])):
+        restored = references(day, {"a": ("", 0)}, main="a")
+        assert [head.commit_id for head in lost_heads(restored, memory, POLICY)] == lost
+    assert not lost_heads(references(59, {"a": ("", 0)}, main="a"), memory, POLICY)  # an older dump
+    assert not lost_heads(references(61, {"a": ("", 0)}, main="a"), Memory(), POLICY)
 
 
 def test_a_branch_that_was_reset_and_went_forward_again_keeps_what_it_was_reset_to() -> None:

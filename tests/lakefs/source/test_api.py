@@ -27,7 +27,7 @@ NOW = datetime(2026, 11, 21, 4, tzinfo=UTC)
 STAGED = staged_folder(api("orchard")["prepare_uncommitted"][0]["run_id"])
 LOST_RUN = "ftk8401ksduf4a1dflo0"  # a run whose files the server never uploaded
 PREPARE = "/gc/prepare_uncommited"
-BRANCHES = "/orchard/branches"
+BRANCHES, TAGS = "/orchard/branches", "/orchard/tags"
 NEW, NEWER = "a" * 64, "b" * 64
 STAGED_ON = {
     change["branch"]: change["physical_address"].removeprefix("s3://lake/orchard/")
@@ -233,6 +233,18 @@ class TestStaged:
         answer = {"run_id": orchard.run_id, "gc_uncommitted_location": f"s3a://lake/orchard/{STAGED}"}
         server.override["/repositories/orchard/gc/prepare_uncommited"] = Answer(201, answer)
         assert {address for address, _ in source.staged().shown} == STAGED_ADDRESSES
+
+    def test_a_namespace_that_urls_escape_hides_no_link(
+        self, open_source: Callable[..., ApiSource], server: LakeFSServer, orchard: Repository
+    ) -> None:
+        """A client may have linked an object with `%20`, and the server prints its namespace with a space."""
+        orchard.namespace = "s3://lake/my orchard"
+        answer = {"run_id": orchard.run_id, "gc_uncommitted_location": f"s3://lake/my orchard/{STAGED}"}
+        server.override["/repositories/orchard/gc/prepare_uncommited"] = Answer(201, answer)
+        shown = open_source(namespace="s3://lake/my orchard").staged().shown
+        assert {address.rpartition("/")[2] for address, _ in shown} == {
+            one.rpartition("/")[2] for one in STAGED_ADDRESSES
+        }
 
     def test_a_scan_that_fails_for_another_reason_is_an_error(self, source: ApiSource, server: LakeFSServer) -> None:
         server.override["/repositories/orchard/gc/prepare_uncommited"] = Answer(500, {"message": "disk full"})
@@ -512,6 +524,38 @@ class TestReferences:
         server.before("GET", BRANCHES, server.override.clear, nth=3)
         assert source.references().branches["a"] == head
 
+    @pytest.mark.parametrize("nth", [1, 2, 3, 4])
+    def test_a_tag_that_a_branch_replaces_while_the_lists_are_read_is_seen_as_the_branch(
+        self, source: ApiSource, orchard: Repository, server: LakeFSServer, nth: int
+    ) -> None:
+        """The branch is created after the branches were listed, and the tag is deleted before the tags are listed."""
+        head = orchard.branches["b1"]
+        orchard.tags["kept"] = head
+        for _ in range(2):
+            source.references()  # later readings use the dump of the first one
+            server.before("GET", TAGS, lambda: orchard.branches.update(kept=orchard.tags.pop("kept")), nth)
+            references = source.references()
+            assert head in {references.branches.get("kept"), references.tags.get("kept")}
+            orchard.tags["kept"] = orchard.branches.pop("kept", head)
+
+    def test_a_branch_that_was_created_and_replaced_since_the_last_reading_is_seen(
+        self, source: ApiSource, orchard: Repository, server: LakeFSServer
+    ) -> None:
+        source.references()
+        old = next(iter(source.references().commits))
+        orchard.branches["new"] = old
+        listed = [{"id": name, "commit_id": commit} for name, commit in orchard.branches.items() if name != "new"]
+        pagination = {"has_more": False, "next_offset": "", "results": len(listed), "max_per_page": 1000}
+        page = Answer(200, {"pagination": pagination, "results": listed})
+
+        def replace() -> None:
+            orchard.branches["a"] = orchard.branches.pop("new")
+            server.override["/repositories/orchard/branches"] = page
+
+        server.before("GET", BRANCHES, replace)
+        server.before("GET", BRANCHES, server.override.clear, nth=2)
+        assert source.references().branches["a"] == old
+
     def test_a_branch_that_vanishes_before_its_log_is_read_is_explained_by_its_commit(
         self, source: ApiSource, orchard: Repository, server: LakeFSServer
     ) -> None:
@@ -553,9 +597,8 @@ class TestReferences:
         server.before("GET", "/orchard/dump", lambda: orchard.branches.update(main=NEW))
         for nth in (1, 2, 3):  # each time the branch is listed it has moved, and has moved back when its log is read
             server.before("GET", "/refs/main/commits", lambda: orchard.branches.update(main=old), nth)
-            server.before("GET", "/orchard/tags", lambda: orchard.branches.update(main=NEW), nth)
-        server.before("GET", "/orchard/branches", lambda: orchard.branches.update(main=NEW), 3)
-        server.before("GET", "/orchard/branches", lambda: orchard.branches.update(main=NEW), 4)
+        for nth in range(1, 7):  # twice for each attempt
+            server.before("GET", BRANCHES, lambda: orchard.branches.update(main=NEW), nth)
         with pytest.raises(
             SourceError, match="in each of 3 attempts the log of a branch or tag did not have the commit"
         ):

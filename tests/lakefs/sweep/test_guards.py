@@ -261,6 +261,12 @@ def test_no_other_repository_may_lie_in_or_around_this_one(other: tuple[str, str
         pytest.param("s3://lake/a%20b/inner", "s3://lake/a b", False, id="inside_it"),
         pytest.param("s3://lake/a+b", "s3://lake/a b", True, id="a_plus_is_a_plus"),
         pytest.param("file:///srv/a b", "file:///srv/a%20b", True, id="paths_are_taken_literally"),
+        pytest.param("local://a/b", "local:///a/b", False, id="a_local_namespace_with_three_slashes"),
+        pytest.param("local://a/b", "local://a//x/../b/.", False, id="a_local_namespace_with_dots"),
+        pytest.param("local://a", "local://x/../a/inner", False, id="inside_a_local_namespace"),
+        pytest.param("local://a", "local://ab", True, id="a_local_namespace_with_the_same_beginning"),
+        pytest.param("s3://lake/a?x", "s3://lake/a", False, id="the_server_ignores_a_query"),
+        pytest.param("s3://lake/a/b", "s3://lake/a//b", True, id="keys_of_a_bucket_are_no_paths"),
     ],
 )
 def test_places_are_compared_as_they_are_opened(one: str, other: str, apart: bool) -> None:

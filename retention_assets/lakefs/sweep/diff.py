@@ -249,7 +249,7 @@ def outlook(
         at_heads=total,
         heads=heads,
         check_results=[contents.check_complete(), *checks_of_plan.check_results],
-        blocked=blocked(terms, inputs),
+        blocked=blocked(terms, inputs, references),
         findings=lint(terms.policy, references.branches, references.tags, references.commits, None, day),
     )
 

@@ -170,18 +170,18 @@ class Terms:
         return counting_heads(references, self.memory, self.policy, self.as_of)
 
 
-def blocked(terms: Terms, inputs: PlanInputs) -> str | None:
+def blocked(terms: Terms, inputs: PlanInputs, references: References) -> str | None:
     """Return why a plan from these tables must not be executed; None if it may.
 
     Source: DESIGN.md, The way data flows.
     """
-    if lost := lost_heads(inputs.references(), terms.memory, terms.policy):
+    if lost := lost_heads(references, terms.memory, terms.policy):
         return (
             f"{len(lost):,} commits that branches or tags had in earlier plans do not exist any more: {lost[0].kind} "
             f"{lost[0].name} had {lost[0].commit_id}. lakeFS never removes commits, so the repository was restored to "
             "an older state, or was created again. The objects of lost commits count as unreferenced, but a newer dump "
             "may bring the commits back. If they are lost for good, remove the directory "
-            f"<warehouse>/{terms.repository}/memory."
+            f"<warehouse>/{terms.repository}/memory, and plan once with `reflog: false`."
         )
     if not inputs.staged_known:
         return "no staged list is known, so staged objects cannot be distinguished from others."
@@ -423,7 +423,7 @@ def _keep(
         live=checks_of_plan.live,
         collected=checks_of_plan.listed.collected,
         warnings=tuple(_warnings(terms, inputs, seen, checks_of_plan.unused_prefixes)),
-        blocked=blocked(terms, inputs),
+        blocked=blocked(terms, inputs, seen),
         instance=inputs.graph.details.instance or None,
         made_at=terms.now,
         run_id=terms.run_id,
@@ -444,7 +444,7 @@ def _keep(
 
 def _warnings(terms: Terms, inputs: PlanInputs, references: References, unused_prefixes: Sequence[str]) -> list[str]:
     warnings = []
-    if problem := blocked(terms, inputs):
+    if problem := blocked(terms, inputs, references):
         warnings.append(f"This plan must not be executed: {problem}")
     warnings += [
         f"The hold on the prefix {prefix!r} keeps nothing: no commit has a path below it. Compare its spelling with "

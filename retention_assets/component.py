@@ -14,7 +14,7 @@ class RetentionRepository(dg.Component, dg.Resolvable, dg.Model):
     """Plans what may be deleted from lakeFS and Icechunk repositories, and deletes it on approval.
 
     The attributes are the keys of `retention.yaml`, or `configuration` alone. Paths are relative to `defs.yaml`.
-    Put repositories that share objects into one component: a plan only knows the references of its repositories.
+    Put repositories that share objects into one component: a plan knows only the references of its own component.
     """
 
     configuration: str | None = Field(default=None, description="A retention.yaml. Give this, or the other attributes.")

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     Schedule = dg.ScheduleDefinition | UnresolvedPartitionedAssetScheduleDefinition
 
 REPORT, PROOF = "deletion_report", "deletion_proof"
-ONE_PROCESS = dg.in_process_executor  # with other executors, every step starts a JVM of its own
+ONE_PROCESS = dg.in_process_executor  # with other executors, every step starts its own JVM
 
 
 def build_definitions(
@@ -52,10 +52,10 @@ def build_definitions(
 
     Args:
         configuration: the configuration of the repositories.
-        clock: tells the time instead of this machine's clock, if `resources` is None.
+        clock: the clock to use instead of this machine's; not used if `resources` is given.
         loggers: further loggers.
         resources: the resources that all repositories share; None: new ones (`shared_resources`).
-        executor: the executor of runs that are not of a job, such as "Materialize all"; None: the project's.
+        executor: the executor of runs without a job, such as "Materialize all"; None: the project's executor.
     """
     if resources is None:
         warehouse = WarehouseResource(root=configuration.warehouse, shared=configuration.shared_warehouse)
@@ -129,8 +129,8 @@ class _Automation:
 def _automation(repository: Repository) -> _Automation:
     """Return the jobs, schedules and sensors of a repository. Schedules and sensors are off until somebody starts them.
 
-    A scheduled sweep is refused if nobody approved the plan and no budget covers the plan. In mode `plan` no
-    schedule and no sensor starts a sweep.
+    A scheduled sweep is refused if nobody approved the plan and no budget covers the plan. In mode `plan`, no schedule
+    and no sensor starts a sweep.
     """
     plan, sweep, verify = _jobs(repository.name)
     jobs: list[Job] = [plan, sweep, verify, *operation_jobs(repository)]
@@ -144,7 +144,7 @@ def _automation(repository: Repository) -> _Automation:
 
 
 def _housekeeping(repository: Repository) -> dg.ScheduleDefinition:
-    """Return the schedule that removes old tables once a week, if somebody switches it on."""
+    """Return the schedule that removes old tables once a week. It is off until somebody starts it."""
     at, name = repository.settings.schedule.housekeeping, operation_job(HOUSEKEEPING, repository.name)
     return dg.ScheduleDefinition(
         job_name=name,

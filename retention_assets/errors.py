@@ -14,13 +14,13 @@ class RetentionError(Exception):
 
 
 class GuardRefused(RetentionError):
-    """A guard refused the run; nothing was deleted."""
+    """A guard refused the run or ended it. The message says whether anything was deleted."""
 
     exit_code = 1
 
 
 class ConfigurationError(RetentionError):
-    """The configuration or a policy is wrong; nothing was read or deleted."""
+    """The configuration or a policy is wrong; nothing was deleted."""
 
     exit_code = 2
 
@@ -34,11 +34,11 @@ class StoreError(RetentionError):
 
 
 class ObjectMissing(StoreError):
-    """An object that must exist is not in the store."""
+    """An object is not in the store."""
 
 
 class AccessDenied(StoreError):
-    """The store or the server rejected the credentials, or the credentials lack a permission."""
+    """The store or the server rejected the credentials, or the credentials do not have a permission."""
 
 
 class CorruptFile(RetentionError):
@@ -46,15 +46,15 @@ class CorruptFile(RetentionError):
 
 
 class TableContractError(RetentionError):
-    """A table of the warehouse does not exist, lacks columns, or has unexpected columns."""
+    """A table or document of the warehouse is missing, incomplete, damaged, or of another version."""
 
 
 class OutOfMemory(RetentionError):
-    """Java used up its memory. Unfinished work must be run again with more memory."""
+    """Java used up its memory. The command must be run again with more memory."""
 
 
 class WorkerError(Exception):
-    """Carries an error of this project from an executor to the driver, as JSON: Spark hands over only text."""
+    """Carries an error of this project from an executor to the driver, as JSON, because Spark passes on only text."""
 
     def __init__(self, error: RetentionError) -> None:
         kind = next(one for one in type(error).__mro__ if one.__module__ == __name__)  # the driver knows these classes
@@ -63,11 +63,11 @@ class WorkerError(Exception):
 
 def error_named_in(trace: str) -> RetentionError | None:
     """Return the error of this project that a `WorkerError` carries in this text from Spark; None if there is none."""
-    _, mark, carried = trace.partition(_MARK)
+    _, mark, rest = trace.partition(_MARK)
     if not mark:
         return None
     try:
-        document, _ = json.JSONDecoder().raw_decode(carried)
+        document, _ = json.JSONDecoder().raw_decode(rest)
     except ValueError:  # the text was cut off
         return None
     error: RetentionError = globals()[document["error"]](document["message"])

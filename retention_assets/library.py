@@ -56,13 +56,13 @@ class Lake:
 
 @dataclass(frozen=True, slots=True)
 class LakeRepository:
-    """One repository. A day is a date (UTC). Errors of all methods: those of `retention_assets.errors`."""
+    """One repository. Days are dates in UTC. All methods raise the errors of `retention_assets.errors`."""
 
     name: str
     configuration: Configuration = field(repr=False)
 
     def plan(self, day: date | None = None, *, full: bool = False, progress: bool = True) -> Plan:
-        """Plan what may be deleted, and return the plan. It deletes nothing.
+        """Plan what may be deleted, and return the plan. Deletes nothing.
 
         The method uses the existing Spark session. If there is none, it starts one with the configuration's settings.
 

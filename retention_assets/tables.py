@@ -33,7 +33,7 @@ type Column = tuple[str, pa.DataType, bool, str]  # name, type, whether it may b
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """The name, key columns and columns of a table. Writers must conform to the schema."""
+    """The name, key columns and columns of a table. Writers conform to the schema."""
 
     name: str
     key: tuple[str, ...]
@@ -51,7 +51,7 @@ class Table:
 
     @property
     def stored(self) -> pa.Schema:
-        """The schema of the table's Parquet files. All columns are nullable, because Spark writes them so."""
+        """The schema of the table's Parquet files. All columns are nullable, as Spark writes them."""
         return pa.schema([(field.name, _TEXTS if field.type == STRINGS else field.type) for field in self.schema])
 
 
@@ -125,12 +125,12 @@ POTENTIAL_COMMITS = Table(
         ("created_at", TIMESTAMP, False, "When the commit was created, by the committer's clock."),
         ("metarange_id", _TEXT, False, "The commit's metarange; empty: the commit has no objects."),
         ("active", _BOOL, False, "Whether committed retention keeps the commit."),
-        ("potential", _BOOL, False, "Whether it may contain objects that became due since the last complete run."),
+        ("potential", _BOOL, False, "Whether the commit may have objects that came due since the last complete run."),
         ("protected", _BOOL, False, "Whether a tag or a hold keeps the commit."),
         ("due_since", TIMESTAMP, True, "When it expired under the last of its rules; null while it is active."),
         ("rule_id", _TEXT, True, "The rule under which it expired last."),
         ("is_head", _BOOL, False, "Whether the commit is the head of a branch."),
-        ("left_branches", STRINGS, False, "Branches whose head reached it in an earlier plan and is gone now."),
+        ("left_branches", STRINGS, False, "Branches whose head reached the commit in an earlier plan and is gone now."),
     ),
 )
 
@@ -142,7 +142,7 @@ ACTIVE_RANGES = Table(
         ("branches", STRINGS, False, "Branches of the commits that contain the range."),
         ("first_added_at", TIMESTAMP, False, "When the oldest commit that contains the range was created."),
         ("active", _BOOL, False, "Whether an active commit contains the range."),
-        ("potential", _BOOL, False, "Whether it may have objects that became due since the last complete run."),
+        ("potential", _BOOL, False, "Whether the range may have objects that came due since the last complete run."),
         ("protected", _BOOL, False, "Whether a tag or a hold keeps a commit with the range."),
         ("due_since", TIMESTAMP, True, "When its last commit expired; null while it is active."),
         ("rule_ids", STRINGS, False, "Rules under which its commits expired."),
@@ -167,9 +167,14 @@ ADDRESSES = Table(
         ("protected", _BOOL, False, "Whether a tag or a hold keeps a commit that contains the path with this address."),
         ("due_since", TIMESTAMP, True, "When its last commit expired; null while it is active."),
         ("rule_ids", STRINGS, False, "Rules under which its commits expired."),
-        ("last_held_at", TIMESTAMP, False, "When the newest commit that contains it was created."),
+        ("last_held_at", TIMESTAMP, False, "When the newest commit with this path and address was created."),
         ("at_head", _BOOL, False, "Whether the head of a branch contains the path with this address."),
-        ("left_branches", STRINGS, False, "As in potential_commits, of the commits that contain it."),
+        (
+            "left_branches",
+            STRINGS,
+            False,
+            "As in potential_commits, of the commits that contain this path and address.",
+        ),
         ("etag", _TEXT, False, "The entry's checksum; empty when it has none."),
     ),
 )
@@ -180,9 +185,9 @@ REPOSITORY_HISTORY = Table(
     columns=(
         ("snapshot_id", _TEXT, False, "The snapshot."),
         ("parent_id", _TEXT, True, "The snapshot's parent; null: a root."),
-        ("flushed_at", TIMESTAMP, True, "When it was written, by the writer's clock; null: it is not in the history."),
+        ("flushed_at", TIMESTAMP, True, "When the snapshot was written, by the writer's clock; null: not in history."),
         ("stored_at", TIMESTAMP, True, "When its file was written, by the store's clock; null: it is not listed."),
-        ("listed", _BOOL, False, "Whether it is in the history; false: only its file is there."),
+        ("listed", _BOOL, False, "Whether the snapshot is in the history; false: only its file is there."),
         ("message", _TEXT, True, "The commit message; null in format 1."),
         ("branches", STRINGS, False, "Branches that reach the snapshot."),
         ("tip_of", STRINGS, False, "Branches whose tip is the snapshot."),
@@ -197,10 +202,10 @@ EXPIRED_SNAPSHOTS = Table(
     columns=(
         ("snapshot_id", _TEXT, False, "The snapshot."),
         ("decision", _TEXT, False, "kept; released (expired by the policy); dropped (unreachable and old)."),
-        ("stays", _BOOL, False, "Whether its file and everything that it references stay."),
-        ("rule_id", _TEXT, True, "The rule under which it expired last, or that keeps it."),
+        ("stays", _BOOL, False, "Whether the snapshot's file and everything that it references stay."),
+        ("rule_id", _TEXT, True, "The rule under which the snapshot expired last, or that keeps it."),
         ("reference", _TEXT, True, "The branch or tag to whose history the rule applies."),
-        ("due_since", TIMESTAMP, True, "When it expired under the last of its rules; null while it is kept."),
+        ("due_since", TIMESTAMP, True, "When the snapshot expired under the last of its rules; null while it is kept."),
         ("reason", _TEXT, False, "Why the snapshot is kept or deleted."),
         ("new_parent_id", _TEXT, True, "Its parent after the edit; null: it keeps its parent."),
         ("deleted_references", STRINGS, False, "Expired branches and tags on the snapshot. A sweep deletes them."),
@@ -250,10 +255,10 @@ DELETION_CANDIDATES = Table(
         ("last_modified", TIMESTAMP, False, "When the object was written, by the store's clock."),
         ("etag", _TEXT, True, "The store's ETag; null for local files, whose ETag does not depend on the content."),
         ("reason", _TEXT, False, "Why the object may be deleted: expired, lifecycle or unreferenced."),
-        ("rule_ids", STRINGS, False, "Rules under which it expired."),
+        ("rule_ids", STRINGS, False, "Rules under which the object expired."),
         ("paths", STRINGS, False, "Paths in the repository under which the object was committed."),
         ("branches", STRINGS, False, "Branches of the commits or snapshots that contained it."),
-        ("due_since", TIMESTAMP, True, "When it expired under the last of its rules."),
+        ("due_since", TIMESTAMP, True, "When the object expired under the last of its rules."),
         ("first_committed_at", TIMESTAMP, True, "When the oldest commit or snapshot with it was created."),
         ("last_committed_at", TIMESTAMP, True, "When the newest commit or snapshot with it was created."),
     ),
@@ -278,7 +283,7 @@ DELETION_REPORT = Table(
         ("address", _TEXT, False, "The object's key, relative to the storage namespace."),
         ("size", _NUMBER, False, "Bytes."),
         ("outcome", _TEXT, False, "deleted, missing, failed, skipped, quarantined, restored or purged."),
-        ("detail", _TEXT, True, "Why, where the outcome is not `deleted`."),
+        ("detail", _TEXT, True, "The reason for the outcome, or the URL of the copy in quarantine; null: none."),
         ("at", TIMESTAMP, False, "When the sweep recorded the outcome, by this machine's clock."),
     ),
 )
@@ -320,7 +325,7 @@ TABLES = {
     )
 }
 
-# The names under which `TableCache` stores the rows of table files. A suffix such as `.v2` means that columns changed.
+# The names under which `TableCache` stores the rows of table files. A suffix such as `.v2` shows that columns changed.
 CACHED_METARANGES, CACHED_RANGES = "metarange_ranges", "range_entries.v2"
 CACHED_SNAPSHOTS, CACHED_MANIFESTS = "snapshot_manifests", "manifest_chunks.v2"
 

@@ -40,12 +40,13 @@ def store_time(access: StoreAccess, local_clock: Callable[[], datetime] = utc_no
 def service_address(access: StoreAccess) -> str | None:
     """Return the scheme, host and port of the service that `access` uses; None if they are unknown.
 
-    Options take precedence over the environment, as in obstore. Errors: as `StoreAccess.open`.
+    As in obstore, options take precedence over the environment, except over `AWS_ENDPOINT_URL_S3`.
+    Errors: as `StoreAccess.open`.
     """
     store = access.open()
     config: Mapping[str, str] = store.config
     if isinstance(store, S3Store):
-        address = _environment("AWS_ENDPOINT_URL_S3") or config.get("endpoint")  # as in obstore
+        address = _environment("AWS_ENDPOINT_URL_S3") or config.get("endpoint")
         address = address or _environment("AWS_ENDPOINT_URL", "AWS_ENDPOINT")
         address = address or _amazon(config.get("region") or _environment("AWS_REGION", "AWS_DEFAULT_REGION"))
     elif isinstance(store, GCSStore):

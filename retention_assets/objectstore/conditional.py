@@ -15,9 +15,9 @@ from obstore.exceptions import AlreadyExistsError, BaseError, PreconditionError
 from obstore.store import GCSStore
 
 from retention_assets.errors import GuardRefused
-from retention_assets.objectstore.failures import WRITE, Action, Failure, Kind, failure_of
+from retention_assets.objectstore.failures import WRITE, Failure, Kind, RequestKind, failure_of
 
-_WRITE_AMBIGUOUS = Action(WRITE.verb, "Whether it was written is unknown.", WRITE.permission)
+_WRITE_AMBIGUOUS = RequestKind(WRITE.verb, "Whether it was written is unknown.", WRITE.permission)
 _DELAYS = (0.0, 0.2, 1.0, 3.0)  # seconds before each attempt
 _NO_SUCH_VERSION = {"e_tag": f'"{"0" * 32}"', "version": "1"}  # an ETag and a GCS generation that no object has
 _NOT_FOUND, _NO_KEY = "status code: 404", "NoSuchKey"  # S3's error if the object to replace does not exist
@@ -61,8 +61,9 @@ class Conditional:
         """Raise an error if the store ignores conditions.
 
         The test creates the scratch object `path`, and leaves it in the store. It then tries to create the object again
-        and (`with_replace`) to replace it with a wrong ETag. A store that honours conditions refuses both. `url` is for
-        messages.
+        and, if `with_replace`, to replace it with a wrong ETag. A store that honours conditions refuses both. `url`:
+        the URL of the store, for messages.
+
         Errors: GuardRefused when the store ignored a condition; AccessDenied or StoreError when the test could not run.
         """
         self._write_scratch(lambda: self.store.put(path, _unique(), mode="create"), path, url)
@@ -152,7 +153,7 @@ def _is_absent(failure: Failure) -> bool:
 
 
 def _may_be_written(failure: Failure) -> bool:
-    """Return whether the object may have been written despite the failure, as after any error without a code."""
+    """Return whether the object may have been written despite the failure. This includes errors without a code."""
     return failure.ambiguous or (failure.kind is Kind.OTHER and not failure.code)
 
 

@@ -53,7 +53,7 @@ class Kind(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Action:
+class RequestKind:
     """The kind of a request, for messages about its failure."""
 
     verb: str
@@ -61,9 +61,9 @@ class Action:
     permission: str  # the permission that the request needs
 
 
-READ = Action("read", "It was not read.", "read objects (s3:GetObject)")
-WRITE = Action("write", "It was not written.", "write objects (s3:PutObject)")
-LIST = Action("list", "The listing was not used.", "list the bucket (s3:ListBucket)")
+READ = RequestKind("read", "It was not read.", "read objects (s3:GetObject)")
+WRITE = RequestKind("write", "It was not written.", "write objects (s3:PutObject)")
+LIST = RequestKind("list", "The listing was not used.", "list the bucket (s3:ListBucket)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +72,7 @@ class Failure:
 
     kind: Kind
     detail: str
-    names_object: bool = False  # the store said that the object, not the bucket, is missing
+    names_object: bool = False  # the store reported that the object, not the bucket, is missing
     code: str = ""  # the store's own code, such as PreconditionFailed
     throttled: bool = False  # the store asked for fewer requests
     retryable: bool = False  # the same request may succeed later
@@ -83,11 +83,11 @@ class Failure:
         """Return the failure for each of the objects of a bulk request that failed."""
         return replace(self, retry_singly=not (self.retryable or self.kind.is_of_store))
 
-    def as_error(self, url: str, path: str, action: Action) -> StoreError:
+    def as_error(self, url: str, path: str, request: RequestKind) -> StoreError:
         """Return the error to raise. Its message says where and what failed, what was not done, and the remedy."""
-        remedy = _REMEDIES[self.kind].format(permission=action.permission)
-        what = f"{url}: cannot {action.verb} {repr(path) if path else 'its objects'}"
-        return _CLASSES.get(self.kind, StoreError)(f"{what}: {self.detail}. {action.undone} {remedy}")
+        remedy = _REMEDIES[self.kind].format(permission=request.permission)
+        what = f"{url}: cannot {request.verb} {repr(path) if path else 'its objects'}"
+        return _CLASSES.get(self.kind, StoreError)(f"{what}: {self.detail}. {request.undone} {remedy}")
 
 
 _CLASSES: dict[Kind, type[StoreError]] = {

@@ -30,7 +30,7 @@ from retention_assets.spark.frames import from_arrow, on_workers, read_tasks
 from retention_assets.tables import TIMESTAMP
 
 LAST = "\U0010ffff"  # the greatest character: no path continues with a greater one
-_MOST_READERS = 8  # tasks that list one local directory: each of them reads all names
+_MOST_READERS = 8  # tasks that list one local directory; each task reads all names
 _PLAIN = re.compile(r"[0-9A-Za-z_.-]+(?:/[0-9A-Za-z_.-]+)*")  # names that obstore does not escape
 _FILES_PER_BATCH = 10_000
 _CONCURRENT_REQUESTS = 16  # concurrent requests of a task
@@ -243,8 +243,9 @@ def _batch(directory: str, names: list[bytes], statuses: list[os.stat_result]) -
 def presence(addresses: DataFrame, access: StoreAccess) -> DataFrame:
     """Return (address, last_modified, size) of each of `addresses` (one column), with nulls for a missing object.
 
-    Each address costs one request, so use this only for the few objects that are missing from a listing. Errors: of the
-    store.
+    Each address costs one request, so use this only for the few objects that are missing from a listing.
+
+    Errors: AccessDenied or StoreError, raised when the rows are computed.
     """
 
     def check(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

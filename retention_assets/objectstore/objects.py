@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 from obstore.exceptions import BaseError
 
 from retention_assets.objectstore.access import StoreAccess
-from retention_assets.objectstore.failures import LIST, READ, Action, Failure, Kind, failure_of
+from retention_assets.objectstore.failures import LIST, READ, Failure, Kind, RequestKind, failure_of
 
 if TYPE_CHECKING:
     from retention_assets.objectstore.s3 import S3Bucket
@@ -35,7 +35,7 @@ LISTING = pa.schema(
 
 _ROWS_PER_BATCH = 10_000
 _ROWS_PER_PAGE = 1_000  # one page of S3 and GCS; a listing of a key range reads at most one page too much
-_CONNECTIONS = 16  # of boto3: as many threads use one reader
+_CONNECTIONS = 16  # of boto3's client, because up to 16 threads use one reader
 _CHUNK = 8 * 1024**2  # bytes
 _UNNAMEABLE = "invalid path"  # part of obstore's message
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
@@ -138,7 +138,8 @@ class ObjectReader(OpenStore):
     def _listed(self, prefix: str, offset: str | None, rows: int) -> Iterator[pa.RecordBatch]:
         """Yield the objects that obstore lists, in batches that are not empty.
 
-        On S3, boto3 lists the rest if obstore cannot name a key exactly, and all if a key may begin with a slash.
+        On S3, boto3 lists all objects if obstore cannot use the prefix as it is, or if a key may begin with a slash. If
+        obstore cannot name one of the keys exactly, boto3 lists the rest.
         """
         listed: list[pa.Array] = []
         if not self._names_exactly(prefix) or self._is_whole_bucket(prefix):
@@ -197,8 +198,8 @@ class ObjectReader(OpenStore):
         """Return whether obstore may have removed a slash from the beginning or the end of a key in the batch.
 
         A key that ends with a slash is usually an empty folder marker, so any empty object may be misnamed. A misnamed
-        object that is not empty does harm only beside an object with the same key without the slash. Both objects then
-        have the same name, so the listed names are not in strictly increasing order.
+        object that is not empty does harm only if there is also an object with the same key without the slash. Then
+        both objects have the same name, so the listed names are not in strictly increasing order.
         """
         if pc.any(pc.equal(batch.column(2), 0), min_count=0).as_py():
             return True
@@ -234,16 +235,16 @@ class ObjectReader(OpenStore):
 
         return level_exactly(self._bucket, prefix)
 
-    def _call[T](self, call: Callable[[], T], path: str, action: Action) -> T:
-        return self._value_or_raise(self._try(call), path, action)
+    def _call[T](self, call: Callable[[], T], path: str, request: RequestKind) -> T:
+        return self._value_or_raise(self._try(call), path, request)
 
-    def _value_or_raise[T](self, result: T | Failure, path: str, action: Action) -> T:
+    def _value_or_raise[T](self, result: T | Failure, path: str, request: RequestKind) -> T:
         """Return the result, or raise the error for a failure.
 
         The store's own exception is not attached, because its text may contain signed URLs.
         """
         if isinstance(result, Failure):
-            raise result.as_error(self._access.url, path, action)
+            raise result.as_error(self._access.url, path, request)
         return result
 
     def _try[T](self, call: Callable[[], T]) -> T | Failure:
@@ -274,7 +275,7 @@ def metadata_of(meta: Mapping[str, Any]) -> ObjectMetadata:
 
 
 def _conformed(listed: pa.RecordBatch) -> pa.RecordBatch:
-    """Return a record batch of obstore with the schema `LISTING`."""
+    """Return a record batch that obstore listed, with the schema `LISTING`."""
     columns = [
         listed["path"],
         listed["last_modified"],

@@ -8,15 +8,16 @@ from typing import Protocol
 from retention_assets.objectstore.failures import Failure, Kind
 
 _GONE = "it was gone already"
-OF_COPY = "its copy in quarantine"  # detail in the ledger: the purged copy; the bucket may keep the original's versions
-_AMBIGUOUS_404 = "the store answered 404 without saying that the object is absent"
+# The ledger's detail for a purged copy. The bucket may still have versions of the original object.
+OF_COPY = "its copy in quarantine"
+_AMBIGUOUS_404 = "the store returned 404 without reporting that the object is missing"
 
 
 class Outcome(StrEnum):
     """The outcome of an action for one object. The values are the words in the ledger."""
 
     ATTEMPTED = "attempted"  # not requested before the deadline; in the ledger: started, with an unknown result
-    DELETED = "deleted"  # a store that cannot say whether the object existed reports this too
+    DELETED = "deleted"  # also for stores that do not report whether the object existed
     QUARANTINED = "quarantined"
     PURGED = "purged"
     RESTORED = "restored"
@@ -77,7 +78,7 @@ def result_of(failure: Failure | None) -> ObjectResult:
         return DELETED
     if failure.kind is not Kind.OBJECT_MISSING:
         return ObjectResult.failed(failure)
-    # A 404 may mean that the bucket is missing. The object is missing only if the store says so.
+    # After a 404, the bucket may be missing. The object is missing only if the store reports this.
     if failure.names_object:
         return ObjectResult(Outcome.MISSING, _GONE)
     return ObjectResult.failed(Failure(failure.kind, _AMBIGUOUS_404))

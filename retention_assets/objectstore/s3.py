@@ -22,7 +22,7 @@ from pathlib import Path
 from tempfile import mkstemp
 from typing import Any
 from urllib.parse import urlsplit, urlunsplit
-from urllib.request import proxy_bypass_environment  # type: ignore[attr-defined]  # typeshed lacks it
+from urllib.request import proxy_bypass_environment  # type: ignore[attr-defined]  # typeshed does not have it
 
 import boto3  # type: ignore[import-untyped]
 from botocore import UNSIGNED
@@ -41,7 +41,7 @@ from botocore.session import Session
 
 from retention_assets.errors import ConfigurationError, StoreError
 from retention_assets.objectstore.access import StoreAccess
-from retention_assets.objectstore.failures import LIST, Action, Failure, failure_of_response, unreachable
+from retention_assets.objectstore.failures import LIST, Failure, RequestKind, failure_of_response, unreachable
 
 S3_ERRORS = (BotoCoreError, ClientError, ResponseParserError)  # all errors that a client raises for a request
 
@@ -90,7 +90,7 @@ def s3_bucket(access: StoreAccess, connections: int = 10, environment: Mapping[s
     container or the machine. The client sends each request once, so that the caller sees every error.
 
     Raises:
-        ConfigurationError: an option is invalid, or obstore supports it and boto3 cannot.
+        ConfigurationError: an option is invalid, or boto3 does not support it.
     """
     store = access.open()
     options = _settings(store.config, environment)
@@ -139,7 +139,7 @@ def failure_of_s3(error: Exception, access: StoreAccess) -> Failure:
 
 
 def _settings(given: Mapping[str, Any], environment: Mapping[str, str]) -> dict[str, str]:
-    """Return the environment's options, overridden by the given ones, as obstore combines them."""
+    """Return the options of the environment, overridden by the `given` options, as obstore combines them."""
     set_here = {name.removeprefix("AWS_").lower(): value for name, value in environment.items() if name[:4] == "AWS_"}
     if "endpoint_url" in set_here:
         set_here["endpoint"] = set_here["endpoint_url"]
@@ -226,7 +226,7 @@ type Entries = Sequence[Mapping[str, Any]]  # with obstore's names: path, last_m
 
 
 def list_exactly(bucket: S3Bucket, prefix: str, after: str | None = None) -> Iterator[Entries]:
-    """Yield the objects below a directory whose paths come after `after`, page by page. Errors: those of the store."""
+    """Yield the objects below a directory whose paths come after `after`, page by page. Errors: as `pages`."""
     start = {"StartAfter": bucket.key(after)} if after else {}
     for page in pages(bucket, OBJECT_PAGES, _directory(prefix), start):
         if entries := _entries(bucket, page):
@@ -234,7 +234,10 @@ def list_exactly(bucket: S3Bucket, prefix: str, after: str | None = None) -> Ite
 
 
 def level_exactly(bucket: S3Bucket, prefix: str) -> Mapping[str, Any]:
-    """Return the objects and directories directly below `prefix`. As in obstore, directories end without a slash."""
+    """Return the objects and directories directly below `prefix`. As in obstore, directories end without a slash.
+
+    Errors: as `pages`.
+    """
     objects: list[Mapping[str, Any]] = []
     directories: list[str] = []
     for page in pages(bucket, OBJECT_PAGES, _directory(prefix), {"Delimiter": "/"}):
@@ -264,8 +267,9 @@ class PagedRequest:
     """A request of boto3's client that returns one page of a listing."""
 
     name: str
-    markers: tuple[str, ...]  # parameters for the next page. A page has their values as `Next…`, at least the first one
-    action: Action
+    # The parameters that request the next page. A page has their values as `Next<name>`, at least that of the first.
+    markers: tuple[str, ...]
+    kind: RequestKind
 
 
 OBJECT_PAGES = PagedRequest("list_objects_v2", ("ContinuationToken",), LIST)
@@ -278,6 +282,8 @@ def pages(
 
     A listing that ends without an error is complete. botocore's paginator is not used, because it ends without an error
     at a page that does not say where the next page begins.
+
+    Errors: AccessDenied or StoreError.
     """
     markers: dict[str, str] = {}
     while True:
@@ -294,13 +300,13 @@ def pages(
 def wrong_listing(bucket: S3Bucket, request: PagedRequest, start: str, problem: str) -> StoreError:
     """Return the error for a listing whose pages do not follow each other. The caller raises the error."""
     return StoreError(
-        f"{bucket.access.url}: cannot {request.action.verb} {start!r}: {problem}. {request.action.undone} Run again. "
+        f"{bucket.access.url}: cannot {request.kind.verb} {start!r}: {problem}. {request.kind.undone} Run again. "
         "If the error remains, contact the store's vendor."
     )
 
 
 def _page(bucket: S3Bucket, request: PagedRequest, start: str, parameters: Mapping[str, str]) -> Mapping[str, Any]:
-    """Return one page. The request is repeated after failures that may pass."""
+    """Return one page. The request is repeated after retryable failures. Errors: AccessDenied or StoreError."""
     failure: Failure | None = None
     for delay in _DELAYS:
         time.sleep(delay)
@@ -315,5 +321,5 @@ def _page(bucket: S3Bucket, request: PagedRequest, start: str, parameters: Mappi
         if not failure.retryable:
             break
     assert failure is not None
-    # Raised outside the `except` block, so that the traceback lacks botocore's error with the request's context.
-    raise failure.as_error(bucket.access.url, start, request.action)
+    # Raised outside the `except` block, so that the traceback does not show botocore's error with the request.
+    raise failure.as_error(bucket.access.url, start, request.kind)

@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from retention_assets.errors import ConfigurationError, StoreError
 from retention_assets.objectstore.access import StoreAccess
-from retention_assets.objectstore.failures import Action
+from retention_assets.objectstore.failures import RequestKind
 from retention_assets.objectstore.s3 import S3_ERRORS, PagedRequest, S3Bucket, is_s3, pages, s3_bucket, wrong_listing
 
 VERSIONS = pa.schema(
@@ -26,7 +26,9 @@ ALL_VERSIONS = VERSIONS.append(pa.field("is_current", pa.bool_(), nullable=False
 _VERSION_PAGES = PagedRequest(
     "list_object_versions",
     ("KeyMarker", "VersionIdMarker"),
-    Action("list the versions of", "The listing was not used.", "list the bucket's versions (s3:ListBucketVersions)"),
+    RequestKind(
+        "list the versions of", "The listing was not used.", "list the bucket's versions (s3:ListBucketVersions)"
+    ),
 )
 
 

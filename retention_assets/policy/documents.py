@@ -30,7 +30,7 @@ _ACCEPTED = (
 class Document:
     """The rules of one document of a lakeFS repository, and the source of the document."""
 
-    source: str  # a file's name, for errors
+    source: str  # a file's name or `SERVER`, for errors
     policy: Policy
 
 
@@ -45,7 +45,7 @@ class SnapshotDocument:
 
 
 def read_document(text: str, source: str) -> Document:
-    """Return the rules in `text`: YAML or JSON in one of three forms. Error messages call the text `source`.
+    """Return the rules in `text`: YAML or JSON in one of three forms. `source`: the name of the text in messages.
 
     Errors: ConfigurationError. One line has the source and every wrong key.
     """
@@ -62,7 +62,7 @@ def from_server(default_days: int, branches: Mapping[str, int]) -> Document:
 
 
 def read_snapshot_document(text: str, source: str) -> SnapshotDocument:
-    """Return the rules in `text` (YAML or JSON). Error messages call the text `source`. Errors: as `read_document`."""
+    """Return the rules in `text` (YAML or JSON). `source` and errors: as `read_document`."""
     form = checked(SnapshotForm, mapping_of(text, source), source)
     document = SnapshotDocument(source, form.snapshots, form.rules(), tuple(entry.hold() for entry in form.holds))
     _require_snapshot_agreement([document])
@@ -173,7 +173,8 @@ def _require_unique(section: str, ids: Iterable[tuple[str, str]]) -> None:
 def _agreed[T](what: str, stated: Iterable[tuple[str, T, str]], text_of: Callable[[T], str]) -> dict[str, T]:
     """Return the value of each name. `stated`: the name, value and source of each statement.
 
-    Errors: ConfigurationError if two statements about one name differ. `what` is the part of the message with the name.
+    `what`: the part of the message with the name. `text_of`: returns a value as text.
+    Errors: ConfigurationError if two statements about one name differ.
     """
     first: dict[str, tuple[T, str]] = {}
     for name, value, source in stated:

@@ -11,8 +11,8 @@ from retention_assets.policy.matching import is_glob, matches_name
 from retention_assets.policy.rules import DEFAULT_RULE, CommittedRetention, Hold, Kept, LifecycleRule, Policy
 from retention_assets.policy.snapshots import NO_RULE, RefKind, SnapshotPolicy, SnapshotRule
 
-_SHORT = timedelta(hours=3)  # longer than ten years would be if someone wrote them as 120m
-_MAIN = "main"  # the branch of an Icechunk repository that is never deleted
+_SHORT = timedelta(hours=3)  # ten years written as `120m` are two hours, because `m` means minutes
+_MAIN = "main"  # Icechunk's branch that is never deleted
 
 References = Mapping[RefKind, Collection[str]]  # names by kind
 ServerRules = tuple[int, Mapping[str, int]]  # default days, days by branch
@@ -203,7 +203,7 @@ def _both_count(policy: SnapshotPolicy, one: SnapshotRule, other: SnapshotRule, 
 
 
 def _across_slashes(policy: SnapshotPolicy, references: References) -> Iterator[Finding]:
-    """Find globs that match a name only across a `/`, where the default keeps more than the glob's rule."""
+    """Yield a warning for each glob that matches a name only across a `/`, if the default keeps more than its rule."""
     default = policy.default or NO_RULE
     for rule in policy.rules:
         names = [

@@ -28,8 +28,8 @@ def is_glob(pattern: str) -> bool:
 def glob_regex(glob: str) -> str:
     r"""Return the regular expression that matches the same texts as `glob`, for both Python and Java (Spark).
 
-    `*` and `?` do not match `/`; `**` matches any text. This narrow meaning deletes less. The end is written as a
-    lookahead because `$`, `\Z` and `\z` differ between the two languages.
+    `*` and `?` do not match `/`; `**` matches any text. With this narrow meaning, less is deleted. The end is written
+    as a lookahead, because `$`, `\Z` and `\z` differ between the two languages.
     """
     return _regex(glob, _WILD)
 
@@ -57,9 +57,9 @@ def matches_name(pattern: str, name: str) -> bool:
 def rules_naming[Rule](rules: Iterable[tuple[str, Rule]], name: str) -> tuple[list[Rule], bool]:
     """Return those `rules` (pattern, rule) that apply to a branch or tag, and whether the default applies too.
 
-    Rules with the exact name win over globs. The default applies if no rule does. It applies too if all rules that
-    apply are globs that match only because their `*` or `?` matches `/`. These rules can keep something longer than the
-    default does, and never shorter: earlier versions did not apply them, and nobody approved what they would delete.
+    Rules with the exact name win over globs. The default applies if no rule does. The default also applies if all rules
+    that apply are globs that match only because their `*` or `?` matches `/`. So these rules can only keep longer than
+    the default: earlier versions did not apply them, and nobody approved what they would delete.
     """
     named = [(pattern, rule) for pattern, rule in rules if matches_name(pattern, name)]
     exact = [rule for pattern, rule in named if not is_glob(pattern)]
@@ -78,7 +78,7 @@ def prefix_covers(prefix: str, path: str) -> bool:
 def is_unreadable(path: str) -> bool:
     """Return whether a path is not UTF-8. No lifecycle rule covers such a path, and every hold on a prefix does.
 
-    A path that was made with U+FFFD in it counts as not UTF-8, too.
+    A valid path that contains U+FFFD counts as not UTF-8 too.
     """
     return UNREADABLE in path
 

@@ -35,7 +35,7 @@ class Kept(NamedTuple):
     def outlasts(self, other: "Kept") -> bool:
         """Return whether this duration is longer. Of equal durations, the one with the lower rule id counts as longer.
 
-        So all runs show the same rule.
+        This order makes all runs show the same rule.
         """
         if self.duration == other.duration:
             return (self.rule_id or "") < (other.rule_id or "")
@@ -105,7 +105,7 @@ class LifecycleRule:
 
     rule_id: str
     prefix: str
-    default: timedelta | None
+    default: timedelta | None  # for branches that `per_branch` does not name
     per_branch: Mapping[str, timedelta | None]  # names and globs
     enabled: bool = True
     glob: str | None = None  # used instead of the prefix, which is then empty
@@ -117,7 +117,7 @@ class LifecycleRule:
         return prefix_covers(self.prefix, path) if self.glob is None else glob_matches(self.glob, path)
 
     def duration_for(self, branch: str) -> timedelta | None:
-        """Return the longest duration of those that apply to `branch`. Source: `rules_naming`."""
+        """Return the longest of the durations that apply to `branch`; None for ever. Source: `rules_naming`."""
         durations, with_default = rules_naming(self.per_branch.items(), branch)
         return _longest(Kept(one, None) for one in ([*durations, self.default] if with_default else durations)).duration
 
@@ -125,8 +125,8 @@ class LifecycleRule:
 def due_since(rule: LifecycleRule, added: datetime, branches: Collection[str]) -> datetime | None:
     """Return the time from which a (path, address) pair is due under `rule`; None if never.
 
-    The longest duration of the branches that contain the pair counts; without such a branch, the default counts. Under
-    a disabled rule nothing is due. `added` (UTC) is when the oldest commit that contains the pair was created.
+    The longest duration of the branches that contain the pair counts. If no branch contains the pair, the default
+    counts. Under a disabled rule, nothing is due. `added` (UTC): the creation of the oldest commit with the pair.
     Source: DESIGN.md, Lifecycle.
     """
     if not rule.enabled:

@@ -39,7 +39,7 @@ def policy_rows(policy: Policy, as_of: date, run_id: str) -> pa.Table:
     Committed rules have the id `retention:<id>`, and holds in force on `as_of` have the id `hold:<id>`. Lifecycle rules
     keep their ids. A lifecycle rule with a glob has the prefix `glob:<glob>`. Disabled rules have no rows. The date is
     null if a rule keeps for ever. A duration that is not a whole number of days gives the earlier date, so that the
-    table never shows too much as due.
+    table never shows an object as due too early.
     """
     rows = [row for rule in policy.lifecycle if rule.enabled for row in _lifecycle_rows(rule, as_of)]
     if policy.retention:

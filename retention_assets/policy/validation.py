@@ -21,7 +21,7 @@ def checked[F: BaseModel](form: type[F], mapping: Mapping[str, Any], source: str
 
 
 def mapping_of(text: str, source: str) -> dict[str, Any]:
-    """Return the mapping at the top of `text`. `source` names the text in errors.
+    """Return the mapping that `text` contains. `source`: the name of the text in messages.
 
     Errors: ConfigurationError if the text is neither YAML nor JSON, is empty, is no mapping, or has a duplicated key.
     """

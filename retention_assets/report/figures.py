@@ -27,7 +27,7 @@ from retention_assets.warehouse.metadata import PartitionMetadata
 from retention_assets.warehouse.warehouse import METADATA, Warehouse
 
 FORECAST_DAYS = 60
-MOST_FORECAST = 250_000  # objects: with more, a person would wait over a minute for the forecast
+MOST_FORECAST = 250_000  # objects; with more, the forecast would take over a minute
 _PLANS = 60  # days in the plot over time
 _AT_ONCE = 16  # plans read at the same time
 
@@ -47,11 +47,11 @@ class Figures:
     """All numbers of a report. Bytes are as listed, times UTC."""
 
     plan: Plan
-    status: RepositoryStatus  # as of the plan's day: no newer plan is in it
+    status: RepositoryStatus  # as of the plan's day, without newer plans
     is_newest: bool  # whether no newer day has a valid plan
     over_time: Sequence[Plan]  # the valid plans, oldest first; this plan is the last
     groups: PlanGroups
-    guards: Sequence[Mapping[str, Any]]  # `guard`, `table`, `passed`, `value`, `limit`, `saw`
+    guards: Sequence[Mapping[str, Any]]  # `table` and the fields of `CheckResult`
     history: Sequence[Node]
     forecast: Forecast | None  # None: too many objects are listed
     outcomes: Outcomes | None  # None: no sweep of the plan has ended
@@ -123,7 +123,7 @@ def _plans(warehouse: Warehouse, name: str, days: Sequence[str]) -> list[Plan]:
 
 
 def _guards(tables: PlanTables) -> Iterator[Mapping[str, Any]]:
-    """Yield the results of the guards of the plan's tables, in the order in which a plan makes the tables."""
+    """Yield the results of the guards of each table of the plan, in the order in which a plan makes the tables."""
     for table in TABLES:
         path = tables.plan.repository, table, tables.plan.day.isoformat(), METADATA
         if document := tables.warehouse.read_document(*path):

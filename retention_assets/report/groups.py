@@ -128,7 +128,7 @@ Parts = Iterator[tuple[str, pa.Array, pa.Array]]  # kind of groups, name of the 
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """A group of objects: objects that stay (None: unknown for this kind of group), that wait, and candidates."""
+    """A group of objects: those that stay (None: unknown for this kind of group), those that wait, and candidates."""
 
     name: str
     stays: Amount | None
@@ -145,9 +145,9 @@ class Group:
 class PlanGroups:
     """The groups of each kind: the group with the most candidate bytes first; ages in their order.
 
-    `prefix` and `folder` (two levels) are of paths in lakeFS, and of files in Icechunk. There and in `branch`, an
-    object that stays counts once for each path and branch that references it. For Icechunk, it counts once for its
-    file, and not by branch.
+    `prefix` and `folder` (two levels) are of paths in lakeFS, and of files in Icechunk. In lakeFS, an object that stays
+    counts in these groups and in `branch` once for each path and branch that references it. In Icechunk, it counts once
+    for its file, and not by branch.
     """
 
     reason: Sequence[Group]
@@ -168,7 +168,7 @@ class _Sums:
 
     found: dict[str, dict[str, dict[str, Amount]]] = field(default_factory=dict)
     scanned: set[tuple[str, str]] = field(default_factory=set)  # the kinds that each scan knows
-    full: set[str] = field(default_factory=set)  # kinds with too many groups: of them, further names are in OTHERS
+    full: set[str] = field(default_factory=set)  # kinds with too many groups; their further names are in OTHERS
 
     def add(self, scans: Sequence[str], parts: Parts) -> None:
         for kind, names, sizes in parts:

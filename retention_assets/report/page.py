@@ -20,7 +20,7 @@ from retention_assets.report.groups import Group
 from retention_assets.report.history import Node
 from retention_assets.state.plan import PAGE, PLANS, Plan
 
-_ROWS = 500  # the most rows of a table, and folders of a plot (`page.js`). The warehouse has all rows
+_ROWS = 500  # the most rows of a table, and the most folders of a plot (`page.js`); the warehouse has all rows
 _SECURITY = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data:"
 _TITLES = {"reason": "Reason", "rule": "Rule", "prefix": "Prefix", "folder": "Folder", "branch": "Branch", "age": "Age"}
 
@@ -85,10 +85,10 @@ def _head(figures: Figures) -> str:
         for title, value, *lines in cards
     )
     made = f"Plan of {plan.day}, made at {_minute(plan.made_at)}. Mode: {escape(status.mode)}."
-    older = "" if figures.is_newest else '<p class="warning">A newer day has a plan.</p>'
+    newer = "" if figures.is_newest else '<p class="warning">A newer day has a plan.</p>'
     return (
         f"<header><h1>{escape(plan.repository)}</h1><p>{status.kind} · {made}</p>"
-        f'<p class="hash">plan {plan.plan_hash}</p>{older}</header><div class="cards">{shown}</div>'
+        f'<p class="hash">plan {plan.plan_hash}</p>{newer}</header><div class="cards">{shown}</div>'
     )
 
 

@@ -1,1 +1,1 @@
-"""Configured repositories, lakeFS or Icechunk: their live objects, and the references of the other repositories."""
+"""Code for repositories of both systems: live objects, references of others, permissions, and housekeeping."""

@@ -1,4 +1,4 @@
-"""Finds the tables and documents that the warehouse no longer needs, and removes them. Needs no Spark.
+"""Finds the tables and documents that the warehouse no longer needs, and removes them, without Spark.
 
 This module removes only tables of old days, the objects of old plans that nobody swept, and batches of caches that are
 no longer read. Everything else stays: ledgers, records, policies, and the data that plans store for later plans.
@@ -13,6 +13,7 @@ from retention_assets.config.durations import format_duration
 from retention_assets.config.limits import KeepSettings
 from retention_assets.config.timestamps import Clock
 from retention_assets.errors import GuardRefused, StoreError
+from retention_assets.icechunk.edits.stored import PLANNED_EDITS, PUBLICATIONS
 from retention_assets.objectstore.outcomes import Outcome
 from retention_assets.state.approval import APPROVALS
 from retention_assets.state.binding import is_bound_elsewhere
@@ -43,8 +44,7 @@ from retention_assets.warehouse.warehouse import METADATA, SUCCESS, StoredFile, 
 _CACHES = (CACHED_METARANGES, CACHED_RANGES, CACHED_SNAPSHOTS, CACHED_MANIFESTS)
 _OLD_CACHES = ("range_entries", "manifest_chunks")  # of earlier versions
 _DAILY = TABLES.keys() - {POLICY_TABLE.name}  # the rules in force follow from the policy tables of all days
-_NEWEST_IS_READ = {STORAGE_INVENTORY.name, ADDRESSES.name, REACHABLE_CHUNKS.name}  # the newest by `taken_at`
-_PUBLICATIONS, _PLANNED_EDITS = "publications", "planned_edits"  # of Icechunk
+_NEWEST_IS_READ = {STORAGE_INVENTORY.name, ADDRESSES.name, REACHABLE_CHUNKS.name}  # runs read the newest `taken_at`
 _LEDGER_DEPTH = 4  # ledger/<day>/<hash>/<sweep>/<file>
 _REPLACED_FOR = timedelta(days=1)  # a run that began before batches were merged may still read them
 
@@ -101,10 +101,10 @@ class _Plans:
 
     documents: Mapping[str, StoredFile]  # by path; without `current.json` of each day
     swept: tuple[str, ...]  # hashes of plans that a sweep has started on
-    open_days: frozenset[str]  # days of plans with objects in quarantine, or whose last sweep has no record
+    open_days: frozenset[str]  # days of plans that have objects in quarantine, or whose last sweep has no record
 
     def documents_of(self, plan: str) -> list[str]:
-        """Return the paths of the documents whose names match the hash of a plan."""
+        """Return the paths of the documents whose names have the first digits of this plan's hash."""
         return [path for path in self.documents if plan.startswith(_digits(path))]
 
     def is_swept(self, document: str) -> bool:
@@ -113,7 +113,7 @@ class _Plans:
 
 
 def _digits(document: str) -> str:
-    """Return the beginning of the plan's hash in the name of its document."""
+    """Return the first digits of a plan's hash, from the name of its document."""
     return document.removesuffix(".json").rpartition("-")[2]
 
 
@@ -157,7 +157,7 @@ def _plans(tables: _Tables) -> _Plans:
         plan for plan, record in newest.items() if record["outcomes"].get(Outcome.QUARANTINED, {}).get("objects")
     ]
     unfinished = [plan for plan, fence in fences.items() if plan not in newest or newest[plan]["fence"] < fence]
-    swept = {plan for _, plan in [*newest, *fences]} | set(tables.of_table(_PUBLICATIONS))
+    swept = {plan for _, plan in [*newest, *fences]} | set(tables.of_table(PUBLICATIONS))
     documents = {
         path: file
         for path, file in tables.files.items()
@@ -167,7 +167,7 @@ def _plans(tables: _Tables) -> _Plans:
 
 
 def _needed_days(tables: _Tables, plans: _Plans, now: datetime, life: timedelta) -> set[str]:
-    """Return the days whose tables all stay, even of old days. Plans younger than `life` may still be swept."""
+    """Return the days whose tables all stay, however old they are. Plans younger than `life` may still be swept."""
     needed = {*plans.open_days, *_newest_days(tables, now)}
     needed |= {_day(path) for path, file in plans.documents.items() if file.written_at >= now - life}
     current = [_day(path) for path in tables.files if path.startswith(f"{PLANS}/") and path.endswith(f"/{CURRENT}")]
@@ -209,7 +209,7 @@ def _old_partitions(tables: _Tables, needed: set[str], keep: KeepSettings, now: 
 def _objects_of_plans(
     tables: _Tables, plans: _Plans, needed: set[str], keep: KeepSettings, now: datetime
 ) -> Iterator[tuple[str, str]]:
-    for folder in (PLANNED_OBJECTS, PLANNED_HEADS, _PLANNED_EDITS):
+    for folder in (PLANNED_OBJECTS, PLANNED_HEADS, PLANNED_EDITS):
         for name in tables.of_table(folder):
             plan = name.removesuffix(".json")
             documents = plans.documents_of(plan)
@@ -280,7 +280,8 @@ def remove_leftovers(
     """Merge small batches of the caches, remove the leftovers, and return the removed leftovers.
 
     The function holds the lease of the repository, so no sweep, restore or purge runs at the same time. A plan may run:
-    its files that are newer than the listing are not removed. The next call continues an interrupted removal.
+    files that are newer than the listing are not removed. The next call continues an interrupted removal.
+
     Errors: GuardRefused while another run holds the lease, or when the clock of the store differs; StoreError when
     something cannot be removed.
     """
@@ -314,15 +315,17 @@ def _require_clock(warehouse: Warehouse, name: str, now: datetime) -> None:
 
 
 def _remove(warehouse: Warehouse, name: str, leftover: Leftover) -> bool:
-    """Remove a leftover. Return False, and remove nothing, if it is a link or was written since it was found."""
+    """Remove a leftover. Return False, and remove nothing, if it is a link or was written after it was listed."""
     parts = name, *leftover.path.split("/")
     if warehouse.is_link(*parts):
         return False
-    if not (files := warehouse.tree(*parts)):  # a document, which has nothing below it
+    files = warehouse.tree(*parts)
+    document = None if files else warehouse.file(*parts)  # a document has nothing below it
+    if any(file.written_at > leftover.written_at for file in (*files.values(), document) if file):
+        return False
+    if not files:
         warehouse.remove_document(*parts)
         return True
-    if any(file.written_at > leftover.written_at for file in files.values()):
-        return False
     warehouse.remove_document(*parts, SUCCESS)  # from here on, no run takes the rest for a complete table
     warehouse.remove_directory(*parts)
     if left := warehouse.tree(*parts):

@@ -23,16 +23,14 @@ from retention_assets.warehouse.table_cache import TableCache
 class LiveNow:
     """The live addresses of a repository, for a purge in a `with` block; see `LiveAddresses`.
 
-    The first call opens the source; later calls do not read the same files again. All calls use the policy and the day
-    of the first call. References of `others` count only for objects that sweeps of this repository worked on. The end
-    of the block releases the rows of the last call.
+    The first call opens the source. Later calls do not read the same files again, and use the policy and the day of the
+    first call. References of `others` count only for objects that sweeps of this repository worked on. The end of the
+    block releases the rows of the last call.
     """
 
     def __init__(self, undo: Undo, others: Sequence[Repository]) -> None:
         self._undo = undo
-        self._elsewhere = OtherRepositories(
-            undo.spark, undo.warehouse, undo.repository, others, undo.run_id, undo.clock
-        )
+        self._others = OtherRepositories(undo.spark, undo.warehouse, undo.repository, others, undo.run_id, undo.clock)
         self._rows: DataFrame | None = None  # the rows of the last call
 
     def __enter__(self) -> Self:
@@ -40,23 +38,23 @@ class LiveNow:
 
     def __exit__(self, *_: object) -> None:
         self._release_rows()
-        self._elsewhere.release()
+        self._others.release()
         if "_liveness" in self.__dict__:  # a call opened it
             self._liveness.release()
 
     def now(self) -> DataFrame:
-        """See `LiveAddresses`. Errors: also those of the source and the store."""
-        self._elsewhere.require_known()
+        """See `LiveAddresses`. Errors: also the errors of the source and the store."""
+        self._others.require_known()
         self._undo.log(f"{self._undo.repository.name}: checking which objects are live")
         self._release_rows()
         if self._undo.repository.is_icechunk:
-            kept = files_to_spare(self._sweep).cache()
+            live = files_to_spare(self._sweep).cache()
         else:
-            kept = self._liveness.now().live.cache()
-            kept.count()  # fills the cache: the rows cannot be read after `close`
+            live = self._liveness.now().live.cache()
+            live.count()  # fills the cache: the rows cannot be read after `close`
             self._liveness.close()
-        self._rows = kept
-        return self._elsewhere.extended(Liveness(kept, kept, self._undo.clock()), self._worked_on).live
+        self._rows = live
+        return self._others.extended(Liveness(live, live, self._undo.clock()), self._worked_on).live
 
     def _release_rows(self) -> None:
         if self._rows is not None:

@@ -1,7 +1,7 @@
 """Reads the references of the other configured repositories from their last plans. No sweep deletes referenced objects.
 
 The references are read from the other repositories' newest tables in the warehouse, whichever run wrote the tables.
-An old table lacks newer references. Then a plan has a warning, and a sweep is refused.
+If the newest table is old, newer references are missing from it. Then a plan has a warning, and a sweep is refused.
 """
 
 from collections.abc import Callable, Collection, Sequence
@@ -84,8 +84,8 @@ class OtherRepositories:
     def unknown(self) -> list[str]:
         """Return a message with reason and remedy for each repository whose references are unknown or too old."""
         settings = self.repository.settings
-        # A plan found the objects of a sweep unreferenced at least `settle` ago. A table that is older than that can
-        # lack references that were made before that plan.
+        # A plan found the objects of a sweep unreferenced at least `settle` ago. From a table that is older than that,
+        # references can be missing that were made before that plan.
         most = max(min(settings.grace, settings.settle), _LEAST_AGE)
         reasons = []
         for other in filter(self._may_refer, self.others):
@@ -126,15 +126,15 @@ class OtherRepositories:
             )
 
     def extended(self, liveness: Liveness, objects: DataFrame) -> Liveness:
-        """Return `liveness` plus those of `objects` (column `address`) that another repository refers to.
+        """Return `liveness` plus the `objects` (column `address`) that another repository refers to.
 
-        Callers pass the same objects each time. Objects that a table kept once stay, even if the other repository is
-        planned again later. Errors: GuardRefused if the table of another repository changes while it is read.
+        Callers pass the same objects each time. An object that one table kept stays live, even if the other repository
+        is planned again later. Errors: GuardRefused if the table of another repository changes while it is read.
         """
         for other in self.others:
             table = self._newest(other)
             if table is None or table in self._kept_by:
-                self._require_one(other)
+                self._require_table_read(other)
                 continue
             parts = last_parts([self._references(other, table)])
             assert parts is not None
@@ -156,7 +156,7 @@ class OtherRepositories:
             found.unpersist()
         self._kept_by.clear()
 
-    def _require_one(self, other: Repository) -> None:
+    def _require_table_read(self, other: Repository) -> None:
         """Raise GuardRefused if no table of `other` was read because its day is being planned again."""
         if self._may_refer(other) and other.name not in {table.repository for table in self._kept_by}:
             raise self._being_planned(other)
@@ -209,7 +209,7 @@ class OtherRepositories:
     def _references(self, other: Repository, table: _Table) -> DataFrame:
         """Return the references of `other`: full addresses and virtual chunk references (column `address`).
 
-        Errors: GuardRefused if some of them are unknown.
+        Errors: GuardRefused if some references are unknown.
         """
         if table.unread:
             raise self._unread(other, table.unread)

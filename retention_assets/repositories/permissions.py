@@ -16,6 +16,7 @@ from retention_assets.config.configuration import Repository
 from retention_assets.config.settings import Mode
 from retention_assets.config.timestamps import utc_now
 from retention_assets.errors import AccessDenied, ObjectMissing, RetentionError, StoreError
+from retention_assets.lakefs.names.generated import INTERNAL
 from retention_assets.objectstore.access import StoreAccess, open_store
 from retention_assets.objectstore.mutate.deletion import ObjectDeleter
 from retention_assets.objectstore.mutate.writing import ObjectWriter
@@ -88,7 +89,7 @@ def permissions_of(repository: Repository, *, try_writes: bool = False) -> Permi
         try_writes: also write, read and delete a new file in the quarantine, and delete a name that does not
             exist in the repository.
 
-    Errors: ConfigurationError if the configuration cannot be used. A refusal is in the check's result.
+    Errors: ConfigurationError if the configuration cannot be used. A refused or failed request is a check's result.
     """
     access = open_store(repository)
     checks = [] if repository.is_icechunk else list(_of_source(repository, access))
@@ -122,15 +123,15 @@ def _of_source(repository: Repository, access: StoreAccess) -> Iterator[Permissi
 
 
 def _same_storage(access: StoreAccess, metarange: str | None) -> str:
-    """Require the metarange of the newest commit in the storage. Errors: StoreError if it is missing."""
+    """Return a remark for the check. Errors: StoreError if the metarange of the newest commit is not in the storage."""
     if metarange is None:
         return "unknown, because the newest commit is empty"
     try:
-        ObjectReader(access).head(f"_lakefs/{metarange}")
+        ObjectReader(access).head(f"{INTERNAL}/{metarange}")
     except ObjectMissing as error:
         raise StoreError(
-            f"{access.url}: the storage does not have the newest commit of the server (_lakefs/{metarange}). Nothing "
-            "was changed. Check `storage` and `namespace`."
+            f"{access.url}: the storage does not have the newest commit of the server ({INTERNAL}/{metarange}). "
+            "Nothing was changed. Check `storage` and `namespace`."
         ) from error
     return ""
 

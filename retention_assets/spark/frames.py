@@ -22,22 +22,22 @@ Batches = Iterator[pa.RecordBatch]
 
 
 def from_arrow(spark: SparkSession, table: pa.Table) -> DataFrame:
-    """Return the rows of an Arrow table as a frame. The schema is passed too, for empty tables on Spark Connect."""
+    """Return the rows of an Arrow table as a frame. Spark Connect needs the explicit schema for empty tables."""
     table = table.cast(plain(table.schema)).combine_chunks()  # pyspark 4.3 loses rows that come after an empty chunk
     return spark.createDataFrame(table, from_arrow_schema(table.schema))
 
 
 def opened_files(spark: SparkSession) -> DataFrameReader:
-    """Return a reader of files. No other reader's frames share cached rows with its frames.
+    """Return a new reader of files. Its frames never use the cached rows of another reader's frames.
 
-    Spark answers a query from the cached rows of an equal query, even if the files were replaced since. Two queries are
-    equal only if their options are, so each reader has an option with another value.
+    Spark takes the result of a query from the cached rows of an equal query, even if the files were replaced since.
+    Queries with different options are not equal, so each reader has an option with a unique value.
     """
     return spark.read.option("retention.opened", uuid4().hex)
 
 
 def as_frame(spark: SparkSession, rows: DataFrame | pa.Table) -> DataFrame:
-    """Return rows for Spark. If the driver holds them, they become part of each query."""
+    """Return the rows as a frame. Rows of an Arrow table become part of each query of the frame."""
     return from_arrow(spark, rows) if isinstance(rows, pa.Table) else rows
 
 
@@ -113,10 +113,10 @@ class CachedFrames:
     def compute(self, frame: DataFrame) -> DataFrame:
         """Compute the rows of the frame now and once, and return them.
 
-        In one process, the rows are a local checkpoint: the plans of later queries do not contain how they were made.
-        On a cluster, an executor could be lost with its checkpointed rows. So the rows are cached there, and Spark
-        computes lost rows again. A separate query counts the cached rows: if two stages of one query computed them at
-        the same time, Spark would observe some rows twice or not at all.
+        In one process, the rows are a local checkpoint, so the plans of later queries do not repeat how the rows were
+        made. On a cluster, an executor could be lost with its checkpointed rows. So the rows are cached there, and
+        Spark computes lost rows again. A separate query counts the cached rows: if two stages of one query computed
+        them at the same time, Spark would observe some rows twice or not at all.
         """
         if is_one_process(frame.sparkSession):
             return frame.localCheckpoint()
@@ -142,10 +142,10 @@ def collect_together(frames: Mapping[str, DataFrame]) -> dict[str, list[dict[str
 
 
 def on_workers(frame: DataFrame, function: Callable[[Batches], Batches], schema: pa.Schema) -> DataFrame:
-    """Return the rows of `schema` that `function` makes of the frame's record batches, on executors.
+    """Return the rows that `function` makes of the frame's record batches, on executors. `schema`: of these rows.
 
-    What `function` reads can change, so no two frames of this function share cached rows: see `opened_files`.
-    An error of this project that `function` raises can be read on the driver with `errors.own_error`.
+    The files that `function` reads can change, so no two frames of this function share cached rows: see `opened_files`.
+    If `function` raises an error of this project, `errors.own_error` returns the error on the driver.
     """
     opened = uuid4().hex
 
@@ -159,5 +159,5 @@ def on_workers(frame: DataFrame, function: Callable[[Batches], Batches], schema:
 
 
 def union_of(column: str) -> Column:
-    """Return the aggregate that unites the lists of a column, sorted and without duplicates."""
+    """Return the aggregate of a column of lists: all their items, sorted and without duplicates."""
     return F.array_sort(F.array_distinct(F.flatten(F.collect_set(column))))

@@ -1,7 +1,6 @@
 """Starts Spark sessions: defaults for local runs, secrets, and this package for executors.
 
-This module does not import Dagster. So Java can start in the background during the import of Dagster, which takes
-seconds.
+This module does not import Dagster. So Java can start in the background while Dagster is imported, which takes seconds.
 """
 
 import contextlib
@@ -41,7 +40,7 @@ _DEFAULTS: Mapping[str, str] = {
 }
 
 
-# If Spark skips a file, rows are missing, such as live addresses. Many clusters set the first two options to true.
+# If Spark skipped a file, rows such as live addresses would be missing. Many clusters set the first two to true.
 _REQUIRED: Mapping[str, str] = {
     "spark.sql.files.ignoreCorruptFiles": "false",
     "spark.sql.files.ignoreMissingFiles": "false",
@@ -64,9 +63,9 @@ _FOR_FEW_OBJECTS: Mapping[str, tuple[str, str]] = {  # the values for few object
 }
 _FEW_OBJECTS = 50_000
 _OUT_OF_MEMORY = 3  # exit status of Java with -XX:+ExitOnOutOfMemoryError
-_SECONDS_TO_END = 1  # the time in which Java must end after its sockets were closed
+_SECONDS_TO_END = 1  # to wait until Java has ended after its sockets were closed
 _PYTHON, _MEMORY = "spark.pyspark.python", "spark.driver.memory"
-_SUBMIT_PORT = "PYSPARK_GATEWAY_PORT"  # set if `spark-submit` started the driver, which then has a master and settings
+_SUBMIT_PORT = "PYSPARK_GATEWAY_PORT"  # set if `spark-submit` started the driver with a master and settings
 _LOGGING = Path(__file__).with_name("log4j2.properties")
 
 
@@ -110,6 +109,7 @@ class SparkSettings:
         """Return the session of this process; start it if there is none.
 
         The Java process starts without the secrets, because every user of the machine can see its arguments.
+        Errors: ConfigurationError when the environment variable of a secret is not set.
         """
         secrets = {key: FromEnvironment(env=name).resolve(f"spark.{key}") for key, name in self.secrets.items()}
         if secrets and not {"spark.remote"} & {*self.plain, *secrets}:
@@ -121,7 +121,10 @@ class SparkSettings:
 
 
 def spark_settings(settings: Mapping[str, SparkValue]) -> SparkSettings:
-    """Return the settings of a session for `spark:` of the configuration. A process has only one session."""
+    """Return the settings of a session for `spark:` of the configuration. A process has only one session.
+
+    This also sets the environment variables of Spark's Python and Java: see `_prepare_environment`.
+    """
     secrets = {key: value.env for key, value in settings.items() if isinstance(value, FromEnvironment)}
     given = {
         key: str(value).lower() if isinstance(value, bool) else str(value)
@@ -132,7 +135,7 @@ def spark_settings(settings: Mapping[str, SparkValue]) -> SparkSettings:
     master = given.get("spark.master", "" if _SUBMIT_PORT in os.environ else "local[*]")
     is_local = not is_remote and is_local_master(master)
     defaults = {**_DEFAULTS, **(_local_defaults() if is_local else {})}
-    if is_remote:  # the server's own settings hold for the rest
+    if is_remote:  # all other settings are the server's own
         defaults = {key: value for key, value in defaults.items() if key.startswith("spark.sql.")}
     if is_local and _MEMORY not in given:  # a task has at most 8,192 pages, too few for a much larger memory
         defaults["spark.buffer.pageSize"] = "2m"  # Spark's default is 16 MB for each aggregate and join
@@ -203,7 +206,7 @@ def fit_to(objects: int, spark: SparkSession) -> None:
 
 
 def start_early(settings: Mapping[str, SparkValue]) -> None:
-    """Start the session in the background: the start of Java takes half of a short run.
+    """Start the session in the background, because the start of Java takes half of a short run.
 
     If the start fails, the error appears where the session is first used.
     """

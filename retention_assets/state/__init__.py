@@ -1,1 +1,1 @@
-"""What the project records: plans, approvals, lease, ledgers, memory, records, and where the quarantine is."""
+"""The state that the project stores: plans, approvals, leases, ledgers, memory, policies, records, quarantine."""

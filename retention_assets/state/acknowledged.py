@@ -52,10 +52,10 @@ def acknowledged_addresses(spark: "SparkSession", warehouse: Warehouse, reposito
 def lost_addresses(
     spark: "SparkSession", warehouse: Warehouse, repository: str, access: StoreAccess
 ) -> "DataFrame | None":
-    """Return those acknowledged addresses whose objects are missing from the store now; None: there are none.
+    """Return the acknowledged addresses whose objects are missing from the store now; None if there are none.
 
-    The store is asked about each acknowledged address. An object that somebody put back is not lost any more: it must
-    be read, because nobody may know what it references.
+    This takes one request for each acknowledged address. An object that somebody put back is not lost any more. It must
+    be read, because its references may be unknown.
     """
     from retention_assets.objectstore.listing import presence
     from retention_assets.spark.frames import from_arrow
@@ -63,7 +63,7 @@ def lost_addresses(
     if not known_addresses(warehouse, repository):
         return None
     found = presence(acknowledged_addresses(spark, warehouse, repository), access)
-    missing = found.where("last_modified IS NULL").select("address").toArrow()  # asked once, not at each use
+    missing = found.where("last_modified IS NULL").select("address").toArrow()  # computed once, not at each use
     return from_arrow(spark, missing) if missing.num_rows else None
 
 
@@ -79,7 +79,10 @@ def known_addresses(warehouse: Warehouse, repository: str) -> set[str]:
 def write_acknowledgement(
     warehouse: Warehouse, repository: str, addresses: Sequence[str], kind: str, by: str, at: datetime
 ) -> str:
-    """Write one entry, and return the name of its file. `by`: a person, or the run that found the objects again."""
+    """Write one entry, and return the name of its file. `by`: a person, or the run that found the objects again.
+
+    Errors: TableContractError when other processes write the next entry at each attempt.
+    """
     for _ in range(_TRIES):
         names = _files(warehouse, repository)
         number = int(names[-1].removesuffix(".parquet")) + 1 if names else 1
@@ -145,7 +148,7 @@ def missing_addresses(warehouse: Warehouse, repository: str) -> list[str]:
 def require_lost(repository: Repository, addresses: Sequence[str], *, whole_slices: bool) -> None:
     """Require that these are addresses of objects that are not in the store.
 
-    Several addresses of one directory that is empty now need `whole_slices`: the storage may be the wrong one.
+    If several addresses are in one directory that is empty now, `whole_slices` is required: the storage may be wrong.
 
     Errors: ConfigurationError for text that is not an address; GuardRefused for objects that exist, and for directories
     that are missing completely.
@@ -197,7 +200,7 @@ def _require_single(repository: Repository, reader: ObjectReader, addresses: Seq
 
 
 def addresses_digest(addresses: Sequence[str]) -> str:
-    """Return the hash of a set of addresses, in any order."""
+    """Return the hash of a set of addresses. Their order does not matter."""
     return hashlib.sha256("\n".join(sorted(addresses)).encode()).hexdigest()
 
 

@@ -25,9 +25,9 @@ from retention_assets.state.plan import Plan, load_plan, require_plan
 from retention_assets.warehouse.warehouse import Warehouse
 
 APPROVALS = "approvals"
-APPROVER = "RETENTION_APPROVER"  # environment variable: the person who approves, if not the system user
+APPROVER = "RETENTION_APPROVER"  # environment variable with the person who approves; default: the system user
 BUDGET = "the budget in the configuration"
-_OF_BUDGET = ".budget"  # in the name of the document of the approval by the budget
+_OF_BUDGET = ".budget"  # part of the name of the document with the budget's approval
 
 # With the policy, these settings determine the candidates of a plan. A kind of repository has only some of them.
 _PLAN_SETTINGS = (
@@ -115,8 +115,9 @@ def approve(
     """Approve the current plan of the day for a sweep with the settings `terms` (see `approved_terms`).
 
     The approval is for this hash, day and settings. It also covers a new plan of the day that has the same hash.
+
     Errors: GuardRefused unless `plan_hash` is the full hash of the plan, and the plan was made within `life` and with
-    the same settings. GuardRefused in mode `plan`, in which no sweep deletes anything.
+    the same settings. GuardRefused for a blocked plan, and in mode `plan`, in which no sweep deletes anything.
     """
     plan = require_plan(warehouse, repository, day, plan_hash, undone="approved")
     if plan.blocked:
@@ -232,7 +233,9 @@ def require_approval(
 ) -> Approval:
     """Return the approval of the plan for a sweep with the settings `terms`.
 
-    A plan within the budget is approved now, by the budget. Arguments: see `approval_state`.
+    If no person approved the plan and it is within the budget, its approval by the budget is stored. Arguments: see
+    `approval_state`.
+
     Errors: GuardRefused when the plan is not approved, when the plan or its approval is too old, or when the plan or
     its approval has other settings.
     """
@@ -257,9 +260,9 @@ def stored_approval(warehouse: Warehouse, repository: str, day: date, plan_hash:
 
 
 def _is_recent(at: datetime, life: timedelta, now: datetime) -> bool:
-    """Return whether a plan or approval of the time `at` still counts.
+    """Return whether a plan or approval of the time `at` is still valid.
 
-    A time in the future does not count: a clock is or was wrong, so the plan or approval would lapse too late.
+    A time in the future is not valid: a clock is or was wrong, so the plan or approval would lapse too late.
     """
     return -MARGIN <= now - at <= life
 
@@ -289,10 +292,10 @@ def _not_approved(plan: Plan, excess: str) -> GuardRefused:
 
 
 def beyond_budget(plan: Plan, budget: BudgetSettings, history_changes: int = 0) -> str | None:
-    """Return the reason why the budget does not approve the plan; None if it does. Empty text: no budget is set.
+    """Return why the budget does not approve the plan; empty if no budget is set, None if the budget approves it.
 
     `history_changes`: the number of snapshots that the plan releases plus references that it deletes. Each counts as
-    one object. A budget that only limits bytes does not cover them.
+    one object. A budget that limits only bytes does not cover them.
     """
     if not budget.is_set:
         return ""

@@ -1,4 +1,4 @@
-"""Makes a change for a person who needs no plan, such as a new branch: under the lease, and with an audit record."""
+"""Makes a change that needs no plan, such as a new branch, for a person: under the lease, with an audit record."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -27,8 +27,9 @@ def recorded_change(
     """Call `change` under the lease of the repository, write its result into an audit record, and return the result.
 
     No sweep runs at the same time. `kind`: what is changed, for the record.
-    Errors: of `change` (then there is no record); GuardRefused as `require_same_location` and `held_lease`, and when
-    other machines would not see the lease.
+
+    Errors: the errors of `change`, after which there is no record; GuardRefused as `require_same_location` and
+    `held_lease`, and when other machines would not see the lease.
     """
     started, name, sweep, seal = clock(), repository.name, repository.settings.sweep, seal_of(repository)
     require_same_location(warehouse, repository)  # a lease under another name would exclude nobody

@@ -4,8 +4,8 @@
 document with the highest number is the lease in force. A lease has an end: its holder stops at the end, and no other
 sweep starts before the end. `retention stop` writes the next document too, so that workers lose their lease.
 
-Each document stores the fingerprint of the newest audit record at that time. The newest record has no later record
-that protects it, so this fingerprint shows whether it was changed or removed. Source: DESIGN.md, invariants 5 and 8.
+Each document stores the fingerprint of the newest audit record at that time. The chain of records does not protect its
+newest record. This fingerprint shows whether that record was changed or removed. Source: DESIGN.md, invariants 5 and 8.
 """
 
 from collections.abc import Iterator
@@ -21,7 +21,7 @@ from retention_assets.state.records import newest_fingerprint
 from retention_assets.warehouse.warehouse import Warehouse
 
 LEASES = "leases"
-MARGIN = timedelta(minutes=5)  # assumed: clocks of two machines differ by less, and no request takes longer
+MARGIN = timedelta(minutes=5)  # assumption: clocks of two machines differ by less, and no request takes longer
 _NO_END = datetime(9999, 12, 31, tzinfo=UTC)
 _TRIES = 100  # attempts to stop a sweep that renews its lease at the same time
 
@@ -120,8 +120,10 @@ def release_lease(warehouse: Warehouse, lease: Lease, now: datetime) -> None:
 def stop_sweeps(warehouse: Warehouse, repository: str, person: str, now: datetime) -> str | None:
     """Stop all sweeps of the repository until `resume_sweeps`. Workers stop within seconds.
 
-    Return the holder of the lease of the sweep that was running. None: no sweep was running, because there was no lease
-    in force, or because the sweeps were stopped already.
+    Return the holder of the lease of the sweep that was running; None if there was no lease in force, or if the sweeps
+    were stopped already.
+
+    Errors: GuardRefused when other processes write a lease at each attempt.
     """
     for _ in range(_TRIES):
         number, document = _newest(warehouse, repository)

@@ -26,7 +26,7 @@ if TYPE_CHECKING:  # Spark is imported in the functions that use it: commands wi
 LEDGERS = "ledger"
 SURPLUS_LEDGERS = "surplus_ledger"  # ledgers of purged surplus copies, which the totals of plans do not include
 OUTCOMES = tuple(one for one in Outcome if one is not Outcome.ATTEMPTED)
-FINISHED = (  # finished: a later sweep of the same plan skips these
+FINISHED = (  # later sweeps of the same plan skip objects with these outcomes
     Outcome.DELETED,
     Outcome.MISSING,
     Outcome.QUARANTINED,
@@ -36,8 +36,8 @@ FINISHED = (  # finished: a later sweep of the same plan skips these
 _ROWS = ".parquet"  # end of the names of ledger files
 _FEW = 100_000  # addresses that one process looks up in the ledgers
 _SMALL = 2**28  # bytes of ledgers that one process reads
-DONE, DECIDED = "done", "decided"  # ends of the names of files with results: of the action, of the checks before it
-FREED = (Outcome.DELETED, Outcome.PURGED)  # no copy of the object is left, except for versions that the bucket keeps
+DONE, DECIDED = "done", "decided"  # ends of names of files with the results of the action, or of the checks before it
+FREED = (Outcome.DELETED, Outcome.PURGED)  # no copy of the object is left, except versions that the bucket keeps
 ABSENT = (  # the object is not at its path, or may not be
     Outcome.DELETED,
     Outcome.MISSING,
@@ -83,12 +83,12 @@ class LedgerLocation:
 
     def append(self, rows: pa.Table, name: str, kind: str) -> None:
         """Write rows of `LEDGER` durably. `kind`: attempted, done, or decided (before the action)."""
-        file = f"{name}-{rows.num_rows}-{kind}.parquet"
+        file = f"{name}-{rows.num_rows}-{kind}{_ROWS}"
         Warehouse(self.warehouse).append_rows(rows.cast(LEDGER), *self._folder, file)
 
     def objects_recorded(self) -> int:
         """Return the number of objects for which this sweep has written results. Only file names are read."""
-        names = (name.removesuffix(".parquet").split("-") for name in Warehouse(self.warehouse).files(*self._folder))
+        names = (name.removesuffix(_ROWS).split("-") for name in Warehouse(self.warehouse).files(*self._folder))
         return sum(int(parts[-2]) for parts in names if parts[-1] != Outcome.ATTEMPTED)
 
     @property
@@ -134,7 +134,7 @@ def collected_addresses(
 
 
 def quarantined_by(spark: "SparkSession", warehouse: Warehouse, repository: str, addresses: Sequence[str]) -> list[str]:
-    """Return the hashes of the plans whose sweeps moved one of these objects to quarantine, where it still is."""
+    """Return the hashes of the plans whose sweeps moved one of these objects to quarantine, if it is still there."""
     from pyspark.sql import functions as F
 
     from retention_assets.spark.frames import from_arrow
@@ -200,7 +200,7 @@ def first_failure(warehouse: Warehouse, repository: str, day: str, plan_hash: st
     for sweep in reversed(warehouse.directories(repository, LEDGERS, day, plan_hash)):
         parts = (repository, LEDGERS, day, plan_hash, sweep)
         for name in warehouse.files(*parts):
-            if name.endswith((f"-{DONE}.parquet", f"-{DECIDED}.parquet")):
+            if name.endswith((f"-{DONE}{_ROWS}", f"-{DECIDED}{_ROWS}")):
                 rows = warehouse.read_rows(*parts, name)
                 failed = rows.filter(pc.equal(rows["outcome"], Outcome.FAILED))
                 if failed.num_rows:
@@ -224,7 +224,7 @@ def read_ledgers(
 
     from retention_assets.spark.frames import from_arrow, opened_files
 
-    # Spark lists one directory with all ledgers faster than hundreds of its parts.
+    # Spark lists one directory with all ledgers faster than hundreds of directories.
     parts = (repository, tree, *plans[0]) if len(plans) == 1 else (repository, tree)
     paths = _files_below(warehouse, *parts) if plans else []
     if not paths:

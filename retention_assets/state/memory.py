@@ -18,7 +18,7 @@ if TYPE_CHECKING:  # Spark is imported in the functions that use it: commands wi
     from pyspark.sql import DataFrame, SparkSession
 
 MEMORY = "memory"
-_ROWS = "_rows.json"  # document with the number of rows that were written, and with `seen_at` of `keep_due`
+_ROWS = "_rows.json"  # document with the number of rows that were written, and the `seen_at` of `keep_due`
 PLANS_STORED = 2  # the number of plans whose data is stored: the newest, and one that another run may still read
 
 
@@ -57,7 +57,7 @@ def candidates_of_newest_state(spark: "SparkSession", warehouse: Warehouse, plan
     """Return (address, size, last_modified) of the candidates of the plan that saw the newest state, of any day.
 
     None if this is `plan` itself or a plan with the same hash, or if no plan has stored due objects. A plan that was
-    withdrawn since counts, too. Errors: GuardRefused when the candidates are no longer stored.
+    withdrawn since then counts too. Errors: GuardRefused when the candidates are no longer stored.
     """
     name = _newest(warehouse, plan.repository) or made_name(plan)
     digits = name.rpartition("-")[2]  # the first digits of the hash
@@ -84,7 +84,7 @@ def _newest(warehouse: Warehouse, repository: str) -> str | None:
 
 
 def _by_state(warehouse: Warehouse, repository: str) -> list[str]:
-    """Return the directories of due objects. Those of the plan that saw the newest state of the repository are last."""
+    """Return the directories of due objects. The plan that saw the newest state of the repository is last."""
 
     def seen_at(name: str) -> tuple[str, str]:
         document = warehouse.read_document(repository, DUE_OBJECTS.name, name, _ROWS) or {}
@@ -119,10 +119,10 @@ def _read(spark: "SparkSession", warehouse: Warehouse, repository: str, name: st
     from retention_assets.spark.frames import opened_files
 
     written = warehouse.read_document(repository, DUE_OBJECTS.name, name, _ROWS)
-    if written is not None:  # earlier versions did not count
+    if written is not None:  # earlier versions did not write this document
         _require_due(warehouse, repository, name, written["rows"])
-    parts = warehouse.location(repository, DUE_OBJECTS.name, name)
-    return opened_files(spark).schema(from_arrow_schema(DUE_OBJECTS.schema)).parquet(parts)
+    directory = warehouse.location(repository, DUE_OBJECTS.name, name)
+    return opened_files(spark).schema(from_arrow_schema(DUE_OBJECTS.schema)).parquet(directory)
 
 
 def _require_due(warehouse: Warehouse, repository: str, name: str, written: int) -> None:
@@ -136,9 +136,11 @@ def _require_due(warehouse: Warehouse, repository: str, name: str, written: int)
 def keep_due(warehouse: Warehouse, plan: Plan, due: "DataFrame", seen_at: datetime) -> None:
     """Store the objects that a plan found due, and remove those of plans that are no longer read.
 
-    `due`: rows of `DUE_OBJECTS`. `seen_at`: when the oldest of the tables that say what is due was read. A plan of an
-    older state does not become the memory of later plans: an object that was live since then would count as due since
-    then. Errors: TableContractError when not all rows can be read back.
+    `due`: rows of `DUE_OBJECTS`. `seen_at`: when the oldest table was read that determines the due objects. Later plans
+    do not read the due objects of a plan of an older state: an object that was live in the meantime would count as due
+    for the whole time.
+
+    Errors: TableContractError when not all rows can be read back.
     """
     from retention_assets.warehouse.table_writer import write_counted
 

@@ -1,8 +1,9 @@
-"""The plan: the objects that a dry run shows and a sweep deletes. A plan is immutable, has a hash, and is kept forever.
+"""The plan: the objects that a dry run shows and a sweep deletes. A plan is immutable and has a hash.
 
-`plans/<day>/current.json` is the plan of the day that may be approved. The same directory has every plan that was ever
-made for that day. `planned_objects/<hash>` has the objects of a plan. `planned_heads/<hash>.json` has the heads of
-branches and tags at planning. Source: DESIGN.md, invariants 5, 9 and Decisions (Plan hash).
+`plans/<day>/current.json` is the plan of the day that may be approved. The same directory has every plan that was made
+for that day, until housekeeping removes old plans. `planned_objects/<hash>` has the objects of a plan.
+`planned_heads/<hash>.json` has the heads of branches and tags at planning. Source: DESIGN.md, invariants 5, 9 and
+Decisions (Plan hash).
 """
 
 import hashlib
@@ -26,7 +27,7 @@ if TYPE_CHECKING:  # Spark is imported in the functions that use it: commands wi
 PLANS, PLANNED_OBJECTS, PLANNED_HEADS = "plans", "planned_objects", "planned_heads"
 CURRENT = "current.json"  # the document of the current plan of a day
 PAGE = "report.html"  # the page of the day's current plan, beside it
-_SHORTEST_HASH = 8  # shortest abbreviation of a plan hash, in digits
+_SHORTEST_HASH = 8  # digits of the shortest abbreviation of a plan hash
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,13 +45,13 @@ class Plan:
     live: int  # live addresses inside the namespace
     collected: int  # live addresses that our sweeps deleted before, according to the ledger
     warnings: tuple[str, ...]
-    blocked: str | None  # the reason why no sweep may execute the plan; None: there is none
+    blocked: str | None  # the reason why no sweep may execute the plan; None: a sweep may
     instance: str | None  # the id of the repository, if its source has one; see `References`
     made_at: datetime
     run_id: str
     first_wait_ends: datetime | None = None  # when the first waiting object has settled; None: no object waits
     last_wait_ends: datetime | None = None  # when the last waiting object has settled
-    reflog: tuple[str, ...] = ()  # heads of earlier plans that no longer exist but still keep objects, as `kind name`
+    reflog: tuple[str, ...] = ()  # gone heads of earlier plans that still keep objects, as `kind name`
     terms: Mapping[str, str] = field(default_factory=dict)  # `planned_terms`; empty: an earlier version made the plan
     lost: int = 0  # live addresses that are missing and that a person acknowledged as lost
 
@@ -198,7 +199,7 @@ def current_day_of(warehouse: Warehouse, repository: str, plan_hash: str) -> dat
 
 
 def _may_name(name: str, wanted: str) -> bool:
-    """Return whether the name of a plan's document allows the wanted hash. The name has the first digits only."""
+    """Return whether a plan's document can have the wanted hash. Its name has only the first digits of the hash."""
     digits = name.removesuffix(".json").rpartition("-")[2]
     return digits.startswith(wanted) or wanted.startswith(digits)
 

@@ -1,4 +1,4 @@
-"""Stores the policy in the warehouse: the rules that each run read, and the plans that were completed under them.
+"""Stores policies in the warehouse: the rules that each run read, and the plans that were completed under them.
 
 The rows are on the driver: their number depends on rules and runs, not on objects. The policy of each plan is stored by
 its hash, so that a plan can be explained after the policy has changed.
@@ -23,7 +23,7 @@ POLICIES = "policies"  # has one document for each policy
 
 
 def policy_versions(warehouse: Warehouse, repository: str, day: date, policy: Policy, run_id: str) -> pa.Table:
-    """Return the day's rows of `policy_table`: those of earlier runs, and those of this run, made from `policy`.
+    """Return the day's rows of `policy_table`: the rows of earlier runs, and the rows of this run, from `policy`.
 
     Source: seed 002, policy table.
     """
@@ -76,7 +76,7 @@ def keep_policy(warehouse: Warehouse, repository: str, policy: Policy | Snapshot
 def kept_policy[P: (Policy, SnapshotPolicy)](
     warehouse: Warehouse, repository: str, policy_hash: str, kind: type[P]
 ) -> P | None:
-    """Return the policy with this hash; None if an earlier version made the plan, or the stored text was changed."""
+    """Return the policy with this hash; None if an earlier version did not store it, or if it was changed."""
     document = warehouse.read_document(repository, POLICIES, f"{policy_hash}.json")
     policy = None if document is None else TypeAdapter(kind).validate_python(document)
     return policy if policy is not None and policy.policy_hash == policy_hash else None

@@ -6,8 +6,8 @@ The folder of a plan contains:
 - `manifest/<name>.json`: the objects to move, written before they are moved.
 - `manifest/<name>-copied.json`: verified copies whose originals could not be deleted yet.
 
-The quarantine is beside the repository or in another bucket. The quarantine must not be inside a namespace, because the
-listing of the namespace would include it.
+The quarantine is beside the repository or in another bucket. It must not be inside a namespace, because the listing of
+the namespace would include its files.
 """
 
 import json
@@ -42,7 +42,7 @@ class QuarantineLocation:
 
     @classmethod
     def at(cls, url: str, options: Mapping[str, str]) -> "QuarantineLocation":
-        """Return the location whose `url` is given. Errors: ConfigurationError, as `StoreAccess`."""
+        """Return the location with this `url`. Errors: ConfigurationError, as `StoreAccess`."""
         root, day, plan = url.rsplit("/", 2)
         return cls(StoreAccess(root, options), f"{day}/{plan}")
 

@@ -30,7 +30,7 @@ RECORDS = "records"
 SIGNATURE = "signature"  # of a record's document: over all its other fields
 _ALGORITHM = "hmac-sha256"
 _SHORTEST_KEY = 32  # characters: 128 bits in hexadecimal, as printed by `openssl rand -hex 16`
-_SIGNED_PREFIX = b"retention record\n"  # prefix of the signed bytes: other uses of the key give no valid signature
+_SIGNED_PREFIX = b"retention record\n"  # of the signed bytes: other uses of the key make no valid signature
 _FIRST = "0" * 64  # `previous` in the first record
 _TRIES = 100  # attempts to append a record while other runs append records
 _AT_ONCE = 16  # records that are read at the same time
@@ -60,7 +60,8 @@ class Record:
     fence: int = 0
     longest_window_seconds: float | None = None  # from a liveness check to the last object after it; None: unknown
     ledger_digest: str | None = None  # of the plan's ledger, up to and including this fence; None: unknown, or no plan
-    published: Mapping[str, Any] | None = None  # the edits written before any object was deleted; None: no edits
+    # The edits written before any object was deleted, a person's change, or the surplus copies of a purge; None: none
+    published: Mapping[str, Any] | None = None
     ended_early: str | None = None  # the error that ended the run early
     terms: Mapping[str, str] | None = None  # the settings that were approved; None: the run needed no approval
     dump: Mapping[str, str] | None = None  # the dump used: `taken_at`, and `dump_age`, the greatest age allowed
@@ -125,6 +126,7 @@ class Seal:
 
         A run that is interrupted after it wrote a record and before it copied the record leaves a gap. The next run
         fills the gap.
+
         Errors: AccessDenied or StoreError.
         """
         if self.witness is None:
@@ -233,7 +235,7 @@ def amounts_in(record: Mapping[str, Any]) -> dict[str, Amount]:
 
 
 def newest_first(warehouse: Warehouse, repository: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """Yield (name, document) of all records, the newest first. A few are read at once, and no more than are needed."""
+    """Yield (name, document) of all records, the newest first. Records are read in small batches, when needed."""
     with ThreadPoolExecutor(_AT_ONCE) as pool:
         for names in batched(reversed(warehouse.documents(repository, RECORDS)), _AT_ONCE):
             documents = pool.map(lambda name: warehouse.read_document(repository, RECORDS, name), names)

@@ -33,7 +33,7 @@ _OF_COPY_VERSIONS_UNKNOWN = f"{OF_COPY}; whether the store keeps versions of the
 _OF_VERSIONS = "its versions"
 _AT_ONCE = 10  # objects that one worker copies or restores at the same time
 _OTHER_OBJECT = "is another object than was planned"
-_NOT_DONE = ObjectResult(Outcome.ATTEMPTED)  # the next pass checks the liveness of the object again, and continues
+_NOT_DONE = ObjectResult(Outcome.ATTEMPTED)  # the next pass checks the liveness of the object again
 _MOST_COPIED = 10 * 1024**3  # bytes of a chunk: about 90 s at 1 Gbit/s, well within a window
 _POLL_SECONDS = 2.0  # seconds between two checks of the deadline: each check may cost a request
 _STEP_OBJECTS, _STEP_BYTES = 1_000, 1024**3  # limits of a step, whose originals are deleted in one bulk request
@@ -41,7 +41,7 @@ _STEP_OBJECTS, _STEP_BYTES = 1_000, 1024**3  # limits of a step, whose originals
 
 @dataclass(slots=True, repr=False, eq=False)
 class Delete:
-    """Deletes objects. Where the store has conditional deletes, it deletes only an object with the planned ETag."""
+    """Deletes objects. If the store has conditional deletion, only objects with the planned ETag are deleted."""
 
     chunk_bytes: ClassVar[int | None] = None
     target: ClassVar[None] = None
@@ -91,7 +91,7 @@ class Quarantine:
         return opened
 
     def do(self, objects: pa.Table, name: str, before_deadline: BeforeDeadline) -> Sequence[ObjectResult]:
-        """See `Action`. Objects are moved in small steps: a slow copy does not delay objects copied before it."""
+        """See `Action`. Objects are moved in small steps, so a slow copy does not delay objects copied before it."""
         try:
             self.location.write_manifest(objects, name)
         except StoreError as error:
@@ -126,8 +126,8 @@ class Quarantine:
         }
         copied = [one for one in _to_delete(objects) if results[one.path] is None]
         if copied and before_deadline():
-            for one, done in zip(copied, self.deleter.delete_all(copied, before_deadline), strict=True):
-                results[one.path] = self._moved_away(one.path, done)
+            for one, result in zip(copied, self.deleter.delete_all(copied, before_deadline), strict=True):
+                results[one.path] = self._moved_away(one.path, result)
         return [one or _NOT_DONE for one in results.values()]
 
     def _write_copies(
@@ -152,11 +152,11 @@ class Quarantine:
                 self.location.write_copies(verified, name)
 
     def _not_copied(
-        self, done: ObjectResult, address: str, size: int, earlier_targets: Collection[str]
+        self, result: ObjectResult, address: str, size: int, earlier_targets: Collection[str]
     ) -> ObjectResult:
-        """Return the result of an object that was not copied."""
-        if done.outcome is not Outcome.MISSING:
-            return _as_planned(done)
+        """Return the ledger's result of an object that was not copied. `result`: of the copier."""
+        if result.outcome is not Outcome.MISSING:
+            return _as_planned(result)
         try:  # the original is missing: an interrupted attempt moved it, or somebody deleted it
             moved = size_at(self.copies, self.location.path(address)) == size
         except StoreError as error:
@@ -165,13 +165,13 @@ class Quarantine:
             return ObjectResult(Outcome.QUARANTINED, self.location.describe(address))
         return self.interrupted.result(address, size, [url for url in earlier_targets if url != self.target])
 
-    def _moved_away(self, address: str, done: ObjectResult) -> ObjectResult:
-        """Return the result of an object that was copied, from the deletion of its original."""
-        if done.outcome is Outcome.ATTEMPTED:
-            return done
-        if done.outcome in (Outcome.DELETED, Outcome.MISSING):
+    def _moved_away(self, address: str, result: ObjectResult) -> ObjectResult:
+        """Return the ledger's result of an object that was copied. `result`: of the deletion of its original."""
+        if result.outcome is Outcome.ATTEMPTED:
+            return result
+        if result.outcome in (Outcome.DELETED, Outcome.MISSING):
             return ObjectResult(Outcome.QUARANTINED, self.location.describe(address))
-        return replace(done, detail=f"copied, not deleted: {done.detail}")
+        return replace(result, detail=f"copied, not deleted: {result.detail}")
 
 
 @dataclass(slots=True, repr=False, eq=False)
@@ -201,17 +201,17 @@ class Restore:
         rows = _rows(objects, "address", "size")
         with ThreadPoolExecutor(_AT_ONCE) as pool:
             results = dict(zip((address for address, _ in rows), pool.map(self._restored, rows), strict=True))
-        back = [address for address, one in results.items() if one.outcome == Outcome.RESTORED]
-        done = self.deleter.delete_all([DeleteTarget(self.location.path(address)) for address in back], before_deadline)
-        for address, copy in zip(back, done, strict=True):
-            if copy.outcome is Outcome.ATTEMPTED:
-                results[address] = copy  # the next pass finds the object restored and removes the copy
-            elif copy.outcome is Outcome.FAILED:
-                results[address] = ObjectResult(Outcome.RESTORED, f"its copy in quarantine stays: {copy.detail}")
+        restored = [address for address, one in results.items() if one.outcome == Outcome.RESTORED]
+        copies = [DeleteTarget(self.location.path(address)) for address in restored]
+        for address, deleted in zip(restored, self.deleter.delete_all(copies, before_deadline), strict=True):
+            if deleted.outcome is Outcome.ATTEMPTED:
+                results[address] = deleted  # the next pass finds the object restored and removes the copy
+            elif deleted.outcome is Outcome.FAILED:
+                results[address] = ObjectResult(Outcome.RESTORED, f"its copy in quarantine stays: {deleted.detail}")
         return list(results.values())
 
     def _restored(self, row: tuple[str, int]) -> ObjectResult:
-        """Copy one object back to its path, unless it is there already, and return the result."""
+        """Copy one object back to its path, unless an object is there already, and return the result."""
         address, size = row
         try:
             there = size_at(self.reader, address)
@@ -222,15 +222,15 @@ class Restore:
                     if is_back
                     else ObjectResult(Outcome.SKIPPED, "another object is at its path")
                 )
-            (done,) = self.copier.copy_all([Copy(self.location.path(address), address, size, None)])
+            (copied,) = self.copier.copy_all([Copy(self.location.path(address), address, size, None)])
         except StoreError as error:
             return ObjectResult(Outcome.FAILED, str(error))
-        if isinstance(done, VerifiedCopy):
+        if isinstance(copied, VerifiedCopy):
             return ObjectResult(Outcome.RESTORED)
         nothing_there = (
             f"no copy is at {self.location.describe(address)}: it was removed, or quarantine.url was changed"
         )
-        return ObjectResult(Outcome.FAILED, done.detail or nothing_there)
+        return ObjectResult(Outcome.FAILED, copied.detail or nothing_there)
 
     def _is_the_copy(self, address: str) -> bool:
         """Return whether the object at the address has the bytes of the copy.
@@ -356,10 +356,10 @@ def _versions(access: StoreAccess, paths: Sequence[str], *, with_current: bool =
     ]
 
 
-def _not_gone(to_delete: Sequence[DeleteTarget], done: Sequence[ObjectResult]) -> dict[str, ObjectResult]:
-    """Return, by path, a result for each object that may still exist."""
-    results = zip(to_delete, done, strict=True)
-    return {one.path: result for one, result in results if result.outcome not in (Outcome.DELETED, Outcome.MISSING)}
+def _not_gone(to_delete: Sequence[DeleteTarget], results: Sequence[ObjectResult]) -> dict[str, ObjectResult]:
+    """Return, by path, the result of each object that may still exist."""
+    pairs = zip(to_delete, results, strict=True)
+    return {one.path: result for one, result in pairs if result.outcome not in (Outcome.DELETED, Outcome.MISSING)}
 
 
 def _polled_rarely(before_deadline: BeforeDeadline) -> BeforeDeadline:
@@ -393,6 +393,6 @@ def _to_delete(objects: pa.Table) -> list[DeleteTarget]:
     return [DeleteTarget(address, e_tag) for address, e_tag in _rows(objects, "address", "etag")]
 
 
-def _as_planned(done: ObjectResult) -> ObjectResult:
-    """Return the store's result with the ledger's detail for an object that is not the planned one."""
-    return ObjectResult(Outcome.SKIPPED, _OTHER_OBJECT) if done.outcome is Outcome.SKIPPED else done
+def _as_planned(result: ObjectResult) -> ObjectResult:
+    """Return the store's result, with the ledger's detail if the object is another one than was planned."""
+    return ObjectResult(Outcome.SKIPPED, _OTHER_OBJECT) if result.outcome is Outcome.SKIPPED else result

@@ -53,9 +53,9 @@ class QuarantineListing:
 def list_quarantine(
     spark: SparkSession, locations: Sequence[QuarantineLocation], frames: CachedFrames, *, versions: bool = False
 ) -> QuarantineListing:
-    """List a quarantine: the folders in `locations`, and folders of unknown plans. Errors: of the store.
+    """List a quarantine: the folders in `locations`, and folders of unknown plans.
 
-    The listing is in Spark's cache until the block of `frames` ends.
+    The listing is in Spark's cache until the block of `frames` ends. Errors: AccessDenied or StoreError.
     """
     known = [location.folder for location in locations]
     stored = from_arrow(spark, _STORED.empty_table())
@@ -128,7 +128,7 @@ class Times:
 def moved_and_surplus(
     rows: DataFrame, copies: DataFrame, repository: StoreAccess, times: Times, frames: CachedFrames
 ) -> DataFrame:
-    """Return the objects that are in quarantine by the ledgers or by the listing, one row for each folder and address.
+    """Return the objects in quarantine according to ledgers or listing, one row for each folder and address.
 
     A row is one of two kinds:
 
@@ -151,17 +151,17 @@ def moved_and_surplus(
         times: the limits of age.
         frames: caches the rows that are read more than once.
     """
-    known_now = _with_surplus(frames.cache(_recorded_or_copied(rows, copies)), repository)
-    # By the ledger, the copies of these objects were purged, but a copy is still there. The copy is due at once.
+    known = _with_surplus(frames.cache(_recorded_or_copied(rows, copies)), repository)
+    # According to the ledger, the copies of these objects were purged, but a copy is still there. It is due at once.
     is_purged_copy = (F.col("end.outcome") == Outcome.PURGED) & F.col("end.detail").startswith(OF_COPY)
     is_left = F.coalesce(is_purged_copy, F.lit(False)) & ~F.col("surplus")
     since = F.when(F.col("recorded"), F.col("end.at")).when(~is_left, F.col("touched_at"))
     of_object = Window.partitionBy("address")
-    kept = F.max(F.when(~F.col("surplus"), F.col("since"))).over(of_object)
+    newest = F.max(F.when(~F.col("surplus"), F.col("since"))).over(of_object)
     touched = F.max(F.when(~F.col("recorded"), F.col("touched_at"))).over(of_object)
-    is_kept_no_more = F.col("surplus") | F.coalesce(kept <= F.lit(times.due_before), F.lit(True))
+    is_old = F.col("surplus") | F.coalesce(newest <= F.lit(times.due_before), F.lit(True))
     is_idle = F.col("recorded") | (touched <= F.lit(times.idle_since))
-    dated = known_now.withColumn("since", since).withColumn("is_due", is_kept_no_more & is_idle)
+    dated = known.withColumn("since", since).withColumn("is_due", is_old & is_idle)
     return dated.select(
         "folder",
         "address",
@@ -204,7 +204,7 @@ def _recorded_or_copied(rows: DataFrame, copies: DataFrame) -> DataFrame:
 
 
 def _with_surplus(found: DataFrame, repository: StoreAccess) -> DataFrame:
-    """Return `found` with `surplus`: whether the ledger has not recorded a move and the object is still at its path."""
+    """Return `found` with `surplus`: whether no ledger row says that it was moved, and the object is at its path."""
     unrecorded = found.where("NOT recorded")
     if unrecorded.isEmpty():
         return found.withColumn("surplus", F.lit(False))
@@ -239,7 +239,7 @@ def with_folders(ledgers: DataFrame) -> DataFrame:
 
 @dataclass(frozen=True, slots=True)
 class Undo:
-    """Inputs of a restore or purge: the repository, the person who acts, Spark, the warehouse, log and clock."""
+    """The inputs of a restore or purge: repository, person, Spark, warehouse, log and clock."""
 
     spark: SparkSession
     warehouse: Warehouse
@@ -255,7 +255,7 @@ class Undo:
         return StoreAccess(self.repository.storage, self.repository.storage_options())
 
     def copies(self, *, versions: bool = False) -> "Copies":
-        """Return the contents of the quarantine, from the ledgers and from its listing. Errors: of the store."""
+        """Return the contents of the quarantine, from ledgers and listing. Errors: AccessDenied or StoreError."""
         plans = {location.folder: (plan, location) for plan, location in self._locations()}
         rows = with_folders(self._ledgers([plan for plan, _ in plans.values()]))
         now, settings = self.clock(), self.repository.settings
@@ -307,9 +307,9 @@ class Undo:
     def with_versions(self) -> list[tuple[Plan, DataFrame]]:
         """Return, by plan, the deleted objects whose old versions may still be in the bucket.
 
-        Objects that are in quarantine, by a ledger or by the listing, or that may be in an earlier quarantine, are
-        excluded: their versions stay, in case the copy is lost. An object of several plans belongs to the newest of
-        them. Errors: of the store.
+        Objects that are in quarantine, according to a ledger or the listing, or that may be in an earlier quarantine,
+        are excluded: their versions stay, in case the copy is lost. An object of several plans belongs to the newest of
+        them. Errors: AccessDenied or StoreError.
         """
         plans = swept_plans(self.warehouse, self.repository.name)
         newest = F.max("fence").over(Window.partitionBy("day", "plan_hash", "address"))

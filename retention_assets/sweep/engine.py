@@ -132,7 +132,7 @@ class BatchResult:
 
 @dataclass(frozen=True, slots=True)
 class Batch[Objects]:
-    """Objects that one liveness check covers, with the outcomes that the check decided, and its start time (UTC)."""
+    """Objects of one liveness check, with the outcomes that the check decided, and the time at which it began (UTC)."""
 
     objects: Objects
     checked_at: datetime
@@ -220,7 +220,7 @@ class SparkEngine(LedgerEngine):
         others: OtherRepositories | None = None,
         keeps_missing: bool = False,
     ) -> None:
-        """See the class. `most`: most objects in a batch. `others`: references of other repositories."""
+        """See the class. `most`: the most objects of a batch. `others`: references of other repositories."""
         super().__init__(spark, warehouse, repository.plan)
         self._repository = repository
         self._most = most
@@ -265,7 +265,10 @@ class SparkEngine(LedgerEngine):
         return [objects for _, objects in packed]
 
     def resurrected(self) -> int:
-        """See `SweepEngine`. The check projects the state after the plan's edits: batches must not use its result."""
+        """See `SweepEngine`. The check is for the state after the plan's edits, if it has edits.
+
+        Batches must not use the result of such a check. If the plan has no edits, the first batch uses the result.
+        """
         assert self._kept is not None
         liveness = self._repository.live_after_edits()
         if liveness is None:
@@ -309,8 +312,8 @@ class SparkEngine(LedgerEngine):
         rows = self._rows()
         known_by_now = (F.col("fence") == fence) & (F.col("outcome") != Outcome.ATTEMPTED)
         # A finished object stays finished after a later failure: a failed restore leaves the object in quarantine.
-        done = rows.where(F.col("outcome").isin(*FINISHED) | known_by_now)
-        rest = self._repository.candidates.join(done.select("address"), on="address", how="left_anti")
+        finished = rows.where(F.col("outcome").isin(*FINISHED) | known_by_now)
+        rest = self._repository.candidates.join(finished.select("address"), on="address", how="left_anti")
         moves = moves_of(rows.where(F.col("fence") < fence)).groupBy("address")
         return rest.join(moves.agg(F.collect_set("detail").alias("earlier_targets")), on="address", how="left")
 

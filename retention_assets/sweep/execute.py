@@ -44,10 +44,10 @@ class Progress:
         self._began = clock()
         self.done = 0
 
-    def count(self, done: BatchResult) -> None:
-        """Add the results of a finished batch, and log the progress of the sweep."""
-        self.done += sum(amount.objects for amount in done.amounts.values())
-        counts = ", ".join(f"{amount.objects:,} {outcome}" for outcome, amount in sorted(done.amounts.items()))
+    def count(self, result: BatchResult) -> None:
+        """Add the result of a finished batch, and log the progress of the sweep."""
+        self.done += sum(amount.objects for amount in result.amounts.values())
+        counts = ", ".join(f"{amount.objects:,} {outcome}" for outcome, amount in sorted(result.amounts.items()))
         self._log(f"{self._line(self.done)}; {counts or 'nothing'} in this batch")
 
     def expect(self, objects: int) -> None:
@@ -83,12 +83,12 @@ _SUCCESS = {
     Outcome.QUARANTINED,
     Outcome.PURGED,
     Outcome.RESTORED,
-}  # outcomes that show that the store executed the action; the check before it can also report missing or skipped
+}  # these outcomes show that the store executed the action; the check before it also reports missing and skipped
 
 
 @dataclass(frozen=True, slots=True)
 class SweepRun:
-    """One attempt to execute a plan: the action for its objects, the run, and the limits.
+    """One sweep, restore or purge of the objects of a plan: the action, the run, and the limits.
 
     `kind`: sweep, restore or purge. `workers`: the number of workers that share the rate. `beyond_plan`: for the audit
     record, the copies that a purge deletes although no plan contains them.
@@ -123,7 +123,7 @@ class SweepRun:
 
 @dataclass(frozen=True, slots=True)
 class SweepResult:
-    """The result of an attempt."""
+    """The result of a sweep run."""
 
     outcomes: Mapping[str, Amount]  # current totals of the ledger of the plan, by outcome
     is_complete: bool  # whether the plan was completed
@@ -134,6 +134,7 @@ def execute(run: SweepRun, engine: SweepEngine[Any], repository: RepositorySweep
 
     Objects that an earlier attempt finished are skipped. The edits of the plan are published before any object is
     deleted. Source: DESIGN.md, invariant 4.
+
     Errors: GuardRefused before any change, or later when the lease is lost or the plan was withdrawn or replaced.
     """
     started = run.clock()
@@ -173,7 +174,8 @@ def work_and_conclude(
 
     A sweep that ends early also writes an audit record, if it changed anything. So does a sweep whose ledger does not
     balance with the plan. A restore or purge has no `repository`: it changes only copies and versions. `batches`: the
-    number of objects in each batch that remains, see `Engine.remaining`.
+    number of objects in each remaining batch, see `Engine.remaining`.
+
     Errors: the error that ended the sweep, whether or not a record could be written.
     """
     published = run.beyond_plan
@@ -228,11 +230,11 @@ def work_through(run: SweepRun, engine: Engine[Any], lease: Lease, batches: Sequ
             deadline = min(lease.until, batch.checked_at + run.limits.sweep.window)
             task = _task_of(run, lease, deadline, next(batch_numbers), reached)
             with progress.watched(task.ledger):
-                done = engine.run(batch, task)
-            window = max(window, (done.until - batch.checked_at).total_seconds() if done.until else 0.0)
-            reached = done.reached or reached
-            progress.count(done)
-            _require_some_success(run, done, left=sum(batches[number + 1 :]))
+                result = engine.run(batch, task)
+            window = max(window, (result.until - batch.checked_at).total_seconds() if result.until else 0.0)
+            reached = result.reached or reached
+            progress.count(result)
+            _require_some_success(run, result, left=sum(batches[number + 1 :]))
         if progress.done == before:
             require_lease(run.warehouse, lease, run.clock())  # a lost lease also explains a pass without progress
             if is_second:
@@ -333,14 +335,14 @@ def _window_too_short(run: SweepRun, left: int) -> GuardRefused:
     )
 
 
-def _require_some_success(run: SweepRun, done: BatchResult, *, left: int) -> None:
+def _require_some_success(run: SweepRun, result: BatchResult, *, left: int) -> None:
     """Raise StoreError when every object tried in a batch failed and objects are `left`.
 
     The next batch would fail in the same way.
     """
-    if left and Outcome.FAILED in done.amounts and not done.amounts.keys() & _SUCCESS:
+    if left and Outcome.FAILED in result.amounts and not result.amounts.keys() & _SUCCESS:
         raise StoreError(
-            f"{run.name}: all {done.amounts[Outcome.FAILED].objects:,} objects of a batch failed. The other {left:,} "
+            f"{run.name}: all {result.amounts[Outcome.FAILED].objects:,} objects of a batch failed. The other {left:,} "
             f"were not tried. See why: `retention report {run.plan.repository} --as-of {run.plan.day}`. Then run the "
             f"same command again: the sweep continues."
         )

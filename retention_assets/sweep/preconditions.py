@@ -1,7 +1,7 @@
 """Checks planned objects against the store just before the action: missing or changed objects are not processed.
 
-Objects that the newest plan does not name are checked here, and not skipped earlier: if an interrupted sweep deleted or
-moved such an object, the ledger must say so.
+Objects that the newest plan does not name are skipped here, and not earlier: if an interrupted sweep deleted or moved
+one of them, the ledger must have its result.
 
 Source: DESIGN.md, invariant 5.
 """
@@ -54,7 +54,7 @@ class Preconditions:
     def classified(self, objects: pa.Table, reader: ObjectReader) -> pa.Table:
         """Return rows of `OBJECTS`, each address once, with an outcome for missing and for changed objects.
 
-        Errors: of the store. Objects that cannot be checked are not processed.
+        Errors: AccessDenied or StoreError. Objects that cannot be checked are not processed.
         """
         addresses = sorted(objects["address"].to_pylist())
         with ThreadPoolExecutor(_AT_ONCE) as pool:
@@ -110,6 +110,7 @@ def _key_ranges(addresses: Sequence[str]) -> Iterator[_KeyRange]:
 def _between(reader: ObjectReader, keys: _KeyRange) -> Sequence[pa.RecordBatch]:
     if not keys.directory:
         return list(reader.list_direct(""))
+    # A listing begins after a name. The first path without its last character comes before the first path.
     return list(reader.list_between(keys.directory, keys.first[:-1], keys.last))
 
 
@@ -132,8 +133,8 @@ def compared(objects: pa.Table, listed: pa.Table, *, keeps_missing: bool) -> pa.
     stays = changed | excluded | ~(there | keeps_missing)
     known = {name: objects[name] for name in objects.column_names}
     known["outcome"] = pa.array(np.where(there, Outcome.SKIPPED, Outcome.MISSING), pa.string(), mask=~stays)
-    seen = pa.array(np.where(changed, CHANGED, GONE), pa.string(), mask=~stays)
-    known["detail"] = pc.if_else(pa.array(excluded), objects["detail"], seen)
+    detail = pa.array(np.where(changed, CHANGED, GONE), pa.string(), mask=~stays)
+    known["detail"] = pc.if_else(pa.array(excluded), objects["detail"], detail)
     return pa.table(known)
 
 
@@ -150,7 +151,7 @@ class InterruptedMoves:
     """
 
     def __init__(self, options: Mapping[str, str]) -> None:
-        """`options`: of the store of the repository, which are also those of its quarantine."""
+        """`options`: the options of the repository's store, which its quarantine has too."""
         self._folder = cache(partial(_opened, options))
 
     def result(self, address: str, size: int, earlier_targets: Collection[str]) -> ObjectResult:
@@ -177,7 +178,7 @@ class InterruptedMoves:
 
 
 def _opened(options: Mapping[str, str], url: str) -> tuple[QuarantineLocation, ObjectReader, bool] | RetentionError:
-    """Return the folder at `url`, a reader for it and whether it has a manifest, or the error: it is cached, too."""
+    """Return the folder at `url`, a reader and whether it has a manifest; or the error, which is then cached."""
     try:
         location = QuarantineLocation.at(url, options)
         return location, ObjectReader(location.access), location.has_manifest()
@@ -186,7 +187,7 @@ def _opened(options: Mapping[str, str], url: str) -> tuple[QuarantineLocation, O
 
 
 def size_at(reader: ObjectReader, path: str) -> int | None:
-    """Return the size of the object at `path`; None when there is none. Errors: StoreError when this is unknown."""
+    """Return the size of the object at `path`; None if it does not exist. Errors: StoreError when this is unknown."""
     try:
         return reader.head(path).size
     except ObjectMissing:

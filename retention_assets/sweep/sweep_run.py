@@ -43,7 +43,7 @@ from retention_assets.sweep.worker import Action
 from retention_assets.tables import REFERENCE_ADDRESSES
 from retention_assets.warehouse.warehouse import Warehouse
 
-_VERSIONS = {
+_VERSION_WARNINGS = {  # by mode, and by whether the bucket keeps versions; None: unknown
     ("delete", True): (
         "The bucket keeps versions: the deleted objects remain as old versions, which still cost storage. To remove "
         "these versions: `retention purge {name} --versions`."
@@ -75,7 +75,7 @@ class AnyRepository(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Sweep[Kind: AnyRepository]:
-    """One attempt to execute the plan of one day."""
+    """The inputs of a sweep of one day's plan: an open repository, Spark, the warehouse, log and clock."""
 
     spark: SparkSession
     warehouse: Warehouse
@@ -99,7 +99,7 @@ class Sweep[Kind: AnyRepository]:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """A plan and its ledger so far. In mode `plan` the ledger has no rows."""
+    """A plan and its ledger so far, without rows if no sweep has worked on the plan."""
 
     plan: Plan
     mode: str
@@ -247,13 +247,13 @@ def warn_of_versions(sweep: Sweep[AnyRepository], mode: str, sweep_result: Sweep
     """
     if not sweep_result.outcomes or not is_s3(sweep.opened.access):
         return
-    warning = _VERSIONS.get((mode, keeps_versions(sweep.opened.access)))
+    warning = _VERSION_WARNINGS.get((mode, keeps_versions(sweep.opened.access)))
     if warning:
         sweep.log(warning.format(name=sweep.name))
 
 
 def verification_inputs(sweep: Sweep[AnyRepository]) -> VerificationInputs:
-    """Return the inputs that `retention verify` checks, of every plan that has a ledger."""
+    """Return the inputs of `retention verify`, which checks every plan that has a ledger."""
     name, warehouse = sweep.name, sweep.warehouse
     repository, records = sweep.opened.repository, list(read_records(warehouse, name))
     newest, seal, plans = witnessed_record(warehouse, name), seal_of(repository), swept_plans(warehouse, name)

@@ -121,9 +121,9 @@ def due_for_purge(undo: Undo, *, versions: bool = False) -> DueForPurge:
         return DueForPurge(due, sum_of(one.moved for one in due), _digest([_digest_of(one) for one in due]))
     keeps = _keeps_versions(undo)
     found = undo.copies(versions=keeps is True)
-    over = undo.frames.cache(_in_current_quarantine(undo, found, found.rows.where("is_due")))
-    due, manifests = found.by_plan(over), found.with_only_manifests()
-    parts = [candidates_digest(over.select("folder", "address", "size", "surplus"))]
+    rows = undo.frames.cache(_in_current_quarantine(undo, found, found.rows.where("is_due")))
+    due, manifests = found.by_plan(rows), found.with_only_manifests()
+    parts = [candidates_digest(rows.select("folder", "address", "size", "surplus"))]
     parts += [f"manifests {plan.day} {plan.plan_hash}" for plan in manifests]
     moved, surplus = sum_of(one.moved for one in due), sum_of(one.surplus for one in due)
     return DueForPurge(due, moved, _digest(parts), surplus, manifests, keeps)
@@ -132,7 +132,7 @@ def due_for_purge(undo: Undo, *, versions: bool = False) -> DueForPurge:
 def _keeps_versions(undo: Undo) -> bool | None:
     """Return whether the store of the quarantine keeps versions of deleted objects; None: unknown.
 
-    Errors: of the store, when it keeps versions and denies listing them.
+    Errors: AccessDenied or StoreError when the store keeps versions, and they cannot be listed.
     """
     try:
         access = quarantine_access(undo.repository)
@@ -157,9 +157,13 @@ def purge(undo: Undo, approved: str, live: LiveAddresses, *, versions: bool = Fa
     path is not purged.
 
     The purge determines what is due under the lease, while no sweep runs. Copies that another run changes after that
-    are skipped. Errors: GuardRefused unless `approved` is the hash of exactly the due copies, when the ledgers are of
-    another location than the configured one (`live` then has no objects of that location), and when this machine's
-    clock is wrong, because it decides what is due; errors of `live`.
+    are skipped.
+
+    Errors: the errors of `live`; GuardRefused in three cases:
+
+    - `approved` is not the hash of exactly the due copies.
+    - The ledgers are of another location than the configured one. Then `live` has no objects of that location.
+    - This machine's clock is wrong. It decides what is due.
     """
     require_same_location(undo.warehouse, undo.repository)
     require_clock(undo.repository, undo.access(), undo.clock)
@@ -183,9 +187,9 @@ def _purged(undo: Undo, approved: str, live: LiveAddresses, *, versions: bool) -
     def action(plan: Plan) -> Purge:
         return Purge(quarantine_of_plan(undo.repository, plan), due.keeps_versions)
 
-    done = _execute_each(undo, "purge", due.rows, action, live)
+    result = _execute_each(undo, "purge", due.rows, action, live)
     manifests = [*(one.plan for one in due.rows), *due.manifests]
-    return replace(done, failed=done.failed + _delete_manifests(undo, [action(plan) for plan in manifests]))
+    return replace(result, failed=result.failed + _delete_manifests(undo, [action(plan) for plan in manifests]))
 
 
 def _delete_manifests(undo: Undo, actions: Sequence[Purge]) -> int:
@@ -337,17 +341,17 @@ class UndoEngine(LedgerEngine):
         return {"surplus_copies": self._surplus.objects, "bytes": self._surplus.bytes, "digest": digest}
 
     def remaining(self, fence: int) -> Sequence[int]:
-        """See `Engine`. All objects are one batch: nothing has to be checked between batches."""
+        """See `Engine`. All objects are one batch, because nothing has to be checked between batches."""
         ledger = self._rows()
         known = (F.col("fence") == fence) & (F.col("outcome") != Outcome.ATTEMPTED)
         is_others = (F.col("fence") != fence) & (F.col("fence") > F.col("last_fence"))
         touched = (
             ledger.join(self._found.select("address", "last_fence"), on="address").where(is_others).select("address")
         )
-        done = ledger.where(known).select("address").unionByName(touched)
+        finished = ledger.where(known).select("address").unionByName(touched)
         if self._surplus.objects:
-            done = done.unionByName(self._rows(SURPLUS_LEDGERS).where(known).select("address"))
-        self._rest = self._found.join(done, on="address", how="left_anti")
+            finished = finished.unionByName(self._rows(SURPLUS_LEDGERS).where(known).select("address"))
+        self._rest = self._found.join(finished, on="address", how="left_anti")
         objects = self._rest.count()
         return [objects] if objects else []
 
@@ -390,19 +394,19 @@ class UndoEngine(LedgerEngine):
 
     def run(self, objects: Batch[DataFrame], task: TaskSpec) -> BatchResult:
         """See `Engine`."""
-        done = run_on_spark(objects.objects.where("NOT surplus"), task)
+        result = run_on_spark(objects.objects.where("NOT surplus"), task)
         if self._surplus.objects:
-            beside = replace(task, ledger=replace(task.ledger, tree=SURPLUS_LEDGERS))
-            done = _combined(done, run_on_spark(objects.objects.where("surplus"), beside))
-        self.failed += done.amounts.get(Outcome.FAILED, Amount()).objects
-        return done
+            of_surplus = replace(task, ledger=replace(task.ledger, tree=SURPLUS_LEDGERS))
+            result = _combined(result, run_on_spark(objects.objects.where("surplus"), of_surplus))
+        self.failed += result.amounts.get(Outcome.FAILED, Amount()).objects
+        return result
 
 
 def _with_skipped(objects: DataFrame, addresses: DataFrame, why: str) -> DataFrame:
     """Return `objects` with the outcome `skipped` and the detail `why` for those at `addresses`."""
-    spared = addresses.select("address", F.lit(Outcome.SKIPPED).alias("left"), F.lit(why).alias("why"))
-    decided = {"outcome": F.coalesce("outcome", "left"), "detail": F.coalesce("detail", "why")}
-    return objects.join(spared, on="address", how="left").withColumns(decided).drop("left", "why")
+    skipped = addresses.select("address", F.lit(Outcome.SKIPPED).alias("skipped"), F.lit(why).alias("why"))
+    decided = {"outcome": F.coalesce("outcome", "skipped"), "detail": F.coalesce("detail", "why")}
+    return objects.join(skipped, on="address", how="left").withColumns(decided).drop("skipped", "why")
 
 
 def _combined(one: BatchResult, other: BatchResult) -> BatchResult:

@@ -65,7 +65,7 @@ def what_was_done(inputs: VerificationInputs, listing: DataFrame, ledger: DataFr
     ]
 
 
-_GONE = ("deleted", "missing", "purged", Outcome.QUARANTINED)
+GONE = (Outcome.DELETED, Outcome.MISSING, Outcome.PURGED, Outcome.QUARANTINED)
 
 
 def deleted_are_gone(ledger: DataFrame, listing: DataFrame) -> CheckResult:
@@ -74,7 +74,7 @@ def deleted_are_gone(ledger: DataFrame, listing: DataFrame) -> CheckResult:
     An object written after the deletion is a new object, and passes. A purged object counts as deleted from the time it
     was moved or deleted, not from the time its copy or its versions were deleted.
     """
-    gone = ledger.where(F.col("outcome").isin(*_GONE)).select("address", F.coalesce("went_at", "at").alias("went_at"))
+    gone = ledger.where(F.col("outcome").isin(*GONE)).select("address", F.coalesce("went_at", "at").alias("went_at"))
     still = listing.join(gone, on="address", how="inner").where(F.col("last_modified") <= F.col("went_at"))
     row = still.agg(F.count(F.lit(1)).alias("still"), F.min("address").alias("first")).first()
     assert row is not None
@@ -234,7 +234,7 @@ def records_copied(inputs: VerificationInputs) -> CheckResult:
 
 
 def _is_unrecorded(inputs: VerificationInputs, plan: Plan) -> bool:
-    """Return whether no audit record covers the newest rows of the plan's ledger: a change to them goes unnoticed."""
+    """Return whether no audit record covers the newest ledger rows of the plan: a change to them is not detected."""
     day = plan.day.isoformat()
     fences = sweeps_of(inputs.warehouse, inputs.name, day, plan.plan_hash)
     documents = (kept.document for kept in inputs.records if kept.document["ledger_digest"])

@@ -26,8 +26,8 @@ from retention_assets.sweep.preconditions import Preconditions
 from retention_assets.tables import LEDGER, TIMESTAMP
 from retention_assets.warehouse.warehouse import Warehouse
 
-_MOST_IN_CHUNK = 10_000  # objects in a chunk: ten bulk requests; after a crash, at most so many results are unknown
-_FIRST_CHUNK = 1_000  # objects: a small first chunk is checked quickly; the next is checked while this is processed
+_MOST_IN_CHUNK = 10_000  # objects: ten bulk requests; after a crash, a worker has at most so many unknown results
+_FIRST_CHUNK = 1_000  # objects: a small chunk is checked quickly, and the next one while this one is processed
 _GROWTH = 4  # factor by which chunks of the first record batch grow
 _SECONDS_PER_CHUNK = 10  # at a low rate, chunks are smaller, so that the deadline is checked every 10 seconds
 
@@ -57,7 +57,7 @@ BeforeDeadline = Callable[[], bool]
 
 
 class Action(Protocol):
-    """An operation on objects: delete, quarantine, restore or purge. It is pickled to executors, which open it."""
+    """An operation on objects, such as `Delete` or `Quarantine`. It is pickled to executors, which open it."""
 
     chunk_bytes: ClassVar[int | None]  # most bytes in one chunk; None: no limit
 
@@ -79,8 +79,8 @@ class Action(Protocol):
         Args:
             objects: one chunk, as rows of `OBJECTS`.
             name: unique to this chunk among all sweeps of the repository.
-            before_deadline: returns whether the deadline is not exceeded. It returned true when the chunk was started.
-                A slow action must call it again before each delete: the liveness check allows deletes only until the
+            before_deadline: returns whether the deadline is not exceeded. It returned true before this chunk. A slow
+                action must call it again before each delete, because the liveness check allows deletes only until the
                 deadline.
         """
         ...
@@ -144,7 +144,7 @@ _NamedChunk = tuple[str, pa.Table]
 
 
 def _chunks_of(task: TaskSpec, batches: Iterable[pa.RecordBatch], worker: str) -> Iterator[_NamedChunk]:
-    """Yield, for each record batch, the objects that the liveness check decided, then the other objects in chunks.
+    """Yield, for each record batch, the objects that the liveness check decided, then all other objects in chunks.
 
     Each chunk has a name of its own.
     """

@@ -1,7 +1,7 @@
 """Lists the batches of a table cache that can be read, and merges small batches, without Spark.
 
 The rows of a batch are in `<kind>/<batch>`, the ids of its files in `<kind>_ids/<batch>`. Beside the ids, a manifest
-lists all files of the batch with their sizes. The manifest is written last. So one listing shows whether a batch is
+lists all files of the batch with their sizes. The manifest is written last, so one listing shows whether a batch is
 complete.
 """
 
@@ -19,17 +19,16 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from retention_assets.errors import TableContractError
-from retention_assets.warehouse.warehouse import SUCCESS, StoredFile, Warehouse, in_utc
+from retention_assets.warehouse.warehouse import PART, SUCCESS, StoredFile, Warehouse, has_rows, in_utc
 
 BATCH = pa.field("batch", pa.string())  # name of a batch (the files of one fetch); it ends with the run id
 ROWS = pa.field("rows", pa.int64())  # number of rows of the file
 MANIFEST = "_batch.json"  # Spark ignores names that begin with an underscore
 _SMALL = 2**25  # bytes of a batch that is merged with others
-_MOST_SMALL = 24  # more small batches than this are merged, because many batches are slow to read
+_MOST_SMALL = 24  # if there are more small batches, they are merged, because many batches are slow to read
 _MOST_MERGED = 2**28  # bytes that one merge reads
 _ROW_GROUP = 2**18  # rows of a row group
 _MERGED = "-merged"
-_PART = "part-00000.parquet"
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,20 +104,16 @@ def _by_batch(warehouse: Warehouse, repository: str, table: str) -> dict[str, di
 
 
 def write_manifest(warehouse: Warehouse, repository: str, kind: str, name: str, replaces: Sequence[str] = ()) -> None:
-    """Write the manifest of a batch. Its rows and ids must be written and compared with the decoded rows before."""
+    """Write the manifest of a batch, after its rows and ids were written and compared with the decoded rows."""
     document: dict[str, object] = {"replaces": list(replaces)}
     for part, table in (("rows", kind), ("ids", ids_of(kind))):
         files = {path.rpartition("/")[2]: file.size for path, file in warehouse.tree(repository, table, name).items()}
-        document[part] = {file: size for file, size in files.items() if _has_rows(file)}
+        document[part] = {file: size for file, size in files.items() if has_rows(file)}
     warehouse.write_document(document, repository, ids_of(kind), name, MANIFEST)
 
 
-def _has_rows(file: str) -> bool:
-    return file.endswith(".parquet") and file[0] not in "._"
-
-
 def need_merge(batches: Sequence[CacheBatch]) -> bool:
-    """Return whether there are so many small batches that `merge_batches` merges them."""
+    """Return whether there are more than `_MOST_SMALL` small batches."""
     return sum(batch.size <= _SMALL for batch in batches) > _MOST_SMALL
 
 
@@ -171,13 +166,13 @@ def _merge(warehouse: Warehouse, repository: str, kind: str, batches: Sequence[C
                     f"and {count:,} were written. Nothing was deleted. Remove this directory, then run the same "
                     "command again."
                 )
-        warehouse.write_file(file, repository, kind, target, _PART)
+        warehouse.write_file(file, repository, kind, target, PART)
     warehouse.mark_complete(repository, kind, target)
     # A batch without a manifest may have lost rows of a file. The next run fetches that file again.
     complete = [(one, rows) for one, (_, rows) in newest.items() if counted[one] == rows]
     columns = [[one for one, _ in complete], [target] * len(complete), [rows for _, rows in complete]]
     table = pa.table(columns, schema=pa.schema([pa.field(id_column, pa.string()), BATCH, ROWS]))
-    warehouse.append_rows(table, repository, ids_of(kind), target, _PART)
+    warehouse.append_rows(table, repository, ids_of(kind), target, PART)
     warehouse.mark_complete(repository, ids_of(kind), target)
     write_manifest(warehouse, repository, kind, target, [batch.name for batch in batches])
 
@@ -190,7 +185,7 @@ class _RowWriter:
         self._writer: pq.ParquetWriter | None = None
 
     def append(self, table: pa.Table, ids: pa.Array) -> list[str]:
-        """Write the rows of these files, and return the file of each row."""
+        """Write the rows that have these ids, and return the id of each row."""
         rows = table.filter(pc.is_in(table[self._id_column], ids))
         batch = pa.repeat(pa.scalar(self._batch), rows.num_rows)
         rows = rows.set_column(rows.column_names.index(BATCH.name), BATCH, batch)
@@ -209,6 +204,6 @@ class _RowWriter:
 
 def _tables(warehouse: Warehouse, repository: str, table: str, name: str) -> Iterator[pa.Table]:
     """Yield the rows of each file of a batch, with times in UTC."""
-    for file in filter(_has_rows, warehouse.files(repository, table, name)):
+    for file in filter(has_rows, warehouse.files(repository, table, name)):
         rows = warehouse.read_rows(repository, table, name, file)
         yield rows.cast(in_utc(rows.schema.remove_metadata()), safe=False)

@@ -1,4 +1,4 @@
-"""The metadata of a partition, and their JSON document. Documents of earlier versions can be read."""
+"""The metadata of a partition and its JSON document. Documents of earlier versions can be read."""
 
 import json
 from collections.abc import Callable, Mapping
@@ -62,7 +62,7 @@ class Details:
 class PartitionMetadata:
     """The metadata of a partition. Timestamps are UTC, from this machine's clock unless stated otherwise."""
 
-    taken_at: datetime  # the data in the table are not older than this
+    taken_at: datetime  # the data in the table is not older than this
     rows: int
     run_id: str
     details: Details = field(default_factory=Details)

@@ -103,7 +103,7 @@ def read_batches(
 def one_of(column: str, values: Collection[str]) -> pc.Expression:
     """Return the condition that a text column has one of the values.
 
-    For few values, the condition is a list of comparisons: with comparisons Arrow skips row groups, with `isin` not.
+    For few values, the condition is a list of comparisons, because Arrow does not skip row groups for `isin`.
     """
     ordered = sorted(values)
     if len(ordered) > _FEW_VALUES or not ordered:

@@ -34,10 +34,10 @@ from retention_assets.warehouse.reading import one_of, read_directory
 from retention_assets.warehouse.warehouse import Warehouse
 
 _AGAIN = "Run the same command again: it reads the files again."
-_AT_ONCE = 8  # files that one task fetches at once: this hides the store's latency, and takes at most a few hundred MB
-_FEW_IDS = 10_000  # the driver looks up at most as many ids
-_FEW_ROWS = 20_000  # the driver reads at most as many cached rows
-_FEW_FILES, _FEW_BYTES = 128, 2**22  # the driver fetches at most as many files of this size together; also cached ids
+_AT_ONCE = 8  # files that one task fetches at once, which hides the store's latency and takes a few hundred MB at most
+_FEW_IDS = 10_000  # the most ids that the driver looks up
+_FEW_ROWS = 20_000  # the most cached rows that the driver reads
+_FEW_FILES, _FEW_BYTES = 128, 2**22  # the most files that the driver fetches, and their bytes; also bytes of cached ids
 
 FILE_BYTES = pa.field("file_bytes", pa.int64())  # the file's size on its first row, 0 on others; the sum is bytes read
 Decode = Callable[[bytes, str, str], pa.RecordBatch]  # arguments: content, file name for messages, id
@@ -45,16 +45,13 @@ Decode = Callable[[bytes, str, str], pa.RecordBatch]  # arguments: content, file
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """One kind of table file: its id column, the schema of its rows, its decoder, and its folder in the cache.
+    """One kind of table file."""
 
-    `name` is the folder in the cache. The name contains a version, so that rows decoded by other rules are not read.
-    """
-
-    name: str
+    name: str  # the folder in the cache; it changes when files are decoded by other rules, so old rows are not read
     id_column: str
     schema: pa.Schema
     decode: Decode
-    folder: str  # of the files in the repository
+    folder: str  # the folder of the files in the repository
 
 
 def on_first_row(value: int, rows: int) -> pa.Array:
@@ -95,7 +92,7 @@ class Fetched:
 
 
 class TableCache:
-    """The rows of table files that this run and earlier runs read, by file id, in the warehouse.
+    """The rows of table files that this run and earlier runs read, stored in the warehouse by file id.
 
     Args:
         spark: the Spark session.
@@ -137,8 +134,10 @@ class TableCache:
         """Return the rows of all files in `ids` (column `kind.id_column`), and how many files were fetched.
 
         Files that are not cached are fetched, except lost ones: these are `unread`, and their rows are missing.
-        `ids`: rows for Spark, or rows that the driver holds.
-        Errors: of the files and the store; executors raise them too.
+        `ids`: a frame, or a table that the driver holds.
+
+        Errors: CorruptFile, AccessDenied or StoreError, which executors raise too; TableContractError when cached rows
+        are missing.
         """
         if need_merge(self._batches(kind)) and not self._full:  # a full run reads its own batches only
             merge_batches(self._warehouse, self._repository, kind.name, self._run_id)
@@ -152,7 +151,7 @@ class TableCache:
         return self.cached_rows(ids, kind), reading
 
     def _fetch_missing(self, ids: DataFrame, kind: Kind) -> Fetched:
-        """Fetch the files in `ids` that are not cached and not lost. Executors do this."""
+        """Fetch the files in `ids` that are not cached and not lost, on executors."""
         is_empty = not self._batches(kind)
         missing = ids.select(kind.id_column).distinct() if is_empty else self.uncached(ids, kind)
         with CachedFrames() as frames:
@@ -165,12 +164,12 @@ class TableCache:
                 unread = tuple(sorted(row[kind.id_column] for row in both))
                 missing = missing.join(lost, on=kind.id_column, how="left_anti")
             width = read_tasks(self._spark)
-            files = width if is_empty else missing.count()  # if all files are missing, the fetch counts them
+            files = width if is_empty else missing.count()  # if the cache is empty, the fetch counts the files
             fetched = self._fetch(missing, kind, min(files, width)) if files else Fetched(0, 0)
             return replace(fetched, unread=unread)
 
     def _fetch_few(self, missing: pa.Array, kind: Kind) -> Fetched:
-        """Fetch the files with these ids. The driver does this itself if they are few and small."""
+        """Fetch the files with these ids: on the driver if they are few and small, else on executors."""
         ids = missing.to_pylist()
         if len(ids) <= _FEW_FILES:
             reader = ObjectReader(self._access)
@@ -222,7 +221,7 @@ class TableCache:
         return rows.join(read, on=[kind.id_column, BATCH.name], how="left_semi")
 
     def _rows_of(self, chosen: pa.Table, kind: Kind) -> pa.Table:
-        """Return the rows of some files (id, batch). The driver reads them. Errors: TableContractError if rows lack."""
+        """Return the rows of some files (id, batch) on the driver. Errors: TableContractError if some are missing."""
         schema = pa.schema([*kind.schema, BATCH])
         found = [schema.empty_table()]
         for name in chosen[BATCH.name].unique().to_pylist():
@@ -238,7 +237,7 @@ class TableCache:
         return rows
 
     def _index(self, kind: Kind) -> pa.Table | None:
-        """Return (id, batch, rows) of each cached file, from its newest batch; None if only Spark can tell.
+        """Return (id, batch, rows) of each cached file, from its newest batch; None: Spark must look up the files.
 
         The driver does not count the rows of batches without a manifest, and does not read the ids of many files.
         """
@@ -346,5 +345,5 @@ def _few_ids(ids: DataFrame | pa.Table, kind: Kind) -> pa.Array | None:
 
 
 def _checksum_share(kind: Kind) -> Column:
-    """Return a number that each row adds to a checksum. Equal sums mean equal numbers of rows for each file."""
+    """Return the number that each row adds to a checksum, which depends on the number of rows of each file."""
     return F.pmod(F.xxhash64(kind.id_column), F.lit(2**20))

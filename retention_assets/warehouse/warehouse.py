@@ -34,10 +34,10 @@ _LAYOUT = "warehouse.json"
 _KNOWN_LAYOUTS: set[str] = set()  # the roots whose layout this process has read
 METADATA = "_facts.json"  # Spark ignores names that begin with an underscore
 SUCCESS = "_SUCCESS"  # the marker file that Spark writes after all rows of a table
-_PART = "part-00000.parquet"  # the file of a table that the driver writes
+PART = "part-00000.parquet"  # the file of a table that the driver writes
 _ROW_GROUP = 8192  # rows of a row group of that file: each is decoded whole, and lists of names can be long
 _FOOTER = 2**16  # bytes read from the end of a Parquet file; a longer footer takes a second read
-_FEW = 10_000  # rows of which the driver reads a column
+_FEW = 10_000  # the most rows of which the driver reads a column
 _AT_ONCE = 16  # footers or documents read at the same time
 _CONDITIONS = "_conditions"  # scratch file that tests whether the store honours conditional writes
 
@@ -74,7 +74,7 @@ class Rows:
     taken_at: datetime
     details: Details = field(default_factory=Details)
     written: Written | None = None  # None: `data` is not written to the partition yet
-    began: float | None = None  # when the asset began to make the rows, in seconds of `time.monotonic`
+    began: float | None = None  # when the asset began to make the rows, by `time.monotonic`
     read: Callable[[Sequence[str] | None], pa.Table] | None = None  # reads columns of the partition without Spark
     count: int | None = None  # rows of a partition that was read
 
@@ -138,7 +138,7 @@ class Warehouse:
         _KNOWN_LAYOUTS.add(self._root)
 
     def write_layout(self) -> None:
-        """Write the version of the directory layout, if it is not in the warehouse yet. Earlier versions did not."""
+        """Write the version of the directory layout if it is missing, as in warehouses of earlier versions."""
         if self.read_document(_LAYOUT) is None:
             self.write_document({"layout": LAYOUT}, _LAYOUT)
 
@@ -157,7 +157,7 @@ class Warehouse:
 
     def is_complete(self, *parts: str) -> bool:
         """Return whether all rows of the directory were written."""
-        return self._exists("/".join((*parts, SUCCESS)))
+        return self.file(*parts, SUCCESS) is not None
 
     def require(self, repository: str, table: str, day: date) -> str:
         """Return the directory of a complete partition.
@@ -268,8 +268,7 @@ class Warehouse:
     def _table_files(self, *parts: str) -> list[tuple[str, int]]:
         """Return path and size of the Parquet files in a directory."""
         listed = self._store.list_with_delimiter("/".join(parts))["objects"]
-        files = [(one["path"], one["size"]) for one in listed if one["path"].endswith(".parquet")]
-        return sorted((path, size) for path, size in files if path.rpartition("/")[2][0] not in "._")
+        return sorted((one["path"], one["size"]) for one in listed if has_rows(one["path"].rpartition("/")[2]))
 
     def _footer_of(self, path: str, size: int) -> pq.FileMetaData:
         def end(length: int) -> bytes:
@@ -337,7 +336,7 @@ class Warehouse:
     def require_conditions(self) -> None:
         """Raise GuardRefused if the store ignores conditional writes: two sweeps could then hold the same lease.
 
-        See `Conditional`. Errors: GuardRefused; AccessDenied or StoreError when the test could not run.
+        See `Conditional`. Errors: also AccessDenied or StoreError when the test could not run.
         """
         self._conditional.require_honoured(_CONDITIONS, self._root, with_replace=not self.is_local)
 
@@ -365,20 +364,17 @@ class Warehouse:
         self._store.put("/".join((*parts, SUCCESS)), b"")
 
     def write_table(self, rows: pa.Table, *parts: str) -> None:
-        """Replace a directory with one Parquet file of these rows, as Spark's overwrite does.
-
-        Errors: AccessDenied or StoreError when the file may not have been written.
-        """
+        """Replace a directory with one Parquet file of these rows, as Spark's overwrite does."""
         self.remove_directory(*parts)
         target = BytesIO()
         pq.write_table(rows, target, store_schema=False, row_group_size=_ROW_GROUP)
-        self._store.put("/".join((*parts, _PART)), target.getvalue())
+        self._store.put("/".join((*parts, PART)), target.getvalue())
         self.mark_complete(*parts)
 
     def copy_table(self, source: Sequence[str], target: Sequence[str]) -> None:
         """Replace the directory `target` with a copy of the table files in `source`. An object store copies by itself.
 
-        Errors: of the store. The target is then not marked as complete.
+        The target is marked as complete after all files are copied.
         """
         self.remove_directory(*target)
         for path, _ in self._table_files(*source):
@@ -407,7 +403,7 @@ class Warehouse:
             ) from error
 
     def read_document(self, *parts: str) -> dict[str, Any] | None:
-        """Return a JSON document; None if it does not exist."""
+        """Return a JSON document; None if it does not exist. Errors: TableContractError if it is not a JSON object."""
         try:
             content = bytes(self._store.get("/".join(parts)).bytes())
         except (FileNotFoundError, NotFoundError):
@@ -430,13 +426,13 @@ class Warehouse:
     def has_document_after(self, *parts: str) -> bool:
         """Return whether the directory of this document has a document with a greater name.
 
-        Stores that can list from a name on do not list the smaller names.
+        If the store can begin a listing after a name, smaller names are not listed.
         """
         path = "/".join(parts)
         listed = (
             entry["path"] for page in self._store.list("/".join((*parts[:-1], "")), offset=path) for entry in page
         )
-        return any(one > path and one.endswith(".json") for one in listed)  # a store may ignore where to begin
+        return any(one > path and one.endswith(".json") for one in listed)  # a store may ignore the offset
 
     def read_documents(self, *parts: str) -> list[dict[str, Any]]:
         """Return the JSON documents in a directory, in the order of their names."""
@@ -449,6 +445,14 @@ class Warehouse:
         objects = self._store.list_with_delimiter("/".join(parts))["objects"]
         return sorted(entry["path"].rsplit("/", 1)[-1] for entry in objects)
 
+    def file(self, *parts: str) -> StoredFile | None:
+        """Return the size and the write time of a file; None if it does not exist."""
+        try:
+            found = self._store.head("/".join(parts))
+        except (FileNotFoundError, NotFoundError):
+            return None
+        return StoredFile(found["size"], found["last_modified"])
+
     def tree(self, *parts: str) -> dict[str, StoredFile]:
         """Return every file in a directory and below it, by its path below the root."""
         prefix = "/".join((*parts, ""))
@@ -460,7 +464,7 @@ class Warehouse:
 
     def remove_document(self, *parts: str) -> None:
         """Remove a document if it exists."""
-        if self._exists("/".join(parts)):
+        if self.file(*parts) is not None:
             self._store.delete("/".join(parts))
 
     def remove_directory(self, *parts: str) -> None:
@@ -475,12 +479,10 @@ class Warehouse:
         """Return whether a directory or file is a symbolic link, whose target may be outside the warehouse."""
         return self.is_local and Path(self._local(*parts)).is_symlink()
 
-    def _exists(self, path: str) -> bool:
-        try:
-            self._store.head(path)
-        except (FileNotFoundError, NotFoundError):
-            return False
-        return True
+
+def has_rows(name: str) -> bool:
+    """Return whether a file with this name has rows of a table. Spark ignores names that begin with `_` or `.`."""
+    return name.endswith(".parquet") and name[0] not in "._"
 
 
 def in_utc(schema: pa.Schema) -> pa.Schema:

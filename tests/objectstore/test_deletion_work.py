@@ -67,7 +67,7 @@ def done(
     to_delete: Sequence[DeleteTarget],
     retry_policy: RetryPolicy | None = None,
 ) -> list[ObjectResult]:
-    answers = DeletionWork(store, rate_limiter, retry_policy or RetryPolicy(), Random(0)).done(to_delete)
+    answers = DeletionWork(store, rate_limiter, retry_policy or RetryPolicy(), Random(0)).delete(to_delete)
     assert set(answers) == set(to_delete)
     return [answers[one] for one in to_delete]
 
@@ -228,7 +228,7 @@ def ended_by(clock: FakeClock, seconds: float) -> Callable[[], bool]:
 def test_nothing_is_asked_for_once_the_callers_time_is_over(clock: FakeClock, most: int) -> None:
     rate_limiter = RateLimiter(10, clock=clock, sleep=clock.sleep)
     store = FakeStore(most, lambda to_delete: GONE)
-    answers = DeletionWork(store, rate_limiter, RetryPolicy(), Random(0), ended_by(clock, 20)).done(some(1_000))
+    answers = DeletionWork(store, rate_limiter, RetryPolicy(), Random(0), ended_by(clock, 20)).delete(some(1_000))
     ended = [answer.outcome for answer in answers.values()]
     assert set(ended) == {Outcome.DELETED, Outcome.ATTEMPTED}
     assert ended.count(Outcome.DELETED) == sum(store.requests)
@@ -237,7 +237,7 @@ def test_nothing_is_asked_for_once_the_callers_time_is_over(clock: FakeClock, mo
 
 def test_what_was_asked_for_and_failed_is_not_said_to_be_late(clock: FakeClock, rate_limiter: RateLimiter) -> None:
     store = FakeStore(1, lambda to_delete: BUSY, delete_one=[LOST])
-    answers = DeletionWork(store, rate_limiter, RetryPolicy(50, 3600), Random(0), ended_by(clock, 60)).done(some(1))
+    answers = DeletionWork(store, rate_limiter, RetryPolicy(50, 3600), Random(0), ended_by(clock, 60)).delete(some(1))
     (answer,) = answers.values()
     assert answer.outcome is Outcome.FAILED
     assert answer.failure is not None
@@ -248,7 +248,7 @@ def test_what_was_asked_for_and_failed_is_not_said_to_be_late(clock: FakeClock, 
 def test_what_was_throttled_until_the_time_was_over_is_late(clock: FakeClock, rate_limiter: RateLimiter) -> None:
     """Nothing was done to it: the next look is what it waits for."""
     store = FakeStore(10, lambda to_delete: BUSY)
-    answers = DeletionWork(store, rate_limiter, RetryPolicy(seconds=3600), Random(0), ended_by(clock, 60)).done(
+    answers = DeletionWork(store, rate_limiter, RetryPolicy(seconds=3600), Random(0), ended_by(clock, 60)).delete(
         some(30)
     )
     assert {answer.outcome for answer in answers.values()} == {Outcome.ATTEMPTED}
@@ -257,7 +257,7 @@ def test_what_was_throttled_until_the_time_was_over_is_late(clock: FakeClock, ra
 def test_what_a_refused_bulk_leaves_to_be_asked_for_singly_keeps_its_answer_when_it_is_late(clock: FakeClock) -> None:
     store = FakeStore(10, lambda to_delete: REFUSED)
     rate_limiter = RateLimiter(1, clock=clock, sleep=clock.sleep)
-    answers = DeletionWork(store, rate_limiter, RetryPolicy(), Random(0), ended_by(clock, 5)).done(some(50))
+    answers = DeletionWork(store, rate_limiter, RetryPolicy(), Random(0), ended_by(clock, 5)).delete(some(50))
     assert {answer.outcome for answer in answers.values()} == {Outcome.FAILED, Outcome.ATTEMPTED}
     assert sum(answer.outcome is Outcome.FAILED for answer in answers.values()) == sum(store.requests)
 
@@ -270,7 +270,7 @@ def test_whether_there_is_time_is_not_asked_for_every_request(clock: FakeClock) 
         return True
 
     rate_limiter = RateLimiter(100, clock=clock, sleep=clock.sleep)
-    DeletionWork(FakeStore(1, lambda to_delete: GONE), rate_limiter, RetryPolicy(), Random(0), before_deadline).done(
+    DeletionWork(FakeStore(1, lambda to_delete: GONE), rate_limiter, RetryPolicy(), Random(0), before_deadline).delete(
         some(2_000)
     )
     assert 5 <= len(asked) <= 20  # of twenty seconds and two thousand requests
@@ -297,7 +297,7 @@ def test_nothing_is_asked_for_when_there_is_no_time_left_from_the_beginning(cloc
     """A caller may have listed for long since it looked at the time last."""
     store = FakeStore(10, lambda to_delete: GONE)
     rate_limiter = RateLimiter(clock=clock, sleep=clock.sleep)
-    answers = DeletionWork(store, rate_limiter, RetryPolicy(), Random(0), lambda: False).done(some(50))
+    answers = DeletionWork(store, rate_limiter, RetryPolicy(), Random(0), lambda: False).delete(some(50))
     assert {answer.outcome for answer in answers.values()} == {Outcome.ATTEMPTED}
     assert store.requests == []
 
@@ -313,5 +313,5 @@ def test_where_nobody_can_say_whether_there_is_time_no_thread_goes_on(clock: Fak
 
     rate_limiter = RateLimiter(10, clock=clock, sleep=clock.sleep)
     with pytest.raises(StoreError, match="the warehouse does not answer"):
-        DeletionWork(store, rate_limiter, RetryPolicy(), Random(0), before_deadline).done(some(500))
+        DeletionWork(store, rate_limiter, RetryPolicy(), Random(0), before_deadline).delete(some(500))
     assert len(store.requests) <= 10 * 3 + 10  # the first seconds', and what was on its way

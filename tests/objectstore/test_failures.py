@@ -125,7 +125,7 @@ class TestDeletion:
             access = bucket.access(endpoint=endpoint, disable_bulk_delete=bulk)
             deletions = ObjectDeleter(access).delete_all(["a", "b"])
         assert [done.outcome for done in deletions] == [Outcome.FAILED, Outcome.FAILED]
-        assert "without saying that the object is absent" in str(deletions[0].detail)
+        assert "without reporting that the object is missing" in str(deletions[0].detail)
 
     @pytest.mark.slow
     def test_an_unreachable_store_is_given_up_at_once(self, bucket: Bucket) -> None:

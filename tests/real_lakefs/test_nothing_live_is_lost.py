@@ -395,7 +395,7 @@ def test_entries_with_an_impossible_time_are_planned_and_counted(lakefs: Server,
     retention.plan()
     repository.commit("main")
     plan = retention.plan()
-    assert "In the commits, 3 entries have no possible time, so it is not used." in plan["warnings"]
+    assert "In the commits, 3 entries have no time, or an impossible time, which is not used." in plan["warnings"]
     retention.approve(plan)
     retention.sweep(plan)
     require_all_readable(repository, gone)

@@ -299,6 +299,17 @@ def test_what_is_written_during_a_removal_stays(days: Days, monkeypatch: pytest.
     assert len(list((days.root / "addresses" / day(OLD)).iterdir())) == 4
 
 
+def test_a_document_that_is_written_again_during_a_removal_stays(days: Days, monkeypatch: pytest.MonkeyPatch) -> None:
+    days.plan(1)
+    old = days.plan(OLD)
+    found = leftovers(days.warehouse, days.repository, KEEP, NOW)
+    monkeypatch.setattr(housekeeping, "leftovers", lambda *_: found)
+    document = f"planned_heads/{old}.json"
+    (days.root / document).touch()  # a new plan with the same hash writes its heads
+    assert days.remove() == {one.path for one in found} - {document}
+    assert (days.root / document).is_file()
+
+
 def test_links_are_not_followed(days: Days) -> None:
     days.plan(1)
     days.plan(OLD)

@@ -13,7 +13,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from retention_assets.errors import TableContractError
-from retention_assets.lakefs.source.ranges import COMMITTED, metaranges, ranges
+from retention_assets.lakefs.names.generated import INTERNAL
+from retention_assets.lakefs.source.ranges import metaranges, ranges
 from retention_assets.objectstore.access import StoreAccess
 from retention_assets.warehouse import cache_batches, table_cache
 from retention_assets.warehouse.table_cache import Kind, TableCache, _checksum_share, read_tables
@@ -27,8 +28,8 @@ KIND = ranges()  # of the cache's tests
 def laid(place: Path, table: tuple[str, bytes]) -> str:
     """Write a table below a namespace, and return its id."""
     table_id, content = table
-    (place / COMMITTED).mkdir(exist_ok=True)
-    (place / COMMITTED / table_id).write_bytes(content)
+    (place / INTERNAL).mkdir(exist_ok=True)
+    (place / INTERNAL / table_id).write_bytes(content)
     return table_id
 
 
@@ -60,7 +61,7 @@ def test_every_row_of_every_file_that_is_named_is_read(
     found = read(spark, tmp_path, kind, ids)
     assert found.num_rows == rows
     assert set(found[kind.id_column].to_pylist()) == set(ids)
-    sizes = {one: (tmp_path / COMMITTED / one).stat().st_size for one in ids}
+    sizes = {one: (tmp_path / INTERNAL / one).stat().st_size for one in ids}
     assert sum(found["file_bytes"].to_pylist()) == sum(sizes.values())
 
 
@@ -101,7 +102,7 @@ def test_one_file_of_several_that_cannot_be_read_ends_it(
     error: str,
 ) -> None:
     ids = tables(tmp_path)
-    damage(tmp_path / COMMITTED / ids[1])
+    damage(tmp_path / INTERNAL / ids[1])
     with pytest.raises(PythonException, match=f"(?s){error}.*{ids[1]}"):
         read(spark, tmp_path, kind, ids)
 

@@ -18,7 +18,7 @@ _ENTRY_FIELDS: list[pa.Field] = [
     pa.field("address", pa.string(), nullable=False),  # as stored; address_type says how to read it
     pa.field("address_type", pa.int8(), nullable=False),
     pa.field("size", pa.int64(), nullable=False),  # bytes
-    pa.field("last_modified", pa.timestamp("us", tz="UTC"), nullable=True),  # by whatever clock; null: unknown
+    pa.field("last_modified", pa.timestamp("us", tz="UTC"), nullable=True),  # by an unknown clock; null: unknown
     pa.field("etag", pa.string(), nullable=False),
 ]
 ENTRY_SCHEMA = pa.schema(_ENTRY_FIELDS)
@@ -68,7 +68,7 @@ def read_range(content: bytes, name: str) -> pa.RecordBatch:
 def _last_modified(fields: Fields) -> pa.Array:
     """Return the times in microseconds, truncated from nanoseconds.
 
-    An entry has null if it has no time, or an impossible one: clients can send any number of seconds.
+    The time of an entry is null if it is missing or impossible: clients can send any number of seconds.
     """
     seconds, nanos = fields.numbers(_SECONDS), fields.numbers(_NANOS)
     possible = (seconds >= FIRST_SECOND) & (seconds <= LAST_SECOND) & (nanos >= 0) & (nanos < 1_000_000_000)

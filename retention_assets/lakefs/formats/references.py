@@ -62,10 +62,10 @@ def read_tags(content: bytes, name: str) -> list[TagData]:
 
 
 def read_gc_rules(content: bytes, name: str) -> tuple[int, dict[str, int]] | None:
-    """Return (default days, days by branch name) of `config.json`, which is protobuf. `None`: no rules are set.
+    """Return (default days, days by branch name) of `config.json`, which is protobuf; None if no rules are set.
 
     A deleted document is empty. A document with the default 0 and no branches is empty too, and the server reads it as
-    "no rules". So both are `None`, and all commits are kept. Source: lakeFS facts, H13.
+    "no rules". So an empty document gives None, and all commits are kept. Source: lakeFS facts, H13.
 
     Raises:
         CorruptFile: the document cannot be parsed.

@@ -159,7 +159,7 @@ class _TableReader:
         self.claimed: list[Handles] = []
 
     def require_disjoint(self) -> None:
-        """Refuse blocks that share bytes, for example an index that has a block twice, or has itself as a block."""
+        """Refuse blocks that share bytes, for example if an index has a block twice, or has itself as a block."""
         starts, sizes = np.concatenate(self.claimed, axis=1)
         order = np.argsort(starts, kind="stable")
         starts, sizes = starts[order], sizes[order]
@@ -243,8 +243,8 @@ def open_table(content: bytes, name: str) -> VerifiedTable:
 
     Raises:
         CorruptFile: the file is not a table of lakeFS; a checksum or the content id does not match; the property
-            `count` is not the number of records; or lakeFS never writes such keys, record kinds or values.
-            Source: lakeFS facts 2.1, 2.2.
+            `count` is not the number of records; or the table has keys, record kinds or values that lakeFS never
+            writes. Source: lakeFS facts 2.1, 2.2.
     """
     container = open_container(content, name)
     keys = _keys(container.rows, name)
@@ -266,7 +266,7 @@ def open_table(content: bytes, name: str) -> VerifiedTable:
 
 
 def require_kind(properties: Mapping[str, bytes], kind: str, entity: str | None, name: str) -> None:
-    """Refuse a table whose properties `type` and `entity` differ. Different tables can lie under one prefix."""
+    """Refuse a table whose properties `type` and `entity` are not `kind` and `entity`. All kinds have one prefix."""
     found = properties.get("type"), properties.get("entity")
     if found != (kind.encode(), entity.encode() if entity else None):
         raise corrupt(name, f"it is a table of type {found[0]!r}, entity {found[1]!r}, not {kind!r}, {entity!r}")

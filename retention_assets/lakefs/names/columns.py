@@ -66,7 +66,7 @@ def stored_name(address: Column) -> Column:
 
 
 def issued_at(address: Column) -> Column:
-    """Return the time in the xid of the address, when the server issued it. Null: the name has no xid.
+    """Return the time at which the server issued the address, from its xid. Null: the name has no xid.
 
     The first four bytes of an xid are unix seconds. Source: lakeFS facts 1.1.
     """

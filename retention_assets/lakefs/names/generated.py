@@ -8,6 +8,9 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from urllib.parse import quote, unquote
 
+DATA = "data/"  # the folder of generated names below a namespace
+INTERNAL = "_lakefs"  # the folder of lakeFS's own files below a namespace. Source: lakeFS facts 1.2
+
 XID = "[0-9a-v]{20}"
 _SIGNATURE = "(,[A-Za-z0-9_-]{43})?"  # a link address ends with its HMAC-SHA256
 _UUID = "[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}"
@@ -41,7 +44,7 @@ def is_absolute(address: str) -> bool:
 
 
 def issued(address: str) -> datetime | None:
-    """Return the time (UTC) in the xid of the address, when the server issued it. None: the name has no xid."""
+    """Return the time (UTC) at which the server issued the address, from its xid. None: the name has no xid."""
     found = re.fullmatch(OBJECT_XID, address)
     return datetime.fromtimestamp(xid_seconds(found[1]), UTC) if found else None
 

@@ -37,8 +37,9 @@ def commits_by_address(pairs: DataFrame, held_prefixes: Collection[str]) -> Data
     that are not active do not keep an address. Pairs of an absolute address count for the listed object that the
     address refers to (`stored_name`).
 
-    `entry_md5` is a hash of the entry's checksum if that is an MD5. `least_head_size` and `most_head_size` are those
-    of the entries of heads. Every aggregate has a fixed size, so Spark aggregates in a hash table and sorts nothing.
+    `entry_md5` is a hash of the entry's checksum if the checksum is an MD5. `least_head_size` and `most_head_size` are
+    the least and the greatest size in entries of heads. Every aggregate has a fixed size, so Spark aggregates in a hash
+    table and sorts nothing.
 
     `pairs`: `addresses` with the columns of `with_lifecycle`.
     """
@@ -126,7 +127,7 @@ def with_names(objects: DataFrame, pairs: DataFrame) -> DataFrame:
 
 
 def held_paths(pairs: DataFrame, held_prefixes: Sequence[str]) -> DataFrame:
-    """Return one row: for each prefix, by its index as the column's name, whether a hold on it covers a path."""
+    """Return one row with a column for each prefix, named by its index: whether a hold on it covers a path."""
     below_one = (below_any(F.col("key"), unicode_forms(prefix)) for prefix in held_prefixes)
     covered = (F.coalesce(F.bool_or(one), F.lit(False)) for one in below_one)
     return pairs.agg(*(one.alias(str(at)) for at, one in enumerate(covered)))
@@ -149,9 +150,9 @@ def live_entries(pairs: DataFrame, staged: DataFrame, held_prefixes: Collection[
     An address is live in three cases: an active commit has a pair of it that is not due under a lifecycle rule; a tag
     or hold protects it; or it is staged. Source: DESIGN.md, invariant 1.
 
-    `certain` is true if the entry has the address inside the namespace. Then the object must be listed. If only
-    absolute addresses refer to the object, it can lie elsewhere, so it need not be listed, but it is kept if it is
-    listed.
+    `certain` is true if the address of the entry is relative, so inside the namespace. Then the object must be listed.
+    If only absolute addresses refer to an object, the object can lie elsewhere. It need not be listed, but it is kept
+    if it is listed.
 
     `pairs`: as in `commits_by_address`. Only the columns `LIVE_COLUMNS` are needed.
     """

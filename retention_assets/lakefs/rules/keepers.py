@@ -74,7 +74,7 @@ class KeptCommits:
 def kept_commits(
     policy: Policy, references: References, *, tags_protect: bool, as_of: datetime, memory: Memory
 ) -> KeptCommits:
-    """Return what keeps each commit at `as_of` (UTC). Plans, sweeps and `explain` all use this.
+    """Return what keeps each commit at `as_of` (UTC). Plans, sweeps and `explain` all use this function.
 
     `memory`: empty if the reflog is switched off. Errors: as `activity` and `protected_commits`.
     """
@@ -91,7 +91,7 @@ def kept_commits(
 
 
 def keepers_of(entry: Entry, kept: KeptCommits) -> list[Keeper]:
-    """Return what keeps the pair at `kept.as_of`, and until when. If nothing keeps it, the pair has expired.
+    """Return what keeps the pair at `kept.as_of`, and until when; empty if the pair has expired.
 
     One keeper of the kind `commit` stands for all active commits that are not heads: the commit that expires last.
     """

@@ -2,8 +2,6 @@
 
 `policy.rules.due_since` is the same rule in plain Python.
 
-`kept_by_duplicates` finds addresses that are due at one path and kept by another path.
-
 Source: DESIGN.md, Decisions (Lifecycle); seed 002.
 """
 
@@ -62,8 +60,8 @@ def _due_since(rule: LifecycleRule, branches: Collection[str]) -> Column:
     return F.when(covers(rule, F.col("key")) & (due <= F.lit(_LATEST_TIMESTAMP)), F.timestamp_micros(due))
 
 
-def _longest_duration(rule: LifecycleRule, branches: Collection[str], held_by: str) -> Column:
-    """Return the longest retention (microseconds) of the branches in column `held_by`; without branches, the default.
+def _longest_duration(rule: LifecycleRule, branches: Collection[str], column: str) -> Column:
+    """Return the longest retention (microseconds) of the branches in `column`; without branches, the default.
 
     Branches are grouped by their retention, so the expression grows with the rule and not with the repository.
     """
@@ -74,11 +72,11 @@ def _longest_duration(rule: LifecycleRule, branches: Collection[str], held_by: s
             own.setdefault(duration, []).append(branch)
     named = [branch for group in own.values() for branch in group]
     durations = [
-        F.when(F.arrays_overlap(held_by, _texts(group)), F.lit(duration)).otherwise(F.lit(0))
+        F.when(F.arrays_overlap(column, _texts(group)), F.lit(duration)).otherwise(F.lit(0))
         for duration, group in own.items()
     ]
-    others = F.size(F.array_except(held_by, _texts(named))) > 0 if named else F.size(held_by) > 0
-    by_default = F.when(others | (F.size(held_by) == 0), F.lit(_micros(rule.default))).otherwise(F.lit(0))
+    others = F.size(F.array_except(column, _texts(named))) > 0 if named else F.size(column) > 0
+    by_default = F.when(others | (F.size(column) == 0), F.lit(_micros(rule.default))).otherwise(F.lit(0))
     return F.greatest(by_default, *durations) if durations else by_default
 
 

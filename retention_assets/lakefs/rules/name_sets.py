@@ -22,7 +22,7 @@ from retention_assets.tables import STRINGS
 
 _LISTS = ("branches", "left_branches", "rule_ids")  # columns with lists of names
 _BITS = 64
-_FEW_WORDS = 16  # columns of bits; up to this many cost less than a list, even if the lists are short
+_FEW_WORDS = 16  # columns of bits; up to 16 cost less than a list, even if the lists are short
 _ROWS = 1024  # rows that are encoded at a time; their lists can be long
 
 
@@ -90,7 +90,7 @@ class NameSets:
         return on_workers(rows, encode, schema)
 
     def united(self) -> list[Column]:
-        """Return the aggregates that unite the sets of a group."""
+        """Return the aggregates that unite the sets of the rows in a group."""
         lists = [union_of(name).alias(name) for name in self.as_lists]
         return [*lists, *(F.bit_or(word).alias(word) for word in self._all_words())]
 

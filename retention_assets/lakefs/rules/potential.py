@@ -1,6 +1,6 @@
 """Computes which commits may hold objects that became due since the last run.
 
-The result only shows where to look first. Pairs of other commits are classified too. The rule of the seed uses the
+The result is only a hint: pairs of all other commits are classified too. The rule of the seed uses the
 latest time of several branches, but a pair is due by the branch with the longest retention. So older commits can also
 hold objects that became due. Source: seed 002, Finding potential commits.
 """
@@ -40,8 +40,8 @@ def thresholds(rules: Iterable[CurrentRule], branches: Collection[str]) -> Mappi
 def is_potential(created_at: datetime, branches: Collection[str], since: Mapping[str, datetime]) -> bool:
     """Return whether the commit may hold objects that became due: it was created after the latest time of its branches.
 
-    A branch without rules of its own has the time of all branches, and so has a commit without branches. If there is no
-    such time either, no object of the commit becomes due.
+    A branch without rules has the time of the rules for all branches, and so has a commit without branches. If there
+    are no such rules either, no object of the commit becomes due.
 
     `branches`: the branches that reach the commit. `since`: see `thresholds`.
     """

@@ -23,7 +23,7 @@ _TIMELESS, _UNREADABLE, _FIRST = "timeless_entries", "unreadable_paths", "first_
 
 
 def state_aggregates() -> list[Column]:
-    """Return the aggregates that say whether a group of commits or ranges is active or protected, and since when due.
+    """Return the aggregates of a group of commits or ranges: whether they are active, protected and due, and more.
 
     `due_since` is null if a member of the group is active. Otherwise it is the latest time of all members.
     """
@@ -134,7 +134,7 @@ def unusual_entries(counted: Mapping[str, Any]) -> str | None:
     """
     texts = []
     if counted[_TIMELESS]:
-        texts.append(f"{counted[_TIMELESS]:,} entries have no possible time, so it is not used")
+        texts.append(f"{counted[_TIMELESS]:,} entries have no time, or an impossible time, which is not used")
     if counted[_UNREADABLE]:
         texts.append(
             f"{counted[_UNREADABLE]:,} entries have a path that is not UTF-8 (first: {counted[_FIRST]}), so no "
@@ -144,5 +144,5 @@ def unusual_entries(counted: Mapping[str, Any]) -> str | None:
 
 
 def _number() -> Column:
-    """Return a number for each range. Two ranges rarely have the same number, and then either of them is named."""
+    """Return a number for each range. If two ranges have the same number, which is rare, one of them is named."""
     return F.xxhash64("range_id")

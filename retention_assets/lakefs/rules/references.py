@@ -13,7 +13,6 @@ _REMEDY = (
     "If the error persists, the source has lost a commit."
 )
 
-
 UNKNOWN_TIME = datetime(9000, 1, 1, tzinfo=UTC)
 
 

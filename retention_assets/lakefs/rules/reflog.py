@@ -16,9 +16,8 @@ from retention_assets.policy.rules import Policy
 
 RefKind = Literal["branch", "tag"]
 TAG_DURATION = timedelta(days=30)  # how long a deleted tag counts if the policy has no retention; as in git's reflog
-_REMEMBERED = timedelta(
-    days=30
-)  # minimum: a policy that is too short by mistake must not make a plan forget heads at once
+# A gone head is remembered at least so long. Otherwise a policy that is too short by mistake would forget it at once.
+_REMEMBERED = timedelta(days=30)
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,7 +135,7 @@ def _is_remembered(head: SeenHead, policy: Policy, at: datetime) -> bool:
 def _moved_on(head: SeenHead, references: References) -> bool:
     """Return whether the branch has a child of this commit that was created after the branch was last seen here.
 
-    An older child proves nothing: the branch may have been reset to `head` and then forward again.
+    An older child does not show this: the branch may have been reset to `head` and then forward again.
     """
     child, commit_id = None, references.branches.get(head.name) if head.kind == "branch" else None
     while commit_id is not None and commit_id != head.commit_id:

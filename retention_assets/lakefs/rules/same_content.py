@@ -83,10 +83,10 @@ def etag_differs() -> Column:
 
 
 def unknown_contents(risky: DataFrame, contents: DataFrame, *, etags_are_checksums: bool) -> DataFrame:
-    """Return the objects (address, size, etag) whose content says whether an object at risk may be staged.
+    """Return the objects (address, size, etag) whose content shows whether an object at risk may be staged.
 
     These are the objects at risk, and an object of each content of a head that has their size. Nothing needs to be read
-    for the sizes of `_kept_by_size`. `etag` is null unless it may be the MD5 of the content.
+    for sizes that are `_kept_by_size`. `etag` is null unless it may be the MD5 of the content.
     """
     of_heads = contents.select(
         "size",
@@ -112,8 +112,8 @@ def of_same_content(risky: DataFrame, contents: DataFrame, digests: DataFrame) -
     heads = contents.join(of_heads, on="head_address", how="left")
     checksum, etag, md5 = F.col("head_checksum"), F.col("head_etag"), F.col("head_md5")
     explained = [checksum == one for one in (etag, _of_parts(etag), md5, _md5_of_md5(md5))]
-    unclear = _kept_by_size() | md5.isNull() | ~_any(*explained)
-    by_size = heads.where(unclear).select("size").distinct().withColumn("by_size", F.lit(True))
+    is_by_size = _kept_by_size() | md5.isNull() | ~_any(*explained)
+    by_size = heads.where(is_by_size).select("size").distinct().withColumn("by_size", F.lit(True))
     known = heads.select("size", F.explode(F.array(checksum, md5)).alias("value")).distinct()
     etag, md5 = F.col("etag"), F.col("md5")
     values = F.explode(F.array(etag, _of_parts(etag), md5, _md5_of_md5(md5))).alias("value")
@@ -145,12 +145,12 @@ def _of_parts(etag: Column) -> Column:
 
 
 def _md5_of_md5(md5: Column) -> Column:
-    """Return the checksum that lakeFS gives to content with this MD5 that is uploaded as a single part."""
+    """Return the checksum that lakeFS gives to an upload in a single part whose content has this MD5."""
     return F.md5(F.unhex(md5))
 
 
 def _any(*conditions: Column) -> Column:
-    """Return whether any condition is true. A condition that is null is not."""
+    """Return whether any condition is true. Null counts as false."""
     return reduce(or_, (F.coalesce(condition, F.lit(False)) for condition in conditions))
 
 

@@ -17,11 +17,11 @@ from typing import Any, NamedTuple
 from retention_assets.config.configuration import canonical_namespace
 from retention_assets.errors import AccessDenied, RetentionError, SourceError
 from retention_assets.lakefs.formats.sstable import CONTENT_ID
+from retention_assets.lakefs.names.generated import DATA, INTERNAL
 from retention_assets.lakefs.rules.references import Commit, References, creation_time
 from retention_assets.lakefs.source.client import Json, LakeFSClient, NotFound
 from retention_assets.lakefs.source.dump import read_commit_table
 from retention_assets.lakefs.source.repository import (
-    METADATA,
     GCRules,
     StagedList,
     require_known_heads,
@@ -31,16 +31,16 @@ from retention_assets.lakefs.source.repository import (
 from retention_assets.lakefs.source.staged_list import StagedScan
 from retention_assets.objectstore.access import StoreAccess
 from retention_assets.objectstore.objects import ObjectReader
+from retention_assets.objectstore.outcomes import Outcome
 
 _LOG = logging.getLogger(__name__)
-_CLOCK_TOLERANCE = timedelta(minutes=5)  # between our clock and the store's; if they differ more, files stay
-_GONE = ("deleted", "missing")  # outcomes of a deletion
+_CLOCK_TOLERANCE = timedelta(minutes=5)  # between this machine's clock and the store's; with more, files stay
+_GONE = (Outcome.DELETED, Outcome.MISSING)
 _ATTEMPTS = 3  # times that the branches and tags are read for one dump
-_DUMP_LIFE = timedelta(minutes=10)  # a dump is reused for this long; commits made and lost in between are missed
+_DUMP_LIFE = timedelta(minutes=10)  # a dump is reused for this long; see `ApiSource.references`
 _FEW_PAGES = 200  # pages of logs; reading more pages takes longer than a dump
 _LOG_PAGE = 100  # commits; usually only one commit is new
 _DUMP_TIMEOUT = timedelta(hours=1)  # lakectl waits as long. Source: lakeFS facts 3.3
-_DATA = "data/"  # the folder of generated names below the namespace. Source: lakeFS facts 1.1
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.5, 15.0  # seconds between polls
 
 
@@ -135,7 +135,7 @@ class ApiSource:
                 "%s/retention/gc/uncommitted/.",
                 self._where,
                 details[0],
-                METADATA,
+                INTERNAL,
             )
 
     def _remove_empty(self, folder: str) -> None:
@@ -261,7 +261,7 @@ class ApiSource:
         }
 
     def _staged_files(self, run_id: str | None, locations: tuple[str, ...]) -> Mapping[str, datetime]:
-        """Return the files of a run with their write times. Errors: SourceError when a page has no file."""
+        """Return the files of a run with their write times. Errors: SourceError when the file of a page is missing."""
         if run_id is None:
             return {}
         folders = {staged_folder(run_id), *map(self._folder, locations)}
@@ -286,15 +286,15 @@ class ApiSource:
 
     def _relative(self, location: str) -> str | None:
         """Return the path of an absolute address below the namespace; None when the address is outside of it."""
-        whole = canonical_namespace(location)
+        address = canonical_namespace(location)
         inside = self._namespace + "/"
-        if whole.startswith(inside):
-            return whole.removeprefix(inside)
+        if address.startswith(inside):
+            return address.removeprefix(inside)
         # A server with local storage prints absolute file paths. Source: lakeFS facts 1.3
-        if not (self._namespace.startswith("local://") and whole.startswith("local://")):
+        if not (self._namespace.startswith("local://") and address.startswith("local://")):
             return None
-        rests = _rests(whole, "/" + inside.removeprefix("local://"))
-        generated = [rest for rest in rests if rest.startswith(_DATA)]
+        rests = _rests(address, "/" + inside.removeprefix("local://"))
+        generated = [rest for rest in rests if rest.startswith(DATA)]
         return next(reversed(generated or rests), None)
 
     def _dumped_commits(self) -> str:
@@ -395,7 +395,7 @@ def _written_for(run_id: str, files: Mapping[str, datetime], asked_at: datetime)
 
 
 def _rests(location: str, folder: str) -> list[str]:
-    """Return what follows `folder` in a location, for each place where the location contains it."""
+    """Return the rest of a location after `folder`, once for each occurrence of `folder` in the location."""
     found, at = [], location.find(folder)
     while at >= 0:
         found.append(location[at + len(folder) :])

@@ -14,21 +14,24 @@ from retention_assets.spark.frames import on_workers, read_tasks
 _ROWS = pa.schema([("address", pa.string()), ("md5", pa.string())])
 _ARCHIVED = ("InvalidObjectState", "BlobArchived")  # error codes of S3 and Azure for an archived object
 _LARGEST = 2**30  # bytes; reading a larger object costs more than keeping it
-_SMALLEST = 2**16  # bytes; reading a smaller object costs no more than asking for its encryption
+_SMALLEST = 2**16  # bytes; reading a smaller object costs no more than a request for its encryption
 _AT_ONCE = 16  # requests of a task at the same time
 
 
 def md5_of(objects: DataFrame, access: StoreAccess) -> DataFrame:
-    """Return (address, md5) of `objects` (address, size, etag). Null: it is gone, archived, or too large to read.
+    """Return (address, md5) of `objects` (address, size, etag).
 
-    `etag` is null, or may be the MD5. It is used for an object in S3 that is not encrypted: the ETag of an object that
-    S3 encrypts with a key of KMS looks like an MD5 and is none. All other objects are read.
+    The MD5 is null if the object is gone, archived, or too large to read.
 
-    Errors: the errors of the store, raised when the rows are computed.
+    `etag` is null, or may be the MD5. It is used if the object is in S3 and S3 reports that it is not encrypted with a
+    key of KMS. The ETag of an object encrypted with such a key looks like an MD5, but is not one. All other objects are
+    read.
+
+    Errors: AccessDenied or StoreError, raised when the rows are computed.
     """
 
     def read(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        reader, is_plain = ObjectReader(access), _encryption_of(access)
+        reader, is_plain = ObjectReader(access), _plain_check(access)
 
         def md5(path: str, size: int, etag: str | None) -> str | None:
             if etag is not None and size > _SMALLEST and is_plain(path):
@@ -45,8 +48,8 @@ def md5_of(objects: DataFrame, access: StoreAccess) -> DataFrame:
     return on_workers(objects.select("address", "size", "etag").repartition(tasks), read, _ROWS)
 
 
-def _encryption_of(access: StoreAccess) -> Callable[[str], bool]:
-    """Return a function that returns whether S3 reports that an object's ETag is no product of its encryption."""
+def _plain_check(access: StoreAccess) -> Callable[[str], bool]:
+    """Return a function that returns whether S3 reports no encryption that changes an object's ETag."""
     from retention_assets.objectstore.s3 import S3_ERRORS, is_encrypted, is_s3, s3_bucket  # importing boto3 is slow
 
     if not is_s3(access):

@@ -9,9 +9,9 @@ from retention_assets.lakefs.formats.lakefs_pb2 import CommitData
 from retention_assets.lakefs.formats.ranges import read_metarange
 from retention_assets.lakefs.formats.references import read_branches, read_commits, read_gc_rules, read_tags
 from retention_assets.lakefs.formats.sstable import CONTENT_ID
+from retention_assets.lakefs.names.generated import INTERNAL
 from retention_assets.lakefs.rules.references import Commit, References, creation_time
 from retention_assets.lakefs.source.repository import (
-    METADATA,
     RULES,
     GCRules,
     StagedList,
@@ -67,10 +67,10 @@ def _records[R](reader: ObjectReader, metarange_id: str, read: Callable[[bytes, 
 
     Errors: CorruptFile when a range does not have as many records as the metarange says.
     """
-    name = f"{METADATA}/{metarange_id}"
+    name = f"{INTERNAL}/{metarange_id}"
     ranges = read_metarange(reader.read(name), reader.describe(name))
     for range_id, count in zip(ranges["range_id"].to_pylist(), ranges["count"].to_pylist(), strict=True):
-        path = f"{METADATA}/{range_id}"
+        path = f"{INTERNAL}/{range_id}"
         records = read(reader.read(path), reader.describe(path))
         if len(records) != count:
             raise CorruptFile(
@@ -83,7 +83,7 @@ def _records[R](reader: ObjectReader, metarange_id: str, read: Callable[[bytes, 
 class DumpSource:
     """Reads a repository from a dump, without a server. The write times of the files are the times of the references.
 
-    If the namespace was copied, the files have the time of the copy. Then the references look newer than they are.
+    If the namespace was copied, the files have the time of the copy. Then the references seem newer than they are.
     """
 
     def __init__(self, access: StoreAccess, document: object, staged: str | None, where: str = "the dump") -> None:
@@ -142,4 +142,4 @@ class DumpSource:
 
     def _written_at(self) -> datetime:
         ids = (getattr(self._manifest, field.name) for field in fields(self._manifest))
-        return min(self._reader.head(f"{METADATA}/{metarange_id}").last_modified for metarange_id in ids)
+        return min(self._reader.head(f"{INTERNAL}/{metarange_id}").last_modified for metarange_id in ids)

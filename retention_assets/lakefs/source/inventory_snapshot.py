@@ -4,8 +4,8 @@ The base inventory is the repository's last inventory table (an optimized run, s
 delivered. Its rows are used only for closed slices of `data/`: nothing can have been written to them since. All other
 prefixes are listed now.
 
-The name of a slice tells when lakeFS created it: it is an xid with an inverted time, so that the newest slice is listed
-first. Source: lakeFS facts 1.1.
+The name of a slice contains the time at which lakeFS created the slice. It is an xid with an inverted time, so that the
+newest slice is listed first. Source: lakeFS facts 1.1.
 """
 
 import re
@@ -20,7 +20,7 @@ from pyspark.sql import functions as F
 from retention_assets.config.timestamps import Clock
 from retention_assets.errors import TableContractError
 from retention_assets.inventory.delivered import delivered_inventory
-from retention_assets.lakefs.names.generated import XID, xid_seconds
+from retention_assets.lakefs.names.generated import DATA, INTERNAL, XID, xid_seconds
 from retention_assets.lakefs.source.opening import OpenRepository
 from retention_assets.objectstore.listing import Prefixes, list_objects
 from retention_assets.objectstore.objects import ObjectReader
@@ -32,14 +32,13 @@ from retention_assets.warehouse.metadata import Details, PartitionMetadata, need
 from retention_assets.warehouse.warehouse import METADATA, Warehouse
 
 _STILL_LISTED = timedelta(hours=2)  # longer than a sweep's window: `attempted` is recorded before the delete
-_DATA, _INTERNAL = "data/", "_lakefs/"  # Source: lakeFS facts 1.1
 
 
 @dataclass(frozen=True, slots=True)
 class BaseInventory:
-    """An older inventory. `clean_at`: the time of the last full listing.
+    """An older inventory.
 
-    `rows_taken_at`: the `taken_at` of a snapshot that uses the rows.
+    `rows_taken_at`: the `taken_at` of a snapshot that uses the rows. `clean_at`: the time of the last full listing.
     """
 
     frame: DataFrame
@@ -75,7 +74,7 @@ class InventoryContext:
 
 
 def take_snapshot(context: InventoryContext) -> InventorySnapshot:
-    """Return a snapshot of the store. The settings of the repository say what is listed and which inventory is used.
+    """Return a snapshot of the store. The repository's settings decide what is listed, and which inventory is used.
 
     If an optimized run has no usable base inventory, the whole store is listed. The reason is `fell_back` of
     `details`.
@@ -99,18 +98,18 @@ def _snapshot_from(
     context: InventoryContext, base: BaseInventory | None, now: datetime, fell_back: str | None = None
 ) -> InventorySnapshot:
     """Return a snapshot with the rows of the unchanged slices of `base`. All other prefixes are listed now."""
-    listed = prefixes(ObjectReader(context.opened.access))
-    closed = _unchanged(context, base, listed) if base else frozenset()
-    fresh = Prefixes(tuple(prefix for prefix in listed.deep if prefix not in closed), listed.flat)
+    all_prefixes = prefixes(ObjectReader(context.opened.access))
+    closed = _unchanged(context, base, all_prefixes) if base else frozenset()
+    fresh = Prefixes(tuple(prefix for prefix in all_prefixes.deep if prefix not in closed), all_prefixes.flat)
     frame = list_objects(context.spark, context.opened.access, fresh)
     if base:
         frame = frame.unionByName(_reused_rows(context, base, sorted(closed)))
     clean_at = base.clean_at if base else now
     details = Details(fell_back=fell_back, clean_at=clean_at, storage=context.opened.repository.storage)
-    return InventorySnapshot(frame, base.rows_taken_at if base else now, listed, len(fresh.deep), details)
+    return InventorySnapshot(frame, base.rows_taken_at if base else now, all_prefixes, len(fresh.deep), details)
 
 
-def _unchanged(context: InventoryContext, base: BaseInventory, listed: Prefixes) -> frozenset[str]:
+def _unchanged(context: InventoryContext, base: BaseInventory, all_prefixes: Prefixes) -> frozenset[str]:
     """Return the closed slices whose rows are taken from the base inventory. All others are listed again.
 
     A closed slice is listed again in three cases:
@@ -121,17 +120,17 @@ def _unchanged(context: InventoryContext, base: BaseInventory, listed: Prefixes)
     - The base inventory is our own, and has no rows of the slice. Someone put such a slice back, perhaps from a backup.
     """
     token_life = context.opened.repository.lakefs.token_life
-    closed = frozenset(prefix for prefix in listed.deep if is_closed(_name(prefix), base.taken_at, token_life))
+    closed = frozenset(prefix for prefix in all_prefixes.deep if is_closed(_name(prefix), base.taken_at, token_life))
     if not closed:
         return closed
     since = base.clean_at - _STILL_LISTED
     changed = recorded_since(context.spark, context.warehouse, context.opened.repository.name, since)
     if base.delivered:
         changed = changed.where(F.col("outcome") == Outcome.RESTORED)
-    prefixes = {"changed": _prefixes_of(changed)}
+    queries = {"changed": _prefixes_of(changed)}
     if not base.delivered:
-        prefixes["with_rows"] = _prefixes_of(_reused_rows(context, base, sorted(closed)))
-    found = {name: {row["prefix"] for row in rows} for name, rows in collect_together(prefixes).items()}
+        queries["with_rows"] = _prefixes_of(_reused_rows(context, base, sorted(closed)))
+    found = {name: {row["prefix"] for row in rows} for name, rows in collect_together(queries).items()}
     return (closed & found.get("with_rows", closed)) - found["changed"]
 
 
@@ -160,8 +159,10 @@ def _reused_rows(context: InventoryContext, base: BaseInventory, closed: Sequenc
     )
 
 
-def _last_inventory(context: InventoryContext, now: datetime, most: timedelta) -> BaseInventory | str:
+def _last_inventory(context: InventoryContext, now: datetime, max_age: timedelta) -> BaseInventory | str:
     """Return the last inventory of another day, or the reason why it cannot be used.
+
+    `max_age`: the longest time since the last full listing.
 
     The inventory of the same day is not used, because the new inventory overwrites its table.
     """
@@ -183,7 +184,7 @@ def _last_inventory(context: InventoryContext, now: datetime, most: timedelta) -
     clean_at = needed(rows.details.clean_at, "clean_at")
     if max(clean_at, rows.taken_at) > now:
         return f"the last inventory is of {rows.taken_at:%Y-%m-%d %H:%M} UTC, in the future: a clock is or was wrong"
-    if now - clean_at > most:
+    if now - clean_at > max_age:
         return f"the last full listing of the store was at {clean_at:%Y-%m-%d %H:%M} UTC, too long ago"
     return BaseInventory(rows.frame, rows.taken_at, rows_taken_at=now, clean_at=clean_at, delivered=False)
 
@@ -203,16 +204,16 @@ def _name(prefix: str) -> str:
 
 def prefixes(reader: ObjectReader) -> Prefixes:
     """Return the prefixes that together contain every object of the namespace except `_lakefs/` (invariant 9)."""
-    top = [name for name in reader.prefixes("") if name != _INTERNAL]
-    slices = reader.prefixes(_DATA) if _DATA in top else ()
-    flat = ("", _DATA) if _DATA in top else ("",)
-    return Prefixes((*(name for name in top if name != _DATA), *slices), flat)
+    top = [name for name in reader.prefixes("") if name != f"{INTERNAL}/"]
+    slices = reader.prefixes(DATA) if DATA in top else ()
+    flat = ("", DATA) if DATA in top else ("",)
+    return Prefixes((*(name for name in top if name != DATA), *slices), flat)
 
 
 def directory_prefix(address: Column) -> Column:
     """Return the prefix of `prefixes` that contains `address`."""
     top = F.substring_index(address, "/", 1)
-    within = F.when(F.concat(top, F.lit("/")) == _DATA, F.substring_index(address, "/", 2)).otherwise(top)
+    within = F.when(F.concat(top, F.lit("/")) == DATA, F.substring_index(address, "/", 2)).otherwise(top)
     return F.concat(within, F.lit("/"))
 
 

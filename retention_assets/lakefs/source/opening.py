@@ -9,7 +9,7 @@ from typing import Any
 from retention_assets.config.configuration import Repository, policy_text, to_correct
 from retention_assets.config.timestamps import Clock
 from retention_assets.errors import ConfigurationError, brief
-from retention_assets.lakefs.names.generated import namespace_urls
+from retention_assets.lakefs.names.generated import INTERNAL, namespace_urls
 from retention_assets.lakefs.source.dump import DumpSource
 from retention_assets.lakefs.source.repository import GCRules, LakeFSSource
 from retention_assets.objectstore.access import StoreAccess, open_store
@@ -87,11 +87,11 @@ def _source(repository: Repository, access: StoreAccess, clock: Clock) -> LakeFS
 
 
 def _dump(repository: Repository, access: StoreAccess) -> Any:
-    """Return the parsed dump file. Its path is relative to the configuration, or starts with `_lakefs/` (namespace)."""
+    """Return the parsed dump file. A path that starts with `_lakefs/` is in the namespace, others are local."""
     name = repository.lakefs.source.dump or ""
     path = repository.path(name)
     try:
-        text = ObjectReader(access).read(name).decode() if name.startswith("_lakefs/") else path.read_text("utf-8")
+        text = ObjectReader(access).read(name).decode() if name.startswith(f"{INTERNAL}/") else path.read_text("utf-8")
         return json.loads(text)
     except (OSError, ValueError) as error:
         raise ConfigurationError(

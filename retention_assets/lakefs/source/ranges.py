@@ -1,16 +1,15 @@
 """The kinds of files that `TableCache` reads and caches for lakeFS: ranges and metaranges.
 
-Both are immutable and named by a hash of their content, so `TableCache` reads each file once and keeps its rows by id
-between runs. Cached rows are used only if the complete list of their ids was written after them.
+Both are immutable and named by a hash of their content. So `TableCache` reads each file once, and stores its rows by id
+for later runs. The list of a batch's ids is written after its rows, and only batches with a complete list are used.
 """
 
 import pyarrow as pa
 
 from retention_assets.lakefs.formats.ranges import read_metarange, read_range
+from retention_assets.lakefs.names.generated import INTERNAL
 from retention_assets.tables import CACHED_METARANGES, CACHED_RANGES
 from retention_assets.warehouse.table_cache import FILE_BYTES, Kind, on_first_row
-
-COMMITTED = "_lakefs"  # where lakeFS keeps ranges and metaranges below a namespace
 
 METARANGE_RANGES = pa.schema(
     [("metarange_id", pa.string()), ("range_id", pa.string()), ("count", pa.int64()), FILE_BYTES]
@@ -38,7 +37,7 @@ def metaranges() -> Kind:
         columns = [ids, rows["range_id"], rows["count"], on_first_row(len(content), rows.num_rows)]
         return pa.record_batch(columns, schema=METARANGE_RANGES)
 
-    return Kind(CACHED_METARANGES, "metarange_id", METARANGE_RANGES, decode, COMMITTED)
+    return Kind(CACHED_METARANGES, "metarange_id", METARANGE_RANGES, decode, INTERNAL)
 
 
 def ranges() -> Kind:
@@ -54,4 +53,4 @@ def ranges() -> Kind:
         columns = [ids, *named, on_first_row(len(content), rows.num_rows)]
         return pa.record_batch(columns, schema=RANGE_ENTRIES)
 
-    return Kind(CACHED_RANGES, "range_id", RANGE_ENTRIES, decode, COMMITTED)
+    return Kind(CACHED_RANGES, "range_id", RANGE_ENTRIES, decode, INTERNAL)

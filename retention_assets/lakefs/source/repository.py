@@ -6,26 +6,27 @@ from datetime import datetime
 from typing import Protocol
 
 from retention_assets.errors import SourceError
+from retention_assets.lakefs.names.generated import INTERNAL
 from retention_assets.lakefs.rules.references import References
 from retention_assets.objectstore.objects import ObjectReader
 
-METADATA = "_lakefs"  # the server's own files below a namespace. Source: lakeFS facts 1.2
-RULES = f"{METADATA}/retention/gc/rules/config.json"
+RULES = f"{INTERNAL}/retention/gc/rules/config.json"
 
 
 @dataclass(frozen=True, slots=True)
 class StagedList:
-    """The staged objects: Parquet files with physical_address and creation_date (unix seconds), and some addresses.
+    """The staged objects: those in Parquet files of the server, and those that were read from the branches.
 
-    `files` are relative to the namespace. `shown` are staged objects that were read from the branches, where the
-    server's list could not be trusted. If both are empty, nothing is staged. The list has every object that was staged
-    before `taken_at`, except objects that were committed or discarded since.
+    `files` are relative to the namespace, with the columns physical_address and creation_date (unix seconds). `shown`
+    are staged objects that were read from the branches, because the server's list could not be trusted. If both are
+    empty, nothing is staged. The list has every object that was staged before `taken_at`, except objects that were
+    committed or discarded since.
     """
 
     files: tuple[str, ...]
     taken_at: datetime  # aware, UTC
     shown: tuple[tuple[str, datetime | None], ...] = ()  # the address as in a file, and the time of the entry if known
-    run_id: str | None = None  # the server's run that wrote the files for this list alone; None: the files stay
+    run_id: str | None = None  # the server's run that wrote the files only for this list; None: the files stay
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,14 +62,14 @@ class LakeFSSource(Protocol):
     def other_repositories(self) -> Mapping[str, str] | None:
         """Return the namespaces of the other repositories of the server, by name.
 
-        None if the user may not list them (fs:ListRepositories). Nothing if the source has no server.
+        None if the user may not list them (fs:ListRepositories). Empty if the source has no server.
         """
         ...
 
 
 def staged_folder(run_id: str) -> str:
     """Return the folder of the staged list of a run, relative to the namespace. Source: lakeFS facts, H3."""
-    return f"{METADATA}/retention/gc/uncommitted/{run_id}/uncommitted"
+    return f"{INTERNAL}/retention/gc/uncommitted/{run_id}/uncommitted"
 
 
 def visible_files(reader: ObjectReader, folder: str) -> Mapping[str, datetime]:

@@ -20,9 +20,9 @@ from retention_assets.lakefs.names.generated import has_other_spellings
 from retention_assets.lakefs.source.client import Json, LakeFSClient, NotFound
 from retention_assets.policy.matching import UNREADABLE, is_unreadable
 
-_ATTEMPTS = 3  # requests for a page; after them the staged objects are read from the branches instead
-_AT_ONCE = 8  # branches that are read in parallel: 1,000 branches take 2 seconds on a local server
-_PAGE_SECONDS = 600.0  # seconds; a page takes a minute to write and a minute to upload. Source: lakeFS facts 4.4, 9
+_ATTEMPTS = 3  # requests for a page; if all of them fail, the staged objects are read from the branches
+_AT_ONCE = 8  # branches that are read in parallel; 1,000 branches take 2 seconds on a local server
+_PAGE_SECONDS = 600.0  # a page takes a minute to write and a minute to upload. Source: lakeFS facts 4.4, 9
 _OBJECTS = "/repositories/{repository}/refs/{ref}/objects/ls"
 _BRANCH_GONE = "branch not found"
 _RUN_ID_LETTERS = frozenset("0123456789abcdefghijklmnopqrstuvwxyz")
@@ -65,7 +65,7 @@ class StagedScan:
         self._where = where
 
     def take(self, branches: Iterable[str]) -> Scan:
-        """Return all objects that are staged on `branches`. These must be all branches that existed before this call.
+        """Return all objects that are staged on `branches`, which must be all branches that existed before this call.
 
         A page is complete in one of three cases. Each case can only add objects to the list:
 

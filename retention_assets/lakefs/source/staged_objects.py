@@ -23,7 +23,7 @@ from retention_assets.tables import UNCOMMITTED_OBJECTS
 
 _ADDRESS, _CREATED = "physical_address", "creation_date"  # unix seconds, the server's clock
 _FULL_OR_RELATIVE = 0
-_FEW_FILES, _FEW_BYTES = 8, 2**20  # of a list that the driver reads
+_FEW_FILES, _FEW_BYTES = 8, 2**20  # the driver reads a list of at most so many files and bytes
 
 
 def staged_objects(
@@ -37,8 +37,8 @@ def staged_objects(
 
     `files`, `shown`: see `StagedList`. `namespace_urls`: see `generated`.
 
-    Errors: CorruptFile that names the file, and the errors of the store; for a long list, both are raised when the rows
-    are computed.
+    Errors: CorruptFile that names the file; AccessDenied or StoreError. For a long list, errors are raised when the
+    rows are computed.
     """
     address = canonical_address(F.col("address"), F.lit(_FULL_OR_RELATIVE), namespace_urls)
     addresses, created = ([row[column] for row in shown] for column in (0, 1))

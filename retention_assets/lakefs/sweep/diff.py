@@ -35,14 +35,10 @@ from retention_assets.tables import COMMIT_GRAPH, STORAGE_INVENTORY, UNCOMMITTED
 from retention_assets.warehouse.table_cache import TableCache
 from retention_assets.warehouse.warehouse import Rows, Warehouse
 
-NEWLY_FREED, NO_LONGER_FREED = (
-    "newly_freed",
-    "no_longer_freed",
-)  # only the later set has the object; only the earlier set
-FREED_OTHERWISE, FREED_ALIKE = (
-    "freed_otherwise",
-    "freed_alike",
-)  # both sets: other reason or rules; same reason and rules
+NEWLY_FREED = "newly_freed"  # only the later set has the object
+NO_LONGER_FREED = "no_longer_freed"  # only the earlier set has the object
+FREED_OTHERWISE = "freed_otherwise"  # both sets have the object, for other reasons or under other rules
+FREED_ALIKE = "freed_alike"  # both sets have the object, with the same reason and rules
 CHANGES = (NEWLY_FREED, NO_LONGER_FREED, FREED_OTHERWISE, FREED_ALIKE)
 
 _COMPARED = ("size", "reason", "rule_ids", "paths", "branches")
@@ -224,8 +220,8 @@ def outlook(
     """Return what the proposal would change in its plan. `others`: references of other repositories.
 
     Errors: TableContractError when a table of the day is missing. GuardRefused when the tables are not those of the
-    plan, or when a hold names a branch, tag or commit that does not exist. Errors of the store when a range must be
-    read again.
+    plan, or when a hold names a branch, tag or commit that does not exist. AccessDenied or StoreError when a range must
+    be read again and cannot be read.
     """
     name, day = proposal.repository.name, proposal.plan.day
     terms = proposal.terms(read_memory(warehouse, name, proposal.repository.lakefs))
@@ -290,10 +286,7 @@ def _groups(frame: DataFrame) -> list[tuple[str, Amount]]:
 
 
 def _require_same_inputs(plan: Plan, inventory: Rows, graph: Rows) -> None:
-    """Refuse tables that were made again after the plan: the differences would not come from the policy alone.
-
-    Errors: GuardRefused.
-    """
+    """Raise GuardRefused if tables were made again after the plan: not only the policy would make differences."""
     if graph.details.references_hash != plan.references_hash:
         raise _other_inputs(plan, f"{COMMIT_GRAPH.name} has other references")
     listed = inventory.frame.agg(F.count(F.lit(1)), F.coalesce(F.sum("size"), F.lit(0))).first()

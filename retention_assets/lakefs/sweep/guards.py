@@ -25,11 +25,11 @@ USE_SERVER = "Configure `source.api` instead of `source.dump`."
 def unusable_staged_list(staged_at: datetime, references_at: datetime, *, of_dump: bool) -> str | None:
     """Return why a staged list must not be used with these references; None if it may.
 
-    - If the list is newer, an object that was committed in between is in neither.
-    - If the list is much older, an object may be in neither that an entry of a HEAD hid when the list was made. The
-      HEAD may have moved since, so the references do not show the entry (see `same_content`). If the time between the
-      two is short, `settle` protects the object: see `PlanInputs.named_until`. With a server (not `of_dump`), the time
-      between the two is the time that the server needs for the list.
+    - If the list is newer, an object that was committed in between is neither in the list nor in the references.
+    - If the list is much older, an object that an entry of a HEAD hid when the list was made is not in the list. The
+      HEAD may have moved since, so the references may not show the entry either (see `same_content`). If the time in
+      between is short, `settle` protects the object: see `PlanInputs.named_until`. With a server (not `of_dump`), this
+      time is what the server needs to write the list.
     """
     staged, references = (f"({at:%Y-%m-%d %H:%M:%S} UTC)" for at in (staged_at, references_at))
     if staged_at > references_at:
@@ -65,7 +65,8 @@ def locations_apart(
     """Run the guard `namespaces_apart` for the other repositories of the server and the locations `configured`.
 
     lakeFS itself does not prevent two repositories in one namespace: someone can restore the references of a repository
-    into a second one. The references of each do not have the objects of the other, so one would delete them.
+    into a second one. The references of one repository do not have the objects of the other, so a sweep of one would
+    delete objects of the other.
     """
     repository, others = opened.repository, opened.source.other_repositories() or {}
     of_server = {f"{name} of the lakeFS server": (namespace,) for name, namespace in others.items()}

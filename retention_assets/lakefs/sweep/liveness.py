@@ -52,7 +52,7 @@ from retention_assets.warehouse.table_cache import TableCache
 
 @dataclass(frozen=True, slots=True)
 class CommittedContents:
-    """The contents of commits as rows. Using them again does not read the files again."""
+    """The contents of commits as rows. If they are used again, the files are not read again."""
 
     metarange_ranges: DataFrame
     entries: DataFrame
@@ -77,7 +77,7 @@ def committed_contents(cache: TableCache, namespace_urls: Sequence[str], commits
 
     `commits`: rows of `potential_commits`. `namespace_urls`: see `generated`.
 
-    Errors: CorruptFile and the errors of the store, raised on executors.
+    Errors: CorruptFile, AccessDenied or StoreError; executors raise them too.
     """
     ids = commits.select(["metarange_id"]).filter(pc.not_equal(commits["metarange_id"], ""))
     of_commits, _ = cache.rows(ids, metaranges())
@@ -157,7 +157,10 @@ class LakeFSLiveness:
         self._has_checked = False  # whether `now` has returned live addresses, so objects may have been deleted
 
     def now(self) -> Liveness:
-        """Check the repository now, and return the live addresses. Errors: GuardRefused when they cannot be known."""
+        """Check the repository now, and return the live addresses.
+
+        Errors: GuardRefused when they cannot be determined; errors of the source and the store.
+        """
         checked_at, opened = self._clock(), self._query.opened
         self.close()  # a new check ends the use of the last one
         self._require([locations_apart(opened)])
@@ -242,7 +245,7 @@ class LakeFSLiveness:
 
     @property
     def _undone(self) -> str:
-        """The sentence of a refusal about deletes. After the first check the sweep may have deleted objects."""
+        """The sentence of a refusal about deletes. After the first check, the sweep may have deleted objects."""
         return "Nothing more was deleted." if self._has_checked else "Nothing was deleted."
 
     def _require(self, check_results: Sequence[CheckResult]) -> None:
@@ -252,10 +255,7 @@ class LakeFSLiveness:
             raise GuardRefused(f"{name}: {guard}: {refused[0].detail}. {self._undone} {remedy}")
 
     def _pairs_of(self, references: References) -> DataFrame:
-        """Return the (path, address) pairs of all commits with `LIVE_COLUMNS`.
-
-        They are computed once for the same references.
-        """
+        """Return the (path, address) pairs of all commits with `LIVE_COLUMNS`, computed once for equal references."""
         known = references_hash(references)
         if self._pairs and self._pairs[0] == known:
             return self._pairs[1]

@@ -75,9 +75,9 @@ from retention_assets.tables import DUE_OBJECTS, STORAGE_INVENTORY
 from retention_assets.warehouse.metadata import Details, needed
 from retention_assets.warehouse.warehouse import Rows, Warehouse
 
-_ONE_DAY = timedelta(days=1)  # references that are older have a warning, and commits that are so far in the future
-_LISTING = timedelta(hours=1)  # at most this much time before the other inputs counts for `settle`
-_STILL_RUNNING = timedelta(hours=2)  # an interrupted sweep may delete an object this long after its row in the ledger
+_ONE_DAY = timedelta(days=1)  # there is a warning for older references, and for commits so far in the future
+_LISTING = timedelta(hours=1)  # the most that a listing before the other inputs counts for `settle`
+_STILL_RUNNING = timedelta(hours=2)  # an interrupted sweep may delete an object so long after its ledger row
 _FEW = 5  # names in a message
 
 
@@ -105,17 +105,17 @@ class PlanInputs:
     def named_since(self) -> datetime:
         """The time from which the settling time of an object counts: when the store was listed.
 
-        The time is at most one hour before the staged list and the references. A delivered inventory can be days old.
-        An operation that began after it can hide objects from the staged list.
+        The time is at most one hour before the staged list and the references. A delivered inventory can be days old,
+        and an operation that began after the inventory was taken can hide objects from the staged list.
         """
         return max(self.oldest, max(self._checked_at) - _LISTING)
 
     @property
     def named_until(self) -> datetime:
-        """The time up to which the settling time of an object counts: the older one of staged list and references.
+        """The time up to which the settling time of an object counts: the older time of staged list and references.
 
         So the staged list of a plan that deletes an object is newer than the references of the first plan that named
-        the object. What moved between the list and the references of the first plan is in the list of the later one.
+        the object. An object that moved between the list and the references of the first plan is in the later list.
         """
         return min(self._checked_at)
 
@@ -134,7 +134,7 @@ class PlanInputs:
         return references_of(self.graph.columns(*REFERENCES), self.graph.taken_at)
 
     def kinds_in_use(self) -> frozenset[str]:
-        """Return the kinds of old names that the addresses have; see `legacy_names`."""
+        """Return the kinds of old names that the addresses have; see `names.legacy`."""
         kinds = self.addresses.details.legacy_kinds
         return kinds_in_use(self.addresses.frame) if kinds is None else kinds
 
@@ -157,7 +157,7 @@ class Terms:
     settle_expired: bool
     memory: Memory  # the heads and commits that earlier plans found
     oldest_dump: timedelta | None = None  # maximum age for a sweep; None: a server gives the references
-    legacy_names: bool = False  # see `legacy_names.kinds_in_use`
+    legacy_names: bool = False  # whether all old kinds of names count as generated; False: only the kinds in use
     settings: Mapping[str, str] = field(default_factory=dict)  # `planned_terms`; a plan without them is not approved
 
     @property
@@ -251,8 +251,8 @@ def classify(
 ) -> Classification:
     """Classify every listed object under the policy of `terms`. Nothing is written.
 
-    Plans and comparisons with another policy both use this function. It reads only the input tables, and the content
-    of a few objects that may have the same content as an entry of a head, if their ETags do not show this.
+    Plans and comparisons with another policy both use this function. It reads the input tables. It also reads a few
+    objects that may have the same content as an entry of a head, if their ETags do not show this.
 
     Args:
         terms: the parameters of the plan.
@@ -260,7 +260,7 @@ def classify(
         frames: keeps what is cached until the caller has used the classification.
         earlier: for a plan, the `due_objects` of the last plan. An object that is not among them has to settle.
         planned: for another policy, the `due_objects` of the current plan. A policy does not change which objects are
-            unreferenced, so the current plan decides which of them are kept, and no object is read.
+            unreferenced, so the current plan decides which unreferenced objects are kept, and no object is read.
     """
     age_cutoff = AgeCutoff(inputs.oldest, terms.grace, terms.token_life, issued=issued_at)
     prefixes = terms.policy.held_prefixes(terms.day)
@@ -333,10 +333,10 @@ def run_checks(
         generated=partial(is_own_name, legacy=classification.legacy),
     )
     prefixes = terms.policy.held_prefixes(terms.day)
-    collected = {"tally": compared, "digest": digested_buckets(chosen.drop("etag"))}
+    queries = {"tally": compared, "digest": digested_buckets(chosen.drop("etag"))}
     if prefixes:
-        collected["held"] = held_paths(inputs.addresses.frame, prefixes)
-    found = collect_together(collected)
+        queries["held"] = held_paths(inputs.addresses.frame, prefixes)
+    found = collect_together(queries)
     (counted,) = found["tally"]
     unused = [prefix for at, prefix in enumerate(prefixes) if not found["held"][0][str(at)]]
     listed_live = guards.ALL_LISTED
@@ -375,9 +375,10 @@ def _unlisted(
 
 
 def _not_listed_since(spark: SparkSession, warehouse: Warehouse, terms: Terms, collected: DataFrame) -> DataFrame:
-    """Return the collected addresses without those that the last plan of an earlier day listed after the ledger row.
+    """Return the collected addresses that the last plan of an earlier day did not list after the ledger row.
 
-    Somebody brought these objects back. If they are missing again, no sweep of ours deleted them.
+    If that plan listed an object, somebody brought the object back. If the object is missing again, no sweep of ours
+    deleted it.
     """
     before = last_plan(warehouse, terms.repository, terms.day - timedelta(days=1))
     table = terms.repository, STORAGE_INVENTORY.name

@@ -17,13 +17,14 @@ from pyspark.sql import functions as F
 
 from retention_assets.config.timestamps import utc_now
 from retention_assets.errors import ObjectMissing
+from retention_assets.lakefs.names.generated import INTERNAL
 from retention_assets.objectstore.access import StoreAccess
 from retention_assets.objectstore.mutate.writing import ObjectWriter
 from retention_assets.objectstore.objects import ObjectReader
 from retention_assets.objectstore.outcomes import Outcome
 from retention_assets.spark.frames import on_workers
 
-_LIFECYCLE = "_lakefs/retention/lc"
+_LIFECYCLE = f"{INTERNAL}/retention/lc"
 _ROWS_PER_FILE = 500_000
 _WRITTEN = pa.schema([("rows", pa.int64())])
 
@@ -99,7 +100,7 @@ def write_statistics(access: StoreAccess, day: date, statistics: Sequence[RuleSt
 
 
 def _grouped(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Table]:
-    """Yield tables of about `_ROWS_PER_FILE` rows at most. This limits the memory of a task."""
+    """Yield tables of about `_ROWS_PER_FILE` rows, which limits the memory of a task."""
     waiting: list[pa.RecordBatch] = []
     for batch in batches:
         waiting.append(batch)

@@ -22,11 +22,7 @@ from retention_assets.objectstore.outcomes import Outcome
 from retention_assets.spark.frames import CachedFrames, as_frame, from_arrow
 from retention_assets.state.acknowledged import acknowledged_addresses
 from retention_assets.state.plan import planned_of_all
-from retention_assets.sweep.verification import (
-    _GONE,
-    VerificationInputs,
-    what_was_done,
-)
+from retention_assets.sweep.verification import GONE, VerificationInputs, what_was_done
 from retention_assets.warehouse.table_cache import read_tables
 
 CHECKS = (
@@ -116,7 +112,7 @@ def live_exist(
         recorded, on="address", how="left"
     )
     absent = absent.join(acknowledged.withColumn("is_known", F.lit(True)), on="address", how="left")
-    gone = F.coalesce(F.col("outcome").isin(*_GONE, Outcome.ATTEMPTED), F.lit(False))
+    gone = F.coalesce(F.col("outcome").isin(*GONE, Outcome.ATTEMPTED), F.lit(False))
     collected = F.coalesce(F.col("reason") == LIFECYCLE, F.lit(False)) & gone
     lost = ~collected & F.col("is_known").isNotNull()
     missing = ~collected & ~lost & (F.col("certain") | gone)

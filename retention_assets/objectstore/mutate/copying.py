@@ -24,7 +24,7 @@ from retention_assets.objectstore.s3 import S3_ERRORS, S3Bucket, failure_of_s3, 
 OTHER_OBJECT = Failure(Kind.OTHER, "another object was at its path when it was copied")
 
 _MEBIBYTE = 1024**2
-_CHUNK = 8 * _MEBIBYTE  # bytes that one request uploads; a copy holds at most two chunks
+_CHUNK = 8 * _MEBIBYTE  # bytes that one request uploads
 _MOST_PARTS = 9_000  # parts of one upload; S3 and GCS allow 10,000
 _ONE_REQUEST = 5 * 1024**3  # bytes that S3 copies with one request; a larger object is copied in parts
 _PART = 512 * _MEBIBYTE
@@ -191,8 +191,10 @@ class ObjectCopier:
     The store itself copies if both URLs use the same S3 endpoint and credentials, the same container of Azure or the
     same bucket of GCS. Otherwise, local files included, the bytes pass through this machine, a few chunks at a time.
 
-    The copy has a new modification time. An object that already exists at the target is not overwritten, unless it was
-    written between the check and the copy.
+    The copy has a new modification time. An existing object at the target is not overwritten if its size or its MD5
+    differs. If the sizes are equal and the ETags cannot be compared, the object is copied and overwrites the existing
+    one, unless an earlier attempt verified this copy. An object that is written to the target between the check and the
+    copy is overwritten too.
     """
 
     def __init__(self, source: StoreAccess, target: StoreAccess, rate_limiter: RateLimiter | None = None) -> None:

@@ -30,7 +30,7 @@ _NO_VERSIONS = Failure(Kind.OTHER, "not tried: only S3's versions can be deleted
 class ObstoreDeletion(OpenStore):
     """Deletes through obstore: in bulk on Azure; one by one on GCS, in local files and in memory.
 
-    None of these stores accepts an ETag as a condition for deleting. So any object at a path is deleted.
+    None of these stores accepts an ETag as a condition for deletion. So any object at a path is deleted.
     """
 
     def __init__(self, access: StoreAccess) -> None:
@@ -123,7 +123,7 @@ class ObjectDeleter:
         results = {one: ObjectResult.failed(_NOT_PLAIN) for one in wanted if not _is_plain(one.path)}
         results |= dict.fromkeys(_contradictions(wanted), ObjectResult.failed(_CONTRADICTION))
         work = DeletionWork(self._store, self._rate_limiter, self._retry_policy, self._random, before_deadline)
-        results |= work.done([one for one in dict.fromkeys(wanted) if one not in results])
+        results |= work.delete([one for one in dict.fromkeys(wanted) if one not in results])
         return [_final(results[one]) for one in wanted]
 
 
@@ -143,7 +143,7 @@ def _contradictions(to_delete: Iterable[DeleteTarget]) -> list[DeleteTarget]:
 
 
 def _final(result: ObjectResult) -> ObjectResult:
-    """Return the result; if the failure is ambiguous, with a note in its detail that the outcome is unknown."""
+    """Return the result. If its failure is ambiguous, the detail also says that the outcome is unknown."""
     if result.failure is None or not result.failure.ambiguous:
         return result
     return replace(result, detail=f"{result.detail}; {_UNKNOWN}")
@@ -155,10 +155,11 @@ class DeletionWork:
     If a request has an ambiguous result and the next request does not find the object, the object counts as deleted. If
     the next request fails too, the result stays ambiguous.
 
-    Two events stop all further requests. The first is a failure of the store itself: its bucket, its credentials or the
-    network. The second is that `before_deadline()` returns False or raises an error: a throttling store can delay a
-    list for a long time. After the second, objects that were not requested, or whose requests were only throttled, are
-    `attempted`.
+    Two events stop all further requests:
+
+    - The store itself fails: its bucket, its credentials or the network.
+    - `before_deadline()` returns False or raises an error. A throttling store can delay a list for a long time. Objects
+      that were not requested, or whose requests were only throttled, are then `attempted`.
     """
 
     def __init__(
@@ -176,7 +177,7 @@ class DeletionWork:
         self._responded_at = -inf
         self._broken: Failure | None = None
 
-    def done(self, to_delete: Sequence[DeleteTarget]) -> _Results:
+    def delete(self, to_delete: Sequence[DeleteTarget]) -> _Results:
         """Delete the objects, which must be distinct, and return the last result for each."""
         results: _Results = {}
         delete_one = list(to_delete)

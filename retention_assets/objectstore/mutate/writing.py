@@ -46,6 +46,7 @@ class ObjectWriter(OpenStore):
         Of several concurrent writers, exactly one gets True. After a lost response, an object with equal bytes counts
         as ours. If the store ignores `If-None-Match: *`, as old S3 servers do, all writers get True: see
         `require_conditions`.
+
         Errors: StoreError also when it is unknown whether the object was written.
         """
         return require_known(self._conditional.create(path, content), self._access.url, path)
@@ -55,6 +56,7 @@ class ObjectWriter(OpenStore):
 
         A store that ignores `If-Match` always replaces the object: see `require_conditions`. After a lost response, an
         object with equal bytes counts as ours.
+
         Errors: as `create`; for local files, StoreError if the directory cannot be locked.
         """
         if not self._access.is_local:
@@ -66,9 +68,10 @@ class ObjectWriter(OpenStore):
             return True
 
     def remove(self, path: str, e_tag: str) -> bool:
-        """Delete the object if it has this ETag. Return False if it has another ETag, True if it is missing.
+        """Delete the object if it has this ETag. Return True if it is deleted or missing, False if it has another ETag.
 
         Only S3 has conditional deletion. On other stores, the ETag is checked right before the deletion.
+
         Errors: StoreError when the object was not deleted, or may not have been deleted.
         """
         from retention_assets.objectstore.mutate.deletion import ObjectDeleter  # importing boto3 takes a second
@@ -86,6 +89,7 @@ class ObjectWriter(OpenStore):
         """Raise an error if the store ignores conditions. The test writes a scratch object and removes it afterwards.
 
         Local files are not tested: `create` relies on the operating system, and `replace` on the lock.
+
         Errors: GuardRefused when the store ignored a condition; AccessDenied or StoreError when the test could not run.
         """
         if self._access.is_local:

@@ -38,14 +38,14 @@ def is_generated(address: Column) -> Column:
     return F.when(address.startswith(OVERWRITTEN), address.rlike(_BACKUP)).otherwise(address.rlike(_FILE))
 
 
-def holding_of(manifests: DataFrame, chunks: DataFrame, others: DataFrame, leaving: DataFrame) -> DataFrame:
+def holding_of(manifests: DataFrame, chunks: DataFrame, snapshots_and_logs: DataFrame, leaving: DataFrame) -> DataFrame:
     """Return one row per address: whether it is live, and if not, the rules and branches of its expiry.
 
-    `others` has the `address` of the snapshots and transaction logs that stay. `leaving` has the snapshots that are to
-    be deleted, in the columns that `manifests_of` takes.
+    `snapshots_and_logs` has the `address` of each snapshot and transaction log that stays. `leaving` has the snapshots
+    to delete, with the columns that `manifests_of` takes.
     """
     nothing = F.array().cast(_TEXTS)
-    stay = others.select(
+    stay = snapshots_and_logs.select(
         "address",
         F.lit(True).alias("live"),
         F.lit(False).alias("expired"),

@@ -28,7 +28,7 @@ from retention_assets.icechunk.rules.candidates import (
 from retention_assets.icechunk.rules.planned import PlannedEdits
 from retention_assets.icechunk.source.history import history_hash, state_of
 from retention_assets.icechunk.source.repository import IcechunkState
-from retention_assets.icechunk.sweep.reach import live_addresses, others, snapshots_of
+from retention_assets.icechunk.sweep.reach import live_addresses, snapshots_and_logs, snapshots_of
 from retention_assets.icechunk.sweep.retained_set import RetainedSet, edits_of, retained_set_of
 from retention_assets.inventory.unusual import name_warnings
 from retention_assets.policy.lint import duration_warnings
@@ -251,7 +251,7 @@ def _checked(
     frames: CachedFrames,
 ) -> _Checked:
     inventory, manifests, chunks = inputs.inventory.frame, inputs.manifests.frame, inputs.chunks.frame
-    stay = others(spark, basis.retained)
+    stay = snapshots_and_logs(spark, basis.retained)
     gone = from_arrow(spark, snapshots_of(basis.retained, basis.retained.leaving(basis.state))).where("NOT live")
     holding = holding_of(manifests, chunks, stay, gone)
     objects = inputs.others.keep(classified(inventory, holding, basis.age_cutoff, terms.collect_overwritten))

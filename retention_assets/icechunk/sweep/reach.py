@@ -40,24 +40,24 @@ _ADDRESSES = pa.schema([("address", pa.string())])
 
 @dataclass(frozen=True, slots=True)
 class Reach:
-    """The files that stay: `reachable_manifests`, `reachable_chunks`, and the others.
+    """The files that stay: `reachable_manifests`, `reachable_chunks`, and the snapshots and transaction logs.
 
-    `others` has the column `address`, with the snapshots and transaction logs. `unread` has the addresses of lost
-    snapshots and manifests that no run has read: the manifests and chunks that only they reference are left out.
+    `snapshots_and_logs` has the column `address`. `unread` has the addresses of lost snapshots and manifests that no
+    run has read. The manifests and chunks that only these files reference are unknown, so they are not in the tables.
     """
 
     manifests: DataFrame
     chunks: DataFrame
-    others: DataFrame
+    snapshots_and_logs: DataFrame
     unread: tuple[str, ...]
 
     def required(self) -> DataFrame:
         """Return `address` of every file that must stay and exist, one row each; only `certain` chunks must exist."""
-        return live_addresses(self.manifests, self.chunks.where("certain"), self.others)
+        return live_addresses(self.manifests, self.chunks.where("certain"), self.snapshots_and_logs)
 
     def live(self) -> DataFrame:
         """Return `address` of every file that must stay, one row each."""
-        return live_addresses(self.manifests, self.chunks, self.others)
+        return live_addresses(self.manifests, self.chunks, self.snapshots_and_logs)
 
 
 def reach_of(spark: SparkSession, cache: TableCache, retained: RetainedSet) -> Reach:
@@ -71,7 +71,8 @@ def reach_of(spark: SparkSession, cache: TableCache, retained: RetainedSet) -> R
     manifests = manifests_of(from_arrow(spark, snapshots), of_snapshots)
     of_manifests, manifests_read = cache.rows(manifests, manifest_chunks())
     unread = *(SNAPSHOTS + one for one in snapshots_read.unread), *(MANIFESTS + one for one in manifests_read.unread)
-    return Reach(manifests, chunks_of(manifests, of_manifests, cache.url), others(spark, retained), unread)
+    chunks = chunks_of(manifests, of_manifests, cache.url)
+    return Reach(manifests, chunks, snapshots_and_logs(spark, retained), unread)
 
 
 def current_cache(sweep: IcechunkSweep, *, full: bool = False) -> TableCache:
@@ -92,11 +93,11 @@ def unread_refusal(unread: Sequence[str]) -> str:
     )
 
 
-def live_addresses(manifests: DataFrame, chunks: DataFrame, others: DataFrame) -> DataFrame:
-    """Return `address` of every file that must stay, one row each."""
+def live_addresses(manifests: DataFrame, chunks: DataFrame, stay: DataFrame) -> DataFrame:
+    """Return `address` of every file that must stay, one row each. `stay`: the result of `snapshots_and_logs`."""
     live_manifests, live_chunks = (frame.where("live").select("address") for frame in (manifests, chunks))
     of_chunks = F.col("address").startswith(CHUNKS)  # only `chunks` has these, without duplicates
-    few = others.unionByName(live_manifests).unionByName(live_chunks.where(~of_chunks)).distinct()
+    few = stay.unionByName(live_manifests).unionByName(live_chunks.where(~of_chunks)).distinct()
     return live_chunks.where(of_chunks).unionByName(few)
 
 
@@ -109,7 +110,7 @@ def snapshots_of(retained: RetainedSet, leaving: Iterable[bytes]) -> pa.Table:
     return pa.Table.from_pylist(rows, schema=_SNAPSHOTS)
 
 
-def others(spark: SparkSession, retained: RetainedSet) -> DataFrame:
+def snapshots_and_logs(spark: SparkSession, retained: RetainedSet) -> DataFrame:
     """Return `address` of the snapshots and transaction logs that stay."""
     names = [SNAPSHOTS + encode_id(one) for one in retained.snapshots]
     names += [TRANSACTIONS + encode_id(one) for one in retained.transaction_logs]

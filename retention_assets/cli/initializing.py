@@ -329,10 +329,14 @@ def _print_findings(found: Mapping[str, Sequence[Finding]]) -> None:
         for finding in findings:
             say(f"{name}: {finding.severity}: {finding.rule_id}: {finding.message}")
         errors = sum(finding.severity == "error" for finding in findings)
-        amounts = f"{errors} errors, {len(findings) - errors} warnings"
+        amounts = f"{_counted(errors, 'error')}, {_counted(len(findings) - errors, 'warning')}"
         say(f"{name}: {amounts if findings else 'no issues found'}")
         if not errors:
             say(f"Next: {program()} plan {name}")
+
+
+def _counted(number: int, noun: str) -> str:
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
 def findings_of(configuration: Configuration, name: str) -> list[Finding]:

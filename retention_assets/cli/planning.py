@@ -120,7 +120,9 @@ def _next_steps(made: "Plan", ui: str) -> str:
 @as_of
 @click.option("--format", "form", type=_FORMS, help="The output format. Default: table.")
 @as_json
-@click.option("--limit", type=click.IntRange(min=0), help=f"The maximum number of rows. Default: {_SHOWN} for a table, else all.")
+@click.option(
+    "--limit", type=click.IntRange(min=0), help=f"The maximum number of rows. Default: {_SHOWN} for a table, else all."
+)
 def show(target: Target, table: str, day: date, form: str | None, json_wanted: bool, limit: int | None) -> None:
     """Show one TABLE of REPOSITORY for a day. --json is the same as --format json."""
     if json_wanted and form not in (None, "json"):

@@ -43,7 +43,9 @@ def make_field(target: Path) -> None:
     if (target / REPO).is_file():
         return
     if target.exists() and (not target.is_dir() or any(target.iterdir())):
-        raise StoreError(f"{target}: exists and is not an Icechunk repository. Nothing was written. Empty or remove it.")
+        raise StoreError(
+            f"{target}: exists and is not an Icechunk repository. Nothing was written. Empty or remove it."
+        )
     fresh = target.with_name(f"{target.name}.placing")
     shutil.rmtree(fresh, ignore_errors=True)  # left by an interrupted run
     fresh.mkdir(parents=True)

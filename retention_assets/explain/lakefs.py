@@ -1,4 +1,4 @@
-"""Explains objects, paths and commits of a lakeFS repository from the tables of its newest plan."""
+"""Explains objects, paths and commits of a lakeFS repository from the tables of a plan."""
 
 from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
@@ -50,7 +50,7 @@ class LakeFSExplainer(Explainer[Policy]):
     """Explains objects of one lakeFS repository."""
 
     references = COMMIT_GRAPH.name
-    unsure = (MAY_BE_STAGED, CANDIDATE)
+    may_be_held = (MAY_BE_STAGED, CANDIDATE)
 
     def may_be_address(self, asked: str) -> bool:
         """Return whether lakeFS generates names like `asked` for objects. Such a name is not looked up as a path."""
@@ -74,7 +74,7 @@ class LakeFSExplainer(Explainer[Policy]):
         return self._explained(unlisted, lambda one: self._classified(one, entries.get(one.address, [])))
 
     def _is_due_under_any_policy(self, due: Row) -> bool:
-        return due["reason"] == UNREFERENCED  # another policy releases other committed objects
+        return due["reason"] == UNREFERENCED  # a policy decides only on committed objects
 
     @cached_property
     def _as_of(self) -> datetime:
@@ -154,7 +154,7 @@ class LakeFSExplainer(Explainer[Policy]):
         return {pair: self._commits_with(frozenset(metaranges_of)) for pair, metaranges_of in found.items()}
 
     def _commits_with(self, metarange_ids: frozenset[str]) -> tuple[str, ...]:
-        """Return the commits of these metaranges, sorted. Pairs in the same metaranges share the result."""
+        """Return the commits of these metaranges, sorted. Pairs with equal metaranges share one result."""
         if metarange_ids not in self._shared_commits:
             found = (one for name in metarange_ids for one in self._commits_by_metarange.get(name, ()))
             self._shared_commits[metarange_ids] = tuple(sorted(found))

@@ -34,7 +34,7 @@ _HELD = ("address", "live", "expired", "rule_ids", "branches", "due_since", "fir
 
 
 def is_generated(address: Column) -> Column:
-    """Return whether the address has a form that Icechunk generates for deletable files; others are no candidates."""
+    """Return whether Icechunk generates addresses like this for deletable files. Other files are never candidates."""
     return F.when(address.startswith(OVERWRITTEN), address.rlike(_BACKUP)).otherwise(address.rlike(_FILE))
 
 
@@ -59,7 +59,7 @@ def holding_of(manifests: DataFrame, chunks: DataFrame, snapshots_and_logs: Data
         .withColumn("address", F.concat("directory", "snapshot_id"))
         .withColumns({"first_held_at": F.col("flushed_at"), "last_held_at": F.col("flushed_at")})
     )
-    of_chunks = F.col("address").startswith(CHUNKS)  # they come only from `chunks`, once each: no merging needed
+    of_chunks = F.col("address").startswith(CHUNKS)  # only `chunks` has these, one row each, so they need no merging
     frames = (manifests, chunks.where(~of_chunks), stay, go)
     few = held_by(reduce(DataFrame.unionByName, (frame.select(*_HELD) for frame in frames)))
     return chunks.where(of_chunks).select(*_HELD).unionByName(few.select(*_HELD))
@@ -87,13 +87,13 @@ def classified(
 
 
 def hold_content(objects: DataFrame) -> DataFrame:
-    """Return the objects, with the state `held` for candidate manifests and chunks, which lost files may reference."""
+    """Return the objects. Candidate manifests and chunks become `held`, because lost files may reference them."""
     is_held = is_content(F.col("address")) & (F.col("state") == CANDIDATE)
     return objects.withColumn("state", F.when(is_held, HELD).otherwise(F.col("state")))
 
 
 def is_content(address: Column) -> Column:
-    """Return whether the address is that of a manifest or a chunk: a file that other files must name to keep it."""
+    """Return whether the address is that of a manifest or a chunk. Only a reference in another file keeps these."""
     return address.startswith(MANIFESTS) | address.startswith(CHUNKS)
 
 

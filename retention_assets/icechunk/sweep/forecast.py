@@ -1,6 +1,6 @@
-"""Computes the day from which an Icechunk repository no longer needs a file, if nobody writes to the repository.
+"""Computes the first day on which an Icechunk repository no longer needs a file, if nobody writes to the repository.
 
-The functions are pure. They use `retained_set_of` for every day, as plans, sweeps and verifications do.
+The forecast of each day uses `retained_set_of`, as plans do.
 """
 
 import re
@@ -56,10 +56,10 @@ class Forecast:
 
 
 def needs_reference(address: str) -> Needs:
-    """Return a function: whether a retained set of format 1 needs this file below `refs/`.
+    """Return a function that returns whether a retained set of format 1 needs this file below `refs/`.
 
-    Only the file of a branch is ever deleted, together with its branch. When a tag is deleted, its file stays, and the
-    tag gets a tombstone, which stays too.
+    When a branch is deleted, its file is deleted. When a tag is deleted, its file stays, and the tag gets a tombstone,
+    which stays too.
     """
     branch = _BRANCH.fullmatch(address)
 
@@ -71,7 +71,7 @@ def needs_reference(address: str) -> Needs:
 
 
 def needs_file(address: str, snapshots: Collection[bytes]) -> Needs:
-    """Return a function: whether a retained set needs the file.
+    """Return a function that returns whether a retained set needs the file.
 
     `snapshots`: for a manifest or chunk, the snapshots that reference this file.
     """

@@ -1,7 +1,6 @@
-"""Finds the files that retained snapshots reach. Executors read the files that are not in the cache yet.
+"""Finds the files that retained snapshots reach, for plans, sweeps and verifications.
 
-Plan, sweep and verification all find these files in this way.
-Source: Icechunk facts 4; DESIGN.md, invariants 1 and 5.
+Executors read the files that are not in the cache yet. Source: Icechunk facts 4; DESIGN.md, invariants 1 and 5.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -61,10 +60,10 @@ class Reach:
 
 
 def reach_of(spark: SparkSession, cache: TableCache, retained: RetainedSet) -> Reach:
-    """Return the files that the set `retained` reaches; executors fetch files that no earlier run has read.
+    """Return the files that the set `retained` reaches. Executors fetch files that no earlier run has read.
 
-    Errors: errors of the files and the store, as executors raise them, also for a missing snapshot or manifest that is
-    not among the lost files of `cache`.
+    Errors: errors of the files and the store, also for a missing snapshot or manifest that is not among the lost files
+    of `cache`.
     """
     snapshots = snapshots_of(retained, ())
     of_snapshots, snapshots_read = cache.rows(snapshots, snapshot_manifests())
@@ -76,9 +75,9 @@ def reach_of(spark: SparkSession, cache: TableCache, retained: RetainedSet) -> R
 
 
 def current_cache(sweep: IcechunkSweep, *, full: bool = False) -> TableCache:
-    """Return the cache for one check of what is live now; `full`: see `TableCache`.
+    """Return the cache for one liveness check. `full`: see `TableCache`.
 
-    Each check needs a new one: it knows as lost only files that are missing from the store now.
+    Each check needs a new cache, because the lost files of a cache are those that are missing when it is made.
     """
     access = sweep.opened.access
     lost = lost_addresses(sweep.spark, sweep.warehouse, sweep.name, access)
@@ -86,7 +85,7 @@ def current_cache(sweep: IcechunkSweep, *, full: bool = False) -> TableCache:
 
 
 def unread_refusal(unread: Sequence[str]) -> str:
-    """Return why manifests and chunks may not be deleted while `unread` files (not empty) must stay. See `Reach`."""
+    """Return why manifests and chunks may not be deleted. `unread`: see `Reach`; at least one file."""
     more = f" ({len(unread):,} such files)" if len(unread) > 1 else ""
     return (
         f"{unread[0]} is needed but lost, and no run ever read it{more}, so the files that it references are unknown."
@@ -102,7 +101,7 @@ def live_addresses(manifests: DataFrame, chunks: DataFrame, stay: DataFrame) -> 
 
 
 def snapshots_of(retained: RetainedSet, leaving: Iterable[bytes]) -> pa.Table:
-    """Return one row per snapshot that stays or is `leaving`: the columns that its manifests and chunks inherit."""
+    """Return one row per snapshot that stays or is `leaving`. Its manifests and chunks inherit the other columns."""
     rows = [
         *_snapshot_rows(retained, sorted(retained.snapshots), live=True),
         *_snapshot_rows(retained, sorted(leaving), live=False),

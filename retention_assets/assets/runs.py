@@ -5,7 +5,7 @@ Dagster's launchpad. Secrets are never options, because Dagster shows options.
 """
 
 from collections.abc import Sequence
-from datetime import UTC, date, datetime
+from datetime import date
 from typing import Any
 
 import dagster as dg
@@ -48,11 +48,6 @@ daily = dg.DailyPartitionsDefinition(start_date="2020-01-01", timezone="UTC", en
 def day_of(context: dg.AssetExecutionContext | dg.InputContext | dg.OutputContext) -> date:
     """Return the day of the partition that runs."""
     return date.fromisoformat(context.partition_key)
-
-
-def as_of(day: date) -> datetime:
-    """Return the start of the day (UTC)."""
-    return datetime(day.year, day.month, day.day, tzinfo=UTC)
 
 
 FULL = "retention/full"  # a run with this tag ("true") reuses no files that earlier runs read

@@ -40,7 +40,7 @@ from retention_assets.cli.rendering import (
     print_rows,
 )
 from retention_assets.config.configuration import Configuration, Repository, load_configuration
-from retention_assets.config.timestamps import utc_now
+from retention_assets.config.timestamps import start_of_day, utc_now
 from retention_assets.core.amounts import Amount, sum_of
 from retention_assets.core.states import CANDIDATE, WAITING
 from retention_assets.state.plan import Plan, load_plan
@@ -335,7 +335,6 @@ def _show_edits(screen: Console, plan: Plan, edits: "PlannedEdits") -> None:
 
 def _duplicates(configuration: Configuration, repository: str, day: date) -> tuple[Duplicate, ...]:
     """Return a few of the addresses that only a duplicate keeps, the largest first."""
-    from retention_assets.assets.runs import as_of as start_of
     from retention_assets.lakefs.rules.lifecycle import kept_by_duplicates, with_lifecycle
     from retention_assets.lakefs.source.opening import open_repository
     from retention_assets.spark.sessions import started
@@ -346,7 +345,7 @@ def _duplicates(configuration: Configuration, repository: str, day: date) -> tup
     graph = read_directory(warehouse, path, schema=COMMIT_GRAPH.schema, columns=["head_of"])
     heads = graph["head_of"].combine_chunks().flatten()
     pairs = warehouse.rows(started(configuration.spark), repository, ADDRESSES.name, day).frame
-    kept = kept_by_duplicates(with_lifecycle(pairs, policy.lifecycle, heads.to_pylist(), start_of(day)), _FEW)
+    kept = kept_by_duplicates(with_lifecycle(pairs, policy.lifecycle, heads.to_pylist(), start_of_day(day)), _FEW)
     return tuple(
         Duplicate(row["address"], ", ".join(row["let_go"][:_FEW]), ", ".join(row["kept_by"][:_FEW]))
         for row in sorted(kept.collect(), key=lambda row: (-row["size"], row["address"]))

@@ -8,6 +8,8 @@ from dataclasses import asdict, dataclass
 from datetime import UTC, date, datetime, timedelta
 from typing import Any
 
+from retention_assets.config.timestamps import start_of_day
+
 _SECOND = timedelta(seconds=1)
 _DAY = timedelta(days=1)
 
@@ -36,7 +38,7 @@ def released_at(keepers: Iterable[Keeper]) -> datetime | None:
 def first_day_from(timestamp: datetime) -> date:
     """Return the first day (UTC) that begins at `timestamp` or later."""
     day = timestamp.astimezone(UTC).date()
-    return day if datetime(day.year, day.month, day.day, tzinfo=UTC) == timestamp else _days_after(day, 1)
+    return day if start_of_day(day) == timestamp else _days_after(day, 1)
 
 
 def old_enough_at(times: Iterable[datetime | None], grace: timedelta) -> datetime:

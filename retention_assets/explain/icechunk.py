@@ -11,15 +11,17 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from retention_assets.config.timestamps import start_of_day
 from retention_assets.core.keepers import Keeper, old_enough_at, plan_day
 from retention_assets.core.states import CANDIDATE, FOREIGN, HELD, KEPT
 from retention_assets.explain.explainer import Explainer, kept_for_ever
 from retention_assets.explain.explanations import ABSENT, ObjectExplanation
 from retention_assets.explain.plans import Row, policy_of_plan
-from retention_assets.icechunk.formats.ids import CANONICAL, decode_id
+from retention_assets.icechunk.formats.ids import decode_id
 from retention_assets.icechunk.formats.paths import (
     CHUNKS,
     CONFIG,
+    FILE,
     MANIFESTS,
     OVERWRITTEN,
     REFERENCES,
@@ -43,7 +45,7 @@ from retention_assets.tables import (
 from retention_assets.warehouse.metadata import needed
 from retention_assets.warehouse.reading import one_of, read_batches
 
-_FILE = re.compile(f"(?:{SNAPSHOTS}|{TRANSACTIONS}|{MANIFESTS}|{CHUNKS}){CANONICAL}")
+_FILE = re.compile(FILE)
 _SHOWN = 10  # snapshots that are listed as keepers of a file
 _OF_SNAPSHOTS = pa.schema([("snapshot_id", pa.string()), ("manifest_id", pa.string())])
 _OF_MANIFESTS = pa.schema([("manifest_id", pa.string()), ("chunk_id", pa.string()), ("location", pa.string())])
@@ -198,8 +200,8 @@ class IcechunkExplainer(Explainer[SnapshotPolicy]):
             released = self._forecast.released_on(
                 needs_file(explained.address, {decode_id(one) for one in snapshot_ids})
             )
-            end = None if released is None else datetime(released.year, released.month, released.day, tzinfo=UTC)
-            return replace(explained, state=KEPT, goes_on=end and plan_day(end, old_enough, self._settle, today))
+            goes_on = released and plan_day(start_of_day(released), old_enough, self._settle, today)
+            return replace(explained, state=KEPT, goes_on=goes_on)
         if old_enough_at((explained.last_modified,), timedelta(0)) >= self._cutoff:
             detail = "it is too young: a commit may still reference it"
             return self._young(explained, detail, old_enough, self._settle)

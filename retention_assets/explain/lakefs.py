@@ -3,13 +3,14 @@
 from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from functools import cached_property
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from retention_assets.config.configuration import Repository
+from retention_assets.config.timestamps import start_of_day
 from retention_assets.core.keepers import Keeper, old_enough_at, plan_day, released_at
 from retention_assets.core.states import CANDIDATE, FOREIGN, HELD, KEPT, MAY_BE_STAGED, UNREFERENCED
 from retention_assets.explain.explainer import Explainer, kept_for_ever
@@ -77,11 +78,6 @@ class LakeFSExplainer(Explainer[Policy]):
         return due["reason"] == UNREFERENCED  # a policy decides only on committed objects
 
     @cached_property
-    def _as_of(self) -> datetime:
-        day = self.tables.plan.day
-        return datetime(day.year, day.month, day.day, tzinfo=UTC)
-
-    @cached_property
     def _kept(self) -> KeptCommits:
         repository = self.tables.repository
         policy = self.policy or policy_of(self.tables)
@@ -89,7 +85,8 @@ class LakeFSExplainer(Explainer[Policy]):
         references = references_of(graph, self.tables.metadata(COMMIT_GRAPH.name).taken_at)
         tags = self.tables.plan.terms.get("tags", repository.lakefs.tags)
         memory = read_memory(self.tables.warehouse, repository.name, repository.lakefs)
-        return kept_commits(policy, references, tags_protect=tags == "protect", as_of=self._as_of, memory=memory)
+        as_of = start_of_day(self.tables.plan.day)
+        return kept_commits(policy, references, tags_protect=tags == "protect", as_of=as_of, memory=memory)
 
     @cached_property
     def _commits_by_metarange(self) -> Mapping[str, Sequence[str]]:

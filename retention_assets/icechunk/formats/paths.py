@@ -21,10 +21,14 @@ CHUNKS = "chunks/"
 OVERWRITTEN = "overwritten/"
 REFERENCES = "refs/"
 
+# Patterns of the paths that icechunk generates for files that may be deleted.
+FILE = f"(?:{SNAPSHOTS}|{TRANSACTIONS}|{MANIFESTS}|{CHUNKS}){CANONICAL}"
+BACKUP = rf"(?:{re.escape(REPO)}|{re.escape(CONFIG)})\.(\d{{14}})\.{CANONICAL}"  # below `overwritten/`
+
 YEAR_3000 = 32_503_680_000_000  # milliseconds since 1970. Names of backups count down to it, so the newest comes first
 _REFERENCE = re.compile(r"refs/(branch|tag)\.([^/]+)/ref\.json(\.deleted)?")
 _LARGEST_REFERENCE = 256  # bytes; icechunk writes 35
-_BACKUP = re.compile(rf"(?:{re.escape(REPO)}|{re.escape(CONFIG)})\.(\d{{14}})\.{CANONICAL}", re.ASCII)
+_BACKUP = re.compile(BACKUP, re.ASCII)
 
 
 def backup_name(written_at: int, suffix: bytes, original: str = REPO) -> str:

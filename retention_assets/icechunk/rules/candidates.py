@@ -13,12 +13,14 @@ from pyspark.sql import functions as F
 from retention_assets.core.age import AgeCutoff
 from retention_assets.core.paths import END
 from retention_assets.core.states import CANDIDATE, EXPIRED, FOREIGN, HELD, KEPT, UNREFERENCED, WAITING, YOUNG
-from retention_assets.icechunk.formats.ids import CANONICAL
 from retention_assets.icechunk.formats.paths import (
+    BACKUP,
     CHUNKS,
     CONFIG,
+    FILE,
     MANIFESTS,
     OVERWRITTEN,
+    REFERENCES,
     REPO,
     SNAPSHOTS,
     TRANSACTIONS,
@@ -26,9 +28,8 @@ from retention_assets.icechunk.formats.paths import (
 )
 from retention_assets.icechunk.rules.reach import held_by
 
-_FILE = f"^(?:{SNAPSHOTS}|{TRANSACTIONS}|{MANIFESTS}|{CHUNKS}){CANONICAL}{END}"
-_BACKUP = rf"^{OVERWRITTEN}(?:repo|config\.yaml)\.(\d{{14}})\.{CANONICAL}{END}"
-_REFERENCES = "refs/"
+_FILE = f"^{FILE}{END}"
+_BACKUP = f"^{OVERWRITTEN}{BACKUP}{END}"
 _TEXTS = "array<string>"
 _HELD = ("address", "live", "expired", "rule_ids", "branches", "due_since", "first_held_at", "last_held_at")
 
@@ -74,7 +75,7 @@ def classified(
     modification time; None keeps all backups. The repo object, references and configuration are always kept.
     """
     address, live = F.col("address"), F.coalesce(F.col("live"), F.lit(False))
-    own = address.isin(REPO, CONFIG) | address.startswith(_REFERENCES)
+    own = address.isin(REPO, CONFIG) | address.startswith(REFERENCES)
     state = (
         F.when(own, KEPT)
         .when(~is_generated(address), FOREIGN)

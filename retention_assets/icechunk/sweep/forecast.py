@@ -6,8 +6,9 @@ The forecast of each day uses `retained_set_of`, as plans do.
 import re
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
-from datetime import UTC, date, datetime, timedelta
+from datetime import date, datetime, timedelta
 
+from retention_assets.config.timestamps import start_of_day
 from retention_assets.icechunk.formats.ids import decode_id
 from retention_assets.icechunk.formats.paths import SNAPSHOTS, TRANSACTIONS
 from retention_assets.icechunk.source.repository import IcechunkState
@@ -33,11 +34,9 @@ class Forecast:
     def retained(self, days: int = 0) -> RetainedSet:
         """Return the retained set as a plan finds it `days` after today."""
         if days not in self._retained_sets:
-            day = self.today + timedelta(days=days)
-            as_of = datetime(day.year, day.month, day.day, tzinfo=UTC)
-            self._retained_sets[days] = retained_set_of(
-                self.state, self.policy, as_of, self.cutoff + timedelta(days=days)
-            )
+            later = timedelta(days=days)
+            as_of = start_of_day(self.today + later)
+            self._retained_sets[days] = retained_set_of(self.state, self.policy, as_of, self.cutoff + later)
         return self._retained_sets[days]
 
     def released_on(self, needs: Needs) -> date | None:

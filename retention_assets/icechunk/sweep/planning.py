@@ -2,11 +2,12 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, date, datetime, timedelta
+from datetime import date, datetime, timedelta
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from retention_assets.config.timestamps import start_of_day
 from retention_assets.core import guards
 from retention_assets.core.age import AgeCutoff, no_issue_time
 from retention_assets.core.amounts import Amount
@@ -124,7 +125,7 @@ def plan_basis_of(history: Rows, policy: SnapshotPolicy, day: date) -> PlanBasis
     The result depends only on the arguments, so every asset gets the same result. Errors: as `retained_set_of`.
     """
     state = state_of(history.table, history.details, history.taken_at)
-    as_of = datetime(day.year, day.month, day.day, tzinfo=UTC)
+    as_of = start_of_day(day)
     cutoff = needed(history.details.cutoff, "cutoff")
     retained = retained_set_of(state, policy, as_of, cutoff)
     return PlanBasis(state, retained, edits_of(state, retained, as_of, cutoff), history)

@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
+from retention_assets.config.timestamps import start_of_day
 from retention_assets.core.guards import CheckResult
 from retention_assets.errors import GuardRefused
 from retention_assets.icechunk.formats.paths import TRANSACTIONS
@@ -84,7 +85,7 @@ def files_to_spare(sweep: IcechunkSweep) -> DataFrame:
 
 
 def _current_set_of(sweep: IcechunkSweep, state: IcechunkState) -> RetainedSet:
-    held = held_ids(state, sweep.opened.policy(), datetime(sweep.day.year, sweep.day.month, sweep.day.day, tzinfo=UTC))
+    held = held_ids(state, sweep.opened.policy(), start_of_day(sweep.day))
     return current_retained_set(state, datetime.max.replace(tzinfo=UTC), held)
 
 

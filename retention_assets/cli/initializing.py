@@ -282,9 +282,9 @@ def _show(found: Permissions) -> None:
         say(f"{mode}: {_readiness(found.missing(mode), found.untried(mode))}")
 
 
-def _readiness(lacking: Sequence[PermissionCheck], untried: Sequence[PermissionCheck]) -> str:
-    missing = f"missing: {_listed(lacking)}" if lacking else "nothing is missing"
-    return f"{missing}; not tested: {_listed(untried)}" if untried else missing
+def _readiness(missing: Sequence[PermissionCheck], untried: Sequence[PermissionCheck]) -> str:
+    text = f"missing: {_listed(missing)}" if missing else "nothing is missing"
+    return f"{text}; not tested: {_listed(untried)}" if untried else text
 
 
 def _listed(checks: Sequence[PermissionCheck]) -> str:
@@ -293,9 +293,9 @@ def _listed(checks: Sequence[PermissionCheck]) -> str:
 
 def _require_readable(found: Permissions, called: str) -> None:
     """Raise StoreError if a plan cannot be made with these credentials."""
-    if lacking := found.missing("plan"):
+    if missing := found.missing("plan"):
         raise StoreError(
-            f"{found.repository}: no plan can be made: {_listed(lacking)} is missing. Nothing was deleted. Grant "
+            f"{found.repository}: no plan can be made: {_listed(missing)} is missing. Nothing was deleted. Grant "
             f"the missing permissions, then test again: `{called} access {found.repository}`."
         )
 

@@ -5,7 +5,7 @@ from datetime import MAXYEAR, UTC, datetime, timedelta
 
 from retention_assets.errors import ConfigurationError
 
-FOREVER = "forever"  # the text in a policy; in the code, None stands for it
+FOREVER = "forever"  # the text in a policy; the code uses None
 
 _UNITS = {
     "w": timedelta(weeks=1),

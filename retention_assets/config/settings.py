@@ -252,7 +252,7 @@ class RecordSettings(Model):
     """How the records of all repositories are protected from people who can write to the warehouse."""
 
     signing_key: Secret | None = None  # signs each record; it must not be in the warehouse
-    signed_since: date | None = None  # records that ended before this day (UTC) may lack a signature
+    signed_since: date | None = None  # records that ended before this day (UTC) may be unsigned
     earlier_keys: list[Secret] = Field(default_factory=list)  # keys of records signed before the key was changed
     witness: str | None = None  # URL of a second location, which gets a copy of each record
     storage_options: StorageOptions = Field(default_factory=dict)  # of the witness

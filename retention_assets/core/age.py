@@ -9,7 +9,7 @@ from pyspark.sql import functions as F
 
 from retention_assets.core.states import UNREFERENCED
 
-_WHOLE_SECOND = 1_000_000  # microseconds
+_SECOND = 1_000_000  # microseconds
 
 
 def no_issue_time(_: Column) -> Column:
@@ -56,7 +56,7 @@ class AgeCutoff:
 
     def _is_before_cutoff(self, timestamp: Column, grace: timedelta) -> Column:
         micros = F.unix_micros(timestamp)
-        whole = micros % F.lit(_WHOLE_SECOND) == 0
-        end = F.when(whole, micros + F.lit(_WHOLE_SECOND)).otherwise(micros)
+        is_whole_second = micros % F.lit(_SECOND) == 0
+        end = F.when(is_whole_second, micros + F.lit(_SECOND)).otherwise(micros)
         limit = F.unix_micros(F.lit(self.oldest_input)) - F.lit(grace // timedelta(microseconds=1))
         return F.coalesce(end < limit, F.lit(False))  # an unknown age counts as young

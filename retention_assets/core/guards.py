@@ -132,8 +132,8 @@ def describe_missing(missing: DataFrame, inventory: DataFrame) -> str:
     """
     directory = F.regexp_extract("address", "^(.*/)", 1).alias("directory")
     several = missing.groupBy(directory).agg(F.count(F.lit(1)).alias("objects")).where(F.col("objects") > 1)
-    whole = several.join(inventory.select(directory).distinct(), on="directory", how="left_anti")
-    row = whole.agg(
+    absent = several.join(inventory.select(directory).distinct(), on="directory", how="left_anti")
+    row = absent.agg(
         F.count(F.lit(1)).alias("directories"), F.sum("objects").alias("objects"), F.min("directory").alias("first")
     ).first()
     assert row is not None

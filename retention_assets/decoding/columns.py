@@ -100,7 +100,7 @@ def binary_column(pieces: Pieces, name: str, kind: pa.DataType | None = None) ->
     offsets = offsets_array(len(pieces.starts))
     target = bytes_array(total)
     if (bad := gather(pieces.source, pieces.starts, pieces.lengths, offsets, target)) >= 0:
-        raise corrupt(name, f"the bytes of row {bad:,} lie outside the file")
+        raise corrupt(name, f"the bytes of row {bad:,} are outside the file")
     buffers = [None, pa.py_buffer(offsets), pa.py_buffer(target)]
     return pa.Array.from_buffers(kind or pa.binary(), len(pieces.starts), buffers)
 

@@ -1,7 +1,7 @@
 """Finds the sample repositories, and copies one to another folder with the sizes and times of its listing.
 
-A git checkout gives every file the time of the checkout, but the grace period counts from the store's time. So a sample
-is copied before use.
+A git checkout gives every file the time of the checkout, but the grace period needs the times of the listing. So a
+sample is copied before use.
 """
 
 import csv
@@ -81,7 +81,7 @@ def _read_listing(listing: Path) -> Iterator[_Listed]:
 
 
 def _require_replaceable(source: Path, target: Path) -> None:
-    """Refuse a `target` that is not a copy of a namespace, that contains the sample, or that lies inside the sample."""
+    """Refuse a `target` that is not a copy of a namespace, that contains the sample, or that is inside the sample."""
     if source.resolve().is_relative_to(target.resolve()) or target.resolve().is_relative_to(source.resolve()):
         raise StoreError(
             f"{target}: a sample cannot be copied over {source}. Nothing was removed. Choose another path."

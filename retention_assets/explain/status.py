@@ -30,7 +30,7 @@ class LastSweep:
     plan_hash: str
     ended: datetime
     mode: str
-    outcomes: Mapping[str, Amount]  # of the whole ledger of the plan
+    outcomes: Mapping[str, Amount]  # totals of the plan's ledger, also of other sweeps
     ended_early: str | None
 
 

@@ -98,7 +98,7 @@ class Inventory:
 
 
 def addresses_below(batch: pa.RecordBatch, namespace: str) -> pa.RecordBatch:
-    """Return the rows of `batch` that lie in `namespace`, as rows of the table `storage_inventory`.
+    """Return the rows of `batch` in `namespace`, as rows of the table `storage_inventory`.
 
     Addresses are relative to `namespace` (`s3://bucket/prefix`). The result leaves out other buckets, other prefixes
     (`orchard` does not contain `orchards/x`), `_lakefs/`, and the marker object of the namespace's folder.

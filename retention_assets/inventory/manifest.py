@@ -1,7 +1,7 @@
 """Reads manifests of Amazon S3 Inventory: the files of one delivery, their format and the time of the scan.
 
 A delivery is a folder `YYYY-MM-DDTHH-MMZ` with `manifest.json` and `manifest.checksum`. The files that the manifest
-names lie elsewhere; the module `rows` reads them. Source: Amazon S3 User Guide, "Locating your inventory list".
+names are in another folder; the module `rows` reads them. Source: S3 User Guide, "Locating your inventory list".
 Inventories of Azure and Google storage have other columns, manifests and layouts. They are not supported.
 """
 

@@ -198,10 +198,10 @@ class IcechunkSource:
         references = read_references(self._reader)
         if MAIN in references.branches:
             return references
-        seen = [*self._reader.prefixes(), *(row for batch in self._reader.list_direct() for row in _paths(batch))]
+        found = [*self._reader.prefixes(), *(row for batch in self._reader.list_direct() for row in _paths(batch))]
         raise SourceError(
             f"{self._url}: there is no Icechunk repository: neither `repo` (format 2) nor refs/branch.main/ref.json "
-            f"(format 1) exists. Found: {', '.join(seen[:10]) or 'nothing'}. Nothing was changed. Check `storage`."
+            f"(format 1) exists. Found: {', '.join(found[:10]) or 'nothing'}. Nothing was changed. Check `storage`."
         )
 
     def left_references(self) -> References:
@@ -296,10 +296,10 @@ class IcechunkSource:
             if reference.tip in repo.snapshots:
                 raise SourceError(
                     f"{where}: an upgrade to format 2 left this reference, and the plan removes its snapshot "
-                    f"{encode_id(reference.tip)} from the history. Nobody could then tell the reference from one that "
-                    "a writer with an old icechunk version made, because the ops log no longer reaches back to the "
-                    "upgrade. Nothing was changed or deleted. Remove the files that the upgrade left: `retention "
-                    "icechunk REPO upgrade`. Then run the same command again."
+                    f"{encode_id(reference.tip)} from the history. The ops log no longer reaches back to the upgrade, "
+                    "so the reference could then not be distinguished from a reference of a writer with an old "
+                    "icechunk version. Nothing was changed or deleted. Remove the files that the upgrade left: "
+                    "`retention icechunk REPO upgrade`. Then run the same command again."
                 )
             raise SourceError(
                 f"{where}: somebody may have written this reference with an old icechunk version during or after the "

@@ -202,8 +202,8 @@ def _report(target: Target, day: date, *, json_wanted: bool) -> tuple[int, int]:
     is_complete = warehouse.is_complete(repository, DELETION_REPORT.name, day.isoformat())
     if newest is None and not is_complete:
         raise TableContractError(
-            f"{repository}: no sweep of {day} has ended, so there is no report. Sweep with: `retention sweep "
-            f"{repository} --as-of {day}`. After an interrupted sweep, this command continues from its ledger."
+            f"{repository}: no sweep of {day} has ended, so there is no report. Nothing was changed. Sweep with: "
+            f"`retention sweep {repository} --as-of {day}`. It continues a sweep that was interrupted."
         )
     # The amounts of the newest record include the results of restores and of interrupted runs.
     amounts = results_of(made.candidates, amounts_in(newest) if newest else {})

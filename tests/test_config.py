@@ -479,7 +479,7 @@ def test_a_session_that_skips_files_is_refused(tmp_path: Path, name: str) -> Non
 
 @pytest.mark.parametrize("url", ["s3a://lake/a#b", "s3://lake/tables?x=1"])
 def test_a_warehouse_whose_url_would_be_cut_is_refused(tmp_path: Path, url: str) -> None:
-    with pytest.raises(ConfigurationError, match="warehouse: a URL ends before its"):
+    with pytest.raises(ConfigurationError, match="warehouse: in a URL, the path ends before"):
         load_configuration(written(tmp_path, {"warehouse": url, "repositories": {"orchard": ORCHARD}}))
 
 

@@ -50,7 +50,7 @@ def test_a_duration_beyond_the_calendar_is_refused_not_a_crash(text):
 
 def test_retention_of_zero_is_refused_while_a_grace_period_of_zero_is_not():
     assert parse_duration("0h") == timedelta(0)
-    with pytest.raises(ConfigurationError, match="'0d' keeps nothing"):
+    with pytest.raises(ConfigurationError, match="'0d' is zero"):
         parse_positive_duration("0d")
 
 

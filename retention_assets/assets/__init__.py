@@ -1,1 +1,1 @@
-"""Dagster's part: thin assets, their checks, the IO manager and resources. No retention rule is here."""
+"""The Dagster code: thin assets, checks, jobs, sensors, resources and the IO manager. It has no retention rules."""

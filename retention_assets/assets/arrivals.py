@@ -19,7 +19,7 @@ from retention_assets.objectstore.access import StoreAccess
 from retention_assets.objectstore.objects import ObjectReader
 from retention_assets.objectstore.s3 import level_exactly, s3_bucket
 
-WINDOW = timedelta(days=31)  # an inventory starts nothing if it is older than the newest one by more than this
+WINDOW = timedelta(days=31)  # a delivery that is older than the newest one by more than this starts no plan
 _AT_ONCE = 5  # the most days that start in one tick
 _DAY = slice(0, 10)  # deliveries are named YYYY-MM-DDTHH-MMZ
 
@@ -35,9 +35,9 @@ class Arrivals:
 def arrivals(complete: Sequence[Sequence[str]], cursor: str | None) -> Arrivals:
     """Return the days for which every inventory has a complete delivery that was not started yet.
 
-    `complete` has, for each inventory, the names of its complete deliveries. The cursor has the names of the started
-    deliveries of the last `WINDOW`. So a delivery that arrives late, or after a newer one, starts its day too, and no
-    delivery starts a day twice. Without a cursor only the newest day starts: years of old inventories are not planned.
+    `complete` has the names of the complete deliveries of each inventory. The cursor has the run keys that were started
+    in the last `WINDOW`. So a delivery that arrives late, or after a newer one, still starts its day, and no delivery
+    starts a day twice. Without a cursor, only the newest day starts, so that years of old inventories are not planned.
     """
     newest_of_day = [{name[_DAY]: name for name in sorted(names)} for names in complete]
     common = sorted(set.intersection(*(set(by_day) for by_day in newest_of_day))) if newest_of_day else []
@@ -54,7 +54,7 @@ def arrivals(complete: Sequence[Sequence[str]], cursor: str | None) -> Arrivals:
 
 
 def recent(names: Sequence[str]) -> list[str]:
-    """Return the names within `WINDOW` of the newest one. Older deliveries start nothing and are not read."""
+    """Return the names of deliveries within `WINDOW` of the newest one. The sensor does not read older deliveries."""
     if not names:
         return []
     floor = (date.fromisoformat(max(names)[_DAY]) - WINDOW).isoformat()
@@ -73,12 +73,12 @@ _EVERY = 300  # seconds between two ticks; inventories come daily or weekly
 
 
 class InventoryS3Resource(S3Resource):
-    """Dagster's S3 resource for one inventory. Its client has all of the inventory's `storage_options`.
+    """Dagster's S3 resource for one inventory. Its client uses all of the inventory's `storage_options`.
 
-    S3Resource itself lacks some of these options, and its own client also reads AWS profiles and configuration files.
+    S3Resource does not have all of these options, and its client also reads AWS profiles and configuration files.
     """
 
-    number: int = Field(description="The place of the inventory in `inventory` of the repository, from 0.")
+    number: int = Field(description="The index of the inventory in the repository's `inventory` list, from 0.")
     configured: dg.ResourceDependency[Repository]
 
     def get_client(self) -> Any:
@@ -92,7 +92,7 @@ def s3_key(repository: Repository, number: int) -> str:
 
 
 def inventory_resources(repository: Repository) -> Mapping[str, InventoryS3Resource]:
-    """Return the S3 resources of the repository's inventories. Secrets stay names of environment variables."""
+    """Return the resources of the inventories in S3. A secret stays the name of its environment variable."""
     return {
         s3_key(repository, number): InventoryS3Resource(number=number, configured=repository)
         for number, inventory in enumerate(repository.lakefs.inventory)

@@ -106,8 +106,8 @@ def _request_sweeps(
 def _approved(resource: RepositoryResource) -> Iterator[tuple[Plan, Approval]]:
     """Yield the plans that a person approved and that a sweep may execute now, with their approvals."""
     for day in resource.warehouse.directories(resource.name, PLANS)[-_DAYS:]:
-        # A day is left out if it has no plan, if its edits are damaged, or if another version wrote the plan. A sweep
-        # of such a day would be refused too.
+        # A day is skipped if it has no plan, if the plan's edits are corrupt, or if another version wrote the plan. A
+        # sweep of such a plan would be refused too.
         with suppress(GuardRefused, TableContractError):
             plan = load_plan(resource.warehouse, resource.name, date.fromisoformat(day))
             state = approval_of(resource.warehouse, resource.repository, plan, resource.clock.now())
@@ -198,5 +198,5 @@ def repository_sensors(repository: Repository, plan: Jobs, every: Jobs) -> list[
 
 
 def _as_tag(text: str) -> str:
-    """Return the text as the value of a tag."""
+    """Return the text as the value of a Dagster tag: at most 63 letters, digits, `-`, `_` and `.`."""
     return "".join(letter if letter.isalnum() or letter in "-_." else "_" for letter in text)[:63]

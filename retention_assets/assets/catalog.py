@@ -14,32 +14,33 @@ CHECKS: Mapping[str, str] = {
     "heads_present": "Every branch and every tag names a commit that was read.",
     "ranges_complete": "Every range has as many entries as its metarange says.",
     "metadata_exists": "Every snapshot and manifest that must stay is in the store, or is acknowledged as lost.",
-    "manifests_whole": "Every manifest has as many chunk references as its snapshots say.",
+    "manifests_whole": "Every live manifest has as many chunk references as its snapshots say.",
     "chunks_exist": "Every chunk that must stay is in the store, or is acknowledged as lost.",
     "live_listed": "Every live address is in the listing, was deleted by a sweep, or is acknowledged as lost.",
     "live_not_empty": "If objects are listed, some of them are live.",
     "live_not_shrunk": "Since the last plan, the number of live addresses fell by at most guards.max_live_shrink.",
-    "nothing_young": "Every candidate is older than `grace`, and in lakeFS than the life of its upload's token.",
-    "nothing_unknown": "No candidate is unreferenced while the staged list is unknown.",
+    "nothing_young": "Every candidate is older than `grace`. In lakeFS, unreferenced ones are older than `token_life`.",
+    "nothing_unknown": "If the list of staged objects is unknown, every candidate is an object of a commit.",
     "only_generated_names": "Every candidate has a name that the system generates.",
     "nothing_live": "No candidate is live.",
     "only_listed": "Every candidate is in the listing exactly once, with the size and time of the plan.",
-    "totals_balance": "The states of all listed objects add up to the listing, and the candidates to the plan.",
+    "totals_balance": "The totals of all states add up to the listing. The candidates add up to the plan.",
     "staged_read": "The server's list of staged objects was read.",
     "live_exist": "Every live object is in the store, was deleted by a lifecycle rule, or is acknowledged as lost.",
     "references_resolve": "Every branch and every tag names a snapshot whose history is complete.",
     "kept_exist": "Every retained snapshot, manifest and chunk is in the store, or is acknowledged as lost.",
     "logs_exist": "No sweep deleted a retained transaction log.",
-    "deleted_are_gone": "No object that a ledger lists as deleted, missing, quarantined or purged is in the listing.",
-    "quarantine_is_whole": "Every object that a ledger lists as quarantined is in the quarantine with its size.",
-    "totals_hold": "The ledger of each plan lists only objects of the plan, each at most once.",
+    "deleted_are_gone": "No object that a ledger lists as deleted, missing, quarantined or purged is in the listing, "
+    "unless it was written again.",
+    "quarantine_is_whole": "Every quarantined object has a copy of its size. No purged object has a copy.",
+    "totals_hold": "The stored objects of each plan match its hash. Its ledger lists only these objects.",
     "records_follow": "The chain of records is unbroken, and each ledger matches its record.",
     "records_signed": "Each record is signed by a key of the configuration, if a key is configured.",
-    "records_copied": "The witness has a copy of each record, if a witness is configured.",
+    "records_copied": "The witness has a copy of each record and of no other record, if a witness is configured.",
 }
 
-# Table: its main input, and the columns that are computed from other columns than the one with their name in the main
-# input. Tables that come from outside the asset graph are not here.
+# For each table: its main input, and the columns that are not copied from the main input's column of the same name.
+# Tables that are read from outside the asset graph are not listed.
 type _Sources = Mapping[str, tuple[str, Mapping[str, str]]]
 _LAKEFS: _Sources = {
     "current_rules": ("policy_table", {"last_deleted": "policy_table.date_to_be_deleted"}),

@@ -35,15 +35,15 @@ Made = dg.MaterializeResult[Rows]  # what an asset returns
 class Declaration:
     """A daily asset that every repository of a system has. Its checks are blocking.
 
-    The function has the name of the asset. Its parameters are what the asset needs: `resource` is the repository, and
-    each parameter of the type `Rows` is the table with the name of the parameter.
+    The function `make` has the name of the asset. Its parameters are the asset's inputs: `resource` is the repository,
+    and each parameter of the type `Rows` is the table with the name of the parameter.
     """
 
     make: Callable[..., dg.MaterializeResult[Any]]
-    after: Sequence[str]  # assets that run before it, and whose rows it does not read
-    checks: Sequence[str]  # the guards that it runs
+    after: Sequence[str]  # assets that must run before this asset, and whose rows it does not read
+    checks: Sequence[str]  # names of the checks, as in `CHECKS`
     stage: Literal["plan", "sweep", "verify"]
-    has_rows: bool  # whether it returns rows for the warehouse; if not, it writes to the warehouse itself
+    has_rows: bool  # True: the asset returns rows, which the IO manager writes. False: the asset writes its output
 
     def definition(self, repository: Repository) -> dg.AssetsDefinition:
         """Return the asset of a repository."""
@@ -51,7 +51,7 @@ class Declaration:
         key = dg.AssetKey([repository.name, name])
         parameters = inspect.signature(self.make).parameters.values()
         reads = [one.name for one in parameters if one.annotation is Rows]
-        declared = dg.asset(
+        as_asset = dg.asset(
             key=key,
             group_name=repository.name,
             partitions_def=daily,
@@ -72,7 +72,7 @@ class Declaration:
             freshness_policy=_freshness(repository) if name == DELETION_CANDIDATES.name else None,
         )
         make = for_repository(self.make, repository.name)
-        return declared(_instrumented(make, repository, system) if self.has_rows else make)
+        return as_asset(_instrumented(make, repository, system) if self.has_rows else make)
 
 
 def declared(
@@ -92,9 +92,9 @@ def _freshness(repository: Repository) -> dg.FreshnessPolicy | None:
 
 
 def _instrumented(make: Callable[..., Made], repository: Repository, system: str) -> Callable[..., Made]:
-    """Return `make`, run with Spark's settings for the repository's size.
+    """Return `make`, which then runs with Spark settings that fit the size of the repository.
 
-    The result has the column lineage and the time at which the asset started.
+    Its result gets the column lineage and the time at which the asset started.
     """
     key, lineage = repository_key(repository.name), column_lineage(system, repository.name, make.__name__)
 
@@ -108,7 +108,7 @@ def _instrumented(make: Callable[..., Made], repository: Repository, system: str
             made = make(*arguments, **inputs)
         return made._replace(value=replace(made.value, began=began), metadata={**(made.metadata or {}), **lineage})
 
-    # The return type is left out: an asset with checks has several outputs, so Dagster would expect a tuple.
+    # No return type: an asset with checks has several outputs, so Dagster would expect a tuple.
     vars(timed)["__signature__"] = inspect.signature(make).replace(return_annotation=inspect.Signature.empty)
     timed.__annotations__ = {name: kind for name, kind in make.__annotations__.items() if name != "return"}
     return timed
@@ -124,7 +124,7 @@ def column_lineage(system: str, repository: str, table: str) -> dict[str, dg.Tab
 
 
 def _check_spec(guard: str, asset: dg.AssetKey) -> dg.AssetCheckSpec:
-    """Return the spec of a guard. Its results belong to the same partitions as the rows of its asset."""
+    """Return the spec of a check. Its results have the same partitions as its asset."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", dg.PreviewWarning)  # Dagster 1.13 previews `partitions_def` of checks
         return dg.AssetCheckSpec(guard, asset=asset, blocking=True, description=CHECKS[guard], partitions_def=daily)
@@ -138,12 +138,12 @@ def checked(
 ) -> Made:
     """Return the asset's rows with its check results, numbers that Dagster plots, and the version of the data.
 
-    Dagster writes the rows even if a guard refuses. Then `refused` of the rows' details names the guard, and later
-    steps do not use these rows.
+    Dagster writes the rows even if a guard refuses. The field `refused` of their details then names the guard, and
+    later steps do not use the rows.
     """
     check_results = tuple(check_results)
     refused = ", ".join(check_result.guard for check_result in refusals(check_results))
-    # The details may be those of another table. Its check results are replaced by the ones of this table.
+    # The details may be copied from another table, so the check results of that table are replaced.
     details = replace(rows.details, refused=refused or rows.details.refused, check_results=check_results or None)
     return dg.MaterializeResult(
         value=replace(rows, details=details),
@@ -175,7 +175,7 @@ def verification_result(check_results: Sequence[CheckResult], checks: Sequence[s
 
 
 def _plotted(check_result: CheckResult) -> Mapping[str, float]:
-    """Return the numbers of a check that Dagster plots. A check that only passes or fails has the value 0 or 1."""
+    """Return the numbers of a check that Dagster plots. A check without a number has 0 if it passed, 1 if it failed."""
     value = float(not check_result.passed) if check_result.value is None else float(check_result.value)
     return {"value": value} | ({} if check_result.limit is None else {"limit": float(check_result.limit)})
 
@@ -184,8 +184,8 @@ def _plotted(check_result: CheckResult) -> Mapping[str, float]:
 def code_version() -> str:
     """Return a digest of the modules that decide what a table contains.
 
-    People would forget to change a constant. A digest also changes if only a comment changes: then Dagster shows the
-    assets as outdated until their next run.
+    A version that people must change by hand would be forgotten. The digest also changes with a comment. Dagster then
+    shows the assets as outdated until their next run.
     """
     package = Path(retention_assets.__file__).parent
     names = ("core", "spark", "policy", "decoding", "inventory", "state", "lakefs", "icechunk")

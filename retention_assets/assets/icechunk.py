@@ -1,6 +1,6 @@
-"""The asset graph of one Icechunk repository, from its history to candidates and their deletion.
+"""The asset graph of one Icechunk repository, from its policy to the verification of its sweeps.
 
-The store is listed before the references are read, so the references include all commits made in between.
+The store is listed before the references are read. So the references include every commit made during the listing.
 """
 
 from dataclasses import replace
@@ -22,7 +22,7 @@ from retention_assets.icechunk.formats.paths import CHUNKS, SNAPSHOTS
 from retention_assets.icechunk.rules.reach import chunks_of, manifests_of
 from retention_assets.icechunk.source.history import history_details, history_rows
 from retention_assets.icechunk.source.tables import manifest_chunks, snapshot_manifests
-from retention_assets.icechunk.sweep import verification as proof
+from retention_assets.icechunk.sweep import verification
 from retention_assets.icechunk.sweep.guards import count_refs, missing_snapshots, referenced_exist
 from retention_assets.icechunk.sweep.layout import icechunk_prefixes, top_of
 from retention_assets.icechunk.sweep.planning import (
@@ -35,7 +35,7 @@ from retention_assets.icechunk.sweep.planning import (
     plan_basis_of,
     require_one_origin,
 )
-from retention_assets.icechunk.sweep.reach import others, snapshots_of
+from retention_assets.icechunk.sweep.reach import snapshots_and_logs, snapshots_of
 from retention_assets.icechunk.sweep.retained_set import decision_rows
 from retention_assets.icechunk.sweep.sweeping import report
 from retention_assets.inventory.unusual import unusual_counts, unusual_names
@@ -90,7 +90,7 @@ def storage_inventory(
 
 @declared(after=["policy_table", "storage_inventory"])
 def repository_history(context: dg.AssetExecutionContext, resource: RepositoryResource) -> Made:
-    """Every snapshot with its parent and the branches and tags that name or reach it, all read at the same time."""
+    """Every snapshot with its parent, and with the branches and tags that name or reach it."""
     state = resource.open_icechunk().source.state()
     listed = resource.warehouse.metadata(resource.name, "storage_inventory", day_of(context)).taken_at
     cutoff = min(listed, state.taken_at) - resource.repository.settings.grace
@@ -109,12 +109,12 @@ def repository_history(context: dg.AssetExecutionContext, resource: RepositoryRe
 def expired_snapshots(
     context: dg.AssetExecutionContext, resource: RepositoryResource, repository_history: Rows
 ) -> Made:
-    """Every snapshot: kept, released by the policy, or dropped because it is unreachable; with the reason."""
+    """The decision on every snapshot, with its reason: kept, released by the policy, or dropped as unreachable."""
     basis = _basis(resource, context, repository_history)
     rows = decision_rows(basis.state, basis.retained)
-    edits = basis.edits
     names = ("released", "dropped", "deleted_branches", "deleted_tags")
-    return checked(_of(resource, context, basis, rows), numbers={name: len(getattr(edits, name)) for name in names})
+    numbers = {name: len(getattr(basis.edits, name)) for name in names}
+    return checked(_with_origin(resource, context, basis, rows), numbers=numbers)
 
 
 @declared(after=["expired_snapshots"], checks=["metadata_exists"])
@@ -126,7 +126,7 @@ def reachable_manifests(
     storage_inventory: Rows,
     repository_history: Rows,
 ) -> Made:
-    """Every manifest that a retained snapshot references (`live`), and those that only released snapshots reference."""
+    """Every manifest of a retained snapshot (`live`), and every listed manifest of released snapshots only."""
     basis, lost = _basis(resource, context, repository_history), resource.lost(pyspark, storage_inventory)
     access = resource.open_icechunk().access
     missing = missing_snapshots(session(pyspark), basis.retained, basis.state, access)
@@ -134,14 +134,14 @@ def reachable_manifests(
     snapshots = snapshots_of(basis.retained, basis.retained.leaving(basis.state))
     references, reading = cache.rows(snapshots, snapshot_manifests())
     metadata = storage_inventory.frame.where(~F.col("address").startswith(CHUNKS))
-    there = metadata.select("address", F.lit(True).alias("there"))
-    every = manifests_of(from_arrow(session(pyspark), snapshots), references).join(there, on="address", how="left")
-    found = _of(resource, context, basis, every.where(F.col("live") | F.col("there")).drop("there"))
+    listed = metadata.select("address", F.lit(True).alias("is_listed"))
+    every = manifests_of(from_arrow(session(pyspark), snapshots), references).join(listed, on="address", how="left")
+    found = _with_origin(resource, context, basis, every.where("live OR is_listed").drop("is_listed"))
     rows, _ = resource.write("reachable_manifests", day_of(context), found)
     listing_cutoff = AgeCutoff(storage_inventory.taken_at, resource.repository.settings.grace, issued=no_issue_time)
-    stay = others(session(pyspark), basis.retained).where(F.col("address").startswith(SNAPSHOTS))
+    stay = snapshots_and_logs(session(pyspark), basis.retained).where(F.col("address").startswith(SNAPSHOTS))
     live = rows.frame.where("live").select("address").unionByName(stay)
-    referenced = referenced_exist("metadata_exists", live, there, access, listing_cutoff, lost)
+    referenced = referenced_exist("metadata_exists", live, listed, access, listing_cutoff, lost)
     check_result = resource.record_missing(pyspark, referenced)
     unread = len(basis.retained.snapshots.intersection(map(decode_id, reading.unread)))
     numbers = {"snapshots_read": reading.files, "snapshot_bytes": reading.bytes, "lost": referenced.lost}
@@ -158,7 +158,7 @@ def reachable_chunks(
     storage_inventory: Rows,
     reachable_manifests: Rows,
 ) -> Made:
-    """Every chunk that a manifest references. Executors read each manifest once and cache its rows by its id."""
+    """Every chunk that a manifest references. Each manifest is read once, and its rows are cached."""
     lost, manifests = resource.lost(pyspark, storage_inventory), reachable_manifests.frame
     cache = resource.cache(context, pyspark, config, lost)
     references, reading = cache.rows(reachable_manifests.ids("manifest_id"), manifest_chunks())
@@ -172,7 +172,7 @@ def reachable_chunks(
     check_results = [refs.check_result, resource.record_missing(pyspark, referenced)]
     files = {"manifests_read": reading.files, "manifest_bytes": reading.bytes, "lost": referenced.lost}
     numbers = {**refs.by_kind, **files}
-    # The other details stay, because the policy and the history are the same.
+    # The other details are copied: both tables come from the same policy and history.
     details = replace(reachable_manifests.details, lost=referenced.lost, unread=refs.unread)
     return checked(replace(rows, details=details), check_results, numbers)
 
@@ -218,10 +218,10 @@ def _basis(resource: RepositoryResource, context: dg.AssetExecutionContext, hist
     return plan_basis_of(history, resource.snapshot_policy(day), day)
 
 
-def _of(
+def _with_origin(
     resource: RepositoryResource, context: dg.AssetExecutionContext, basis: PlanBasis, rows: DataFrame | pa.Table
 ) -> Rows:
-    """Return rows with the details that identify their policy, history and settings."""
+    """Return the rows with details that identify the policy, the history and the settings they come from."""
     origin = origin_of(basis, resource.snapshot_policy(day_of(context)).policy_hash)
     return Rows(rows, basis.state.taken_at, replace(origin, terms_hash=terms_hash(planned_terms(resource.repository))))
 
@@ -232,20 +232,21 @@ def deletion_report(
 ) -> Made:
     """The outcome of each candidate, and of each branch and tag of the plan's edits; no rows in mode `plan`.
 
-    A run that was started to sweep executes the plan first. "Materialize all" deletes nothing.
+    The plan is executed first if the run is of the sweep job, has the option `execute`, or has the tag
+    `retention/sweep`. "Materialize all" deletes nothing.
     """
     sweep = resource.sweep(context, pyspark, resource.with_options(config).open_icechunk())
     execute = config.may_sweep(context.run, resource.name)
     return report_result(report(sweep, execute=execute, plan_hash=config.plan_hash), resource.clock.now())
 
 
-@declared(after=["deletion_report"], checks=proof.CHECKS, stage="verify")
+@declared(after=["deletion_report"], checks=verification.CHECKS, stage="verify")
 def deletion_proof(
     context: dg.AssetExecutionContext, resource: RepositoryResource, pyspark: LazyPySparkResource
 ) -> Made:
     """The checks of a verification: the store, compared with all references and ledgers, all read without a cache."""
     began, sweep = resource.clock.now(), resource.sweep(context, pyspark, resource.open_icechunk())
-    return verification_result(proof.verify(sweep), proof.CHECKS, began)
+    return verification_result(verification.verify(sweep), verification.CHECKS, began)
 
 
 ICECHUNK_ASSETS: tuple[Declaration, ...] = (  # in the order in which they run

@@ -1,8 +1,7 @@
 """The asset graph of one lakeFS repository.
 
-The assets of the plan's inputs come first: policy, storage inventory, staged objects, commits. They are read in this
-order, and each has the time at which it was read. Candidates come from the storage inventory, the oldest input.
-Liveness comes from the newer inputs.
+The inputs of a plan are read in this order: policy, storage inventory, staged objects, commits. Each has the time at
+which it was read. The candidates come from the storage inventory. The newer inputs decide which objects are live.
 """
 
 from dataclasses import replace
@@ -30,7 +29,7 @@ from retention_assets.lakefs.rules.tables import REFERENCES, commit_graph_rows, 
 from retention_assets.lakefs.source.inventory_snapshot import InventoryContext, directory_prefix, take_snapshot
 from retention_assets.lakefs.source.ranges import metaranges, ranges
 from retention_assets.lakefs.source.staged_objects import staged_objects
-from retention_assets.lakefs.sweep import verification as proof
+from retention_assets.lakefs.sweep import verification
 from retention_assets.lakefs.sweep.guards import heads_present, locations_apart, ranges_complete
 from retention_assets.lakefs.sweep.liveness import LivenessQuery, commits_now
 from retention_assets.lakefs.sweep.planning import PlanInputs, Terms, make_plan, require_one_origin
@@ -75,7 +74,7 @@ def policy_table(context: dg.AssetExecutionContext, resource: RepositoryResource
 
 @declared()
 def current_rules(resource: RepositoryResource, policy_table: Rows) -> Made:
-    """Each lifecycle rule in force, and the day until which everything due under it has been deleted."""
+    """Each lifecycle rule in force, and the day up to which a run deleted everything that was due under the rule."""
     rows = rules_in_force(resource.warehouse, resource.name, policy_table)
     return checked(Rows(rows, policy_table.taken_at))
 
@@ -109,7 +108,7 @@ def storage_inventory(
 def uncommitted_objects(
     context: dg.AssetExecutionContext, resource: RepositoryResource, pyspark: LazyPySparkResource
 ) -> Made:
-    """Every object staged on any branch, from the server's list; `known` is false if there is no such list."""
+    """Every object staged on any branch, from the server's list. Without a list, `known` in the details is false."""
     opened = resource.open()
     staged = opened.source.staged()
     files, shown = (staged.files, staged.shown) if staged else ((), ())
@@ -139,7 +138,7 @@ def potential_commits(
 ) -> Made:
     """Every commit: kept by retention (`active`), kept by a tag or hold (`protected`), or due since `due_since`.
 
-    `potential`: may contain objects that lifecycle rules made due since the last run that deleted everything due.
+    A `potential` commit may contain objects that became due under lifecycle rules since `last_deleted` of these rules.
     """
     references = references_of(commit_graph.columns(*REFERENCES), commit_graph.taken_at)
     query = LivenessQuery(resource.open(), resource.policy(day_of(context)), day_of(context), resource.memory())
@@ -162,7 +161,7 @@ def active_ranges(
     pyspark: LazyPySparkResource,
     potential_commits: Rows,
 ) -> Made:
-    """Every range that a commit contains, with the branches of these commits. Executors read the metaranges."""
+    """Every range of any commit, with the branches of these commits. Executors read the metaranges."""
     of_commits, reading = resource.cache(context, pyspark, config).rows(_metaranges_of(potential_commits), metaranges())
     found = ranges_of(potential_commits.columns(*OF_COMMITS), of_commits)
     rows = Rows(found, potential_commits.taken_at, potential_commits.details)
@@ -184,11 +183,12 @@ def addresses(
     potential_commits: Rows,
     active_ranges: Rows,
 ) -> Made:
-    """Every (path, address) pair of any commit. Executors read each range once and cache its rows by its id."""
+    """Every (path, address) pair of any commit. Each range is read once, and its rows are cached."""
     cache = resource.cache(context, pyspark, config)
     entries, reading = cache.rows(active_ranges.ids("range_id"), ranges())
     known = resource.cache(context, pyspark, ReadOptions()) if config.full else cache
-    # `active_ranges` was made of these metaranges.
+    # The metaranges from which `active_ranges` was made, also if another run read them. With `full`, only ranges are
+    # read again.
     of_commits = known.cached_rows(_metaranges_of(potential_commits), metaranges())
     check_result = ranges_complete(of_commits, entries, active_ranges.frame)
     names = NameSets.of_commits(potential_commits.columns(*OF_COMMITS))
@@ -251,21 +251,22 @@ def deletion_report(
 ) -> Made:
     """The ledger of the day's plan: the outcome of each candidate; no rows in mode `plan`.
 
-    A run that was started to sweep executes the plan first. "Materialize all" deletes nothing.
+    The plan is executed first if the run is of the sweep job, has the option `execute`, or has the tag
+    `retention/sweep`. "Materialize all" deletes nothing.
     """
     sweep = resource.sweep(context, pyspark, resource.with_options(config).open())
     execute = config.may_sweep(context.run, resource.name)
     return report_result(report(sweep, execute=execute, plan_hash=config.plan_hash), resource.clock.now())
 
 
-@declared(after=["deletion_report"], checks=proof.CHECKS, stage="verify")
+@declared(after=["deletion_report"], checks=verification.CHECKS, stage="verify")
 def deletion_proof(
     context: dg.AssetExecutionContext, resource: RepositoryResource, pyspark: LazyPySparkResource
 ) -> Made:
     """The checks of a verification: the store, compared with all references and ledgers, all read without a cache."""
     began, sweep = resource.clock.now(), resource.sweep(context, pyspark, resource.open())
-    check_results = proof.verify(verification_inputs(sweep), liveness_query(sweep, sweep.opened.policy()))
-    return verification_result(check_results, proof.CHECKS, began)
+    check_results = verification.verify(verification_inputs(sweep), liveness_query(sweep, sweep.opened.policy()))
+    return verification_result(check_results, verification.CHECKS, began)
 
 
 LAKEFS_ASSETS: tuple[Declaration, ...] = (  # in the order in which they run

@@ -1,7 +1,7 @@
-"""The jobs that a person starts between plan and verification: approve, stop, restore and others.
+"""The jobs that a person starts in Dagster: approve, withdraw, stop, restore and others.
 
 The jobs call the same functions as the commands `approve`, `withdraw`, `stop`, `resume`, `acknowledge`, `quarantined`,
-`restore` and `purge`. The job for `housekeeping` also has a schedule.
+`restore`, `purge` and `housekeeping`. The job for `housekeeping` also has a schedule.
 """
 
 from collections.abc import Callable, Mapping
@@ -102,7 +102,7 @@ def operation_jobs(repository: Repository) -> list[dg.JobDefinition]:
 
 
 def _job(repository: Repository, function: Callable[..., None]) -> dg.JobDefinition:
-    """Return the job of one operation, never retried. Dagster requires different names for job and operation."""
+    """Return the job of one operation. Dagster does not retry the job, and requires another name for the operation."""
     name = function.__name__.removeprefix("_")
     tags = {"retention/deletes": "true"} if function is _purge else None
     operation = dg.op(name=f"{name}__{repository.name}", tags=tags)(for_repository(function, repository.name))
@@ -138,9 +138,9 @@ def _withdraw(context: dg.OpExecutionContext, resource: RepositoryResource, conf
 
 
 def _stop(context: dg.OpExecutionContext, resource: RepositoryResource, config: PersonOptions) -> None:
-    """Stop the running sweep after its current batch. No other sweep starts until `resume`."""
+    """Stop the running sweep within seconds. No other sweep starts until `resume`."""
     stopped = stop_sweeps(resource.warehouse, resource.name, config.person(context.run), resource.clock.now())
-    context.log.info(f"Run {stopped} stops after its current batch." if stopped else "No sweep was running.")
+    context.log.info(f"Run {stopped} stops within seconds." if stopped else "No sweep was running.")
 
 
 def _resume(context: dg.OpExecutionContext, resource: RepositoryResource, config: PersonOptions) -> None:
@@ -247,7 +247,7 @@ def _report(
     amounts: Mapping[str, Amount] | None = None,
     shown: Mapping[str, dg.MetadataValue] | None = None,
 ) -> None:
-    """Log a message, and attach the message, the amounts and the metadata in `shown` to the run."""
+    """Log the message, and attach it to the run with the amounts and the metadata in `shown`."""
     context.log.info(message)
     context.add_output_metadata({"what": message, **(shown or {}), **plot_numbers(amounts or {})})
 

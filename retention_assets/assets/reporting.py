@@ -81,12 +81,12 @@ def address_list(addresses: Sequence[str]) -> dg.MetadataValue:
     return dg.MetadataValue.md("\n".join([*lines, *([f"- and {more:,} more"] if more > 0 else [])]))
 
 
-_MOST_FORECAST = 1_000  # objects: a larger forecast would delay plans. `report` has a higher limit, `simulate` has none
+_MOST_FORECAST = 1_000  # objects: a longer forecast would delay plans. `report` has a higher limit, `simulate` none
 
 
 @declared(after=["deletion_candidates"], has_rows=False)
 def retention_report(context: dg.AssetExecutionContext, resource: RepositoryResource) -> dg.MaterializeResult:
-    """One page with all figures of the plan: `report.html` in the directory of the plan. The page needs no network."""
+    """A page with all figures of the plan: `report.html` beside the plan. The page needs no network."""
     began, day, warehouse = time.monotonic(), day_of(context), resource.warehouse
     figures = figures_of(resource.configuration, resource.name, day, resource.clock.now(), _MOST_FORECAST)
     location = warehouse.write_text(page_of(figures, CHECKS), *page_of_plan(figures.plan))

@@ -1,7 +1,7 @@
 """The resources of the assets: the Spark session, the clock, the warehouse with its IO manager, and each repository.
 
-Dagster shows and stores a resource's configuration. So secrets stay names of environment variables until they are used:
-Spark's secrets until the session starts, a repository's secrets until its store or its source is opened.
+Dagster shows and stores the configuration of a resource. So a secret stays the name of an environment variable until it
+is used: when the Spark session starts, or when the store or source of a repository is opened.
 """
 
 import inspect
@@ -65,7 +65,8 @@ class SparkResource(LazyPySparkResource):
     def fit_to(self, objects: int) -> None:
         """Set the session's SQL settings for a repository of this many listed objects.
 
-        It does not change sessions on a cluster, of other projects, or whose configuration has these settings.
+        The session stays as it is if it runs on a cluster, if another project started it, or if the configuration sets
+        these settings.
         """
         if self.suits_few:
             fit_to(objects, session(self))
@@ -140,9 +141,9 @@ class RepositoryResource(dg.ConfigurableResource):
         lost: DataFrame | None = None,
         missing: DataFrame | None = None,
     ) -> TableCache:
-        """Return the cache of table files that earlier runs read.
+        """Return the cache of the rows of table files.
 
-        `lost`: see `TableCache`. `missing`: addresses of further files that do not exist; they are not fetched either.
+        `lost`: see `TableCache`. `missing`: addresses of other files that do not exist; they are not fetched either.
         """
         full = options.reads_all(context.run)
         access = open_store(self.repository)
@@ -153,11 +154,11 @@ class RepositoryResource(dg.ConfigurableResource):
         return TableCache(session(pyspark), self.warehouse, self.name, access, context.run_id, full=full, lost=lost)
 
     def write(self, table: str, day: date, rows: Rows, observe: Sequence[Column] = ()) -> tuple[Rows, Observed]:
-        """Write rows to their partition now, and return them as they are read back.
+        """Write rows to their partition now. Return the rows as they are read back, and the values of `observe`.
 
-        Unwritten rows are read from their source again at each use, so each use could find something else.
+        Spark would compute unwritten rows again at each use, and could find other rows in the source each time.
 
-        `observe`: named aggregates. Spark computes them while it writes, and their values are returned too.
+        `observe`: named aggregates, which Spark computes while it writes.
         """
         shared = self.tables.shared
         written = write_rows(rows.frame, self.warehouse, self.name, table, day, shared=shared, observe=observe)
@@ -260,9 +261,9 @@ def repository_key(repository: str) -> str:
 
 
 def for_repository[R](function: Callable[..., R], repository: str) -> Callable[..., R]:
-    """Return the function for one repository: its parameter `resource` gets the name of the repository's resource.
+    """Return `function` for one repository: its parameter `resource` gets the name of the repository's resource.
 
-    Dagster finds the resource of a parameter by the parameter's name, and each repository has a resource of its own.
+    Dagster finds resources by the names of parameters, and each repository has its own resource.
     """
     key, signature = repository_key(repository), inspect.signature(function)
     parameters = [one.replace(name=key) if one.name == "resource" else one for one in signature.parameters.values()]
@@ -281,7 +282,7 @@ def for_repository[R](function: Callable[..., R], repository: str) -> Callable[.
 
 
 class WarehouseIOManager(dg.ConfigurableIOManager):
-    """Writes an asset's partition as Parquet and reads it back. Errors: TableContractError with what is missing."""
+    """Writes an asset's partition as Parquet, and reads it. Errors: TableContractError that names what is missing."""
 
     tables: dg.ResourceDependency[WarehouseResource]
     pyspark: dg.ResourceDependency[LazyPySparkResource]
@@ -297,7 +298,7 @@ class WarehouseIOManager(dg.ConfigurableIOManager):
             repository, name, day, PartitionMetadata(obj.taken_at, written.rows, context.run_id, obj.details)
         )
         metadata = _metadata(obj, f"{repository}.{name}", warehouse.partition(repository, name, day), written)
-        if obj.began is not None:  # Spark makes most rows only when they are written, so this counts writing too
+        if obj.began is not None:  # Spark computes most rows only when they are written, so the time includes writing
             metadata["seconds"] = dg.MetadataValue.float(round(time.monotonic() - obj.began, 3))
         context.add_output_metadata(metadata)
 

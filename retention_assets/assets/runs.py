@@ -1,11 +1,11 @@
-"""The inputs of a run (the name of its job, its day, its options and its tags), and why a run failed.
+"""The inputs of a run (the name of its job, its day, its options and its tags), and the error of a failed run.
 
-There is one partition per day (UTC). The day is the run's `as_of`: age thresholds count from the start of the day.
-Options are what a person sets in Dagster's launchpad. Secrets are never options, because Dagster shows options.
+There is one partition per day (UTC). A run applies the policy as of the start of its day. A person sets options in
+Dagster's launchpad. Secrets are never options, because Dagster shows options.
 """
 
 from collections.abc import Sequence
-from datetime import UTC, date, datetime
+from datetime import date
 from typing import Any
 
 import dagster as dg
@@ -16,7 +16,7 @@ from retention_assets.config.configuration import Configuration
 from retention_assets.config.durations import parse_positive_duration
 from retention_assets.errors import GuardRefused, RetentionError, error_named_in
 
-SWEEP = "retention/sweep"  # a run with this tag ("true") may sweep, whatever its job is called
+SWEEP = "retention/sweep"  # a run of any job with this tag ("true") may sweep
 
 HOUSEKEEPING = "housekeeping"  # the operation that removes old tables of the warehouse
 
@@ -32,7 +32,7 @@ def sweep_job(repository: str) -> str:
 
 
 def verify_job(repository: str) -> str:
-    """Return the name of the job that verifies what was done."""
+    """Return the name of the job that compares the store with the references and the ledgers."""
     return f"{repository}_verify"
 
 
@@ -50,13 +50,8 @@ def day_of(context: dg.AssetExecutionContext | dg.InputContext | dg.OutputContex
     return date.fromisoformat(context.partition_key)
 
 
-def as_of(day: date) -> datetime:
-    """Return the start of the day (UTC)."""
-    return datetime(day.year, day.month, day.day, tzinfo=UTC)
-
-
 FULL = "retention/full"  # a run with this tag ("true") reuses no files that earlier runs read
-USER = "user"  # the tag of a run that names the person who started it, where Dagster knows them
+USER = "user"  # the tag with the person who started the run, if Dagster knows the person
 _TRUE = "true"
 
 
@@ -93,7 +88,7 @@ _VERIFY_SUFFIX = verify_job("")  # of the names of verification jobs
 
 
 def failure_of(events: Sequence[dg.DagsterEvent], job: str, run_id: str) -> RetentionError:
-    """Return the error that ended a run: GuardRefused with all failed checks, or else the error of the failed step."""
+    """Return the error that ended a run: GuardRefused with all failed checks, else the error of the failed step."""
     checks = [event for event in events if event.event_type == dg.DagsterEventType.ASSET_CHECK_EVALUATION]
     refused = [check for check in (event.asset_check_evaluation_data for event in checks) if not check.passed]
     if refused:

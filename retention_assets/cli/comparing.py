@@ -1,4 +1,4 @@
-"""The command `diff`: compares two plans, or a plan with the effect of another policy."""
+"""The command `diff`: compares two plans, or a plan with another policy."""
 
 import shlex
 from collections.abc import Iterator, Sequence
@@ -57,7 +57,7 @@ _TITLES = {
 
 @dataclass(frozen=True, slots=True)
 class _Wanted:
-    """How the result is printed."""
+    """How the result is printed: as JSON, as CSV (at most `limit` rows), or else as tables."""
 
     json: bool
     csv: bool
@@ -80,14 +80,16 @@ class _Wanted:
 @click.option(
     "--price",
     type=click.FloatRange(min=0),
-    help="The price of a GB (10^9 bytes) and month. Default: price_per_gb_month.",
+    help="The price of one GB (10^9 bytes) for a month. Default: price_per_gb_month.",
 )
 @as_json
 @click.option(
     "--format", "form", type=click.Choice(["table", "csv"]), default="table", help="csv: one row for each object."
 )
 @click.option(
-    "--limit", type=click.IntRange(min=0), help="With --format csv: the most rows. The largest objects come first."
+    "--limit",
+    type=click.IntRange(min=0),
+    help="With --format csv: the maximum number of rows. The largest objects come first.",
 )
 def diff(
     target: Target,
@@ -149,7 +151,7 @@ def _compare(target: Target, plans: tuple[str, ...], wanted: _Wanted) -> None:
 
 
 def _propose(target: Target, day: date, files: tuple[Path, ...], wanted: _Wanted) -> None:
-    """Print what the policy in `files` would change. Then raise GuardRefused if a guard would refuse such a plan."""
+    """Print what the policy in `files` would change. Then raise GuardRefused if a guard would refuse that plan."""
     with working(f"{target.name} {day}: comparing with the other policy"):
         found, proposal = outlook_of(target.configuration, target.name, day, files)
     if wanted.csv:
@@ -168,7 +170,10 @@ def _propose(target: Target, day: date, files: tuple[Path, ...], wanted: _Wanted
 def outlook_of(
     configuration: Configuration, repository: str, day: date, files: Sequence[Path]
 ) -> tuple["Outlook", "Proposal"]:
-    """Return what the policy in `files` would change in the plan of `day`, and the proposal. Errors: as `outlook`."""
+    """Return what the policy in `files` would change in the plan of `day`, and the proposal.
+
+    Errors: ConfigurationError if a file cannot be read; GuardRefused if there is no plan; as `outlook`.
+    """
     from retention_assets.lakefs.source.opening import policy_in
     from retention_assets.lakefs.sweep.diff import Proposal, outlook
     from retention_assets.repositories.other_repositories import OtherRepositories
@@ -219,7 +224,7 @@ def plan_document(plan: Plan) -> dict[str, Any]:
 
 
 def outlook_document(outlook: "Outlook", proposal: "Proposal", price: float | None) -> dict[str, Any]:
-    """Return all results for a proposed policy, for JSON."""
+    """Return the comparison with a proposed policy as a document for JSON."""
     endangered = outlook.difference.changes[_NEWLY_FREED].amount
     return {
         "repository": proposal.repository.name,
@@ -262,7 +267,7 @@ def _amount_document(amount: Amount, price: float | None) -> dict[str, Any]:
 
 
 def show_plans(screen: Console, first: Plan, second: Plan) -> None:
-    """Print the inputs of two plans, the second below the first."""
+    """Print the inputs of two plans. In the second plan, an equal input is printed as `the same`."""
     screen.print(Text(f"{first.repository}: two plans", style="bold"))
     inputs = _inputs(first)
     for name, plan, of_first in (("first", first, {}), ("second", second, inputs)):
@@ -295,7 +300,7 @@ def show_difference(screen: Console, difference: "Difference", price: float | No
 
 
 def show_outlook(screen: Console, outlook: "Outlook", proposal: "Proposal", price: float | None) -> None:
-    """Print the changes of the proposal, the objects that it endangers, and a line if no guard would refuse it."""
+    """Print the changes, the objects that the policy endangers, and a line if no guard would refuse its plan."""
     plan = proposal.plan
     screen.print(f"{plan.repository} as of {plan.day}: the plan compared with another policy", style="bold", **AS_IT_IS)
     screen.print(f"    plan {plan.plan_hash}\n    policy {proposal.policy.policy_hash}", **AS_IT_IS)
@@ -326,7 +331,7 @@ def warnings_of(outlook: "Outlook") -> Sequence[str]:
 
 
 def require_no_refusal(outlook: "Outlook", plan: Plan) -> None:
-    """Raise GuardRefused if guards would refuse the plan. The printed result does not show this."""
+    """Raise GuardRefused, which names the guards and their remedies, if guards would refuse the plan."""
     if refused := _refusals(outlook):
         lines = [f"{check_result.guard}: {check_result.message}" for check_result in refused]
         raise GuardRefused(

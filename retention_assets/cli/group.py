@@ -1,4 +1,4 @@
-"""The root command, and what all commands share: options, output, and the line that shows progress."""
+"""The root command, and the options, output functions and progress line that all commands share."""
 
 import json
 import os
@@ -82,7 +82,7 @@ class RepositoryName(click.ParamType):
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """The repository that a command is about, with the configuration that names it."""
+    """The repository of a command, with the configuration that contains it."""
 
     configuration: Configuration
     repository: Repository
@@ -161,7 +161,7 @@ as_json = click.option("--json", "json_wanted", is_flag=True, help="Print one JS
 
 
 def run_job(configuration: Configuration, job: str, day: date, tags: Mapping[str, str] | None = None) -> "FinishedRun":
-    """Run a job of Dagster, as `runs.run_job`. Java starts while Dagster is imported: each takes seconds."""
+    """Call `runs.run_job`. Java starts while Dagster is imported, because each of them takes seconds."""
     from retention_assets.spark.sessions import start_early
 
     start_early(configuration.spark)
@@ -171,7 +171,7 @@ def run_job(configuration: Configuration, job: str, day: date, tags: Mapping[str
 
 
 def examples(*commands: str, more: str = "") -> str:
-    """Return the end of a command's help: examples, each on a line of its own, and a paragraph `more`."""
+    """Return the end of a command's help: one line for each example, then the paragraph `more`."""
     lines = "\n".join(f"  {command}" for command in commands)
     return f"\b\nExamples:\n{lines}\n\n{more}"
 
@@ -208,7 +208,7 @@ def print_result(document: object, text: str, *, json_wanted: bool) -> None:
 
 
 def program() -> str:
-    """Return the text that calls this command again: its name or path, with `--config` if it was given."""
+    """Return the text that calls `retention` again: its name or path, with `--config` if it was given."""
     called = "retention" if shutil.which("retention") else shlex.quote(os.path.relpath(sys.argv[0]))
     context = click.get_current_context(silent=True)
     return f"{called} --config {shlex.quote(str(context.obj))}" if context and context.obj else called
@@ -230,7 +230,7 @@ class Work:
         self._done += done
 
     def __rich__(self) -> Text:
-        """Return the line. The terminal asks for it again several times a second, so the time left goes down."""
+        """Return the line. rich calls this several times a second, so the time left goes down."""
         left = self._left()
         parts = [self.what, self._amount(), "" if left is None else f"about {left:,.0f} s left"]
         return Text(", ".join(filter(None, parts)))
@@ -245,9 +245,9 @@ class Work:
 
 
 class Steps(Work):
-    """The steps of a run. The time left is the time that an earlier run took for the remaining steps.
+    """A line with the current step of a run. The time left is the time that these steps took in an earlier run.
 
-    `seconds`: how long each step took, by its key; empty: no earlier run is known.
+    `seconds`: how long each step took in that run, by its key; empty: there is no such run.
     """
 
     def __init__(self, what: str, seconds: Mapping[str, float], clock: Clock = time.monotonic) -> None:
@@ -261,7 +261,7 @@ class Steps(Work):
         self._remaining, self._total = set(steps), len(steps)
 
     def begin(self, step: str) -> None:
-        """Show that a step begins. The step before has ended."""
+        """Show the step that begins. The previous step has ended."""
         self._current, self._began = step, self._clock()
         self._remaining.discard(step)
         self.what = f"{self._run}: {step.rpartition('__')[2]}"

@@ -92,7 +92,7 @@ def delete_branch(context: click.Context, name: str, json_wanted: bool) -> None:
 @as_json
 @click.pass_context
 def reset_branch(context: click.Context, name: str, snapshot: str, expected: str | None, json_wanted: bool) -> None:
-    """Move the branch NAME to SNAPSHOT. Snapshots that no branch reaches then stay until a sweep collects them."""
+    """Move the branch NAME to SNAPSHOT. Snapshots that are then unreachable stay until a sweep collects them."""
     _operate(
         context,
         f"branch reset {name} {snapshot}",
@@ -122,7 +122,7 @@ def create_tag(context: click.Context, name: str, snapshot: str, json_wanted: bo
 @as_json
 @click.pass_context
 def delete_tag(context: click.Context, name: str, json_wanted: bool) -> None:
-    """Delete the tag NAME, which can never be used again."""
+    """Delete the tag NAME. The name can never be used again."""
     _operate(context, f"tag delete {name}", lambda on: on.delete_tag(name), json_wanted=json_wanted)
 
 
@@ -157,7 +157,7 @@ def status(context: click.Context, wanted: str | None, reason: str | None, json_
 @icechunk.command(
     short_help="Show the log of changes.", epilog=examples("retention icechunk field log --limit 50 --json")
 )
-@click.option("--limit", type=click.IntRange(min=1), default=20, show_default=True, help="The most entries.")
+@click.option("--limit", type=click.IntRange(min=1), default=20, show_default=True, help="The number of entries.")
 @as_json
 @click.pass_context
 def log(context: click.Context, limit: int, json_wanted: bool) -> None:
@@ -187,7 +187,7 @@ def log(context: click.Context, limit: int, json_wanted: bool) -> None:
     short_help="Upgrade from format 1 to format 2.",
     epilog=examples("retention icechunk field upgrade --dry-run", "retention icechunk field upgrade"),
 )
-@click.option("--dry-run", is_flag=True, help="Show the result; write nothing.")
+@click.option("--dry-run", is_flag=True, help="Show the result without writing anything.")
 @as_json
 @click.pass_context
 def upgrade(context: click.Context, dry_run: bool, json_wanted: bool) -> None:
@@ -247,7 +247,7 @@ def _recorded(
 
 
 def _repository(context: click.Context) -> Repository:
-    """Return the repository of the command line. Errors: ConfigurationError if it is not an Icechunk repository."""
+    """Return the repository of the command. Errors: ConfigurationError if it is not an Icechunk repository."""
     repository = configuration_of(context).repository(context.meta[_REPOSITORY])
     _ = repository.icechunk  # raises ConfigurationError for a lakeFS repository
     return repository

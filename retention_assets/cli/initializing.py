@@ -59,12 +59,13 @@ _FILE, _POLICY = "retention.yaml", "policy.yaml"
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _KEY, _SECRET = "LAKECTL_CREDENTIALS_ACCESS_KEY_ID", "LAKECTL_CREDENTIALS_SECRET_ACCESS_KEY"
 _SERVER = "LAKECTL_SERVER_ENDPOINT_URL"
-_OUTSIDE = re.compile(r"[^A-Za-z0-9_]")
+_NOT_ALLOWED = re.compile(r"[^A-Za-z0-9_]")  # in names of repositories in `retention.yaml`
+_KEEP = timedelta(days=30)  # of the default rule, if neither the user nor the server gives a duration
 
 try_writes_option = click.option(
     "--try-writes",
     is_flag=True,
-    help="Also write and delete a new file in the quarantine, and delete a name that does not exist in the repository.",
+    help="Also write a new file in the quarantine and delete it, and delete a name that the repository does not have.",
 )
 
 
@@ -161,18 +162,18 @@ def access(target: Target, try_writes: bool, json_wanted: bool) -> None:
 def _starter(
     name: str, options: Mapping[str, Value], given: Mapping[str, str | None], keep: timedelta | None
 ) -> Starter:
-    """Return the values of the configuration from the options, the environment, the server and a person's input."""
+    """Return the values of the configuration. Values that are missing come from the environment, server and user."""
     kind: Any = given["kind"] or "lakefs"
-    plain = _OUTSIDE.sub("_", name)  # names of servers may have a `-`
+    plain = _NOT_ALLOWED.sub("_", name)  # lakeFS also allows `-`
     if kind == "icechunk":
         storage = _absolute(
             given["storage"]
             or _asked("The location of its objects (a URL such as s3://lake/field, or a path)", "--storage")
         )
         options = {**options_of_environment(storage), **options}
-        return Starter(plain, kind, keep or timedelta(days=30), storage=storage, options=options)
+        return Starter(plain, kind, keep or _KEEP, storage=storage, options=options)
     if given["dump"]:
-        return _from_dump(plain, options, given, keep or timedelta(days=30))
+        return _from_dump(plain, options, given, keep or _KEEP)
     return _from_server(plain, given["server_name"] or name, options, given, keep)
 
 
@@ -186,7 +187,7 @@ def _from_dump(name: str, options: Mapping[str, Value], given: Mapping[str, str 
 def _from_server(
     name: str, server_name: str, options: Mapping[str, Value], given: Mapping[str, str | None], keep: timedelta | None
 ) -> Starter:
-    """Return the starter of a repository on a server, with the server's namespace and rules for this repository."""
+    """Return the values for a repository on a server. Its namespace and rules come from the server."""
     from retention_assets.lakefs.source.client import LakeFSClient
     from retention_assets.lakefs.source.discovery import discover
 
@@ -197,15 +198,15 @@ def _from_server(
         found = discover(LakeFSClient(server, access_key, secret_key), server_name)
     storage = _storage(given["storage"], found.namespace)
     options = {**options_of_environment(storage or found.namespace), **options}
-    days = duration_of_days(found.default_days) if found.default_days else timedelta(days=30)
+    keep = keep or (duration_of_days(found.default_days) if found.default_days else _KEEP)
     another = server_name if server_name != name else None
     return Starter(
-        name, "lakefs", keep or days, found.namespace, storage, options, server, another, keys, branches=found.branches
+        name, "lakefs", keep, found.namespace, storage, options, server, another, keys, branches=found.branches
     )
 
 
 def _storage(given: str | None, namespace: str) -> str | None:
-    """Return the location of the objects; None: at the namespace. For `local://`, ask a person for the directory."""
+    """Return the location of the objects; None: the namespace. For `local://`, ask the user for the directory."""
     if given is None and namespace.startswith("local://"):
         given = _asked(f"The directory of {namespace} on this machine", "--storage")
     return _absolute(given)
@@ -216,7 +217,7 @@ def _absolute(location: str) -> str: ...
 @overload
 def _absolute(location: None) -> None: ...
 def _absolute(location: str | None) -> str | None:
-    """Return a path as an absolute path, since paths in the file are relative to the file. Return a URL unchanged."""
+    """Return a URL unchanged, and a path as absolute: a relative path would be relative to the configuration file."""
     if location is None or "://" in location:
         return location
     return str(Path(location).expanduser().resolve())
@@ -233,14 +234,17 @@ def _options(written: Sequence[str]) -> dict[str, Value]:
 
 
 def _variable(name: str | None) -> str:
-    """Return the name of an environment variable. Errors: UsageError without the value, which may be a secret."""
+    """Return `name` if it can be the name of an environment variable.
+
+    Errors: UsageError. Its text does not have the given value, which may be a secret.
+    """
     if not name or not _VARIABLE.fullmatch(name):
         raise click.UsageError("Give a secret as the name of an environment variable, such as LAKE_SECRET.")
     return name
 
 
 def _asked(wanted: str, option: str) -> str:
-    """Ask a person for a value. Errors: UsageError that names the option if standard input is not a terminal."""
+    """Ask the user for a value. Errors: UsageError that names the option if standard input is not a terminal."""
     if not sys.stdin.isatty():
         raise click.UsageError(f"{option} is missing: {wanted[0].lower()}{wanted[1:]}. Nothing was written.")
     return str(click.prompt(wanted, err=True))
@@ -256,7 +260,7 @@ def _require_new(files: Sequence[Path], *, overwrite: bool) -> None:
 
 
 def _program_of(file: Path) -> str:
-    """Return the text that calls this command with a configuration. `./retention.yaml` needs no option."""
+    """Return the text that calls `retention` with the configuration `file`. `./retention.yaml` needs no option."""
     called = program()
     is_found = file == Path(_FILE) and "RETENTION_CONFIG" not in os.environ
     return called if is_found or "--config" in called else f"{called} --config {shlex.quote(str(file))}"
@@ -278,9 +282,9 @@ def _show(found: Permissions) -> None:
         say(f"{mode}: {_readiness(found.missing(mode), found.untried(mode))}")
 
 
-def _readiness(lacking: Sequence[PermissionCheck], untried: Sequence[PermissionCheck]) -> str:
-    missing = f"missing: {_listed(lacking)}" if lacking else "nothing is missing"
-    return f"{missing}; not tested: {_listed(untried)}" if untried else missing
+def _readiness(missing: Sequence[PermissionCheck], untried: Sequence[PermissionCheck]) -> str:
+    text = f"missing: {_listed(missing)}" if missing else "nothing is missing"
+    return f"{text}; not tested: {_listed(untried)}" if untried else text
 
 
 def _listed(checks: Sequence[PermissionCheck]) -> str:
@@ -289,9 +293,9 @@ def _listed(checks: Sequence[PermissionCheck]) -> str:
 
 def _require_readable(found: Permissions, called: str) -> None:
     """Raise StoreError if a plan cannot be made with these credentials."""
-    if lacking := found.missing("plan"):
+    if missing := found.missing("plan"):
         raise StoreError(
-            f"{found.repository}: no plan can be made: {_listed(lacking)} is missing. Nothing was deleted. Grant "
+            f"{found.repository}: no plan can be made: {_listed(missing)} is missing. Nothing was deleted. Grant "
             f"the missing permissions, then test again: `{called} access {found.repository}`."
         )
 
@@ -325,16 +329,20 @@ def _print_findings(found: Mapping[str, Sequence[Finding]]) -> None:
         for finding in findings:
             say(f"{name}: {finding.severity}: {finding.rule_id}: {finding.message}")
         errors = sum(finding.severity == "error" for finding in findings)
-        amounts = f"{errors} errors, {len(findings) - errors} warnings"
+        amounts = f"{_counted(errors, 'error')}, {_counted(len(findings) - errors, 'warning')}"
         say(f"{name}: {amounts if findings else 'no issues found'}")
         if not errors:
             say(f"Next: {program()} plan {name}")
 
 
-def findings_of(configuration: Configuration, name: str) -> list[Finding]:
-    """Return the findings about the policy of a repository, its reflog, and unconfigured repositories of its server.
+def _counted(number: int, noun: str) -> str:
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
-    Errors: ConfigurationError if the policy is invalid.
+
+def findings_of(configuration: Configuration, name: str) -> list[Finding]:
+    """Return the findings about a repository's policy, and for lakeFS about its reflog, grace period and server.
+
+    Errors: ConfigurationError if the policy is invalid; errors of the source.
     """
     from retention_assets.lakefs.source.opening import open_repository
     from retention_assets.policy.lint import lint as lint_policy
@@ -390,7 +398,7 @@ def _reflog(
 
 
 def _shorter_grace(repository: Repository, opened: "OpenRepository") -> list[Finding]:
-    """Return a warning if `grace` is shorter than the server's own grace period, which lakeFS's collection uses."""
+    """Return a warning if `grace` is shorter than the grace period of the server's own garbage collection."""
     from retention_assets.lakefs.source.api import ApiSource
 
     if not isinstance(opened.source, ApiSource):

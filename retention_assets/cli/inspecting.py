@@ -75,13 +75,13 @@ def status(context: click.Context, repositories: tuple[str, ...], json_wanted: b
 
 
 def sparkline(values: Sequence[int]) -> str:
-    """Return a bar for each value, from zero to the highest."""
+    """Return a bar for each value. Its height is relative to the highest value."""
     highest = max(values, default=0)
     return "".join(_BARS[value * (len(_BARS) - 1) // highest] if highest else _BARS[0] for value in values)
 
 
 def _table(found: Sequence[RepositoryStatus], now: datetime) -> Table:
-    """Return a table with a row for each repository. It fits a screen of 80 columns; longer texts are folded."""
+    """Return a table with a row for each repository. The table fits 80 columns, and folds longer texts."""
     table = Table(box=SIMPLE_HEAD, padding=(0, 1, 1, 0))
     for column in ("repository", "plan", "would free", "last sweep", "in quarantine"):
         table.add_column(column, overflow="fold")
@@ -167,8 +167,7 @@ _REASONS = {
 def explain(target: Target, asked: str, day: date | None, json_wanted: bool) -> None:
     """Explain why an object, commit or file of REPOSITORY is kept and until when, or why it is gone.
 
-    The command reads the newest plan and the ledgers in the warehouse. It makes no plan and does not read the
-    repository itself.
+    The command reads a plan and the ledgers in the warehouse. It makes no plan and does not read the repository.
     """
     from retention_assets.explain.explaining import explain as explain_name
 
@@ -181,7 +180,7 @@ def explain(target: Target, asked: str, day: date | None, json_wanted: bool) -> 
 
 
 def lines_of(explanation: Explanation, now: datetime) -> Iterator[str]:
-    """Yield the lines of an explanation. `now` (UTC): ages and waiting times count from this time."""
+    """Yield the lines of an explanation. `now`: the time (UTC) to which ages and waiting times are relative."""
     if explanation.commit:
         yield from _of_commit(explanation.commit, now)
     if snapshot := explanation.snapshot:
@@ -309,8 +308,8 @@ _LONGEST = 3660  # days
 def simulate(target: Target, files: tuple[Path, ...], days: int, day: date | None, json_wanted: bool) -> None:
     """Forecast what comes due in REPOSITORY on each of the coming days, if nobody writes and nothing is swept.
 
-    With --policy, the output has two forecasts: one under the policy of the plan, one under the other policy. The
-    command reads only the warehouse. It takes about 0.2 ms for each listed object and policy.
+    With --policy, the output has a second forecast, under the other policy. The command reads only the warehouse. It
+    takes about 0.2 ms for each listed object and policy.
     """
     configuration, repository = target.configuration, target.name
     tables, notes = newest_plan(target.warehouse, target.repository, day)

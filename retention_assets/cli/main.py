@@ -21,7 +21,7 @@ from retention_assets.cli import (  # noqa: F401 - their commands join the group
 from retention_assets.cli.group import AS_IT_IS, cli, examples, progress
 from retention_assets.errors import OutOfMemory, own_error
 
-_VARIABLE = "_RETENTION_COMPLETE"  # the variable by which the script asks this command for completions
+_VARIABLE = "_RETENTION_COMPLETE"  # the environment variable that the script sets to get completions
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -57,5 +57,5 @@ def completion(shell: str) -> None:
     """Print the script that completes the commands and options of `retention` in SHELL."""
     kind = get_completion_class(shell)
     assert kind is not None
-    # This calls the method of the base class, because the one of bash's class starts bash to get its version.
+    # The base class's method is called, because the method of the class for bash starts bash to get its version.
     click.echo(ShellComplete.source(kind(cli, {}, "retention", _VARIABLE)))

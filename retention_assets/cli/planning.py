@@ -40,7 +40,7 @@ from retention_assets.cli.rendering import (
     print_rows,
 )
 from retention_assets.config.configuration import Configuration, Repository, load_configuration
-from retention_assets.config.timestamps import utc_now
+from retention_assets.config.timestamps import start_of_day, utc_now
 from retention_assets.core.amounts import Amount, sum_of
 from retention_assets.core.states import CANDIDATE, WAITING
 from retention_assets.state.plan import Plan, load_plan
@@ -120,7 +120,9 @@ def _next_steps(made: "Plan", ui: str) -> str:
 @as_of
 @click.option("--format", "form", type=_FORMS, help="The output format. Default: table.")
 @as_json
-@click.option("--limit", type=click.IntRange(min=0), help=f"The most rows. Default: {_SHOWN} for a table, else all.")
+@click.option(
+    "--limit", type=click.IntRange(min=0), help=f"The maximum number of rows. Default: {_SHOWN} for a table, else all."
+)
 def show(target: Target, table: str, day: date, form: str | None, json_wanted: bool, limit: int | None) -> None:
     """Show one TABLE of REPOSITORY for a day. --json is the same as --format json."""
     if json_wanted and form not in (None, "json"):
@@ -145,11 +147,11 @@ def demo(only_prepare: bool) -> None:
 
     file = copy_demo()
     configuration = load_configuration(file)
-    ready = [name for name, repository in configuration.repositories.items() if _is_ready(file.parent, repository)]
+    ready = [name for name, repository in configuration.repositories.items() if _prepare(file.parent, repository)]
     if only_prepare:
         return
     made = [make_plan(configuration, name, _DAY) for name in ready]
-    # The UI needs no variable to show the demo, unless the shell has one.
+    # Without the variable RETENTION_CONFIG, the UI shows the demo, so the command need not set it.
     of_file = f"RETENTION_CONFIG={shlex.quote(str(file))} "
     ui = made[0][1].ui if "RETENTION_CONFIG" in os.environ else made[0][1].ui.removeprefix(of_file)
     show_closing(screen, Warehouse(configuration.warehouse), [plan for plan, _ in made], ui)
@@ -189,8 +191,8 @@ def _near(location: str) -> str:
     return os.path.relpath(path) if path.is_relative_to(Path.cwd()) else location
 
 
-def _is_ready(samples: Path, repository: Repository) -> bool:
-    """Create the files of a sample repository. Return whether they exist; if not, print the reason."""
+def _prepare(samples: Path, repository: Repository) -> bool:
+    """Create the files of a sample repository. If this is not possible, print the reason and return False."""
     from retention_assets.demo.field import NEEDED, can_make_field, make_field
     from retention_assets.demo.sample import place_sample
 
@@ -207,7 +209,7 @@ def _is_ready(samples: Path, repository: Repository) -> bool:
 
 
 _FEW = 3  # how many examples are shown
-_MOST = 12  # rows of a summary: as many as a person reads at a glance
+_MOST = 12  # rows of a table in a summary
 Amounts = list[tuple[str, int, int]]
 
 
@@ -308,7 +310,7 @@ def _largest(groups: Mapping[str, Sequence["Group"]], part: Callable[["Group"], 
 
 
 def _waits(plan: Plan) -> str:
-    """Return sentences about the waiting objects: how many there are, until when they wait, and why."""
+    """Return sentences with the number of waiting objects, the end of their wait, and its reason."""
     amount = plan.totals[WAITING]
     first, last = (f"{at:%Y-%m-%d %H:%M} UTC" for at in (plan.first_wait_ends, plan.last_wait_ends) if at)
     until = first if first == last else f"{first} to {last}"
@@ -333,7 +335,6 @@ def _show_edits(screen: Console, plan: Plan, edits: "PlannedEdits") -> None:
 
 def _duplicates(configuration: Configuration, repository: str, day: date) -> tuple[Duplicate, ...]:
     """Return a few of the addresses that only a duplicate keeps, the largest first."""
-    from retention_assets.assets.runs import as_of as start_of
     from retention_assets.lakefs.rules.lifecycle import kept_by_duplicates, with_lifecycle
     from retention_assets.lakefs.source.opening import open_repository
     from retention_assets.spark.sessions import started
@@ -344,7 +345,7 @@ def _duplicates(configuration: Configuration, repository: str, day: date) -> tup
     graph = read_directory(warehouse, path, schema=COMMIT_GRAPH.schema, columns=["head_of"])
     heads = graph["head_of"].combine_chunks().flatten()
     pairs = warehouse.rows(started(configuration.spark), repository, ADDRESSES.name, day).frame
-    kept = kept_by_duplicates(with_lifecycle(pairs, policy.lifecycle, heads.to_pylist(), start_of(day)), _FEW)
+    kept = kept_by_duplicates(with_lifecycle(pairs, policy.lifecycle, heads.to_pylist(), start_of_day(day)), _FEW)
     return tuple(
         Duplicate(row["address"], ", ".join(row["let_go"][:_FEW]), ", ".join(row["kept_by"][:_FEW]))
         for row in sorted(kept.collect(), key=lambda row: (-row["size"], row["address"]))

@@ -27,7 +27,7 @@ from retention_assets.warehouse.reading import read_directory
 from retention_assets.warehouse.warehouse import Warehouse
 
 _LISTED = 6  # items of a list on a screen
-_BESIDE = 3  # width of a column on a screen besides its text: two spaces and a line
+_BORDER = 3  # width of a column on a screen without its text: two spaces and a line
 
 _INDENT, _BETWEEN, _JOINED = "  ", "   ", "; "  # a line has room for a hash of 64 digits and its name
 
@@ -45,7 +45,7 @@ def print_amounts(
     for name, objects, size in rows:
         money = [] if price is None or size is None else [human_cost(monthly_cost(size, price))]
         table.add_row(Text(name), f"{objects:,}", "" if size is None else human_bytes(size), *money)
-    console.print(Text(title, style="bold"), soft_wrap=True)  # so that a hash in the title can be copied whole
+    console.print(Text(title, style="bold"), soft_wrap=True)  # a hash in the title stays on one line, for copying
     console.print(table)
 
 
@@ -73,7 +73,7 @@ def cell(value: Any) -> str:
 
 
 def print_rows(name: str, batches: Iterable[pa.RecordBatch], columns: list[str], form: str, limit: int | None) -> None:
-    """Print rows on standard output: as CSV, as one JSON list, or for a person as a table or one block per row."""
+    """Print rows on standard output: as CSV, as a JSON list, or (`table`) as a table or as one block for each row."""
     rows = islice((row for batch in batches for row in batch.select(columns).to_pylist()), limit)
     if form == "csv":
         writer = csv.writer(sys.stdout, lineterminator="\n")
@@ -90,7 +90,7 @@ def _print_for_a_person(console: Console, name: str, rows: Sequence[Row], column
     cells = [{column: _short_cell(column, row[column]) for column in columns} for row in rows]
     widths = [max(len(column), *(len(texts[column]) for texts in cells), 0) for column in columns]
     console.print(Text(name, style="bold"))
-    if sum(widths) + _BESIDE * len(columns) + 1 <= console.width:
+    if sum(widths) + _BORDER * len(columns) + 1 <= console.width:
         _print_table(console, cells, columns)
     else:
         _print_blocks(console, cells, columns)
@@ -117,7 +117,7 @@ def _print_blocks(console: Console, rows: Sequence[dict[str, str]], columns: Seq
 
 
 def _parts(column: str, text: str, width: int) -> list[Text]:
-    """Return the column's name with its text: one part if it fits in `width`, else one for each item of the list."""
+    """Return the name and text of a column: one part if both fit in `width`, else one part for each item of a list."""
     fits = len(column) + 1 + len(text) <= width
     first, *others = [text] if fits else text.replace(_JOINED, ";\n").split("\n")
     return [Text.assemble((column, "dim"), " ", first), *map(Text, others)]

@@ -1,4 +1,4 @@
-"""Runs Dagster jobs from the command line: in this process, recorded for the UI, with progress on stderr."""
+"""Runs Dagster jobs in the process of the command, records the runs for Dagster's UI, and shows progress on stderr."""
 
 import logging
 import os
@@ -26,8 +26,8 @@ from retention_assets.definitions import build_definitions
 from retention_assets.errors import ConfigurationError
 
 _PROGRESS = "progress"
-_LOCATION = "RETENTION_CODE_LOCATION"  # the environment variable with the name of the code location of the runs
-_MODULE = "retention_assets.definitions"  # also the name of its code location in `dagster dev -m`
+_LOCATION = "RETENTION_CODE_LOCATION"  # the environment variable with the name of the runs' code location
+_MODULE = "retention_assets.definitions"  # `dagster dev -m` gives its code location the same name
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +85,7 @@ def _location_here() -> str | None:
     """Return the name of the only code location that `dagster dev` serves in this folder."""
     try:
         origins = workspace_opts_to_load_target(WorkspaceOpts()).create_origins()
-    except Exception:  # no Dagster project, or a broken one: a run needs none
+    except Exception:  # there is no Dagster project, or it has an error; a run does not need a project
         return None
     return origins[0].location_name if len(origins) == 1 else None
 
@@ -101,7 +101,8 @@ def _require_partition(day: date) -> None:
 def _instance(configuration: Configuration) -> Iterator[tuple[dg.DagsterInstance, str]]:
     """Yield the Dagster instance that records the run, with the command that starts its UI.
 
-    The instance is in DAGSTER_HOME, in this project, or beside the configuration file.
+    The instance is in DAGSTER_HOME if this variable is set. Else it is in `.dagster`: of the working directory if that
+    has a `dagster.yaml`, or else of the directory of the configuration file.
     """
     of_file = f"RETENTION_CONFIG={shlex.quote(str(configuration.file))}"
     serve = f"{of_file} dagster dev" + ("" if _location_here() else f" -m {_MODULE}")
@@ -112,7 +113,7 @@ def _instance(configuration: Configuration) -> Iterator[tuple[dg.DagsterInstance
     else:
         directory = settings = configuration.file.parent / ".dagster"
         ui = f"DAGSTER_HOME={shlex.quote(str(directory))} {serve}"
-    # Without these settings, Dagster prints a page about telemetry, and a log line asks for an optional file.
+    # Otherwise Dagster prints a page about telemetry, and logs that an optional file is missing.
     logging.getLogger("dagster").setLevel(logging.ERROR)
     quiet = {"telemetry": {"enabled": False}}
     reference = InstanceRef.from_dir(str(_made(directory)), config_dir=str(settings), overrides=quiet)
@@ -128,7 +129,7 @@ def _made(directory: Path) -> Path:
 
 @contextmanager
 def _shown(instance: dg.DagsterInstance, job: str, day: date, console: Console) -> Iterator[dg.LoggerDefinition]:
-    """Show the steps of a run on a terminal until the block ends. Yields the logger that the run needs for that."""
+    """Show the steps of a run on the terminal until the block ends. Yields the logger that the run must use."""
     steps = Steps(f"{job} {day}", seconds_of_steps(instance, job) if console.is_terminal else {})
     with shown(steps, console):
         yield progress_logger(steps, console)

@@ -128,9 +128,9 @@ def sweep(target: Target, day: date, dump_age: timedelta | None, json_wanted: bo
 @as_of
 @as_json
 def verify(target: Target, day: date, json_wanted: bool) -> None:
-    """Read every HEAD and active commit of REPOSITORY again, list the store again, and compare both with the ledgers.
+    """Read all references of REPOSITORY, list its store, and compare the listing with the references and the ledgers.
 
-    Exit status 1: an object that is needed is missing, or another check failed.
+    Exit status 1: a needed object is missing, or another check failed.
     """
     from retention_assets.assets.runs import verify_job
     from retention_assets.definitions import PROOF
@@ -202,10 +202,10 @@ def _report(target: Target, day: date, *, json_wanted: bool) -> tuple[int, int]:
     is_complete = warehouse.is_complete(repository, DELETION_REPORT.name, day.isoformat())
     if newest is None and not is_complete:
         raise TableContractError(
-            f"{repository}: no sweep of {day} has ended, so there is no report. Nothing is done twice: the ledger has "
-            f"the results of an interrupted sweep. Sweep with: `retention sweep {repository} --as-of {day}`."
+            f"{repository}: no sweep of {day} has ended, so there is no report. Nothing was changed. Sweep with: "
+            f"`retention sweep {repository} --as-of {day}`. It continues a sweep that was interrupted."
         )
-    # The newest record counts all rows of the ledger, also those of restores and interrupted runs.
+    # The amounts of the newest record include the results of restores and of interrupted runs.
     amounts = results_of(made.candidates, amounts_in(newest) if newest else {})
     references = 0
     if is_complete and warehouse.metadata(repository, DELETION_REPORT.name, day).details.plan_hash == made.plan_hash:

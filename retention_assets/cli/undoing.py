@@ -42,7 +42,10 @@ _SHOWN = 20  # how many addresses are printed
 @target_argument
 @as_json
 def stop(target: Target, json_wanted: bool) -> None:
-    """Stop the running sweep of REPOSITORY. Until `resume`, sweeps, restores, purges and housekeeping are refused."""
+    """Stop the running sweep, restore or purge of REPOSITORY.
+
+    Until `resume`, sweeps, restores, purges, housekeeping and changes with `retention icechunk` are refused.
+    """
     from retention_assets.state.lease import stop_sweeps
 
     by = person()
@@ -105,7 +108,7 @@ def quarantined(target: Target, json_wanted: bool) -> None:
 
 
 def print_by_plan(title: str, rows: Sequence[tuple[str, Amount]]) -> None:
-    """Print two lines for each plan: its name (day and hash), which fills a screen of 80 columns, and its amount."""
+    """Print two lines for each plan: its day and hash, which fill a screen of 80 columns, and its amount."""
     say(title, style="bold")
     for name, amount in rows:
         say(f"plan {name}\n    {human_amount(amount)}")
@@ -123,7 +126,7 @@ def print_by_plan(title: str, rows: Sequence[tuple[str, Amount]]) -> None:
 @click.option("--address", metavar="NAME", help="One object, by its address.")
 @as_json
 def restore(target: Target, plan_hash: str | None, path: str | None, address: str | None, json_wanted: bool) -> None:
-    """Bring objects of REPOSITORY back from quarantine. Objects that exist at their addresses are not overwritten."""
+    """Bring objects of REPOSITORY back from quarantine. An object that exists at an address is not overwritten."""
     from retention_assets.sweep.undo import Selection
     from retention_assets.sweep.undo import restore as bring_back
 
@@ -160,7 +163,7 @@ def purge(target: Target, versions: bool, approved: str | None, json_wanted: boo
     """Show the copies of REPOSITORY that may be deleted from the quarantine. With --approve, delete them for good.
 
     A copy is due if it was in quarantine longer than `quarantine.keep`, or if its original is still in the repository.
-    The versions and manifests of these copies are deleted, too.
+    The versions of these copies and their manifests are deleted too.
     """
     from retention_assets.repositories.live_now import LiveNow
     from retention_assets.sweep.undo import due_for_purge

@@ -1,1 +1,1 @@
-"""The configuration file `retention.yaml`: repositories, their settings, limits and durations."""
+"""The configuration file `retention.yaml`: the repositories with their settings, limits and durations."""

@@ -1,7 +1,4 @@
-"""Loads and validates `retention.yaml`: the warehouse of the tables, the repositories and their settings.
-
-It also reads the text of the policy files of a repository.
-"""
+"""Loads and validates `retention.yaml`: the warehouse, the repositories and their settings. Also reads policy files."""
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
@@ -33,14 +30,14 @@ _NAME = re.compile(r"[A-Za-z0-9_]+")
 # Spark masters that run all processes on this machine. `local-cluster` starts its workers here too.
 _ON_THIS_MACHINE = re.compile(r"local(\[.*\])?|local-cluster\[.*\]")
 _SECRET_URL = (
-    "the URL holds a password or a signature, which messages and the UI would show. Take it out; on Azure, put the "
-    "signature into storage_options.sas_key as `{env: NAME}`"
+    "the URL holds a password or a signature, which messages and the UI would show. Remove it from the URL. On Azure, "
+    "put the signature into storage_options.sas_key as `{env: NAME}`"
 )
 _OF_COMPONENT = ("configuration", "project_spark")  # attributes of a Dagster component, not keys of `retention.yaml`
 
 
 class Settings(Model):
-    """The whole file."""
+    """The content of `retention.yaml`."""
 
     warehouse: str
     shared_warehouse: bool = False  # all machines of the cluster see the local path, such as on NFS
@@ -273,7 +270,7 @@ def _configuration(document: object, file: Path) -> Configuration:
     warehouse = _location(settings.warehouse, file.parent)
     if "://" in warehouse and {"#", "?"} & {*warehouse}:
         raise ConfigurationError(
-            f"{file}: warehouse: a URL ends before its `#` or `?`, so the tables would be written to another "
+            f"{file}: warehouse: in a URL, the path ends before `#` or `?`, so the tables would be written to another "
             f"location. Nothing was read or deleted. Write `#` as %23, or choose another name."
         )
     if not settings.shared_warehouse:
@@ -287,7 +284,7 @@ def _configuration(document: object, file: Path) -> Configuration:
 
 
 def _require_apart(warehouse: str, witness: str, file: Path) -> None:
-    """Reject a witness inside or around the warehouse: a person who can write one could also write the other."""
+    """Reject a witness inside the warehouse or around it: whoever can write to one could write to the other."""
     tables = canonical_namespace(warehouse if "://" in warehouse else f"file://{warehouse}")
     if f"{witness}/".startswith(f"{tables}/") or f"{tables}/".startswith(f"{witness}/"):
         raise ConfigurationError(
@@ -356,10 +353,10 @@ def _secret_urls(part: object, path: str = "") -> Iterator[str]:
 
 
 def _in_file(path: KeyPath, problem: str) -> KeyPath:
-    """Return the key path of a problem as it is in the file. `path` is pydantic's, and `problem` pydantic's type.
+    """Return the key path of a problem as it is in the file. `path` and `problem` are pydantic's path and type.
 
-    pydantic adds the kind after a repository's name and the type after a value with several types, and leaves out the
-    key `kind` itself.
+    pydantic adds the kind after the name of a repository, and the type after a value with several types. It leaves out
+    the key `kind`.
     """
     if problem.startswith("union_tag"):
         return (*path, "kind")

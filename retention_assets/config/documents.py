@@ -24,8 +24,8 @@ KeyPath = tuple[int | str, ...]
 def load_document(text: str) -> object:
     """Return the content of a document.
 
-    Errors: ConfigurationError if a key is duplicated; ValueError if the text is neither YAML nor JSON. Both have one
-    line without the document's name.
+    Errors: ConfigurationError if a key is duplicated; ValueError if the text is neither YAML nor JSON. Their messages
+    have one line, which does not name the document.
     """
     try:
         if text.lstrip().startswith("{"):
@@ -61,7 +61,7 @@ def _require_unique(keys: Sequence[str], where: str) -> None:
 def wrong_keys(error: ValidationError, in_file: Callable[[KeyPath, str], KeyPath] = lambda path, _: path) -> list[str]:
     """Return `key: reason` for each wrong key of a document.
 
-    `in_file` returns the key path in the document. It gets pydantic's path and pydantic's type of the problem.
+    `in_file` returns the key path in the document for pydantic's path and pydantic's type of the problem.
     """
     found = []
     for problem in error.errors(include_input=False, include_url=False):

@@ -5,7 +5,7 @@ from datetime import MAXYEAR, UTC, datetime, timedelta
 
 from retention_assets.errors import ConfigurationError
 
-FOREVER = "forever"  # how a policy writes "no end"; in the code it is None
+FOREVER = "forever"  # the text in a policy; the code uses None
 
 _UNITS = {
     "w": timedelta(weeks=1),
@@ -19,9 +19,9 @@ _LATEST_TIMESTAMP = datetime(MAXYEAR, 12, 31, 23, 59, 59, tzinfo=UTC)
 
 
 def parse_duration(text: object) -> timedelta:
-    """Return the duration in `text`: a whole number and one unit (w, d, h, m, s). Zero is a duration.
+    """Return the duration in `text`: a whole number and one unit (w, d, h, m, s). Zero is allowed.
 
-    Errors: ConfigurationError that explains the format. A number without a unit is an error: "3" is ambiguous.
+    Errors: ConfigurationError that explains the format, also for a number without a unit, which is ambiguous.
     Source: seed 004, the CLI comments.
     """
     written = str(text)
@@ -40,12 +40,12 @@ def parse_positive_duration(text: object) -> timedelta:
     """Return a duration that must be longer than zero, such as a retention period. Errors: ConfigurationError."""
     duration = parse_duration(text)
     if not duration:
-        raise ConfigurationError(f"{str(text)!r} keeps nothing: write a duration longer than zero, such as 1d")
+        raise ConfigurationError(f"{str(text)!r} is zero: write a duration longer than zero, such as 1d")
     return duration
 
 
 def duration_of_days(days: int) -> timedelta:
-    """Return the retention period of `days`, for policy forms without units. Errors: ConfigurationError."""
+    """Return the retention period of `days`, for schemas that count in days. Errors: ConfigurationError."""
     if not 0 < days <= timedelta.max.days:
         raise ConfigurationError(f"{days} days: retention is at least 1 day and at most {timedelta.max.days}")
     return timedelta(days=days)

@@ -14,7 +14,7 @@ _UNITS = {"B": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40, "PiB":
 
 
 def _bytes(value: object) -> object:
-    """Return the bytes of a size such as `10 GiB`. A number without a unit is an error, because it is ambiguous."""
+    """Return the number of bytes of a size such as `10 GiB`. Errors: ValueError, also for a number without a unit."""
     found = _SIZE.fullmatch(value) if isinstance(value, str) else None
     if found is None:
         raise ValueError(f"{value!r} is not a size: write a number and B, KiB, MiB, GiB, TiB or PiB, such as `10 GiB`")
@@ -25,6 +25,7 @@ PositiveDuration = Annotated[timedelta, BeforeValidator(as_value_error(parse_pos
 Duration = Annotated[timedelta, BeforeValidator(as_value_error(parse_duration))]
 Bytes = Annotated[int, BeforeValidator(_bytes), Field(ge=0)]
 Share = Annotated[float, Field(ge=0, le=1)]
+LONGEST_WINDOW = timedelta(hours=1)  # the maximum of `sweep.window`
 
 
 class Model(BaseModel):
@@ -36,16 +37,16 @@ class Model(BaseModel):
 class ApprovalSettings(Model):
     """How long an approval is valid, and what invalidates it."""
 
-    life: PositiveDuration = timedelta(days=7)  # counted from when the plan was made
+    life: PositiveDuration = timedelta(days=7)  # from the time at which the plan was made
     max_revived: Share = 0.25  # share of the planned objects that may be live again
     in_dagster: bool = True  # whether Dagster has jobs that approve and purge. Dagster does not check who starts them
 
 
 class BudgetSettings(Model):
-    """The limits within which a plan needs no approval. A plan above any limit must be approved by a person.
+    """The limits within which a plan needs no approval. A person must approve a plan that exceeds any limit.
 
-    A limit that is not set is not checked. Without `objects`, `bytes` and `share` there is no budget, and a person must
-    approve every plan.
+    A limit that is not set is not checked. If none of `objects`, `bytes` and `share` is set, there is no budget, and a
+    person must approve every plan.
     """
 
     objects: int | None = Field(default=None, ge=0)
@@ -61,10 +62,10 @@ class BudgetSettings(Model):
 class SweepSettings(Model):
     """How a sweep executes a plan: its rate, its batches, and how long a liveness check is valid."""
 
-    rate: float | None = Field(default=None, gt=0)  # objects/s of all executors together; null: no limit of our own
+    rate: float | None = Field(default=None, gt=0)  # objects per second of all executors; null: only the store limits
     round: int = Field(default=100_000, gt=0)  # batch size: objects per liveness check
-    window: PositiveDuration = timedelta(minutes=15)  # no object is changed later than this after its liveness check
-    lease: PositiveDuration = timedelta(minutes=30)  # must exceed a liveness check; a crash blocks other runs so long
+    window: PositiveDuration = timedelta(minutes=15)  # the longest time from a liveness check to a change of an object
+    lease: PositiveDuration = timedelta(minutes=30)  # longer than a liveness check; a crash blocks other runs this long
     single_machine: bool = False  # true: no other machine ever sweeps, so the lease may be on this machine's disk
 
 
@@ -93,7 +94,7 @@ class KeepSettings(Model):
 class GuardSettings(Model):
     """Limits for plans and sweeps. A plan or sweep that exceeds a limit is refused."""
 
-    max_live_shrink: Share = 0.5  # share of the live addresses that may disappear between two runs
+    max_live_shrink: Share = 0.5  # share of the live addresses that may disappear between two plans
     max_clock_skew: Duration | None = timedelta(minutes=5)  # between this machine and the store; null: not checked
 
 
@@ -108,6 +109,6 @@ class Limits(Model):
 
     @model_validator(mode="after")
     def _window_is_short(self) -> "Limits":
-        if self.sweep.window > timedelta(hours=1):
+        if self.sweep.window > LONGEST_WINDOW:
             raise ValueError("sweep.window is at most 1h: objects that were checked longer ago may be live again")
         return self

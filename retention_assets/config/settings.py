@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, field_validator, model_validator
 
-from retention_assets.config.limits import Duration, Limits, Model, PositiveDuration
+from retention_assets.config.limits import LONGEST_WINDOW, Duration, Limits, Model, PositiveDuration
 from retention_assets.errors import ConfigurationError
 
 _SECRET_OPTION = re.compile(
@@ -21,8 +21,8 @@ _SECRET_SPARK = re.compile(
     r"|signature",
     re.IGNORECASE,
 )
-# Options that are about secrets but are not secret: a provider class, a file or mount with secrets, a switch.
-_NO_SECRET_SPARK = re.compile(
+# Names of options whose values are not secrets: a provider class, a file or mount that contains secrets, a switch.
+_NOT_SECRET_SPARK = re.compile(
     r"(?:providers?|provider\.(?:mapping|type)|type|class|file|path|name|enabled|regex|length|bits)$"
     r"|secretKeyRef|\.secrets\.",
     re.IGNORECASE,
@@ -34,12 +34,12 @@ _SECRET_URL = re.compile(r"://[^/?#\s]*:[^/?#\s]*@|[?&](?:sig|x-amz-signature|x-
 
 
 _OWN_SPARK = "spark.retention."
-# Settings of the Spark session that this project reads, and Spark does not know.
+# Settings of the Spark session that only this project reads.
 READ_TASKS = f"{_OWN_SPARK}read.tasks"
 SWEEP_WORKERS = f"{_OWN_SPARK}sweep.workers"
 SPARK_COUNTS = (READ_TASKS, SWEEP_WORKERS)
 _COUNT = re.compile(r"[1-9][0-9]{0,4}")
-_DUMP_AGE = timedelta(hours=1)  # the longest `sweep.window`: objects that an older dump lacks may be live again
+_DUMP_AGE = LONGEST_WINDOW  # an object can become live after a dump, as it can after a liveness check
 
 
 class FromEnvironment(Model):
@@ -84,7 +84,7 @@ class ApiSettings(Model):
     url: str
     access_key: Text
     secret_key: Secret
-    repository: str | None = None  # its name on the server, if not its name in this file
+    repository: str | None = None  # the name on the server; null: the name in this file
 
 
 class SourceSettings(Model):
@@ -143,7 +143,7 @@ def require_no_spark_secret(settings: Mapping[str, SparkValue]) -> None:
     for name, value in settings.items():
         if isinstance(value, FromEnvironment | bool):
             continue
-        is_secret = _SECRET_SPARK.search(name) and not _NO_SECRET_SPARK.search(name)
+        is_secret = _SECRET_SPARK.search(name) and not _NOT_SECRET_SPARK.search(name)
         if is_secret or holds_secret(str(value)) or _SECRET_ARGUMENT.search(str(value)):
             raise _secret_in_clear(name)
 
@@ -162,7 +162,7 @@ def _as_list(value: object) -> object:
 
 
 def _time_of_day(value: object) -> time:
-    """Return the time of `HH:MM`. YAML 1.1 reads an unquoted 13:30 as the number 810, so minutes are a time too."""
+    """Return the time of `HH:MM`. An integer is a time in minutes, because YAML 1.1 reads an unquoted 13:30 as 810."""
     if isinstance(value, str) and (found := _TIME.fullmatch(value)):
         return time(int(found[1]), int(found[2]))
     if isinstance(value, int) and not isinstance(value, bool) and 60 <= value < 24 * 60:
@@ -182,9 +182,9 @@ Owner = Annotated[str, AfterValidator(_owner)]
 
 
 class ScheduleSettings(Model):
-    """When Dagster's schedules start a run each day, as `HH:MM` (UTC), and the age at which a plan is overdue.
+    """The times (UTC) at which Dagster's schedules start runs, and the age at which a plan is overdue.
 
-    The schedules are off until someone switches them on.
+    All schedules are off until someone switches them on.
     """
 
     plan: TimeOfDay = time(3)
@@ -199,7 +199,7 @@ class CommonSettings(Limits):
     storage_options: StorageOptions = Field(default_factory=dict)
     policy: Annotated[list[str], BeforeValidator(_as_list)]
     grace: Duration = timedelta(hours=24)
-    settle: Duration = timedelta(hours=24)  # how long plans must list an object before it is deleted; 0s: no wait
+    settle: Duration = timedelta(hours=24)  # how long an object must be due before it may be deleted; 0s: no wait
     mode: Mode = "plan"
     price_per_gb_month: float | None = Field(default=None, ge=0)  # the price of storage, in any currency
     owners: Annotated[list[Owner], BeforeValidator(_as_list)] = Field(default_factory=list)  # of the assets in Dagster
@@ -222,38 +222,37 @@ class LakeFSSettings(CommonSettings):
     source: SourceSettings
     staged: str | None = None
     tags: Literal["protect", "ignore"] = "protect"
-    settle_expired: bool = True  # whether objects that a commit contains must settle too
-    reflog: bool | None = None  # remember heads that no longer exist; null: true, unless `settle` is 0s
+    settle_expired: bool = True  # whether objects of commits must settle too
+    reflog: bool | None = None  # whether heads that no longer exist keep commits; null: true, unless `settle` is 0s
     token_life: Duration = timedelta(hours=24)  # how long an upload can still be linked. Source: lakeFS facts 1.1
     inventory: Annotated[list[InventorySettings], BeforeValidator(_as_list)] = Field(default_factory=list)
-    listing: Literal["clean", "optimized"] = "clean"  # list the whole store, or what may have changed. Source: seed 001
+    listing: Literal["clean", "optimized"] = "clean"  # optimized: list only what may have changed. Source: seed 001
     clean_every: Duration = timedelta(days=7)  # after this time, an optimized run lists the whole store again
-    legacy_names: bool = False  # true: delete names of old lakeFS versions even if no entry has such a name
-    write_results: bool = False  # also write results and statistics below _lakefs/retention/lc/
+    legacy_names: bool = False  # true: names of old lakeFS versions may be deleted even if no entry has such a name
+    write_results: bool = False  # whether results and statistics are also written below _lakefs/retention/lc/
 
     @property
     def keeps_reflog(self) -> bool:
-        """Whether heads that only earlier plans read still keep commits. The default is no with `settle: 0s`."""
+        """Whether heads that no longer exist still keep commits. See `reflog`."""
         return bool(self.settle) if self.reflog is None else self.reflog
 
 
 class IcechunkSettings(CommonSettings):
-    """One Icechunk repository. `grace` must exceed the longest write session, whose files only their age protects."""
+    """One Icechunk repository. `grace` must exceed the longest write session: only their age protects its files."""
 
-    settle: Duration = timedelta(0)  # no operation hides files from a plan: `grace` protects write sessions
+    settle: Duration = timedelta(0)  # not needed: no operation hides files from a plan
 
     kind: Literal["icechunk"]
     storage: str
-    collect_overwritten: Duration | None = timedelta(
-        days=30
-    )  # age at which backups below overwritten/ are deleted; null: never
+    # The age from which backups below overwritten/ may be deleted; null: they are never deleted.
+    collect_overwritten: Duration | None = timedelta(days=30)
 
 
 class RecordSettings(Model):
-    """How the records of all repositories are protected from people who can write the warehouse."""
+    """How the records of all repositories are protected from people who can write to the warehouse."""
 
     signing_key: Secret | None = None  # signs each record; it must not be in the warehouse
-    signed_since: date | None = None  # records that ended before this day (UTC) may lack a signature
+    signed_since: date | None = None  # records that ended before this day (UTC) may be unsigned
     earlier_keys: list[Secret] = Field(default_factory=list)  # keys of records signed before the key was changed
     witness: str | None = None  # URL of a second location, which gets a copy of each record
     storage_options: StorageOptions = Field(default_factory=dict)  # of the witness

@@ -11,7 +11,7 @@ import yaml
 from retention_assets.config.durations import format_duration
 from retention_assets.config.settings import FromEnvironment, Text
 
-# Environment variables that the clouds' own tools read, by the URL's scheme and by obstore's name of the option.
+# The environment variables that the tools of each cloud read, by obstore's name of the option.
 _S3 = {
     "access_key_id": "AWS_ACCESS_KEY_ID",
     "secret_access_key": "AWS_SECRET_ACCESS_KEY",
@@ -113,7 +113,7 @@ def policy_text_of(starter: Starter) -> str:
 
 
 def _storage(starter: Starter) -> list[str]:
-    """Return the lines of the keys that say where the objects are."""
+    """Return the lines of the keys `kind`, `namespace`, `storage` and `storage_options`."""
     lines = [f"kind: {starter.kind}"]
     if starter.kind == "lakefs":
         lines.append(f"namespace: {_inline(starter.namespace)}   # as the server names it")

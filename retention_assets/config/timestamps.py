@@ -1,8 +1,8 @@
-"""This machine's clocks, which are the defaults for functions with a `clock` parameter."""
+"""This machine's clocks, which are the defaults for functions with a `clock` parameter, and the start of a day."""
 
 import time
 from collections.abc import Callable
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
 
 Clock = Callable[[], datetime]  # aware, UTC
 # Linux has a clock of its own that continues while the machine sleeps. On macOS, this monotonic clock continues.
@@ -21,3 +21,8 @@ def elapsed_seconds() -> float:
     checked a second before the sleep would seem to have been checked a second ago.
     """
     return time.monotonic() if _CONTINUES_IN_SLEEP is None else time.clock_gettime(_CONTINUES_IN_SLEEP)
+
+
+def start_of_day(day: date) -> datetime:
+    """Return 00:00 UTC of the day. A plan of the day applies its policy as of this time."""
+    return datetime(day.year, day.month, day.day, tzinfo=UTC)

@@ -1,1 +1,1 @@
-"""Code that lakeFS and Icechunk share: object states, guards, the age rule, settling."""
+"""The rules that lakeFS and Icechunk share: object states, guards, the age rule, settling. Most are for Spark."""

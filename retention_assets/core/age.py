@@ -9,11 +9,11 @@ from pyspark.sql import functions as F
 
 from retention_assets.core.states import UNREFERENCED
 
-_WHOLE_SECOND = 1_000_000  # microseconds
+_SECOND = 1_000_000  # microseconds
 
 
 def no_issue_time(_: Column) -> Column:
-    """Return null: the `issued` of systems whose addresses do not contain the time when they were issued."""
+    """Return null. This is `issued` for systems whose addresses do not contain the time at which they were issued."""
     return F.lit(None).cast("timestamp")
 
 
@@ -21,14 +21,14 @@ def no_issue_time(_: Column) -> Column:
 class AgeCutoff:
     """Decides whether an object is old enough to be deleted.
 
-    The age of an object counts from its `last_modified` (the store's clock) and from the time inside its address. Both
-    times must be older than the cutoff.
+    An object is old enough if its `last_modified` (the store's clock) and the time inside its address are both older
+    than the cutoff.
 
     Attributes:
-        oldest_input: the time of the oldest plan input: listing, staged list or references (UTC).
+        oldest_input: the time of the oldest plan input (UTC): listing, staged list or references.
         grace: an object that is younger than this is kept.
         token_life: an unreferenced object that is younger than this is kept, because its uploader may still link it.
-        issued: returns the time when an address was issued; null if the address does not contain it.
+        issued: returns the time at which an address was issued; null if the address does not contain the time.
 
     Source: DESIGN.md, invariant 2; lakeFS facts 1.1 (link addresses).
     """
@@ -39,9 +39,9 @@ class AgeCutoff:
     issued: Callable[[Column], Column] = field(kw_only=True)
 
     def is_older(self, timestamp: Column) -> Column:
-        """Return whether `timestamp` + grace is before `oldest_input`.
+        """Return whether `timestamp` plus `grace` is before `oldest_input`.
 
-        A `timestamp` without a fraction of a second may have been rounded down, so it counts as the end of its second.
+        A `timestamp` of whole seconds may have been rounded down, so it counts as the end of its second.
         """
         return self._is_before_cutoff(timestamp, self.grace)
 
@@ -56,7 +56,7 @@ class AgeCutoff:
 
     def _is_before_cutoff(self, timestamp: Column, grace: timedelta) -> Column:
         micros = F.unix_micros(timestamp)
-        whole = micros % F.lit(_WHOLE_SECOND) == 0
-        end = F.when(whole, micros + F.lit(_WHOLE_SECOND)).otherwise(micros)
+        is_whole_second = micros % F.lit(_SECOND) == 0
+        end = F.when(is_whole_second, micros + F.lit(_SECOND)).otherwise(micros)
         limit = F.unix_micros(F.lit(self.oldest_input)) - F.lit(grace // timedelta(microseconds=1))
         return F.coalesce(end < limit, F.lit(False))  # an unknown age counts as young

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-NO_BRANCH, NO_PATH = "(no branch)", "(no path)"  # names of groups of objects
+NO_BRANCH, NO_PATH = "(no branch)", "(no path)"  # the groups of objects without a branch, and without a path
 _UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
 _STEP = 1024
 _GB = 10**9  # prices are per GB

@@ -9,7 +9,7 @@ from pyspark.sql import functions as F
 
 # Spark's default format has only milliseconds, so timestamps that differ by microseconds would have one hash.
 _CANONICAL = {"ignoreNullFields": "false", "timeZone": "UTC", "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX"}
-_BUCKET_DIGITS = 2  # hex digits: the driver gets 256 digests, whatever the number of rows
+_BUCKET_DIGITS = 2  # hex digits: the driver gets at most 256 digests
 
 
 def candidates_digest(candidates: DataFrame) -> str:

@@ -1,6 +1,6 @@
-"""The guards: the checks that a plan must pass. If a guard fails, the plan has no candidates.
+"""The guards: the checks that a plan must pass. If a guard fails, there is no plan.
 
-Each guard checks the finished tables, not the steps that made them. So a guard can detect a bug in those steps.
+Each guard checks finished tables. So a guard can detect a bug in the steps that made the tables.
 Source: DESIGN.md, Invariants.
 """
 
@@ -21,7 +21,7 @@ from retention_assets.core.states import CANDIDATE, STATES, UNREFERENCED
 
 
 def listing_complete(unlisted: Sequence[str]) -> CheckResult:
-    """Check that every prefix that has objects is in the listing. `unlisted`: the prefixes that are missing from it."""
+    """Check that every prefix with objects is in the listing. `unlisted`: the prefixes that are missing from it."""
     detail = "every prefix of the store was listed"
     if unlisted:
         detail = f"{len(unlisted):,} prefixes, {unlisted[0]} first, have objects that were not listed"
@@ -29,7 +29,7 @@ def listing_complete(unlisted: Sequence[str]) -> CheckResult:
 
 
 def namespaces_apart(repository: str, namespaces: Mapping[str, tuple[str, ...]]) -> CheckResult:
-    """Check that no location of another repository is inside a location of this repository, or contains it."""
+    """Check that no location of another repository contains a location of this repository, or is inside it."""
     mine = namespaces[repository]
     overlapping = sorted(
         (other, own, location)
@@ -134,14 +134,14 @@ def live_listed(
 
 
 def describe_missing(missing: DataFrame, inventory: DataFrame) -> str:
-    """Return a sentence that says whether complete directories are missing, or only single objects.
+    """Return a sentence without its full stop: whether complete directories are missing, or only single objects.
 
-    A directory is missing completely when several of its live objects are missing and nothing in it is listed.
+    A directory is missing completely if several of its live objects are missing and no object in it is listed.
     """
     directory = F.regexp_extract("address", "^(.*/)", 1).alias("directory")
     several = missing.groupBy(directory).agg(F.count(F.lit(1)).alias("objects")).where(F.col("objects") > 1)
-    whole = several.join(inventory.select(directory).distinct(), on="directory", how="left_anti")
-    row = whole.agg(
+    absent = several.join(inventory.select(directory).distinct(), on="directory", how="left_anti")
+    row = absent.agg(
         F.count(F.lit(1)).alias("directories"), F.sum("objects").alias("objects"), F.min("directory").alias("first")
     ).first()
     assert row is not None
@@ -154,7 +154,7 @@ def describe_missing(missing: DataFrame, inventory: DataFrame) -> str:
 
 
 def live_not_empty(live: int, listed: int) -> CheckResult:
-    """Check that something is live if anything is listed. Otherwise the plan would delete every object."""
+    """Check that some objects are live if any are listed. Otherwise the plan would delete every object."""
     passed = live > 0 or listed == 0
     detail = f"{live:,} live addresses, {listed:,} objects listed"
     return CheckResult("live_not_empty", passed, detail, value=live, limit=None)
@@ -189,12 +189,12 @@ def tally(
     staged_known: bool,
     generated: Callable[[Column], Column],
 ) -> DataFrame:
-    """Return one row with the amounts that guards compare, and the number of violations of each guard of candidates.
+    """Return one row with the amounts that the guards compare, and with the violations of each guard of candidates.
 
     Every candidate must be old enough, must have a name that the system generates, must not be live, and must be listed
-    exactly once with the size and time in the plan. An unreferenced candidate also needs a known staged list.
+    exactly once with the size and time in the plan. For an unreferenced candidate, the staged list must be known.
 
-    One aggregate by address compares candidates, live addresses and the listing. Joins would shuffle the listing and
+    One aggregation by address compares candidates, live addresses and the listing. Joins would shuffle the listing and
     the live addresses once for each guard.
 
     Args:
@@ -204,7 +204,7 @@ def tally(
         age_cutoff: the age rule of the plan.
         listing_cutoff: the age rule of `unlisted_live`; None: missing live addresses are not counted.
         staged_known: whether the staged list is known.
-        generated: returns whether the system generates names like that of an address.
+        generated: returns whether the system can have generated the name of an address.
 
     The row has `listed`, `live` (certain addresses), `candidates`, `candidate_bytes`, `unlisted`, and
     for each guard its violations and, as `first_<guard>`, the first address among them.
@@ -232,7 +232,7 @@ def tally(
 def _by_address(rows: DataFrame, marks: Iterable[str]) -> DataFrame:
     """Return one row per address: how often it is planned and listed, whether it is live, and the guards it violates.
 
-    `marks`: the columns of the guards that only look at the candidate itself.
+    `marks`: the columns of the guards that need only the candidate.
     """
     planned, listed, live = (F.col("of") == where for where in (_PLANNED, _LISTED, _LIVE))
     as_planned = (F.col("listed_size") == F.col("planned_size")) & (F.col("listed_time") == F.col("planned_time"))
@@ -262,11 +262,11 @@ def _by_address(rows: DataFrame, marks: Iterable[str]) -> DataFrame:
     )
 
 
-def _amounts(addresses: DataFrame, must_be_there: Column) -> DataFrame:
+def _amounts(addresses: DataFrame, must_exist: Column) -> DataFrame:
     def total(column: str) -> Column:
         return F.coalesce(F.sum(column), F.lit(0))
 
-    unlisted = F.col("certain") & (F.col("times_listed") == 0) & must_be_there
+    unlisted = F.col("certain") & (F.col("times_listed") == 0) & must_exist
     return addresses.agg(
         total("times_listed").alias("listed"),
         F.count_if("certain").alias("live"),
@@ -294,7 +294,10 @@ def check_candidates(row: Mapping[str, Any]) -> tuple[CheckResult, ...]:
 
 
 def totals_balance(totals: Mapping[str, Amount], listed: int, candidates: Amount) -> CheckResult:
-    """Check that the objects of all states add up to the listed objects. Source: DESIGN.md, invariant 9."""
+    """Check that the objects of all states add up to the listed objects, and the candidates to those of the plan.
+
+    Source: DESIGN.md, invariant 9.
+    """
     by_state = sum(totals.get(state, Amount()).objects for state in STATES)
     planned = totals.get(CANDIDATE, Amount())
     passed = by_state == listed and planned == candidates

@@ -1,13 +1,14 @@
 """The reasons that keep one object, the times at which they end, and the first day whose plan can delete the object.
 
-These are the same rules as in plans, in plain Python. `age` has the age rule and `settle` has the settling time as
-Spark columns.
+Plans use the same rules as Spark columns: `age` has the age rule, and `settle` has the settling time.
 """
 
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from datetime import UTC, date, datetime, timedelta
 from typing import Any
+
+from retention_assets.config.timestamps import start_of_day
 
 _SECOND = timedelta(seconds=1)
 _DAY = timedelta(days=1)
@@ -20,7 +21,7 @@ class Keeper:
     kind: str  # branch, commit, tag, hold, reflog, snapshot, staged, age, settle, ...
     name: str
     detail: str  # a sentence without its full stop
-    until: datetime | None  # the time at which the reason ends (UTC); None: it does not end by itself
+    until: datetime | None  # the time at which the reason ends (UTC); None: time alone does not end it
     path: str | None = None  # the path in the repository under which the branch, tag or commit has the object
 
     def document(self) -> dict[str, Any]:
@@ -29,21 +30,22 @@ class Keeper:
 
 
 def released_at(keepers: Iterable[Keeper]) -> datetime | None:
-    """Return when the last of the keepers ends; None if one of them does not end. There must be at least one keeper."""
+    """Return when the last of `keepers` (at least one) ends; None if one of them does not end."""
     ends = [keeper.until for keeper in keepers]
     return None if None in ends else max(end for end in ends if end is not None)
 
 
 def first_day_from(timestamp: datetime) -> date:
-    """Return the first day (UTC) that begins at `timestamp` or later: the first day whose plan comes after it."""
+    """Return the first day (UTC) that begins at `timestamp` or later."""
     day = timestamp.astimezone(UTC).date()
-    return day if datetime(day.year, day.month, day.day, tzinfo=UTC) == timestamp else _days_after(day, 1)
+    return day if start_of_day(day) == timestamp else _days_after(day, 1)
 
 
 def old_enough_at(times: Iterable[datetime | None], grace: timedelta) -> datetime:
-    """Return the time at which an object with these times is old enough: a plan must read its inputs after this time.
+    """Return the time at which an object with these times is old enough, as in `AgeCutoff`.
 
-    A time without a fraction of a second may have been rounded down, so it counts as the end of its second.
+    A plan that reads its inputs after this time can delete the object. A time of whole seconds may have been rounded
+    down, so it counts as the end of its second.
     """
     return max(at if at.microsecond else at + _SECOND for at in times if at is not None) + grace
 

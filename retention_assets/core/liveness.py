@@ -17,7 +17,7 @@ class Liveness:
 
 
 class LiveAddresses(Protocol):
-    """Determines the live addresses of a lakeFS or Icechunk repository. The purge calls this before each pass."""
+    """Determines the live addresses of a lakeFS or Icechunk repository. A purge calls `now` before each pass."""
 
     def now(self) -> DataFrame:
         """Run a liveness check, and return the addresses that must stay (column `address`).
@@ -36,7 +36,7 @@ class OtherRepositories(Protocol):
         ...
 
     def extended(self, liveness: Liveness, objects: DataFrame) -> Liveness:
-        """Return `liveness`, extended by those of `objects` (column `address`) that another repository refers to."""
+        """Return `liveness` with the addresses in `objects` (column `address`) that another repository refers to."""
         ...
 
     def release(self) -> None:

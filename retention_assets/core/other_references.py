@@ -1,8 +1,8 @@
 """References of other repositories by full address, and the objects of this repository that they keep.
 
-A reference and an object match if the last parts of their names are equal. Every object that may be deleted has a name
-that ends in an id that is unique among all repositories. So the rest of the name does not matter: a server prints a
-namespace in several ways, and a virtual chunk container hides it. Source: DESIGN.md, invariant 6.
+A reference and an object match if the last parts of their names are equal. The last part of the name of every object
+that may be deleted is an id that is unique among all repositories. The rest of the name is not compared, because a
+server prints a namespace in several ways, and a virtual chunk container hides it. Source: DESIGN.md, invariant 6.
 """
 
 from collections.abc import Sequence
@@ -28,7 +28,7 @@ class OtherReferences:
     warnings: tuple[str, ...] = ()
 
     def keep(self, objects: DataFrame) -> DataFrame:
-        """Return the classified objects; candidates that another repository may refer to become `held`."""
+        """Return the classified objects. A candidate that another repository may refer to becomes `held`."""
         return objects if self.parts is None else keep_referenced(objects, self.parts)
 
 
@@ -36,10 +36,9 @@ NO_OTHERS = OtherReferences()
 
 
 def last_parts(references: Sequence[DataFrame]) -> DataFrame | None:
-    """Return the distinct last parts of all references (column `address`: absolute URIs); None if there are no tables.
+    """Return the distinct last parts of all references (column `address`: absolute URIs); None without any table.
 
-    A reference counts both as it is written and with its escapes decoded. Last parts that cannot be generated names are
-    left out.
+    The result has the last part as it is written and with its escapes decoded, if it can be a generated name.
     """
     if not references:
         return None

@@ -41,12 +41,12 @@ def is_unreadable(path: Column) -> Column:
 
 
 def decoded_location(location: Column) -> Column:
-    """Return the location of a virtual reference as configurations write URLs: percent-escapes are decoded.
+    """Return the location of a virtual reference in the form of URLs in a configuration.
 
-    A query and a fragment are removed, and `gcs://` becomes `gs://`.
+    Percent-escapes are decoded, the query and the fragment are removed, and `gcs://` becomes `gs://`.
     """
     plain = F.regexp_replace(F.regexp_replace(location, "[?#].*", ""), r"\+", "%2B")
     return F.regexp_replace(F.coalesce(F.try_url_decode(plain), location), "^gcs://", "gs://")
 
 
-END = r"\z"  # the end of a name in a pattern; Java's `$` also matches before a final line break, which a name may have
+END = r"\z"  # the end of a name in a pattern. Java's `$` also matches before a line break at the end of a name

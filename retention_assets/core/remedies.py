@@ -1,4 +1,4 @@
-"""The result of a check, and the remedy if the check fails. Commands in remedies are given without the repository."""
+"""The result of a check, and the remedy if the check fails. The commands in remedies do not name the repository."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

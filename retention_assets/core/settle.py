@@ -31,9 +31,9 @@ def settled(
         earlier: `due_objects` of the last plan: its candidates and waiting objects, and when each was first found due.
         listed_at: the time at which this plan finds objects due (UTC): the time of its listing, or an hour before its
             newest input if the listing is older than that.
-        now: when this plan's references were read (UTC), or its staged list if that is older. The wait counts from the
-            listing of one plan to this time of another, so that plans at the same time of each day are at least a day
-            apart.
+        now: when this plan's references were read (UTC), or its staged list if that is older. The wait ends at this
+            time of a later plan. This time is after the listing, so a wait of a day is over when the plan is made at
+            the same time on the next day.
         settle: how long an object must have been due; with zero, no object waits.
         settle_expired: whether objects that a commit references wait too.
     """

@@ -41,10 +41,7 @@ def with_totals(objects: DataFrame) -> tuple[DataFrame, Observation]:
 
 
 def observed_totals(observed: Observation) -> Totals:
-    """Return the totals that Spark counted while it computed the objects. No second query counts them.
-
-    The call waits until Spark has computed the objects.
-    """
+    """Return the totals that Spark counts while it computes the objects. Waits until the objects are computed."""
     row = observed.get
     totals = {state: Amount(row[f"{state}_objects"], row[f"{state}_bytes"] or 0) for state in sorted(STATES)}
     counted = {state: amount for state, amount in totals.items() if amount.objects}

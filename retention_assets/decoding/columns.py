@@ -90,14 +90,17 @@ def decode(messages: Pieces, plan: FieldPlan, name: str) -> Fields:
 
 
 def binary_column(pieces: Pieces, name: str, kind: pa.DataType | None = None) -> pa.Array:
-    """Return the pieces as a column of bytes, or of `kind`, which must have the same layout and is not validated."""
+    """Return the pieces as a column of bytes, or of `kind`, which must have the layout of bytes and is not validated.
+
+    Errors: CorruptFile when a piece is outside the file, or the column would be longer than `MAX_COLUMN`.
+    """
     total = int(pieces.lengths.sum())
     if total > MAX_COLUMN:
         raise corrupt(name, f"a column of {total:,} bytes is larger than in any file that lakeFS or Icechunk writes")
     offsets = offsets_array(len(pieces.starts))
     target = bytes_array(total)
     if (bad := gather(pieces.source, pieces.starts, pieces.lengths, offsets, target)) >= 0:
-        raise corrupt(name, f"the bytes of row {bad:,} lie outside the file")
+        raise corrupt(name, f"the bytes of row {bad:,} are outside the file")
     buffers = [None, pa.py_buffer(offsets), pa.py_buffer(target)]
     return pa.Array.from_buffers(kind or pa.binary(), len(pieces.starts), buffers)
 
@@ -111,7 +114,7 @@ def text_column(pieces: Pieces, name: str, what: str) -> pa.Array:
 
 
 def readable(column: pa.Array, mark: str) -> pa.Array:
-    """Return a text column that may have any bytes as valid UTF-8.
+    """Return a text column of any bytes as valid UTF-8.
 
     `mark` and two hexadecimal digits replace each byte that is not part of a UTF-8 character.
     """
@@ -123,7 +126,7 @@ def readable(column: pa.Array, mark: str) -> pa.Array:
 
 def _is_utf8(column: pa.Array) -> bool:
     characters = column.buffers()[2]
-    # Nearly all columns are ASCII. This test costs a sixth of a full validation.
+    # Nearly all columns are ASCII, and this test takes a sixth of the time of a full validation.
     if characters is None or np.frombuffer(characters, np.uint8).max(initial=0) < 128:
         return True
     try:

@@ -1,13 +1,13 @@
 """Compiled loops over the bytes of a table ("kernels"). Only this module uses numba.
 
 Every kernel has one signature, so numba compiles it once and finds it in its cache afterwards. Compiled code checks no
-bounds. So each kernel checks every position that it reads from a file, and the free space before every copy: the caller
-may have computed that space from the same corrupt file. A kernel reports an error as the number of the row (or block)
-where it stopped. No kernel allocates memory, and each kernel ends after one pass over its input.
-`tests/decoding/fuzz_kernels.py` runs all kernels with bounds checks on.
+bounds. So each kernel checks every position that it reads from a file. Before every copy it also checks the free space,
+because the caller may have computed that space from the same corrupt file. A kernel reports an error as the number of
+the row (or block) where it stopped. No kernel allocates memory, and each kernel ends after one pass over its input.
+`tests/decoding/fuzz_kernels.py` runs all kernels with bounds checks.
 
-All kernels are in this one module because numba's cache only notices changes in a kernel's own file. It does not notice
-a change in another file whose functions the kernel calls.
+All kernels are in one module, because numba's cache notices only changes in a kernel's own file. It does not notice
+changes in other files whose functions the kernel calls.
 """
 
 import hashlib
@@ -37,18 +37,17 @@ VARINT, TEXT, MESSAGE = 0, 2, 3  # the kinds of fields that `decode_fields` deco
 
 
 def kernel(signature: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Compile a function for `signature`, with numba's cache where possible.
+    """Compile a function for `signature`, with numba's cache if possible.
 
-    numba raises if it finds no directory for its cache: when neither the package nor the home directory is writable. It
-    also raises if the cache is damaged. Each process then compiles the kernel itself, which takes seconds and gives the
-    same results.
+    numba raises an error if its cache is damaged, or if neither the package nor the home directory is writable. Each
+    process then compiles the kernel again, which takes seconds and gives the same results.
     """
 
     def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
         compiler: Any = njit
         try:
             return compiler(signature, cache=True, nogil=True)(_with_stable_file(function))
-        except Exception:  # also errors of pickle, and of modules that a damaged cache file makes pickle import
+        except Exception:  # of any kind: a damaged cache file can make pickle import and call anything
             return compiler(signature, nogil=True)(function)
 
     return compiled
@@ -57,8 +56,8 @@ def kernel(signature: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]
 def _with_stable_file(function: Any) -> Any:
     """Return `function` with a source path that stays the same, so that numba's cache works in the next process.
 
-    On an executor the package is in a zip file, whose path differs between applications. So the source path becomes a
-    copy of this module in the home directory. Errors: OSError when the copy cannot be written.
+    On an executor, the package is in a zip file, whose path differs between applications. So the source path becomes
+    the path of a copy of this module in the home directory. Errors: OSError if the copy cannot be written.
     """
     if Path(__file__).is_file():
         return function
@@ -70,8 +69,7 @@ def _with_stable_file(function: Any) -> Any:
 @cache
 def _stable_file() -> Path:
     source: str = __loader__.get_source(__name__)  # type: ignore[name-defined]
-    # numba's cache contains the name of this module. Another version of the package may have the same source under
-    # another name.
+    # numba's cache contains the module's name, and another package version may have the same source under another name.
     digest = hashlib.sha256(f"{__name__}\n{source}".encode()).hexdigest()[:16]
     file = Path.home() / ".cache" / "retention_assets" / digest / "kernels.py"
     if not file.is_file():
@@ -106,7 +104,7 @@ def _uvarint(source, position, end):  # type: ignore[no-untyped-def]
 def _copy(source, start, target, position, length):  # type: ignore[no-untyped-def]
     """Copy `length` bytes and return the position after them in `target`.
 
-    Unsigned indices need no test for negative values. So the compiler uses vector instructions: 10 GB/s, not 0.8.
+    Unsigned indices need no test for negative values, so the compiler uses vector instructions: 10 instead of 0.8 GB/s.
     """
     origin, goal = np.uint64(start), np.uint64(position)
     for index in range(np.uint64(length)):
@@ -118,8 +116,8 @@ def _copy(source, start, target, position, length):  # type: ignore[no-untyped-d
 def inspect_blocks(content, limit, offsets, lengths, frames):  # type: ignore[no-untyped-def]
     """Fill `frames` with the type, the expected CRC32C and the decoded size of each block.
 
-    Returns -1, or the number of the first block that does not end, with its trailer, before `limit`. The size of a
-    block is -1 if it is impossible: Snappy decodes 3 bytes to 64 at most. So no memory is allocated for a false size.
+    Returns -1, or the number of the first block that does not end, with its trailer, before `limit`. An impossible size
+    becomes -1, so that no memory is allocated for it: Snappy decodes 3 bytes to at most 64.
     """
     for block in range(len(offsets)):
         start, length = offsets[block], lengths[block]
@@ -199,8 +197,8 @@ def read_handles(blocks, rows, handles):  # type: ignore[no-untyped-def]
 def compose_keys(blocks, rows, keys, offsets):  # type: ignore[no-untyped-def]
     """Write the user keys one after another; returns -1 or the row whose trailer or order is wrong.
 
-    `keys` has space for one trailer more than the user keys need. Every trailer must be of kind 1 (SET) and sequence 0,
-    because lakeFS writes no others. So the bytes of a trailer that a key shares with its predecessor are known.
+    `keys` has space for the user keys and one trailer. Every trailer must be of kind 1 (SET) and sequence 0, because
+    lakeFS writes no others. So the bytes of a trailer that a key shares with its predecessor are known.
     """
     start = np.int64(0)
     size = np.int64(-1)  # of the previous user key; -1 before the first

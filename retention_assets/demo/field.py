@@ -37,13 +37,15 @@ def make_field(target: Path) -> None:
     """Make the sample at `target`. A sample that is already there stays unchanged.
 
     `main` has one snapshot a week from 3 May 2026. The tag `summer` names a snapshot of July. The branch
-    `recalibration` also ends in July. One write session was never committed.
-    Errors: StoreError when something other than the sample is at `target`.
+    `recalibration` begins in June and ends in July. One write session was never committed.
+    Errors: StoreError when `target` has other files, or is a file. An Icechunk repository of format 2 stays unchanged.
     """
     if (target / REPO).is_file():
         return
     if target.exists() and (not target.is_dir() or any(target.iterdir())):
-        raise StoreError(f"{target}: exists and is not an Icechunk repository. Nothing was written. Empty or remove it.")
+        raise StoreError(
+            f"{target}: exists and is not an Icechunk repository. Nothing was written. Empty or remove it."
+        )
     fresh = target.with_name(f"{target.name}.placing")
     shutil.rmtree(fresh, ignore_errors=True)  # left by an interrupted run
     fresh.mkdir(parents=True)

@@ -1,7 +1,7 @@
 """Finds the sample repositories, and copies one to another folder with the sizes and times of its listing.
 
-A git checkout gives every file the time of the checkout, but the grace period counts from the store's time. So a sample
-is copied before use.
+A git checkout gives every file the time of the checkout, but the grace period needs the times of the listing. So a
+sample is copied before use.
 """
 
 import csv
@@ -13,7 +13,6 @@ from datetime import datetime
 from pathlib import Path
 
 from retention_assets.errors import CorruptFile, StoreError
-
 
 _CHECKOUT = Path(__file__).resolve().parents[2] / "demo"
 _PACKAGED = Path(__file__).resolve().parent / "saved"  # only in an installed package
@@ -69,7 +68,9 @@ def place_sample(source: Path, target: Path) -> int:
 
 def _read_listing(listing: Path) -> Iterator[_Listed]:
     if not listing.is_file():
-        raise StoreError(f"{listing}: the file does not exist, so there is no sample. Nothing was copied. Install the package again.")
+        raise StoreError(
+            f"{listing}: the file does not exist, so there is no sample. Nothing was copied. Install the package again."
+        )
     with listing.open(encoding="utf-8", newline="") as lines:
         for row in csv.DictReader(lines):
             yield _Listed(
@@ -80,9 +81,11 @@ def _read_listing(listing: Path) -> Iterator[_Listed]:
 
 
 def _require_replaceable(source: Path, target: Path) -> None:
-    """Refuse a `target` that is not a copy of a namespace, that contains the sample, or that lies inside the sample."""
+    """Refuse a `target` that is not a copy of a namespace, that contains the sample, or that is inside the sample."""
     if source.resolve().is_relative_to(target.resolve()) or target.resolve().is_relative_to(source.resolve()):
-        raise StoreError(f"{target}: a sample cannot be copied over {source}. Nothing was removed. Choose another path.")
+        raise StoreError(
+            f"{target}: a sample cannot be copied over {source}. Nothing was removed. Choose another path."
+        )
     if target.exists() and not (target / "_lakefs").is_dir() and (not target.is_dir() or any(target.iterdir())):
         raise StoreError(
             f"{target}: exists and is not a copy of a namespace (it has no _lakefs/). Nothing was removed. Choose an "

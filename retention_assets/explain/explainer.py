@@ -1,4 +1,4 @@
-"""What the explanations of both systems have in common: how an object's state follows from the tables of a plan."""
+"""Code that the explanations of both systems share: it derives the state of an object from the tables of a plan."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Sequence
@@ -20,7 +20,7 @@ _LISTED = ("address", "size", "last_modified")
 
 @dataclass(frozen=True)
 class Explainer[P](ABC):
-    """Explains objects of one repository. Of large tables, only the matching rows are read."""
+    """Explains objects of one repository. Only the matching rows of large tables are read."""
 
     tables: PlanTables
     configuration: Configuration
@@ -28,15 +28,15 @@ class Explainer[P](ABC):
     settles: bool = True  # True: `goes_on` includes the settling time; False: it is the day when an object comes due
 
     references: ClassVar[str]  # the table with the references of a plan
-    unsure: ClassVar[Collection[str]]  # states of objects that other repositories may keep
+    may_be_held: ClassVar[Collection[str]]  # states in which a reference of another repository keeps the object
 
     @abstractmethod
     def objects(self, addresses: Collection[str]) -> list[ObjectExplanation]:
-        """Return the explanation of each address: its state in the plan, what keeps it, and when it will go."""
+        """Return the explanation of each address: its state, its keepers, and the first day that may delete it."""
 
     @abstractmethod
     def _is_due_under_any_policy(self, due: Row) -> bool:
-        """Return whether an object that the plan lists as due is also due under `policy`."""
+        """Return whether an object that the plan lists as due is due under every policy."""
 
     def _explained(
         self, unlisted: Collection[ObjectExplanation], classified: Callable[[ObjectExplanation], ObjectExplanation]
@@ -44,7 +44,7 @@ class Explainer[P](ABC):
         """Return the complete explanations.
 
         Args:
-            unlisted: the explanation of each address as far as the listing does not matter.
+            unlisted: the explanation of each address without the listing.
             classified: completes the explanation of a listed object that is neither a candidate nor waits.
         """
         asked = [one.address for one in unlisted]
@@ -60,7 +60,7 @@ class Explainer[P](ABC):
                 of_plan = due.get(one.address)
                 explained = self._due(explained, of_plan) if of_plan else classified(explained)
             found.append(explained)
-        of_others = [one.address for one in found if one.state in self.unsure and one.address not in due]
+        of_others = [one.address for one in found if one.state in self.may_be_held and one.address not in due]
         others = referring_repositories(self.configuration, self.tables.repository.name, of_others)
         return [_held_by(others[one.address], one) if one.address in others else one for one in found]
 

@@ -1,6 +1,6 @@
 """Explains why an object, commit or file of a repository is kept or gone.
 
-For a removed object, it finds the ledger row, the approval and the record.
+The explanation of a removed object has its ledger row, approval and record.
 """
 
 from collections import Counter
@@ -32,7 +32,7 @@ def explain(configuration: Configuration, name: str, asked: str, day: date | Non
 
     `day`: the day of the plan to use; None: the newest plan that no guard refused.
     Errors: ConfigurationError when no table has this name; GuardRefused when there is no plan; TableContractError when
-    a table of the plan is missing.
+    a table of the plan is missing, or another version wrote the plan.
     """
     repository = configuration.repository(name)
     tables, notes = newest_plan(Warehouse(configuration.warehouse), repository, day)
@@ -47,7 +47,7 @@ def explain_objects(configuration: Configuration, name: str, addresses: Collecti
 
 
 def relative(repository: Repository, asked: str) -> str:
-    """Return the address without the URL of the repository's namespace or storage, if it begins with one of them."""
+    """Return `asked` without the URL of the repository's namespace or storage, if it begins with one of them."""
     spelled = asked.replace("s3a://", "s3://", 1)
     for location in (repository.namespace, repository.storage, repository.storage.removeprefix("file://")):
         if spelled.startswith(f"{location}/"):
@@ -63,7 +63,7 @@ def explainer_of(
     settles: bool = True,
 ) -> Any:
     """Return the explainer for the kind of the repository. `policy`, `settles`: see `Explainer`."""
-    if tables.repository.is_icechunk:  # these imports take a part of a second each, and only one is needed
+    if tables.repository.is_icechunk:  # both imports are slow, and only one is needed
         from retention_assets.explain.icechunk import IcechunkExplainer
 
         assert not isinstance(policy, Policy)
@@ -83,7 +83,7 @@ def _of_lakefs(configuration: Configuration, tables: PlanTables, asked: str, not
     kind = "path" if addresses else "address"
     objects = _with_removals(tables, explainer.objects(addresses or [asked]))
     if addresses:
-        notes.append("This output does not include an object that is staged at this path and not committed.")
+        notes.append("An object that is staged at this path and not committed is not included.")
     _require_known(tables, asked, objects)
     plan = tables.used_plan("commit_graph")
     return Explanation(tables.repository.name, asked, kind, plan, tuple(objects), tuple(notes))
@@ -116,7 +116,7 @@ def _require_known(tables: PlanTables, asked: str, objects: Sequence[ObjectExpla
         raise ConfigurationError(
             f"{plan.repository}: {asked!r} was not found. Neither a ledger nor the plan of {plan.day}, made at "
             f"{plan.made_at:%Y-%m-%d %H:%M} UTC, has a path, address, commit, snapshot, manifest or chunk of this "
-            f"name. If it is newer than the plan, plan again: `retention plan {plan.repository}`."
+            f"name. If {asked!r} is newer than the plan, plan again: `retention plan {plan.repository}`."
         )
 
 
@@ -150,8 +150,8 @@ def removals(warehouse: Warehouse, repository: Repository, addresses: Collection
 def deciding_row(rows: Collection[Row]) -> Row | None:
     """Return the newest row of an address that shows whether the object is gone, else the newest row of any kind.
 
-    This is the rule of `ledger.newest_conclusive` for the rows of one plan: finished outcomes count, and attempts with
-    an unknown result.
+    Finished outcomes and attempts with an unknown result show this. For Spark, `ledger.newest_conclusive` has the same
+    rule.
     """
     attempts = Counter(row["fence"] for row in rows if row["outcome"] == Outcome.ATTEMPTED)
     results = Counter(row["fence"] for row in rows if row["outcome"] != Outcome.ATTEMPTED)
@@ -236,6 +236,6 @@ def _copy_of(warehouse: Warehouse, repository: Repository, plan_hash: str, day: 
 
     try:
         quarantine = quarantine_of_plan(repository, find_plan(warehouse, repository.name, plan_hash, day))
-    except RetentionError:  # the configuration differs, or a variable is not set here: only the copy's URL is unknown
+    except RetentionError:  # the quarantine is configured otherwise, or a variable is not set: the URL is left out
         return None
     return quarantine.describe(address)

@@ -7,10 +7,11 @@ from typing import Any
 
 from retention_assets.core.keepers import Keeper
 
-GONE = "gone"  # a state beside those of `core.states`: a sweep removed the object
+# States in addition to those of `core.states`.
+GONE = "gone"  # a sweep removed the object
 ABSENT = "absent"  # the plan did not list the object, and no ledger has it
-_STILL_THERE = ("restored", "failed", "skipped")  # outcomes
 MISSING = "missing"  # as `absent`, but something refers to the object
+_STILL_THERE = ("restored", "failed", "skipped")  # outcomes after which the object is in the store
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,7 +21,7 @@ class UsedPlan:
     day: date
     plan_hash: str
     made_at: datetime
-    references_at: datetime  # when its references were read (UTC)
+    references_at: datetime  # when the references of the plan were read (UTC)
     approved_by: str | None
 
 
@@ -83,7 +84,7 @@ class ObjectExplanation:
     size: int | None = None
     last_modified: datetime | None = None
     kept_by: tuple[Keeper, ...] = ()
-    goes_on: date | None = None  # the first day whose plan may delete it if nothing changes; None: never
+    goes_on: date | None = None  # the first day whose plan may delete the object if nothing changes; None: never
     reason: str | None = None  # of a candidate or a waiting object
     rule_ids: tuple[str, ...] = ()
     due_since: datetime | None = None

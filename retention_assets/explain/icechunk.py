@@ -1,4 +1,4 @@
-"""Explains files and snapshots of an Icechunk repository from the tables of its newest plan."""
+"""Explains files and snapshots of an Icechunk repository from the tables of a plan."""
 
 import re
 from collections import defaultdict
@@ -11,15 +11,17 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from retention_assets.config.timestamps import start_of_day
 from retention_assets.core.keepers import Keeper, old_enough_at, plan_day
 from retention_assets.core.states import CANDIDATE, FOREIGN, HELD, KEPT
 from retention_assets.explain.explainer import Explainer, kept_for_ever
 from retention_assets.explain.explanations import ABSENT, ObjectExplanation
 from retention_assets.explain.plans import Row, policy_of_plan
-from retention_assets.icechunk.formats.ids import CANONICAL, decode_id
+from retention_assets.icechunk.formats.ids import decode_id
 from retention_assets.icechunk.formats.paths import (
     CHUNKS,
     CONFIG,
+    FILE,
     MANIFESTS,
     OVERWRITTEN,
     REFERENCES,
@@ -43,7 +45,7 @@ from retention_assets.tables import (
 from retention_assets.warehouse.metadata import needed
 from retention_assets.warehouse.reading import one_of, read_batches
 
-_FILE = re.compile(f"(?:{SNAPSHOTS}|{TRANSACTIONS}|{MANIFESTS}|{CHUNKS}){CANONICAL}")
+_FILE = re.compile(FILE)
 _SHOWN = 10  # snapshots that are listed as keepers of a file
 _OF_SNAPSHOTS = pa.schema([("snapshot_id", pa.string()), ("manifest_id", pa.string())])
 _OF_MANIFESTS = pa.schema([("manifest_id", pa.string()), ("chunk_id", pa.string()), ("location", pa.string())])
@@ -54,7 +56,7 @@ class IcechunkExplainer(Explainer[SnapshotPolicy]):
     """Explains files of one Icechunk repository."""
 
     references = REPOSITORY_HISTORY.name
-    unsure = (HELD, CANDIDATE)
+    may_be_held = (HELD, CANDIDATE)
 
     def snapshot(self, snapshot_id: str) -> Mapping[str, Any] | None:
         """Return the decision on a snapshot, as a row of `expired_snapshots`; None: the plan has no such snapshot."""
@@ -71,7 +73,7 @@ class IcechunkExplainer(Explainer[SnapshotPolicy]):
         return self._explained(unlisted, lambda one: self._classified(one, snapshot_ids.get(one.address, set())))
 
     def _is_due_under_any_policy(self, due: Row) -> bool:
-        return due["address"].startswith(OVERWRITTEN)  # another policy decides on all files except backups
+        return due["address"].startswith(OVERWRITTEN)  # a policy decides on all files except backups
 
     @cached_property
     def _history(self) -> pa.Table:
@@ -117,7 +119,7 @@ class IcechunkExplainer(Explainer[SnapshotPolicy]):
         return found
 
     def _manifests_of(self, chunks: Sequence[str]) -> list[tuple[str, str]]:
-        """Return (manifest, address of the chunk) of all manifests that reference a chunk of `chunks`, by id or URL."""
+        """Return (manifest, address of the chunk) for each reference to a chunk of `chunks`, by its id or by a URL."""
         if not chunks:
             return []
         ids = {address.removeprefix(CHUNKS): address for address in chunks}
@@ -141,7 +143,7 @@ class IcechunkExplainer(Explainer[SnapshotPolicy]):
             return self._reference(explained)
         if address in (REPO, CONFIG):
             return kept_for_ever(
-                explained, KEPT, "repository", "it is one of the repository's own files, which always stay"
+                explained, KEPT, "repository", "it is the repo object or the configuration, which always stay"
             )
         if address.startswith(OVERWRITTEN):
             return self._backup(explained)
@@ -151,7 +153,7 @@ class IcechunkExplainer(Explainer[SnapshotPolicy]):
         return self._file(explained, snapshot_ids)
 
     def _reference(self, explained: ObjectExplanation) -> ObjectExplanation:
-        """Return the explanation of a file below `refs/`, which has a branch or tag of format 1."""
+        """Return the explanation of a file below `refs/`. In format 1, the file is a branch or a tag."""
         if self._forecast.state.format == 2 or not explained.address.startswith(f"{REFERENCES}branch."):
             detail = "it is a tag, or an upgrade from format 1 left it; no sweep deletes it"
             return kept_for_ever(explained, KEPT, "reference", detail)
@@ -198,8 +200,8 @@ class IcechunkExplainer(Explainer[SnapshotPolicy]):
             released = self._forecast.released_on(
                 needs_file(explained.address, {decode_id(one) for one in snapshot_ids})
             )
-            end = None if released is None else datetime(released.year, released.month, released.day, tzinfo=UTC)
-            return replace(explained, state=KEPT, goes_on=end and plan_day(end, old_enough, self._settle, today))
+            goes_on = released and plan_day(start_of_day(released), old_enough, self._settle, today)
+            return replace(explained, state=KEPT, goes_on=goes_on)
         if old_enough_at((explained.last_modified,), timedelta(0)) >= self._cutoff:
             detail = "it is too young: a commit may still reference it"
             return self._young(explained, detail, old_enough, self._settle)
@@ -214,7 +216,7 @@ class IcechunkExplainer(Explainer[SnapshotPolicy]):
         return any(self.tables.metadata(name).details.unread for name in names)
 
     def _backup(self, explained: ObjectExplanation) -> ObjectExplanation:
-        """Return the explanation for a backup below `overwritten/`, which is kept by its age alone."""
+        """Return the explanation of a backup below `overwritten/`. Only its age keeps a backup."""
         written_at = backup_written_at(explained.address.removeprefix(OVERWRITTEN))
         if written_at is None:
             return kept_for_ever(explained, FOREIGN, "foreign", "Icechunk does not generate such names")
@@ -224,7 +226,8 @@ class IcechunkExplainer(Explainer[SnapshotPolicy]):
         made = datetime.fromtimestamp(written_at / 1000, UTC)
         old_enough = old_enough_at((explained.last_modified, made), keeps + self._duration("grace"))
         if old_enough < self._cutoff + self._duration("grace"):
-            return kept_for_ever(explained, HELD, "lost_files", "the plan did not list it, although it is old enough")
+            detail = "it is old enough, but it was not a candidate of the plan"
+            return kept_for_ever(explained, HELD, "lost_files", detail)
         keeper = Keeper(
             "backup", explained.address, "it is a backup that is younger than `collect_overwritten`", old_enough
         )

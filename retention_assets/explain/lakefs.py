@@ -1,15 +1,16 @@
-"""Explains objects, paths and commits of a lakeFS repository from the tables of its newest plan."""
+"""Explains objects, paths and commits of a lakeFS repository from the tables of a plan."""
 
 from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from functools import cached_property
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from retention_assets.config.configuration import Repository
+from retention_assets.config.timestamps import start_of_day
 from retention_assets.core.keepers import Keeper, old_enough_at, plan_day, released_at
 from retention_assets.core.states import CANDIDATE, FOREIGN, HELD, KEPT, MAY_BE_STAGED, UNREFERENCED
 from retention_assets.explain.explainer import Explainer, kept_for_ever
@@ -50,7 +51,7 @@ class LakeFSExplainer(Explainer[Policy]):
     """Explains objects of one lakeFS repository."""
 
     references = COMMIT_GRAPH.name
-    unsure = (MAY_BE_STAGED, CANDIDATE)
+    may_be_held = (MAY_BE_STAGED, CANDIDATE)
 
     def may_be_address(self, asked: str) -> bool:
         """Return whether lakeFS generates names like `asked` for objects. Such a name is not looked up as a path."""
@@ -74,12 +75,7 @@ class LakeFSExplainer(Explainer[Policy]):
         return self._explained(unlisted, lambda one: self._classified(one, entries.get(one.address, [])))
 
     def _is_due_under_any_policy(self, due: Row) -> bool:
-        return due["reason"] == UNREFERENCED  # another policy releases other committed objects
-
-    @cached_property
-    def _as_of(self) -> datetime:
-        day = self.tables.plan.day
-        return datetime(day.year, day.month, day.day, tzinfo=UTC)
+        return due["reason"] == UNREFERENCED  # a policy decides only on committed objects
 
     @cached_property
     def _kept(self) -> KeptCommits:
@@ -89,7 +85,8 @@ class LakeFSExplainer(Explainer[Policy]):
         references = references_of(graph, self.tables.metadata(COMMIT_GRAPH.name).taken_at)
         tags = self.tables.plan.terms.get("tags", repository.lakefs.tags)
         memory = read_memory(self.tables.warehouse, repository.name, repository.lakefs)
-        return kept_commits(policy, references, tags_protect=tags == "protect", as_of=self._as_of, memory=memory)
+        as_of = start_of_day(self.tables.plan.day)
+        return kept_commits(policy, references, tags_protect=tags == "protect", as_of=as_of, memory=memory)
 
     @cached_property
     def _commits_by_metarange(self) -> Mapping[str, Sequence[str]]:
@@ -154,7 +151,7 @@ class LakeFSExplainer(Explainer[Policy]):
         return {pair: self._commits_with(frozenset(metaranges_of)) for pair, metaranges_of in found.items()}
 
     def _commits_with(self, metarange_ids: frozenset[str]) -> tuple[str, ...]:
-        """Return the commits of these metaranges, sorted. Pairs in the same metaranges share the result."""
+        """Return the commits of these metaranges, sorted. Pairs with equal metaranges share one result."""
         if metarange_ids not in self._shared_commits:
             found = (one for name in metarange_ids for one in self._commits_by_metarange.get(name, ()))
             self._shared_commits[metarange_ids] = tuple(sorted(found))

@@ -1,4 +1,4 @@
-"""Reads the plan that an explanation uses: its tables, its policy, and references from other repositories."""
+"""Reads the plan for an explanation: its tables, its policy, and the references of other repositories."""
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -62,7 +62,7 @@ class PlanTables:
         made = made_name(self.plan)
         if self.warehouse.is_complete(name, DUE_OBJECTS.name, made):
             found = read_directory(self.warehouse, name, DUE_OBJECTS.name, made, schema=DUE_OBJECTS.schema, where=where)
-        else:  # an older plan, or a plan without settling time: no object waits, or the waiting objects are unknown
+        else:  # only the newest plans keep their due objects, so the waiting objects of an older plan are unknown
             parts = name, PLANNED_OBJECTS, self.plan.plan_hash
             found = read_directory(self.warehouse, *parts, schema=DELETION_CANDIDATES.schema, where=where)
         return {row["address"]: row for row in found.to_pylist()}
@@ -86,7 +86,7 @@ class PlanTables:
 def newest_plan(warehouse: Warehouse, repository: Repository, day: date | None) -> tuple[PlanTables, list[str]]:
     """Return the plan of `day`, or the newest valid plan, with notes about newer days without a plan.
 
-    Errors: GuardRefused when there is no such plan.
+    Errors: GuardRefused when there is no such plan; TableContractError when another version wrote the plan.
     """
     if day is not None:
         return PlanTables(warehouse, repository, load_plan(warehouse, repository.name, day)), []
@@ -108,8 +108,8 @@ def newest_plan(warehouse: Warehouse, repository: Repository, day: date | None) 
 def approval_of(warehouse: Warehouse, repository: Repository, plan: Plan, now: datetime) -> ApprovalState:
     """Return the state of the approval of the plan under the current settings of its repository.
 
-    Errors: ConfigurationError when the configured quarantine is not possible; GuardRefused when the edits of a plan of
-    Icechunk are not as planned.
+    Errors: ConfigurationError when the configured quarantine is not possible; GuardRefused when the edits of an
+    Icechunk plan are missing or were changed.
     """
     settings, history_changes = repository.settings, 0
     if repository.is_icechunk:
@@ -130,7 +130,10 @@ def approval_of(warehouse: Warehouse, repository: Repository, plan: Plan, now: d
 def policy_of_plan[P: (Policy, SnapshotPolicy)](
     tables: PlanTables, kind: type[P], of_files: Callable[[Repository], P]
 ) -> P:
-    """Return the policy of the plan. Errors: TableContractError if the policy is unknown."""
+    """Return the policy of the plan. `of_files`: returns the policy of the policy files.
+
+    Errors: TableContractError when the policy was not stored, and the policy files have changed since the plan.
+    """
     plan = tables.plan
     policy = kept_policy(tables.warehouse, plan.repository, plan.policy_hash, kind)
     if policy is None:  # an earlier version made the plan
@@ -150,7 +153,7 @@ def policy_of_plan[P: (Policy, SnapshotPolicy)](
 def referring_repositories(
     configuration: Configuration, repository: str, addresses: Collection[str]
 ) -> dict[str, list[str]]:
-    """Return the other repositories that refer to an object with the same last name part, for each address."""
+    """Return the other repositories that may refer to each address: the last parts of the names are equal."""
     if not addresses:
         return {}
     warehouse, found = Warehouse(configuration.warehouse), dict[str, list[str]]()
@@ -176,4 +179,4 @@ def _last_parts(warehouse: Warehouse, other: Repository) -> set[str]:
         parts = other.name, ADDRESSES.name, newest
         written = read_directory(warehouse, *parts, schema=ADDRESSES.schema, where=where)["address"]
     locations = {text.split("?")[0].split("#")[0] for text in written.to_pylist()}
-    return {spelled.rpartition("/")[2] for text in locations for spelled in (text, unquote(text))}
+    return {location.rpartition("/")[2] for text in locations for location in (text, unquote(text))}

@@ -71,7 +71,7 @@ def forecast_of(
     """Return the forecast from the day of the plan to `days` later. If `policy` is None, the plan's policy applies.
 
     Errors: TableContractError when a table is missing; GuardRefused when a hold of `policy` names a branch, tag, commit
-    or snapshot that does not exist.
+    or snapshot that the plan does not have.
     """
     first = tables.plan.day
     last = first + timedelta(days=days)

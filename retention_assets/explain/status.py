@@ -19,7 +19,7 @@ from retention_assets.state.records import RECORDS, amounts_in
 from retention_assets.warehouse.warehouse import Warehouse
 
 _PLANS = 14  # plans in a trend: two weeks of daily plans
-_PROGRAM = "{program}"  # stands for the command in a required action
+_PROGRAM = "{program}"  # a placeholder for the command in a required action
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +30,7 @@ class LastSweep:
     plan_hash: str
     ended: datetime
     mode: str
-    outcomes: Mapping[str, Amount]  # of the whole ledger of the plan
+    outcomes: Mapping[str, Amount]  # totals of the plan's ledger, also of other sweeps
     ended_early: str | None
 
 
@@ -141,9 +141,9 @@ def _needs_of(
     """Yield the required actions, the most urgent first.
 
     Args:
-        status: the status of the repository, without its needs.
-        newest_day: the newest day that has a plan of any kind; None: no day has one.
-        approval: of the plan; None: there is no plan.
+        status: the status of the repository, with `needs` still empty.
+        newest_day: the newest day that was ever planned, even if its plan was withdrawn or refused; None: no day was.
+        approval: the state of the plan's approval; None: there is no plan.
         now: UTC.
         life: how long a plan may be used.
     """
@@ -189,7 +189,7 @@ def _newest_plans(warehouse: Warehouse, name: str, days: Sequence[str]) -> list[
     for day in reversed(days):
         try:
             found.append(load_plan(warehouse, name, date.fromisoformat(day)))
-        except RetentionError:  # withdrawn or refused, or of another version: such a plan cannot be swept
+        except RetentionError:  # withdrawn, refused, or of another version: a sweep of such a plan is refused
             continue
         if len(found) == _PLANS:
             break
@@ -219,7 +219,7 @@ def _last_sweep(records: Sequence[Mapping[str, Any]]) -> LastSweep | None:
 
 
 def _in_quarantine(records: Sequence[Mapping[str, Any]], keep: timedelta) -> Iterator[InQuarantine]:
-    """Yield the plans whose newest record has quarantined objects. Their time begins when the last sweep ends."""
+    """Yield the plans whose newest record has quarantined objects. Their time counts from the end of the last sweep."""
     newest: dict[tuple[str, str], Mapping[str, Any]] = {}
     swept: dict[tuple[str, str], datetime] = {}
     for record in records:

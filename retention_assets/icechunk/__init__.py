@@ -1,1 +1,1 @@
-"""All code that is only for Icechunk: rules, file formats, source, edits, and the planning and verifying of sweeps."""
+"""All code that is only for Icechunk: rules, file formats, source, edits, plans, sweeps and verifications."""

@@ -1,1 +1,1 @@
-"""Inventories of a store's objects that the store itself delivers (Amazon S3 Inventory)."""
+"""Reads the inventories that Amazon S3 delivers: lists of a bucket's objects, as files in a bucket."""

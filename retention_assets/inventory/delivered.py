@@ -1,7 +1,7 @@
 """Reads the inventories that Amazon S3 delivers to a folder, as rows of `storage_inventory`, on executors.
 
-A delivery has the name of its folder, `YYYY-MM-DDTHH-MMZ`: the start of the scan in UTC. So sorted names are in order
-of time. The folders `data/` and `hive/` lie beside the deliveries.
+A delivery is a folder named by the start of its scan in UTC, `YYYY-MM-DDTHH-MMZ`. So sorted names are in order of time.
+The folders `data/` and `hive/` are beside the deliveries.
 Source: Amazon S3 User Guide, "Locating your inventory list".
 """
 
@@ -55,7 +55,7 @@ class Inventory:
 
         Raises:
             ObjectMissing: the delivery is not complete.
-            CorruptFile: the manifest does not verify.
+            CorruptFile: the manifest does not match its checksum, or cannot be used.
         """
         name = f"{delivery}/manifest.json"
         checksum = self._reader.read(f"{delivery}/manifest.checksum")
@@ -66,7 +66,7 @@ class Inventory:
 
         Raises:
             ObjectMissing: the file is gone; the message names the file.
-            CorruptFile: the file does not verify, or does not lie below this inventory's folder.
+            CorruptFile: the file does not match its manifest, or is not below this inventory's folder.
         """
         try:
             content = self._reader.read(self._path_of(manifest, file))
@@ -80,8 +80,8 @@ class Inventory:
     def _path_of(self, manifest: Manifest, file: InventoryFile) -> str:
         """Return the path of `file` relative to the inventory's folder.
 
-        The manifest gives the file's key in the bucket of the delivery. The inventory's folder can be that folder or a
-        copy of it elsewhere: the last segments of the folder's URL must equal the first segments of the key.
+        The manifest has the file's key in the bucket of the delivery. The inventory's folder is the folder in that key,
+        or a copy of it: the last segments of the folder's URL must equal the first segments of the key.
         """
         _, _, location = self.url.partition("://")
         folder = location.rstrip("/").split("/")[1:]  # without the bucket
@@ -92,16 +92,16 @@ class Inventory:
                 return "/".join(key[depth:])
         raise CorruptFile(
             f"{manifest.name}: its file {file.key!r} is not in the inventory's folder {self.url}. The file was "
-            f"not read and nothing was deleted. Set `inventory` to the folder that the key begins with, or to a copy "
-            f"with the same path."
+            f"not read and nothing was deleted. Set `inventory` to the folder with which the key begins, or to a copy "
+            f"of this folder with the same path."
         )
 
 
 def addresses_below(batch: pa.RecordBatch, namespace: str) -> pa.RecordBatch:
-    """Return the rows of `batch` that lie in `namespace`, as rows of the table `storage_inventory`.
+    """Return the rows of `batch` in `namespace`, as rows of the table `storage_inventory`.
 
     Addresses are relative to `namespace` (`s3://bucket/prefix`). The result leaves out other buckets, other prefixes
-    (`orchard` does not contain `orchards/x`), `_lakefs/`, and the marker object of the namespace's own folder.
+    (`orchard` does not contain `orchards/x`), `_lakefs/`, and the marker object of the namespace's folder.
 
     Raises:
         ConfigurationError: `namespace` is not in Amazon S3.
@@ -133,7 +133,7 @@ def bucket_and_prefix(namespace: str) -> tuple[str, str]:
 
 
 def require_bucket_listed(manifests: Sequence[Manifest], namespace: str) -> None:
-    """Refuse inventories when none of them lists the namespace's bucket: the bucket would look empty.
+    """Refuse inventories if none of them lists the namespace's bucket. Otherwise the bucket would seem to be empty.
 
     Raises:
         ConfigurationError: no inventory lists the bucket, or `namespace` is not in Amazon S3.
@@ -152,7 +152,7 @@ _FILES = pa.schema([("inventory", pa.int64()), ("key", pa.string()), ("size", pa
 
 @dataclass(frozen=True, slots=True)
 class Delivered:
-    """The objects of the namespace that delivered inventories list; `created_at` is the oldest scan's start (UTC)."""
+    """The objects of the namespace in delivered inventories. `created_at`: the start of the oldest scan (UTC)."""
 
     frame: DataFrame
     created_at: datetime
@@ -161,12 +161,13 @@ class Delivered:
 def delivered_inventory(spark: SparkSession, repository: Repository) -> Delivered:
     """Return the objects of the newest complete delivery of each inventory of the repository.
 
-    When several inventories list an object, the row with its newest `last_modified` counts.
+    If several inventories list an object, the row with the newest `last_modified` counts.
     Errors: ObjectMissing when an inventory has no complete delivery; ConfigurationError when no inventory lists the
-    bucket of the repository; CorruptFile when a manifest or a file does not verify.
+    bucket of the repository, or `inventory.format` is wrong; CorruptFile when a manifest is corrupt. Executors raise
+    the errors of files: see `Inventory.read`.
     """
     opened = [_newest(access, expected) for access, expected in inventory_accesses(repository)]
-    # Objects are listed and deleted in the storage. If it is not in S3, it is a copy or a mount of the namespace.
+    # Objects are deleted in the storage. A storage that is not in S3 is a copy or a mount of the namespace.
     location = repository.storage if repository.storage.startswith("s3://") else repository.namespace
     require_bucket_listed([manifest for _, manifest in opened], location)
     # The files are passed as rows, not in the closure: Spark writes a large closure to disk, including its secrets.

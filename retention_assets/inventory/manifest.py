@@ -1,7 +1,7 @@
 """Reads manifests of Amazon S3 Inventory: the files of one delivery, their format and the time of the scan.
 
 A delivery is a folder `YYYY-MM-DDTHH-MMZ` with `manifest.json` and `manifest.checksum`. The files that the manifest
-names lie elsewhere; the module `rows` reads them. Source: Amazon S3 User Guide, "Locating your inventory list".
+names are in another folder; the module `rows` reads them. Source: S3 User Guide, "Locating your inventory list".
 Inventories of Azure and Google storage have other columns, manifests and layouts. They are not supported.
 """
 
@@ -39,7 +39,7 @@ _LATEST_TIMESTAMP = (datetime.max.replace(tzinfo=UTC) - _EPOCH) // timedelta(mil
 
 
 def unusable(name: str, what: str, remedy: str = "Fetch it again, or use another delivery.") -> CorruptFile:
-    """Return the error that rejects the inventory file `name`; `what` names the fault. The caller raises the error."""
+    """Return the error for the inventory file `name`, with `what` as the problem. The caller raises the error."""
     return CorruptFile(f"{name}: {what}. The inventory was not used and nothing was deleted. {remedy}")
 
 
@@ -62,11 +62,11 @@ class InventoryFile:
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """One delivery of an inventory. The manifest does not name the prefix that the inventory is limited to."""
+    """One delivery of an inventory. If the inventory lists only a prefix, the manifest does not show this."""
 
     name: str  # name of the manifest object, for error messages
     source_bucket: str
-    created_at: datetime  # aware, UTC: the start of the scan. Objects written later may be missing
+    created_at: datetime  # aware, UTC: the start of the scan; objects that were written later may be missing
     file_format: FileFormat
     columns: tuple[str, ...]  # in the order of the files; known columns in snake_case, others as written
     files: tuple[InventoryFile, ...]

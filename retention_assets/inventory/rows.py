@@ -64,8 +64,8 @@ _TYPES: dict[str, pa.DataType] = {
 def read_inventory_file(content: Buffer, manifest: Manifest, file: InventoryFile) -> Iterator[pa.RecordBatch]:
     """Return the objects that one file lists, in batches of the schema `OBJECTS`.
 
-    The batches contain only latest versions that are not delete markers. The size and MD5 of the whole file are checked
-    before the first batch. Do not use any batch before the last one has arrived without an error.
+    The batches contain only latest versions that are not delete markers. The size and MD5 of the file are checked
+    before the first batch. Use the batches only when the last one has arrived without an error.
 
     Raises:
         CorruptFile: the file is truncated, altered or not in the manifest's format; a row belongs to another bucket; a
@@ -132,7 +132,7 @@ def _current(batch: pa.RecordBatch, manifest: Manifest, wanted: list[str], name:
         raise unusable(name, "has an empty key or a negative size")
     key = batch["key"].cast(pa.string())
     if manifest.file_format is FileFormat.CSV:
-        key = url_decoded(key, name)  # only CSV encodes keys. Source: S3 User Guide, inventory list
+        key = url_decoded(key, name)  # only CSV files have encoded keys. Source: S3 User Guide, inventory list
     etag = batch["e_tag"] if "e_tag" in wanted else pa.nulls(len(batch))
     columns = [batch["bucket"], key, batch["size"], batch["last_modified_date"], etag]
     return pa.RecordBatch.from_arrays(

@@ -19,7 +19,7 @@ _NUMBER, _FIRST = "unusual_keys", "first_unusual_key"
 
 
 def unusual_counts() -> list[Column]:
-    """Return the aggregates of listed objects from which `unusual_names` makes its text."""
+    """Return the aggregates of listed objects that `unusual_names` needs."""
     unusual = F.when(is_unusual(F.col("address")), F.col("address"))
     return [F.count(unusual).alias(_NUMBER), F.min(unusual).alias(_FIRST)]
 

@@ -7,12 +7,13 @@ terminal (`core.totals`).
 import heapq
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from retention_assets.config.timestamps import start_of_day
 from retention_assets.core.amounts import NO_BRANCH, NO_PATH, Amount
 from retention_assets.errors import TableContractError
 from retention_assets.explain.lakefs import policy_of
@@ -51,7 +52,7 @@ class LivePairs:
         policy, day = policy_of(tables), tables.plan.day
         holds = [hold for hold in policy.holds if hold.kind == "prefix" and hold.in_force(day)]
         rules = [rule for rule in policy.lifecycle if rule.enabled]
-        return cls(rules, holds, datetime(day.year, day.month, day.day, tzinfo=UTC))
+        return cls(rules, holds, start_of_day(day))
 
     def in_batch(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """Return the live pairs of a batch with the columns `LIVE_PAIR`."""

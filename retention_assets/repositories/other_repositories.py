@@ -6,7 +6,7 @@ If the newest table is old, newer references are missing from it. Then a plan ha
 
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import UTC, date, datetime, timedelta
+from datetime import date, datetime, timedelta
 from functools import reduce
 
 from pyspark.sql import Column, DataFrame, SparkSession
@@ -14,6 +14,7 @@ from pyspark.sql import functions as F
 
 from retention_assets.config.configuration import Repository
 from retention_assets.config.durations import format_duration
+from retention_assets.config.timestamps import start_of_day
 from retention_assets.core.liveness import Liveness
 from retention_assets.core.other_references import OtherReferences, last_parts, referenced
 from retention_assets.core.paths import covered_by_hold
@@ -251,7 +252,7 @@ class OtherRepositories:
             names = reduce(DataFrame.union, (one.select(F.explode(one.columns[0]).alias("name")) for one in lists))
             branches = sorted(row["name"] for row in names.distinct().collect())
             today = self.clock().date()
-            as_of = datetime(today.year, today.month, today.day, tzinfo=UTC)
+            as_of = start_of_day(today)
             pairs = with_lifecycle(pairs, policy.lifecycle, branches, as_of)
             pairs = pairs.where(_is_live(policy.held_prefixes(today)))
         references = pairs.select("address")

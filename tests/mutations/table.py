@@ -144,8 +144,8 @@ KEEPING = (
         name="a whole second counts as its beginning",
         breaks="a time cut to its second may have been up to a second later (invariant 2)",
         file="retention_assets/core/age.py",
-        old="F.when(whole, micros + F.lit(_WHOLE_SECOND)).otherwise(micros)",
-        new="F.when(whole, micros).otherwise(micros)",
+        old="F.when(is_whole_second, micros + F.lit(_SECOND)).otherwise(micros)",
+        new="F.when(is_whole_second, micros).otherwise(micros)",
         caught_by=(f"{_PASSES}[a_whole_second_ends_where_the_limit_is]",),
     ),
     Mutation(

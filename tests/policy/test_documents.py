@@ -142,7 +142,7 @@ def test_a_lifecycle_rule_of_the_seed_may_be_called_like_a_section_of_ours():
     ("text", "message"),
     [
         ("retention: {default: 30}", "retention.default: '30' is not a duration: it has no unit, write 30d"),
-        ("retention: {default: 0d}", "retention.default: '0d' keeps nothing"),
+        ("retention: {default: 0d}", "retention.default: '0d' is zero"),
         ("retention: {default: -3d}", "retention.default: '-3d' is not a duration: it is negative"),
         ("retention: {default: }", "retention.default: 'None' is not a duration"),
         ("retention: {}", "retention: neither a default nor branches"),

@@ -76,7 +76,7 @@ def test_a_branch_and_a_tag_of_one_name_have_rules_of_their_own():
     ("text", "message"),
     [
         ("snapshots: {default: {keep_newer: 30}}", "snapshots.default.keep_newer: '30' is not a duration: it has no u"),
-        ("snapshots: {default: {keep_newer: 0d}}", "snapshots.default.keep_newer: '0d' keeps nothing"),
+        ("snapshots: {default: {keep_newer: 0d}}", "snapshots.default.keep_newer: '0d' is zero"),
         ("snapshots: {default: 30d}", "snapshots.default: Input should be a valid dictionary"),
         ("snapshots: {default: {}}", "snapshots.default: write keep_newer, keep_last, or both"),
         ("snapshots: {default: {keep_last: 0}}", "snapshots.default.keep_last: Input should be greater than or equal"),

@@ -1,6 +1,6 @@
-"""Changes branches, tags and the status of a repository of either format, on behalf of a user.
+"""Changes branches, tags and the status of a repository for a user.
 
-Every operation of a user runs under the repository's lease, and gets an audit record: see `state/changes.py`.
+The caller holds the repository's lease and writes an audit record: see `state/changes.py`.
 Source: seed 003; Icechunk facts 5.
 """
 
@@ -33,11 +33,11 @@ from retention_assets.objectstore.objects import ObjectReader
 class Operations:
     """The operations on one repository. Each method makes its change and returns the number of conflicts.
 
-    The caller holds the repository's lease. Ids are texts of 20 characters. In format 2 an operation is tried again
-    after a conflict with another writer. In format 1 it changes one reference file, or is refused after a conflict.
-    Errors: GuardRefused as in `icechunk.rules.operations`; ConfigurationError for a text that is not an id;
-    SourceError when there is no repository, and when it was upgraded to format 2 during the change; errors of the
-    store.
+    The caller holds the repository's lease. Ids are texts of 20 characters. After a conflict with another writer, an
+    operation is tried again in format 2, and refused in format 1, where it changes only one reference file.
+    Errors: GuardRefused as in `icechunk.rules.operations`, and after a conflict in format 1; ConfigurationError for a
+    text that is not an id; SourceError when there is no repository, or when it was upgraded to format 2 during the
+    change; errors of the store.
     """
 
     def __init__(
@@ -96,8 +96,8 @@ class Operations:
             self._require_snapshot(change.after)
         if not self._references.apply(change):
             raise GuardRefused(
-                f"the {change.kind} {change.name!r} was {'created' if change.before is None else 'moved or deleted'} "
-                "meanwhile. Nothing was changed or deleted. Read the repository again."
+                f"another writer {'created' if change.before is None else 'moved or deleted'} the {change.kind} "
+                f"{change.name!r} just now. Nothing was changed or deleted. Read the repository again."
             )
         if self._source.repo_object() is not None:
             raise SourceError(

@@ -1,7 +1,7 @@
 """Upgrades a repository from format 1 to format 2: writes the repo object, then deletes references and configuration.
 
-Until the repo object exists, nothing has changed. From then on the repository has format 2, even if some of the old
-files are left. Source: Icechunk facts 5, upgrade.
+The repository has format 2 as soon as the repo object exists, even if some files of format 1 are left.
+Source: Icechunk facts 5, upgrade.
 """
 
 from collections.abc import Callable, Sequence
@@ -32,19 +32,19 @@ class Upgraded:
     branches: int
     tags: int
     left_out: int  # snapshots that no reference reaches
-    removed: tuple[str, ...]  # addresses of the deleted old files; in a dry run, of those to delete
-    was_half_done: bool  # an earlier upgrade wrote the repo object, and left old files
+    removed: tuple[str, ...]  # addresses of the old files that were deleted; in a dry run, that would be deleted
+    was_half_done: bool  # whether an interrupted upgrade had already written the repo object
 
 
 def upgrade(access: StoreAccess, clock: Callable[[], datetime], *, dry_run: bool) -> Upgraded:
     """Upgrade a repository to format 2, or finish an interrupted upgrade. A dry run writes nothing.
 
-    Stop all writers of format 1 first. If one of them commits during the upgrade, also during an interrupted one, the
-    new repo object is removed, and the repository stays as it was. The caller holds the repository's lease.
+    Stop all writers of format 1 first. If one of them wrote to the repository since this upgrade or the interrupted one
+    began, the repo object is removed, and the repository has format 1 again. The caller holds the repository's lease.
     Errors: GuardRefused when the repository has format 2 already, when somebody wrote to it meanwhile, and as
-    `upgraded`; errors of `IcechunkSource.state`.
+    `upgraded`; errors of `IcechunkSource.state`; StoreError when an old file was not deleted.
     """
-    old = _old_files(access)  # listed before any of them is read, so a later change is noticed by its ETag
+    old = _old_files(access)  # listed before they are read: on S3, a file that changes later is then not deleted
     source = IcechunkSource(access, clock)
     found = source.repo_object()
     if found and not old:
@@ -99,11 +99,11 @@ def _require_nobody_wrote(
 ) -> None:
     """Refuse if references or configuration have changed since they were read, and remove the new repo object.
 
-    The new object does not have the change. If somebody has already changed the new object, it stays.
+    The new object does not have these changes. It stays if somebody has already edited it.
     """
     try:
         unchanged = source.references() == before and _configuration(ObjectReader(access)) == config
-    except (CorruptFile, SourceError):  # somebody deletes a reference, or has written a part of one
+    except (CorruptFile, SourceError):  # somebody deleted a reference while it was read, or is writing one
         unchanged = False
     if not unchanged:
         found = source.repo_object()
@@ -115,9 +115,9 @@ def _require_nobody_wrote_before(
 ) -> None:
     """Refuse to finish an interrupted upgrade if somebody wrote in format 1 during or after it.
 
-    The repo object lacks what was written. If nobody has changed the object yet, and no old file is gone, the object is
-    removed: the repository then has format 1, as before the upgrade.
-    Errors: GuardRefused, see above; errors of `IcechunkSource.state`, also for a snapshot that the repo object lacks.
+    The repo object does not have these changes. If nobody has edited the object, and no old file is gone, the object is
+    removed, and the repository has format 1 again.
+    Errors: GuardRefused; errors of `IcechunkSource.state`, also for a snapshot that the repo object does not list.
     """
     repo, left = found.repo, source.left_references()
     is_changed = left.branches.items() - repo.branches.items() or left.tags.items() - repo.tags.items()
@@ -136,15 +136,15 @@ def _require_nobody_wrote_before(
             )
         raise _undone(access, found)
     source.state()
-    made = source.repo_after_upgrade(repo)  # a reference that this object lacks was written in format 1 afterwards
+    made = source.repo_after_upgrade(repo)  # a reference that is not in this object was written in format 1 afterwards
     if made and (left.branches.items() - made.branches.items() or left.tags.items() - made.tags.items()):
         raise _undone(access, None)
 
 
 def _undone(access: StoreAccess, unchanged: RepoObject | None) -> GuardRefused:
-    """Remove the repo object, which lacks what somebody wrote in format 1, and return the refusal of the upgrade.
+    """Remove the repo object, which does not have what somebody wrote in format 1, and return the refusal.
 
-    `unchanged`: the object as the upgrade wrote it; None: somebody else has changed it, so it stays.
+    `unchanged`: the object as the upgrade wrote it; None: somebody else has edited the object, so it stays.
     """
     if unchanged and ObjectWriter(access).remove(REPO, unchanged.etag):
         return GuardRefused(

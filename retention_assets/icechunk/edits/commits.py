@@ -1,7 +1,7 @@
 """Edits the repo object with conditional writes: the new object is written only if nobody changed the old one.
 
-Icechunk edits the object in the same way. The writer copies the old object to `overwritten/`, then replaces it. If
-another writer was faster, the writer reads the new object and edits that one.
+Icechunk edits the object in the same way. A writer copies the old object to `overwritten/`, then replaces it. If
+another writer was faster, the writer reads the object again and repeats the edit.
 Source: Icechunk facts 2, Writing a `repo` object.
 """
 
@@ -35,10 +35,10 @@ _MOST_AHEAD = timedelta(seconds=2)  # the edit waits if another writer's clock i
 
 @dataclass(frozen=True, slots=True)
 class Committed:
-    """The result of an edit: the repo object and its ETag afterwards, the conflicts, and the backup."""
+    """The result of an edit."""
 
-    repo: Repo
-    etag: str
+    repo: Repo  # as the edit wrote it
+    etag: str  # of the repo object that was read after the edit; another writer may have edited it already
     conflicts: int  # with other writers; the edit was tried again after each
     backup: str | None  # address of the copy of the old object; None: nothing was changed
 
@@ -55,9 +55,9 @@ class RepoCommits:
     Args:
         access: access to the repository's store.
         clock: returns the current time, aware, UTC.
-        log: receives a line for each conflict, for writers that write unconditionally, and for each unneeded backup
-            that stays.
-        before_write: called before each write; an error that it raises ends the edit, and nothing more is written.
+        log: receives a line for each conflict, for writers that write unconditionally, and for each backup that stays
+            although it is not needed.
+        before_write: called before each write. An error that it raises ends the edit, and nothing more is written.
         random: varies the waits between tries.
         sleep: waits for a number of seconds.
     """
@@ -80,10 +80,11 @@ class RepoCommits:
         self._random = random or Random()
 
     def commit(self, edit: Edit) -> Committed:
-        """Make the edit; after a conflict with another writer, make it again on the newer object.
+        """Make the edit. After a conflict with another writer, make it again on the newer object.
 
-        Errors: as `edit` and `before_write`; SourceError when there is no repo object; StoreError after `TRIES`
-        conflicts, and when it is unknown whether the object was written. The caller can then repeat the same edit.
+        Errors: as `edit` and `before_write`; SourceError when there is no repo object; GuardRefused when a backup of
+        this name exists; StoreError after `TRIES` conflicts, and when it is unknown whether the object was written. The
+        caller can then repeat the same edit.
         """
         waits = backoffs(self._random, FIRST_WAIT, LONGEST_WAIT)
         found = self._read()
@@ -96,7 +97,7 @@ class RepoCommits:
                 self._log(warning)
             self._before_write()
             attempt = _Attempt(found.repo.latest_updates[0], stamp.backup)
-            is_ours = self._written(found, write_repo(after), attempt)
+            is_ours = self._write(found, write_repo(after), attempt)
             found = self._read()
             if is_ours or self._was_written(attempt, found.repo):
                 return Committed(after, found.etag, conflicts, f"{OVERWRITTEN}{attempt.backup}")
@@ -118,8 +119,8 @@ class RepoCommits:
     def _stamp(self, repo: Repo) -> Stamp:
         """Return the time of the edit and the name of its backup.
 
-        If the newest log entry is less than `_MOST_AHEAD` in the future, because another writer's clock is ahead, wait
-        until that time has passed: log entries must be in order of time.
+        The entries of the ops log must be in order of time. If the newest entry is less than `_MOST_AHEAD` in the
+        future, because another writer's clock is ahead, this waits until that time has passed.
         """
         now = self._clock()
         ahead = timedelta(microseconds=repo.latest_updates[0].updated_at - micros_of(now) + 1)
@@ -128,7 +129,7 @@ class RepoCommits:
             now = self._clock()
         return Stamp(now, backup_name(micros_of(now) // 1000, token_bytes(12)))
 
-    def _written(self, found: RepoObject, content: bytes, attempt: _Attempt) -> bool:
+    def _write(self, found: RepoObject, content: bytes, attempt: _Attempt) -> bool:
         backup = f"{OVERWRITTEN}{attempt.backup}"
         if not self._writer.create(backup, found.content):
             raise GuardRefused(
@@ -146,8 +147,8 @@ class RepoCommits:
         entry = next((one for one in ops_log(self._reader, now) if _same_entry(one, attempt.before)), None)
         if entry is None or entry.backup_path is None:
             self._log(
-                f"{OVERWRITTEN}{attempt.backup}: this backup stays, although it may be unneeded: the ops log no longer "
-                "shows whether our write succeeded"
+                f"{OVERWRITTEN}{attempt.backup}: this backup stays, although it may not be needed: the ops log no "
+                "longer shows whether our write succeeded"
             )
             return False
         if entry.backup_path == attempt.backup:
@@ -160,8 +161,8 @@ class RepoCommits:
             self._writer.remove(address, self._reader.head(address).e_tag or "")
         except ObjectMissing:
             return
-        except StoreError as error:  # an unneeded file stays, which does no harm
-            self._log(f"{address}: this backup stays, although it is unneeded: {error}")
+        except StoreError as error:  # a backup that is not needed does no harm
+            self._log(f"{address}: this backup is not needed, but was not removed: {error}")
 
 
 def _same_entry(one: Update, other: Update) -> bool:
@@ -171,8 +172,8 @@ def _same_entry(one: Update, other: Update) -> bool:
 def unconditional_writes_warning(access: StoreAccess, config: bytes | None) -> str | None:
     """Return a warning if icechunk's own writers write unconditionally; None if they use conditional writes.
 
-    On local files icechunk always writes unconditionally. A repository that was created there has this setting in its
-    configuration, and keeps the setting when it is copied to a bucket.
+    On local files, icechunk always writes unconditionally. The configuration of a repository that was created there has
+    this setting. A copy of the repository in a bucket has the setting too.
     Source: Icechunk facts 6, Conditional updates.
     Errors: CorruptFile for a configuration that cannot be read.
     """

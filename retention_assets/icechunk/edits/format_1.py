@@ -1,8 +1,8 @@
 """Edits a repository of format 1: writes and deletes files of branches and tags, and rewrites snapshot files.
 
-Each file is changed only if it has not changed meanwhile. Icechunk itself also writes branches conditionally, but
-deletes them unconditionally. The repository is consistent after each edit. So a run that stops between two edits needs
-no repair: the next run makes the remaining edits.
+A file is changed only if nobody else has changed it since it was read. Icechunk itself writes branches conditionally,
+but deletes them unconditionally. The repository is consistent after each edit. So a run that stops between two edits
+needs no repair: the next run makes the remaining edits.
 Source: Icechunk facts 1, Layout; 3, v1.
 """
 
@@ -32,20 +32,21 @@ from retention_assets.objectstore.mutate.writing import ObjectWriter
 from retention_assets.objectstore.objects import ObjectReader
 from retention_assets.objectstore.rate_limiter import backoffs
 
-_PLAIN = re.compile(r"[\w.+=@-]+", re.ASCII)  # icechunk does not find names that must be escaped in a path
+_PLAIN = re.compile(r"[\w.+=@-]+", re.ASCII)  # icechunk does not find names with characters that paths must escape
 
 
 class ReferenceFiles:
-    """Changes the references of one repository. The caller makes sure that the snapshots exist."""
+    """Changes the references of one repository. The caller checks that the new snapshots exist."""
 
     def __init__(self, access: StoreAccess) -> None:
         self._reader = ObjectReader(access)
         self._writer = ObjectWriter(access)
 
     def apply(self, change: ReferenceChange) -> bool:
-        """Make the change; return False when somebody created, moved or deleted the reference meanwhile.
+        """Make the change. Return False if another writer created, moved or deleted the reference since it was read.
 
-        A reference that is gone counts as deleted. The file of a deleted tag stays, and the tag gets a tombstone.
+        Deleting a reference that is already gone succeeds. The file of a deleted tag stays, and the tag gets a
+        tombstone.
         Errors: GuardRefused for a new name that format 1 does not allow.
         """
         path = ReferenceFile(change.kind, change.name).path
@@ -79,7 +80,7 @@ def _require_plain(name: str) -> None:
 class Rewritten:
     """The result of `apply_edits_v1`."""
 
-    conflicts: int  # with other writers; after each the repository was read again
+    conflicts: int  # with other writers; the repository was read again after each
     references_removed: tuple[str, ...]  # `refs/branch.NAME`, `refs/tag.NAME`
 
 
@@ -93,11 +94,12 @@ def apply_edits_v1(
     random: Random | None = None,
     sleep: Callable[[float], None] = time.sleep,
 ) -> Rewritten:
-    """Make the edits that `expiration_of` returns for the current history; None: nothing is left to do.
+    """Make the edits that `expiration_of` returns for the current history (None: there are none).
 
-    Changes by another writer are never overwritten. After a conflict the repository is read again, and `expiration_of`
+    Changes of other writers are never overwritten. After a conflict, the repository is read again, and `expiration_of`
     is called again. An error that `before_write` raises before an edit ends the run.
-    Errors: as `expiration_of`, `before_write` and `IcechunkSource.state`; StoreError after too many conflicts.
+    Errors: as `expiration_of`, `before_write` and `IcechunkSource.state`; GuardRefused when the repository has format
+    2; StoreError after `TRIES` conflicts.
     """
     rewriter = _Rewriter(access, before_write)
     waits = backoffs(random or Random(), FIRST_WAIT, LONGEST_WAIT)
@@ -128,7 +130,7 @@ class _Rewriter:
         self.removed: set[str] = set()
 
     def apply(self, edit: Edit, history: History) -> bool:
-        """Make one edit; return False when the snapshot or branch to change is no longer as in `history`."""
+        """Make one edit. Return False if the snapshot or reference is no longer as in `history`."""
         self._before_write()
         if isinstance(edit, Reparented):
             return self._reparent(edit, history)

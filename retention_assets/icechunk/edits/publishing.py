@@ -1,7 +1,7 @@
 """Applies a plan's edits of references and snapshots to the repository, before the sweep deletes any file.
 
-The edits are computed again from the policy on the current state of the repository, so no commit is lost. Snapshots and
-references that have expired since the plan stay, because nobody approved their removal.
+The edits are computed again for the current state of the repository, so no new commit is lost. Snapshots and references
+that have expired since the plan stay, because nobody approved their removal.
 Source: DESIGN.md, Invariants; Icechunk facts 4, Design doc 011.
 """
 
@@ -55,14 +55,14 @@ def publish(
 ) -> Published:
     """Make the planned edits on the current state of the repository. After an interruption, call this again.
 
-    A snapshot or reference of the plan that is already gone is not an error. Snapshots and references that have expired
-    since the plan stay for the next plan, and so do references that name another snapshot than at planning. The caller
-    holds the repository's lease. `before_write` is called before each write, because after conflicts with other writers
-    this can take longer than a lease: it raises an error if the lease is lost.
+    Snapshots and references of the plan that are already gone are skipped. References that name another snapshot than
+    at planning stay. Snapshots and references that have expired since the plan stay for the next plan. The caller holds
+    the repository's lease. `before_write` is called before each write, because after conflicts with other writers this
+    can take longer than a lease: it raises an error if the lease is lost.
     Errors: as `before_write`; GuardRefused when a snapshot that the plan removes is reachable again or is the parent of
     a new snapshot, when the repository has another format than planned, and as `expire_v1`, `expired` and `collected`;
-    SourceError also as `IcechunkSource.require_upgrade_complete`; SourceError, StoreError and CorruptFile as reading
-    and writing raise them.
+    SourceError as `IcechunkSource.require_upgrade_complete`; SourceError, StoreError and CorruptFile of reading and
+    writing.
     """
     source = IcechunkSource(access, clock)
     found = source.repo_object()
@@ -71,7 +71,8 @@ def publish(
     if planned.format == 1:
         return _publish_v1(access, planned, policy, clock, log, before_write)
     assert found is not None
-    source.require_upgrade_complete(found.repo, _to_delete(planned))  # else liveness checks would refuse afterwards
+    # A liveness check makes the same test. If the test would fail after the edits, nothing is edited.
+    source.require_upgrade_complete(found.repo, _to_delete(planned))
     commits = RepoCommits(access, clock, log, before_write=before_write)
     done = _Done()
     expiration = commits.commit(partial(_expired, planned, policy, done))
@@ -83,14 +84,14 @@ def publish(
 
 @dataclass(slots=True)
 class _Done:
-    """What the last try of the expiration did. A conflict with another writer causes a further try."""
+    """The result of the last try of the expiration. After a conflict with another writer, there is another try."""
 
-    removed: tuple[str, ...] = ()  # references
+    removed: tuple[str, ...] = ()  # the addresses of removed references
     left: int = 0  # see `Published`
 
 
 def _expired(planned: PlannedEdits, policy: SnapshotPolicy, done: _Done, repo: Repo, stamp: Stamp) -> Repo:
-    """Return `repo` after the planned expiration, and set the removed references and the number left in `done`."""
+    """Return `repo` after the planned expiration, and store the result of this try in `done`."""
     history = history_of(repo)
     expire = partial(expiration_v2, history, policy, planned.as_of)
     expiration, done.left = _approved(planned, history, history.snapshots.keys(), expire)
@@ -132,10 +133,9 @@ def _approved(
     linked: Collection[bytes],
     expire: Callable[[Unapproved], Expiration],
 ) -> tuple[Expiration | None, int]:
-    """Return the expiration that the plan allows, and how many more snapshots and references have expired since.
+    """Return the expiration that the plan allows (None: no edit is left), and how many more have expired since.
 
-    None: nothing of the plan is left to do. `linked`: the snapshots that are still in the history.
-    Errors: GuardRefused as `publish`.
+    `linked`: the snapshots that are still in the history. Errors: GuardRefused as `publish`.
     """
     _require_no_new_child_of_removed(planned, history)
     if raw_ids(planned.released).isdisjoint(linked) and not _references_left(planned, history):

@@ -1,10 +1,10 @@
 """Stores the edits of a plan under the plan's hash, and records the edits that its sweeps applied.
 
-Before a sweep applies the edits, it writes the references that it is about to remove to
-`publications/<plan hash>/begun/<fence>.json`. After the edits, and before the sweep touches any object, it writes the
-applied edits to `publications/<plan hash>/<fence>.json`.
-In format 2, references are not objects of the store and have no size. So references are in these documents and in the
-report, but not in the ledger, whose totals count objects. Source: DESIGN.md, Decisions (Plan hash).
+Before a sweep applies the edits, it writes the references that it will remove to
+`publications/<plan hash>/begun/<fence>.json`. After the edits, and before it changes any object, it writes the applied
+edits to `publications/<plan hash>/<fence>.json`.
+References are in these documents and in the report. They are not in the ledger, whose totals count objects, because in
+format 2 references are not objects and have no size. Source: DESIGN.md, Decisions (Plan hash).
 """
 
 import hashlib
@@ -30,13 +30,13 @@ if TYPE_CHECKING:  # this import takes a second, and the status of a plan needs 
     from retention_assets.icechunk.edits.publishing import Published
 
 PLANNED_EDITS = "planned_edits"
-_CLOCK = "cutoff"  # the field that differs between two plans of the same repository state
+_CLOCK = "cutoff"  # the field that depends on a clock, so it differs between two plans of the same repository state
 
 
 def hash_with_edits(references: str, planned: PlannedEdits) -> str:
     """Return the `references_hash` of a plan: a hash of its references at planning and of its edits.
 
-    The cutoff comes from a clock, so the hash leaves it out, like all times from a clock.
+    The hash leaves out the cutoff, like all times from a clock.
     """
     edits = {key: value for key, value in planned.document().items() if key != _CLOCK}
     text = json.dumps({"references": references, "edits": edits}, sort_keys=True, separators=(",", ":"))
@@ -52,8 +52,8 @@ def keep_edits(warehouse: Warehouse, repository: str, plan_hash: str, references
 def planned_edits(warehouse: Warehouse, plan: Plan) -> PlannedEdits:
     """Return the plan's edits, with the snapshots that the deleted references named at planning.
 
-    Errors: GuardRefused when the edits or these snapshots are missing, when the edits differ from those that the plan's
-    hash covers, or have a cutoff later than the plan.
+    Errors: GuardRefused when the edits or these snapshots are missing, when the edits do not match the plan's hash, or
+    when their cutoff is later than the plan.
     """
     document = warehouse.read_document(plan.repository, PLANNED_EDITS, f"{plan.plan_hash}.json")
     if document is None:
@@ -98,7 +98,7 @@ def edits_left(warehouse: Warehouse, plan: Plan, planned: PlannedEdits) -> Plann
 
 
 def begin_publication(warehouse: Warehouse, plan: Plan, planned: PlannedEdits, lease: Lease, at: datetime) -> None:
-    """Record the references that a sweep is about to remove; after a crash only this document has their names."""
+    """Record the references that a sweep will remove. After a crash, only this document has their names."""
     document = {"intended": sorted(reference_addresses(planned)), "at": at.isoformat()}
     warehouse.write_document(document, plan.repository, PUBLICATIONS, plan.plan_hash, _BEGUN, f"{lease.fence:08d}.json")
 

@@ -11,7 +11,7 @@ MAGIC = "ICE🧊CHUNK".encode()
 HEADER = 39  # bytes
 NEWEST_SPEC = 2
 MAX_DECODED = (1 << 31) - 1  # bytes; the limit of the offsets in a flatbuffer, and of icechunk's reader
-WRITER = "retention_assets"  # the writer named in our files, where icechunk writes `ic-2.3.0`
+WRITER = "retention_assets"  # the name of the writer in our files; icechunk writes `ic-2.3.0`
 
 _NAME = slice(12, 36)
 _ZSTD = 1
@@ -38,7 +38,7 @@ class Header:
 
 
 def unknown_to_us(name: str, what: str) -> CorruptFile:
-    """Return the error for a file of a newer writer. No part of the file is used, since the unknown part may matter."""
+    """Return the error for a file of a newer writer. The file is not used, because its unknown part may matter."""
     return CorruptFile(
         f"{name}: {what}. The file was not used. Nothing was deleted. Use a version of retention_assets that knows it."
     )
@@ -55,7 +55,7 @@ def open_file(content: bytes, expected: FileType, name: str) -> tuple[Header, by
     if header.file_type is not expected:
         raise corrupt(name, f"it is a {_words(header.file_type)} file, not a {_words(expected)} file")
     if content[HEADER - 1] != _ZSTD:
-        raise corrupt(name, f"its compression {content[HEADER - 1]} is not zstd, the only one that icechunk reads")
+        raise corrupt(name, f"its compression {content[HEADER - 1]} is not zstd, and icechunk reads only zstd")
     return header, _decompressed(content, name)
 
 
@@ -72,7 +72,7 @@ def _header(content: bytes, name: str) -> Header:
     if spec_version > NEWEST_SPEC:
         raise unknown_to_us(name, f"spec version {spec_version}, written by {written_by!r}; this version reads 1 and 2")
     if spec_version == 0 or file_type not in FileType:
-        raise corrupt(name, f"its spec version {spec_version} or file type {file_type} is none that icechunk writes")
+        raise corrupt(name, f"icechunk does not write files of spec version {spec_version} and file type {file_type}")
     return Header(written_by, spec_version, FileType(file_type))
 
 

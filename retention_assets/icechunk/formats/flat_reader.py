@@ -25,18 +25,19 @@ _MOST_SHARED = 64  # limit of the length of all texts, as a multiple of the file
 
 
 class FlatBuffer:
-    """The bytes of one flatbuffer, and a limit on how many bytes may still be read.
+    """The bytes of one flatbuffer, and a limit of the bytes that may be read.
 
-    Objects share no bytes, except texts, which are decoded once. So a valid file is read once or twice. A file that
-    refers to the same objects again and again reaches the limit and is refused; otherwise reading could run for ever.
+    Objects share no bytes, except texts, which are decoded once. So each byte of a valid file is read once or twice. A
+    corrupt file can refer to the same objects again and again. It reaches the limit and is refused, because reading it
+    could take for ever.
     """
 
-    __slots__ = ("_texts", "_unvisited", "content", "name")
+    __slots__ = ("_bytes_left", "_texts", "content", "name")
 
     def __init__(self, content: bytes, name: str) -> None:
         self.content = content
         self.name = name  # of the file, for messages
-        self._unvisited = 4 * len(content)
+        self._bytes_left = 4 * len(content)
         self._texts: dict[int, str] = {}
 
     def root(self) -> "Table":
@@ -75,8 +76,8 @@ class FlatBuffer:
 
     def spend(self, size: int) -> None:
         """Count `size` bytes as read, wherever they are; CorruptFile when the limit is exceeded."""
-        self._unvisited -= size
-        if self._unvisited < 0:
+        self._bytes_left -= size
+        if self._bytes_left < 0:
             raise corrupt(self.name, "its objects are used more than once")
 
     def text(self, position: int) -> str:
@@ -91,7 +92,7 @@ class FlatBuffer:
 
 
 class Table:
-    """A table of a flatbuffer; an absent field is read as None, or as its default."""
+    """A table of a flatbuffer. An absent field is None or has its default."""
 
     __slots__ = ("_fields", "_position", "_vtable", "buffer")
 
@@ -189,9 +190,9 @@ class Table:
 
 
 class TableRows:
-    """Tables of one kind, one row each; every check of bounds and alignment covers all rows at once.
+    """Tables of one kind, one row each. Each check of bounds and alignment covers all rows at once.
 
-    Positions count the file's bytes. Position 0 means that the row does not have the field.
+    A position is the number of bytes from the start of the file. Position 0: the row does not have the field.
     """
 
     __slots__ = ("_fields", "_vtables", "buffer", "positions")

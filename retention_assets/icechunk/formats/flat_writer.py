@@ -1,7 +1,7 @@
 """Writes flatbuffers front to back: each object comes before the objects that it refers to.
 
-A table is given as a mapping of its fields. The library's builder is not used, because it needs inner objects first and
-in a fixed order.
+A table is given as a mapping of its fields. The builder of the library `flatbuffers` is not used, because it needs
+inner objects first and in a fixed order.
 """
 
 import struct
@@ -16,7 +16,7 @@ _ALIGNMENTS = {"Q": 8, "I": 4, "i": 4, "H": 2, "B": 1, "?": 1, "12s": 1, "8s": 1
 
 
 class Scalar(NamedTuple):
-    """A number or struct stored inside its table; `code` is its format for `struct`, with `12s` and `8s` for ids."""
+    """A number or struct inside its table. `code` is its format for `struct`: ids have `12s` or `8s`."""
 
     code: str
     value: int | bytes
@@ -36,7 +36,7 @@ type Value = Scalar | Object
 
 @dataclass(frozen=True, slots=True)
 class _Layout:
-    """The layout that tables with the same fields share, and the position of their vtable."""
+    """The layout of all tables with the same fields, and the position of their vtable."""
 
     vtable: int
     alignment: int

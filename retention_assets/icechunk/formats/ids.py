@@ -1,6 +1,6 @@
 """Converts ids between bytes and text: Crockford's base 32, upper case, most significant bit first.
 
-The id of a snapshot, manifest or chunk has 12 bytes and 20 characters. Zero bits fill up the last character. Only that
+The id of a snapshot, manifest or chunk has 12 bytes and 20 characters. Zero bits fill up the last character. No other
 spelling is accepted, because icechunk writes no other.
 Source: Icechunk facts 1, Ids.
 """

@@ -26,7 +26,7 @@ type Mask = npt.NDArray[np.bool_]
 
 @dataclass(frozen=True, slots=True)
 class ManifestChunks:
-    """The part of a manifest that garbage collection needs, with one row per ref; several refs may share a chunk."""
+    """The part of a manifest that garbage collection needs. Each column has one row per ref; refs may share a chunk."""
 
     manifest_id: bytes
     chunk_ids: pa.FixedSizeBinaryArray  # of native refs, as `ids.ID`
@@ -105,7 +105,7 @@ def _decompressed(frames: Pieces, dictionary: bytes, wanted: Mask, name: str) ->
         decompressor = zstandard.ZstdDecompressor(dict_data=zstandard.ZstdCompressionDict(dictionary))
         for row, start, size in pieces:
             frame = source[start : start + size]
-            # the decompressor allocates the size that the frame states, even above `max_output_size`
+            # The decompressor allocates the size that the frame states, even if it exceeds `max_output_size`.
             if zstandard.frame_content_size(frame) > MAX_LOCATION:
                 raise corrupt(name, f"the location of chunk ref {row:,} is longer than {MAX_LOCATION:,} bytes")
             texts[row] = decompressor.decompress(frame, max_output_size=MAX_LOCATION, allow_extra_data=False)

@@ -19,7 +19,7 @@ class Availability(IntEnum):
 
 
 class UpdateKind(IntEnum):
-    """The change that an entry of the ops log records, by its code in the file; comments name the fields it sets."""
+    """The kind of an entry of the ops log, by its code in the file. The comments name the fields that are set."""
 
     REPO_INITIALIZED = 1
     REPO_MIGRATED = 2  # from_version, to_version
@@ -62,7 +62,7 @@ class RepoStatus:
 
 @dataclass(frozen=True, slots=True)
 class Update:
-    """One entry of the ops log. From `name` on, only the fields that belong to `kind` are set; the others are None."""
+    """One entry of the ops log. From `name` on, only the fields of `kind` are set. The others are None."""
 
     kind: UpdateKind
     updated_at: int
@@ -90,7 +90,7 @@ class Repo:
     metadata: Mapping[str, bytes] = field(default_factory=dict)  # FlexBuffers
     repo_before_updates: str | None = None  # backup with the entries older than `latest_updates`
     config: bytes | None = None  # FlexBuffers; None: the default configuration
-    enabled_feature_flags: frozenset[int] | None = None  # None: never set; the file stores an empty set differently
+    enabled_feature_flags: frozenset[int] | None = None  # None: never set, which is not the same as an empty set
     disabled_feature_flags: frozenset[int] | None = None
     extra: bytes | None = None
     spec_version: int = 2

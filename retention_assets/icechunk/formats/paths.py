@@ -21,21 +21,25 @@ CHUNKS = "chunks/"
 OVERWRITTEN = "overwritten/"
 REFERENCES = "refs/"
 
-YEAR_3000 = 32_503_680_000_000  # milliseconds since 1970; backups count down to it, so the newest is listed first
+# Patterns of the paths that icechunk generates for files that may be deleted.
+FILE = f"(?:{SNAPSHOTS}|{TRANSACTIONS}|{MANIFESTS}|{CHUNKS}){CANONICAL}"
+BACKUP = rf"(?:{re.escape(REPO)}|{re.escape(CONFIG)})\.(\d{{14}})\.{CANONICAL}"  # below `overwritten/`
+
+YEAR_3000 = 32_503_680_000_000  # milliseconds since 1970. Names of backups count down to it, so the newest comes first
 _REFERENCE = re.compile(r"refs/(branch|tag)\.([^/]+)/ref\.json(\.deleted)?")
 _LARGEST_REFERENCE = 256  # bytes; icechunk writes 35
-_BACKUP = re.compile(rf"(?:{re.escape(REPO)}|{re.escape(CONFIG)})\.(\d{{14}})\.{CANONICAL}", re.ASCII)
+_BACKUP = re.compile(BACKUP, re.ASCII)
 
 
-def backup_name(written_at: int, its_id: bytes, original: str = REPO) -> str:
+def backup_name(written_at: int, suffix: bytes, original: str = REPO) -> str:
     """Return the name below `overwritten/` of a backup, as icechunk writes it. The ops log stores these names.
 
     Args:
         written_at: milliseconds since 1970, UTC, on the writer's clock.
-        its_id: 12 random bytes.
+        suffix: 12 random bytes, which make the name unique.
         original: the file that the backup is a copy of.
     """
-    return f"{original}.{YEAR_3000 - written_at:014}.{encode_id(its_id)}"
+    return f"{original}.{YEAR_3000 - written_at:014}.{encode_id(suffix)}"
 
 
 def backup_written_at(name: str) -> int | None:
@@ -67,10 +71,10 @@ def reference_address(kind: RefKind, name: str) -> str:
 
 
 def reference_file(path: str) -> ReferenceFile:
-    """Return which reference the file at `path` below the repository belongs to.
+    """Return the reference of the file at `path` below the repository.
 
     Raises:
-        CorruptFile: icechunk creates no such file below `refs/`, so the file may be a reference that is not understood.
+        CorruptFile: icechunk creates no such file below `refs/`, so the file may be an unknown kind of reference.
     """
     found = _REFERENCE.fullmatch(path)
     if found is None or (found[3] and found[1] != "tag"):

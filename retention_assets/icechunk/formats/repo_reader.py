@@ -169,7 +169,7 @@ def _snapshots(root: Table) -> list[SnapshotInfo]:
 
 
 def _pruned(rows: TableRows) -> list[tuple[bytes, ...]]:
-    """Return for each snapshot the transaction logs that must stay although their own snapshots were removed."""
+    """Return for each snapshot its transaction logs of removed ancestors, which must stay."""
     starts, counts = rows.vectors(SnapshotSlot.PRUNED_ANCESTOR_TX_LOGS, 12)
     rows.buffer.spend(12 * int(counts.sum()))
     content = rows.buffer.content

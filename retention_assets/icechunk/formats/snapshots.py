@@ -52,7 +52,7 @@ def read_snapshot(content: bytes, name: str) -> Snapshot:
 
 
 def with_parent(content: bytes, parent_id: bytes, name: str) -> bytes:
-    """Return the snapshot file `content` of spec version 1 with the parent `parent_id` and nothing else changed.
+    """Return the snapshot file `content` of spec version 1 with the parent `parent_id`. Nothing else changes.
 
     Raises:
         CorruptFile: as `read_snapshot`.
@@ -98,7 +98,7 @@ def item_maps(items: TableRows, counts: npt.NDArray[np.int64]) -> list[dict[str,
 
 
 def _manifests(root: Table) -> tuple[ManifestFile, ...]:
-    """Return the manifests that the snapshot lists; the newer list is used if the file has one, even an empty one."""
+    """Return the manifests that the snapshot lists. If the file has the newer list, even an empty one, that is used."""
     if root.vector(_FILES_V2, 4) is not None:
         rows = root.rows(_FILES_V2, "its manifests")
         rows.require_known(4, "a manifest's entry")
@@ -112,7 +112,7 @@ def _manifests(root: Table) -> tuple[ManifestFile, ...]:
 
 
 def _require_listed(root: Table, manifests: tuple[ManifestFile, ...]) -> None:
-    """Raise CorruptFile when a node uses a manifest that is not listed, since the manifest would seem unreferenced."""
+    """Raise CorruptFile when a node uses a manifest that is not listed. Such a manifest would seem unreferenced."""
     nodes = root.rows(_NODES, "its nodes")
     kinds = nodes.numbers(_NODE_TYPE, np.uint8)
     if not ((kinds == _ARRAY) | (kinds == _GROUP)).all():

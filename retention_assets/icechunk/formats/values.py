@@ -3,8 +3,8 @@
 Format 2 stores them as FlexBuffers. Format 1 stores metadata as MessagePack and the configuration as a YAML file, and
 an upgrade converts both. Source: Icechunk facts 1, Layout; facts 2.
 
-The library for FlexBuffers is used only for writing. Its reader trusts the bytes: on damage it returns other bytes of
-the file, raises any exception, or never ends. The reader here checks every step.
+The library for FlexBuffers is used only for writing. Its reader does not check the bytes: for a damaged file it returns
+other bytes of the file, raises any exception, or never ends. The reader in this module checks every step.
 """
 
 import math
@@ -39,7 +39,7 @@ def write_flexbuffer(value: Json) -> bytes:
     builder = Builder()
     try:
         _add(builder, value, MAX_DEPTH)
-    except RuntimeError as error:  # in a mapping the library raises its own error; the cause is its context
+    except RuntimeError as error:  # for an error in a mapping, the library raises this; our ValueError is its context
         raise ValueError(str(error.__context__ or error)) from None
     return bytes(builder.Finish())
 
@@ -76,8 +76,8 @@ def upgraded_metadata(metadata: Mapping[str, bytes], name: str) -> dict[str, byt
 def upgraded_configuration(content: bytes, name: str) -> bytes:
     """Return the configuration file `content` as format 2 stores it; `name` is its path.
 
-    Both formats store the same mapping. A variant with a value is `!name value` in YAML, and a mapping with one name in
-    FlexBuffers.
+    Both formats store the same mapping. A variant with a value is `!name value` in YAML, and a mapping with the key
+    `name` in FlexBuffers.
 
     Raises:
         CorruptFile: the file is not a configuration, or has a value that FlexBuffers cannot store.
@@ -92,7 +92,7 @@ def upgraded_configuration(content: bytes, name: str) -> bytes:
 
 
 class _Loader(yaml.SafeLoader):
-    """YAML's safe loader, which also reads variants, as mappings with one name."""
+    """A safe YAML loader that reads a variant as a mapping with one key."""
 
 
 def _variant(loader: yaml.SafeLoader, name: str, node: yaml.Node) -> dict[str, Any]:
@@ -140,7 +140,7 @@ class _Reader:
     def __init__(self, content: bytes, name: str) -> None:
         self.content = content
         self.name = name
-        self.values_left = len(content)  # each value takes at least one byte, unless bytes are used twice
+        self.values_left = len(content)  # each value takes a byte or more, so more values use bytes twice
 
     def root(self) -> Json:
         size = len(self.content)

@@ -13,12 +13,14 @@ from pyspark.sql import functions as F
 from retention_assets.core.age import AgeCutoff
 from retention_assets.core.paths import END
 from retention_assets.core.states import CANDIDATE, EXPIRED, FOREIGN, HELD, KEPT, UNREFERENCED, WAITING, YOUNG
-from retention_assets.icechunk.formats.ids import CANONICAL
 from retention_assets.icechunk.formats.paths import (
+    BACKUP,
     CHUNKS,
     CONFIG,
+    FILE,
     MANIFESTS,
     OVERWRITTEN,
+    REFERENCES,
     REPO,
     SNAPSHOTS,
     TRANSACTIONS,
@@ -26,26 +28,25 @@ from retention_assets.icechunk.formats.paths import (
 )
 from retention_assets.icechunk.rules.reach import held_by
 
-_FILE = f"^(?:{SNAPSHOTS}|{TRANSACTIONS}|{MANIFESTS}|{CHUNKS}){CANONICAL}{END}"
-_BACKUP = rf"^{OVERWRITTEN}(?:repo|config\.yaml)\.(\d{{14}})\.{CANONICAL}{END}"
-_REFERENCES = "refs/"
+_FILE = f"^{FILE}{END}"
+_BACKUP = f"^{OVERWRITTEN}{BACKUP}{END}"
 _TEXTS = "array<string>"
 _HELD = ("address", "live", "expired", "rule_ids", "branches", "due_since", "first_held_at", "last_held_at")
 
 
 def is_generated(address: Column) -> Column:
-    """Return whether the address has a form that Icechunk generates for deletable files; others are no candidates."""
+    """Return whether Icechunk generates addresses like this for deletable files. Other files are never candidates."""
     return F.when(address.startswith(OVERWRITTEN), address.rlike(_BACKUP)).otherwise(address.rlike(_FILE))
 
 
-def holding_of(manifests: DataFrame, chunks: DataFrame, others: DataFrame, leaving: DataFrame) -> DataFrame:
+def holding_of(manifests: DataFrame, chunks: DataFrame, snapshots_and_logs: DataFrame, leaving: DataFrame) -> DataFrame:
     """Return one row per address: whether it is live, and if not, the rules and branches of its expiry.
 
-    `others` has the `address` of the snapshots and transaction logs that stay. `leaving` has the snapshots that are to
-    be deleted, in the columns that `manifests_of` takes.
+    `snapshots_and_logs` has the `address` of each snapshot and transaction log that stays. `leaving` has the snapshots
+    to delete, with the columns that `manifests_of` takes.
     """
     nothing = F.array().cast(_TEXTS)
-    stay = others.select(
+    stay = snapshots_and_logs.select(
         "address",
         F.lit(True).alias("live"),
         F.lit(False).alias("expired"),
@@ -59,7 +60,7 @@ def holding_of(manifests: DataFrame, chunks: DataFrame, others: DataFrame, leavi
         .withColumn("address", F.concat("directory", "snapshot_id"))
         .withColumns({"first_held_at": F.col("flushed_at"), "last_held_at": F.col("flushed_at")})
     )
-    of_chunks = F.col("address").startswith(CHUNKS)  # they come only from `chunks`, once each: no merging needed
+    of_chunks = F.col("address").startswith(CHUNKS)  # only `chunks` has these, one row each, so they need no merging
     frames = (manifests, chunks.where(~of_chunks), stay, go)
     few = held_by(reduce(DataFrame.unionByName, (frame.select(*_HELD) for frame in frames)))
     return chunks.where(of_chunks).select(*_HELD).unionByName(few.select(*_HELD))
@@ -74,7 +75,7 @@ def classified(
     modification time; None keeps all backups. The repo object, references and configuration are always kept.
     """
     address, live = F.col("address"), F.coalesce(F.col("live"), F.lit(False))
-    own = address.isin(REPO, CONFIG) | address.startswith(_REFERENCES)
+    own = address.isin(REPO, CONFIG) | address.startswith(REFERENCES)
     state = (
         F.when(own, KEPT)
         .when(~is_generated(address), FOREIGN)
@@ -87,13 +88,13 @@ def classified(
 
 
 def hold_content(objects: DataFrame) -> DataFrame:
-    """Return the objects, with the state `held` for candidate manifests and chunks, which lost files may reference."""
+    """Return the objects. Candidate manifests and chunks become `held`, because lost files may reference them."""
     is_held = is_content(F.col("address")) & (F.col("state") == CANDIDATE)
     return objects.withColumn("state", F.when(is_held, HELD).otherwise(F.col("state")))
 
 
 def is_content(address: Column) -> Column:
-    """Return whether the address is that of a manifest or a chunk: a file that other files must name to keep it."""
+    """Return whether the address is that of a manifest or a chunk. Only a reference in another file keeps these."""
     return address.startswith(MANIFESTS) | address.startswith(CHUNKS)
 
 

@@ -1,8 +1,8 @@
-"""Computes what a garbage collection keeps, and edits the repo object before the collection deletes files.
+"""Computes which snapshots and transaction logs a garbage collection keeps, and edits the repo object before it.
 
-A collection keeps snapshots with everything that they reference, and transaction logs. The age of a file counts from
-the time at which the store wrote it, not from the flush time that its writer recorded. The snapshots are listed before
-the references are read. So a snapshot that is created in between is not in the listing, and is kept.
+A collection keeps snapshots with everything that they reference. The age of a file counts from the time at which the
+store wrote it, not from the flush time that its writer recorded. The snapshots are listed before the references are
+read. So a snapshot that is created in between is not in the listing, and is kept.
 Source: Icechunk facts 4.
 """
 
@@ -23,8 +23,8 @@ _SECOND = timedelta(seconds=1)
 def is_old(stored: datetime, cutoff: datetime) -> bool:
     """Return whether a file written at `stored` (UTC, by the store's clock) is old: written before `cutoff`.
 
-    Many stores list whole seconds only. So a whole second counts as its end, as in `AgeCutoff`, and ages are never
-    overestimated. Icechunk itself deletes such a file one microsecond earlier.
+    Many stores list only whole seconds. So a time of whole seconds counts as the end of its second, as in `AgeCutoff`,
+    and ages are never overestimated. Icechunk 2.3 itself deletes such a file one microsecond earlier.
     """
     latest = stored if stored.microsecond else stored + _SECOND
     return latest < cutoff
@@ -35,10 +35,10 @@ def kept_v2(
 ) -> frozenset[bytes]:
     """Return the snapshots that a garbage collection of a format 2 repository keeps, with their manifests and chunks.
 
-    The others are dropped: they are removed from the repo object before any file is deleted.
-    The collection keeps every snapshot that a reference reaches, every held snapshot, and every other snapshot of
-    `repo` or of the listing that is not old or not listed. The collection also keeps the roots of all these, so that
-    each kept snapshot can get a parent when the snapshots in between are dropped.
+    All other snapshots are dropped: they are removed from the repo object before any file is deleted.
+    The collection keeps every snapshot that a reference reaches, every held snapshot, and every snapshot whose file is
+    young or not listed. It also keeps the roots of all these, so that each kept snapshot can get a parent when the
+    snapshots in between are dropped.
     `stored` has the time at which each listed snapshot file was written. Errors: SourceError as `require_complete`.
     """
     history = history_of(repo)
@@ -68,7 +68,7 @@ def kept_v1(
 def kept_transaction_logs(repo: Repo, kept: frozenset[bytes]) -> frozenset[bytes]:
     """Return the ids of the transaction logs that stay: those of kept snapshots, and those that `repo` still lists.
 
-    `repo` is the repo object after the edit of the collection, made or projected. Format 1 has no such list.
+    `repo` is the repo object after the edit of the collection, whether this edit is made or only planned.
     """
     return kept.union(*(one.pruned_ancestor_tx_logs for one in repo.snapshots.values()))
 
@@ -101,7 +101,7 @@ def collected(repo: Repo, planned: Collection[bytes], dropped: Collection[bytes]
 
 
 def repo_without(repo: Repo, dropped: Collection[bytes]) -> Repo:
-    """Return `repo` without the `dropped` snapshots; its ops log is still the one from before.
+    """Return `repo` without the `dropped` snapshots, and with an unchanged ops log.
 
     Errors: GuardRefused when a remaining snapshot would have no ancestor left.
     """

@@ -1,7 +1,7 @@
-"""Which snapshots and references expire, and the edits for this: new parents of snapshots, deleted references.
+"""Computes which snapshots and references expire, and the edits: new parents of snapshots, deleted references.
 
 In format 1, snapshot files are rewritten with another parent, one after the other. In format 2, one edit of the repo
-object does everything, and no snapshot file changes. Source: seed 000; Icechunk facts 3.
+object makes all changes, and no snapshot file changes. Source: seed 000; Icechunk facts 3.
 """
 
 from collections.abc import Collection, Iterable, Mapping
@@ -26,7 +26,7 @@ from retention_assets.policy.snapshots import SnapshotPolicy
 
 @dataclass(frozen=True, slots=True)
 class Reparented:
-    """The snapshot gets `parent_id` as its parent; nothing else in it changes."""
+    """A snapshot that gets `parent_id` as its parent. Nothing else in the snapshot changes."""
 
     snapshot_id: bytes
     parent_id: bytes
@@ -37,9 +37,10 @@ Edit = Reparented | ReferenceChange
 
 @dataclass(frozen=True, slots=True)
 class Expiration:
-    """The edits of an expiration, which deletes no file. Edits are made in order; stopping after any edit is safe.
+    """The edits of an expiration, in the order in which they are made. The repository is consistent after each edit.
 
-    `released` are the expired snapshots that nothing reaches after the edits: a garbage collection may delete them.
+    An expiration deletes no file. `released` are the expired snapshots that are unreachable after the edits. A garbage
+    collection may delete them.
     """
 
     selection: Selection
@@ -72,9 +73,9 @@ def require_allowed(before: History, expiration: Expiration) -> None:
     """Raise GuardRefused, which names the snapshot or branch, when an expiration would lose data that must stay.
 
     The check is independent of the code that computed the expiration. A released snapshot must have expired, and must
-    not be a root, held, the tip of a remaining reference, or reachable from one. No other snapshot may become
-    unreachable, except the root of a history without references. A new parent must have been an ancestor before, so
-    that every history keeps its root. The branch `main` must stay. Source: seed 000, Forbidden operations.
+    not be a root, held, or reachable from a remaining reference. No other snapshot may become unreachable, except the
+    root of a history without references. A new parent must be an ancestor, so that every history keeps its root. The
+    branch `main` must stay. Source: seed 000, Forbidden operations.
     """
     after = edited(before, expiration.edits)
     selection, released = expiration.selection, expiration.released
@@ -105,17 +106,17 @@ def _refusal(violation: str) -> GuardRefused:
 def expire_v1(
     history: History, policy: SnapshotPolicy, as_of: datetime, unapproved: Unapproved = NOTHING_UNAPPROVED
 ) -> Expiration:
-    """Return the expiration of `history` under `policy` at `as_of` (UTC), with its edits in the order to make them.
+    """Return the expiration of `history` under `policy` at `as_of` (UTC).
 
-    Tags come first, then branches, each sorted by name, as in icechunk. A history is walked from its tip. The last
+    Tags come first, then branches, each sorted by name, as in icechunk. Each history is walked from its tip. The last
     snapshot before the first expired one gets the root as its parent. An expired tip stays, and also gets the root as
     its parent:
 
         root <- x <- x <- k <- k (tip)   becomes   root <- k <- k (tip)
         root <- x <- x (tip)             becomes   root <- x (tip)
 
-    A held or unapproved snapshot counts as a root here, and its own history is cut like the history of a tag. The tip
-    of a deleted reference is not rewritten, because a rewritten file counts as young.
+    A held or unapproved snapshot is treated as a root, and its history is cut like the history of a tag. The tip of a
+    deleted reference is not rewritten, because a rewritten file counts as young.
     Errors: as `select`; GuardRefused as `require_allowed`.
     """
     selection = select(history, policy, as_of, on_roots=True, unapproved=unapproved)
@@ -138,9 +139,8 @@ def expire_v1(
 class _Walk:
     """Cuts the histories of several starting snapshots, one after the other.
 
-    No snapshot is walked twice. Below a kept snapshot that was walked, the history is already cut. Below an expired
-    snapshot that was walked, `passed` already contains all expired snapshots. So many references on one long history
-    cost one walk, and no snapshot is rewritten twice.
+    A walk ends at a snapshot that an earlier walk passed, because the history below it is already cut. So many
+    references on one long history cost one walk, and no snapshot is rewritten twice.
     """
 
     def __init__(self, history: History, expired: frozenset[bytes], anchor: dict[bytes, bytes]) -> None:
@@ -151,14 +151,17 @@ class _Walk:
         self.edits: list[Edit] = []
 
     def cut(self, start: bytes) -> None:
-        """Make its anchor the parent of the last snapshot before the first expired one, or of an expired `start`."""
+        """Cut the history of `start` before its first expired parent: the snapshot there gets its anchor as parent."""
         editable = self._last_kept(start)
         if editable is None or self._parents[editable] not in self._expired:
             return
         self.edits.append(Reparented(editable, self._anchor[editable]))
 
     def _last_kept(self, start: bytes) -> bytes | None:
-        """Return the first snapshot from `start` on that is a root or has an expired parent; None if walked before."""
+        """Return the first snapshot from `start` on that is a root or has an expired parent.
+
+        None: the walk reached a snapshot of an earlier walk first.
+        """
         at = start
         while at not in self._walked:
             self._walked.add(at)
@@ -174,9 +177,9 @@ def expiration_v2(
 ) -> Expiration:
     """Return the expiration of `history` under `policy` at `as_of` (UTC); `unapproved` snapshots and references stay.
 
-    A snapshot is released when it has expired and no remaining reference points at it, whether it is reachable or not.
-    A remaining snapshot whose parent is released gets a new parent: the nearest held ancestor, or the root of its
-    history. The nearest remaining ancestor is no suitable parent, because a reference may be all that keeps it.
+    A snapshot is released when it has expired and no remaining reference names it. A remaining snapshot whose parent is
+    released gets a new parent: the nearest held ancestor, or the root of its history. It does not get the nearest
+    remaining ancestor, which may stay only because a reference names it.
     Errors: as `select`; GuardRefused as `require_allowed`.
     """
     selection = select(history, policy, as_of, on_roots=False, unapproved=unapproved)
@@ -208,7 +211,7 @@ def expired(repo: Repo, expiration: Expiration, stamp: Stamp) -> Repo:
 
 
 def repo_after(repo: Repo, expiration: Expiration) -> Repo:
-    """Return `repo` with the edits of the expiration; its ops log is still the one from before."""
+    """Return `repo` with the edits of the expiration, and with an unchanged ops log."""
     after = edited(history_of(repo), expiration.edits)
     return replace(
         repo,
@@ -222,11 +225,11 @@ def repo_after(repo: Repo, expiration: Expiration) -> Repo:
 def remaining_snapshots(
     repo: Repo, released: Collection[bytes], reparented: Mapping[bytes, bytes]
 ) -> dict[bytes, SnapshotInfo]:
-    """Return the snapshots of `repo` without those released, each with its new parent.
+    """Return the snapshots of `repo` without the `released` ones. The `reparented` ones have their new parents.
 
     A snapshot with a new parent takes over the transaction logs of the snapshots between the two, because only these
-    logs record the changes since the new parent. The oldest snapshot comes first; the logs that a snapshot had taken
-    over come before its own log. The logs that the reparented snapshot had taken over before come last.
+    logs record the changes since the new parent. The logs are in the order of the snapshots, oldest first. The logs
+    that a snapshot had taken over earlier come before its own log, and for the reparented snapshot at the end.
     Source: Icechunk facts 3, Design doc 016.
     """
     remaining = {snapshot_id: one for snapshot_id, one in repo.snapshots.items() if snapshot_id not in released}
@@ -247,7 +250,7 @@ def _logs_between(repo: Repo, snapshot: SnapshotInfo, parent: bytes) -> list[byt
 
 
 def _require_tags_deletable(repo: Repo, expiration: Expiration) -> None:
-    """Raise GuardRefused when tags are to be deleted and the flag delete_tag is off; icechunk ignores the flag here."""
+    """Raise GuardRefused if tags would be deleted and the flag delete_tag is off. Icechunk's expiration ignores it."""
     tags = [deletion.name for deletion in expiration.deletions if deletion.kind == "tag"]
     if tags and not is_enabled(repo, DELETE_TAG):
         raise GuardRefused(

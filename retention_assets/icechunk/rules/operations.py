@@ -2,9 +2,8 @@
 
 `creation`, `reset` and `deletion` return the change that a user asks for, if the current references allow it. In
 format 2, `with_change` and `set_status` return the edited repo object, which the caller writes with a conditional
-write. An operation that is not allowed raises GuardRefused. Every change requires a repository that is online.
-Source: seed 003. Where the shipped icechunk differs from it, the edits follow icechunk: Icechunk facts 2 (Design doc
-011) and 5.
+write. An operation that is not allowed raises GuardRefused.
+Source: seed 003. Where icechunk differs from it, the edits follow icechunk: Icechunk facts 2 (Design doc 011) and 5.
 """
 
 from collections.abc import Collection, Mapping
@@ -27,7 +26,7 @@ from retention_assets.policy.snapshots import RefKind
 
 
 class NamedSnapshots(Protocol):
-    """The references of a repository: the repo object of format 2, or what the files of format 1 say."""
+    """The references of a repository, from the repo object of format 2 or from the files of format 1."""
 
     @property
     def branches(self) -> Mapping[str, bytes]:
@@ -59,7 +58,7 @@ def creation(references: NamedSnapshots, kind: RefKind, name: str, snapshot_id: 
 
 
 def reset(references: NamedSnapshots, name: str, snapshot_id: bytes, expected: bytes | None = None) -> ReferenceChange:
-    """Return the move of a branch to another snapshot; the snapshots that it leaves stay until a garbage collection.
+    """Return the move of a branch to another snapshot. Its old snapshots stay until a garbage collection.
 
     Errors: GuardRefused for an unknown branch, and when `expected` is given and is not the branch's tip.
     """
@@ -82,10 +81,10 @@ def deletion(references: NamedSnapshots, kind: RefKind, name: str) -> ReferenceC
 
 
 def with_change(repo: Repo, change: ReferenceChange, stamp: Stamp) -> Repo:
-    """Return `repo` with the change, and with the name of a deleted tag among the deleted tags.
+    """Return `repo` with the change. The name of a tag that is deleted joins the deleted tags.
 
-    Errors: GuardRefused for an unknown snapshot, and when the flag create_tag or delete_tag, which the change needs, is
-    off.
+    Errors: GuardRefused when the repository is not online, when the new snapshot is unknown, and when the change needs
+    the flag create_tag or delete_tag and the flag is off.
     """
     require_online(repo)
     if change.after is not None and change.after not in repo.snapshots:
@@ -112,9 +111,9 @@ def _kind(change: ReferenceChange) -> UpdateKind:
 
 
 def set_status(repo: Repo, availability: Availability, reason: str | None, stamp: Stamp) -> Repo:
-    """Return `repo` online or read-only from `stamp.at` on; every current status is allowed.
+    """Return `repo` online or read-only from `stamp.at` on. The repository need not be online now.
 
-    Errors: GuardRefused for offline. Icechunk treats it as online, so the repository would only seem safe.
+    Errors: GuardRefused for offline. Icechunk treats this status as online, so it would protect nothing.
     """
     if availability is Availability.OFFLINE:
         _refuse("icechunk 2 reads the status offline as online", "Set read-only instead.")

@@ -15,7 +15,7 @@ from retention_assets.policy.snapshots import RefKind
 _TIMESTAMPS = ("as_of", "cutoff")
 _IDS = ("known", "released", "dropped")
 _NAMES = ("deleted_branches", "deleted_tags")
-_KEYS = {"known": "seen"}  # the key in the document, where it is not the name of the field
+_KEYS = {"known": "seen"}  # the key of a field in the document, if it is not the name of the field
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,8 +53,8 @@ class PlannedEdits:
     def read(cls, document: Mapping[str, Any], branches: Mapping[str, str], tags: Mapping[str, str]) -> Self:
         """Return the edits in `document`. `branches`, `tags`: the snapshot that each one named when the plan was made.
 
-        Errors: GuardRefused unless the method `document` could have written the document, also when a deleted reference
-        is not in `branches` or `tags`.
+        Errors: GuardRefused if the method `document` cannot have written the document, or if a deleted reference is not
+        in `branches` or `tags`.
         """
         try:
             values: dict[str, Any] = {name: datetime.fromisoformat(document[name]) for name in _TIMESTAMPS}
@@ -75,7 +75,7 @@ class PlannedEdits:
 def more_than_planned(planned: PlannedEdits, expiration: Expiration) -> Unapproved:
     """Return the snapshots and references that an expiration would release or delete beyond the plan.
 
-    A reference that was moved, or created again on another snapshot, is another one than the plan deletes.
+    A reference that was moved, or created again on another snapshot, is not the reference that the plan deletes.
     """
     approved = {one.deletion for one in planned.deleted}
     return Unapproved(expiration.released - raw_ids(planned.released), frozenset(expiration.deletions) - approved)
@@ -84,19 +84,18 @@ def more_than_planned(planned: PlannedEdits, expiration: Expiration) -> Unapprov
 def expiration_within(
     planned: PlannedEdits, expire: Callable[[Unapproved], Expiration]
 ) -> tuple[Expiration, Unapproved]:
-    """Return an expiration that is within the plan, and the expired snapshots and references that therefore stay.
+    """Return an expiration that is within the plan, and the expired snapshots and references that stay for this.
 
-    A commit made after the plan may push another snapshot out of the newest N; only the next plan may release that
-    snapshot. A snapshot that stays may change whether other snapshots are reachable, so the expiration is computed
-    again until it is within the plan.
-    `expire` returns the expiration of the history in which the given snapshots and references stay. Errors: as
-    `expire`.
+    A commit after the plan may push another snapshot out of the newest N. Only the next plan may release that snapshot.
+    A snapshot that stays can change which other snapshots are reachable. So the expiration is computed again until it
+    is within the plan.
+    `expire` returns the expiration in which the given snapshots and references stay. Errors: as `expire`.
     """
     stays = NOTHING_UNAPPROVED
     while True:
         expiration = expire(stays)
         grown = stays.with_more(more_than_planned(planned, expiration))
-        if grown == stays:  # nothing was added, or only edits that no hold prevents, which `publish` refuses
+        if grown == stays:  # it is within the plan, or holding snapshots does not help: then `publish` refuses it
             return expiration, stays
         stays = grown
 

@@ -1,7 +1,7 @@
 """Finds the manifests of snapshots and the chunks of manifests, and whether each is live. Source: Icechunk facts 4.
 
-Every step keeps the columns of `reachable_chunks` that list the rules and branches of a row. Every step keeps `live`: a
-chunk in a manifest of a live snapshot is live, however many expired snapshots share the chunk.
+Manifests inherit `live`, the rules and the branches from their snapshots, and chunks from their manifests. A chunk of
+one live snapshot is live, however many expired snapshots share the chunk.
 """
 
 from collections.abc import Sequence
@@ -36,10 +36,10 @@ def manifests_of(snapshots: DataFrame, snapshot_manifests: DataFrame) -> DataFra
 def chunks_of(manifests: DataFrame, manifest_chunks: DataFrame, storage: str) -> DataFrame:
     """Return `reachable_chunks`: every chunk that a manifest names, and every object in `storage` that a URL names.
 
-    The URLs are the locations of virtual references. If the last path segment of a URL has the form of a chunk id, the
-    chunk of this repository with that id is kept, whatever the rest of the URL: one location can have several URLs, and
-    a named container can point to it. `certain` is true for native references and for URLs that name exactly this
-    object of `storage`; otherwise the chunk need not exist.
+    The URLs are the locations of virtual references. If the last segment of a URL is a chunk id, the chunk of this
+    repository with that id is kept. The rest of the URL is not compared, because one location can have several URLs,
+    and a named container can point to it. `certain` is true for native references and for URLs that name exactly this
+    object of `storage`. Other chunks need not exist.
     """
     location = decoded_location(F.col("location"))
     chunk = F.coalesce("chunk_id", F.nullif(F.regexp_extract(location, _LAST_SEGMENT, 1), F.lit("")))
@@ -54,7 +54,7 @@ def chunks_of(manifests: DataFrame, manifest_chunks: DataFrame, storage: str) ->
 
 
 def refs_of(manifest_chunks: DataFrame) -> DataFrame:
-    """Return one row per manifest: its number of refs of each kind."""
+    """Return one row per manifest: its number of chunk refs of each kind."""
     return manifest_chunks.groupBy("manifest_id").agg(*(F.sum(kind).alias(kind) for kind in KINDS))
 
 
@@ -64,10 +64,10 @@ def lies_in(location: Column, storage: str) -> Column:
 
 
 def held_by(rows: DataFrame, key: str = "address", aggregates: Sequence[Column] = ()) -> DataFrame:
-    """Return one row per `key`, with `aggregates` and with the columns of all its `rows` merged.
+    """Return one row per `key`, with `aggregates` and with the merged columns of all its `rows`.
 
-    Spark uses hash aggregation only for fixed-size types, so the lists are aggregated separately, and only from rows
-    whose lists are not empty.
+    Spark uses hash aggregation only for types of fixed size. So the lists are aggregated separately, from rows with
+    lists that are not empty.
     """
     every = rows.groupBy(key).agg(*aggregates, *_held())
     lists = (

@@ -35,9 +35,9 @@ from retention_assets.policy.snapshots import (
 class Decision:
     """Whether a snapshot has expired, and why.
 
-    `due_since` is the time (UTC) until which a reference keeps the snapshot; None means for ever, or that time alone
-    does not decide. `rule_id` is the rule that keeps the snapshot longest. `reference` is the branch or tag to whose
-    history that rule applies; None means that no reference reaches the snapshot.
+    `due_since` is the time (UTC) until which a reference keeps the snapshot; None: for ever, or time alone does not
+    decide. `rule_id` is the rule that keeps the snapshot longest. `reference` is the branch or tag to whose history
+    that rule applies; None: no reference reaches the snapshot, or a hold or its place at the root keeps it.
     """
 
     expired: bool
@@ -55,7 +55,7 @@ class Selection:
     """The decision of a policy on every snapshot, the references to delete, and the snapshots that a hold names."""
 
     decisions: Mapping[bytes, Decision]
-    expired: frozenset[bytes]  # by age and number, never roots or held snapshots; a reference may still point at one
+    expired: frozenset[bytes]  # never roots or held snapshots; a reference may still name one of them
     deleted: tuple[Reference, ...]  # expired references that the policy deletes, in icechunk's order
     held: frozenset[bytes]
 
@@ -93,7 +93,7 @@ class _Due(NamedTuple):
     reach: _Reach
 
     def outlasts(self, other: "_Due") -> bool:
-        """Return whether this rule keeps longer; at equal times the lower rule and reference win, so runs agree."""
+        """Return whether this rule keeps longer. At equal times, the lower rule id and reference decide."""
         if self.since == other.since:
             return self._order < other._order
         return other.since is not None and (self.since is None or self.since > other.since)
@@ -113,9 +113,9 @@ def select(
 ) -> Selection:
     """Return the snapshots and references that have expired under `policy` at `as_of` (UTC), except `unapproved` ones.
 
-    With one rule for all references, the expired snapshots are those of icechunk's `expire_snapshots`: flushed before
-    `as_of` minus the rule's duration. A snapshot flushed exactly then is kept. `on_roots`: whether a reference on
-    a root can expire: true in format 1, false in format 2. Source: Icechunk facts 3.
+    With one rule for all references, the same snapshots expire as with icechunk's `expire_snapshots`: those flushed
+    before `as_of` minus the rule's duration, and not exactly at that time.
+    `on_roots`: whether a reference to a root can expire: true in format 1, false in format 2. Source: Icechunk facts 3.
     Errors: SourceError as `require_complete`; GuardRefused when a hold in force names something that does not exist.
     """
     require_complete(history)
@@ -139,10 +139,11 @@ def select(
 
 
 def clock_times(history: History) -> Mapping[bytes, datetime]:
-    """Return the flush time that counts for each snapshot: the latest of its own and its ancestors', without the root.
+    """Return the flush time that counts for each snapshot: the latest time of the snapshot and its ancestors.
 
-    So a child is never older than its parent, whatever the clocks of their writers say, and a rule always keeps the
-    newest part of a history. Where the clocks agree, as icechunk requires of every commit, the times do not change.
+    The root's time counts only for the root. So a child is never older than its parent, even if the clocks of their
+    writers differ, and a rule always keeps the newest part of a history. If the clocks agree, as icechunk requires of
+    every commit, each snapshot has its own flush time.
     """
     times: dict[bytes, datetime] = {}
     for snapshot in reversed(children_first(history)):
@@ -178,10 +179,10 @@ def _decisions(
 def _reaches(
     history: History, policy: SnapshotPolicy, held_branches: Mapping[str, Hold]
 ) -> Iterator[tuple[bytes, dict[Keep, _Reach]]]:
-    """Yield each snapshot with the rules that apply to it, each rule with the reference whose tip is nearest.
+    """Yield each snapshot with the rules that apply to it, and for each rule the reference with the nearest tip.
 
-    Of the references under one rule, the nearest keeps a snapshot longest. So one entry per rule is enough, and a
-    thousand tags on a hundred thousand snapshots cost one pass.
+    Of the references under one rule, the nearest one keeps a snapshot longest. So one reference per rule is enough, and
+    one pass is enough for any number of references.
     """
     reaches: dict[bytes, dict[Keep, _Reach]] = {}
     for reference in history.references():
@@ -270,7 +271,7 @@ def _tip_has_expired(policy: SnapshotPolicy, reference: Reference, flushed: date
 def held_snapshots(history: History, policy: SnapshotPolicy, as_of: datetime) -> Mapping[bytes, Hold]:
     """Return the snapshots that a hold in force at `as_of` names, by id or by tag, each with its hold.
 
-    Held branches are not included; a held branch keeps its history as a rule would. Errors: GuardRefused when a hold
+    Held branches are not included, because the hold acts as a rule for the branch. Errors: GuardRefused when a hold
     names something that does not exist, because a typo must not cause a deletion.
     """
     holds = policy.holds_in_force(as_of.astimezone(UTC).date())

@@ -112,11 +112,10 @@ def micros_of(time: datetime) -> int:
 
 
 def require_complete(history: History) -> None:
-    """Raise SourceError when a reference leads to a missing snapshot, or a snapshot is its own ancestor.
+    """Raise SourceError when a reachable snapshot is missing, a snapshot is its own ancestor, or `main` does not exist.
 
-    The parent of a snapshot that no reference reaches may be missing: in format 1, a collection can leave a young
-    snapshot without its parent. The error names both ends of the broken link. A repository without a branch `main` is
-    refused too.
+    The error names both ends of the broken link. The parent of an unreachable snapshot may be missing: in format 1, a
+    collection can leave a young snapshot without its parent.
     """
     if MAIN not in history.branches:
         raise SourceError(
@@ -143,9 +142,9 @@ def reachable(history: History, starts: Iterable[bytes]) -> set[bytes]:
 
 
 def lineage(history: History, start: bytes, stop: Container[bytes]) -> list[bytes]:
-    """Return `start` and its ancestors, newest first, as far as `history` has them.
+    """Return `start` and its ancestors, newest first, as far as `history` has them, up to the first one in `stop`.
 
-    The list ends before the first snapshot in `stop`.
+    The list does not contain that snapshot.
     """
     line: dict[bytes, None] = {}
     at: bytes | None = start
@@ -190,9 +189,9 @@ def descendants(history: History, snapshot_id: bytes) -> set[bytes]:
 
 
 def anchors(history: History, held: Iterable[bytes] = ()) -> dict[bytes, bytes]:
-    """Return for each snapshot except roots its nearest ancestor that is never released: a held one, or the root.
+    """Return for each snapshot the nearest ancestor that is never released: a held snapshot or the root.
 
-    Snapshots whose root is missing are left out.
+    Roots and snapshots whose root is missing are left out.
     """
     fixed = set(held)
     found: dict[bytes, bytes] = {}

@@ -25,11 +25,11 @@ class Stamp:
 
 
 def with_update(edited: Repo, update: Update, stamp: Stamp) -> Repo:
-    """Return `edited`, whose ops log is still the one from before the edit, with `update` on top of the log.
+    """Return `edited` with `update` as the newest entry of its ops log, which the edit has not changed yet.
 
-    The entry that was on top now names the backup. A log of more than `updates_per_file` entries is cut before the next
-    entry that names a backup; that backup contains the entries that are cut off. Entries without a backup, which an
-    upgrade makes, are never cut off, because no backup contains them.
+    The entry that was the newest now names the backup. A log of more than `updates_per_file` entries is cut before the
+    next entry that names a backup, because this backup contains the entries that are cut off. Entries without a backup,
+    which an upgrade makes, are never cut off.
     Errors: GuardRefused when the last update is not before `stamp.at`, because every later writer would fail on such a
     log; CorruptFile as `updates_per_file`.
     """
@@ -65,7 +65,7 @@ def updates_per_file(repo: Repo) -> int:
 
 
 def require_online(repo: Repo) -> None:
-    """Raise GuardRefused, with the status and its reason, when a repository is to be edited and is not online."""
+    """Raise GuardRefused, with the status and its reason, if the repository is not online."""
     status: RepoStatus = repo.status
     if status.availability is not Availability.ONLINE:
         word = status.availability.name.lower().replace("_", "-")

@@ -39,19 +39,19 @@ def upgraded(
     """Return the repo object that the upgrade writes at the time `at` (UTC).
 
     The object has the snapshots that references reach.
-    The ops log is a plausible history. It starts with the root. Each commit is at its flush time; the creation of a
-    branch or tag is one millisecond after the flush of its snapshot. Deleted tags are created and deleted. The upgrade
-    is on top. Entries that would have the same time are one microsecond apart. No entry names a backup, because there
-    was no repo object before.
+    Its ops log is a reconstructed history. The first entry is for the root. Each commit has its flush time. A branch or
+    tag is created one millisecond after the flush of its snapshot. Each deleted tag is created and deleted. The newest
+    entry is the upgrade. Entries that would have the same time are one microsecond apart. No entry names a backup,
+    because there was no repo object before.
 
     Args:
         history: the snapshots and references of format 1.
         snapshots: the snapshots of the history as a repo object lists them, with their metadata as FlexBuffers.
         deleted_tags: names that can never be used again, each with the snapshot of the tag, or None if unknown.
         config: the stored configuration as FlexBuffers; None if there is none.
-        at: see above.
+        at: the time of the upgrade.
 
-    Errors: SourceError as `require_complete`; GuardRefused when the log would end after `at`, because every later
+    Errors: SourceError as `require_complete`; GuardRefused when the log would not end before `at`, because every later
     writer would refuse that repo object.
     """
     require_complete(history)
@@ -80,7 +80,7 @@ def upgraded(
 def _entries(
     history: History, reached: Collection[bytes], deleted_tags: Mapping[str, bytes | None], root_time: int
 ) -> Iterator[Update]:
-    """Yield the entries of the ops log, not sorted by time; of entries with one time, the first yielded is earlier."""
+    """Yield the entries of the ops log, not sorted by time. Of entries with equal times, the first one is earlier."""
     main = lineage(history, history.branches[MAIN], ())
     listed = set(main)
     yield Update(UpdateKind.REPO_INITIALIZED, root_time)

@@ -31,7 +31,7 @@ def history_rows(state: IcechunkState) -> pa.Table:
 
 
 def history_details(state: IcechunkState, cutoff: datetime | None = None) -> Details:
-    """Return the details of the table: format, deleted tags, status, feature flag and cutoff, which are in no row."""
+    """Return the part of the state that no row has: format, deleted tags, status, feature flag and cutoff."""
     status = state.repo.status if state.repo else RepoStatus(Availability.ONLINE, 0)
     return Details(
         format=state.format,
@@ -44,7 +44,7 @@ def history_details(state: IcechunkState, cutoff: datetime | None = None) -> Det
 
 
 def history_hash(history: History) -> str:
-    """Return a hash of all branches and tags with the snapshots that they name, and of all snapshots with parents."""
+    """Return a hash of all branches and tags with their snapshots, and of all snapshots with their parents."""
     named = {
         "branches": {name: encode_id(tip) for name, tip in history.branches.items()},
         "tags": {name: encode_id(tip) for name, tip in history.tags.items()},
@@ -56,8 +56,7 @@ def history_hash(history: History) -> str:
 def state_of(rows: pa.Table, details: Details, taken_at: datetime) -> IcechunkState:
     """Return the state that `history_rows` and `history_details` recorded.
 
-    The state is complete enough for planning. Its repo object has no ops log, and its snapshots have no messages and
-    no metadata.
+    The state is only for planning: its repo object has no ops log, and its snapshots have no messages and no metadata.
     """
     found: list[dict[str, Any]] = rows.to_pylist()
     listed = [row for row in found if row["listed"]]
@@ -66,11 +65,11 @@ def state_of(rows: pa.Table, details: Details, taken_at: datetime) -> IcechunkSt
         for row in listed
     }
     history = History(snapshots, _named(found, "tip_of"), _named(found, "tags"))
-    its_format: Literal[1, 2] = 1 if details.format == 1 else 2
+    stored_format: Literal[1, 2] = 1 if details.format == 1 else 2
     deleted_tags = frozenset(needed(details.deleted_tags, "deleted_tags"))
     stored = {decode_id(row["snapshot_id"]): row["stored_at"] for row in found if row["stored_at"]}
-    repo = _repo(listed, history, deleted_tags, details) if its_format == 2 else None
-    return IcechunkState(its_format, history, repo, deleted_tags, stored, taken_at)
+    repo = _repo(listed, history, deleted_tags, details) if stored_format == 2 else None
+    return IcechunkState(stored_format, history, repo, deleted_tags, stored, taken_at)
 
 
 class _Names:

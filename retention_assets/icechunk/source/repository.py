@@ -44,7 +44,7 @@ from retention_assets.objectstore.objects import ObjectMetadata, ObjectReader
 
 @dataclass(frozen=True, slots=True)
 class References:
-    """The snapshots that branches, live tags and deleted tags name; None if a deleted tag has no readable file."""
+    """The snapshot that each branch, live tag and deleted tag names; None if a deleted tag has no readable file."""
 
     branches: Mapping[str, bytes]
     tags: Mapping[str, bytes]
@@ -57,8 +57,8 @@ def read_references(reader: ObjectReader) -> References:
 
     Icechunk skips a tag that it cannot read, and its garbage collection then deletes the snapshots that only this
     tag reaches. Here an unreadable tag is an error that ends the run. Source: Icechunk facts 1, v1 hazard.
-    Errors: CorruptFile for a file that contains no id, or that does not belong below `refs/`; SourceError for a
-    reference that disappears while it is read.
+    Errors: CorruptFile for a file without the id of a snapshot, and for a file below `refs/` that is no reference;
+    SourceError for a reference that disappears while it is read.
     """
     paths = tuple(sorted(one.path for one in reference_files(reader)))
     files = [reference_file(path) for path in paths]
@@ -70,7 +70,7 @@ def read_references(reader: ObjectReader) -> References:
         if file.tombstone:
             continue
         if file.kind == "tag" and file.name in deleted:
-            named[file.name] = _named_once(reader, path)
+            named[file.name] = _named_by_deleted_tag(reader, path)
         else:
             of_kind = branches if file.kind == "branch" else tags
             of_kind[file.name] = _named(reader, file, path)
@@ -94,8 +94,8 @@ def _named(reader: ObjectReader, file: ReferenceFile, path: str) -> bytes:
         ) from None
 
 
-def _named_once(reader: ObjectReader, path: str) -> bytes | None:
-    """Return the snapshot that a deleted tag named; None if the file is missing or corrupt. The tag retains nothing."""
+def _named_by_deleted_tag(reader: ObjectReader, path: str) -> bytes | None:
+    """Return the snapshot that a deleted tag named; None if the file is missing or corrupt. It protects no snapshot."""
     try:
         return read_reference(reader.read(path), reader.describe(path))
     except (CorruptFile, ObjectMissing):
@@ -110,8 +110,8 @@ _BATCH = 1_000  # snapshot files queued for reading
 class IcechunkState:
     """The state of a repository at one point in time.
 
-    `stored` has the time at which the store wrote each snapshot file. This listing is taken before references are
-    read, so a file that arrives in between is missing from `stored` and is kept. `taken_at` is a time before all reads.
+    `stored` has the time at which the store wrote each snapshot file. The files are listed before references are read,
+    so a file that is written in between is not in `stored`, and is kept. `taken_at` is a time before all reads.
     """
 
     format: Literal[1, 2]
@@ -139,7 +139,7 @@ class _Listed(NamedTuple):
 class IcechunkSource:
     """Reads the state of the repository in one store.
 
-    Later reads fetch only the snapshot files of format 1 that are new or have another ETag. `on_snapshot_file` is
+    A later read of format 1 fetches only the snapshot files that are new or have another ETag. `on_snapshot_file` is
     called with each snapshot file that is read.
     """
 
@@ -198,18 +198,18 @@ class IcechunkSource:
         references = read_references(self._reader)
         if MAIN in references.branches:
             return references
-        seen = [*self._reader.prefixes(), *(row for batch in self._reader.list_direct() for row in _paths(batch))]
+        found = [*self._reader.prefixes(), *(row for batch in self._reader.list_direct() for row in _paths(batch))]
         raise SourceError(
             f"{self._url}: there is no Icechunk repository: neither `repo` (format 2) nor refs/branch.main/ref.json "
-            f"(format 1) exists. Found: {', '.join(seen[:10]) or 'nothing'}. Nothing was changed. Check `storage`."
+            f"(format 1) exists. Found: {', '.join(found[:10]) or 'nothing'}. Nothing was changed. Check `storage`."
         )
 
     def left_references(self) -> References:
-        """Return the references of format 1 whose files an upgrade to format 2 has left. Errors: CorruptFile."""
+        """Return the references of format 1 that an upgrade to format 2 has left. Errors: as `read_references`."""
         return read_references(self._reader)
 
     def require_still_format_1(self) -> None:
-        """Refuse a repository that was upgraded meanwhile: the upgrade may already have removed some references."""
+        """Refuse a repository that was upgraded while it was read: the upgrade may have removed references."""
         if self.repo_object() is not None:
             raise SourceError(
                 f"{self._url}: the repository was upgraded to format 2 while it was read. Nothing was changed or "
@@ -261,7 +261,7 @@ class IcechunkSource:
         return found
 
     def _referenced(self, found: Mapping[bytes, Snapshot], references: References) -> set[bytes]:
-        """Return the snapshots that references name and the parents of reachable snapshots, found or not."""
+        """Return the snapshots that references name, and the parents of reachable snapshots, even if not in `found`."""
         history = History(found, references.branches, references.tags)
         named = {found[snapshot_id].parent_id for snapshot_id in reachable(history, history.tips())} | history.tips()
         return {one for one in named if one is not None}
@@ -278,11 +278,11 @@ class IcechunkSource:
     def require_upgrade_complete(self, repo: Repo, removed: Collection[bytes] = ()) -> None:
         """Refuse references of format 1 that name an existing snapshot which `repo` does not list and never listed.
 
-        A writer with an old icechunk version committed this snapshot while an upgrade read the repository, or after the
-        upgrade. Collections know only the snapshots that `repo` lists, so they would delete it as garbage. The time of
-        the reference's file does not matter: a copied repository has new times, and an upgrade can take hours. A
-        snapshot that `repo` once listed was released or dropped since then, and its reference is a leftover.
-        `removed`: snapshots that an edit is about to remove from `repo`. The check is made as if they were removed.
+        A writer with an old icechunk version committed such a snapshot during an upgrade or afterwards. A collection
+        would delete the snapshot, because `repo` does not list it. The time of the reference's file does not matter: a
+        copied repository has new times, and an upgrade can take hours. A snapshot that `repo` listed earlier was
+        released or dropped since then, and its reference is a leftover.
+        `removed`: snapshots that an edit is about to remove. The check treats them as removed from `repo`.
         """
         left = self.left_references()
         named = History({}, left.branches, left.tags).references()
@@ -296,10 +296,10 @@ class IcechunkSource:
             if reference.tip in repo.snapshots:
                 raise SourceError(
                     f"{where}: an upgrade to format 2 left this reference, and the plan removes its snapshot "
-                    f"{encode_id(reference.tip)} from the history. Nobody could then tell the reference from one that "
-                    "a writer with an old icechunk version made, because the ops log no longer reaches back to the "
-                    "upgrade. Nothing was changed or deleted. Remove the files that the upgrade left: `retention "
-                    "icechunk REPO upgrade`. Then run the same command again."
+                    f"{encode_id(reference.tip)} from the history. The ops log no longer reaches back to the upgrade, "
+                    "so the reference could then not be distinguished from a reference of a writer with an old "
+                    "icechunk version. Nothing was changed or deleted. Remove the files that the upgrade left: "
+                    "`retention icechunk REPO upgrade`. Then run the same command again."
                 )
             raise SourceError(
                 f"{where}: somebody may have written this reference with an old icechunk version during or after the "
@@ -326,10 +326,10 @@ class IcechunkSource:
 
 
 def _once_listed(reader: ObjectReader, repo: Repo) -> frozenset[bytes]:
-    """Return snapshots that the repo object has listed, as far as its ops log and its backups show.
+    """Return the snapshots that the repo object listed at some time, as far as its ops log and its backups show.
 
-    An upgrade lists the snapshots of all references of format 1. The repo object from just after the upgrade is the
-    current one, or a backup. When this backup was deleted, entries of the ops log still name most of these snapshots.
+    An upgrade lists the snapshots of all references of format 1. The repo object that the upgrade wrote is the current
+    one or a backup. If this backup was deleted, entries of the ops log still name most of these snapshots.
     """
     listed: set[bytes] = set()
     for update in ops_log(reader, repo):
@@ -355,14 +355,14 @@ def _paths(batch: pa.RecordBatch) -> list[str]:
 
 
 def ops_log(reader: ObjectReader, repo: Repo) -> Iterator[Update]:
-    """Yield the updates, newest first, back to the first update or to the first backup that no longer exists.
+    """Yield the updates, newest first. The log ends at its first update, or where a backup no longer exists.
 
     Errors: CorruptFile when a backup is corrupt.
     """
     name: str | None = None
     while True:
         top, *older = repo.latest_updates
-        yield replace(top, backup_path=name)  # a page's newest entry does not name its own backup yet
+        yield replace(top, backup_path=name)  # in the file, the newest entry does not name the backup of the file
         yield from older
         name = repo.repo_before_updates
         if name is None:

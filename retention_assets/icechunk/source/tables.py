@@ -22,8 +22,8 @@ SNAPSHOT_MANIFESTS = pa.schema(
         FILE_BYTES,
     ]
 )
-# One row for each chunk and each location that a manifest names. For a manifest that names none, one row has null in
-# both columns. The first row of a file has the counts, which are 0 on its other rows.
+# One row for each chunk and each location that a manifest names. A manifest that names none has one row, with null in
+# both columns. The first row of a manifest has its counts. On its other rows they are 0.
 MANIFEST_CHUNKS = pa.schema(
     [
         ("manifest_id", pa.string()),

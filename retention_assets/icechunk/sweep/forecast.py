@@ -1,13 +1,14 @@
-"""Computes the day from which an Icechunk repository no longer needs a file, if nobody writes to the repository.
+"""Computes the first day on which an Icechunk repository no longer needs a file, if nobody writes to the repository.
 
-The functions are pure. They use `retained_set_of` for every day, as plans, sweeps and verifications do.
+The forecast of each day uses `retained_set_of`, as plans do.
 """
 
 import re
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
-from datetime import UTC, date, datetime, timedelta
+from datetime import date, datetime, timedelta
 
+from retention_assets.config.timestamps import start_of_day
 from retention_assets.icechunk.formats.ids import decode_id
 from retention_assets.icechunk.formats.paths import SNAPSHOTS, TRANSACTIONS
 from retention_assets.icechunk.source.repository import IcechunkState
@@ -33,11 +34,9 @@ class Forecast:
     def retained(self, days: int = 0) -> RetainedSet:
         """Return the retained set as a plan finds it `days` after today."""
         if days not in self._retained_sets:
-            day = self.today + timedelta(days=days)
-            as_of = datetime(day.year, day.month, day.day, tzinfo=UTC)
-            self._retained_sets[days] = retained_set_of(
-                self.state, self.policy, as_of, self.cutoff + timedelta(days=days)
-            )
+            later = timedelta(days=days)
+            as_of = start_of_day(self.today + later)
+            self._retained_sets[days] = retained_set_of(self.state, self.policy, as_of, self.cutoff + later)
         return self._retained_sets[days]
 
     def released_on(self, needs: Needs) -> date | None:
@@ -56,10 +55,10 @@ class Forecast:
 
 
 def needs_reference(address: str) -> Needs:
-    """Return a function: whether a retained set of format 1 needs this file below `refs/`.
+    """Return a function that returns whether a retained set of format 1 needs this file below `refs/`.
 
-    Only the file of a branch is ever deleted, together with its branch. When a tag is deleted, its file stays, and the
-    tag gets a tombstone, which stays too.
+    When a branch is deleted, its file is deleted. When a tag is deleted, its file stays, and the tag gets a tombstone,
+    which stays too.
     """
     branch = _BRANCH.fullmatch(address)
 
@@ -71,7 +70,7 @@ def needs_reference(address: str) -> Needs:
 
 
 def needs_file(address: str, snapshots: Collection[bytes]) -> Needs:
-    """Return a function: whether a retained set needs the file.
+    """Return a function that returns whether a retained set needs the file.
 
     `snapshots`: for a manifest or chunk, the snapshots that reference this file.
     """

@@ -31,8 +31,8 @@ _COUNT = 2**32  # a snapshot file stores the number of chunk refs modulo this nu
 class Referenced:
     """The result of `referenced_exist`.
 
-    `missing`: the addresses of missing objects. When too many objects are unlisted to check each, the first
-    `_MOST_CHECKED` unlisted objects.
+    `missing`: the addresses of missing objects. If too many objects are unlisted to check each one, `missing` has the
+    first `_MOST_CHECKED` unlisted objects.
     """
 
     check_result: CheckResult
@@ -48,11 +48,11 @@ def referenced_exist(
     listing_cutoff: AgeCutoff,
     acknowledged: DataFrame,
 ) -> Referenced:
-    """Check that every object of `live` is in the listing, or was written after it and exists in the store.
+    """Check that every object of `live` is in the listing, or was written after the listing and exists in the store.
 
-    If an existing object is older than the listing's age cutoff but unlisted, the check fails: the listing is
-    incomplete, so other objects may be missing from it too.
-    `acknowledged`: the addresses that a person acknowledged as lost; they need not exist.
+    If an unlisted object exists and is older than `listing_cutoff`, the check fails: the listing is incomplete, so
+    other objects may be missing from it too.
+    `acknowledged`: the addresses that a person acknowledged as lost. These objects need not exist.
     Source: DESIGN.md, invariant 7.
     """
     absent_of_all = live.select("address").join(inventory, on="address", how="left_anti")
@@ -88,7 +88,7 @@ def _passed(guard: str, detail: str, lost: int) -> Referenced:
 
 @dataclass(frozen=True, slots=True)
 class ManifestRefs:
-    """The chunk refs of the manifests: the result of `manifests_whole`, the refs by kind, and manifests never read."""
+    """The chunk refs of the manifests: the result of the guard `manifests_whole`, and the refs by kind."""
 
     check_result: CheckResult
     by_kind: Mapping[str, int]
@@ -120,7 +120,7 @@ def missing_snapshots(
 ) -> DataFrame | None:
     """Return the addresses of the retained snapshots whose files do not exist; None: all of them exist.
 
-    Such a file cannot be read. With its address, a plan can go on until its guard names all missing files.
+    A plan does not read these files. So it continues until its guard can name all missing files.
     """
     unlisted = sorted(SNAPSHOTS + encode_id(one) for one in retained.snapshots - state.stored.keys())
     if not unlisted:
@@ -131,11 +131,9 @@ def missing_snapshots(
 
 
 def incomplete_manifests(manifests: DataFrame, refs: DataFrame) -> DataFrame:
-    """Return one row: how many live manifests do not have the number of chunk refs that their snapshots state.
+    """Return one row: the number of live manifests with another number of chunk refs than their snapshots state.
 
-    The row also names the first of them.
-
-    `refs`: the result of `refs_of` for the manifests.
+    The row also has the first of these manifests. `refs`: the result of `refs_of` for the manifests.
     """
     found = refs.select("manifest_id", F.expr("native + virtual + inline").alias("found"))
     differing = F.coalesce(F.col("found") % F.lit(_COUNT) != F.col("chunk_refs") % F.lit(_COUNT), F.lit(True))
@@ -143,19 +141,19 @@ def incomplete_manifests(manifests: DataFrame, refs: DataFrame) -> DataFrame:
         manifests.where("live")
         .join(found, on="manifest_id", how="left")
         .where(differing)
-        .agg(F.count(F.lit(1)).alias("short"), F.min("manifest_id").alias("first"))
+        .agg(F.count(F.lit(1)).alias("incomplete"), F.min("manifest_id").alias("first"))
     )
 
 
 def manifests_complete(row: Mapping[str, Any]) -> CheckResult:
-    """Check that no live manifest has lost chunk refs, whose chunks would seem unreferenced.
+    """Check that no live manifest has lost chunk refs. The chunks of lost refs would seem unreferenced.
 
     `row`: the row of `incomplete_manifests`.
     """
     detail = "every manifest has all its chunk refs"
-    if row["short"]:
+    if row["incomplete"]:
         detail = (
-            f"{row['short']:,} manifests, {row['first']} first, do not have the number of chunk refs that their "
+            f"{row['incomplete']:,} manifests, {row['first']} first, do not have the number of chunk refs that their "
             "snapshots state"
         )
-    return CheckResult("manifests_whole", not row["short"], detail, row["short"])
+    return CheckResult("manifests_whole", not row["incomplete"], detail, row["incomplete"])

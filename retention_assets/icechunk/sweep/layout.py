@@ -1,7 +1,7 @@
-"""Splits an Icechunk repository's files into parts: for batches, and for the workers that list them.
+"""Splits an Icechunk repository's files into parts: for the batches of a sweep, and for the workers that list files.
 
-Batches have an order: parents come before the files that they name. A directory is flat and may contain millions of
-files. File names are random, so their first characters split a directory into even parts.
+A sweep deletes files before the files that they reference. A directory is flat and may contain millions of files. File
+names are random, so their first characters split a directory into even parts.
 Source: Icechunk facts 1, Ids; 4, step 8.
 """
 
@@ -24,7 +24,7 @@ _PAGE = 10_000  # objects: a smaller part costs more requests than it saves
 def characters(listed: int, most: int) -> int:
     """Return how many leading characters of file names split directories into parts of at most `most` objects.
 
-    `listed`: the number of objects in the whole repository; all of them may lie in one directory.
+    `listed`: the number of objects in the repository. All of them may be in one directory.
     """
     part = max(1, min(most, _PAGE))
     return next((count for count in range(_LONGEST) if listed <= part * _LETTERS**count), _LONGEST)

@@ -1,12 +1,13 @@
-"""Makes the plan of an Icechunk repository: classifies the listed files, runs the checks, stores plan and edits."""
+"""Makes the plan of an Icechunk repository: classifies the listed files, runs the guards, stores the plan and edits."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, date, datetime, timedelta
+from datetime import date, datetime, timedelta
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from retention_assets.config.timestamps import start_of_day
 from retention_assets.core import guards
 from retention_assets.core.age import AgeCutoff, no_issue_time
 from retention_assets.core.amounts import Amount
@@ -28,7 +29,7 @@ from retention_assets.icechunk.rules.candidates import (
 from retention_assets.icechunk.rules.planned import PlannedEdits
 from retention_assets.icechunk.source.history import history_hash, state_of
 from retention_assets.icechunk.source.repository import IcechunkState
-from retention_assets.icechunk.sweep.reach import live_addresses, others, snapshots_of
+from retention_assets.icechunk.sweep.reach import live_addresses, snapshots_and_logs, snapshots_of
 from retention_assets.icechunk.sweep.retained_set import RetainedSet, edits_of, retained_set_of
 from retention_assets.inventory.unusual import name_warnings
 from retention_assets.policy.lint import duration_warnings
@@ -59,7 +60,7 @@ GUARDS = (
     "only_listed",
     "totals_balance",
 )
-_NOT_ASKED = "nothing_unknown"  # does not apply: Icechunk has no staging area, and age protects uncommitted files
+_NOT_APPLICABLE = "nothing_unknown"  # Icechunk has no staged list: age protects uncommitted files
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +77,7 @@ class IcechunkTerms:
     now: datetime
     run_id: str
     settle: timedelta
-    settings: Mapping[str, str] = field(default_factory=dict)  # `planned_terms`; an approval needs them
+    settings: Mapping[str, str] = field(default_factory=dict)  # `planned_terms`: an approval is for these settings
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +96,7 @@ class PlanBasis:
 
     @property
     def age_cutoff(self) -> AgeCutoff:
-        """`cutoff` as an age cutoff for Spark columns; the names of Icechunk's files contain no time."""
+        """`cutoff` for Spark columns. The names of Icechunk's files contain no time."""
         return AgeCutoff(self.cutoff, timedelta(0), issued=no_issue_time)
 
     @property
@@ -121,11 +122,10 @@ class PlanBasis:
 def plan_basis_of(history: Rows, policy: SnapshotPolicy, day: date) -> PlanBasis:
     """Return the state, its retained set and the edits under `policy`, as of 00:00 of `day` (UTC).
 
-    The function only collects the rows of `history` and computes, so every asset that calls it gets the same result.
-    Errors: as `retained_set_of`.
+    The result depends only on the arguments, so every asset gets the same result. Errors: as `retained_set_of`.
     """
     state = state_of(history.table, history.details, history.taken_at)
-    as_of = datetime(day.year, day.month, day.day, tzinfo=UTC)
+    as_of = start_of_day(day)
     cutoff = needed(history.details.cutoff, "cutoff")
     retained = retained_set_of(state, policy, as_of, cutoff)
     return PlanBasis(state, retained, edits_of(state, retained, as_of, cutoff), history)
@@ -152,7 +152,7 @@ class IcechunkPlanInputs:
 
 
 def require_one_origin(terms: IcechunkTerms, basis: PlanBasis, inputs: IcechunkPlanInputs) -> None:
-    """Refuse manifests or chunks that were found under another policy, history or cutoff than the plan names."""
+    """Refuse manifests or chunks that were found under another policy, history or cutoff than those of the plan."""
     origin = origin_of(basis, terms.policy.policy_hash)
     for name, rows in (("reachable_manifests", inputs.manifests), ("reachable_chunks", inputs.chunks)):
         if differing := rows.details.differing(origin):
@@ -170,7 +170,7 @@ def origin_of(basis: PlanBasis, policy_hash: str) -> Details:
 
 @dataclass(frozen=True, slots=True)
 class _Checked:
-    """The classified and counted objects, with the results of the checks on them."""
+    """The due objects of a plan with their totals, and the results of the guards."""
 
     candidates: DataFrame
     due: DataFrame  # the candidates and the waiting objects
@@ -184,9 +184,9 @@ class _Checked:
 def make_plan(
     spark: SparkSession, warehouse: Warehouse, terms: IcechunkTerms, basis: PlanBasis, inputs: IcechunkPlanInputs
 ) -> Planned:
-    """Make the plan of `terms.day`, and store it with its edits if every check passes.
+    """Make the plan of `terms.day`, and store the plan with its edits if every guard passes.
 
-    The day's earlier plan is withdrawn first. If a check fails, the day has no plan.
+    The day's earlier plan is withdrawn first. If a guard refuses, the day has no plan.
     """
     withdraw_plan(warehouse, terms.repository, terms.day)
     require_no_future_plan(warehouse, terms.repository, terms.now)
@@ -202,7 +202,7 @@ def _keep(
     inputs: IcechunkPlanInputs,
     found: _Checked,
 ) -> Planned:
-    """Store the plan with its edits if no check refuses it."""
+    """Store the plan with its edits, unless a guard refuses."""
     if guards.refusals(found.check_results):
         return Planned(found.candidates.limit(0), None, found.check_results)
     of_history = history_hash(basis.state.history)
@@ -251,7 +251,7 @@ def _checked(
     frames: CachedFrames,
 ) -> _Checked:
     inventory, manifests, chunks = inputs.inventory.frame, inputs.manifests.frame, inputs.chunks.frame
-    stay = others(spark, basis.retained)
+    stay = snapshots_and_logs(spark, basis.retained)
     gone = from_arrow(spark, snapshots_of(basis.retained, basis.retained.leaving(basis.state))).where("NOT live")
     holding = holding_of(manifests, chunks, stay, gone)
     objects = inputs.others.keep(classified(inventory, holding, basis.age_cutoff, terms.collect_overwritten))
@@ -273,11 +273,11 @@ def _checked(
     (counted,) = found["tally"]
     amount, totals = Amount(counted["candidates"], counted["candidate_bytes"]), observed_totals(observed)
     before = last_plan(warehouse, terms.repository, terms.day)
-    allowed = guards.check_candidates(counted)
+    of_candidates = guards.check_candidates(counted)
     check_results = (
         guards.live_not_empty(counted["live"], totals.objects),
         guards.live_not_shrunk(counted["live"], before.live if before else None, terms.max_live_shrink),
-        *(check_result for check_result in allowed if check_result.guard != _NOT_ASKED),
+        *(check_result for check_result in of_candidates if check_result.guard != _NOT_APPLICABLE),
         guards.totals_balance(totals.by_state, counted["listed"], amount),
     )
     digest = digest_of(found["digest"])

@@ -1,7 +1,6 @@
-"""Finds the files that retained snapshots reach. Executors read the files that are not in the cache yet.
+"""Finds the files that retained snapshots reach, for plans, sweeps and verifications.
 
-Plan, sweep and verification all find these files in this way.
-Source: Icechunk facts 4; DESIGN.md, invariants 1 and 5.
+Executors read the files that are not in the cache yet. Source: Icechunk facts 4; DESIGN.md, invariants 1 and 5.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -40,44 +39,45 @@ _ADDRESSES = pa.schema([("address", pa.string())])
 
 @dataclass(frozen=True, slots=True)
 class Reach:
-    """The files that stay: `reachable_manifests`, `reachable_chunks`, and the others.
+    """The files that stay: `reachable_manifests`, `reachable_chunks`, and the snapshots and transaction logs.
 
-    `others` has the column `address`, with the snapshots and transaction logs. `unread` has the addresses of lost
-    snapshots and manifests that no run has read: the manifests and chunks that only they reference are left out.
+    `snapshots_and_logs` has the column `address`. `unread` has the addresses of lost snapshots and manifests that no
+    run has read. The manifests and chunks that only these files reference are unknown, so they are not in the tables.
     """
 
     manifests: DataFrame
     chunks: DataFrame
-    others: DataFrame
+    snapshots_and_logs: DataFrame
     unread: tuple[str, ...]
 
     def required(self) -> DataFrame:
         """Return `address` of every file that must stay and exist, one row each; only `certain` chunks must exist."""
-        return live_addresses(self.manifests, self.chunks.where("certain"), self.others)
+        return live_addresses(self.manifests, self.chunks.where("certain"), self.snapshots_and_logs)
 
     def live(self) -> DataFrame:
         """Return `address` of every file that must stay, one row each."""
-        return live_addresses(self.manifests, self.chunks, self.others)
+        return live_addresses(self.manifests, self.chunks, self.snapshots_and_logs)
 
 
 def reach_of(spark: SparkSession, cache: TableCache, retained: RetainedSet) -> Reach:
-    """Return the files that the set `retained` reaches; executors fetch files that no earlier run has read.
+    """Return the files that the set `retained` reaches. Executors fetch files that no earlier run has read.
 
-    Errors: errors of the files and the store, as executors raise them, also for a missing snapshot or manifest that is
-    not among the lost files of `cache`.
+    Errors: errors of the files and the store, also for a missing snapshot or manifest that is not among the lost files
+    of `cache`.
     """
     snapshots = snapshots_of(retained, ())
     of_snapshots, snapshots_read = cache.rows(snapshots, snapshot_manifests())
     manifests = manifests_of(from_arrow(spark, snapshots), of_snapshots)
     of_manifests, manifests_read = cache.rows(manifests, manifest_chunks())
     unread = *(SNAPSHOTS + one for one in snapshots_read.unread), *(MANIFESTS + one for one in manifests_read.unread)
-    return Reach(manifests, chunks_of(manifests, of_manifests, cache.url), others(spark, retained), unread)
+    chunks = chunks_of(manifests, of_manifests, cache.url)
+    return Reach(manifests, chunks, snapshots_and_logs(spark, retained), unread)
 
 
 def current_cache(sweep: IcechunkSweep, *, full: bool = False) -> TableCache:
-    """Return the cache for one check of what is live now; `full`: see `TableCache`.
+    """Return the cache for one liveness check. `full`: see `TableCache`.
 
-    Each check needs a new one: it knows as lost only files that are missing from the store now.
+    Each check needs a new cache, because the lost files of a cache are those that are missing when it is made.
     """
     access = sweep.opened.access
     lost = lost_addresses(sweep.spark, sweep.warehouse, sweep.name, access)
@@ -85,23 +85,23 @@ def current_cache(sweep: IcechunkSweep, *, full: bool = False) -> TableCache:
 
 
 def unread_refusal(unread: Sequence[str]) -> str:
-    """Return why manifests and chunks may not be deleted while `unread` files (not empty) must stay. See `Reach`."""
+    """Return why manifests and chunks may not be deleted. `unread`: see `Reach`; at least one file."""
     more = f" ({len(unread):,} such files)" if len(unread) > 1 else ""
     return (
         f"{unread[0]} is needed but lost, and no run ever read it{more}, so the files that it references are unknown."
     )
 
 
-def live_addresses(manifests: DataFrame, chunks: DataFrame, others: DataFrame) -> DataFrame:
-    """Return `address` of every file that must stay, one row each."""
+def live_addresses(manifests: DataFrame, chunks: DataFrame, stay: DataFrame) -> DataFrame:
+    """Return `address` of every file that must stay, one row each. `stay`: the result of `snapshots_and_logs`."""
     live_manifests, live_chunks = (frame.where("live").select("address") for frame in (manifests, chunks))
     of_chunks = F.col("address").startswith(CHUNKS)  # only `chunks` has these, without duplicates
-    few = others.unionByName(live_manifests).unionByName(live_chunks.where(~of_chunks)).distinct()
+    few = stay.unionByName(live_manifests).unionByName(live_chunks.where(~of_chunks)).distinct()
     return live_chunks.where(of_chunks).unionByName(few)
 
 
 def snapshots_of(retained: RetainedSet, leaving: Iterable[bytes]) -> pa.Table:
-    """Return one row per snapshot that stays or is `leaving`: the columns that its manifests and chunks inherit."""
+    """Return one row per snapshot that stays or is `leaving`. Its manifests and chunks inherit the other columns."""
     rows = [
         *_snapshot_rows(retained, sorted(retained.snapshots), live=True),
         *_snapshot_rows(retained, sorted(leaving), live=False),
@@ -109,7 +109,7 @@ def snapshots_of(retained: RetainedSet, leaving: Iterable[bytes]) -> pa.Table:
     return pa.Table.from_pylist(rows, schema=_SNAPSHOTS)
 
 
-def others(spark: SparkSession, retained: RetainedSet) -> DataFrame:
+def snapshots_and_logs(spark: SparkSession, retained: RetainedSet) -> DataFrame:
     """Return `address` of the snapshots and transaction logs that stay."""
     names = [SNAPSHOTS + encode_id(one) for one in retained.snapshots]
     names += [TRANSACTIONS + encode_id(one) for one in retained.transaction_logs]

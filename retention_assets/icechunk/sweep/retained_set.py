@@ -31,7 +31,7 @@ from retention_assets.tables import EXPIRED_SNAPSHOTS
 KEPT, RELEASED, DROPPED = "kept", "released", "dropped"
 _UNKNOWN = Decision(False, None, None, None, "only its file exists: the repository's history does not contain it")
 _YOUNG = "; its file stays because it is younger than the grace period"
-_NAMED = "; it stays as long as a branch or tag, or a younger snapshot, needs it"
+_NEEDED = "; it stays as long as a branch or tag, or a younger snapshot, needs it"
 _UNREACHED = "; it is removed because nothing reaches it and its file is older than the grace period"
 
 
@@ -39,9 +39,9 @@ _UNREACHED = "; it is removed because nothing reaches it and its file is older t
 class RetainedSet:
     """The snapshots and transaction logs that stay, and the edits that lead to this set.
 
-    `before` is the current history. The `snapshots` stay with everything that they reference. The `transaction_logs`
-    stay too, but need not exist. `expiration` has the edits that are still to be made; None: there are none. The
-    `dropped` snapshots are removed from the repo object after these edits; format 1 has none.
+    `before` is the history before the edits. The `snapshots` stay with everything that they reference. The
+    `transaction_logs` stay too, but need not exist. `expiration` has the edits to make; None: there are none. The
+    `dropped` snapshots are removed from the repo object after these edits. In format 1, there are none.
     """
 
     before: History
@@ -91,10 +91,10 @@ def _within(planned: PlannedEdits | None, expire: Callable[[Unapproved], Expirat
 
 
 def current_retained_set(state: IcechunkState, cutoff: datetime, held: Collection[bytes]) -> RetainedSet:
-    """Return what stays of `state` without any edit: no snapshot expires, and every listed one stays.
+    """Return what stays of `state` without any edit: no snapshot expires.
 
-    A listed snapshot is one that the repo object names and that has a file. The sweep and the verification use this
-    function: a snapshot must be out of the history before its files may be deleted.
+    In format 2, every snapshot that the repo object lists and that has a file stays too. The sweep and the verification
+    use this function: a snapshot must be removed from the history before its files may be deleted.
     Errors: as `kept_v1` and `kept_v2`.
     """
     if state.repo is None:
@@ -152,5 +152,5 @@ def _addition(decision: Decision, *, released: bool, stays: bool) -> str:
     if released:
         return _YOUNG if stays else ""
     if stays:
-        return _NAMED if decision.expired else ""
+        return _NEEDED if decision.expired else ""
     return _UNREACHED

@@ -52,7 +52,8 @@ def report(sweep: IcechunkSweep, *, execute: bool = True, plan_hash: str = "") -
     """Return the report of the day's plan, with the removed references.
 
     With `execute`, the plan is swept first, unless the repository's mode is `plan`.
-    Errors: GuardRefused if the plan does not have the hash `plan_hash`. An empty `plan_hash` allows any plan.
+    Errors: GuardRefused if the plan does not have the hash `plan_hash` (an empty `plan_hash` allows any plan), and when
+    the sweep is refused; errors of the sweep.
     """
     mode = sweep.opened.repository.settings.mode
     plan = chosen_plan(sweep, plan_hash)
@@ -70,7 +71,7 @@ class IcechunkRepositorySweep(RepositorySweep):
     dump = None
 
     def __init__(self, sweep: IcechunkSweep, plan: Plan) -> None:
-        """Errors: GuardRefused if the plan, its policy or its location is not as approved, or if clocks differ."""
+        """Load the plan's candidates and edits. Errors: GuardRefused as `planned_as_approved` and `planned_edits`."""
         self._sweep, self.plan = sweep, plan
         self._policy = sweep.opened.policy()
         self.candidates, self._heads = planned_as_approved(sweep, plan, self._policy.policy_hash)
@@ -103,9 +104,9 @@ class IcechunkRepositorySweep(RepositorySweep):
         return self._sweep.opened.source.state()
 
     def _liveness(self, retained: RetainedSet, checked_at: datetime) -> Liveness:
-        """Return the files that `retained` reaches; use the last result while the same snapshots and logs stay.
+        """Return the files that `retained` reaches. The last result is used again if the same snapshots and logs stay.
 
-        Errors: GuardRefused when the plan has manifests or chunks, and it is unknown which of them are needed.
+        Errors: GuardRefused when the plan has manifests or chunks and it is unknown which of them are live.
         """
         sweep = self._sweep
         if self._last:
@@ -115,13 +116,13 @@ class IcechunkRepositorySweep(RepositorySweep):
         reach = reach_of(sweep.spark, current_cache(sweep), retained)
         if reach.unread and not self.candidates.where(is_content(F.col("address"))).isEmpty():
             raise GuardRefused(
-                f"{sweep.name} {sweep.day}: {unread_refusal(reach.unread)} Nothing more was deleted. Put this file "
-                f"back, then run the same command again. Or plan again: `retention plan {sweep.name} --as-of "
+                f"{sweep.name} {sweep.day}: {unread_refusal(reach.unread)} Nothing more was deleted. Restore this "
+                f"file, then run the same command again. Or plan again: `retention plan {sweep.name} --as-of "
                 f"{sweep.day}`."
             )
         live = reach.live().cache()
         self.release()
-        found = Liveness(live, live, checked_at)  # `committed` is `live`: here unreferenced means not live
+        found = Liveness(live, live, checked_at)  # `committed` is `live`: an unreferenced file is not live here
         self._last = retained, found
         return found
 

@@ -1,8 +1,8 @@
-"""Verifies a repository after sweeps: reads what references keep, lists the store, and compares both with the ledgers.
+"""Verifies a repository after sweeps: compares a new listing of the store with all references and the ledgers.
 
-No check uses rows that an earlier run cached. Snapshots and manifests are read again, and later runs use these rows
-from the cache. References are read before the store is listed, so the listing must contain all files that references
-keep. The checks change nothing in the store. Source: DESIGN.md, invariants 1, 7 and 9.
+No check uses rows that an earlier run cached: snapshots and manifests are read again. Later runs use the rows of the
+verification from the cache. References are read before the store is listed, so the listing must contain all files that
+references keep. The checks change nothing in the store. Source: DESIGN.md, invariants 1, 7 and 9.
 """
 
 from datetime import UTC, datetime
@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
+from retention_assets.config.timestamps import start_of_day
 from retention_assets.core.guards import CheckResult
 from retention_assets.errors import GuardRefused
 from retention_assets.icechunk.formats.paths import TRANSACTIONS
@@ -60,10 +61,10 @@ def verify(sweep: IcechunkSweep) -> list[CheckResult]:
 
 
 def files_kept(sweep: IcechunkSweep, state: IcechunkState) -> DataFrame:
-    """Return the addresses of all files that references and holds keep; this reads every snapshot and manifest again.
+    """Return the addresses of all files that must exist because of references and holds.
 
-    The age of a file alone keeps nothing here. A file that is acknowledged as lost cannot be read if it is missing, so
-    files that only it names are left out.
+    Every snapshot and manifest is read again. The age of a file alone keeps nothing here. A file that is acknowledged
+    as lost and missing cannot be read, so the files that only this file references are left out.
     """
     cache = current_cache(sweep, full=True)
     return reach_of(sweep.spark, cache, _current_set_of(sweep, state, _NO_FILE_IS_YOUNG)).required()
@@ -74,8 +75,8 @@ def files_to_spare(sweep: IcechunkSweep) -> DataFrame:
 
     Besides what references and holds keep, this is what snapshots younger than the grace period need: a restored
     snapshot is young, and its manifests and chunks may still be in quarantine.
-    Snapshots and manifests that earlier runs read are not read again. The content of an acknowledged, lost file is
-    known from such a run. Errors: GuardRefused if no run ever read the lost file.
+    Snapshots and manifests that earlier runs read are not read again, so the content of a lost file is known from such
+    a run. Errors: GuardRefused if no run ever read the lost file.
     """
     state = sweep.opened.source.state()
     cutoff = state.taken_at - sweep.opened.repository.settings.grace
@@ -89,8 +90,7 @@ def files_to_spare(sweep: IcechunkSweep) -> DataFrame:
 
 
 def _current_set_of(sweep: IcechunkSweep, state: IcechunkState, cutoff: datetime) -> RetainedSet:
-    held = held_ids(state, sweep.opened.policy(), datetime(sweep.day.year, sweep.day.month, sweep.day.day, tzinfo=UTC))
-    return current_retained_set(state, cutoff, held)
+    return current_retained_set(state, cutoff, held_ids(state, sweep.opened.policy(), start_of_day(sweep.day)))
 
 
 def _references_resolve(state: IcechunkState) -> CheckResult:
@@ -108,9 +108,9 @@ def kept_exist(kept: DataFrame, listing: DataFrame, ledger: DataFrame, lost: Dat
     detail = "every kept snapshot, manifest and chunk exists" + (
         f"; {known:,} are lost, as acknowledged" if known else ""
     )
-    if row["lost"]:
-        detail = f"{row['lost']:,} kept files are not in the store, first {row['first']}; restore quarantined files"
-    return CheckResult("kept_exist", not row["lost"], detail, row["lost"])
+    if row["absent"]:
+        detail = f"{row['absent']:,} kept files are not in the store, first {row['first']}; restore quarantined files"
+    return CheckResult("kept_exist", not row["absent"], detail, row["absent"])
 
 
 def logs_exist(kept: DataFrame, listing: DataFrame, ledger: DataFrame) -> CheckResult:
@@ -119,7 +119,7 @@ def logs_exist(kept: DataFrame, listing: DataFrame, ledger: DataFrame) -> CheckR
     Other logs may be missing: root snapshots have none, and other tools may have collected some.
     """
     row = _absent(kept.where(F.col("address").startswith(TRANSACTIONS)), listing, ledger)
-    detail = f"every kept transaction log exists, except {row['lost']:,} that no sweep deleted"
+    detail = f"every kept transaction log exists, except {row['absent']:,} that no sweep deleted"
     if row["ours"]:
         detail = f"{row['ours']:,} kept transaction logs are not in the store, first {row['first_of_ours']}"
     return CheckResult("logs_exist", not row["ours"], detail, row["ours"])
@@ -130,7 +130,7 @@ def _absent(kept: DataFrame, listing: DataFrame, ledger: DataFrame):  # type: ig
     absent = absent.join(ledger.select("address", "outcome"), on="address", how="left")
     ours, named = F.col("outcome").isin(*ABSENT), F.concat_ws(", ", "address", "outcome")
     row = absent.agg(
-        F.count(F.lit(1)).alias("lost"),
+        F.count(F.lit(1)).alias("absent"),
         F.min(named).alias("first"),
         F.count_if(ours).alias("ours"),
         F.min(F.when(ours, named)).alias("first_of_ours"),

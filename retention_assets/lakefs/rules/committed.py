@@ -7,6 +7,7 @@ from datetime import UTC, datetime, timedelta
 from typing import NamedTuple
 
 from retention_assets.config.durations import later
+from retention_assets.config.timestamps import start_of_day
 from retention_assets.core.keepers import Keeper
 from retention_assets.errors import GuardRefused
 from retention_assets.lakefs.rules.references import (
@@ -167,7 +168,7 @@ def keeper_of(hold: Hold) -> Keeper:
     """Return the hold as a keeper. It ends with its last day."""
     until = None
     if hold.until is not None:
-        until = datetime(hold.until.year, hold.until.month, hold.until.day, tzinfo=UTC) + timedelta(days=1)
+        until = start_of_day(hold.until) + timedelta(days=1)
     return Keeper("hold", hold.hold_id, f"the hold {hold.hold_id} on {hold.kind} {hold.value} ({hold.reason})", until)
 
 

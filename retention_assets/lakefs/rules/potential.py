@@ -8,6 +8,7 @@ hold objects that became due. Source: seed 002, Finding potential commits.
 from collections.abc import Collection, Iterable, Mapping
 from datetime import UTC, datetime
 
+from retention_assets.config.timestamps import start_of_day
 from retention_assets.policy.matching import matches_name
 from retention_assets.policy.table import CurrentRule
 
@@ -27,7 +28,7 @@ def thresholds(rules: Iterable[CurrentRule], branches: Collection[str]) -> Mappi
         if rule.date_to_be_deleted is None:
             continue  # a rule that keeps for ever makes nothing due
         day = rule.last_deleted
-        since = BEGINNING if day is None else datetime(day.year, day.month, day.day, tzinfo=UTC)
+        since = BEGINNING if day is None else start_of_day(day)
         named[rule.branch] = min(since, named.get(rule.branch, since))
     by_branch = {_EVERY_BRANCH: named[_EVERY_BRANCH]} if _EVERY_BRANCH in named else {}
     for branch in branches:

@@ -7,7 +7,7 @@ Source: DESIGN.md, invariant 5. The check uses the same retention rules and the 
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import UTC, date, datetime, timedelta
+from datetime import date, datetime, timedelta
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -15,7 +15,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from retention_assets.config.durations import format_duration
-from retention_assets.config.timestamps import Clock
+from retention_assets.config.timestamps import Clock, start_of_day
 from retention_assets.core.guards import CheckResult, refusals
 from retention_assets.core.liveness import Liveness
 from retention_assets.core.remedies import REMEDIES
@@ -104,7 +104,7 @@ class LivenessQuery:
     @property
     def as_of(self) -> datetime:
         """The time 00:00 UTC of the day. Source: DESIGN.md, Decisions (As of)."""
-        return datetime(self.day.year, self.day.month, self.day.day, tzinfo=UTC)
+        return start_of_day(self.day)
 
 
 def commits_now(query: LivenessQuery, references: References, rules: Sequence[CurrentRule]) -> pa.Table:

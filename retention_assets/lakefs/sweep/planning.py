@@ -2,13 +2,14 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, date, datetime, timedelta
+from datetime import date, datetime, timedelta
 from functools import partial
 
 from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F
 
 from retention_assets.config.durations import format_duration
+from retention_assets.config.timestamps import start_of_day
 from retention_assets.core import guards
 from retention_assets.core.age import AgeCutoff
 from retention_assets.core.amounts import Amount
@@ -163,7 +164,7 @@ class Terms:
     @property
     def as_of(self) -> datetime:
         """The time 00:00 UTC of the day. Source: DESIGN.md, Decisions (As of)."""
-        return datetime(self.day.year, self.day.month, self.day.day, tzinfo=UTC)
+        return start_of_day(self.day)
 
     def counting_heads(self, references: References) -> tuple[SeenHead, ...]:
         """Return the heads of earlier plans that are gone and still keep commits."""

@@ -148,7 +148,7 @@ def test_a_branch_of_format_1_that_moves_meanwhile_is_not_deleted(tmp_path: Path
 
     monkeypatch.setattr(ObjectReader, "read_with_metadata", read_and_let_another_commit)
     for act in (lambda: ours.delete_branch("dev"), lambda: ours.reset_branch("dev", place.ids["a"])):
-        with pytest.raises(GuardRefused, match="'dev' was moved"):
+        with pytest.raises(GuardRefused, match="another writer moved or deleted the branch 'dev'"):
             act()
     assert histories(place.open())["branch dev"][:2] == ["number 11", "number 11"]
 

@@ -179,6 +179,6 @@ def test_a_needed_file_that_is_lost_and_was_never_read_ends_a_sweep_of_manifests
             losing.live(candidates=candidates)
         told = str(refused.value)
         assert told.startswith(f"field {day}: {losing.manifest} is needed but lost, and no run ever read it")
-        assert "Nothing more was deleted. Put this file back" in told
+        assert "Nothing more was deleted. Restore this file" in told
         assert told.endswith(f"Or plan again: `retention plan field --as-of {day}`.")
     assert losing.manifest in losing.live(candidates=["snapshots/a", "transactions/a"])

@@ -46,7 +46,7 @@ def place_sample(source: Path, target: Path) -> int:
     name). Each listed file gets its listed time. A listed file that the sample does not contain becomes a sparse file
     of zeros with the listed size. An older copy at `target` is replaced.
 
-    Errors: StoreError when `source` is incomplete, or when `target` is something other than a copy of a namespace;
+    Errors: StoreError when `source` is incomplete, or when `target` is something other than a copy of the sample;
     CorruptFile when a file is not listed or does not have its listed size. After an error, `target` is unchanged.
     """
     listed = list(_read_listing(source / "listing.csv"))
@@ -81,21 +81,28 @@ def _read_listing(listing: Path) -> Iterator[_Listed]:
 
 
 def _require_replaceable(source: Path, target: Path) -> None:
-    """Refuse a `target` that is not a copy of a namespace, that contains the sample, or that is inside the sample."""
+    """Refuse a `target` that is not a copy of the sample, that contains the sample, or that is inside the sample.
+
+    A copy has all files of the sample in `_lakefs/`. Their names are hashes, so no other repository has them all.
+    """
     if source.resolve().is_relative_to(target.resolve()) or target.resolve().is_relative_to(source.resolve()):
         raise StoreError(
             f"{target}: a sample cannot be copied over {source}. Nothing was removed. Choose another path."
         )
-    if target.exists() and not (target / "_lakefs").is_dir() and (not target.is_dir() or any(target.iterdir())):
+    missing = _files_of(source / "namespace" / "_lakefs") - _files_of(target / "_lakefs")
+    if target.exists() and missing and (not target.is_dir() or any(target.iterdir())):
         raise StoreError(
-            f"{target}: exists and is not a copy of a namespace (it has no _lakefs/). Nothing was removed. Choose an "
-            "empty directory."
+            f"{target}: exists and is not a copy of the sample (it has no _lakefs/{min(missing)}). Nothing was "
+            "removed. Choose an empty directory."
         )
 
 
+def _files_of(directory: Path) -> set[str]:
+    return {path.relative_to(directory).as_posix() for path in directory.rglob("*") if path.is_file()}
+
+
 def _require_all_listed(namespace: Path, listed: set[str]) -> None:
-    there = {path.relative_to(namespace).as_posix() for path in namespace.rglob("*") if path.is_file()}
-    if unlisted := sorted(there - listed):
+    if unlisted := sorted(_files_of(namespace) - listed):
         raise CorruptFile(
             f"listing.csv does not name {unlisted[0]!r} ({len(unlisted):,} such files), so their times are unknown. "
             "Nothing was copied. Restore the sample: `git checkout` its folder."

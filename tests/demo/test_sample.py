@@ -75,9 +75,18 @@ def test_what_an_interrupted_copy_left_does_not_stay(small: Path, tmp_path: Path
 def test_a_place_that_holds_something_else_is_refused_and_left_alone(small: Path, tmp_path: Path) -> None:
     (tmp_path / "home").mkdir()
     (tmp_path / "home" / "thesis.tex").write_text("years", encoding="utf-8")
-    with pytest.raises(StoreError, match="not a copy of a namespace"):
+    with pytest.raises(StoreError, match="not a copy of the sample"):
         place_sample(small, tmp_path / "home")
     assert (tmp_path / "home" / "thesis.tex").read_text(encoding="utf-8") == "years"
+
+
+def test_the_namespace_of_another_repository_is_refused_and_left_alone(small: Path, tmp_path: Path) -> None:
+    (tmp_path / "lake" / "_lakefs").mkdir(parents=True)
+    (tmp_path / "lake" / "_lakefs" / "0f3a").write_bytes(b"a range")
+    before = tree(tmp_path / "lake")
+    with pytest.raises(StoreError, match="not a copy of the sample"):
+        place_sample(small, tmp_path / "lake")
+    assert tree(tmp_path / "lake") == before
 
 
 @pytest.mark.parametrize("inside", [".", "namespace", "..", "elsewhere"])

@@ -102,8 +102,9 @@ class ObjectWriter(OpenStore):
                 self._store.delete(scratch)
 
     def _e_tag(self, path: str) -> str | None:
+        """Return the ETag of the object, empty if the store gives none; None if the object is missing."""
         try:
-            return self._reader.head(path).e_tag
+            return self._reader.head(path).e_tag or ""
         except ObjectMissing:
             return None
 

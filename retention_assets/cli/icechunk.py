@@ -140,6 +140,8 @@ def status(context: click.Context, wanted: str | None, reason: str | None, json_
     """Show the format, references and status of the repository, or set the status."""
     from retention_assets.icechunk.formats.model import Availability
 
+    if reason is not None and wanted != "read-only":
+        raise click.UsageError("--reason is only for `status read-only`.")
     if wanted is not None:
         availability = Availability.ONLINE if wanted == "online" else Availability.READ_ONLY
         _operate(context, f"status {wanted}", lambda on: on.set_status(availability, reason), json_wanted=json_wanted)

@@ -79,6 +79,10 @@ def test_the_status_is_shown_and_set(tmp_path: Path):
         "format": 2, "snapshots": 10, "branches": ["dev", "main", "old"], "tags": ["v1", "v2"], "deleted_tags": [],
         "status": "read-only", "reason": "moving",
     }  # fmt: skip
+    for arguments in (("online", "--reason", "done"), ("--reason", "done")):
+        wrong = command("status", *arguments)
+        assert (wrong.status, wrong.out) == (2, "")
+        assert "--reason is only for `status read-only`" in wrong.err
     assert command("status", "online").status == 0
     assert "status: online" in command("status").out
     assert command("branch", "delete", "dev").out == "field: done: branch delete dev\n"

@@ -289,7 +289,7 @@ def test_after_the_machine_slept_the_deadline_is_checked_before_the_next_request
     boot_time = time.clock_gettime
     monkeypatch.setattr(time, "clock_gettime", lambda clock: boot_time(clock) + slept)
     store = FakeStore(1, answer)
-    DeletionWork(store, RateLimiter(), RetryPolicy(), Random(0), lambda: not slept).done(some(500))
+    DeletionWork(store, RateLimiter(), RetryPolicy(), Random(0), lambda: not slept).delete(some(500))
     assert len(store.requests) <= AT_ONCE
 
 

@@ -22,6 +22,7 @@ from retention_assets.errors import GuardRefused
 from retention_assets.lakefs.rules.reflog import Memory
 from retention_assets.lakefs.source.opening import open_repository
 from retention_assets.lakefs.sweep.liveness import LivenessQuery
+from retention_assets.lakefs.sweep.memory import keep_memory
 from retention_assets.lakefs.sweep.sweeping import report
 from retention_assets.lakefs.sweep.verification import verify
 from retention_assets.state import approval
@@ -615,7 +616,9 @@ def lake(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Appro
 def approved(lake: Approved) -> Iterator[Approved]:
     """The lake with everything in order; what a test changes is put right again."""
     policy = (lake.root / "policy.json").read_bytes()
+    opened = lake.sweep.opened
     lake.write(*ROWS)
+    keep_memory(lake.sweep.warehouse, lake.plan, opened.source.references(), opened.policy())
     keep_plan(lake.sweep.warehouse, lake.plan)
     heads = f"{lake.plan.plan_hash}.json"
     lake.sweep.warehouse.write_document({"branches": {}, "tags": {}}, "orchard", PLANNED_HEADS, heads)

@@ -318,7 +318,7 @@ def test_a_piece_is_copied_only_from_inside_and_where_there_is_room(start: int, 
     ("start", "length", "what"),
     [
         pytest.param(0, MAX_COLUMN + 1, "a column of 2,147,483,648 bytes", id="too_large"),
-        pytest.param(90, 11, "the bytes of row 0 lie outside", id="outside"),
+        pytest.param(90, 11, "the bytes of row 0 are outside", id="outside"),
     ],
 )
 def test_a_column_of_pieces_that_no_table_has_is_refused(start: int, length: int, what: str) -> None:

@@ -171,6 +171,8 @@ class TableCache:
     def _fetch_few(self, missing: pa.Array, kind: Kind) -> Fetched:
         """Fetch the files with these ids: on the driver if they are few and small, else on executors."""
         ids = missing.to_pylist()
+        if not ids:
+            return Fetched(0, 0)
         if len(ids) <= _FEW_FILES:
             reader = ObjectReader(self._access)
             with ThreadPoolExecutor(_AT_ONCE) as pool:
@@ -183,8 +185,6 @@ class TableCache:
 
     def _fetch_here(self, ids: Sequence[str], kind: Kind, size: int) -> Fetched:
         """Fetch files on the driver, and store their rows as a new batch."""
-        if not ids:
-            return Fetched(0, 0)
         name = self._next_batch(kind)
         decoded = list(_decoded(ids, kind.decode, kind.folder, self._access))
         rows = pa.Table.from_batches(decoded, kind.schema)

@@ -16,13 +16,13 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from obstore.exceptions import NotFoundError
+from obstore.exceptions import BaseError, NotFoundError
 from obstore.store import LocalStore, from_url
 
 from retention_assets.errors import GuardRefused, TableContractError
 from retention_assets.objectstore.access import NO_RETRIES
 from retention_assets.objectstore.conditional import Conditional, require_known
-from retention_assets.objectstore.failures import WRITE, Failure
+from retention_assets.objectstore.failures import READ, WRITE, Failure, failure_of
 from retention_assets.tables import DELETION_PROOF, DELETION_REPORT, TABLES, TIMESTAMP, packed
 from retention_assets.warehouse.metadata import Details, PartitionMetadata
 
@@ -403,11 +403,17 @@ class Warehouse:
             ) from error
 
     def read_document(self, *parts: str) -> dict[str, Any] | None:
-        """Return a JSON document; None if it does not exist. Errors: TableContractError if it is not a JSON object."""
+        """Return a JSON document; None if it does not exist.
+
+        Errors: TableContractError if it is not a JSON object; AccessDenied or StoreError if it could not be read.
+        """
+        path = "/".join(parts)
         try:
-            content = bytes(self._store.get("/".join(parts)).bytes())
+            content = bytes(self._store.get(path).bytes())
         except (FileNotFoundError, NotFoundError):
             return None
+        except (BaseError, OSError) as error:
+            raise failure_of(error, ()).as_error(self._root, path, READ) from error
         try:
             document = json.loads(content)
         except ValueError:

@@ -36,8 +36,10 @@ class Ui:
     def requested(self) -> dg.RunRequest:
         """Return what the sensor of approved plans requests."""
         repository = self.definitions.get_repository_def()
-        with dg.build_sensor_context(self.instance, repository_def=repository) as context:
-            (request,) = repository.get_sensor_def("orchard_approved").evaluate_tick(context).run_requests
+        sensor = repository.get_sensor_def("orchard_approved")
+        resources = {key: self.definitions.resources[key] for key in sensor.required_resource_keys}
+        with dg.build_sensor_context(self.instance, repository_def=repository, resources=resources) as context:
+            (request,) = sensor.evaluate_tick(context).run_requests
         return request
 
 

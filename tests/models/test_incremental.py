@@ -76,6 +76,17 @@ class Story:
         return name not in now.live and not committed_since
 
 
+def expected(day: Day, rules: Rules) -> dict[str, str]:
+    """Return what brute force finds, and no unreferenced object while an entry of a head has no object here.
+
+    An object may be staged behind such an entry if it has its size, and all objects have the same size.
+    """
+    found, world = dict(Truth(day.world, rules, day.as_of).candidates), day.world
+    of_heads = {address for head in world.branches.values() for address in world.commits[head].objects.values()}
+    is_hiding = not of_heads <= world.store.keys()
+    return {name: reason for name, reason in found.items() if not (is_hiding and reason == "unreferenced")}
+
+
 def lived_through(spark: SparkSession, directory: Path, number: int, days: Sequence[tuple[Rules, str]]) -> list[int]:
     """Live through the days and compare each plan; return how many objects each day's end deleted."""
     story = Story(spark, directory, Walk("w", number, FIRST_DAY - 16 * DAY, version_0=False))
@@ -83,7 +94,7 @@ def lived_through(spark: SparkSession, directory: Path, number: int, days: Seque
     for place, (rules, ending) in enumerate(days):
         day = story.morning(place, rules)
         planned = day.plan()
-        assert planned.reasons == Truth(day.world, rules, day.as_of).candidates
+        assert planned.reasons == expected(day, rules)
         deleted.append(len(story.end(ending, day, planned)))
         spark.catalog.clearCache()  # each run has a process of its own; a session that keeps all of them runs full
     fresh = Warehouse(str(directory / "fresh"))

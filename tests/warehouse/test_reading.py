@@ -8,6 +8,7 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
+from retention_assets.errors import StoreError
 from retention_assets.spark.frames import from_arrow
 from retention_assets.tables import NAMES, STRINGS, packed
 from retention_assets.warehouse.reading import read_directory
@@ -57,3 +58,11 @@ def test_a_name_that_many_rows_have_is_in_memory_once(spark: SparkSession, tmp_p
     assert found.schema.field("branches").type == NAMES
     assert found.to_pylist() == rows.to_pylist()
     assert found.nbytes < rows.nbytes
+
+
+def test_a_warehouse_that_cannot_be_reached_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    keys = {"AWS_ACCESS_KEY_ID": "a", "AWS_SECRET_ACCESS_KEY": "b", "AWS_REGION": REGION, "AWS_ALLOW_HTTP": "true"}
+    for name, value in {**keys, "AWS_ENDPOINT_URL": NOBODY}.items():
+        monkeypatch.setenv(name, value)
+    with pytest.raises(StoreError, match=r"s3://nowhere/tables: cannot read 'warehouse\.json'.* It was not read\."):
+        Warehouse("s3://nowhere/tables")

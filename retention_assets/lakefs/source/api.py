@@ -234,6 +234,8 @@ class ApiSource:
             }
         except AccessDenied:
             return None
+        if self._repository not in namespaces:
+            self._require_repository()  # a wrong name would make the repository itself another one at its location
         return {name: namespace for name, namespace in namespaces.items() if name != self._repository}
 
     def _require_repository(self) -> _Identity:

@@ -176,3 +176,9 @@ def put(lake: Lake, path: str, content: bytes, written: datetime = datetime(2026
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_bytes(content)
     os.utime(file, (written.timestamp(), written.timestamp()))
+
+
+def needed(definitions: dg.Definitions, sensor: str) -> dict[str, Any]:
+    """Return the resources that a sensor needs."""
+    keys = definitions.get_repository_def().get_sensor_def(sensor).required_resource_keys
+    return {key: definitions.resources[key] for key in keys}

@@ -2,7 +2,7 @@
 
 import json
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -307,43 +307,48 @@ def test_a_tag_that_somebody_puts_on_a_snapshot_that_is_to_go_ends_the_sweep(
     assert field.files() == before
 
 
-@pytest.mark.parametrize("spec_version", [pytest.param(1, marks=pytest.mark.slow), 2])
-def test_a_sweep_that_was_stopped_while_it_applies_the_edits_changes_nothing_more(
-    planned: Planned, tmp_path: Path, spec_version: Format, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    field, plan_hash = planned.copy(spec_version, tmp_path)
-    assert field.place.run("approve", plan_hash).status == 0
-    before = field.files()
-
-    def stopped_meanwhile(*arguments: object) -> Published:
-        assert run("--config", field.place.file, "stop", "field").status == 0
-        return publish(*arguments)  # type: ignore[arg-type]
-
-    monkeypatch.setattr(sweeping, "publish", stopped_meanwhile)
-    answer = field.place.run("sweep")
-    assert answer.status == 1
-    assert "the lease is lost" in answer.err
-    assert field.files() == before
+def stop(field: FieldPlace) -> None:
+    assert run("--config", field.place.file, "stop", "field").status == 0
 
 
-@pytest.mark.parametrize("spec_version", [pytest.param(1, marks=pytest.mark.slow), 2])
-def test_a_hold_that_is_added_while_a_sweep_applies_the_edits_ends_the_sweep(
-    planned: Planned, tmp_path: Path, spec_version: Format, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    field, plan_hash = planned.copy(spec_version, tmp_path)
-    assert field.place.run("approve", plan_hash).status == 0
-    before = field.files()
+def hold_a_snapshot(field: FieldPlace) -> None:
     hold = {"id": "paper", "snapshot": field.ids["c"], "reason": "a figure of it is published"}
+    policy = yaml.safe_dump({**POLICY, "holds": [hold]})
+    (field.place.directory / "policy.yaml").write_text(policy, encoding="utf-8")
 
-    def held_meanwhile(*arguments: object) -> Published:
-        policy = yaml.safe_dump({**POLICY, "holds": [hold]})
-        (field.place.directory / "policy.yaml").write_text(policy, encoding="utf-8")
+
+@pytest.mark.parametrize("spec_version", [pytest.param(1, marks=pytest.mark.slow), 2])
+@pytest.mark.parametrize(
+    ("act", "reason"),
+    [
+        pytest.param(stop, "the lease is lost", id="sweeps_are_stopped"),
+        pytest.param(
+            hold_a_snapshot,
+            "the policy was changed after the plan was made. Nothing more was deleted",
+            id="a_hold_is_added",
+        ),
+    ],
+)
+def test_a_sweep_changes_nothing_if_while_it_applies_the_edits(
+    planned: Planned,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    spec_version: Format,
+    act: Callable[[FieldPlace], None],
+    reason: str,
+) -> None:
+    field, plan_hash = planned.copy(spec_version, tmp_path)
+    assert field.place.run("approve", plan_hash).status == 0
+    before = field.files()
+
+    def publish_after(*arguments: object) -> Published:
+        act(field)
         return publish(*arguments)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(sweeping, "publish", held_meanwhile)
+    monkeypatch.setattr(sweeping, "publish", publish_after)
     answer = field.place.run("sweep")
     assert answer.status == 1
-    assert "the policy was changed after the plan was made. Nothing more was deleted" in answer.err
+    assert reason in answer.err
     assert field.files() == before
 
 

@@ -31,6 +31,7 @@ from retention_assets.state.records import read_records
 from retention_assets.tables import DELETION_CANDIDATES
 from retention_assets.warehouse.warehouse import Rows, Warehouse
 from tests.assets.graph import REPOSITORY, snapshot
+from tests.assets.lake import needed
 from tests.clocks import GivenClock
 from tests.frames import NOW
 from tests.sweep.small_world import DAY, a_plan
@@ -236,12 +237,6 @@ def requests(place: Place) -> list[dg.RunRequest]:
         dg.build_sensor_context(instance, repository_def=repository, resources=resources) as context,
     ):
         return list(sensor.evaluate_tick(context).run_requests or [])
-
-
-def needed(definitions: dg.Definitions, sensor: str) -> dict[str, Any]:
-    """Return the resources that a sensor needs."""
-    keys = definitions.get_repository_def().get_sensor_def(sensor).required_resource_keys
-    return {key: definitions.resources[key] for key in keys}
 
 
 def test_an_approved_plan_is_swept_once_for_each_approval(place: Place) -> None:

@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 from retention_assets.assets.runs import failure_of
 from retention_assets.core.amounts import human_bytes
 from retention_assets.definitions import build_definitions
-from tests.assets.lake import DAY, NOW, Lake, new_lake
+from tests.assets.lake import DAY, NOW, Lake, needed, new_lake
 from tests.clocks import GivenClock
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
@@ -37,7 +37,7 @@ class Ui:
         """Return what the sensor of approved plans requests."""
         repository = self.definitions.get_repository_def()
         sensor = repository.get_sensor_def("orchard_approved")
-        resources = {key: self.definitions.resources[key] for key in sensor.required_resource_keys}
+        resources = needed(self.definitions, "orchard_approved")
         with dg.build_sensor_context(self.instance, repository_def=repository, resources=resources) as context:
             (request,) = sensor.evaluate_tick(context).run_requests
         return request

@@ -413,6 +413,7 @@ def _keep(
         return Planned(chosen.limit(0), None, check_results)
     references = inputs.references_hash
     seen = classification.references
+    problem = blocked(terms, inputs, seen)
     plan = Plan(
         repository=terms.repository,
         day=terms.day,
@@ -424,8 +425,8 @@ def _keep(
         totals=checks_of_plan.totals.by_state,
         live=checks_of_plan.live,
         collected=checks_of_plan.listed.collected,
-        warnings=tuple(_warnings(terms, inputs, seen, checks_of_plan.unused_prefixes)),
-        blocked=blocked(terms, inputs, seen),
+        warnings=tuple(_warnings(terms, inputs, seen, problem, checks_of_plan.unused_prefixes)),
+        blocked=problem,
         instance=inputs.graph.details.instance or None,
         made_at=terms.now,
         run_id=terms.run_id,
@@ -444,9 +445,12 @@ def _keep(
     return Planned(stored, plan, check_results)
 
 
-def _warnings(terms: Terms, inputs: PlanInputs, references: References, unused_prefixes: Sequence[str]) -> list[str]:
+def _warnings(
+    terms: Terms, inputs: PlanInputs, references: References, problem: str | None, unused_prefixes: Sequence[str]
+) -> list[str]:
+    """Return the warnings of a plan. `problem`: see `blocked`. `unused_prefixes`: see `CheckSummary`."""
     warnings = []
-    if problem := blocked(terms, inputs, references):
+    if problem:
         warnings.append(f"This plan must not be executed: {problem}")
     warnings += [
         f"The hold on the prefix {prefix!r} keeps nothing: no commit has a path below it. Compare its spelling with "

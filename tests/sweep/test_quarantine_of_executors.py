@@ -43,7 +43,7 @@ def test_a_directory_is_no_quarantine_of_a_bucket_if_executors_run_on_other_mach
     [
         pytest.param("s3://lake/orchard", "attic", "local[*]", id="one_machine"),
         pytest.param("s3://lake/orchard", "s3://attic/orchard", "spark://head:7077", id="a_bucket"),
-        pytest.param("file:///shared/orchard", "attic", "spark://head:7077", id="a_shared_directory"),
+        pytest.param("file:///mounted/orchard", "attic", "spark://head:7077", id="a_shared_directory"),
     ],
 )
 def test_a_quarantine_that_a_restore_can_read_is_used(

@@ -17,7 +17,6 @@ from obstore.store import GCSStore
 from retention_assets.errors import GuardRefused
 from retention_assets.objectstore.failures import WRITE, Failure, Kind, RequestKind, failure_of
 
-_WRITE_AMBIGUOUS = RequestKind(WRITE.verb, "Whether it was written is unknown.", WRITE.permission)
 _DELAYS = (0.0, 0.2, 1.0, 3.0)  # seconds before each attempt
 _NO_SUCH_VERSION = {"e_tag": f'"{"0" * 32}"', "version": "1"}  # an ETag and a GCS generation that no object has
 _NOT_FOUND, _NO_KEY = "status code: 404", "NoSuchKey"  # S3's error if the object to replace does not exist
@@ -33,11 +32,13 @@ class Conditional:
         store: the store of obstore.
         secrets: values that messages about failures must not contain.
         sleep: waits for seconds.
+        request: the kind of request in messages about failures.
     """
 
     store: Any
     secrets: Collection[str] = ()
     sleep: Callable[[float], None] = time.sleep
+    request: RequestKind = WRITE
 
     def create(self, path: str, content: bytes) -> bool | Failure:
         """Write an object if none exists at `path`, atomically; return whether it was written, or a failure.
@@ -75,7 +76,7 @@ class Conditional:
             raise _ignored(url, "If-Match", "an object with another ETag was replaced")
 
     def _write_scratch(self, put: Callable[[], object], path: str, url: str) -> bool:
-        return require_known(self._written(put, path, b""), url, path)
+        return require_known(self._written(put, path, b""), url, path, self.request)
 
     def _replace(self, path: str, content: bytes, e_tag: str) -> None:
         condition: dict[str, str | None] = {"e_tag": e_tag}
@@ -118,10 +119,11 @@ class Conditional:
             return False if _is_absent(failure_of(error, self.secrets)) else _as_ambiguous(lost)
 
 
-def require_known(result: bool | Failure, url: str, path: str) -> bool:
+def require_known(result: bool | Failure, url: str, path: str, request: RequestKind = WRITE) -> bool:
     """Return the result of a conditional write. Errors: AccessDenied or StoreError for a failure, ambiguous or not."""
     if isinstance(result, Failure):
-        raise result.as_error(url, path, _WRITE_AMBIGUOUS if result.ambiguous else WRITE)
+        undone = "Whether it was written is unknown." if result.ambiguous else request.undone
+        raise result.as_error(url, path, replace(request, undone=undone))
     return result
 
 

@@ -32,6 +32,8 @@ _THROTTLES = (
 )  # fmt: skip
 _THROTTLE_STATUSES = ("429", "503")
 _SERVER_ERRORS = ("InternalError", "InternalServerError", "OperationTimedOut")
+_DENIALS = ("AccessDenied", "Permission denied", "Read-only file system", "Operation not permitted")
+_FULL = ("No space left on device", "quota exceeded")
 # The store did nothing, and the same request may succeed later:
 _RETRYABLE_CODES = ("RequestTimeout", "OperationAborted", "ConditionalRequestConflict")
 
@@ -44,6 +46,7 @@ class Kind(Enum):
     CREDENTIALS = "credentials refused"
     DENIED = "denied"
     UNREACHABLE = "unreachable"
+    FULL = "full"
     OTHER = "other"
 
     @property
@@ -59,11 +62,13 @@ class RequestKind:
     verb: str
     undone: str  # a sentence that says what was not done
     permission: str  # the permission that the request needs
+    of_warehouse: bool = False  # whether the request is for the warehouse, which has no `storage_options`
 
 
 READ = RequestKind("read", "It was not read.", "read objects (s3:GetObject)")
 WRITE = RequestKind("write", "It was not written.", "write objects (s3:PutObject)")
 LIST = RequestKind("list", "The listing was not used.", "list the bucket (s3:ListBucket)")
+REMOVE = RequestKind("remove", "It was not removed.", "delete objects (s3:DeleteObject)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +90,8 @@ class Failure:
 
     def as_error(self, url: str, path: str, request: RequestKind) -> StoreError:
         """Return the error to raise. Its message says where and what failed, what was not done, and the remedy."""
-        remedy = _REMEDIES[self.kind].format(permission=request.permission)
+        remedies = _REMEDIES | _REMEDIES_OF_WAREHOUSE if request.of_warehouse else _REMEDIES
+        remedy = remedies[self.kind].format(permission=request.permission)
         what = f"{url}: cannot {request.verb} {repr(path) if path else 'its objects'}"
         return _CLASSES.get(self.kind, StoreError)(f"{what}: {self.detail}. {request.undone} {remedy}")
 
@@ -101,7 +107,16 @@ _REMEDIES = {
     Kind.CREDENTIALS: "Check the credentials in `storage_options` (access_key_id and secret_access_key on S3).",
     Kind.DENIED: "Let the credentials in `storage_options` {permission}.",
     Kind.UNREACHABLE: "Check the option `endpoint`, and the network between this machine and the store.",
+    Kind.FULL: "Free space there, then run the same command again.",
     Kind.OTHER: "Run the same command again. If it fails again, check `storage` and `storage_options`.",
+}
+_REMEDIES_OF_WAREHOUSE = {
+    Kind.OBJECT_MISSING: "Check that `warehouse` is the right location, and whether another program deleted the file.",
+    Kind.BUCKET_MISSING: "Check the bucket's name in `warehouse`, and AWS_REGION and AWS_ENDPOINT_URL_S3 (on S3).",
+    Kind.CREDENTIALS: "Check the credentials in the environment (AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY on S3).",
+    Kind.DENIED: "Let this user, or the credentials in the environment, {permission} in `warehouse`.",
+    Kind.UNREACHABLE: "Check AWS_ENDPOINT_URL_S3 (on S3), and the network between this machine and the warehouse.",
+    Kind.OTHER: "Run the same command again. If it fails again, check `warehouse`.",
 }
 
 
@@ -161,7 +176,8 @@ def _kind(text: str, code: str, status: str, *, absent: bool) -> Kind:
         (Kind.OBJECT_MISSING, absent),
         (Kind.CREDENTIALS, status == "401" or code in _BAD_CREDENTIALS),
         (Kind.CREDENTIALS, any(sign in text for sign in _NO_CREDENTIALS)),
-        (Kind.DENIED, status == "403" or "AccessDenied" in text or "Permission denied" in text),
+        (Kind.DENIED, status == "403" or any(sign in text for sign in _DENIALS)),
+        (Kind.FULL, any(sign in text for sign in _FULL)),
         (Kind.UNREACHABLE, any(sign in text for sign in _UNREACHABLE)),
     )
     return next((kind for kind, holds in rules if holds), Kind.OTHER)
@@ -178,6 +194,7 @@ def _detail(kind: Kind, code: str, status: str, message: str) -> str:
         Kind.CREDENTIALS: "the store refused the credentials, or no credentials are set",
         Kind.DENIED: "the store denied the request",
         Kind.UNREACHABLE: "the store cannot be reached",
+        Kind.FULL: "no space is left",
     }[kind] + code
 
 

@@ -36,8 +36,12 @@ def read_directory(
         where: the condition on rows; files and row groups whose statistics exclude it are not read.
         columns: the columns to return; None: all.
     """
-    files = _files_below(warehouse, *parts, schema=schema)
-    return files.to_table(columns=None if columns is None else list(columns), filter=where)
+
+    def read() -> pa.Table:
+        files = _files_below(warehouse, *parts, schema=schema)
+        return files.to_table(columns=None if columns is None else list(columns), filter=where)
+
+    return warehouse.read_with(read, *parts)
 
 
 def scan_directory(
@@ -52,7 +56,11 @@ def first_rows(
     warehouse: Warehouse, *parts: str, schema: pa.Schema, columns: Sequence[str], most: int
 ) -> list[dict[str, Any]]:
     """Return the first rows of the Parquet files in a directory, at most `most`."""
-    return _files_below(warehouse, *parts, schema=schema).head(most, columns=list(columns)).to_pylist()
+
+    def read() -> list[dict[str, Any]]:
+        return _files_below(warehouse, *parts, schema=schema).head(most, columns=list(columns)).to_pylist()
+
+    return warehouse.read_with(read, *parts)
 
 
 def read_files(warehouse: Warehouse, files: Sequence[str], schema: pa.Schema, where: pc.Expression) -> pa.Table:

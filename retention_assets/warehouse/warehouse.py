@@ -8,21 +8,22 @@ import json
 import shutil
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import date, datetime
+from functools import partial
 from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from obstore.exceptions import BaseError, NotFoundError
+from obstore.exceptions import BaseError
 from obstore.store import LocalStore, from_url
 
-from retention_assets.errors import GuardRefused, TableContractError
+from retention_assets.errors import GuardRefused, ObjectMissing, TableContractError
 from retention_assets.objectstore.access import NO_RETRIES
 from retention_assets.objectstore.conditional import Conditional, require_known
-from retention_assets.objectstore.failures import READ, WRITE, Failure, failure_of
+from retention_assets.objectstore.failures import LIST, READ, REMOVE, WRITE, Failure, RequestKind, failure_of
 from retention_assets.tables import DELETION_PROOF, DELETION_REPORT, TABLES, TIMESTAMP, packed
 from retention_assets.warehouse.metadata import Details, PartitionMetadata
 
@@ -40,6 +41,7 @@ _FOOTER = 2**16  # bytes read from the end of a Parquet file; a longer footer ta
 _FEW = 10_000  # the most rows of which the driver reads a column
 _AT_ONCE = 16  # footers or documents read at the same time
 _CONDITIONS = "_conditions"  # scratch file that tests whether the store honours conditional writes
+_READ, _WRITE, _LIST, _REMOVE = (replace(one, of_warehouse=True) for one in (READ, WRITE, LIST, REMOVE))
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,19 +114,37 @@ class Rows:
 
 
 class Warehouse:
-    """The tables of all repositories below one root: a local path, or a URL that Spark and obstore both read."""
+    """The tables of all repositories below one root: a local path, or a URL that Spark and obstore both read.
+
+    Every method that reads or writes raises AccessDenied or StoreError if the store fails. The message has the root,
+    the path and the remedy.
+    """
 
     def __init__(self, root: str) -> None:
         self._root = root.rstrip("/")
-        if "://" in self._root:
-            url = self._root.replace("s3a://", "s3://", 1)
-            self._store: Any = from_url(url)
-            self._conditional = Conditional(from_url(url, retry_config=NO_RETRIES))
-        else:
-            self._store = LocalStore(self._root, mkdir=True)
-            self._conditional = Conditional(self._store)
+        self._store, without_retries = self._call(self._opened, "", _WRITE)
+        self._conditional = Conditional(without_retries, request=_WRITE)
         if self._root not in _KNOWN_LAYOUTS:
             self._require_layout()
+
+    def _opened(self) -> tuple[Any, Any]:
+        """Return obstore's store for the root, and one that sends each request once."""
+        if "://" not in self._root:
+            store = LocalStore(self._root, mkdir=True)
+            return store, store
+        url = self._root.replace("s3a://", "s3://", 1)
+        return from_url(url), from_url(url, retry_config=NO_RETRIES)
+
+    def _call[T](self, call: Callable[[], T], path: str, request: RequestKind) -> T:
+        """Return the result of `call`. Errors: ObjectMissing, AccessDenied or StoreError if the store fails.
+
+        The store's own exception is not attached, because its text may contain signed URLs.
+        """
+        try:
+            return call()
+        except (BaseError, OSError) as error:
+            failure = failure_of(error, ())
+        raise failure.as_error(self._root, path, request)
 
     def _require_layout(self) -> None:
         """Raise TableContractError if a version with another layout of the directories wrote this warehouse."""
@@ -267,12 +287,22 @@ class Warehouse:
 
     def _table_files(self, *parts: str) -> list[tuple[str, int]]:
         """Return path and size of the Parquet files in a directory."""
-        listed = self._store.list_with_delimiter("/".join(parts))["objects"]
+        listed = self._level(*parts)["objects"]
         return sorted((one["path"], one["size"]) for one in listed if has_rows(one["path"].rpartition("/")[2]))
+
+    def read_with[T](self, read: Callable[[], T], *parts: str) -> T:
+        """Return the result of `read`, which reads this path without obstore. Errors: AccessDenied or StoreError."""
+        return self._call(read, "/".join(parts), _READ)
+
+    def _level(self, *parts: str) -> Mapping[str, Any]:
+        path = "/".join(parts)
+        level: Mapping[str, Any] = self._call(lambda: self._store.list_with_delimiter(path), path, _LIST)
+        return level
 
     def _footer_of(self, path: str, size: int) -> pq.FileMetaData:
         def end(length: int) -> bytes:
-            return bytes(self._store.get_range(path, start=max(0, size - length), end=size))
+            start = max(0, size - length)
+            return self._call(lambda: bytes(self._store.get_range(path, start=start, end=size)), path, _READ)
 
         tail = end(_FOOTER)
         length = int.from_bytes(tail[-8:-4], "little") + 8  # of the footer, its length field and the magic bytes
@@ -285,9 +315,7 @@ class Warehouse:
 
     def directories(self, *parts: str) -> list[str]:
         """Return the names of the directories in a directory, sorted; empty if it does not exist."""
-        prefix = "/".join(parts)
-        found = self._store.list_with_delimiter(prefix)["common_prefixes"]
-        return sorted(name.rstrip("/").rsplit("/", 1)[-1] for name in found)
+        return sorted(name.rstrip("/").rsplit("/", 1)[-1] for name in self._level(*parts)["common_prefixes"])
 
     def write_metadata(self, repository: str, table: str, day: date, metadata: PartitionMetadata) -> None:
         """Write the metadata of a partition beside its rows. Call this after the rows are written."""
@@ -312,12 +340,16 @@ class Warehouse:
 
     def write_document(self, document: Mapping[str, Any], *parts: str) -> None:
         """Write a small JSON document atomically."""
-        self._store.put("/".join(parts), _encoded(document))
+        self._put(_encoded(document), *parts)
 
     def write_text(self, text: str, *parts: str) -> str:
         """Write a text atomically. Return its path or URL."""
-        self._store.put("/".join(parts), text.encode())
+        self._put(text.encode(), *parts)
         return self.location(*parts)
+
+    def _put(self, content: bytes | Path, *parts: str) -> None:
+        path = "/".join(parts)
+        self._call(lambda: self._store.put(path, content), path, _WRITE)
 
     def create_document(self, document: Mapping[str, Any], *parts: str) -> bool:
         """Create a small JSON document. Return False, and write nothing, if a document exists at the path.
@@ -326,7 +358,7 @@ class Warehouse:
         Errors: AccessDenied or StoreError, also when it is unknown whether the document was written.
         """
         path = "/".join(parts)
-        return require_known(self._conditional.create(path, _encoded(document)), self._root, path)
+        return require_known(self._conditional.create(path, _encoded(document)), self._root, path, _WRITE)
 
     @property
     def is_local(self) -> bool:
@@ -349,7 +381,7 @@ class Warehouse:
         pq.write_table(rows, target)
         created = self._conditional.create(path, target.getvalue())
         if isinstance(created, Failure):
-            raise created.as_error(self._root, path, WRITE)
+            raise created.as_error(self._root, path, _WRITE)
         if not created:
             raise TableContractError(
                 f"{self.location(*parts)}: the file exists already. It was not overwritten. Run the same command again."
@@ -357,18 +389,18 @@ class Warehouse:
 
     def write_file(self, source: Path, *parts: str) -> None:
         """Copy a file of this machine into the warehouse."""
-        self._store.put("/".join(parts), source)
+        self._put(source, *parts)
 
     def mark_complete(self, *parts: str) -> None:
         """Mark a directory as complete, as Spark does when it has written all rows."""
-        self._store.put("/".join((*parts, SUCCESS)), b"")
+        self._put(b"", *parts, SUCCESS)
 
     def write_table(self, rows: pa.Table, *parts: str) -> None:
         """Replace a directory with one Parquet file of these rows, as Spark's overwrite does."""
         self.remove_directory(*parts)
         target = BytesIO()
         pq.write_table(rows, target, store_schema=False, row_group_size=_ROW_GROUP)
-        self._store.put("/".join((*parts, PART)), target.getvalue())
+        self._put(target.getvalue(), *parts, PART)
         self.mark_complete(*parts)
 
     def copy_table(self, source: Sequence[str], target: Sequence[str]) -> None:
@@ -379,12 +411,16 @@ class Warehouse:
         self.remove_directory(*target)
         for path, _ in self._table_files(*source):
             copy = "/".join((*target, path.rpartition("/")[2]))
-            if self.is_local:  # obstore would make a hard link, so both tables would share one file
-                Path(self._local(*target)).mkdir(parents=True, exist_ok=True)
-                shutil.copyfile(self._local(path), self._local(copy))
-            else:
-                self._store.copy(path, copy)
+            self._call(partial(self._copy, path, copy), copy, _WRITE)
         self.mark_complete(*target)
+
+    def _copy(self, path: str, copy: str) -> None:
+        if not self.is_local:
+            self._store.copy(path, copy)
+            return
+        target = Path(self._local(copy))  # obstore would make a hard link, so both tables would share one file
+        target.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(self._local(path), target)
 
     def _local(self, *parts: str) -> str:
         return self.location(*parts).removeprefix("file://")
@@ -395,25 +431,26 @@ class Warehouse:
         Errors: TableContractError when the file is missing or incomplete.
         """
         try:
-            return pq.read_table(_of_arrow(self._store.get("/".join(parts)).bytes()))
-        except (FileNotFoundError, NotFoundError, pa.ArrowInvalid) as error:
+            return pq.read_table(_of_arrow(self._get(*parts)))
+        except (ObjectMissing, pa.ArrowInvalid) as error:
             raise TableContractError(
                 f"{self.location(*parts)}: the file is missing or incomplete. Nothing was deleted. Copy it from a "
                 "backup of the warehouse."
             ) from error
+
+    def _get(self, *parts: str) -> bytes:
+        path = "/".join(parts)
+        return self._call(lambda: bytes(self._store.get(path).bytes()), path, _READ)
 
     def read_document(self, *parts: str) -> dict[str, Any] | None:
         """Return a JSON document; None if it does not exist.
 
         Errors: TableContractError if it is not a JSON object; AccessDenied or StoreError if it could not be read.
         """
-        path = "/".join(parts)
         try:
-            content = bytes(self._store.get(path).bytes())
-        except (FileNotFoundError, NotFoundError):
+            content = self._get(*parts)
+        except ObjectMissing:
             return None
-        except (BaseError, OSError) as error:
-            raise failure_of(error, ()).as_error(self._root, path, READ) from error
         try:
             document = json.loads(content)
         except ValueError:
@@ -434,11 +471,13 @@ class Warehouse:
 
         If the store can begin a listing after a name, smaller names are not listed.
         """
-        path = "/".join(parts)
-        listed = (
-            entry["path"] for page in self._store.list("/".join((*parts[:-1], "")), offset=path) for entry in page
-        )
-        return any(one > path and one.endswith(".json") for one in listed)  # a store may ignore the offset
+        path, directory = "/".join(parts), "/".join((*parts[:-1], ""))
+
+        def found() -> bool:
+            listed = (entry["path"] for page in self._store.list(directory, offset=path) for entry in page)
+            return any(one > path and one.endswith(".json") for one in listed)  # a store may ignore the offset
+
+        return self._call(found, directory, _LIST)
 
     def read_documents(self, *parts: str) -> list[dict[str, Any]]:
         """Return the JSON documents in a directory, in the order of their names."""
@@ -448,38 +487,48 @@ class Warehouse:
 
     def files(self, *parts: str) -> list[str]:
         """Return the names of the files directly in a directory, sorted; empty if the directory does not exist."""
-        objects = self._store.list_with_delimiter("/".join(parts))["objects"]
-        return sorted(entry["path"].rsplit("/", 1)[-1] for entry in objects)
+        return sorted(entry["path"].rsplit("/", 1)[-1] for entry in self._level(*parts)["objects"])
 
     def file(self, *parts: str) -> StoredFile | None:
         """Return the size and the write time of a file; None if it does not exist."""
+        path = "/".join(parts)
         try:
-            found = self._store.head("/".join(parts))
-        except (FileNotFoundError, NotFoundError):
+            found = self._call(lambda: self._store.head(path), path, _READ)
+        except ObjectMissing:
             return None
         return StoredFile(found["size"], found["last_modified"])
 
     def tree(self, *parts: str) -> dict[str, StoredFile]:
         """Return every file in a directory and below it, by its path below the root."""
         prefix = "/".join((*parts, ""))
-        return {
-            entry["path"]: StoredFile(entry["size"], entry["last_modified"])
-            for entries in self._store.list(prefix)
-            for entry in entries
-        }
+
+        def listed() -> dict[str, StoredFile]:
+            return {
+                entry["path"]: StoredFile(entry["size"], entry["last_modified"])
+                for entries in self._store.list(prefix)
+                for entry in entries
+            }
+
+        return self._call(listed, prefix, _LIST)
 
     def remove_document(self, *parts: str) -> None:
         """Remove a document if it exists."""
+        path = "/".join(parts)
         if self.file(*parts) is not None:
-            self._store.delete("/".join(parts))
+            self._call(lambda: self._store.delete(path), path, _REMOVE)
 
     def remove_directory(self, *parts: str) -> None:
         """Remove a directory of this warehouse with its contents, if it exists."""
         if "://" not in self._root:
             shutil.rmtree(self.location(*parts), ignore_errors=True)
             return
-        for entries in self._store.list("/".join(parts)):
-            self._store.delete([entry["path"] for entry in entries])
+        path = "/".join(parts)
+
+        def remove() -> None:
+            for entries in self._store.list(path):
+                self._store.delete([entry["path"] for entry in entries])
+
+        self._call(remove, path, _REMOVE)
 
     def is_link(self, *parts: str) -> bool:
         """Return whether a directory or file is a symbolic link, whose target may be outside the warehouse."""

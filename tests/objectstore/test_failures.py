@@ -211,6 +211,18 @@ class TestWords:
         words = "Error performing PUT http://169.254.169.254/latest/api/token - status code: 403 Forbidden: "
         assert failure_of(ValueError(words), ()).kind is Kind.CREDENTIALS
 
+    @pytest.mark.parametrize(
+        ("words", "kind", "remedy"),
+        [
+            ("No space left on device (os error 28)", Kind.FULL, "Free space there"),
+            ("Read-only file system (os error 30)", Kind.DENIED, "Let the credentials in `storage_options` read"),
+        ],
+    )
+    def test_a_full_or_read_only_disk_has_its_own_remedy(self, words: str, kind: Kind, remedy: str) -> None:
+        failure = failure_of(OSError(f"Generic LocalFileSystem error: Unable to copy data to file: {words}"), ())
+        assert (failure.kind, failure.retryable, failure.ambiguous) == (kind, False, False)
+        assert remedy in str(failure.as_error("file:///disk", "x", READ))
+
     def test_an_absent_file_is_an_object_missing(self) -> None:
         error = failure_of(FileNotFoundError("Object at location x not found"), ()).as_error("file:///l", "x", READ)
         assert isinstance(error, ObjectMissing)

@@ -2,7 +2,7 @@
 
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, date, datetime
 from pathlib import Path
@@ -17,6 +17,7 @@ from retention_assets.lakefs.rules.tables import commit_graph_rows, potential_co
 from retention_assets.tables import NAMES, POTENTIAL_COMMITS
 from retention_assets.warehouse import warehouse as module
 from retention_assets.warehouse.metadata import PartitionMetadata
+from retention_assets.warehouse.reading import read_directory
 from retention_assets.warehouse.table_writer import write_rows
 from retention_assets.warehouse.warehouse import Warehouse
 from tests.objectstore.s3 import Bucket
@@ -55,6 +56,60 @@ def test_where_it_cannot_be_written_nothing_is_said_to_be_there(tmp_path: Path) 
     (tmp_path / "orchard").write_text("no directory")
     with pytest.raises(StoreError, match=r"cannot write 'orchard/leases/00000001\.json'"):
         warehouse.create_document({"holder": "a"}, *PLACE)
+
+
+Use = Callable[[Warehouse], object]
+_WRITES: dict[str, Use] = {
+    "document": lambda warehouse: warehouse.write_document({}, *PLACE),
+    "text": lambda warehouse: warehouse.write_text("", *PLACE),
+    "file": lambda warehouse: warehouse.write_file(Path(__file__), *PLACE),
+    "mark": lambda warehouse: warehouse.mark_complete(*PLACE),
+    "table": lambda warehouse: warehouse.write_table(pa.table({"a": [1]}), *PLACE),
+    "copy": lambda warehouse: warehouse.copy_table(("other",), PLACE),
+    "new document": lambda warehouse: warehouse.create_document({}, *PLACE),
+    "new rows": lambda warehouse: warehouse.append_rows(pa.table({"a": [1]}), *PLACE),
+}
+_READS: dict[str, Use] = {
+    "document": lambda warehouse: warehouse.read_document(*PLACE),
+    "rows": lambda warehouse: warehouse.read_rows(*PLACE),
+    "names": lambda warehouse: warehouse.files("orchard"),
+    "directories": lambda warehouse: warehouse.directories("orchard"),
+    "tree": lambda warehouse: warehouse.tree("orchard"),
+    "later": lambda warehouse: warehouse.has_document_after(*PLACE),
+    "count": lambda warehouse: warehouse.row_count("orchard"),
+    "table": lambda warehouse: read_directory(warehouse, "orchard", schema=pa.schema([("a", pa.int64())])),
+}
+
+
+@pytest.mark.parametrize("write", _WRITES.values(), ids=_WRITES)
+def test_every_write_that_fails_names_the_file_and_the_remedy(tmp_path: Path, write: Use) -> None:
+    warehouse = Warehouse(str(tmp_path))
+    warehouse.write_table(pa.table({"a": [1]}), "other")
+    (tmp_path / "orchard").write_text("no directory")
+    with pytest.raises(
+        StoreError, match=rf"^{tmp_path}: cannot write 'orchard/leases/00000001\.json.*check `warehouse`"
+    ):
+        write(warehouse)
+
+
+@pytest.mark.parametrize(
+    "use", [*_WRITES.values(), *_READS.values()], ids=[*_WRITES, *(f"read {name}" for name in _READS)]
+)
+def test_a_bucket_that_is_gone_is_named(bucket: Bucket, monkeypatch: pytest.MonkeyPatch, use: Use) -> None:
+    monkeypatch.setenv("AWS_ENDPOINT", bucket.endpoint)
+    monkeypatch.setenv("AWS_ALLOW_HTTP", "true")
+    warehouse = Warehouse(f"s3a://{bucket.name}/tables")
+    warehouse.remove_directory("orchard")
+    bucket.client().delete_bucket(Bucket=bucket.name)
+    with pytest.raises(StoreError, match=rf"^s3a://{bucket.name}/tables: cannot .*`warehouse`") as told:
+        use(warehouse)
+    assert "storage" not in str(told.value)
+
+
+def test_a_warehouse_that_cannot_be_made_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(StoreError, match=rf"^{tmp_path}/file/tables: cannot write its objects: .*check `warehouse`"):
+        Warehouse(f"{tmp_path}/file/tables")
 
 
 @pytest.mark.parametrize("after", [1, 99, 150, 151])

@@ -14,7 +14,7 @@ from pydantic import Field
 from retention_assets import errors
 from retention_assets.config.configuration import Configuration
 from retention_assets.config.durations import parse_positive_duration
-from retention_assets.errors import GuardRefused, RetentionError, error_named_in
+from retention_assets.errors import ConfigurationError, GuardRefused, RetentionError, error_named_in
 
 SWEEP = "retention/sweep"  # a run of any job with this tag ("true") may sweep
 
@@ -46,8 +46,24 @@ daily = dg.DailyPartitionsDefinition(start_date="2020-01-01", timezone="UTC", en
 
 
 def day_of(context: dg.AssetExecutionContext | dg.InputContext | dg.OutputContext) -> date:
-    """Return the day of the partition that runs."""
-    return date.fromisoformat(context.partition_key)
+    """Return the day of the partition that runs. Errors: ConfigurationError as `require_day`.
+
+    Dagster does not check the day in the tag `dagster/partition`, which a person or a request can set.
+    """
+    return require_day(context.partition_key, "partition")
+
+
+def require_day(day: str, given_as: str) -> date:
+    """Return the day of a partition. Errors: ConfigurationError for another text and for a day in the future.
+
+    A policy that is applied as of a future day expires versions too early.
+    """
+    if not daily.has_partition_key(day):
+        raise ConfigurationError(
+            f"{given_as} {day}: only these days can be planned: from {daily.get_first_partition_key()} to today (UTC). "
+            "Nothing was changed or deleted. Choose one of these days."
+        )
+    return date.fromisoformat(day)
 
 
 FULL = "retention/full"  # a run with this tag ("true") reuses no files that earlier runs read

@@ -19,11 +19,10 @@ from dagster._core.remote_origin import RegisteredCodeLocationOrigin, RemoteRepo
 from dagster_shared.cli import WorkspaceOpts
 from rich.console import Console
 
-from retention_assets.assets.runs import daily, failure_of
+from retention_assets.assets.runs import failure_of, require_day
 from retention_assets.cli.group import Steps, shown
 from retention_assets.config.configuration import Configuration
 from retention_assets.definitions import build_definitions
-from retention_assets.errors import ConfigurationError
 
 _PROGRESS = "progress"
 _LOCATION = "RETENTION_CODE_LOCATION"  # the environment variable with the name of the runs' code location
@@ -42,7 +41,7 @@ def run_job(
     configuration: Configuration, job: str, day: date, console: Console, tags: Mapping[str, str] | None = None
 ) -> FinishedRun:
     """Run `job` for `day`. Errors: the RetentionError that ended the run, or GuardRefused with all failed checks."""
-    _require_partition(day)
+    require_day(day.isoformat(), "--as-of")
     with _instance(configuration) as (instance, ui), _shown(instance, job, day, console) as logger:
         definitions = build_definitions(configuration, loggers={_PROGRESS: logger})
         run, events = _executed(definitions, job, day, instance, tags or {})
@@ -88,13 +87,6 @@ def _location_here() -> str | None:
     except Exception:  # there is no Dagster project, or it has an error; a run does not need a project
         return None
     return origins[0].location_name if len(origins) == 1 else None
-
-
-def _require_partition(day: date) -> None:
-    if not daily.has_partition_key(day.isoformat()):
-        raise ConfigurationError(
-            f"--as-of {day}: only these days can be planned: from {daily.get_first_partition_key()} to today (UTC)"
-        )
 
 
 @contextmanager

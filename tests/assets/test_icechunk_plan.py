@@ -7,10 +7,13 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+import dagster as dg
 import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
+from retention_assets.assets.runs import plan_job
+from retention_assets.definitions import build_definitions
 from retention_assets.icechunk.edits.stored import planned_edits
 from retention_assets.state.memory import due_objects, due_objects_of
 from retention_assets.state.plan import load_plan
@@ -238,3 +241,14 @@ def test_a_directory_that_is_a_link_into_another_repository_is_refused(second: P
     run = lake.plan()
     assert [name for name, passed in run.checks.items() if not passed] == ["namespaces_apart"]
     assert lake.plan_document() is None
+
+
+@pytest.mark.parametrize("day", [(DAY + timedelta(days=2)).isoformat(), "2019-12-31", "2026-1-1"])
+def test_a_run_whose_tag_names_a_day_that_is_no_partition_is_refused(tmp_path: Path, day: str) -> None:
+    lake, _ = new_icechunk_lake(tmp_path, 2, COMMITS, {"main": "e"})
+    job = build_definitions(lake.configuration()).resolve_job_def(plan_job(NAME))
+    with dg.DagsterInstance.ephemeral() as instance:
+        ended = job.execute_in_process(tags={"dagster/partition": day}, instance=instance, raise_on_error=False)
+        failed = [event.step_failure_data.error for event in ended.get_step_failure_events()]
+    assert any(error and f"partition {day}: only these days can be planned" in error.to_string() for error in failed)
+    assert lake.warehouse.directories(NAME, "plans") == []

@@ -387,6 +387,17 @@ SWEEPING = (
         ),
     ),
     Mutation(
+        name="a policy is applied as of a future day",
+        breaks="dates that users can write never make anything older (invariant 11)",
+        file="retention_assets/assets/runs.py",
+        old="    if not daily.has_partition_key(day):\n",
+        new="    if False:\n",
+        caught_by=(
+            "tests/assets/test_icechunk_plan.py"
+            "::test_a_run_whose_tag_names_a_day_that_is_no_partition_is_refused[2019-12-31]",
+        ),
+    ),
+    Mutation(
         name="a table that has lost rows is read",
         breaks="a table has as many rows as were written",
         file="retention_assets/warehouse/warehouse.py",

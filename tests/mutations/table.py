@@ -387,6 +387,17 @@ SWEEPING = (
         ),
     ),
     Mutation(
+        name="a sweep continues in a repository that became read-only",
+        breaks="liveness is checked again just before deleting (invariant 5)",
+        file="retention_assets/icechunk/sweep/sweeping.py",
+        old="        if state.repo is not None:\n",
+        new="        if False:\n",
+        caught_by=(
+            "tests/icechunk/sweep/test_sweeping.py"
+            "::test_a_repository_that_becomes_read_only_during_a_sweep_ends_it[format_2]",
+        ),
+    ),
+    Mutation(
         name="a policy is applied as of a future day",
         breaks="dates that users can write never make anything older (invariant 11)",
         file="retention_assets/assets/runs.py",

@@ -87,7 +87,7 @@ def collected(repo: Repo, planned: Collection[bytes], dropped: Collection[bytes]
     snapshot that the plan did not know has a dropped parent; when a remaining snapshot would have no ancestor left; and
     as `with_update`.
     """
-    require_online(repo)
+    require_online(repo, "more was changed or deleted")
     going = repo.snapshots.keys() & set(dropped)
     if not going:
         return repo

@@ -64,15 +64,18 @@ def updates_per_file(repo: Repo) -> int:
     return most
 
 
-def require_online(repo: Repo) -> None:
-    """Raise GuardRefused, with the status and its reason, if the repository is not online."""
+def require_online(repo: Repo, undone: str = "was changed or deleted") -> None:
+    """Raise GuardRefused, with the status and its reason, if the repository is not online.
+
+    `undone`: completes the message "Nothing ...".
+    """
     status: RepoStatus = repo.status
     if status.availability is not Availability.ONLINE:
         word = status.availability.name.lower().replace("_", "-")
         reason = status.limited_availability_reason or "none given"
         raise GuardRefused(
-            f"the repository is {word} (reason: {reason}). Nothing was changed or deleted. Set its status to online "
-            f"when its owner agrees."
+            f"the repository is {word} (reason: {reason}). Nothing {undone}. Set its status to online when its owner "
+            f"agrees."
         )
 
 

@@ -28,6 +28,7 @@ from retention_assets.icechunk.edits.stored import (
 from retention_assets.icechunk.formats.ids import encode_id
 from retention_assets.icechunk.rules.candidates import is_content
 from retention_assets.icechunk.rules.planned import PlannedEdits
+from retention_assets.icechunk.rules.updates import require_online
 from retention_assets.icechunk.source.repository import IcechunkState
 from retention_assets.icechunk.sweep.layout import IcechunkLayout, characters
 from retention_assets.icechunk.sweep.reach import IcechunkSweep, current_cache, reach_of, unread_refusal
@@ -101,7 +102,11 @@ class IcechunkRepositorySweep(RepositorySweep):
         return self._liveness(retained_set_of(state, self._policy, edits.as_of, edits.cutoff, edits), checked_at)
 
     def _state(self) -> IcechunkState:
-        return self._sweep.opened.source.state()
+        """Return the current state. Errors: GuardRefused, also later in a sweep, if the repository is not online."""
+        state = self._sweep.opened.source.state()
+        if state.repo is not None:
+            require_online(state.repo, "more was changed or deleted")
+        return state
 
     def _liveness(self, retained: RetainedSet, checked_at: datetime) -> Liveness:
         """Return the files that `retained` reaches. The last result is used again if the same snapshots and logs stay.

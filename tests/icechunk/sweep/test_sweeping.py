@@ -11,8 +11,10 @@ from pyspark.sql import DataFrame, SparkSession
 from retention_assets.config.configuration import load_configuration
 from retention_assets.config.timestamps import utc_now
 from retention_assets.errors import GuardRefused
+from retention_assets.icechunk.administration.operations import Operations
 from retention_assets.icechunk.formats.ids import encode_id, encode_ids
 from retention_assets.icechunk.formats.manifests import read_manifest_chunks
+from retention_assets.icechunk.formats.model import Availability
 from retention_assets.icechunk.rules.planned import PlannedEdits
 from retention_assets.icechunk.rules.snapshots import History, Reference
 from retention_assets.icechunk.source.opening import open_icechunk
@@ -138,6 +140,15 @@ def losing(request: pytest.FixtureRequest, spark: SparkSession, tmp_path: Path) 
     before, manifest = (repository.list_manifest_files(field.ids[name])[0].id for name in "as")
     (chunk,) = chunks_in(field, manifest) - chunks_in(field, before)
     return Losing(spark, field, f"manifests/{manifest}", chunk)
+
+
+@pytest.mark.parametrize("losing", [2], indirect=True, ids=["format_2"])
+def test_a_repository_that_becomes_read_only_during_a_sweep_ends_it(losing: Losing) -> None:
+    liveness = losing.liveness()
+    assert losing.chunk in {row["address"] for row in liveness.live_now().live.collect()}
+    Operations(losing.sweep("a-run").opened.access, utc_now, lambda _: None).set_status(Availability.READ_ONLY, "audit")
+    with pytest.raises(GuardRefused, match=r"read-only \(reason: audit\)\. Nothing more was changed or deleted"):
+        liveness.live_now()
 
 
 @pytest.mark.parametrize("losing", FORMATS, indirect=True, ids=["format_1", "format_2"])

@@ -398,6 +398,17 @@ SWEEPING = (
         ),
     ),
     Mutation(
+        name="an object is removed though somebody replaced it",
+        breaks="what is not the object that was read stays (invariant 5)",
+        file="retention_assets/objectstore/mutate/writing.py",
+        old="            if found != e_tag:\n",
+        new="            if found is None:\n",
+        caught_by=(
+            "tests/icechunk/sweep/test_upgrade.py"
+            "::test_a_reference_that_is_written_in_the_last_moment_is_not_deleted_on_a_store_without_conditions",
+        ),
+    ),
+    Mutation(
         name="a policy is applied as of a future day",
         breaks="dates that users can write never make anything older (invariant 11)",
         file="retention_assets/assets/runs.py",

@@ -5,6 +5,7 @@ Source: Icechunk facts 5, upgrade.
 """
 
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -18,10 +19,11 @@ from retention_assets.icechunk.rules.snapshots import History
 from retention_assets.icechunk.rules.upgrade import upgraded
 from retention_assets.icechunk.source.repository import IcechunkSource, References, RepoObject, reference_files
 from retention_assets.objectstore.access import StoreAccess
-from retention_assets.objectstore.mutate.deletion import ObjectDeleter
 from retention_assets.objectstore.mutate.writing import ObjectWriter
 from retention_assets.objectstore.objects import ObjectReader
-from retention_assets.objectstore.outcomes import DeleteTarget, Outcome
+from retention_assets.objectstore.outcomes import DeleteTarget
+
+_AT_ONCE = 16  # files removed at once
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,11 +171,21 @@ def _old_files(access: StoreAccess) -> list[DeleteTarget]:
 
 
 def _remove(access: StoreAccess, old: Sequence[DeleteTarget]) -> None:
-    results = zip(old, ObjectDeleter(access).delete_all(old), strict=True)
-    left = [(one, result) for one, result in results if result.outcome in (Outcome.FAILED, Outcome.SKIPPED)]
-    for one, result in left:
-        why = "somebody wrote to it meanwhile" if result.outcome is Outcome.SKIPPED else result.detail
+    """Delete the old files. A file that changed since it was listed stays, also if the store has no conditions."""
+    writer = ObjectWriter(access)
+
+    def problem(one: DeleteTarget) -> str | None:
+        try:
+            if writer.remove(one.path, one.e_tag or ""):
+                return None
+        except StoreError as error:
+            return str(error)
+        return f"{writer.describe(one.path)}: it was not deleted: somebody wrote to it meanwhile."
+
+    with ThreadPoolExecutor(_AT_ONCE) as pool:
+        problems = [found for found in pool.map(problem, old) if found]
+    if problems:
         raise StoreError(
-            f"{access.url}/{one.path}: the file was not deleted: {why}. The repository is upgraded; {len(left):,} of "
-            f"its old files are left. Stop all writers of format 1, and upgrade again to remove them."
+            f"{problems[0]} The repository is upgraded; {len(problems):,} of its old files are left. Stop all writers "
+            "of format 1, and upgrade again to remove them."
         )

@@ -3,6 +3,8 @@
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext, suppress
+from functools import cached_property
+from typing import TYPE_CHECKING
 from uuid import uuid4
 
 from obstore.exceptions import BaseError
@@ -13,6 +15,9 @@ from retention_assets.objectstore.conditional import Conditional, require_known
 from retention_assets.objectstore.failures import WRITE
 from retention_assets.objectstore.objects import ObjectReader, OpenStore
 from retention_assets.objectstore.outcomes import DeleteTarget, Outcome
+
+if TYPE_CHECKING:
+    from retention_assets.objectstore.mutate.deletion import ObjectDeleter
 
 _SCRATCH = ".retention-conditions-"
 
@@ -74,13 +79,11 @@ class ObjectWriter(OpenStore):
 
         Errors: StoreError when the object was not deleted, or may not have been deleted.
         """
-        from retention_assets.objectstore.mutate.deletion import ObjectDeleter  # importing boto3 takes a second
-
         with _locked(self._access) if self._access.is_local else nullcontext():
             found = self._e_tag(path)
             if found != e_tag:
                 return found is None
-            (result,) = ObjectDeleter(self._access).delete_all([DeleteTarget(path, e_tag)])
+            (result,) = self._deleter.delete_all([DeleteTarget(path, e_tag)])
         if result.outcome is Outcome.FAILED:
             raise StoreError(f"{self.describe(path)}: it was not deleted: {result.detail}. Run again.")
         return result.outcome is not Outcome.SKIPPED
@@ -100,6 +103,12 @@ class ObjectWriter(OpenStore):
         finally:
             with suppress(BaseError, OSError):  # the scratch object may stay; the result of the test matters more
                 self._store.delete(scratch)
+
+    @cached_property
+    def _deleter(self) -> "ObjectDeleter":
+        from retention_assets.objectstore.mutate.deletion import ObjectDeleter  # importing boto3 takes a second
+
+        return ObjectDeleter(self._access)
 
     def _e_tag(self, path: str) -> str | None:
         """Return the ETag of the object, empty if the store gives none; None if the object is missing."""

@@ -5,11 +5,13 @@ from collections import Counter
 from dataclasses import replace
 from datetime import datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import icechunk as ic
 import pytest
 
 from retention_assets.errors import GuardRefused, SourceError, StoreError
+from retention_assets.icechunk.administration import upgrade as module
 from retention_assets.icechunk.administration.upgrade import upgrade
 from retention_assets.icechunk.formats.ids import decode_id
 from retention_assets.icechunk.formats.model import Repo
@@ -309,9 +311,28 @@ def test_an_old_file_that_stays_is_named_and_the_next_upgrade_deletes_it(
     with faulty_s3(bucket.endpoint) as proxy:
         proxy.faults = faults
         access = bucket.access("repository", endpoint=proxy.endpoint)
-        with pytest.raises(StoreError, match=f"{OLD_TAG}: the file was not deleted: .*{why}.* {left}"):
+        with pytest.raises(StoreError, match=f"{OLD_TAG}: it was not deleted: .*{why}.* {left}"):
             upgrade(access, another_writes, dry_run=False)
     assert upgrade(bucket.access("repository"), now, dry_run=False).removed == ("refs/tag.v1/ref.json",)
+
+
+def test_a_reference_that_is_written_in_the_last_moment_is_not_deleted_on_a_store_without_conditions(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    place = tree(tmp_path / "r", 1)
+    session, check = place.open().writable_session("main"), module._require_nobody_wrote
+
+    def commit_after_the_check(*given: Any) -> None:
+        check(*given)
+        session.commit("late", allow_empty=True)
+
+    monkeypatch.setattr(module, "_require_nobody_wrote", commit_after_the_check)
+    left = r"somebody wrote to it meanwhile\. The repository is upgraded; 1 of its old files are left"
+    with pytest.raises(StoreError, match=rf"refs/branch\.main/ref\.json: it was not deleted: {left}"):
+        upgrade(place.access, now, dry_run=False)
+    assert set(place.files("refs")) == {"refs/branch.main/ref.json"}
+    with pytest.raises(SourceError, match="somebody may have written this reference with an old icechunk version"):
+        place.state()
 
 
 def test_a_commit_in_format_1_during_the_upgrade_takes_it_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

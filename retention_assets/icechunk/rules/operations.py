@@ -47,8 +47,9 @@ class NamedSnapshots(Protocol):
 def creation(references: NamedSnapshots, kind: RefKind, name: str, snapshot_id: bytes) -> ReferenceChange:
     """Return the creation of a branch or tag.
 
-    Errors: GuardRefused for a name that is in use, or that was the name of a deleted tag.
+    Errors: GuardRefused for a name that is in use, that was the name of a deleted tag, or that is not UTF-8.
     """
+    _require_utf_8(name, "name")
     tips = _tips(references, kind)
     if name in tips:
         _refuse(f"there is a {kind} {name!r} already, on {encode_id(tips[name])}", "Choose another name.")
@@ -113,8 +114,10 @@ def _kind(change: ReferenceChange) -> UpdateKind:
 def set_status(repo: Repo, availability: Availability, reason: str | None, stamp: Stamp) -> Repo:
     """Return `repo` online or read-only from `stamp.at` on. The repository need not be online now.
 
-    Errors: GuardRefused for offline. Icechunk treats this status as online, so it would protect nothing.
+    Errors: GuardRefused for a reason that is not UTF-8, and for offline. Icechunk treats this status as online, so it
+    would protect nothing.
     """
+    _require_utf_8(reason or "", "reason")
     if availability is Availability.OFFLINE:
         _refuse("icechunk 2 reads the status offline as online", "Set read-only instead.")
     status = RepoStatus(availability, micros_of(stamp.at), reason)
@@ -135,6 +138,14 @@ def _tip(references: NamedSnapshots, kind: RefKind, name: str) -> bytes:
 def _require_flag(repo: Repo, flag: int, name: str) -> None:
     if not is_enabled(repo, flag):
         _refuse(f"the repository's feature flag {name} is off", "Its owner may turn it on.")
+
+
+def _require_utf_8(text: str, what: str) -> None:
+    """Refuse a text that the repo object cannot hold. A terminal can pass any bytes."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        _refuse(f"{text!r} is not UTF-8", f"Choose another {what}.")
 
 
 def _refuse(what: str, remedy: str) -> NoReturn:

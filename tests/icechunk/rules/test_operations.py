@@ -24,6 +24,16 @@ def test_the_status_offline_is_refused():
         set_status(REPO, Availability.OFFLINE, None, STAMP)
 
 
+def test_a_text_that_is_not_utf_8_is_refused():
+    for edit in (create_branch, create_tag):
+        with pytest.raises(
+            GuardRefused, match=r"'trial\\udcff' is not UTF-8\. Nothing was changed.*Choose another name"
+        ):
+            edit(REPO, "trial\udcff", snapshot_id("a"), STAMP)
+    with pytest.raises(GuardRefused, match="Choose another reason"):
+        set_status(REPO, Availability.READ_ONLY, "\udcff", STAMP)
+
+
 @pytest.mark.parametrize("availability", [Availability.READ_ONLY, Availability.OFFLINE])
 @pytest.mark.parametrize(
     ("edit", "arguments"),

@@ -38,12 +38,15 @@ def arrivals(complete: Sequence[Sequence[str]], cursor: str | None) -> Arrivals:
     `complete` has the names of the complete deliveries of each inventory. The cursor has the run keys that were started
     in the last `WINDOW`. So a delivery that arrives late, or after a newer one, still starts its day, and no delivery
     starts a day twice. Without a cursor, only the newest day starts, so that years of old inventories are not planned.
+    The same happens if the cursor is of another number of inventories: every run key has a name of each of them.
     """
     newest_of_day = [{name[_DAY]: name for name in sorted(names)} for names in complete]
     common = sorted(set.intersection(*(set(by_day) for by_day in newest_of_day))) if newest_of_day else []
     started = set(json.loads(cursor)["started"]) if cursor else None
     if not common:
         return Arrivals((), _cursor(started or set()) if cursor else "")
+    if started and all(key.count("+") + 1 != len(complete) for key in started):
+        started = None
     keys = {day: "+".join(by_day[day] for by_day in newest_of_day) for day in common}
     floor = (date.fromisoformat(common[-1]) - WINDOW).isoformat()
     if started is None:

@@ -43,6 +43,14 @@ def test_a_day_waits_until_every_inventory_has_it():
     assert days(arrivals([[FIRST, SECOND], [FIRST, SECOND]], cursor)) == ["2026-10-30"]
 
 
+@pytest.mark.parametrize(("before", "after"), [(1, 2), (2, 1)], ids=["added", "removed"])
+def test_an_inventory_that_is_added_or_removed_starts_the_newest_day_only(before: int, after: int):
+    cursor = arrivals([[FIRST, SECOND]] * before, None).cursor
+    found = arrivals([[FIRST, SECOND, THIRD]] * after, cursor)
+    assert days(found) == ["2026-10-31"]
+    assert days(arrivals([[FIRST, SECOND, THIRD]] * after, found.cursor)) == []
+
+
 def test_a_flood_starts_a_few_days_a_time_and_forgets_none():
     names = [f"2026-10-{day:02d}T01-00Z" for day in range(2, 15)]
     cursor, started = arrivals([["2026-10-01T01-00Z"]], None).cursor, []

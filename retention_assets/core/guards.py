@@ -4,6 +4,7 @@ Each guard checks finished tables. So a guard can detect a bug in the steps that
 Source: DESIGN.md, Invariants.
 """
 
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -28,6 +29,10 @@ def listing_complete(unlisted: Sequence[str]) -> CheckResult:
     return CheckResult("listing_complete", not unlisted, detail, len(unlisted))
 
 
+_AZURE = ("az", "azure", "abfs", "abfss")
+_AZURE_HOST = re.compile(r"\.(blob|dfs)\.")
+
+
 def namespaces_apart(repository: str, namespaces: Mapping[str, tuple[str, ...]]) -> CheckResult:
     """Check that no location of another repository contains a location of this repository, or is inside it."""
     mine = namespaces[repository]
@@ -46,7 +51,9 @@ def namespaces_apart(repository: str, namespaces: Mapping[str, tuple[str, ...]])
 
 
 def _overlap(one: str, other: str) -> bool:
-    one, other = _decoded(one), _decoded(other)
+    (account, one), (other_account, other) = _of_azure(_decoded(one)), _of_azure(_decoded(other))
+    if account and other_account and account != other_account:
+        return False
     return f"{one}/".startswith(f"{other}/") or f"{other}/".startswith(f"{one}/")
 
 
@@ -61,6 +68,21 @@ def _decoded(location: str) -> str:
         return location
     rest = unquote(rest.partition("?")[0])
     return "local:/" + normpath(f"/{rest.lstrip('/')}") if scheme == "local" else f"{scheme}://{rest}".rstrip("/")
+
+
+def _of_azure(location: str) -> tuple[str, str]:
+    """Return the account in a URL of Azure, and the location in one spelling for all its schemes; others unchanged.
+
+    The account is empty if the URL does not have it: `az://` has only the container.
+    """
+    scheme, _, rest = location.partition("://")
+    host, _, path = rest.partition("/")
+    if scheme in _AZURE:
+        container, _, account = host.partition("@")
+        return account.partition(".")[0], f"az://{container}/{path}".rstrip("/")
+    if scheme == "https" and _AZURE_HOST.search(host):
+        return host.partition(".")[0], f"az://{path}"
+    return "", location
 
 
 @dataclass(frozen=True, slots=True)

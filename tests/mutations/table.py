@@ -409,6 +409,17 @@ SWEEPING = (
         ),
     ),
     Mutation(
+        name="one container of Azure in two schemes counts as two",
+        breaks="one owner per location (invariant 6)",
+        file="retention_assets/core/guards.py",
+        old="    if scheme in _AZURE:\n",
+        new="    if False:\n",
+        caught_by=(
+            "tests/lakefs/sweep/test_guards.py"
+            "::test_places_are_compared_as_they_are_opened[a_container_in_two_schemes]",
+        ),
+    ),
+    Mutation(
         name="a policy is applied as of a future day",
         breaks="dates that users can write never make anything older (invariant 11)",
         file="retention_assets/assets/runs.py",

@@ -267,6 +267,12 @@ def test_no_other_repository_may_lie_in_or_around_this_one(other: tuple[str, str
         pytest.param("local://a", "local://ab", True, id="a_local_namespace_with_the_same_beginning"),
         pytest.param("s3://lake/a?x", "s3://lake/a", False, id="the_server_ignores_a_query"),
         pytest.param("s3://lake/a/b", "s3://lake/a//b", True, id="keys_of_a_bucket_are_no_paths"),
+        pytest.param("az://c/a", "abfss://c@acc.dfs.core.windows.net/a/in", False, id="a_container_in_two_schemes"),
+        pytest.param("azure://c/a", "https://acc.blob.core.windows.net/c/a", False, id="a_container_by_its_host"),
+        pytest.param(
+            "abfs://c@one.dfs.core.windows.net/a", "https://two.blob.core.windows.net/c/a", True, id="accounts"
+        ),
+        pytest.param("az://c", "abfss://c2@acc.dfs.core.windows.net/a", True, id="another_container"),
     ],
 )
 def test_places_are_compared_as_they_are_opened(one: str, other: str, apart: bool) -> None:

@@ -23,6 +23,17 @@ KEEPING = (
         caught_by=("tests/lakefs/rules/test_committed.py::test_every_reason_is_told",),
     ),
     Mutation(
+        name="a hold covers only what its branch names now",
+        breaks="what a branch held stays held for its time (invariant 11)",
+        file="retention_assets/lakefs/rules/committed.py",
+        old="for head in gone if (head.kind, head.name) == (hold.kind, hold.value)",
+        new="for head in () if (head.kind, head.name) == (hold.kind, hold.value)",
+        caught_by=(
+            "tests/lakefs/rules/test_committed.py"
+            "::test_a_hold_also_covers_what_its_branch_or_tag_named_before_it_was_moved[the_commit_of_the_tag]",
+        ),
+    ),
+    Mutation(
         name="what a tag or a hold protects is judged like the rest",
         breaks="what is protected is no candidate (invariant 1)",
         file=_CANDIDATES,

@@ -481,6 +481,19 @@ SWEEPING = (
         ),
     ),
     Mutation(
+        name="due objects of the newest plan that were lost are not missed",
+        breaks="only what every plan since named is deleted (invariant 5)",
+        file="retention_assets/state/memory.py",
+        old='        stored[known["name"]] = known["seen_at"]\n',
+        new="        pass\n",
+        caught_by=(
+            "tests/state/test_plan.py"
+            "::test_objects_wait_anew_after_the_earlier_objects_of_the_last_plan_were_lost",
+            "tests/sweep/test_engine.py"
+            "::test_the_newest_plan_still_excludes_objects_if_its_due_objects_were_lost[newest]",
+        ),
+    ),
+    Mutation(
         name="a sweep does not look for a newer plan",
         breaks="every plan since names what goes (invariant 5)",
         file="retention_assets/sweep/engine.py",

@@ -288,6 +288,26 @@ def test_a_plan_is_not_made_from_earlier_objects_of_which_rows_were_lost(
     assert planned(spark, warehouse, WORLD).candidates.objects == WORLD_CANDIDATES
 
 
+def test_objects_wait_anew_after_the_earlier_objects_of_the_last_plan_were_lost(
+    spark: SparkSession, warehouse: Warehouse
+) -> None:
+    """Those of the plan before it do not replace them: it is unknown what the last plan found live."""
+    world = replace(WORLD, settle=timedelta(hours=24))
+
+    def plan_at(hours: int) -> Plan:
+        at = NOW + hours * HOUR
+        times = {"listed_at": at, "staged_at": at, "references_at": at, "made_at": at}
+        return planned(spark, warehouse, replace(world, **times, run_id=f"{at}"))
+
+    plan_at(0)
+    lost = plan_at(20)
+    shutil.rmtree(due_objects_location(warehouse, lost))
+    anew = plan_at(25)
+    assert anew.candidates.objects == 0
+    assert anew.first_wait_ends == NOW + 49 * HOUR
+    assert plan_at(49).candidates.objects == WORLD_CANDIDATES + 1  # `YOUNG` is old by then
+
+
 def test_planned_objects_of_which_rows_were_lost_are_not_used(spark: SparkSession, warehouse: Warehouse) -> None:
     made = planned(spark, warehouse, WORLD)
     assert planned_of_all(spark, warehouse, [made]).count() == WORLD_CANDIDATES

@@ -487,8 +487,7 @@ SWEEPING = (
         old='        stored[known["name"]] = known["seen_at"]\n',
         new="        pass\n",
         caught_by=(
-            "tests/state/test_plan.py"
-            "::test_objects_wait_anew_after_the_earlier_objects_of_the_last_plan_were_lost",
+            "tests/state/test_plan.py::test_objects_wait_anew_after_the_earlier_objects_of_the_last_plan_were_lost",
             "tests/sweep/test_engine.py"
             "::test_the_newest_plan_still_excludes_objects_if_its_due_objects_were_lost[newest]",
         ),

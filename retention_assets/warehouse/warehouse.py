@@ -6,8 +6,9 @@ and reads and writes small JSON documents.
 
 import json
 import shutil
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import date, datetime
 from io import BytesIO
@@ -22,7 +23,7 @@ from obstore.store import LocalStore, from_url
 from retention_assets.errors import GuardRefused, TableContractError
 from retention_assets.objectstore.access import NO_RETRIES
 from retention_assets.objectstore.conditional import Conditional, require_known
-from retention_assets.objectstore.failures import READ, WRITE, Failure, failure_of
+from retention_assets.objectstore.failures import READ, WRITE, Failure, RequestKind, failure_of
 from retention_assets.tables import DELETION_PROOF, DELETION_REPORT, TABLES, TIMESTAMP, packed
 from retention_assets.warehouse.metadata import Details, PartitionMetadata
 
@@ -311,13 +312,26 @@ class Warehouse:
             ) from error
 
     def write_document(self, document: Mapping[str, Any], *parts: str) -> None:
-        """Write a small JSON document atomically."""
-        self._store.put("/".join(parts), _encoded(document))
+        """Write a small JSON document atomically. Errors: AccessDenied or StoreError."""
+        self._put(_encoded(document), *parts)
 
     def write_text(self, text: str, *parts: str) -> str:
-        """Write a text atomically. Return its path or URL."""
-        self._store.put("/".join(parts), text.encode())
+        """Write a text atomically. Return its path or URL. Errors: AccessDenied or StoreError."""
+        self._put(text.encode(), *parts)
         return self.location(*parts)
+
+    def _put(self, content: bytes | Path, *parts: str) -> None:
+        path = "/".join(parts)
+        with self._with_remedy(path, WRITE):
+            self._store.put(path, content)
+
+    @contextmanager
+    def _with_remedy(self, path: str, request: RequestKind) -> Iterator[None]:
+        """Raise AccessDenied or StoreError, whose messages name the remedy, in place of errors of the store."""
+        try:
+            yield
+        except (BaseError, OSError) as error:
+            raise failure_of(error, ()).as_error(self._root, path, request) from error
 
     def create_document(self, document: Mapping[str, Any], *parts: str) -> bool:
         """Create a small JSON document. Return False, and write nothing, if a document exists at the path.
@@ -356,34 +370,35 @@ class Warehouse:
             )
 
     def write_file(self, source: Path, *parts: str) -> None:
-        """Copy a file of this machine into the warehouse."""
-        self._store.put("/".join(parts), source)
+        """Copy a file of this machine into the warehouse. Errors: AccessDenied or StoreError."""
+        self._put(source, *parts)
 
     def mark_complete(self, *parts: str) -> None:
-        """Mark a directory as complete, as Spark does when it has written all rows."""
-        self._store.put("/".join((*parts, SUCCESS)), b"")
+        """Mark a directory as complete, as Spark does when it has written all rows. Errors: as `write_document`."""
+        self._put(b"", *parts, SUCCESS)
 
     def write_table(self, rows: pa.Table, *parts: str) -> None:
-        """Replace a directory with one Parquet file of these rows, as Spark's overwrite does."""
+        """Replace a directory with one Parquet file of these rows, as Spark does. Errors: as `write_document`."""
         self.remove_directory(*parts)
         target = BytesIO()
         pq.write_table(rows, target, store_schema=False, row_group_size=_ROW_GROUP)
-        self._store.put("/".join((*parts, PART)), target.getvalue())
+        self._put(target.getvalue(), *parts, PART)
         self.mark_complete(*parts)
 
     def copy_table(self, source: Sequence[str], target: Sequence[str]) -> None:
         """Replace the directory `target` with a copy of the table files in `source`. An object store copies by itself.
 
-        The target is marked as complete after all files are copied.
+        The target is marked as complete after all files are copied. Errors: as `write_document`.
         """
         self.remove_directory(*target)
         for path, _ in self._table_files(*source):
             copy = "/".join((*target, path.rpartition("/")[2]))
-            if self.is_local:  # obstore would make a hard link, so both tables would share one file
-                Path(self._local(*target)).mkdir(parents=True, exist_ok=True)
-                shutil.copyfile(self._local(path), self._local(copy))
-            else:
-                self._store.copy(path, copy)
+            with self._with_remedy(copy, WRITE):
+                if self.is_local:  # obstore would make a hard link, so both tables would share one file
+                    Path(self._local(*target)).mkdir(parents=True, exist_ok=True)
+                    shutil.copyfile(self._local(path), self._local(copy))
+                else:
+                    self._store.copy(path, copy)
         self.mark_complete(*target)
 
     def _local(self, *parts: str) -> str:

@@ -2,7 +2,7 @@
 
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, date, datetime
 from pathlib import Path
@@ -55,6 +55,28 @@ def test_where_it_cannot_be_written_nothing_is_said_to_be_there(tmp_path: Path) 
     (tmp_path / "orchard").write_text("no directory")
     with pytest.raises(StoreError, match=r"cannot write 'orchard/leases/00000001\.json'"):
         warehouse.create_document({"holder": "a"}, *PLACE)
+
+
+def _copied(warehouse: Warehouse) -> None:
+    warehouse.write_table(pa.table({"a": [1]}), "orchard", "source")
+    warehouse.copy_table(("orchard", "source"), ("blocked", "target"))
+
+
+@pytest.mark.parametrize(
+    "write",
+    [
+        pytest.param(lambda warehouse: warehouse.write_document({}, "blocked", "a.json"), id="document"),
+        pytest.param(lambda warehouse: warehouse.write_text("", "blocked", "a.html"), id="text"),
+        pytest.param(lambda warehouse: warehouse.write_table(pa.table({"a": [1]}), "blocked", "a"), id="table"),
+        pytest.param(lambda warehouse: warehouse.write_file(Path(__file__), "blocked", "a"), id="file"),
+        pytest.param(lambda warehouse: warehouse.mark_complete("blocked", "a"), id="mark"),
+        pytest.param(_copied, id="copy"),
+    ],
+)
+def test_a_write_that_fails_names_the_path_and_the_remedy(tmp_path: Path, write: Callable[[Warehouse], object]) -> None:
+    (tmp_path / "blocked").write_text("a file where a directory must be")
+    with pytest.raises(StoreError, match=r"cannot write 'blocked/\S+: .+ It was not written\. Run the same command"):
+        write(Warehouse(str(tmp_path)))
 
 
 @pytest.mark.parametrize("after", [1, 99, 150, 151])

@@ -493,6 +493,17 @@ SWEEPING = (
         ),
     ),
     Mutation(
+        name="a sweep does not look at its settings again",
+        breaks="an approval binds the mode and the settings (invariant 12)",
+        file="retention_assets/lakefs/sweep/sweeping.py",
+        old="        require_same_settings(self.plan, self._sweep.opened.repository)\n",
+        new="",
+        caught_by=(
+            "tests/end_to_end/test_changed_policy.py"
+            "::test_a_sweep_of_lakefs_ends_when_the_policy_or_a_setting_is_changed_between_two_batches[the_mode]",
+        ),
+    ),
+    Mutation(
         name="a sweep does not look for a newer plan",
         breaks="every plan since names what goes (invariant 5)",
         file="retention_assets/sweep/engine.py",

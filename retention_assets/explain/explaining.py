@@ -128,23 +128,25 @@ def _with_removals(tables: PlanTables, objects: Sequence[ObjectExplanation]) -> 
 
 
 def removals(warehouse: Warehouse, repository: Repository, addresses: Collection[str]) -> dict[str, Removal]:
-    """Return the removal of each address, from the newest ledger that has the address. Other addresses are omitted.
+    """Return the removal of each address, from the ledgers of all plans. Addresses without a row are omitted.
 
-    Only the ledgers of plans that list one of the addresses are read.
+    The newest sweep decides, whatever the day of its plan. Only the ledgers of plans that list one of the addresses
+    are read.
     """
-    found: dict[str, Removal] = {}
-    requested = set(addresses)
+    planned: dict[str, dict[str, Row]] = {}  # by hash
+    rows: dict[str, list[Row]] = {}
     for day, plan_hash in reversed(plans_with_ledgers(warehouse, repository.name)):
-        if not (left := requested - found.keys()):
-            break
-        planned = _planned(warehouse, repository.name, plan_hash, left)
-        if not planned:
+        planned[plan_hash] = _planned(warehouse, repository.name, plan_hash, set(addresses))
+        if not planned[plan_hash]:
             continue
-        rows = _ledger_rows(warehouse, repository.name, day, plan_hash, planned.keys())
-        for address, of_address in rows.items():
-            if row := deciding_row(of_address):
-                found[address] = _removal(warehouse, repository, row, planned[address], day, plan_hash)
-    return found
+        found = _ledger_rows(warehouse, repository.name, day, plan_hash, planned[plan_hash].keys())
+        for address, of_address in found.items():
+            rows.setdefault(address, []).extend({**row, "day": day, "plan_hash": plan_hash} for row in of_address)
+    deciding = {address: row for address, of_address in rows.items() if (row := deciding_row(of_address))}
+    return {
+        address: _removal(warehouse, repository, row, planned[row["plan_hash"]][address], row["day"], row["plan_hash"])
+        for address, row in deciding.items()
+    }
 
 
 def deciding_row(rows: Collection[Row]) -> Row | None:

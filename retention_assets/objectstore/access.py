@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from functools import cache
 from typing import Any, NoReturn
+from urllib.parse import unquote
 
 from obstore.exceptions import BaseError, UnknownConfigurationKeyError
 from obstore.store import LocalStore, MemoryStore, from_url
@@ -15,6 +16,7 @@ from retention_assets.errors import ConfigurationError, StoreError
 
 _SCHEMES = ("s3", "gs", "az", "azure", "abfs", "abfss", "https", "file", "memory")
 _AZURE_HOST = re.compile(r"https://[^/@]+\.(blob|dfs)\.(core\.windows\.net|fabric\.microsoft\.com)(/|$)")
+_REWRITTEN = re.compile(r"(^|/)\.{0,2}(/|$)|[\x00-\x1f\x7f]|\s$")  # what the parser of URLs resolves or drops
 _CLOUD_PREFIX = re.compile(r"^(aws|google|azure)_")  # obstore accepts its options with and without this prefix
 _ENDPOINT_OPTION = re.compile(r"endpoint|base_url$")  # the option of GCS is base_url
 _BOOLEAN_OPTIONS = frozenset({"allow_http", "allow_invalid_certificates"})
@@ -188,6 +190,12 @@ def _canonical_url(url: str) -> str:
             "Set `storage:` to its directory, such as file:///var/lakefs/block/repository."
         )
     url = f"{scheme}://{rest}"
+    if scheme not in ("file", "memory") and _REWRITTEN.search(unquote(rest)):
+        raise ConfigurationError(
+            f"{url!r}: the URL has no bucket, has a segment that is empty, `.` or `..`, or has a control "
+            "character or a space at its end. It would open another location, or none. Nothing was read. Write the URL "
+            "of the location itself."
+        )
     if scheme not in _SCHEMES or (scheme == "https" and not _AZURE_HOST.match(url)):
         raise ConfigurationError(
             f"{url}: this kind of URL is not supported. Nothing was read. "

@@ -1,8 +1,9 @@
 """Stores data of a plan for later plans: the heads and commits that it read, and the objects that it found due.
 
 The directories are `memory/<plan>` and `due_objects/<plan>` of a repository. A plan reads those of the plan that saw
-the newest state of the repository. A plan from the tables of an old day is newer, but it saw an older state.
-Source: DESIGN.md, invariants 5 and 11.
+the newest state of the repository. A plan from the tables of an old day is newer, but it saw an older state. The
+document `newest_due.json` names that plan, so a loss of its due objects is noticed. Source: DESIGN.md, invariants 5
+and 11.
 """
 
 from datetime import datetime
@@ -19,6 +20,7 @@ if TYPE_CHECKING:  # Spark is imported in the functions that use it: commands wi
 
 MEMORY = "memory"
 _ROWS = "_rows.json"  # document with the number of rows that were written, and the `seen_at` of `keep_due`
+_NEWEST_DUE = "newest_due.json"  # document with the name and the `seen_at` of the plan of the newest state
 PLANS_STORED = 2  # the number of plans whose data is stored: the newest, and one that another run may still read
 
 
@@ -26,6 +28,7 @@ def forget(warehouse: Warehouse, repository: str) -> None:
     """Remove the memory and the due objects of all plans."""
     for table in (MEMORY, DUE_OBJECTS.name):
         warehouse.remove_directory(repository, table)
+    warehouse.remove_document(repository, _NEWEST_DUE)
 
 
 def require_no_future_plan(warehouse: Warehouse, repository: str, now: datetime) -> None:
@@ -41,16 +44,23 @@ def require_no_future_plan(warehouse: Warehouse, repository: str, now: datetime)
         raise GuardRefused(
             f"{repository}: {' and '.join(ahead)} belong to a plan whose time is later than now, {now:%Y-%m-%d %H:%M} "
             "UTC. No plan was made, nothing was deleted. If this machine's clock is wrong, set it. If a clock was "
-            "wrong at that time, remove these directories. Later plans then use the data of the plan before."
+            "wrong at that time, remove these directories. Later plans then use the memory of the plan before, and the "
+            "settling time of all objects begins again."
         )
 
 
 def due_objects(spark: "SparkSession", warehouse: Warehouse, repository: str) -> "DataFrame":
-    """Return the objects that the plan of the newest state found due, with waiting objects; empty without a plan."""
+    """Return the objects that the plan of the newest state found due, with waiting objects.
+
+    The result is empty if there is no plan, or if the due objects of that plan were lost. Those of an earlier plan do
+    not replace them: an object that was live in the meantime would count as due for the whole time.
+    """
     from retention_assets.spark.frames import from_arrow
 
     name = _newest(warehouse, repository)
-    return _read(spark, warehouse, repository, name) if name else from_arrow(spark, DUE_OBJECTS.schema.empty_table())
+    if name is None or not warehouse.is_complete(repository, DUE_OBJECTS.name, name):
+        return from_arrow(spark, DUE_OBJECTS.schema.empty_table())
+    return _read(spark, warehouse, repository, name)
 
 
 def candidates_of_newest_state(spark: "SparkSession", warehouse: Warehouse, plan: Plan) -> "DataFrame | None":
@@ -74,23 +84,28 @@ def candidates_of_newest_state(spark: "SparkSession", warehouse: Warehouse, plan
 
 
 def _newest(warehouse: Warehouse, repository: str) -> str | None:
-    """Return the directory of the due objects of the plan that saw the newest state; None: no plan has stored them."""
-    complete = (
-        name
-        for name in reversed(_by_state(warehouse, repository))
+    """Return the directory of the due objects of the plan that saw the newest state; None: no plan has stored them.
+
+    If these due objects were lost, the directory does not exist any more.
+    """
+    stored = {
+        name: seen_at
+        for seen_at, name in _by_state(warehouse, repository)
         if warehouse.is_complete(repository, DUE_OBJECTS.name, name)
-    )
-    return next(complete, None)
+    }
+    if known := warehouse.read_document(repository, _NEWEST_DUE):
+        stored[known["name"]] = known["seen_at"]
+    return max(stored, key=lambda name: (stored[name], name), default=None)
 
 
-def _by_state(warehouse: Warehouse, repository: str) -> list[str]:
-    """Return the directories of due objects. The plan that saw the newest state of the repository is last."""
+def _by_state(warehouse: Warehouse, repository: str) -> list[tuple[str, str]]:
+    """Return (seen_at, name) of the directories of due objects. The plan of the newest state is last."""
 
-    def seen_at(name: str) -> tuple[str, str]:
+    def seen_at(name: str) -> str:
         document = warehouse.read_document(repository, DUE_OBJECTS.name, name, _ROWS) or {}
-        return document.get("seen_at", name.partition("-")[0]), name  # earlier versions: when the plan was made
+        return str(document.get("seen_at", name.partition("-")[0]))  # earlier versions: when the plan was made
 
-    return sorted(warehouse.directories(repository, DUE_OBJECTS.name), key=seen_at)
+    return sorted((seen_at(name), name) for name in warehouse.directories(repository, DUE_OBJECTS.name))
 
 
 def due_objects_of(spark: "SparkSession", warehouse: Warehouse, plan: Plan) -> "DataFrame":
@@ -127,8 +142,8 @@ def _read(spark: "SparkSession", warehouse: Warehouse, repository: str, name: st
 
 def _require_due(warehouse: Warehouse, repository: str, name: str, written: int) -> None:
     remedy = (
-        "Copy this directory from a backup of the warehouse, or remove it. If you remove it, the due objects of the "
-        "plan before are used."
+        "Copy this directory from a backup of the warehouse, or remove it. If you remove it, the settling time of all "
+        "objects begins again."
     )
     warehouse.require_row_count(written, repository, DUE_OBJECTS.name, name, remedy=remedy)
 
@@ -150,6 +165,15 @@ def keep_due(warehouse: Warehouse, plan: Plan, due: "DataFrame", seen_at: dateti
         written = write_counted(rows, warehouse.location(*parts)).rows
         warehouse.write_document({"rows": written, "seen_at": made_at_name(seen_at)}, *parts, _ROWS)
         _require_due(warehouse, plan.repository, parts[-1], written)
-    for old in _by_state(warehouse, plan.repository)[:-PLANS_STORED]:
+    _keep_newest(warehouse, plan, made_at_name(seen_at))
+    for _, old in _by_state(warehouse, plan.repository)[:-PLANS_STORED]:
         if old != parts[-1]:
             warehouse.remove_directory(plan.repository, DUE_OBJECTS.name, old)
+
+
+def _keep_newest(warehouse: Warehouse, plan: Plan, seen_at: str) -> None:
+    """Store the name of the plan, unless a plan saw a newer state. A plan from the future does not count."""
+    known = warehouse.read_document(plan.repository, _NEWEST_DUE)
+    if known is None or not seen_at < known["seen_at"] <= made_at_name(plan.made_at + MARGIN):
+        document = {"name": made_name(plan), "seen_at": seen_at}
+        warehouse.write_document(document, plan.repository, _NEWEST_DUE)

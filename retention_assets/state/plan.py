@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from retention_assets.core.amounts import Amount, plot_numbers
 from retention_assets.core.states import STATES
-from retention_assets.errors import GuardRefused, TableContractError
+from retention_assets.errors import GuardRefused, TableContractError, brief
 from retention_assets.tables import DELETION_CANDIDATES
 from retention_assets.warehouse.warehouse import Warehouse
 
@@ -97,14 +97,16 @@ class Heads:
 def keep_planned(warehouse: Warehouse, plan: Plan, candidates: "DataFrame", heads: Heads) -> "DataFrame":
     """Store the candidates and heads of a plan under its hash, and return the stored rows.
 
-    Candidates that are already stored are not rewritten.
+    Candidates that are already stored are not rewritten, unless they are damaged.
 
     Errors: TableContractError when the stored rows are not as many as the plan has candidates.
     """
     from retention_assets.warehouse.table_writer import conform
 
     parts = plan.repository, PLANNED_OBJECTS, plan.plan_hash
-    if not warehouse.is_complete(*parts) or warehouse.row_count(*parts) != plan.candidates.objects:
+    try:
+        planned_objects(candidates.sparkSession, warehouse, plan)
+    except GuardRefused:
         conform(candidates, DELETION_CANDIDATES).write.mode("overwrite").parquet(warehouse.location(*parts))
     _require_planned(warehouse, plan)
     warehouse.write_document(asdict(heads), plan.repository, PLANNED_HEADS, f"{plan.plan_hash}.json")
@@ -120,15 +122,22 @@ def _require_planned(warehouse: Warehouse, plan: Plan) -> None:
 def planned_objects(spark: "SparkSession", warehouse: Warehouse, plan: Plan) -> "DataFrame":
     """Return the candidates of the plan, as rows of `deletion_candidates`.
 
-    Errors: GuardRefused when the stored rows are incomplete, or do not match the hash of the plan.
+    Errors: GuardRefused when the stored rows are incomplete or damaged, or do not match the hash of the plan.
     """
     again = f"Nothing was deleted. Plan again: `retention plan {plan.repository} --as-of {plan.day}`."
     if not warehouse.is_complete(plan.repository, PLANNED_OBJECTS, plan.plan_hash):
         raise GuardRefused(
             f"{plan.repository} {plan.day}: the stored objects of the plan {plan.plan_hash} are not complete. {again}"
         )
-    rows = warehouse.frame(spark, plan.repository, PLANNED_OBJECTS, plan.plan_hash)
-    if hash_of_plan(plan.repository, plan.policy_hash, plan.references_hash, rows) != plan.plan_hash:
+    try:
+        rows = warehouse.frame(spark, plan.repository, PLANNED_OBJECTS, plan.plan_hash)
+        found = hash_of_plan(plan.repository, plan.policy_hash, plan.references_hash, rows)
+    except Exception as error:  # Spark has many kinds of errors for a damaged file
+        raise GuardRefused(
+            f"{plan.repository} {plan.day}: the stored objects of the plan {plan.plan_hash} cannot be read "
+            f"({brief(error)}). {again}"
+        ) from error
+    if found != plan.plan_hash:
         raise GuardRefused(
             f"{plan.repository} {plan.day}: the stored deletion_candidates do not match the hash of the plan. {again}"
         )

@@ -1,5 +1,6 @@
 """Inputs and common steps of one sweep of a day's plan, for every kind of repository."""
 
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import date
 from typing import Protocol
@@ -7,14 +8,14 @@ from typing import Protocol
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from retention_assets.config.configuration import Repository, is_on_this_machine
+from retention_assets.config.configuration import Repository, is_on_this_machine, load_configuration
 from retention_assets.config.limits import Limits
 from retention_assets.config.timestamps import Clock
 from retention_assets.core.amounts import Amount, plot_numbers, sum_of
 from retention_assets.core.guards import CheckResult, clock_agrees
 from retention_assets.core.liveness import NoOtherRepositories, OtherRepositories
 from retention_assets.core.remedies import REMEDIES
-from retention_assets.errors import GuardRefused
+from retention_assets.errors import ConfigurationError, GuardRefused
 from retention_assets.objectstore.access import StoreAccess
 from retention_assets.objectstore.clock import store_time
 from retention_assets.objectstore.outcomes import Outcome
@@ -219,6 +220,22 @@ def require_same_policy(plan: Plan, policy_hash: str, undone: str = "was deleted
             f"{plan.repository} {plan.day}: the policy was changed after the plan was made. Nothing {undone}. "
             f"Plan again: `retention plan {plan.repository} --as-of {plan.day}`."
         )
+
+
+def require_same_settings(plan: Plan, used: Repository) -> None:
+    """Raise GuardRefused if the configuration file has another mode, other settings of a plan, or other policy files.
+
+    A sweep uses the configuration of its start (`used`). So someone who sets `mode: plan`, or adds a policy file with a
+    hold, would not stop it. A file that cannot be read is ignored, because someone may be writing it.
+    """
+    with suppress(ConfigurationError):
+        now = load_configuration(used.file).repositories.get(used.name)
+        if now is None or (approved_terms(now), now.settings.policy) != (approved_terms(used), used.settings.policy):
+            raise GuardRefused(
+                f"{plan.repository} {plan.day}: the settings of the repository in {used.file} were changed during the "
+                f"sweep. Nothing more was deleted. The ledger has what was done. To continue, sweep again with "
+                f"these settings: `retention sweep {plan.repository} --as-of {plan.day}`."
+            )
 
 
 def clocks(repository: Repository, access: StoreAccess, clock: Clock) -> CheckResult:

@@ -339,7 +339,7 @@ class Warehouse:
             ) from error
 
     def write_document(self, document: Mapping[str, Any], *parts: str) -> None:
-        """Write a small JSON document atomically."""
+        """Write a small JSON document atomically. Errors: AccessDenied or StoreError."""
         self._put(_encoded(document), *parts)
 
     def write_text(self, text: str, *parts: str) -> str:
@@ -396,7 +396,7 @@ class Warehouse:
         self._put(b"", *parts, SUCCESS)
 
     def write_table(self, rows: pa.Table, *parts: str) -> None:
-        """Replace a directory with one Parquet file of these rows, as Spark's overwrite does."""
+        """Replace a directory with one Parquet file of these rows, as Spark does. Errors: as `write_document`."""
         self.remove_directory(*parts)
         target = BytesIO()
         pq.write_table(rows, target, store_schema=False, row_group_size=_ROW_GROUP)
@@ -406,7 +406,7 @@ class Warehouse:
     def copy_table(self, source: Sequence[str], target: Sequence[str]) -> None:
         """Replace the directory `target` with a copy of the table files in `source`. An object store copies by itself.
 
-        The target is marked as complete after all files are copied.
+        The target is marked as complete after all files are copied. Errors: as `write_document`.
         """
         self.remove_directory(*target)
         for path, _ in self._table_files(*source):

@@ -1,7 +1,8 @@
-"""A policy that is changed during a sweep, for example by a new hold, ends the sweep."""
+"""A policy or a setting that is changed during a sweep, for example by a new hold, ends the sweep."""
 
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -14,8 +15,25 @@ pytestmark = pytest.mark.usefixtures("spark")
 RULES = {"default_retention_days": 7, "branches": []}
 
 
-def test_a_sweep_of_lakefs_ends_when_the_policy_is_changed_between_two_batches(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+SETTINGS = {"mode": "delete", "grace": "1d", "settle": "0s", "sweep": {"round": 1}}
+OF_FILE = "the settings of the repository in {file} were changed during the sweep. Nothing more was deleted"
+
+
+@pytest.mark.parametrize(
+    ("rules", "settings", "reason"),
+    [
+        pytest.param(
+            {"default_retention_days": 30},
+            {},
+            "the policy was changed after the plan was made. Nothing more was deleted",
+            id="the_policy",
+        ),
+        pytest.param({}, {"mode": "plan"}, OF_FILE, id="the_mode"),
+        pytest.param({}, {"grace": "2d"}, OF_FILE, id="the_grace_period"),
+    ],
+)
+def test_a_sweep_of_lakefs_ends_when_the_policy_or_a_setting_is_changed_between_two_batches(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rules: dict[str, Any], settings: dict[str, Any], reason: str
 ) -> None:
     now = datetime.now(UTC).replace(microsecond=0)
     old, day = now - timedelta(days=20), now.date().isoformat()
@@ -24,8 +42,7 @@ def test_a_sweep_of_lakefs_ends_when_the_policy_is_changed_between_two_batches(
     only = Version("first", old, {"a": live})
     world = build_repository(tmp_path, [only], {"main": "first"}, staged=(), taken_at=datetime.now(UTC))
     world.store(dict.fromkeys([live, *dead], old))
-    settings = {"mode": "delete", "grace": "1d", "settle": "0s", "sweep": {"round": 1}}
-    world.configure(RULES, **settings)
+    world.configure(RULES, **SETTINGS)
     command = "--config", tmp_path / "retention.yaml"
     plan_hash = run(*command, "plan", NAME, "--as-of", day, "--json").document()["plan_hash"]
     assert run(*command, "approve", NAME, plan_hash, "--as-of", day).status == 0
@@ -33,11 +50,11 @@ def test_a_sweep_of_lakefs_ends_when_the_policy_is_changed_between_two_batches(
 
     def checked(liveness: LakeFSLiveness) -> Liveness:
         found = check(liveness)
-        world.configure({**RULES, "default_retention_days": 30}, **settings)  # after the first check
+        world.configure({**RULES, **rules}, **{**SETTINGS, **settings})  # after the first check
         return found
 
     monkeypatch.setattr(LakeFSLiveness, "now", checked)
     swept = run(*command, "sweep", NAME, "--as-of", day)
     assert swept.status == 1
-    assert "the policy was changed after the plan was made. Nothing more was deleted" in swept.err
+    assert reason.format(file=tmp_path / "retention.yaml") in swept.err
     assert sum((world.lake / one).exists() for one in dead) == 1

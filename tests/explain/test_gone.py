@@ -168,6 +168,17 @@ def test_of_two_days_with_one_hash_the_copy_is_in_the_folder_of_the_day_that_was
     assert removed.copy.endswith(f"lake.quarantine/2026-11-01/{hash_of_both[:16]}/objects/data/a")
 
 
+def test_the_newest_sweep_decides_even_if_its_plan_is_of_an_older_day(tmp_path: Path) -> None:
+    configuration = load_configuration(orchard(tmp_path, "lake").file)
+    warehouse, objects = Warehouse(configuration.warehouse), pa.table({"address": ["data/a"], "size": [1]})
+    for day, plan_hash, fence, outcome in ((1, "b" * 64, 8, Outcome.DELETED), (2, "a" * 64, 4, Outcome.RESTORED)):
+        keep_plan(warehouse, a_plan(day=date(2026, 11, day), plan_hash=plan_hash))
+        ledger = LedgerLocation(warehouse.root, "orchard", date(2026, 11, day), plan_hash, fence, "a-run")
+        ledger.append(ledger.rows(objects, [ObjectResult(outcome)], NOW), "00000-00000-0-00000", "done")
+    removed = removals(warehouse, configuration.repository("orchard"), ["data/a"])["data/a"]
+    assert (removed.outcome, removed.fence, removed.plan_hash) == (Outcome.DELETED, 8, "b" * 64)
+
+
 def test_no_row_decides_nothing() -> None:
     assert deciding_row([]) is None
 

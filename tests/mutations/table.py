@@ -23,6 +23,17 @@ KEEPING = (
         caught_by=("tests/lakefs/rules/test_committed.py::test_every_reason_is_told",),
     ),
     Mutation(
+        name="a hold covers only what its branch names now",
+        breaks="what a branch held stays held for its time (invariant 11)",
+        file="retention_assets/lakefs/rules/committed.py",
+        old="for head in gone if (head.kind, head.name) == (hold.kind, hold.value)",
+        new="for head in () if (head.kind, head.name) == (hold.kind, hold.value)",
+        caught_by=(
+            "tests/lakefs/rules/test_committed.py"
+            "::test_a_hold_also_covers_what_its_branch_or_tag_named_before_it_was_moved[the_commit_of_the_tag]",
+        ),
+    ),
+    Mutation(
         name="what a tag or a hold protects is judged like the rest",
         breaks="what is protected is no candidate (invariant 1)",
         file=_CANDIDATES,
@@ -511,6 +522,29 @@ SWEEPING = (
         new='.json"\n',
         caught_by=(
             "tests/state/test_approval.py::test_a_withdrawal_is_not_lost_when_the_budget_approves_at_the_same_time",
+        ),
+    ),
+    Mutation(
+        name="due objects of the newest plan that were lost are not missed",
+        breaks="only what every plan since named is deleted (invariant 5)",
+        file="retention_assets/state/memory.py",
+        old='        stored[known["name"]] = known["seen_at"]\n',
+        new="        pass\n",
+        caught_by=(
+            "tests/state/test_plan.py::test_objects_wait_anew_after_the_earlier_objects_of_the_last_plan_were_lost",
+            "tests/sweep/test_engine.py"
+            "::test_the_newest_plan_still_excludes_objects_if_its_due_objects_were_lost[newest]",
+        ),
+    ),
+    Mutation(
+        name="a sweep does not look at its settings again",
+        breaks="an approval binds the mode and the settings (invariant 12)",
+        file="retention_assets/lakefs/sweep/sweeping.py",
+        old="        require_same_settings(self.plan, self._sweep.opened.repository)\n",
+        new="",
+        caught_by=(
+            "tests/end_to_end/test_changed_policy.py"
+            "::test_a_sweep_of_lakefs_ends_when_the_policy_or_a_setting_is_changed_between_two_batches[the_mode]",
         ),
     ),
     Mutation(

@@ -109,6 +109,19 @@ def test_a_wrong_option_is_named_without_its_value(url: str, options: dict[str, 
         pytest.param("/var/lake", "must be a URL", id="no_url"),
         pytest.param("local://repo", "Set `storage:`", id="local"),
         pytest.param("s3://lake/a#b", "ends before its `#`", id="fragment"),
+        *(
+            pytest.param(url, "It would open another location, or none", id=url)
+            for url in (
+                "s3:///lake/a",
+                "s3://lake//a",
+                "s3://lake/a/../b",
+                "s3://lake/a/%2E%2e/b",
+                "gs://lake/./a",
+                "abfss://lake@acct.dfs.core.windows.net/a/../b",
+                "s3://lake/a\tb",
+                "s3://lake/a ",
+            )
+        ),
         pytest.param(f"s3://key:{SECRET.replace('/', '')}@lake/x", "holds a password", id="password"),
         pytest.param(f"https://acct.blob.core.windows.net/c?sig={SECRET}", "holds a password or", id="signature"),
     ],

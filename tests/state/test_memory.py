@@ -5,6 +5,7 @@ from datetime import datetime, timedelta
 from pathlib import Path
 
 import pytest
+from pyspark.sql import SparkSession
 
 from retention_assets.config.settings import LakeFSSettings, SourceSettings
 from retention_assets.errors import GuardRefused, TableContractError
@@ -12,8 +13,18 @@ from retention_assets.lakefs.rules.references import Commit, References
 from retention_assets.lakefs.rules.reflog import Memory
 from retention_assets.lakefs.sweep.memory import keep_memory, read_memory
 from retention_assets.policy.rules import BranchRetention, CommittedRetention, Policy
-from retention_assets.state.memory import MEMORY, due_objects_location, forget, require_no_future_plan
+from retention_assets.spark.frames import from_arrow
+from retention_assets.state.memory import (
+    MEMORY,
+    candidates_of_newest_state,
+    due_objects_location,
+    due_objects_of,
+    forget,
+    keep_due,
+    require_no_future_plan,
+)
 from retention_assets.state.plan import keep_plan
+from retention_assets.tables import DUE_OBJECTS
 from retention_assets.warehouse.warehouse import Warehouse
 from tests.frames import DAY, NOW, OLD
 from tests.sweep.small_world import a_plan
@@ -111,3 +122,13 @@ def test_the_due_objects_of_an_old_plan_are_not_there(warehouse: Warehouse) -> N
     assert told.startswith("orchard: due_objects of the plan of 2026-11-01 is missing: only the newest plans have it.")
     assert "Nothing was changed" in told
     assert told.endswith("Plan again: `retention plan orchard --as-of 2026-11-01`.")
+
+
+def test_the_name_of_a_plan_from_the_future_does_not_stay_the_newest(spark: SparkSession, warehouse: Warehouse) -> None:
+    nothing = from_arrow(spark, DUE_OBJECTS.schema.empty_table())
+    ahead, later = (a_plan(made_at=NOW + days * DAY, plan_hash=f"{days}" * 64) for days in (9, 1))
+    keep_due(warehouse, ahead, nothing, ahead.made_at)
+    warehouse.remove_directory("orchard", "due_objects")  # as the refusal of later plans says
+    keep_due(warehouse, later, nothing, later.made_at)
+    assert due_objects_of(spark, warehouse, later).count() == 0
+    assert candidates_of_newest_state(spark, warehouse, later) is None

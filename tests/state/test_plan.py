@@ -1,12 +1,14 @@
 """A plan is the same whenever and by whomever it is made, and the day's plan is the last one that stood."""
 
 import shutil
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import date, timedelta
 from hashlib import md5
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
@@ -288,6 +290,26 @@ def test_a_plan_is_not_made_from_earlier_objects_of_which_rows_were_lost(
     assert planned(spark, warehouse, WORLD).candidates.objects == WORLD_CANDIDATES
 
 
+def test_objects_wait_anew_after_the_earlier_objects_of_the_last_plan_were_lost(
+    spark: SparkSession, warehouse: Warehouse
+) -> None:
+    """Those of the plan before it do not replace them: it is unknown what the last plan found live."""
+    world = replace(WORLD, settle=timedelta(hours=24))
+
+    def plan_at(hours: int) -> Plan:
+        at = NOW + hours * HOUR
+        times = {"listed_at": at, "staged_at": at, "references_at": at, "made_at": at}
+        return planned(spark, warehouse, replace(world, **times, run_id=f"{at}"))
+
+    plan_at(0)
+    lost = plan_at(20)
+    shutil.rmtree(due_objects_location(warehouse, lost))
+    anew = plan_at(25)
+    assert anew.candidates.objects == 0
+    assert anew.first_wait_ends == NOW + 49 * HOUR
+    assert plan_at(49).candidates.objects == WORLD_CANDIDATES + 1  # `YOUNG` is old by then
+
+
 def test_planned_objects_of_which_rows_were_lost_are_not_used(spark: SparkSession, warehouse: Warehouse) -> None:
     made = planned(spark, warehouse, WORLD)
     assert planned_of_all(spark, warehouse, [made]).count() == WORLD_CANDIDATES
@@ -295,6 +317,37 @@ def test_planned_objects_of_which_rows_were_lost_are_not_used(spark: SparkSessio
     next(part for part in place.glob("*.parquet") if pq.read_metadata(part).num_rows).unlink()
     with pytest.raises(TableContractError, match=rf"rows, and {WORLD_CANDIDATES} were written. Nothing was deleted"):
         planned_of_all(spark, warehouse, [made])
+
+
+def _exchange_an_address(file: Path) -> None:
+    rows = pq.read_table(file)
+    exchanged = [f"{name[:-1]}x" for name in rows["address"].to_pylist()]
+    pq.write_table(rows.set_column(rows.column_names.index("address"), "address", pa.array(exchanged)), file)
+
+
+def _cut(file: Path) -> None:
+    file.write_bytes(file.read_bytes()[:-9])
+
+
+def _damage(file: Path) -> None:
+    content = bytearray(file.read_bytes())
+    content[4:60] = bytes(56)
+    file.write_bytes(content)
+
+
+@pytest.mark.parametrize("harm", [_exchange_an_address, _cut, _damage])
+def test_planned_objects_that_were_damaged_are_refused_until_the_same_plan_is_made_again(
+    spark: SparkSession, warehouse: Warehouse, harm: Callable[[Path], None]
+) -> None:
+    made = planned(spark, warehouse, WORLD)
+    place = Path(warehouse.location("orchard", PLANNED_OBJECTS, made.plan_hash))
+    file = next(part for part in place.glob("*.parquet") if pq.read_metadata(part).num_rows)
+    (place / f".{file.name}.crc").unlink(missing_ok=True)
+    harm(file)
+    with pytest.raises(GuardRefused, match=r"\. Nothing was deleted\. Plan again: `retention plan orchard"):
+        planned_objects(spark, warehouse, made)
+    assert planned(spark, warehouse, WORLD).plan_hash == made.plan_hash
+    assert planned_objects(spark, warehouse, made).count() == WORLD_CANDIDATES
 
 
 def test_what_a_head_has_the_content_of_is_counted_for_itself(

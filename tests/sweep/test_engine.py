@@ -225,6 +225,19 @@ def test_a_plan_from_old_tables_does_not_replace_the_plan_of_the_newest_state(
     assert len(excluded(spark, tmp_path)) == 5
 
 
+@pytest.mark.parametrize("lost", ["newest", "all"])
+def test_the_newest_plan_still_excludes_objects_if_its_due_objects_were_lost(
+    spark: SparkSession, tmp_path: Path, lost: str
+) -> None:
+    warehouse = Warehouse(str(tmp_path / "warehouse"))
+    keep_due(warehouse, a_plan(made_at=NOW - timedelta(hours=1)), no_due_objects(spark), NOW - timedelta(hours=1))
+    newest = newer_plan(spark, tmp_path, "data/x/1")
+    folders = warehouse.directories("orchard", "due_objects")
+    for folder in folders if lost == "all" else [one for one in folders if newest.plan_hash[:12] in one]:
+        warehouse.remove_directory("orchard", "due_objects", folder)
+    assert len(excluded(spark, tmp_path)) == 5
+
+
 def test_no_object_is_deleted_while_the_candidates_of_the_newest_plan_cannot_be_read(
     spark: SparkSession, tmp_path: Path
 ) -> None:

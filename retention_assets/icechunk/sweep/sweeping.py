@@ -45,6 +45,7 @@ from retention_assets.sweep.sweep_run import (
     chosen_plan,
     planned_as_approved,
     require_same_policy,
+    require_same_settings,
     sweep_plan,
 )
 
@@ -160,7 +161,8 @@ class IcechunkRepositorySweep(RepositorySweep):
         self._require_same_policy()
 
     def _require_same_policy(self) -> None:
-        """Refuse a policy that was changed during the sweep, for example by a new hold."""
+        """Refuse a policy or settings that were changed during the sweep, for example by a new hold."""
+        require_same_settings(self.plan, self._sweep.opened.repository)
         require_same_policy(self.plan, self._sweep.opened.policy().policy_hash, "more was deleted")
 
     def finish(self, outcomes: Mapping[str, Amount], ledger: DataFrame) -> None:

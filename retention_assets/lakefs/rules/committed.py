@@ -2,7 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import NamedTuple
 
@@ -131,7 +131,7 @@ def activity(
 def protected_commits(
     references: References,
     policy: Policy,
-    gone: Iterable[SeenHead] = (),
+    gone: Collection[SeenHead] = (),
     *,
     tags_protect: bool,
     as_of: datetime,
@@ -141,7 +141,8 @@ def protected_commits(
     These are the commits of tags (if `tags_protect`), the commits that a hold in force names by tag or id, and all
     commits that the head of a held branch reaches by any parent. Holds on prefixes concern paths and are ignored here.
 
-    `gone`: heads that earlier plans found. Tags among them were deleted or moved since, but still count.
+    `gone`: heads that earlier plans found. Their branch or tag was deleted, moved, or created again since. They still
+    count: tags among them protect, and a hold on the name covers them too.
 
     Errors: GuardRefused when a hold in force names a branch, tag or commit that does not exist, because a typing error
     must not delete objects. SourceError as `commit_graph`.
@@ -159,8 +160,15 @@ def protected_commits(
                 keepers[head.commit_id].append(Keeper("reflog", head.name, detail, held_until(head, policy)))
     for hold in sorted(in_force, key=lambda hold: hold.hold_id):
         keeper = keeper_of(hold)
-        for commit_id in _held_commits(references, hold):
+        held = set(_held_commits(references, hold))
+        for commit_id in held:
             keepers[commit_id].append(keeper)
+        for head in (head for head in gone if (head.kind, head.name) == (hold.kind, hold.value)):
+            ends = [end for end in (keeper.until, held_until(head, policy)) if end is not None]
+            was_on = f"{keeper.detail}, which was on commit {head.commit_id}, last seen {head.last_seen:%Y-%m-%d}"
+            of_head = replace(keeper, detail=was_on, until=min(ends, default=None))
+            for commit_id in {*_reached(references, hold, head.commit_id)} - held:
+                keepers[commit_id].append(of_head)
     return {commit_id: tuple(found) for commit_id, found in keepers.items()}
 
 
@@ -279,9 +287,13 @@ def _require_held_exist(references: References, in_force: Collection[Hold]) -> N
 
 
 def _held_commits(references: References, hold: Hold) -> Iterator[str]:
-    if hold.kind == "branch":
-        yield from all_ancestry(references.commits, references.branches[hold.value])
-    elif hold.kind == "tag":
-        yield references.tags[hold.value]
-    elif hold.kind == "commit":
+    if hold.kind == "commit":
         yield hold.value
+    elif hold.kind in ("branch", "tag"):
+        names = references.branches if hold.kind == "branch" else references.tags
+        yield from _reached(references, hold, names[hold.value])
+
+
+def _reached(references: References, hold: Hold, head: str) -> Iterable[str]:
+    """Return the commits that a hold on a branch or tag covers if its head is `head`."""
+    return all_ancestry(references.commits, head) if hold.kind == "branch" else (head,)

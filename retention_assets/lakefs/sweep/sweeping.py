@@ -24,6 +24,7 @@ from retention_assets.sweep.sweep_run import (
     chosen_plan,
     planned_as_approved,
     require_same_policy,
+    require_same_settings,
     sweep_plan,
 )
 from retention_assets.warehouse.table_cache import TableCache
@@ -67,7 +68,8 @@ class LakeFSRepositorySweep(RepositorySweep):
             require_own_names(self.plan, self.candidates, self._liveness.entries)
 
     def live_now(self) -> Liveness:
-        """See `RepositorySweep`. Refuses a policy that was changed during the sweep, for example by a new hold."""
+        """See `RepositorySweep`. Refuses a policy or settings that were changed during the sweep."""
+        require_same_settings(self.plan, self._sweep.opened.repository)
         require_same_policy(self.plan, self._sweep.opened.policy().policy_hash, "more was deleted")
         return self._liveness.now()
 

@@ -6,6 +6,7 @@ import pytest
 from retention_assets.errors import GuardRefused, SourceError
 from retention_assets.lakefs.rules.committed import Activity, activity, commit_graph, protected_commits
 from retention_assets.lakefs.rules.references import UNKNOWN_TIME, Commit, References, creation_time
+from retention_assets.lakefs.rules.reflog import SeenHead
 from retention_assets.policy.rules import BranchRetention, CommittedRetention, Hold, Policy
 from tests.lakefs.rules import upstream
 from tests.lakefs.rules.naive import History, Made
@@ -278,6 +279,32 @@ def protected(*holds: Hold, tags_protect: bool = False, as_of: datetime = AS_OF)
 )
 def test_a_hold_protects_the_commits_it_names(hold, commits):
     assert set(protected(hold)) == commits
+
+
+@pytest.mark.parametrize(
+    ("hold", "commits"),
+    [
+        pytest.param(Hold("h", "branch", "dev", "r"), {"a", "x", "tip"}, id="all_that_the_branch_reached"),
+        pytest.param(Hold("h", "tag", "v1", "r"), {"a", "tip"}, id="the_commit_of_the_tag"),
+        pytest.param(Hold("h", "branch", "main", "r"), {"a", "tip", "merge"}, id="another_name_covers_nothing_more"),
+    ],
+)
+def test_a_hold_also_covers_what_its_branch_or_tag_named_before_it_was_moved(hold, commits):
+    gone = [SeenHead("branch", "dev", "tip", AS_OF), SeenHead("tag", "v1", "tip", AS_OF)]
+    found = protected_commits(MERGED, Policy(rules(30), (), (hold,)), gone, tags_protect=False, as_of=AS_OF)
+    assert set(found) == commits
+    assert all(len(keepers) == 1 for keepers in found.values())
+
+
+@pytest.mark.parametrize(
+    ("until", "ends"), [(None, AS_OF + days(30)), (date(2026, 11, 4), datetime(2026, 11, 5, tzinfo=UTC))]
+)
+def test_what_a_held_branch_named_before_is_kept_as_long_as_both_the_reflog_and_the_hold_last(until, ends):
+    hold, gone = Hold("h", "branch", "dev", "r", until), [SeenHead("branch", "dev", "tip", AS_OF)]
+    found = protected_commits(MERGED, Policy(rules(30), (), (hold,)), gone, tags_protect=False, as_of=AS_OF)
+    (keeper,) = found["tip"]
+    assert keeper.until == ends
+    assert keeper.detail == f"the hold h on branch dev (r), which was on commit tip, last seen {AS_OF:%Y-%m-%d}"
 
 
 def test_every_reason_is_told():

@@ -297,6 +297,12 @@ def test_planned_objects_of_which_rows_were_lost_are_not_used(spark: SparkSessio
         planned_of_all(spark, warehouse, [made])
 
 
+def test_candidates_of_plans_with_equal_hashes_are_returned_once(spark: SparkSession, warehouse: Warehouse) -> None:
+    made = planned(spark, warehouse, WORLD)
+    next_day = replace(made, day=made.day + timedelta(days=1))
+    assert planned_of_all(spark, warehouse, [made, next_day]).count() == WORLD_CANDIDATES
+
+
 def test_what_a_head_has_the_content_of_is_counted_for_itself(
     spark: SparkSession, warehouse: Warehouse, tmp_path: Path
 ) -> None:

@@ -284,7 +284,7 @@ DELETION_REPORT = Table(
         ("size", _NUMBER, False, "Bytes."),
         ("outcome", _TEXT, False, "deleted, missing, failed, skipped, quarantined, restored or purged."),
         ("detail", _TEXT, True, "The reason for the outcome, or the URL of the copy in quarantine; null: none."),
-        ("at", TIMESTAMP, False, "When the sweep recorded the outcome, by this machine's clock."),
+        ("at", TIMESTAMP, False, "When the sweep recorded the outcome, by the clock of the machine that recorded it."),
     ),
 )
 

@@ -28,7 +28,7 @@ from retention_assets.icechunk.sweep.layout import icechunk_prefixes, top_of
 from retention_assets.icechunk.sweep.planning import (
     GUARDS,
     IcechunkPlanInputs,
-    IcechunkTerms,
+    IcechunkPlanParameters,
     PlanBasis,
     make_plan,
     origin_of,
@@ -190,7 +190,7 @@ def deletion_candidates(
 ) -> Made:
     """What may be deleted and why, one row per address; empty if a guard refuses."""
     day, settings, spark = day_of(context), resource.repository.icechunk, session(pyspark)
-    terms = IcechunkTerms(
+    parameters = IcechunkPlanParameters(
         repository=resource.name,
         day=day,
         policy=resource.snapshot_policy(day),
@@ -203,11 +203,11 @@ def deletion_candidates(
         settle=settings.settle,
         settings=planned_terms(resource.repository),
     )
-    basis = plan_basis_of(repository_history, terms.policy, day)
+    basis = plan_basis_of(repository_history, parameters.policy, day)
     others = resource.other_references(context, pyspark)
     inputs = IcechunkPlanInputs(storage_inventory, reachable_manifests, reachable_chunks, others)
-    require_one_origin(terms, basis, inputs)
-    planned = make_plan(spark, resource.warehouse, terms, basis, inputs)
+    require_one_origin(parameters, basis, inputs)
+    planned = make_plan(spark, resource.warehouse, parameters, basis, inputs)
     rows = resource.write_planned(day, planned, storage_inventory.taken_at)
     metadata = plan_metadata(resource.warehouse, planned)
     return checked(rows, planned.check_results, metadata, version=planned.version)

@@ -32,7 +32,7 @@ from retention_assets.lakefs.source.staged_objects import staged_objects
 from retention_assets.lakefs.sweep import verification
 from retention_assets.lakefs.sweep.guards import heads_present, locations_apart, ranges_complete
 from retention_assets.lakefs.sweep.liveness import LivenessQuery, commits_now
-from retention_assets.lakefs.sweep.planning import PlanInputs, Terms, make_plan, require_one_origin
+from retention_assets.lakefs.sweep.planning import PlanInputs, PlanParameters, make_plan, require_one_origin
 from retention_assets.lakefs.sweep.results import write_results
 from retention_assets.lakefs.sweep.sweeping import liveness_query, report
 from retention_assets.objectstore.listing import unlisted
@@ -214,7 +214,7 @@ def deletion_candidates(
 ) -> Made:
     """What may be deleted and why, one row per address; empty if a guard refuses."""
     day, settings = day_of(context), resource.repository.lakefs
-    terms = Terms(
+    parameters = PlanParameters(
         repository=resource.name,
         day=day,
         policy=resource.policy(day),
@@ -236,8 +236,8 @@ def deletion_candidates(
     if warning := not_configured(resource.open().source, resource.configuration.repositories.values()):
         others = replace(others, warnings=(*others.warnings, warning))
     inputs = PlanInputs(storage_inventory, uncommitted_objects, commit_graph, addresses, others)
-    require_one_origin(terms, inputs)
-    planned = make_plan(session(pyspark), resource.warehouse, terms, inputs)
+    require_one_origin(parameters, inputs)
+    planned = make_plan(session(pyspark), resource.warehouse, parameters, inputs)
     if settings.write_results and planned.plan:
         write_results(resource.open().access, planned.candidates, day, context.run_id)
     rows = resource.write_planned(day, planned, inputs.oldest)

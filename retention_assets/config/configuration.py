@@ -314,6 +314,9 @@ def is_on_this_machine(master: str) -> bool:
     return _ON_THIS_MACHINE.fullmatch(master) is not None
 
 
+INTERNAL = "_lakefs"  # the folder of lakeFS's own files below a namespace. Source: lakeFS facts 1.2
+
+
 def canonical_namespace(namespace: str) -> str:
     """Return the canonical spelling of a namespace: no trailing slash, s3a:// and s3n:// as s3://."""
     return re.sub(r"^s3[an]://", "s3://", namespace).rstrip("/")

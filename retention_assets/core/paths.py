@@ -30,7 +30,10 @@ def below_any(path: Column, prefixes: Collection[str]) -> Column:
 
 
 def covered_by_hold(path: Column, prefixes: Collection[str]) -> Column:
-    """Return whether a hold on any of `prefixes` covers `path` in any spelling, or may cover it: it is not UTF-8."""
+    """Return whether a hold on any of `prefixes` covers `path`, or may cover it because the path is not UTF-8.
+
+    A hold covers paths below all `unicode_forms` of its prefix.
+    """
     spelled = [spelling for prefix in prefixes for spelling in unicode_forms(prefix)]
     return below_any(path, spelled) | is_unreadable(path) if prefixes else F.lit(False)
 

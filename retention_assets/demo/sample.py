@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
+from retention_assets.config.configuration import INTERNAL
 from retention_assets.errors import CorruptFile, StoreError
 
 _CHECKOUT = Path(__file__).resolve().parents[2] / "demo"
@@ -89,10 +90,10 @@ def _require_replaceable(source: Path, target: Path) -> None:
         raise StoreError(
             f"{target}: a sample cannot be copied over {source}. Nothing was removed. Choose another path."
         )
-    missing = _files_of(source / "namespace" / "_lakefs") - _files_of(target / "_lakefs")
+    missing = _files_of(source / "namespace" / INTERNAL) - _files_of(target / INTERNAL)
     if target.exists() and missing and (not target.is_dir() or any(target.iterdir())):
         raise StoreError(
-            f"{target}: exists and is not a copy of the sample (it has no _lakefs/{min(missing)}). Nothing was "
+            f"{target}: exists and is not a copy of the sample (it has no {INTERNAL}/{min(missing)}). Nothing was "
             "removed. Choose an empty directory."
         )
 

@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from retention_assets.config.configuration import Repository, canonical_namespace
+from retention_assets.config.configuration import INTERNAL, Repository, canonical_namespace
 from retention_assets.errors import ConfigurationError, CorruptFile, ObjectMissing
 from retention_assets.inventory.manifest import InventoryFile, Manifest, read_manifest
 from retention_assets.inventory.rows import read_inventory_file
@@ -26,7 +26,6 @@ from retention_assets.spark.frames import from_arrow, on_workers, read_tasks
 from retention_assets.tables import STORAGE_INVENTORY
 
 _DELIVERY = re.compile(r"\d{4}-\d{2}-\d{2}T\d{2}-\d{2}Z")
-_METADATA = "_lakefs/"
 
 
 class Inventory:
@@ -113,7 +112,8 @@ def addresses_below(batch: pa.RecordBatch, namespace: str) -> pa.RecordBatch:
     source = pa.repeat(pa.scalar("inventory", pa.string()), len(batch))
     columns = [address, batch["size"], batch["last_modified"], batch["etag"], source]
     rows = pa.RecordBatch.from_arrays(columns, schema=STORAGE_INVENTORY.schema)
-    return rows.filter(pc.and_(pc.not_equal(address, pa.scalar("")), pc.invert(pc.starts_with(address, _METADATA))))
+    is_internal = pc.starts_with(address, f"{INTERNAL}/")
+    return rows.filter(pc.and_(pc.not_equal(address, pa.scalar("")), pc.invert(is_internal)))
 
 
 def bucket_and_prefix(namespace: str) -> tuple[str, str]:

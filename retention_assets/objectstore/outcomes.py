@@ -23,7 +23,7 @@ class Outcome(StrEnum):
     RESTORED = "restored"
     MISSING = "missing"
     FAILED = "failed"
-    SKIPPED = "skipped"  # the object is live again, or another object is at its path now
+    SKIPPED = "skipped"  # the object or its copy may be needed now, or another object is at its path
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,6 +24,7 @@ RETENTION_IDS, HOLD_IDS = "retention:", "hold:"  # prefixes of ids in tables; th
 DEFAULT_RULE = "default"  # the id of the rule for branches that no other rule names
 
 HoldKind = Literal["prefix", "branch", "tag", "commit", "snapshot"]
+RefKind = Literal["branch", "tag"]
 
 
 class Kept(NamedTuple):
@@ -94,7 +95,10 @@ class Hold:
         return self.until is None or as_of <= self.until
 
     def covers(self, path: str) -> bool:
-        """Return whether this hold is on a path prefix that covers `path` in any spelling, or may cover it."""
+        """Return whether this hold is on a path prefix that covers `path`, or may cover it.
+
+        The prefix counts in all its `unicode_forms`. A path that is not UTF-8 may be covered by every prefix.
+        """
         covers = (prefix_covers(prefix, path) for prefix in unicode_forms(self.value))
         return self.kind == "prefix" and (is_unreadable(path) or any(covers))
 

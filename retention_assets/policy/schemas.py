@@ -19,8 +19,9 @@ from retention_assets.policy.rules import (
     HoldKind,
     LifecycleRule,
     Policy,
+    RefKind,
 )
-from retention_assets.policy.snapshots import NOT_BY_AGE, SNAPSHOT_HOLDS, Keep, RefKind, SnapshotRule
+from retention_assets.policy.snapshots import NOT_BY_AGE, SNAPSHOT_HOLDS, Keep, SnapshotRule
 from retention_assets.policy.validation import STRICT
 
 _SNAPSHOT_ID = re.compile(r"[0-9A-HJKMNP-TV-Z]{19}[0G]")  # Source: Icechunk facts 1, Ids

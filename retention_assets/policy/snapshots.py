@@ -5,13 +5,12 @@ import json
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import date, timedelta
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 from retention_assets.config.durations import FOREVER
 from retention_assets.policy.matching import matches_name, rules_naming
-from retention_assets.policy.rules import HOLD_IDS, Hold, HoldKind, Kept, canonical_hold
+from retention_assets.policy.rules import HOLD_IDS, Hold, HoldKind, Kept, RefKind, canonical_hold
 
-RefKind = Literal["branch", "tag"]
 SNAPSHOT_HOLDS: tuple[HoldKind, ...] = ("snapshot", "branch", "tag")  # what a hold on an Icechunk repository may name
 
 NOT_BY_AGE = timedelta(0)  # the duration of a rule that keeps by number only

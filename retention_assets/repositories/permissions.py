@@ -12,11 +12,10 @@ from pathlib import Path
 from typing import Any, Literal
 from uuid import uuid4
 
-from retention_assets.config.configuration import Repository
+from retention_assets.config.configuration import INTERNAL, Repository
 from retention_assets.config.settings import Mode
 from retention_assets.config.timestamps import utc_now
 from retention_assets.errors import AccessDenied, ObjectMissing, RetentionError, StoreError
-from retention_assets.lakefs.names.generated import INTERNAL
 from retention_assets.objectstore.access import StoreAccess, open_store
 from retention_assets.objectstore.mutate.deletion import ObjectDeleter
 from retention_assets.objectstore.mutate.writing import ObjectWriter

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from retention_assets.config.configuration import Repository
+from retention_assets.config.configuration import INTERNAL, Repository
 from retention_assets.errors import ConfigurationError, GuardRefused, ObjectMissing, TableContractError
 from retention_assets.objectstore.access import StoreAccess, open_store
 from retention_assets.objectstore.objects import ObjectReader
@@ -162,7 +162,7 @@ def require_lost(repository: Repository, addresses: Sequence[str], *, whole_slic
 def _require_missing(repository: Repository, reader: ObjectReader, addresses: Sequence[str]) -> None:
     """Reject addresses that are not relative, and addresses whose object is in the store."""
     for address in addresses:
-        if "://" in address or address.startswith(("/", "_lakefs/")) or ".." in address.split("/"):
+        if "://" in address or address.startswith(("/", f"{INTERNAL}/")) or ".." in address.split("/"):
             raise ConfigurationError(
                 f"{address}: is not the address of an object of {repository.name}. Nothing was acknowledged. Addresses "
                 f"are relative to the namespace: `retention show {repository.name} addresses` lists them."

@@ -294,8 +294,8 @@ def _not_approved(plan: Plan, excess: str) -> GuardRefused:
 def beyond_budget(plan: Plan, budget: BudgetSettings, history_changes: int = 0) -> str | None:
     """Return why the budget does not approve the plan; empty if no budget is set, None if the budget approves it.
 
-    `history_changes`: the number of snapshots that the plan releases plus references that it deletes. Each counts as
-    one object. A budget that limits only bytes does not cover them.
+    `history_changes`: the number of snapshots and references that the plan removes from the history. Each counts as one
+    object. A budget that limits only bytes does not cover them.
     """
     if not budget.is_set:
         return ""

@@ -1,8 +1,9 @@
 """The lease in the warehouse, which allows one sweep of a repository at a time. A lease has a fencing token (`fence`).
 
 `leases/` has numbered documents. A conditional write creates each document only if its number does not exist yet. The
-document with the highest number is the lease in force. A lease has an end: its holder stops at the end, and no other
-sweep starts before the end. `retention stop` writes the next document too, so that workers lose their lease.
+document with the highest number is the lease in force. A lease has an end: its holder stops at the end. If the holder
+does not release the lease, another sweep can start `MARGIN` after the end. `retention stop` writes the next document
+too, so that workers lose their lease.
 
 Each document stores the fingerprint of the newest audit record at that time. The chain of records does not protect its
 newest record. This fingerprint shows whether that record was changed or removed. Source: DESIGN.md, invariants 5 and 8.
@@ -148,12 +149,15 @@ def resume_sweeps(warehouse: Warehouse, repository: str, now: datetime) -> None:
 
 
 def lease_in_force(warehouse: Warehouse, repository: str, now: datetime) -> tuple[str, bool] | None:
-    """Return the holder of the lease, and whether sweeps are stopped until `resume_sweeps`; None: a sweep may start."""
+    """Return the holder of the lease, and whether sweeps are stopped until `resume_sweeps`; None: no lease is in force.
+
+    After the end of a lease that was not released, the result is None, but no sweep can start before `MARGIN` is over.
+    """
     return _in_force(_newest(warehouse, repository)[1], now)
 
 
 def _in_force(document: dict[str, Any] | None, now: datetime) -> tuple[str, bool] | None:
-    """Return `lease_in_force` of the newest document; None if there is no document."""
+    """Return the holder and whether it stopped all sweeps, from the newest document; None: no lease is in force."""
     if document is None or document["released"]:
         return None
     until = datetime.fromisoformat(document["until"])

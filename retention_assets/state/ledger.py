@@ -146,7 +146,7 @@ def quarantined_by(spark: "SparkSession", warehouse: Warehouse, repository: str,
     return sorted(row["plan_hash"] for row in moved.collect())
 
 
-def collected_since(spark: "SparkSession", warehouse: Warehouse, repository: str) -> "DataFrame":
+def all_collected_addresses(spark: "SparkSession", warehouse: Warehouse, repository: str) -> "DataFrame":
     """Return (address, at) of all objects that our sweeps deleted, moved or found missing, or had started on.
 
     `at` is the time of the ledger row (UTC).

@@ -147,6 +147,8 @@ def planned_objects(spark: "SparkSession", warehouse: Warehouse, plan: Plan) -> 
 def planned_of_all(spark: "SparkSession", warehouse: Warehouse, plans: Sequence[Plan]) -> "DataFrame":
     """Return the candidates of all `plans`, with the `plan_hash` of each. Plans whose rows were removed are left out.
 
+    Plans of several days may have equal hashes. Their candidates are the same rows, and are returned once.
+
     Errors: TableContractError when the stored rows of a plan are not as many as it has candidates.
     """
     from pyspark.sql import functions as F
@@ -155,7 +157,7 @@ def planned_of_all(spark: "SparkSession", warehouse: Warehouse, plans: Sequence[
 
     columns = ["plan_hash", *DELETION_CANDIDATES.schema.names]
     found = from_arrow(spark, DELETION_CANDIDATES.schema.empty_table()).withColumn("plan_hash", F.lit(""))
-    for plan in plans:
+    for plan in {one.plan_hash: one for one in plans}.values():
         if warehouse.is_complete(plan.repository, PLANNED_OBJECTS, plan.plan_hash):
             _require_planned(warehouse, plan)
             rows = warehouse.frame(spark, plan.repository, PLANNED_OBJECTS, plan.plan_hash)

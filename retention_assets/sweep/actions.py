@@ -246,9 +246,10 @@ class Restore:
 
 @dataclass(slots=True, repr=False, eq=False)
 class Purge:
-    """Deletes copies from quarantine, with all their versions.
+    """Deletes copies from quarantine. If the store keeps versions, all versions of a copy are deleted.
 
-    `keeps_versions`: whether the store keeps versions of deleted objects; None: unknown, which the ledger records.
+    `keeps_versions`: whether the store keeps versions of deleted objects. None: unknown. Then only the current copy is
+    deleted, and the ledger records that versions of the copy may be left.
     """
 
     chunk_bytes: ClassVar[int | None] = None

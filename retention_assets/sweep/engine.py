@@ -82,7 +82,7 @@ class RepositorySweep(Protocol):
     candidates: DataFrame  # the objects of the plan
     access: StoreAccess  # to the store of the objects
     layout: Layout
-    history_changes: int  # changes that are not objects: snapshots to release plus references to delete
+    history_changes: int  # the number of snapshots and references that the plan removes from the history
     publishes: bool  # whether `publish` may change the repository
     dump: Mapping[str, str] | None  # for the audit record: see `Record`
 

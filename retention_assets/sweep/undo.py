@@ -1,8 +1,9 @@
 """Restores quarantined objects, and purges objects whose time in quarantine is over.
 
 Each restore and each purge is a sweep of its own, and writes to the same ledgers. Both start from the contents of the
-quarantine, compared with the ledgers (`copies`). A restore runs no liveness check, because it only adds objects. A
-purge does run one, because a copy in quarantine may be the last copy of an object.
+quarantine, compared with the ledgers (`copies`). A restore runs no liveness check: it deletes a copy in quarantine only
+after the object is at its path again. A purge runs a liveness check, because a copy in quarantine may be the last copy
+of an object.
 """
 
 import hashlib
@@ -322,7 +323,7 @@ class UndoEngine(LedgerEngine):
     Objects that another run changed after that are skipped. `surplus` copies have a ledger of their own: the objects of
     these copies are still at their path, so the totals of the plan's ledger must not include them.
 
-    `live` determines the live addresses; None for a restore, which cannot lose data.
+    `live` determines the live addresses; None for a restore, which needs no liveness check.
     """
 
     def __init__(self, undo: Undo, found: PlanCopies, live: LiveAddresses | None = None) -> None:

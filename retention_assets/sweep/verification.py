@@ -45,12 +45,23 @@ class VerificationInputs:
         return read_ledgers(self.spark, self.warehouse, self.name, [plan.key for plan in self.plans])
 
     def ledger(self) -> DataFrame:
-        """Return the newest row of each address over all plans, with the hash of the plan.
+        """Return, for each address, the newest row over all plans that shows whether the object is gone.
 
-        `went_at` is the last time at which the object was deleted, moved or found missing; null if it never was.
+        The rows have the hash of the plan. See `newest_conclusive`. `went_at` is the last time at which the object was
+        deleted, moved or found missing; null if it never was.
         """
         left = F.when(F.col("outcome").isin(Outcome.DELETED, Outcome.MISSING, Outcome.QUARANTINED), F.col("at"))
         return newest_conclusive(self.rows().withColumn("went_at", F.max(left).over(Window.partitionBy("address"))))
+
+
+CHECKS_OF_SWEEPS = (  # the checks of `what_was_done`
+    "deleted_are_gone",
+    "quarantine_is_whole",
+    "totals_hold",
+    "records_follow",
+    "records_signed",
+    "records_copied",
+)
 
 
 def what_was_done(inputs: VerificationInputs, listing: DataFrame, ledger: DataFrame) -> list[CheckResult]:
@@ -151,9 +162,9 @@ def _totals_hold(inputs: VerificationInputs, plan: Plan) -> CheckResult:
     counts = " + ".join(f"{objects:,} {outcome}" for outcome, objects in sorted(known.items())) or "0 tried"
     left = f"{count - sum(known.values()):,} unattempted ({attempted:,} with an unknown result)"
     detail = f"{plan.candidates.objects:,} planned = {counts} + {left}"
-    return CheckResult(
-        check, passed, detail if passed else f"{detail}: wrong, or {not_planned:,} rows are of objects not in the plan"
-    )
+    if not passed:
+        detail += f": these numbers do not agree, or {not_planned:,} rows are of objects that are not in the plan"
+    return CheckResult(check, passed, detail)
 
 
 def _records_follow(inputs: VerificationInputs) -> CheckResult:

@@ -213,9 +213,8 @@ def _processed(
     """
     attempted = [ObjectResult(Outcome.ATTEMPTED, task.action.target)] * chunk.num_rows
     _recorded(task, chunk, attempted, name, clock(), "attempted")
-    results = open_action.do(
-        chunk, f"{task.ledger.fence:08d}-{name}", before_deadline
-    )  # the fence makes the name unique: every sweep numbers its chunks from the first
+    unique_name = f"{task.ledger.fence:08d}-{name}"  # every sweep numbers its chunks from 0, so the fence is needed
+    results = open_action.do(chunk, unique_name, before_deadline)
     known = [one for one in results if one.outcome != Outcome.ATTEMPTED]
     if not known:
         return LEDGER.empty_table()

@@ -83,7 +83,8 @@ def _decoded(ids: Sequence[str], decode: Decode, folder: str, access: StoreAcces
 class Fetched:
     """The number and size of the files that a run fetched because they were not in the cache.
 
-    `unread`: the ids of lost files that no run has read. They have no rows, so what they reference is unknown.
+    `unread`: the ids of lost files that no run has read. They have no rows, so the files that they reference are
+    unknown.
     """
 
     files: int

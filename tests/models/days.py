@@ -19,7 +19,7 @@ from retention_assets.lakefs.source.opening import OpenRepository, open_reposito
 from retention_assets.lakefs.source.ranges import metaranges, ranges
 from retention_assets.lakefs.source.staged_objects import staged_objects
 from retention_assets.lakefs.sweep.liveness import LivenessQuery, commits_now
-from retention_assets.lakefs.sweep.planning import PlanInputs, Terms, make_plan
+from retention_assets.lakefs.sweep.planning import PlanInputs, PlanParameters, make_plan
 from retention_assets.lakefs.sweep.sweeping import report
 from retention_assets.policy.table import CurrentRule
 from retention_assets.state.approval import approve, approved_terms, planned_terms
@@ -112,7 +112,7 @@ class Day:
         current = self._rules_in_force(opened)
         inputs, files_read = self._pictures(opened)
         settings = opened.repository.settings
-        terms = Terms(
+        parameters = PlanParameters(
             repository=NAME,
             day=self.date,
             policy=opened.policy(),
@@ -128,7 +128,7 @@ class Day:
             memory=Memory(),
             settings=planned_terms(opened.repository),
         )
-        planned = make_plan(self.spark, self.warehouse, terms, inputs)
+        planned = make_plan(self.spark, self.warehouse, parameters, inputs)
         assert refusals(planned.check_results) == []
         assert planned.plan
         kept = self._keep(DELETION_CANDIDATES.name, Rows(planned.candidates, inputs.oldest)).frame

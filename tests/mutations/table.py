@@ -506,7 +506,7 @@ SWEEPING = (
         name="an object that was brought back still counts as deleted",
         breaks="a live object that is lost refuses plans (invariant 7)",
         file="retention_assets/lakefs/sweep/planning.py",
-        old="        collected = _not_listed_since(spark, warehouse, terms, collected)\n",
+        old="        collected = _not_listed_since(spark, warehouse, parameters, collected)\n",
         new='        collected = collected.select("address")\n',
         caught_by=(
             "tests/state/test_plan.py"

@@ -15,8 +15,8 @@ from retention_assets.state.ledger import (
     DECIDED,
     DONE,
     LedgerLocation,
+    all_collected_addresses,
     collected_addresses,
-    collected_since,
     first_failure,
     ledger_digest,
     ledger_of_plan,
@@ -58,7 +58,7 @@ def reported(spark: SparkSession, warehouse: Warehouse) -> set[str]:
 
 def collected(spark: SparkSession, warehouse: Warehouse, repository: str = "orchard") -> set[str]:
     """Return what is collected, asked of all ledgers and of some addresses alike."""
-    every = {row["address"] for row in collected_since(spark, warehouse, repository).collect()}
+    every = {row["address"] for row in all_collected_addresses(spark, warehouse, repository).collect()}
     asked = spark.createDataFrame(pa.table({"address": pa.array([*every, "unknown", "failed", "back"], pa.string())}))
     assert {row["address"] for row in collected_addresses(spark, warehouse, repository, asked).collect()} == every
     return every

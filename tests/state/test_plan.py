@@ -350,6 +350,12 @@ def test_planned_objects_that_were_damaged_are_refused_until_the_same_plan_is_ma
     assert planned_objects(spark, warehouse, made).count() == WORLD_CANDIDATES
 
 
+def test_candidates_of_plans_with_equal_hashes_are_returned_once(spark: SparkSession, warehouse: Warehouse) -> None:
+    made = planned(spark, warehouse, WORLD)
+    next_day = replace(made, day=made.day + timedelta(days=1))
+    assert planned_of_all(spark, warehouse, [made, next_day]).count() == WORLD_CANDIDATES
+
+
 def test_what_a_head_has_the_content_of_is_counted_for_itself(
     spark: SparkSession, warehouse: Warehouse, tmp_path: Path
 ) -> None:

@@ -9,7 +9,7 @@ from pyspark.sql import SparkSession
 
 from retention_assets.core.amounts import Amount
 from retention_assets.lakefs.rules.reflog import Memory
-from retention_assets.lakefs.sweep.planning import PlanInputs, Terms, make_plan
+from retention_assets.lakefs.sweep.planning import PlanInputs, PlanParameters, make_plan
 from retention_assets.objectstore.access import StoreAccess
 from retention_assets.policy.rules import CommittedRetention, Policy
 from retention_assets.state.plan import Plan, Planned, plan_hash
@@ -97,7 +97,7 @@ class World:
 
     def plan(self, spark: SparkSession, warehouse: Warehouse) -> Planned:
         """Make the plan of `DAY`."""
-        terms = Terms(
+        parameters = PlanParameters(
             repository="orchard",
             day=DAY,
             policy=self.policy,
@@ -114,7 +114,7 @@ class World:
             memory=self.memory,
             settings=SETTINGS if self.namespace is None else {**SETTINGS, "namespace": self.namespace},
         )
-        return make_plan(spark, warehouse, terms, self.inputs(spark))
+        return make_plan(spark, warehouse, parameters, self.inputs(spark))
 
 
 def a_plan(**changes: object) -> Plan:

@@ -12,8 +12,8 @@ from pyspark.errors import PythonException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from retention_assets.config.configuration import INTERNAL
 from retention_assets.errors import TableContractError
-from retention_assets.lakefs.names.generated import INTERNAL
 from retention_assets.lakefs.source.ranges import metaranges, ranges
 from retention_assets.objectstore.access import StoreAccess
 from retention_assets.warehouse import cache_batches, table_cache

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from retention_assets.errors import corrupt
 from retention_assets.icechunk.formats.ids import CANONICAL, decode_id, encode_id, is_canonical
-from retention_assets.policy.snapshots import RefKind
+from retention_assets.policy.rules import RefKind
 
 REPO = "repo"
 CONFIG = "config.yaml"

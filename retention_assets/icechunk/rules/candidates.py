@@ -71,8 +71,9 @@ def classified(
 ) -> DataFrame:
     """Return every listed object with its `state`, the `reason` for its deletion, and the columns of `holding`.
 
-    A backup below `overwritten/` may be deleted when it is older than `collect_overwritten` by both its name and its
-    modification time; None keeps all backups. The repo object, references and configuration are always kept.
+    A backup below `overwritten/` may be deleted when the time in its name and its modification time are both more than
+    `collect_overwritten` before the cutoff, from which the grace period is already subtracted. None keeps all backups.
+    The repo object, references and configuration are always kept.
     """
     address, live = F.col("address"), F.coalesce(F.col("live"), F.lit(False))
     own = address.isin(REPO, CONFIG) | address.startswith(REFERENCES)

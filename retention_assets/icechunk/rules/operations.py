@@ -22,7 +22,7 @@ from retention_assets.icechunk.rules.updates import (
     require_online,
     with_update,
 )
-from retention_assets.policy.snapshots import RefKind
+from retention_assets.policy.rules import RefKind
 
 
 class NamedSnapshots(Protocol):

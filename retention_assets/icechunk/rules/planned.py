@@ -10,7 +10,7 @@ from retention_assets.icechunk.formats.ids import decode_id, is_canonical
 from retention_assets.icechunk.rules.expiration import Expiration
 from retention_assets.icechunk.rules.retention import NOTHING_UNAPPROVED, Unapproved
 from retention_assets.icechunk.rules.snapshots import Reference
-from retention_assets.policy.snapshots import RefKind
+from retention_assets.policy.rules import RefKind
 
 _TIMESTAMPS = ("as_of", "cutoff")
 _IDS = ("known", "released", "dropped")

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from retention_assets.errors import SourceError
 from retention_assets.icechunk.formats.ids import encode_id
 from retention_assets.icechunk.formats.model import MAIN, Repo
-from retention_assets.policy.snapshots import RefKind
+from retention_assets.policy.rules import RefKind
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)

@@ -365,9 +365,7 @@ def ops_log(reader: ObjectReader, repo: Repo) -> Iterator[Update]:
         yield replace(top, backup_path=name)  # in the file, the newest entry does not name the backup of the file
         yield from older
         name = repo.repo_before_updates
-        if name is None:
+        before = None if name is None else _backup(reader, name)
+        if before is None:
             return
-        try:
-            repo = read_repo(reader.read(f"{OVERWRITTEN}{name}"), f"{OVERWRITTEN}{name}")
-        except ObjectMissing:
-            return
+        repo = before

@@ -23,7 +23,10 @@ Needs = Callable[[RetainedSet], bool]
 
 @dataclass(frozen=True, slots=True)
 class Forecast:
-    """The retained sets of a repository on the days from `today`, if nobody writes to it. `cutoff`: today's cutoff."""
+    """The retained sets of a repository on the days from `today`, if nobody writes to it.
+
+    `cutoff`: the age cutoff of the plan of `today`.
+    """
 
     state: IcechunkState
     policy: SnapshotPolicy

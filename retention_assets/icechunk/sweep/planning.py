@@ -64,7 +64,7 @@ _NOT_APPLICABLE = "nothing_unknown"  # Icechunk has no staged list: age protects
 
 
 @dataclass(frozen=True, slots=True)
-class IcechunkTerms:
+class IcechunkPlanParameters:
     """The parameters of a plan."""
 
     repository: str
@@ -96,7 +96,7 @@ class PlanBasis:
 
     @property
     def age_cutoff(self) -> AgeCutoff:
-        """`cutoff` for Spark columns. The names of Icechunk's files contain no time."""
+        """`cutoff` for Spark columns. Its `grace` is zero, because the grace period is already subtracted."""
         return AgeCutoff(self.cutoff, timedelta(0), issued=no_issue_time)
 
     @property
@@ -151,14 +151,15 @@ class IcechunkPlanInputs:
         return (self.manifests.details.unread or 0) + (self.chunks.details.unread or 0)
 
 
-def require_one_origin(terms: IcechunkTerms, basis: PlanBasis, inputs: IcechunkPlanInputs) -> None:
+def require_one_origin(parameters: IcechunkPlanParameters, basis: PlanBasis, inputs: IcechunkPlanInputs) -> None:
     """Refuse manifests or chunks that were found under another policy, history or cutoff than those of the plan."""
-    origin = origin_of(basis, terms.policy.policy_hash)
+    origin = origin_of(basis, parameters.policy.policy_hash)
     for name, rows in (("reachable_manifests", inputs.manifests), ("reachable_chunks", inputs.chunks)):
         if differing := rows.details.differing(origin):
             raise GuardRefused(
-                f"{terms.repository} {terms.day}: {name} has another {' and '.join(differing)} than the plan. "
-                f"Nothing was deleted. Plan again: `retention plan {terms.repository} --as-of {terms.day}`."
+                f"{parameters.repository} {parameters.day}: {name} has another {' and '.join(differing)} than the "
+                f"plan. Nothing was deleted. Plan again: `retention plan {parameters.repository} --as-of "
+                f"{parameters.day}`."
             )
 
 
@@ -182,22 +183,28 @@ class _Checked:
 
 
 def make_plan(
-    spark: SparkSession, warehouse: Warehouse, terms: IcechunkTerms, basis: PlanBasis, inputs: IcechunkPlanInputs
+    spark: SparkSession,
+    warehouse: Warehouse,
+    parameters: IcechunkPlanParameters,
+    basis: PlanBasis,
+    inputs: IcechunkPlanInputs,
 ) -> Planned:
-    """Make the plan of `terms.day`, and store the plan with its edits if every guard passes.
+    """Make the plan of `parameters.day`, and store the plan with its edits if every guard passes.
 
     The day's earlier plan is withdrawn first. If a guard refuses, the day has no plan.
     """
-    withdraw_plan(warehouse, terms.repository, terms.day)
-    require_no_future_plan(warehouse, terms.repository, terms.now)
+    withdraw_plan(warehouse, parameters.repository, parameters.day)
+    require_no_future_plan(warehouse, parameters.repository, parameters.now)
     with CachedFrames() as frames:
-        return _keep(spark, warehouse, terms, basis, inputs, _checked(spark, warehouse, terms, basis, inputs, frames))
+        return _keep(
+            spark, warehouse, parameters, basis, inputs, _checked(spark, warehouse, parameters, basis, inputs, frames)
+        )
 
 
 def _keep(
     spark: SparkSession,
     warehouse: Warehouse,
-    terms: IcechunkTerms,
+    parameters: IcechunkPlanParameters,
     basis: PlanBasis,
     inputs: IcechunkPlanInputs,
     found: _Checked,
@@ -208,44 +215,44 @@ def _keep(
     of_history = history_hash(basis.state.history)
     references = hash_with_edits(of_history, basis.edits)
     plan = Plan(
-        repository=terms.repository,
-        day=terms.day,
-        plan_hash=plan_hash(terms.repository, terms.policy.policy_hash, references, found.digest),
-        policy_hash=terms.policy.policy_hash,
-        policy_run=terms.policy_run,
+        repository=parameters.repository,
+        day=parameters.day,
+        plan_hash=plan_hash(parameters.repository, parameters.policy.policy_hash, references, found.digest),
+        policy_hash=parameters.policy.policy_hash,
+        policy_run=parameters.policy_run,
         references_hash=references,
         candidates=found.amount,
         totals=found.totals.by_state,
         live=found.live,
         collected=0,
         warnings=(
-            *_warnings(terms, basis, inputs.unread),
+            *_warnings(parameters, basis, inputs.unread),
             *name_warnings(inputs.inventory),
             *inputs.others.warnings,
         ),
         blocked=basis.blocked,
         instance=None,
-        made_at=terms.now,
-        run_id=terms.run_id,
+        made_at=parameters.now,
+        run_id=parameters.run_id,
         first_wait_ends=found.totals.first_wait_ends,
         last_wait_ends=found.totals.last_wait_ends,
-        terms=terms.settings,
+        terms=parameters.settings,
         lost=inputs.lost,
     )
     stored = keep_planned(warehouse, plan, found.candidates, basis.heads())
-    keep_edits(warehouse, terms.repository, plan.plan_hash, of_history, basis.edits)
+    keep_edits(warehouse, parameters.repository, plan.plan_hash, of_history, basis.edits)
     seen_at = min(inputs.inventory.taken_at, basis.state.taken_at)
     keep_due(warehouse, plan, found.due, seen_at)  # also without settling time: a later plan may have one
-    keep_policy(warehouse, plan.repository, terms.policy)
+    keep_policy(warehouse, plan.repository, parameters.policy)
     keep_plan(warehouse, plan)
-    record_found(spark, warehouse, terms.repository, inputs.inventory.frame, terms.run_id, terms.now)
+    record_found(spark, warehouse, parameters.repository, inputs.inventory.frame, parameters.run_id, parameters.now)
     return Planned(stored, plan, found.check_results)
 
 
 def _checked(
     spark: SparkSession,
     warehouse: Warehouse,
-    terms: IcechunkTerms,
+    parameters: IcechunkPlanParameters,
     basis: PlanBasis,
     inputs: IcechunkPlanInputs,
     frames: CachedFrames,
@@ -254,12 +261,12 @@ def _checked(
     stay = snapshots_and_logs(spark, basis.retained)
     gone = from_arrow(spark, snapshots_of(basis.retained, basis.retained.leaving(basis.state))).where("NOT live")
     holding = holding_of(manifests, chunks, stay, gone)
-    objects = inputs.others.keep(classified(inventory, holding, basis.age_cutoff, terms.collect_overwritten))
+    objects = inputs.others.keep(classified(inventory, holding, basis.age_cutoff, parameters.collect_overwritten))
     if inputs.unread:
         objects = hold_content(objects)
-    earlier = due_objects(spark, warehouse, terms.repository)
+    earlier = due_objects(spark, warehouse, parameters.repository)
     listed_at, read_at = inputs.inventory.taken_at, basis.state.taken_at
-    objects = settled(objects, earlier, listed_at, read_at, terms.settle, settle_expired=True)
+    objects = settled(objects, earlier, listed_at, read_at, parameters.settle, settle_expired=True)
     objects, observed = with_totals(objects)
     named = frames.compute(due(objects))
     chosen = candidates(named)
@@ -272,11 +279,11 @@ def _checked(
     found = collect_together({"tally": compared, "digest": digested_buckets(chosen.drop("etag"))})
     (counted,) = found["tally"]
     amount, totals = Amount(counted["candidates"], counted["candidate_bytes"]), observed_totals(observed)
-    before = last_plan(warehouse, terms.repository, terms.day)
+    before = last_plan(warehouse, parameters.repository, parameters.day)
     of_candidates = guards.check_candidates(counted)
     check_results = (
         guards.live_not_empty(counted["live"], totals.objects),
-        guards.live_not_shrunk(counted["live"], before.live if before else None, terms.max_live_shrink),
+        guards.live_not_shrunk(counted["live"], before.live if before else None, parameters.max_live_shrink),
         *(check_result for check_result in of_candidates if check_result.guard != _NOT_APPLICABLE),
         guards.totals_balance(totals.by_state, counted["listed"], amount),
     )
@@ -284,7 +291,7 @@ def _checked(
     return _Checked(chosen, named, amount, totals, counted["live"], check_results, digest)
 
 
-def _warnings(terms: IcechunkTerms, basis: PlanBasis, unread: int) -> list[str]:
+def _warnings(parameters: IcechunkPlanParameters, basis: PlanBasis, unread: int) -> list[str]:
     warnings = []
     if unread:
         warnings.append(
@@ -293,6 +300,6 @@ def _warnings(terms: IcechunkTerms, basis: PlanBasis, unread: int) -> list[str]:
         )
     if basis.blocked:
         warnings.append(f"This plan must not be executed: {basis.blocked}")
-    if not terms.grace:
+    if not parameters.grace:
         warnings.append("The grace period is zero: files that an open session has not yet committed can be deleted.")
-    return [*warnings, *duration_warnings(terms.policy.durations())]
+    return [*warnings, *duration_warnings(parameters.policy.durations())]

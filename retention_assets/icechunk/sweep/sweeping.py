@@ -128,7 +128,7 @@ class IcechunkRepositorySweep(RepositorySweep):
             )
         live = reach.live().cache()
         self.release()
-        found = Liveness(live, live, checked_at)  # `committed` is `live`: an unreferenced file is not live here
+        found = Liveness(live, live, checked_at)  # every referenced file is live, so `committed` adds no file
         self._last = retained, found
         return found
 

@@ -9,7 +9,6 @@ from datetime import UTC, datetime
 from urllib.parse import quote, unquote
 
 DATA = "data/"  # the folder of generated names below a namespace
-INTERNAL = "_lakefs"  # the folder of lakeFS's own files below a namespace. Source: lakeFS facts 1.2
 
 XID = "[0-9a-v]{20}"
 _SIGNATURE = "(,[A-Za-z0-9_-]{43})?"  # a link address ends with its HMAC-SHA256

@@ -1,6 +1,6 @@
 """Computes what keeps the commits and the (path, address) pairs of a lakeFS repository, and until when.
 
-All functions are pure. The rules are those of `committed` and `reflog`, and the same as in `lifecycle`.
+All functions are pure. The rules are those of `committed`, `reflog` and `lifecycle`.
 Source: DESIGN.md, invariants 1 and 11.
 """
 
@@ -54,7 +54,7 @@ class KeptCommits:
 
     @cached_property
     def by_reflog(self) -> Mapping[str, str]:
-        """The deleted or reset branches that keep a commit longer than all others do."""
+        """The names of deleted or reset branches, by commit, for each commit that only these branches keep so long."""
         branches = self.gone_branches()
         if not branches:
             return {}

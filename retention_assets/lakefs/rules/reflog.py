@@ -8,13 +8,11 @@ found. Source: DESIGN.md, invariant 11.
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
-from typing import Literal
 
 from retention_assets.config.durations import later
 from retention_assets.lakefs.rules.references import References
-from retention_assets.policy.rules import Policy
+from retention_assets.policy.rules import Policy, RefKind
 
-RefKind = Literal["branch", "tag"]
 TAG_DURATION = timedelta(days=30)  # how long a deleted tag counts if the policy has no retention; as in git's reflog
 # A gone head is remembered at least so long. Otherwise a policy that is too short by mistake would forget it at once.
 _REMEMBERED = timedelta(days=30)

@@ -14,10 +14,10 @@ from itertools import count
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from retention_assets.config.configuration import canonical_namespace
+from retention_assets.config.configuration import INTERNAL, canonical_namespace
 from retention_assets.errors import AccessDenied, RetentionError, SourceError
 from retention_assets.lakefs.formats.sstable import CONTENT_ID
-from retention_assets.lakefs.names.generated import DATA, INTERNAL
+from retention_assets.lakefs.names.generated import DATA
 from retention_assets.lakefs.rules.references import Commit, References, creation_time
 from retention_assets.lakefs.source.client import Json, LakeFSClient, NotFound
 from retention_assets.lakefs.source.dump import read_commit_table

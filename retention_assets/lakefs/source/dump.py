@@ -4,12 +4,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from datetime import datetime
 
+from retention_assets.config.configuration import INTERNAL
 from retention_assets.errors import ConfigurationError, CorruptFile, ObjectMissing, SourceError
 from retention_assets.lakefs.formats.lakefs_pb2 import CommitData
 from retention_assets.lakefs.formats.ranges import read_metarange
 from retention_assets.lakefs.formats.references import read_branches, read_commits, read_gc_rules, read_tags
 from retention_assets.lakefs.formats.sstable import CONTENT_ID
-from retention_assets.lakefs.names.generated import INTERNAL
 from retention_assets.lakefs.rules.references import Commit, References, creation_time
 from retention_assets.lakefs.source.repository import (
     RULES,

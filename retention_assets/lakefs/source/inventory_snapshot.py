@@ -17,16 +17,17 @@ import pyarrow as pa
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from retention_assets.config.configuration import INTERNAL
 from retention_assets.config.timestamps import Clock
 from retention_assets.errors import TableContractError
 from retention_assets.inventory.delivered import delivered_inventory
-from retention_assets.lakefs.names.generated import DATA, INTERNAL, XID, xid_seconds
+from retention_assets.lakefs.names.generated import DATA, XID, xid_seconds
 from retention_assets.lakefs.source.opening import OpenRepository
 from retention_assets.objectstore.listing import Prefixes, list_objects
 from retention_assets.objectstore.objects import ObjectReader
 from retention_assets.objectstore.outcomes import Outcome
 from retention_assets.spark.frames import collect_together, from_arrow
-from retention_assets.state.ledger import collected_since, recorded_since
+from retention_assets.state.ledger import all_collected_addresses, recorded_since
 from retention_assets.tables import STORAGE_INVENTORY
 from retention_assets.warehouse.metadata import Details, PartitionMetadata, needed
 from retention_assets.warehouse.warehouse import METADATA, Warehouse
@@ -144,7 +145,7 @@ def _removed_since(context: InventoryContext, taken_at: datetime) -> DataFrame:
     An inventory taken at `taken_at` may still list all of these objects. If it lists an object that was removed even
     earlier, someone put the object back.
     """
-    collected = collected_since(context.spark, context.warehouse, context.opened.repository.name)
+    collected = all_collected_addresses(context.spark, context.warehouse, context.opened.repository.name)
     return collected.where(F.col("at") > F.lit(taken_at - _STILL_LISTED)).select("address")
 
 

@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from retention_assets.config.configuration import Repository, policy_text, to_correct
+from retention_assets.config.configuration import INTERNAL, Repository, policy_text, to_correct
 from retention_assets.config.timestamps import Clock
 from retention_assets.errors import ConfigurationError, brief
-from retention_assets.lakefs.names.generated import INTERNAL, namespace_urls
+from retention_assets.lakefs.names.generated import namespace_urls
 from retention_assets.lakefs.source.dump import DumpSource
 from retention_assets.lakefs.source.repository import GCRules, LakeFSSource
 from retention_assets.objectstore.access import StoreAccess, open_store

@@ -6,8 +6,8 @@ for later runs. The list of a batch's ids is written after its rows, and only ba
 
 import pyarrow as pa
 
+from retention_assets.config.configuration import INTERNAL
 from retention_assets.lakefs.formats.ranges import read_metarange, read_range
-from retention_assets.lakefs.names.generated import INTERNAL
 from retention_assets.tables import CACHED_METARANGES, CACHED_RANGES
 from retention_assets.warehouse.table_cache import FILE_BYTES, Kind, on_first_row
 

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Protocol
 
+from retention_assets.config.configuration import INTERNAL
 from retention_assets.errors import SourceError
-from retention_assets.lakefs.names.generated import INTERNAL
 from retention_assets.lakefs.rules.references import References
 from retention_assets.objectstore.objects import ObjectReader
 

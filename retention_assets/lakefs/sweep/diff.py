@@ -23,7 +23,7 @@ from retention_assets.lakefs.rules.reflog import Memory
 from retention_assets.lakefs.rules.tables import REFERENCES, references_of
 from retention_assets.lakefs.sweep.liveness import CommittedContents, commits_under, committed_contents
 from retention_assets.lakefs.sweep.memory import read_memory
-from retention_assets.lakefs.sweep.planning import PlanInputs, Terms, blocked, classify, run_checks
+from retention_assets.lakefs.sweep.planning import PlanInputs, PlanParameters, blocked, classify, run_checks
 from retention_assets.objectstore.access import open_store
 from retention_assets.policy.lint import Finding, lint
 from retention_assets.policy.rules import Policy
@@ -164,10 +164,10 @@ class Proposal:
     now: datetime
     run_id: str
 
-    def terms(self, memory: Memory) -> Terms:
+    def parameters(self, memory: Memory) -> PlanParameters:
         """Return the parameters of a plan under the proposed policy, with no settling time."""
         settings = self.repository.lakefs
-        return Terms(
+        return PlanParameters(
             repository=self.repository.name,
             day=self.plan.day,
             policy=self.policy,
@@ -224,19 +224,19 @@ def outlook(
     be read again and cannot be read.
     """
     name, day = proposal.repository.name, proposal.plan.day
-    terms = proposal.terms(read_memory(warehouse, name, proposal.repository.lakefs))
+    parameters = proposal.parameters(read_memory(warehouse, name, proposal.repository.lakefs))
     planned = due_objects_of(spark, warehouse, proposal.plan)
     inventory, staged, graph = (
         warehouse.rows(spark, name, table.name, day) for table in (STORAGE_INVENTORY, UNCOMMITTED_OBJECTS, COMMIT_GRAPH)
     )
     _require_same_inputs(proposal.plan, inventory, graph)
     references = references_of(graph.columns(*REFERENCES), graph.taken_at)
-    commits, contents = _contents(spark, warehouse, proposal, terms, references)
+    commits, contents = _contents(spark, warehouse, proposal, parameters, references)
     with CachedFrames() as frames:
         pairs = Rows(frames.cache(contents.pairs()), graph.taken_at, graph.details)
         inputs = PlanInputs(inventory, staged, graph, pairs, others)
-        classification = classify(terms, inputs, frames, planned=planned)
-        checks_of_plan = run_checks(spark, warehouse, terms, inputs, classification)
+        classification = classify(parameters, inputs, frames, planned=planned)
+        checks_of_plan = run_checks(spark, warehouse, parameters, inputs, classification)
         pairs_at_heads = contents.pairs_of(at_heads(commits, graph.frame))
         difference = _difference(with_heads(compared(planned, classification.candidates), pairs_at_heads))
     (_, total), *heads = _groups(head_amounts(difference.rows, _MOST)) or [("", Amount())]
@@ -245,19 +245,19 @@ def outlook(
         at_heads=total,
         heads=heads,
         check_results=[contents.check_complete(), *checks_of_plan.check_results],
-        blocked=blocked(terms, inputs, references),
-        findings=lint(terms.policy, references.branches, references.tags, references.commits, None, day),
+        blocked=blocked(parameters, inputs, references),
+        findings=lint(parameters.policy, references.branches, references.tags, references.commits, None, day),
     )
 
 
 def _contents(
-    spark: SparkSession, warehouse: Warehouse, proposal: Proposal, terms: Terms, references: References
+    spark: SparkSession, warehouse: Warehouse, proposal: Proposal, parameters: PlanParameters, references: References
 ) -> tuple[DataFrame, CommittedContents]:
     """Return the commits, classified under the proposed policy, and their contents."""
     repository = proposal.repository
     tags_protect = repository.lakefs.tags == "protect"
     rows = commits_under(
-        proposal.policy, references, (), tags_protect=tags_protect, as_of=terms.as_of, memory=terms.memory
+        proposal.policy, references, (), tags_protect=tags_protect, as_of=parameters.as_of, memory=parameters.memory
     )
     commits = from_arrow(spark, rows)
     cache = TableCache(spark, warehouse, repository.name, open_store(repository), proposal.run_id)

@@ -28,8 +28,8 @@ def unusable_staged_list(staged_at: datetime, references_at: datetime, *, of_dum
     - If the list is newer, an object that was committed in between is neither in the list nor in the references.
     - If the list is much older, an object that an entry of a HEAD hid when the list was made is not in the list. The
       HEAD may have moved since, so the references may not show the entry either (see `same_content`). If the time in
-      between is short, `settle` protects the object: see `PlanInputs.named_until`. With a server (not `of_dump`), this
-      time is what the server needs to write the list.
+      between is short, `settle` protects the object: see `PlanInputs.settling_until`. With a server (not `of_dump`),
+      the time in between is the time that the server needs to write the list.
     """
     staged, references = (f"({at:%Y-%m-%d %H:%M:%S} UTC)" for at in (staged_at, references_at))
     if staged_at > references_at:
@@ -46,16 +46,16 @@ def unusable_staged_list(staged_at: datetime, references_at: datetime, *, of_dum
 
 
 def partial_staged_list(namespace: str, *, of_dump: bool) -> str | None:
-    """Return why the server's staged list lacks staged objects that nothing else shows; None if it does not.
+    """Return why staged objects may be missing from the server's list and from everything else; None: none can be.
 
-    The list lacks an object that a client linked under another spelling of the namespace than the server's. With a
-    server (not `of_dump`), the branches are asked too (see `StagedScan`).
+    An object is missing from the list if a client linked it under another spelling of the namespace than the server's.
+    With a server (not `of_dump`), the staged objects of the branches are read too (see `StagedScan`).
     """
     if not (of_dump and has_other_spellings(namespace)):
         return None
     return (
-        f"the staged list may be incomplete: addresses inside the namespace {namespace} have several spellings, and "
-        "the server's list lacks objects that clients linked under another one. A dump does not show these objects."
+        f"the staged list may be incomplete: addresses inside the namespace {namespace} have several spellings. "
+        "Objects that clients linked under another spelling are missing from the server's list, and from a dump."
     )
 
 

@@ -52,7 +52,7 @@ def keep_memory(warehouse: Warehouse, plan: Plan, references: References, policy
 
     The memory is stored even while the reflog is switched off. Otherwise one plan without the reflog would lose what
     all earlier plans found. For the same reason, nothing is stored if the references are older than those of the last
-    plan. This happens when the tables of an earlier day are made again.
+    plan. This happens when a plan is made again from the stored tables of an earlier day.
     """
     name, before = made_name(plan), _newest(warehouse, plan.repository) or Memory()
     if before.seen_at is not None and references.taken_at < before.seen_at:

@@ -76,9 +76,9 @@ from retention_assets.tables import DUE_OBJECTS, STORAGE_INVENTORY
 from retention_assets.warehouse.metadata import Details, needed
 from retention_assets.warehouse.warehouse import Rows, Warehouse
 
-_ONE_DAY = timedelta(days=1)  # there is a warning for older references, and for commits so far in the future
-_LISTING = timedelta(hours=1)  # the most that a listing before the other inputs counts for `settle`
-_STILL_RUNNING = timedelta(hours=2)  # an interrupted sweep may delete an object so long after its ledger row
+_ONE_DAY = timedelta(days=1)  # a plan warns of references older than this, and of commits further in the future
+_LISTING = timedelta(hours=1)  # the settling time begins at most this long before the staged list and the references
+_STILL_RUNNING = timedelta(hours=2)  # an interrupted sweep may delete an object up to this long after its ledger row
 _FEW = 5  # names in a message
 
 
@@ -103,8 +103,8 @@ class PlanInputs:
         return min(self.inventory.taken_at, *self._checked_at)
 
     @property
-    def named_since(self) -> datetime:
-        """The time from which the settling time of an object counts: when the store was listed.
+    def settling_from(self) -> datetime:
+        """The time at which the settling time of an object begins if this plan finds it due: when the store was listed.
 
         The time is at most one hour before the staged list and the references. A delivered inventory can be days old,
         and an operation that began after the inventory was taken can hide objects from the staged list.
@@ -112,11 +112,12 @@ class PlanInputs:
         return max(self.oldest, max(self._checked_at) - _LISTING)
 
     @property
-    def named_until(self) -> datetime:
-        """The time up to which the settling time of an object counts: the older time of staged list and references.
+    def settling_until(self) -> datetime:
+        """The time by which the settling time of an object must be over: the older time of staged list and references.
 
-        So the staged list of a plan that deletes an object is newer than the references of the first plan that named
-        the object. An object that moved between the list and the references of the first plan is in the later list.
+        So the staged list of a plan that deletes an object is newer than the references of the first plan that found
+        the object due. An object that was staged elsewhere between the list and the references of the first plan is in
+        the later list.
         """
         return min(self._checked_at)
 
@@ -141,7 +142,7 @@ class PlanInputs:
 
 
 @dataclass(frozen=True, slots=True)
-class Terms:
+class PlanParameters:
     """The parameters of a plan."""
 
     repository: str
@@ -171,44 +172,44 @@ class Terms:
         return counting_heads(references, self.memory, self.policy, self.as_of)
 
 
-def blocked(terms: Terms, inputs: PlanInputs, references: References) -> str | None:
+def blocked(parameters: PlanParameters, inputs: PlanInputs, references: References) -> str | None:
     """Return why a plan from these tables must not be executed; None if it may.
 
     Source: DESIGN.md, The way data flows.
     """
-    if lost := lost_heads(references, terms.memory, terms.policy):
+    if lost := lost_heads(references, parameters.memory, parameters.policy):
         return (
             f"{len(lost):,} commits that branches or tags had in earlier plans do not exist any more: {lost[0].kind} "
             f"{lost[0].name} had {lost[0].commit_id}. lakeFS never removes commits, so the repository was restored to "
             "an older state, or was created again. The objects of lost commits count as unreferenced, but a newer dump "
             "may bring the commits back. If they are lost for good, remove the directory "
-            f"<warehouse>/{terms.repository}/memory, and plan once with `reflog: false`."
+            f"<warehouse>/{parameters.repository}/memory, and plan once with `reflog: false`."
         )
     if not inputs.staged_known:
         return "no staged list is known, so staged objects cannot be distinguished from others."
-    of_dump = terms.oldest_dump is not None
+    of_dump = parameters.oldest_dump is not None
     if problem := unusable_staged_list(inputs.staged.taken_at, inputs.graph.taken_at, of_dump=of_dump):
         return problem
-    problem = partial_staged_list(terms.settings.get("namespace", ""), of_dump=of_dump)
+    problem = partial_staged_list(parameters.settings.get("namespace", ""), of_dump=of_dump)
     return problem and f"{problem} {USE_SERVER}"
 
 
-def require_one_origin(terms: Terms, inputs: PlanInputs) -> None:
+def require_one_origin(parameters: PlanParameters, inputs: PlanInputs) -> None:
     """Refuse addresses that were computed under another policy, other settings or from other references than the plan.
 
     This happens when some assets were materialized again and an asset between them was not. Errors: GuardRefused.
     """
     origin = Details(
-        policy_hash=terms.policy.policy_hash,
+        policy_hash=parameters.policy.policy_hash,
         references_hash=inputs.references_hash,
-        terms_hash=terms_hash(terms.settings),
+        terms_hash=terms_hash(parameters.settings),
     )
     differing = inputs.addresses.details.differing(origin)
     if differing:
         named = " and ".join("hash of settings" if one == "terms_hash" else one for one in differing)
         raise GuardRefused(
-            f"{terms.repository} {terms.day}: the addresses have another {named} than the plan. Nothing was deleted. "
-            f"Plan again: `retention plan {terms.repository} --as-of {terms.day}`."
+            f"{parameters.repository} {parameters.day}: the addresses have another {named} than the plan. Nothing was "
+            f"deleted. Plan again: `retention plan {parameters.repository} --as-of {parameters.day}`."
         )
 
 
@@ -243,39 +244,42 @@ class CheckSummary:
 
 
 def classify(
-    terms: Terms,
+    parameters: PlanParameters,
     inputs: PlanInputs,
     frames: CachedFrames,
     *,
     earlier: DataFrame | None = None,
     planned: DataFrame | None = None,
 ) -> Classification:
-    """Classify every listed object under the policy of `terms`. Nothing is written.
+    """Classify every listed object under the policy of `parameters`. Nothing is written.
 
     Plans and comparisons with another policy both use this function. It reads the input tables. It also reads a few
     objects that may have the same content as an entry of a head, if their ETags do not show this.
 
     Args:
-        terms: the parameters of the plan.
+        parameters: the parameters of the plan.
         inputs: the tables that the plan is made from.
         frames: keeps what is cached until the caller has used the classification.
         earlier: for a plan, the `due_objects` of the last plan. An object that is not among them has to settle.
         planned: for another policy, the `due_objects` of the current plan. A policy does not change which objects are
             unreferenced, so the current plan decides which unreferenced objects are kept, and no object is read.
     """
-    age_cutoff = AgeCutoff(inputs.oldest, terms.grace, terms.token_life, issued=issued_at)
-    prefixes = terms.policy.held_prefixes(terms.day)
+    age_cutoff = AgeCutoff(inputs.oldest, parameters.grace, parameters.token_life, issued=issued_at)
+    prefixes = parameters.policy.held_prefixes(parameters.day)
     inventory, staged = inputs.inventory.frame, inputs.staged.frame
     references = inputs.references()
     pairs = with_lifecycle(
-        inputs.addresses.frame, terms.policy.lifecycle, terms.memory.branch_names(references.branches), terms.as_of
+        inputs.addresses.frame,
+        parameters.policy.lifecycle,
+        parameters.memory.branch_names(references.branches),
+        parameters.as_of,
     )
     known = inputs.staged_known
-    legacy = KINDS if terms.legacy_names else inputs.kinds_in_use()
+    legacy = KINDS if parameters.legacy_names else inputs.kinds_in_use()
     held = classified(inventory, commits_by_address(pairs, prefixes), staged, age_cutoff, staged_known=known)
     objects = held = frames.compute(inputs.others.keep(with_foreign_names(held, legacy)))
     if planned is None:
-        hidden = _of_same_content(held, pairs, terms.access, frames)
+        hidden = _of_same_content(held, pairs, parameters.access, frames)
     else:
         hidden = unreferenced(held).select("address").join(planned, on="address", how="left_anti")
     if hidden is not None:
@@ -284,10 +288,10 @@ def classify(
         objects = settled(
             objects,
             earlier,
-            inputs.named_since,
-            inputs.named_until,
-            terms.settle,
-            settle_expired=terms.settle_expired,
+            inputs.settling_from,
+            inputs.settling_until,
+            parameters.settle,
+            settle_expired=parameters.settle_expired,
         )
     objects, totals = with_totals(objects)
     found = due(objects)
@@ -319,11 +323,15 @@ def _of_same_content(
 
 
 def run_checks(
-    spark: SparkSession, warehouse: Warehouse, terms: Terms, inputs: PlanInputs, classification: Classification
+    spark: SparkSession,
+    warehouse: Warehouse,
+    parameters: PlanParameters,
+    inputs: PlanInputs,
+    classification: Classification,
 ) -> CheckSummary:
     """Run the guards on a classification and return their results. Reads earlier plans and ledgers; writes nothing."""
     inventory, live, chosen = inputs.inventory.frame, classification.live, classification.candidates
-    listing_cutoff = AgeCutoff(inputs.inventory.taken_at, terms.grace, issued=issued_at)
+    listing_cutoff = AgeCutoff(inputs.inventory.taken_at, parameters.grace, issued=issued_at)
     compared = guards.tally(
         chosen,
         live,
@@ -333,7 +341,7 @@ def run_checks(
         staged_known=inputs.staged_known,
         generated=partial(is_own_name, legacy=classification.legacy),
     )
-    prefixes = terms.policy.held_prefixes(terms.day)
+    prefixes = parameters.policy.held_prefixes(parameters.day)
     queries = {"tally": compared, "digest": digested_buckets(chosen.drop("etag"))}
     if prefixes:
         queries["held"] = held_paths(inputs.addresses.frame, prefixes)
@@ -342,14 +350,14 @@ def run_checks(
     unused = [prefix for at, prefix in enumerate(prefixes) if not found["held"][0][str(at)]]
     listed_live = guards.ALL_LISTED
     if counted["unlisted"]:
-        listed_live = _unlisted(spark, warehouse, terms, classification, inventory, listing_cutoff)
+        listed_live = _unlisted(spark, warehouse, parameters, classification, inventory, listing_cutoff)
     totals = observed_totals(classification.totals)
     amount = Amount(counted["candidates"], counted["candidate_bytes"])
-    before = last_plan(warehouse, terms.repository, terms.day)
+    before = last_plan(warehouse, parameters.repository, parameters.day)
     check_results = (
         listed_live.check_result,
         guards.live_not_empty(counted["live"], totals.objects),
-        guards.live_not_shrunk(counted["live"], before.live if before else None, terms.max_live_shrink),
+        guards.live_not_shrunk(counted["live"], before.live if before else None, parameters.max_live_shrink),
         *guards.check_candidates(counted),
         guards.totals_balance(totals.by_state, counted["listed"], amount),
     )
@@ -360,7 +368,7 @@ def run_checks(
 def _unlisted(
     spark: SparkSession,
     warehouse: Warehouse,
-    terms: Terms,
+    parameters: PlanParameters,
     classification: Classification,
     inventory: DataFrame,
     listing_cutoff: AgeCutoff,
@@ -369,20 +377,22 @@ def _unlisted(
     live = one_by_address(classification.live).where("certain")
     with CachedFrames() as frames:
         unlisted = frames.cache(guards.unlisted_live(live, inventory, listing_cutoff))
-        collected = collected_addresses(spark, warehouse, terms.repository, unlisted)
-        collected = _not_listed_since(spark, warehouse, terms, collected)
-        acknowledged = acknowledged_addresses(spark, warehouse, terms.repository)
+        collected = collected_addresses(spark, warehouse, parameters.repository, unlisted)
+        collected = _not_listed_since(spark, warehouse, parameters, collected)
+        acknowledged = acknowledged_addresses(spark, warehouse, parameters.repository)
         return guards.live_listed(unlisted, inventory, collected, acknowledged)
 
 
-def _not_listed_since(spark: SparkSession, warehouse: Warehouse, terms: Terms, collected: DataFrame) -> DataFrame:
+def _not_listed_since(
+    spark: SparkSession, warehouse: Warehouse, parameters: PlanParameters, collected: DataFrame
+) -> DataFrame:
     """Return the collected addresses that the last plan of an earlier day did not list after the ledger row.
 
     If that plan listed an object, somebody brought the object back. If the object is missing again, no sweep of ours
     deleted it.
     """
-    before = last_plan(warehouse, terms.repository, terms.day - timedelta(days=1))
-    table = terms.repository, STORAGE_INVENTORY.name
+    before = last_plan(warehouse, parameters.repository, parameters.day - timedelta(days=1))
+    table = parameters.repository, STORAGE_INVENTORY.name
     if before is None or not is_usable(warehouse, *table, before.day.isoformat()):
         return collected.select("address")
     listed = warehouse.rows(spark, *table, before.day)
@@ -391,62 +401,73 @@ def _not_listed_since(spark: SparkSession, warehouse: Warehouse, terms: Terms, c
     return collected.join(brought_back, on="address", how="left_anti").select("address")
 
 
-def make_plan(spark: SparkSession, warehouse: Warehouse, terms: Terms, inputs: PlanInputs) -> Planned:
-    """Make the plan of `terms.day`, and store it if no guard refuses it. The day's earlier plan is always withdrawn."""
-    withdraw_plan(warehouse, terms.repository, terms.day)
-    require_no_future_plan(warehouse, terms.repository, terms.now)
+def make_plan(spark: SparkSession, warehouse: Warehouse, parameters: PlanParameters, inputs: PlanInputs) -> Planned:
+    """Make the plan of `parameters.day`, and store it if no guard refuses it.
+
+    The day's earlier plan is always withdrawn.
+    """
+    withdraw_plan(warehouse, parameters.repository, parameters.day)
+    require_no_future_plan(warehouse, parameters.repository, parameters.now)
     with CachedFrames() as frames:
-        earlier = due_objects(spark, warehouse, terms.repository)
-        return _keep(spark, warehouse, terms, inputs, classify(terms, inputs, frames, earlier=earlier))
+        earlier = due_objects(spark, warehouse, parameters.repository)
+        return _keep(spark, warehouse, parameters, inputs, classify(parameters, inputs, frames, earlier=earlier))
 
 
 def _keep(
-    spark: SparkSession, warehouse: Warehouse, terms: Terms, inputs: PlanInputs, classification: Classification
+    spark: SparkSession,
+    warehouse: Warehouse,
+    parameters: PlanParameters,
+    inputs: PlanInputs,
+    classification: Classification,
 ) -> Planned:
     """Run the guards, and store the plan if none refuses it."""
-    checks_of_plan = run_checks(spark, warehouse, terms, inputs, classification)
+    checks_of_plan = run_checks(spark, warehouse, parameters, inputs, classification)
     chosen, check_results = classification.candidates, checks_of_plan.check_results
     if guards.refusals(check_results):
         missing = checks_of_plan.listed.missing
         if missing is not None and not checks_of_plan.listed.check_result.passed:
-            record_missing(warehouse, terms.repository, "live_listed", first_of(missing), terms.now)
+            record_missing(warehouse, parameters.repository, "live_listed", first_of(missing), parameters.now)
         return Planned(chosen.limit(0), None, check_results)
     references = inputs.references_hash
     seen = classification.references
-    problem = blocked(terms, inputs, seen)
+    problem = blocked(parameters, inputs, seen)
     plan = Plan(
-        repository=terms.repository,
-        day=terms.day,
-        plan_hash=plan_hash(terms.repository, terms.policy.policy_hash, references, checks_of_plan.digest),
-        policy_hash=terms.policy.policy_hash,
-        policy_run=terms.policy_run,
+        repository=parameters.repository,
+        day=parameters.day,
+        plan_hash=plan_hash(parameters.repository, parameters.policy.policy_hash, references, checks_of_plan.digest),
+        policy_hash=parameters.policy.policy_hash,
+        policy_run=parameters.policy_run,
         references_hash=references,
         candidates=checks_of_plan.candidates,
         totals=checks_of_plan.totals.by_state,
         live=checks_of_plan.live,
         collected=checks_of_plan.listed.collected,
-        warnings=tuple(_warnings(terms, inputs, seen, problem, checks_of_plan.unused_prefixes)),
+        warnings=tuple(_warnings(parameters, inputs, seen, problem, checks_of_plan.unused_prefixes)),
         blocked=problem,
         instance=inputs.graph.details.instance or None,
-        made_at=terms.now,
-        run_id=terms.run_id,
-        terms=terms.settings,
+        made_at=parameters.now,
+        run_id=parameters.run_id,
+        terms=parameters.settings,
         first_wait_ends=checks_of_plan.totals.first_wait_ends,
         last_wait_ends=checks_of_plan.totals.last_wait_ends,
-        reflog=tuple(f"{head.kind} {head.name}" for head in terms.counting_heads(seen)),
+        reflog=tuple(f"{head.kind} {head.name}" for head in parameters.counting_heads(seen)),
         lost=checks_of_plan.listed.lost,
     )
     stored = keep_planned(warehouse, plan, chosen, Heads(seen.branches, seen.tags))
-    keep_due(warehouse, plan, classification.due, inputs.named_until)
-    keep_memory(warehouse, plan, seen, terms.policy)
-    keep_policy(warehouse, plan.repository, terms.policy)
+    keep_due(warehouse, plan, classification.due, inputs.settling_until)
+    keep_memory(warehouse, plan, seen, parameters.policy)
+    keep_policy(warehouse, plan.repository, parameters.policy)
     keep_plan(warehouse, plan)
-    record_found(spark, warehouse, terms.repository, inputs.inventory.frame, terms.run_id, terms.now)
+    record_found(spark, warehouse, parameters.repository, inputs.inventory.frame, parameters.run_id, parameters.now)
     return Planned(stored, plan, check_results)
 
 
 def _warnings(
-    terms: Terms, inputs: PlanInputs, references: References, problem: str | None, unused_prefixes: Sequence[str]
+    parameters: PlanParameters,
+    inputs: PlanInputs,
+    references: References,
+    problem: str | None,
+    unused_prefixes: Sequence[str],
 ) -> list[str]:
     """Return the warnings of a plan. `problem`: see `blocked`. `unused_prefixes`: see `CheckSummary`."""
     warnings = []
@@ -457,21 +478,23 @@ def _warnings(
         "the paths of the repository."
         for prefix in unused_prefixes
     ]
-    warnings += duration_warnings(terms.policy.durations())
+    warnings += duration_warnings(parameters.policy.durations())
     taken_at = inputs.graph.taken_at
-    if terms.oldest_dump is not None and terms.now - taken_at > terms.oldest_dump:
+    if parameters.oldest_dump is not None and parameters.now - taken_at > parameters.oldest_dump:
         warnings.append(
             f"The dump was taken at {taken_at:%Y-%m-%d %H:%M} UTC. `retention sweep` refuses dumps that are older than "
-            f"{format_duration(terms.oldest_dump)}, because they do not show which objects are live again by now. "
+            f"{format_duration(parameters.oldest_dump)}, because they do not show which objects are live again by now. "
             "Replace it with a new dump, taken after a new staged list, plan again, and sweep. "
             "`retention sweep --dump-age` accepts an older dump."
         )
-    elif terms.oldest_dump is None and terms.now - taken_at > _ONE_DAY:
+    elif parameters.oldest_dump is None and parameters.now - taken_at > _ONE_DAY:
         warnings.append(
             f"The references were read at {taken_at:%Y-%m-%d %H:%M} UTC. They do not show which objects are live again "
             "by now."
         )
-    if odd := sorted(one.commit_id for one in references.commits.values() if one.created_at > terms.now + _ONE_DAY):
+    if odd := sorted(
+        one.commit_id for one in references.commits.values() if one.created_at > parameters.now + _ONE_DAY
+    ):
         warnings.append(
             f"{len(odd):,} commits have a date that is impossible or in the future, such as {odd[0]}. The version that "
             "such a commit replaced is kept for its retention period after that date. After an impossible date, it is "
@@ -481,7 +504,7 @@ def _warnings(
         warnings.append(f"In the commits, {text}.")
     if reason := inputs.inventory.details.fell_back:
         warnings.append(f"The whole store was listed, although `listing: optimized` is configured: {reason}.")
-    if gone := [head for head in terms.counting_heads(references) if head.kind == "branch"]:
+    if gone := [head for head in parameters.counting_heads(references) if head.kind == "branch"]:
         names = ", ".join(sorted({head.name for head in gone})[:_FEW])
         warnings.append(
             f"{len(gone):,} branch heads of earlier plans are gone: {names}. The reflog keeps their commits for "
@@ -489,6 +512,6 @@ def _warnings(
             f"commit: {gone[0].name} was at {gone[0].commit_id}."
         )
     warnings += name_warnings(inputs.inventory)
-    if not terms.grace:
+    if not parameters.grace:
         warnings.append("The grace period is zero: an upload that is not yet linked or committed can be a candidate.")
     return [*warnings, *inputs.others.warnings]

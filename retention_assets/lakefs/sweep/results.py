@@ -15,9 +15,9 @@ from pyspark import TaskContext
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
+from retention_assets.config.configuration import INTERNAL
 from retention_assets.config.timestamps import utc_now
 from retention_assets.errors import ObjectMissing
-from retention_assets.lakefs.names.generated import INTERNAL
 from retention_assets.objectstore.access import StoreAccess
 from retention_assets.objectstore.mutate.writing import ObjectWriter
 from retention_assets.objectstore.objects import ObjectReader
@@ -40,7 +40,7 @@ class RuleStatistics:
     rule_id: str
     objects: int
     bytes: int
-    deleted: int
+    deleted: int  # also quarantined, purged and missing objects
     failed: int
     skipped: int
 

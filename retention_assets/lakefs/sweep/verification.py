@@ -22,21 +22,10 @@ from retention_assets.objectstore.outcomes import Outcome
 from retention_assets.spark.frames import CachedFrames, as_frame, from_arrow
 from retention_assets.state.acknowledged import acknowledged_addresses
 from retention_assets.state.plan import planned_of_all
-from retention_assets.sweep.verification import GONE, VerificationInputs, what_was_done
+from retention_assets.sweep.verification import CHECKS_OF_SWEEPS, GONE, VerificationInputs, what_was_done
 from retention_assets.warehouse.table_cache import read_tables
 
-CHECKS = (
-    "heads_present",
-    "ranges_complete",
-    "staged_read",
-    "live_exist",
-    "deleted_are_gone",
-    "quarantine_is_whole",
-    "totals_hold",
-    "records_follow",
-    "records_signed",
-    "records_copied",
-)
+CHECKS = ("heads_present", "ranges_complete", "staged_read", "live_exist", *CHECKS_OF_SWEEPS)
 
 
 def verify(inputs: VerificationInputs, query: LivenessQuery) -> list[CheckResult]:

@@ -12,7 +12,7 @@ from retention_assets.icechunk.rules.snapshots import Reference
 from retention_assets.icechunk.source.repository import IcechunkState
 from retention_assets.icechunk.sweep.planning import (
     IcechunkPlanInputs,
-    IcechunkTerms,
+    IcechunkPlanParameters,
     PlanBasis,
     origin_of,
     require_one_origin,
@@ -34,16 +34,16 @@ def test_tables_of_another_origin_than_the_plan_are_refused_by_name() -> None:
     edits = PlannedEdits(2, NOW, NOW, (), (), (), frozenset())
     state = IcechunkState(2, now, None, frozenset(), {}, NOW)
     basis = PlanBasis(state, nothing, edits, Rows(nothing, NOW))
-    terms = IcechunkTerms("field", NOW.date(), POLICY, "r", DAY, None, 0.5, NOW, "a-run", DAY)
+    parameters = IcechunkPlanParameters("field", NOW.date(), POLICY, "r", DAY, None, 0.5, NOW, "a-run", DAY)
     details = origin_of(basis, POLICY.policy_hash)
     right = IcechunkPlanInputs(nothing, Rows(nothing, NOW, details), Rows(nothing, NOW, details))
-    require_one_origin(terms, basis, right)
+    require_one_origin(parameters, basis, right)
     other = Rows(nothing, NOW, replace(details, cutoff=NOW - 9 * DAY, policy_hash=OTHER))
     remedy = r"Nothing was deleted\. Plan again: `retention plan field --as-of 2026-11-21`"
     for table in ("manifests", "chunks"):
         refused = rf"^field 2026-11-21: reachable_{table} has another cutoff and policy_hash .*{remedy}"
         with pytest.raises(GuardRefused, match=refused):
-            require_one_origin(terms, basis, replace(right, **{table: other}))
+            require_one_origin(parameters, basis, replace(right, **{table: other}))
 
 
 def blocked(tags: tuple[str, ...] = (), **notes: str) -> str | None:

@@ -17,7 +17,7 @@ from retention_assets.state.ledger import (
     FINISHED,
     OUTCOMES,
     LedgerLocation,
-    collected_since,
+    all_collected_addresses,
     finished_of,
     ledger_of_plan,
     newest_conclusive,
@@ -91,7 +91,7 @@ def test_where_each_address_is(spark: SparkSession, warehouse: Warehouse, rows: 
 
 
 def test_which_addresses_are_collected(spark: SparkSession, warehouse: Warehouse, rows: list[Row]) -> None:
-    found = {row["address"] for row in collected_since(spark, warehouse, "orchard").collect()}
+    found = {row["address"] for row in all_collected_addresses(spark, warehouse, "orchard").collect()}
     assert found == {row["address"] for row in standing(rows) if row["outcome"] in ABSENT}
     assert 50 < len(found) < 290
 

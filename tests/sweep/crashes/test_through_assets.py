@@ -16,7 +16,7 @@ from retention_assets.assets.runs import SWEEP, sweep_job
 from retention_assets.config.configuration import load_configuration
 from retention_assets.definitions import build_definitions
 from retention_assets.objectstore.outcomes import Outcome
-from retention_assets.state.ledger import collected_since
+from retention_assets.state.ledger import all_collected_addresses
 from retention_assets.state.records import read_records
 from retention_assets.sweep import sweep_run as attempt
 from retention_assets.sweep.worker import Action
@@ -85,7 +85,7 @@ def planned(place: Place) -> set[str]:
 
 
 def requires_that_what_is_gone_is_known(place: Place, spark: SparkSession, gone: set[str]) -> None:
-    collected = collected_since(spark, Warehouse(str(place.warehouse)), place.name)
+    collected = all_collected_addresses(spark, Warehouse(str(place.warehouse)), place.name)
     assert gone <= {row["address"] for row in collected.collect()}
 
 

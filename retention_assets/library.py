@@ -67,7 +67,7 @@ class LakeRepository:
         The method uses the existing Spark session. If there is none, it starts one with the configuration's settings.
 
         Args:
-            day: the day that ages are counted from; default: today.
+            day: the day of the plan (UTC), up to whose start ages count; default: today.
             full: read every table file again, even if an earlier run read it.
             progress: show progress and logs on standard error.
 

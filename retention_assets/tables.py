@@ -63,7 +63,7 @@ POLICY_TABLE = Table(
         ("rule_id", _TEXT, False, "The rule."),
         ("prefix", _TEXT, False, "The directory that the rule covers; empty: everything."),
         ("branch", _TEXT, False, "A branch name or glob; empty: all branches."),
-        ("date_to_be_deleted", _DATE, True, "Objects that were added before this day are due; null: never."),
+        ("date_to_be_deleted", _DATE, True, "The rule keeps by age only what is from this day on; null: for ever."),
         ("policy_hash", _TEXT, False, "The hash of the whole policy."),
     ),
 )
@@ -86,7 +86,7 @@ STORAGE_INVENTORY = Table(
         ("address", _TEXT, False, "The object's canonical key, relative to the storage namespace."),
         ("size", _NUMBER, False, "Bytes."),
         ("last_modified", TIMESTAMP, False, "When the object was written, by the store's clock."),
-        ("etag", _TEXT, True, "The store's ETag; null for local files, whose ETag does not depend on the content."),
+        ("etag", _TEXT, True, "The store's ETag; null for local files, and if an inventory does not have it."),
         ("source", _TEXT, False, "How the object is known: listing or inventory."),
     ),
 )
@@ -112,7 +112,7 @@ COMMIT_GRAPH = Table(
         ("branches", STRINGS, False, "Branches whose head reaches the commit through any parents."),
         ("head_of", STRINGS, False, "Branches whose head is the commit."),
         ("tags", STRINGS, False, "Tags on the commit."),
-        ("dangling", _BOOL, False, "Whether no branch and no tag reaches the commit."),
+        ("dangling", _BOOL, False, "Whether no branch head reaches the commit through main parents."),
     ),
 )
 
@@ -205,7 +205,7 @@ EXPIRED_SNAPSHOTS = Table(
         ("stays", _BOOL, False, "Whether the snapshot's file and everything that it references stay."),
         ("rule_id", _TEXT, True, "The rule under which the snapshot expired last, or that keeps it."),
         ("reference", _TEXT, True, "The branch or tag to whose history the rule applies."),
-        ("due_since", TIMESTAMP, True, "When the snapshot expired under the last of its rules; null while it is kept."),
+        ("due_since", TIMESTAMP, True, "Until when its rules keep the snapshot; null: time alone does not end this."),
         ("reason", _TEXT, False, "Why the snapshot is kept or deleted."),
         ("new_parent_id", _TEXT, True, "Its parent after the edit; null: it keeps its parent."),
         ("deleted_references", STRINGS, False, "Expired branches and tags on the snapshot. A sweep deletes them."),
@@ -253,7 +253,7 @@ DELETION_CANDIDATES = Table(
         ("address", _TEXT, False, "The object's key, relative to the storage namespace."),
         ("size", _NUMBER, False, "Bytes, as listed."),
         ("last_modified", TIMESTAMP, False, "When the object was written, by the store's clock."),
-        ("etag", _TEXT, True, "The store's ETag; null for local files, whose ETag does not depend on the content."),
+        ("etag", _TEXT, True, "The store's ETag; null for local files, and if an inventory does not have it."),
         ("reason", _TEXT, False, "Why the object may be deleted: expired, lifecycle or unreferenced."),
         ("rule_ids", STRINGS, False, "Rules under which the object expired."),
         ("paths", STRINGS, False, "Paths in the repository under which the object was committed."),

@@ -26,7 +26,8 @@ CHECKS: Mapping[str, str] = {
     "only_listed": "Every candidate is in the listing exactly once, with the size and time of the plan.",
     "totals_balance": "The totals of all states add up to the listing. The candidates add up to the plan.",
     "staged_read": "The server's list of staged objects was read.",
-    "live_exist": "Every live object is in the store, was deleted by a lifecycle rule, or is acknowledged as lost.",
+    "live_exist": "Every object of an active or protected commit, and every staged object, is in the store, was "
+    "deleted by a lifecycle rule, or is acknowledged as lost.",
     "references_resolve": "Every branch and every tag names a snapshot whose history is complete.",
     "kept_exist": "Every retained snapshot, manifest and chunk is in the store, or is acknowledged as lost.",
     "logs_exist": "No sweep deleted a retained transaction log.",

@@ -230,7 +230,7 @@ def _with_origin(
 def deletion_report(
     context: dg.AssetExecutionContext, resource: RepositoryResource, config: SweepOptions, pyspark: LazyPySparkResource
 ) -> Made:
-    """The outcome of each candidate, and of each branch and tag of the plan's edits; no rows in mode `plan`.
+    """The outcome of each candidate, and of each branch and tag of the plan's edits; no rows before a sweep.
 
     The plan is executed first if the run is of the sweep job, has the option `execute`, or has the tag
     `retention/sweep`. "Materialize all" deletes nothing.

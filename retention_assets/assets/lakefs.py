@@ -249,7 +249,7 @@ def deletion_candidates(
 def deletion_report(
     context: dg.AssetExecutionContext, resource: RepositoryResource, config: SweepOptions, pyspark: LazyPySparkResource
 ) -> Made:
-    """The ledger of the day's plan: the outcome of each candidate; no rows in mode `plan`.
+    """The ledger of the day's plan: the outcome of each candidate; no rows if no sweep worked on the plan.
 
     The plan is executed first if the run is of the sweep job, has the option `execute`, or has the tag
     `retention/sweep`. "Materialize all" deletes nothing.

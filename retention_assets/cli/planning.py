@@ -268,7 +268,7 @@ class Summary:
             (state, amount.objects, amount.bytes) for state, amount in plan.totals.items()
         ]
         if plan.lost:
-            totals.append(("lost: live, acknowledged, not listed", plan.lost, None))
+            totals.append(("lost: needed and missing, as acknowledged", plan.lost, None))
         print_amounts(screen, f"{plan.repository} as of {plan.day}: everything listed", "state", totals)
         if plan.candidates.objects or not self.waiting:
             self.candidates.show(screen, "candidates")
@@ -323,9 +323,9 @@ def _waits(plan: Plan) -> str:
 
 def _show_edits(screen: Console, plan: Plan, edits: "PlannedEdits") -> None:
     """Print the snapshots, branches and tags that a sweep removes before it deletes files."""
-    screen.print(Text("removed from the history before files are deleted; this cannot be undone", style="bold"))
+    screen.print(Text("removed from the history before files are deleted; `restore` does not undo this", style="bold"))
     amounts = f"{len(edits.released):,} snapshots that the policy releases, {len(edits.dropped):,} that nothing reaches"
-    screen.print(f"  {amounts}: retention show {plan.repository} expired_snapshots --as-of {plan.day}", **AS_IT_IS)
+    screen.print(f"  {amounts}: {program()} show {plan.repository} expired_snapshots --as-of {plan.day}", **AS_IT_IS)
     for kind, names in (("branch", edits.deleted_branches), ("tag", edits.deleted_tags)):
         for name in names[:_MOST]:
             screen.print(f"  the {kind} {name}", **AS_IT_IS)

@@ -114,7 +114,7 @@ def sweep(target: Target, day: date, dump_age: timedelta | None, json_wanted: bo
     if failed:
         rest = f"{left:,} more were not tried" if left else "the other objects of the plan are done"
         raise StoreError(
-            f"{repository} {day}: {failed:,} objects could not be deleted; {rest}. The reasons: "
+            f"{repository} {day}: {failed:,} objects could not be deleted or moved; {rest}. The reasons: "
             f"`retention show {repository} deletion_report --as-of {day} --format csv`. "
             f"Then try again: `retention sweep {repository} --as-of {day}`."
         )

@@ -37,9 +37,9 @@ class Model(BaseModel):
 class ApprovalSettings(Model):
     """How long an approval is valid, and what invalidates it."""
 
-    life: PositiveDuration = timedelta(days=7)  # from the time at which the plan was made
+    life: PositiveDuration = timedelta(days=7)  # the maximum age of an approval, and of its plan
     max_revived: Share = 0.25  # share of the planned objects that may be live again
-    in_dagster: bool = True  # whether Dagster has jobs that approve and purge. Dagster does not check who starts them
+    in_dagster: bool = True  # false: no Dagster jobs approve, acknowledge or purge; Dagster does not check names
 
 
 class BudgetSettings(Model):

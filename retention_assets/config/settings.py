@@ -238,13 +238,13 @@ class LakeFSSettings(CommonSettings):
 
 
 class IcechunkSettings(CommonSettings):
-    """One Icechunk repository. `grace` must exceed the longest write session: only their age protects its files."""
+    """One Icechunk repository. `grace` must exceed the longest write session: only age protects uncommitted files."""
 
     settle: Duration = timedelta(0)  # not needed: no operation hides files from a plan
 
     kind: Literal["icechunk"]
     storage: str
-    # The age from which backups below overwritten/ may be deleted; null: they are never deleted.
+    # Backups in overwritten/ may be deleted when they are older than this and `grace` together; null: never.
     collect_overwritten: Duration | None = timedelta(days=30)
 
 

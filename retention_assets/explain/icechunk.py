@@ -222,14 +222,13 @@ class IcechunkExplainer(Explainer[SnapshotPolicy]):
             return kept_for_ever(explained, FOREIGN, "foreign", "Icechunk does not generate such names")
         keeps = self.tables.duration("collect_overwritten")
         if keeps is None:
-            return kept_for_ever(explained, KEPT, "backup", "backups stay, because `collect_overwritten` is not set")
+            return kept_for_ever(explained, KEPT, "backup", "backups stay, because `collect_overwritten` is null")
         made = datetime.fromtimestamp(written_at / 1000, UTC)
         old_enough = old_enough_at((explained.last_modified, made), keeps + self._duration("grace"))
         if old_enough < self._cutoff + self._duration("grace"):
             detail = "it is old enough, but it was not a candidate of the plan"
             return kept_for_ever(explained, HELD, "lost_files", detail)
-        keeper = Keeper(
-            "backup", explained.address, "it is a backup that is younger than `collect_overwritten`", old_enough
-        )
+        detail = "it is a backup that is younger than `collect_overwritten` and `grace` together"
+        keeper = Keeper("backup", explained.address, detail, old_enough)
         goes_on = plan_day(None, old_enough, self._settle, self.tables.plan.day)
         return replace(explained, state=KEPT, kept_by=(keeper,), goes_on=goes_on)

@@ -191,7 +191,7 @@ class LakeFSExplainer(Explainer[Policy]):
             return self._young(explained, detail, old_enough, settle)
         if self.policy and entries:
             return replace(explained, state=CANDIDATE, goes_on=today)
-        detail = "the head of a branch has the same content, so it may be staged there although no list shows it"
+        detail = "the head of a branch may have the same content, so it may be staged although no list shows this"
         return kept_for_ever(explained, MAY_BE_STAGED, "same_content", detail)
 
     def _is_foreign(self, address: str) -> bool:

@@ -158,11 +158,11 @@ def _lifecycle_branches(rule: LifecycleRule, branches: Collection[str]) -> Itera
     unknown = {pattern: text for pattern in rule.per_branch if (text := _unknown("branch", pattern, branches))}
     finite = {pattern for pattern, duration in rule.per_branch.items() if duration is not None}
     if not rule.enabled:
-        yield _warning(rule.rule_id, "the rule is disabled: it never matches")
+        yield _warning(rule.rule_id, "the rule is disabled: it deletes nothing")
     elif rule.default is None and not finite:
-        yield _warning(rule.rule_id, "the rule names no days at all: it never matches")
+        yield _warning(rule.rule_id, "the rule has no duration, or only `forever`: it deletes nothing")
     elif rule.default is None and finite <= set(unknown):
-        yield _warning(rule.rule_id, "the rule has days only for branches that do not exist: it never matches")
+        yield _warning(rule.rule_id, "the rule has durations only for branches that do not exist: it deletes nothing")
     for text in unknown.values():
         yield _warning(rule.rule_id, f"{text}; its duration has no effect")
 

@@ -249,7 +249,7 @@ class ServerForm(_Form):
         return Policy(CommittedRetention(rules, self.default_retention_days, has_default=True), (), ())
 
 
-# ---- the lifecycle document of the seed
+# ---- the older JSON form of lifecycle rules
 
 
 class SeedRule(_Form):

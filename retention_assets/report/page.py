@@ -135,7 +135,7 @@ def _over_time(plans: Sequence[Plan]) -> str:
 def _why(figures: Figures) -> str:
     states = [(state, amount) for state, amount in figures.plan.totals.items()]
     if figures.plan.lost:
-        states.append(("lost: live, acknowledged, not listed", Amount(figures.plan.lost, 0)))
+        states.append(("lost: needed and missing, as acknowledged", Amount(figures.plan.lost, 0)))
     return _section(
         "What the plan would free, and why",
         _plot("reason", "Bytes by reason")

@@ -89,7 +89,8 @@ def test_a_sweep_of_which_objects_failed_ends_with_an_error(
     monkeypatch.setattr(sweeping, "run_job", lambda *_: None)  # the run has ended
     answer = place.run("sweep")
     assert answer.status == 3
-    assert f"orchard {DAY}: 2 objects could not be deleted; {rest}. The reasons: `retention show orchard" in answer.err
+    reasons = "The reasons: `retention show orchard"
+    assert f"orchard {DAY}: 2 objects could not be deleted or moved; {rest}. {reasons}" in answer.err
     assert f"Then try again: `retention sweep orchard --as-of {DAY}`" in answer.err
 
 

@@ -101,7 +101,7 @@ def test_a_new_hole_refuses_and_a_restored_object_is_live_again(tmp_path: Path) 
     assert acknowledge(place, "--file", listed).status == 0
     shown = place.run("plan")
     assert shown.status == 0, shown.err
-    assert "lost: live, acknowledged, not listed" in shown.out
+    assert "lost: needed and missing, as acknowledged" in shown.out
 
     file = place.directory / "lake" / first  # it is restored: it is live like others, and a new hole when it goes again
     file.write_bytes(saved)

@@ -110,7 +110,7 @@ def test_the_ledger_has_each_candidate_once(story: Story) -> None:
 
 def test_a_sweep_that_leaves_failures_names_the_command_that_retries_them(story: Story) -> None:
     assert story.first.status == 3
-    assert "2 objects could not be deleted" in " ".join(story.first.err.split())
+    assert "2 objects could not be deleted or moved" in " ".join(story.first.err.split())
     assert "retention sweep orchard" in story.first.err
 
 

@@ -186,7 +186,7 @@ def test_keys_that_fail_once_are_deleted_and_a_key_that_always_fails_is_named(fa
     first = faulty.sweep(faults)
     ledger = world.ledger()
     assert first.status == 3
-    assert "2 objects could not be deleted" in first.err
+    assert "2 objects could not be deleted or moved" in first.err
     assert {address for address, row in ledger.items() if row["outcome"] == "failed"} == {denied, unnamed}
     assert "AccessDenied" in ledger[denied]["detail"]
     assert "the outcome is unknown" in ledger[unnamed]["detail"]

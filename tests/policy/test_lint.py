@@ -128,20 +128,24 @@ def test_a_glob_may_overlap_a_prefix():
     ("rule", "messages"),
     [
         pytest.param(
-            LifecycleRule("r", "raw", days(1), {}, enabled=False), ["the rule is disabled: it never matches"], id="off"
+            LifecycleRule("r", "raw", days(1), {}, enabled=False),
+            ["the rule is disabled: it deletes nothing"],
+            id="off",
         ),
         pytest.param(
-            LifecycleRule("r", "raw", None, {}), ["the rule names no days at all: it never matches"], id="no_days"
+            LifecycleRule("r", "raw", None, {}),
+            ["the rule has no duration, or only `forever`: it deletes nothing"],
+            id="no_days",
         ),
         pytest.param(
             LifecycleRule("r", "raw", None, {"dev": None}),
-            ["the rule names no days at all: it never matches"],
+            ["the rule has no duration, or only `forever`: it deletes nothing"],
             id="only_for_ever",
         ),
         pytest.param(
             LifecycleRule("r", "raw", None, {"gone": days(1)}),
             [
-                "the rule has days only for branches that do not exist: it never matches",
+                "the rule has durations only for branches that do not exist: it deletes nothing",
                 "there is no branch 'gone'; its duration has no effect",
             ],
             id="only_unknown_branches",

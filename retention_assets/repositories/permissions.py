@@ -93,6 +93,7 @@ def permissions_of(repository: Repository, *, try_writes: bool = False) -> Permi
     access = open_store(repository)
     checks = [] if repository.is_icechunk else list(_of_source(repository, access))
     checks += _of_storage(repository, access)
+    checks += [_creating(access, _SWEEPS if repository.is_icechunk else ())]
     checks += _deleting(access, try_writes=try_writes)
     checks += _of_quarantine(repository, try_writes=try_writes)
     return Permissions(repository.name, checks)
@@ -160,6 +161,15 @@ def _icechunk(access: StoreAccess) -> str:
     if source.repo_object() is not None:
         return "format 2"
     return f"format 1, {len(source.references().branches):,} branches"
+
+
+def _creating(access: StoreAccess, modes: tuple[Mode, ...]) -> PermissionCheck:
+    """Return the check of the permission that a restore and a sweep of an Icechunk repository need."""
+    create = _permission(access, "put")
+    if access.is_local:
+        return _tried("storage", create, modes, lambda: _writable(access))
+    needed_by = "a sweep writes the history, and a restore needs it too" if modes else "only a restore needs it"
+    return PermissionCheck("storage", create, modes, "not tried", f"it would create an object; {needed_by}")
 
 
 def _deleting(access: StoreAccess, *, try_writes: bool) -> Iterator[PermissionCheck]:

@@ -233,8 +233,9 @@ def require_same_settings(plan: Plan, used: Repository) -> None:
         if now is None or (approved_terms(now), now.settings.policy) != (approved_terms(used), used.settings.policy):
             raise GuardRefused(
                 f"{plan.repository} {plan.day}: the settings of the repository in {used.file} were changed during the "
-                f"sweep. Nothing more was deleted. The ledger has what was done. To continue, sweep again with "
-                f"these settings: `retention sweep {plan.repository} --as-of {plan.day}`."
+                f"sweep, or since the Dagster code location was loaded. Nothing more was deleted. The ledger has what "
+                f"was done. To continue with these settings, reload the code location if there is one, and sweep "
+                f"again: `retention sweep {plan.repository} --as-of {plan.day}`."
             )
 
 

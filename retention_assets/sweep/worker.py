@@ -103,7 +103,7 @@ class TaskSpec:
     reached: float | None = None
     ahead: timedelta = timedelta(0)  # how far the clock that set the deadline is ahead of this machine's clock
     workers: int = 1  # the number of workers that share the rate of the sweep
-    preconditions: Preconditions | None = None  # checked just before the action; None: the action checks by itself
+    preconditions: Preconditions | None = None  # checked before each chunk; None: the action checks by itself
 
     @property
     def chunk_size(self) -> int:

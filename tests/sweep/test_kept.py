@@ -1,5 +1,6 @@
 """What a repository keeps is asked before each pass of a purge: the source is opened once, and no rows stay cached."""
 
+import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -70,6 +71,16 @@ def test_the_source_is_opened_once_and_what_was_read_is_released(
     assert first
     assert opened == [repository]
     assert cached(spark) <= before
+
+
+def test_a_policy_that_is_changed_during_a_purge_counts_from_the_next_call(spark: SparkSession, tmp_path: Path) -> None:
+    configuration = load_configuration(orchard(tmp_path))
+    (repository,) = configuration.repositories.values()
+    with LiveNow(undo(spark, Warehouse(configuration.warehouse), repository, "a-run"), []) as kept:
+        before = {row["address"] for row in kept.now().collect()}
+        longer = {"default_retention_days": 36_500, "branches": []}
+        (tmp_path / "gc_rules.json").write_text(json.dumps(longer), encoding="utf-8")
+        assert {row["address"] for row in kept.now().collect()} > before
 
 
 def test_what_a_lost_manifest_of_icechunk_names_is_known_from_an_earlier_run_or_nothing_is_purged(

@@ -43,13 +43,13 @@ def digest(spark: SparkSession) -> str:
         pytest.param(lambda frame: frame.select(*reversed(frame.columns)), id="another_order_of_columns"),
     ],
 )
-def test_order_and_partitions_do_not_change_it(
+def test_order_and_partitions_do_not_change_the_digest(
     spark: SparkSession, digest: str, arranged: Callable[[DataFrame], DataFrame]
 ) -> None:
     assert candidates_digest(arranged(candidates(spark, *ROWS))) == digest
 
 
-def test_any_column_changes_it(spark: SparkSession) -> None:
+def test_a_change_in_any_column_changes_the_digest(spark: SparkSession) -> None:
     changed = {column: replace(ONE, **{column: OTHER[column]}) for column in DELETION_CANDIDATES.schema.names}
     digest = candidates_digest(candidates(spark, ONE))
     assert [column for column, row in changed.items() if candidates_digest(candidates(spark, row)) == digest] == []

@@ -36,14 +36,14 @@ def addresses(spark: SparkSession, *names: str) -> DataFrame:
         pytest.param(f"s3://lake/a/{BACKUP}", BACKUP, id="a_backup_of_icechunk"),
     ],
 )
-def test_a_reference_means_the_object_of_its_last_part(spark: SparkSession, reference: str, name: str) -> None:
+def test_a_reference_keeps_the_object_with_the_same_last_part(spark: SparkSession, reference: str, name: str) -> None:
     parts = last_parts([addresses(spark, reference, f"s3://elsewhere/{address(7)}")])
     assert parts is not None
     listed = addresses(spark, name, address(2), f"{address(1)}0", "data/report.csv")
     assert [row["address"] for row in referenced(listed, parts).collect()] == [name]
 
 
-def test_what_cannot_be_a_generated_name_is_left_out(spark: SparkSession) -> None:
+def test_references_that_cannot_be_generated_names_are_left_out(spark: SparkSession) -> None:
     parts = last_parts([addresses(spark, "s3://noaa/grid/air.1999.nc", "s3://lake/a/", "s3://lake/report.csv")])
     assert parts is not None
     assert parts.count() == 0

@@ -54,7 +54,9 @@ def test_a_glob_means_the_same_to_spark_and_to_the_pure_rule(
         pytest.param(("",), [True, True, True], id="the_empty_one_covers_everything"),
     ],
 )
-def test_any_prefix_may_cover(spark: SparkSession, prefixes: tuple[str, ...], covered: list[bool]) -> None:
+def test_any_of_several_prefixes_may_cover_a_path(
+    spark: SparkSession, prefixes: tuple[str, ...], covered: list[bool]
+) -> None:
     assert of(spark, ["a/x", "b/x", "c"], pa.string(), lambda path: below_any(path, prefixes)) == covered
 
 

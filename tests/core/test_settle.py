@@ -47,7 +47,7 @@ def test_a_candidate_waits_until_it_has_settled(spark: SparkSession, reason: str
         assert told == (state, found_at, found_at + DAY), case
 
 
-def test_another_object_under_the_same_address_waits_anew(spark: SparkSession) -> None:
+def test_another_object_at_the_same_address_waits_again(spark: SparkSession) -> None:
     before = earlier(spark, NOW - 9 * DAY, modified=OLD - DAY)
     row = settled(objects(spark, "unreferenced"), before, NOW, NOW, DAY, settle_expired=True).first()
     assert row is not None
@@ -55,15 +55,13 @@ def test_another_object_under_the_same_address_waits_anew(spark: SparkSession) -
 
 
 @pytest.mark.parametrize(("reason", "state"), [("unreferenced", "waiting"), ("expired", "candidate")])
-def test_committed_objects_need_not_wait_where_that_is_switched_off(
-    spark: SparkSession, reason: str, state: str
-) -> None:
+def test_committed_objects_do_not_wait_if_settle_expired_is_off(spark: SparkSession, reason: str, state: str) -> None:
     row = settled(objects(spark, reason), earlier(spark, None), NOW, NOW, DAY, settle_expired=False).first()
     assert row is not None
     assert row["state"] == state
 
 
-def test_nothing_waits_where_nothing_has_to_settle(spark: SparkSession) -> None:
+def test_nothing_waits_without_a_settling_time(spark: SparkSession) -> None:
     row = settled(
         objects(spark, "unreferenced"), earlier(spark, None), NOW, NOW, timedelta(0), settle_expired=True
     ).first()
@@ -71,7 +69,7 @@ def test_nothing_waits_where_nothing_has_to_settle(spark: SparkSession) -> None:
     assert row["state"] == "candidate"
 
 
-def test_what_is_kept_does_not_become_a_candidate_by_waiting(spark: SparkSession) -> None:
+def test_a_kept_object_does_not_become_a_candidate_by_waiting(spark: SparkSession) -> None:
     before = earlier(spark, NOW - 9 * DAY)
     row = settled(objects(spark, "expired", state="kept"), before, NOW, NOW, DAY, settle_expired=True).first()
     assert row is not None

@@ -30,7 +30,7 @@ def test_the_largest_comes_first_and_equals_by_name(spark: SparkSession) -> None
     assert groups(sample(spark), TOTAL) == [("", 4, 112)]
 
 
-def test_a_file_at_the_top_is_its_own_prefix_and_no_path_is_said(spark: SparkSession) -> None:
+def test_a_file_at_the_top_is_its_own_prefix_and_a_missing_path_has_its_own_group(spark: SparkSession) -> None:
     assert groups(sample(spark), PREFIX) == [("raw/", 2, 110), ("(no path)", 1, 1), ("README", 1, 1)]
 
 
@@ -43,11 +43,11 @@ def test_an_object_counts_for_each_of_its_branches(spark: SparkSession) -> None:
     assert groups(sample(spark), BRANCH) == [("dev", 2, 110), ("main", 1, 100), ("(no branch)", 2, 2)]
 
 
-def test_no_candidates_give_no_lines(spark: SparkSession) -> None:
+def test_no_candidates_give_no_groups(spark: SparkSession) -> None:
     assert groups(candidates(spark), BRANCH) == []
 
 
-def test_only_the_largest_groups_of_each_part_are_told(spark: SparkSession) -> None:
+def test_only_the_largest_groups_of_each_part_are_returned(spark: SparkSession) -> None:
     assert groups(sample(spark), PREFIX, most=1) == [("raw/", 2, 110)]
     by_part = sample(spark).withColumn("part", F.col("reason"))
     assert groups(by_part, PREFIX, most=1, part="part") == [("raw/", 2, 110), ("README", 1, 1), ("(no path)", 1, 1)]

@@ -3,14 +3,14 @@
 from tests.mutations.mutation import Mutation
 
 _CANDIDATES = "retention_assets/lakefs/rules/candidates.py"
-_JUDGED = "tests/lakefs/rules/test_candidates.py::test_an_object_is_judged_by_everything_that_may_keep_it"
+_JUDGED = "tests/lakefs/rules/test_candidates.py::test_an_object_is_classified_by_everything_that_may_keep_it"
 _PASSES = (
     "tests/lakefs/rules/test_candidates.py"
-    "::test_an_instant_passes_when_it_and_the_grace_period_lie_before_the_oldest_input"
+    "::test_a_time_is_old_enough_if_it_plus_the_grace_period_is_before_the_oldest_input"
 )
-_LOST_LEASE = "tests/sweep/test_worker.py::test_a_worker_whose_lease_is_lost_ends_with_the_group_in_its_hands"
-_LEFT_ALONE = "tests/sweep/test_engine.py::test_what_lives_again_is_left_alone"
-_ANOTHER = "tests/sweep/test_facts.py::test_what_is_gone_or_another_object_is_left_alone"
+_LOST_LEASE = "tests/sweep/test_worker.py::test_a_worker_whose_lease_is_lost_ends_after_its_current_chunk"
+_LEFT_ALONE = "tests/sweep/test_engine.py::test_an_object_that_is_live_again_is_skipped"
+_ANOTHER = "tests/sweep/test_facts.py::test_missing_and_changed_objects_are_not_processed"
 _WAITS = "tests/state/test_plan.py::test_an_object_waits_from_the_newest_input_of_one_plan_to_the_older_one_of_another"
 
 KEEPING = (
@@ -20,7 +20,7 @@ KEEPING = (
         file="retention_assets/lakefs/rules/committed.py",
         old="sorted(references.tags.items())",
         new="sorted({}.items())",
-        caught_by=("tests/lakefs/rules/test_committed.py::test_every_reason_is_told",),
+        caught_by=("tests/lakefs/rules/test_committed.py::test_every_keeper_of_a_commit_is_returned",),
     ),
     Mutation(
         name="a hold covers only what its branch names now",
@@ -132,7 +132,7 @@ KEEPING = (
         new="    held = committed.unionByName(staged.limit(0).select(",
         caught_by=(
             "tests/lakefs/rules/test_candidates.py"
-            "::test_live_is_what_an_active_commit_a_tag_a_hold_or_a_staging_area_holds",
+            "::test_an_address_is_live_by_an_active_commit_a_tag_a_hold_or_a_staging_area",
         ),
     ),
     Mutation(
@@ -187,8 +187,8 @@ HISTORY = (
         old='                raise SourceError(f"{kind} {name!r}: its commit {commit_id} {missing}")\n',
         new="                continue\n",
         caught_by=(
-            "tests/lakefs/rules/test_committed.py::test_references_that_cannot_be_true_end_the_run[tag]",
-            "tests/lakefs/rules/test_committed.py::test_protection_too_refuses_references_that_are_not_whole",
+            "tests/lakefs/rules/test_committed.py::test_contradictory_references_end_the_run[tag]",
+            "tests/lakefs/rules/test_committed.py::test_protection_refuses_incomplete_references_too",
         ),
     ),
     Mutation(
@@ -227,7 +227,7 @@ HISTORY = (
         file="retention_assets/lakefs/rules/reflog.py",
         old="        if earliest is not None and earliest > commit.created_at:\n",
         new="        if earliest is None:\n",
-        caught_by=("tests/lakefs/rules/test_reflog.py::test_a_commit_that_says_it_is_old_expires_nothing",),
+        caught_by=("tests/lakefs/rules/test_reflog.py::test_a_backdated_commit_expires_nothing",),
     ),
     Mutation(
         name="Icechunk: a snapshot exactly as old as its rule has expired",
@@ -236,7 +236,7 @@ HISTORY = (
         old="    return _Due(max(by_age, by_number), by_age < as_of, keep, reach)\n",
         new="    return _Due(max(by_age, by_number), by_age <= as_of, keep, reach)\n",
         caught_by=(
-            "tests/icechunk/rules/test_retention.py::test_the_instant_itself_is_kept_and_a_microsecond_later_is_not",
+            "tests/icechunk/rules/test_retention.py::test_a_snapshot_is_kept_at_the_exact_limit_and_not_a_microsecond_later",
         ),
     ),
 )
@@ -268,7 +268,7 @@ READING = (
         old="            if not any(self._for_each(self._shows_any, on_page)):\n",
         new="            if on_page is not None:\n",
         caught_by=(
-            "tests/lakefs/source/test_api.py::TestStaged::test_a_page_that_lost_its_rows_is_asked_for_again"
+            "tests/lakefs/source/test_api.py::TestStaged::test_a_page_that_lost_its_rows_is_requested_again"
             "[feature-long-lived]",
         ),
     ),
@@ -278,7 +278,9 @@ READING = (
         file="retention_assets/lakefs/source/api.py",
         old="return own if is_ours else ()",
         new="return own",
-        caught_by=("tests/lakefs/source/test_api.py::TestRelease::test_a_list_that_is_older_than_the_question_stays",),
+        caught_by=(
+            "tests/lakefs/source/test_api.py::TestRelease::test_a_staged_list_that_is_older_than_the_request_stays",
+        ),
     ),
     Mutation(
         name="a staged list that lies outside of its run is removed",
@@ -297,7 +299,7 @@ READING = (
         caught_by=(
             "tests/lakefs/source/test_api.py::TestStaged::test_each_page_with_rows_must_have_a_file",
             "tests/lakefs/source/test_api.py::TestStaged"
-            "::test_a_file_that_the_server_wrote_and_the_store_lacks_is_an_error",
+            "::test_a_file_that_the_server_wrote_and_that_is_missing_from_the_store_is_an_error",
         ),
     ),
     Mutation(
@@ -312,8 +314,8 @@ READING = (
             "                    continue\n"
         ),
         caught_by=(
-            "tests/warehouse/test_table_cache.py::test_one_file_of_several_that_cannot_be_read_ends_it[ranges-cut]",
-            "tests/warehouse/test_table_cache.py::test_one_file_of_several_that_cannot_be_read_ends_it[metaranges-altered]",
+            "tests/warehouse/test_table_cache.py::test_one_unreadable_file_of_several_ends_the_reading[ranges-cut]",
+            "tests/warehouse/test_table_cache.py::test_one_unreadable_file_of_several_ends_the_reading[metaranges-altered]",
         ),
     ),
     Mutation(
@@ -324,7 +326,7 @@ READING = (
         new="    return [check_result for check_result in check_results if not check_result.guard]\n",
         caught_by=(
             "tests/lakefs/sweep/test_guards.py"
-            "::test_one_guard_refuses_and_no_plan_stands[a candidate is lost on the way]",
+            "::test_if_one_guard_refuses_there_is_no_plan[a candidate is lost on the way]",
         ),
     ),
 )
@@ -344,10 +346,7 @@ SWEEPING = (
         file="retention_assets/state/approval.py",
         old="    if approval is None or approval.plan_hash != plan_hash:\n",
         new="    if approval is None:\n",
-        caught_by=(
-            "tests/state/test_approval.py"
-            "::test_an_approval_that_was_written_in_another_way_approves_nothing[document1]",
-        ),
+        caught_by=("tests/state/test_approval.py::test_an_approval_that_was_changed_approves_nothing[document1]",),
     ),
     Mutation(
         name="an approval for other settings is taken",
@@ -367,7 +366,7 @@ SWEEPING = (
         old="    return -MARGIN <= now - at <= life\n",
         new="    return now - at <= life\n",
         caught_by=(
-            "tests/state/test_approval.py::test_a_plan_from_the_future_is_neither_approved_nor_carried_out[a budget]",
+            "tests/state/test_approval.py::test_a_plan_from_the_future_is_neither_approved_nor_executed[a budget]",
             "tests/assets/test_operations.py::test_a_plan_that_no_sweep_may_execute_is_not_swept[of the future]",
         ),
     ),
@@ -377,7 +376,7 @@ SWEEPING = (
         file="retention_assets/state/memory.py",
         old="    if ahead:\n",
         new="    if not found:\n",
-        caught_by=("tests/state/test_memory.py::test_no_plan_is_made_behind_one_from_the_future",),
+        caught_by=("tests/state/test_memory.py::test_no_plan_is_made_while_a_plan_from_the_future_is_stored",),
     ),
     Mutation(
         name="the quarantine of another location is purged",
@@ -427,7 +426,7 @@ SWEEPING = (
         new="    if False:\n",
         caught_by=(
             "tests/lakefs/sweep/test_guards.py"
-            "::test_places_are_compared_as_they_are_opened[a_container_in_two_schemes]",
+            "::test_locations_are_compared_in_the_form_in_which_they_are_opened[a_container_in_two_schemes]",
         ),
     ),
     Mutation(
@@ -457,7 +456,7 @@ SWEEPING = (
         file="retention_assets/state/plan.py",
         old='"references": references_hash, "candidates": digest}',
         new='"references": references_hash, "candidates": ""}',
-        caught_by=("tests/state/test_plan.py::test_each_part_counts_in_the_hash",),
+        caught_by=("tests/state/test_plan.py::test_each_part_of_a_plan_changes_its_hash",),
     ),
     Mutation(
         name="what lives again is not looked at",
@@ -583,7 +582,7 @@ SWEEPING = (
         file="retention_assets/sweep/worker.py",
         old="clock() < task.deadline and holds(warehouse, task.lease, clock())\n",
         new="holds(warehouse, task.lease, clock())\n",
-        caught_by=("tests/sweep/test_worker.py::test_what_is_left_at_the_deadline_has_no_row",),
+        caught_by=("tests/sweep/test_worker.py::test_objects_left_at_the_deadline_have_no_row",),
     ),
     Mutation(
         name="what is about to be deleted is not noted before",
@@ -591,7 +590,7 @@ SWEEPING = (
         file="retention_assets/sweep/worker.py",
         old='    _recorded(task, chunk, attempted, name, clock(), "attempted")\n',
         new="    task.ledger.rows(chunk, attempted, clock())\n",
-        caught_by=("tests/sweep/test_worker.py::test_each_group_is_noted_before_and_after_it_is_worked_on",),
+        caught_by=("tests/sweep/test_worker.py::test_the_ledger_has_rows_before_and_after_each_chunk",),
     ),
     Mutation(
         name="a key that a bulk deletion refused counts as deleted",
@@ -601,7 +600,7 @@ SWEEPING = (
         new="            results |= dict.fromkeys(_targets_of(by_key, entry), DELETED)\n",
         caught_by=(
             "tests/objectstore/test_deletion_faults.py::TestErrorsOfSingleKeys"
-            "::test_each_key_that_goes_on_failing_has_the_store_s_own_code",
+            "::test_each_key_that_keeps_failing_has_the_code_of_the_store",
         ),
     ),
     Mutation(
@@ -612,7 +611,7 @@ SWEEPING = (
         new="results.get(one, DELETED)",
         caught_by=(
             "tests/objectstore/test_deletion_faults.py::TestLostAnswers"
-            "::test_what_the_answer_to_a_bulk_leaves_out_is_not_taken_for_deleted",
+            "::test_an_object_that_a_bulk_response_omits_does_not_count_as_deleted",
         ),
     ),
     Mutation(
@@ -623,7 +622,7 @@ SWEEPING = (
         new="        return SIZE_AND_ETAG\n",
         caught_by=(
             "tests/objectstore/test_copying.py::TestWhatIsSeenAfterwards"
-            "::test_a_copy_that_is_not_what_was_copied_has_failed",
+            "::test_a_copy_that_differs_from_its_source_has_failed",
         ),
     ),
     Mutation(
@@ -633,8 +632,7 @@ SWEEPING = (
         old="reachable(after, after.tips()) & _to_delete(planned)\n",
         new="reachable(after, after.tips()) & frozenset()\n",
         caught_by=(
-            "tests/icechunk/sweep/test_publishing.py"
-            "::test_a_snapshot_that_is_to_go_and_is_tagged_by_now_refuses[c-format_2]",
+            "tests/icechunk/sweep/test_publishing.py::test_a_tag_on_a_snapshot_to_release_refuses_the_plan[c-format_2]",
         ),
     ),
     Mutation(
@@ -646,7 +644,7 @@ SWEEPING = (
         "    approved = {one for one in expiration.deletions if (one.kind, one.name) in names}\n",
         caught_by=(
             "tests/icechunk/sweep/test_publishing.py"
-            "::test_a_branch_that_now_names_a_snapshot_that_stays_is_not_deleted[format_2]",
+            "::test_a_branch_that_moved_to_a_snapshot_that_stays_is_not_deleted[format_2]",
         ),
     ),
     Mutation(
@@ -725,7 +723,7 @@ KEEPING_BOOKS = (
         new='        .where("recorded")\n',
         caught_by=(
             f"{_COPIES}::test_copies_of_one_object_under_two_plans_go_together_and_none_is_left",
-            f"{_COPIES}::test_a_copy_whose_object_is_in_its_place_is_surplus_and_goes_once_no_sweep_is_at_it",
+            f"{_COPIES}::test_a_copy_whose_object_is_still_at_its_path_is_surplus_and_is_purged_once_no_sweep_processes_it",
         ),
     ),
     Mutation(
@@ -776,8 +774,8 @@ KEEPING_BOOKS = (
         old='        if document["repository"] != inputs.name or not seal.verifies(document):\n',
         new='        if document["repository"] != inputs.name:\n',
         caught_by=(
-            f"{_RECORDS}::test_a_signed_chain_that_was_written_anew_does_not_hold[changed]",
-            f"{_RECORDS}::test_a_record_that_another_key_signed_does_not_hold",
+            f"{_RECORDS}::test_a_rewritten_signed_chain_is_detected[changed]",
+            f"{_RECORDS}::test_a_record_with_the_signature_of_another_key_is_detected",
         ),
     ),
     Mutation(
@@ -787,8 +785,8 @@ KEEPING_BOOKS = (
         old="    if lost := sorted(copies - records):\n",
         new="    if lost := sorted(copies - copies):\n",
         caught_by=(
-            f"{_RECORDS}::test_the_witness_shows_what_was_done_to_a_chain_that_looks_whole[the_end_cut_off]",
-            f"{_RECORDS}::test_the_witness_shows_what_was_done_to_a_chain_that_looks_whole[all_removed]",
+            f"{_RECORDS}::test_the_witness_shows_a_rewrite_of_a_chain_that_looks_unbroken[the_end_cut_off]",
+            f"{_RECORDS}::test_the_witness_shows_a_rewrite_of_a_chain_that_looks_unbroken[all_removed]",
         ),
     ),
     Mutation(
@@ -821,8 +819,7 @@ KEEPING_BOOKS = (
         old='        if any(decoded.get[one] != read_back.get[one] for one in (ROWS.name, "shares")):\n',
         new="        if decoded.get is None:\n",
         caught_by=(
-            "tests/warehouse/test_table_cache.py"
-            "::test_rows_that_were_written_and_cannot_be_read_back_are_not_taken_for_the_file[on_executors]",
+            "tests/warehouse/test_table_cache.py::test_rows_that_cannot_be_read_back_are_not_used[on_executors]",
         ),
     ),
 )

@@ -21,7 +21,7 @@ def test_no_way_of_printing_shows_a_value_of_the_options() -> None:
     assert "secret_access_key: ***" in repr(access)
 
 
-def test_travels_to_another_process_whole() -> None:
+def test_an_access_is_complete_in_another_process() -> None:
     access = StoreAccess("s3://lake/orchard", OPTIONS)
     arrived = pickle.loads(pickle.dumps(access))
     assert arrived == access
@@ -30,7 +30,7 @@ def test_travels_to_another_process_whole() -> None:
     assert "***" in repr(arrived)
 
 
-def test_memory_does_not_travel_since_another_process_would_find_it_empty() -> None:
+def test_memory_is_not_sent_to_another_process() -> None:
     with pytest.raises(ConfigurationError, match="another process cannot read the memory"):
         pickle.dumps(StoreAccess("memory://lake"))
 

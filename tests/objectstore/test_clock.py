@@ -62,7 +62,7 @@ def access(clock: Clock) -> StoreAccess:
 
 
 @pytest.mark.parametrize("status", [200, 307, 400, 403, 404, 405, 503])
-def test_any_answer_tells_the_time(status: int) -> None:
+def test_any_response_has_the_time(status: int) -> None:
     with serving(Clock(status)) as clock:
         assert store_time(access(clock)) == IT_IS
 
@@ -75,7 +75,7 @@ def test_any_answer_tells_the_time(status: int) -> None:
         pytest.param({"Date": TOLD, "Age": "17"}, id="from_a_cache"),
     ],
 )
-def test_an_answer_that_does_not_tell_is_not_guessed_at(headers: dict[str, str]) -> None:
+def test_a_response_without_a_date_gives_no_time(headers: dict[str, str]) -> None:
     with serving(Clock(headers=headers)) as clock:
         assert store_time(access(clock)) is None
 
@@ -98,21 +98,21 @@ def test_neither_secret_nor_bucket_nor_path_is_sent() -> None:
         assert word not in sent
 
 
-def test_a_proxy_of_the_options_is_asked() -> None:
+def test_a_proxy_of_the_options_is_used() -> None:
     with serving(Clock()) as proxy:
         options = {"proxy_url": proxy.address, "endpoint": "http://store.example.com"}
         assert store_time(StoreAccess("s3://lake", options)) == IT_IS
     assert proxy.seen[0].startswith("HEAD http://store.example.com/ HTTP/1.1\n")
 
 
-def test_a_service_that_does_not_answer_tells_nothing() -> None:
+def test_a_service_without_a_response_gives_no_time() -> None:
     with server_that_hangs_up() as address:
         assert store_time(access(Clock(address=address))) is None
     assert store_time(access(Clock(address="http://127.0.0.1:1"))) is None
 
 
 @pytest.mark.parametrize("scheme", ["file", "memory"])
-def test_for_what_lies_on_this_machine_its_own_clock_counts(tmp_path: Path, scheme: str) -> None:
+def test_local_files_have_the_clock_of_this_machine(tmp_path: Path, scheme: str) -> None:
     assert store_time(StoreAccess(f"{scheme}://{tmp_path}"), local_clock=lambda: IT_IS) == IT_IS
 
 

@@ -53,7 +53,7 @@ def content(bucket: Bucket) -> bytes:
 
 @pytest.mark.parametrize("fault", ["lost", "broken", "slow_down"])
 @pytest.mark.parametrize("kind", ["create", "replace"])
-def test_a_write_whose_first_answer_is_no_answer_is_ours(
+def test_a_write_with_a_lost_response_is_recognized_as_ours(
     bucket: Bucket, faulty: FaultyS3, conditional: Conditional, kind: str, fault: str
 ) -> None:
     e_tag = write_by_another(bucket, b"first") if kind == "replace" else ""
@@ -65,7 +65,7 @@ def test_a_write_whose_first_answer_is_no_answer_is_ours(
 
 
 @pytest.mark.parametrize("fault", ["lost", "broken"])
-def test_what_another_wrote_is_not_ours_though_our_answer_is_lost(
+def test_an_object_of_another_writer_is_not_ours_although_our_response_was_lost(
     bucket: Bucket, faulty: FaultyS3, conditional: Conditional, fault: str
 ) -> None:
     e_tag = write_by_another(bucket, b"first")
@@ -77,14 +77,16 @@ def test_what_another_wrote_is_not_ours_though_our_answer_is_lost(
     assert content(bucket) == b"theirs"
 
 
-def test_a_clear_refusal_is_not_looked_into(bucket: Bucket, faulty: FaultyS3, conditional: Conditional) -> None:
+def test_after_a_clear_refusal_the_object_is_not_read(
+    bucket: Bucket, faulty: FaultyS3, conditional: Conditional
+) -> None:
     e_tag = write_by_another(bucket, b"ours")
     assert conditional.create("repo", b"ours") is False
     assert conditional.replace("repo", b"ours", e_tag[::-1]) is False
     assert [request.method for request in faulty.requests] == ["PUT", "PUT"]
 
 
-def test_when_no_answer_ever_comes_the_object_itself_tells(
+def test_without_any_response_the_object_itself_shows_the_result(
     bucket: Bucket, faulty: FaultyS3, conditional: Conditional
 ) -> None:
     faulty.faults = Faults(lost=1.0, applies=every)
@@ -96,7 +98,9 @@ def test_when_no_answer_ever_comes_the_object_itself_tells(
     pytest.param(lambda conditional: conditional.create("repo", b"ours"), id="create"),
     pytest.param(lambda conditional: conditional.replace("repo", b"ours", "0" * 32), id="replace"),
 ])  # fmt: skip
-def test_what_cannot_be_seen_is_said_to_be_unknown(faulty: FaultyS3, conditional: Conditional, write: Write) -> None:
+def test_a_write_whose_object_cannot_be_read_is_ambiguous(
+    faulty: FaultyS3, conditional: Conditional, write: Write
+) -> None:
     faulty.faults = Faults(lost=1.0, applies=lambda request: True)
     answer = write(conditional)
     assert isinstance(answer, Failure)
@@ -116,7 +120,7 @@ def test_a_store_that_keeps_throttling_has_written_nothing(
     assert "Contents" not in bucket.client().list_objects_v2(Bucket=bucket.name)
 
 
-def test_a_conflict_with_another_s_write_under_way_is_no_refusal(bucket: Bucket) -> None:
+def test_a_conflict_with_a_write_in_progress_is_retried(bucket: Bucket) -> None:
     words = b"<Error><Code>ConditionalRequestConflict</Code><Message>try again</Message></Error>"
     with server_that_answers(409, words) as endpoint:
         store = bucket.access(endpoint=endpoint).open(retrying=False)
@@ -135,7 +139,7 @@ def test_a_conflict_with_another_s_write_under_way_is_no_refusal(bucket: Bucket)
     ],
 )
 @pytest.mark.parametrize("kind", ["create", "replace"])
-def test_a_refusal_that_is_not_the_condition_s_is_an_error(
+def test_a_refusal_for_another_reason_than_the_condition_is_an_error(
     bucket: Bucket, kind: str, status: int, code: str, error: type[StoreError]
 ) -> None:
     words = f"<Error><Code>{code}</Code></Error>".encode() if code else b""
@@ -165,7 +169,7 @@ def test_a_store_that_ignores_a_condition_is_refused(
     assert "Contents" not in bucket.client().list_objects_v2(Bucket=bucket.name)
 
 
-def test_whether_conditions_are_ignored_is_not_guessed_where_the_store_does_not_answer(
+def test_whether_conditions_are_ignored_is_an_error_without_a_response(
     bucket: Bucket, faulty: FaultyS3, conditional: Conditional
 ) -> None:
     faulty.faults = Faults(slow_down=1.0, applies=every)
@@ -174,7 +178,7 @@ def test_whether_conditions_are_ignored_is_not_guessed_where_the_store_does_not_
 
 
 @pytest.mark.parametrize("fault", ["lost", "broken"])
-def test_a_lost_answer_does_not_make_a_store_one_that_ignores_conditions(
+def test_a_lost_response_does_not_make_a_store_look_as_if_it_ignores_conditions(
     faulty: FaultyS3, conditional: Conditional, fault: str
 ) -> None:
     for number in range(3):

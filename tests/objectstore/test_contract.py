@@ -118,11 +118,11 @@ class TestReading:
     def test_a_prefix_is_a_directory(self, filled: Lake, prefix: str) -> None:
         assert paths(filled.reader.list(prefix)) == sorted(IN_DATA)
 
-    def test_what_lies_beside_the_place_is_not_seen(self, filled: Lake) -> None:
+    def test_objects_beside_the_location_are_not_listed(self, filled: Lake) -> None:
         fill(filled.beside, ["x"])
         assert paths(filled.reader.list()) == sorted(NAMES)
 
-    def test_an_empty_place_lists_nothing(self, filled: Lake) -> None:
+    def test_an_empty_location_lists_nothing(self, filled: Lake) -> None:
         assert rows(filled.reader.list("nowhere")) == []
         assert not filled.reader.holds_objects("nowhere")
         assert filled.reader.holds_objects("data/x/")
@@ -133,7 +133,7 @@ class TestReading:
         assert paths(filled.reader.list_direct()) == ["top"]
         assert paths(filled.reader.list_direct("data/")) == sorted(set(IN_DATA) - {"data/x/y"})
 
-    def test_a_missing_object_is_named_with_its_place(self, filled: Lake) -> None:
+    def test_the_error_for_a_missing_object_has_its_url(self, filled: Lake) -> None:
         for ask in (filled.reader.read, filled.reader.head):
             with pytest.raises(ObjectMissing, match="'data/gone': the object is not in the store") as caught:
                 ask("data/gone")
@@ -145,7 +145,7 @@ class TestReading:
             filled.reader.read("data//x")
 
     @with_buckets
-    def test_a_place_that_is_not_there_is_no_empty_one(self, lake: Lake) -> None:
+    def test_a_missing_location_is_an_error_and_not_an_empty_listing(self, lake: Lake) -> None:
         missing = not_there(lake)
         with pytest.raises(StoreError, match="the bucket does not exist"):
             list(ObjectReader(missing).list())
@@ -168,7 +168,7 @@ class TestTimesAndETags:
         assert (facts.path, facts.size, facts.e_tag) == (listed["path"], listed["size"], listed["e_tag"])
         assert abs(facts.last_modified - listed["last_modified"]) < timedelta(seconds=1)
 
-    def test_whole_seconds_are_listed_where_we_count_on_more(self, filled: Lake) -> None:
+    def test_the_store_lists_times_with_the_expected_precision(self, filled: Lake) -> None:
         fractions = {row["last_modified"].microsecond for row in rows(filled.reader.list())}
         assert (fractions == {0}) is filled.kind.lists_whole_seconds
 
@@ -194,12 +194,12 @@ class TestTimesAndETags:
 
 
 class TestWriting:
-    def test_put_writes_over_what_is_there(self, lake: Lake) -> None:
+    def test_put_overwrites_an_existing_object(self, lake: Lake) -> None:
         lake.writer.put("data/x", b"first")
         lake.writer.put("data/x", b"second")
         assert lake.reader.read("data/x") == b"second"
 
-    def test_what_is_there_is_not_created_again(self, lake: Lake) -> None:
+    def test_an_existing_object_is_not_created_again(self, lake: Lake) -> None:
         assert lake.writer.create("data/x", b"first") is True
         assert lake.writer.create("data/x", b"second") is False
         assert lake.writer.create("data/x", b"first") is False
@@ -236,7 +236,7 @@ class TestWriting:
         assert lake.reader.read("repo") == str(done.index(True)).encode()
 
     @with_buckets
-    def test_where_the_bucket_is_not_there_nothing_counts_as_refused(self, lake: Lake) -> None:
+    def test_in_a_missing_bucket_no_write_counts_as_refused(self, lake: Lake) -> None:
         missing = not_there(lake)
         writer = ObjectWriter(missing)
         for write in (lambda: writer.create("x", b"1"), lambda: writer.replace("x", b"1", ABSENT_E_TAG)):
@@ -250,7 +250,9 @@ class TestCopying:
         found: StoreAccess = getattr(lake, request.param)
         return found
 
-    def test_copies_whatever_the_name_and_says_what_was_compared(self, filled: Lake, target: StoreAccess) -> None:
+    def test_objects_of_any_name_are_copied_and_the_comparison_is_reported(
+        self, filled: Lake, target: StoreAccess
+    ) -> None:
         planned = [
             Copy(row["path"], f"kept/{row['path']}", row["size"], row["e_tag"]) for row in rows(filled.reader.list())
         ]
@@ -263,7 +265,7 @@ class TestCopying:
         assert {name: kept.read(f"kept/{name}") for name in NAMES} == {name: name.encode() for name in NAMES}
         assert paths(filled.reader.list()) == sorted(NAMES)
 
-    def test_a_copy_has_the_time_of_its_making(self, lake: Lake, target: StoreAccess) -> None:
+    def test_a_copy_has_a_new_modification_time(self, lake: Lake, target: StoreAccess) -> None:
         lake.writer.put("x", b"1")
         before = lake.reader.head("x").last_modified
         ObjectWriter(target).put("mark", b"")
@@ -272,20 +274,20 @@ class TestCopying:
         assert kept.head("y").last_modified >= kept.head("mark").last_modified
         assert lake.reader.head("x").last_modified == before
 
-    def test_a_larger_object_than_one_request_holds_arrives_whole(self, lake: Lake, target: StoreAccess) -> None:
+    def test_an_object_larger_than_one_request_is_copied_completely(self, lake: Lake, target: StoreAccess) -> None:
         content = bytes(range(256)) * 36_000  # 9 MB
         lake.writer.put("x", content)
         done = ObjectCopier(lake.access, target).copy("x", "y", len(content), lake.reader.head("x").e_tag)
         assert isinstance(done, VerifiedCopy)
         assert ObjectReader(target).read("y") == content
 
-    def test_an_equal_copy_that_is_there_is_fine(self, filled: Lake, target: StoreAccess) -> None:
+    def test_an_existing_equal_copy_is_accepted(self, filled: Lake, target: StoreAccess) -> None:
         copier = ObjectCopier(filled.access, target)
         first, again = (copier.copy("top", "kept", 3) for _ in range(2))
         assert isinstance(first, VerifiedCopy)
         assert replace(again, copy_e_tag=None) == replace(first, copy_e_tag=None)  # some stores write it again
 
-    def test_another_object_at_the_target_is_not_written_over(self, filled: Lake, target: StoreAccess) -> None:
+    def test_another_object_at_the_target_is_not_overwritten(self, filled: Lake, target: StoreAccess) -> None:
         ObjectWriter(target).put("kept", b"another")
         done = ObjectCopier(filled.access, target).copy("top", "kept", 3)
         assert isinstance(done, ObjectResult)
@@ -308,7 +310,7 @@ class TestCopying:
 
     @pytest.mark.parametrize("end", ["source", "target"])
     @with_buckets
-    def test_where_a_bucket_is_not_there_nothing_is_missing_or_copied(self, filled: Lake, end: str) -> None:
+    def test_in_a_missing_bucket_nothing_is_missing_or_copied(self, filled: Lake, end: str) -> None:
         missing = not_there(filled)
         places = (missing, filled.beside) if end == "source" else (filled.access, missing)
         done = ObjectCopier(*places).copy("top", "kept", 3)
@@ -323,7 +325,7 @@ class TestCopying:
         assert paths(ObjectReader(filled.beside).list()) == []
 
 
-def test_a_directory_of_this_machine_that_is_empty_after_a_deletion_goes_too(tmp_path: Path) -> None:
+def test_a_local_directory_that_becomes_empty_is_deleted_too(tmp_path: Path) -> None:
     for path in ("lake/data/slice/one", "lake/data/slice/two", "lake/data/other/three"):
         (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / path).write_bytes(b"1")
@@ -337,7 +339,7 @@ def test_a_directory_of_this_machine_that_is_empty_after_a_deletion_goes_too(tmp
 
 
 class TestDeleting:
-    def test_deletes_what_is_named_and_not_its_neighbours(self, filled: Lake) -> None:
+    def test_only_the_named_objects_are_deleted_and_not_their_neighbours(self, filled: Lake) -> None:
         gone = IN_DATA[:-1]
         assert filled.deleter.delete_all(gone) == [DELETED] * len(gone)
         assert paths(filled.reader.list()) == sorted(set(NAMES) - set(gone))
@@ -353,26 +355,26 @@ class TestDeleting:
         assert [done.outcome for done in filled.deleter.delete_all(odd)] == [Outcome.FAILED] * len(odd)
         assert paths(filled.reader.list()) == sorted(NAMES)
 
-    def test_each_path_has_its_answer_in_its_place(self, filled: Lake) -> None:
+    def test_results_are_in_the_order_of_the_paths(self, filled: Lake) -> None:
         deletions = filled.deleter.delete_all(["top", "/bad", "database/z", "top"])
         assert [done.outcome is Outcome.FAILED for done in deletions] == [False, True, False, False]
 
-    def test_no_paths_give_no_answers(self, lake: Lake) -> None:
+    def test_no_paths_give_no_results(self, lake: Lake) -> None:
         assert list(lake.deleter.delete_all([])) == []
 
-    def test_an_object_with_the_planned_etag_goes(self, filled: Lake) -> None:
+    def test_an_object_with_the_planned_etag_is_deleted(self, filled: Lake) -> None:
         (done,) = filled.deleter.delete_all([DeleteTarget("top", filled.reader.head("top").e_tag)])
         assert done.outcome is Outcome.DELETED
         assert "top" not in paths(filled.reader.list())
 
-    def test_whether_a_successor_survives_is_known(self, filled: Lake) -> None:
+    def test_whether_a_changed_object_survives_is_as_documented(self, filled: Lake) -> None:
         (done,) = filled.deleter.delete_all([DeleteTarget("top", ABSENT_E_TAG)])
         survives = filled.kind.deletes_on_condition
         assert done.outcome is (Outcome.SKIPPED if survives else Outcome.DELETED)
         assert ("top" in paths(filled.reader.list())) is survives
 
     @with_buckets
-    def test_a_missing_bucket_is_no_success(self, lake: Lake) -> None:
+    def test_a_deletion_in_a_missing_bucket_fails(self, lake: Lake) -> None:
         missing = not_there(lake)
         deletions = ObjectDeleter(missing).delete_all(["a", "b"])
         assert [done.outcome for done in deletions] == [Outcome.FAILED, Outcome.FAILED]
@@ -404,22 +406,22 @@ def outcomes(lake: Lake, objects: pa.Table) -> dict[str, str | None]:
 class TestPreconditions:
     """What a worker of a sweep asks just before it touches objects."""
 
-    def test_an_object_that_is_as_planned_goes_whatever_its_name(self, filled: Lake) -> None:
+    def test_an_unchanged_object_passes_the_precondition_whatever_its_name(self, filled: Lake) -> None:
         objects = planned(filled)
         fill(filled.access, ["data/a", "data/x/z", "data/êx", "tope"])  # beside them, and planned by nobody
         assert outcomes(filled, objects) == dict.fromkeys(NAMES)
 
     @pytest.mark.parametrize("changed", [{"size": 99}, {"last_modified": datetime(2020, 1, 1, tzinfo=UTC)}], ids=str)
-    def test_one_that_is_another_object_stays(self, filled: Lake, changed: dict[str, Any]) -> None:
+    def test_a_changed_object_fails_the_precondition(self, filled: Lake, changed: dict[str, Any]) -> None:
         assert outcomes(filled, planned(filled, **changed)) == dict.fromkeys(NAMES, "skipped")
 
-    def test_one_that_is_gone_is_missing(self, filled: Lake) -> None:
+    def test_a_missing_object_fails_the_precondition(self, filled: Lake) -> None:
         objects = planned(filled)
         filled.deleter.delete_all(["data/é", "top", "data/x/y"])
         expected = {name: "missing" if name in ("data/é", "top", "data/x/y") else None for name in NAMES}
         assert outcomes(filled, objects) == expected
 
-    def test_many_are_asked_about_in_pages(self, lake: Lake) -> None:
+    def test_many_objects_are_checked_in_pages(self, lake: Lake) -> None:
         fill(lake.access, MANY)
         names = [*MANY[3:-2], f"{MANY[-1]}-gone"]
         rows = [{"address": name} for name in names]
@@ -427,7 +429,7 @@ class TestPreconditions:
         assert outcomes(lake, pa.Table.from_pylist(rows, OBJECTS)) == expected
 
 
-def test_what_cannot_be_asked_about_raises(moto: Place) -> None:
+def test_a_precondition_check_that_fails_raises_an_error(moto: Place) -> None:
     access = StoreAccess("s3://no-such-bucket/x", moto.options)
     preconditions = Preconditions(access)
     with pytest.raises(StoreError, match="no-such-bucket"):

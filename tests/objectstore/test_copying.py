@@ -84,7 +84,7 @@ class TestCopiesInLocalFiles:
 
 
 class TestWhatIsSeenAfterwards:
-    def test_a_copy_that_is_not_what_was_copied_has_failed(
+    def test_a_copy_that_differs_from_its_source_has_failed(
         self, bucket: Bucket, faulty: FaultyS3, access: StoreAccess
     ) -> None:
         looks = iter(range(2))  # the first looks whether the place is free
@@ -96,7 +96,7 @@ class TestWhatIsSeenAfterwards:
         assert str(done.detail).startswith("copied from an object of 4 bytes with ETag ")
         assert "but at the target is an object of 4 bytes with ETag " in str(done.detail)
 
-    def test_a_copy_that_is_not_there_has_failed(self, bucket: Bucket, faulty: FaultyS3, access: StoreAccess) -> None:
+    def test_a_missing_copy_has_failed(self, bucket: Bucket, faulty: FaultyS3, access: StoreAccess) -> None:
         looks = iter(range(2))
         at_target = lambda request: request.method == "HEAD" and request.key == "kept" and next(looks) == 1  # noqa: E731
         remove = lambda: bucket.client().delete_object(Bucket=bucket.name, Key="kept")  # noqa: E731
@@ -133,7 +133,7 @@ class TestWhatIsSeenAfterwards:
 
 
 class TestASourceThatChanges:
-    def test_before_the_store_copies_it_the_copy_does_not_count(
+    def test_a_change_before_the_store_copies_the_object_invalidates_the_copy(
         self, bucket: Bucket, faulty: FaultyS3, access: StoreAccess
     ) -> None:
         faulty.faults.before = once(is_copy, lambda: put(bucket, "x", b"new!"))
@@ -146,7 +146,7 @@ class TestASourceThatChanges:
         assert copy_strategy(place, place, connections=1).copy_object("x", "kept", planned) is OTHER_OBJECT
         assert not ObjectReader(place).holds_objects("kept")
 
-    def test_in_the_middle_of_a_stream_the_rest_is_refused(
+    def test_a_change_in_the_middle_of_a_stream_ends_the_copy(
         self, bucket: Bucket, faulty: FaultyS3, access: StoreAccess, tmp_path: Path
     ) -> None:
         size = 9 * MEBIBYTE
@@ -158,7 +158,7 @@ class TestASourceThatChanges:
         assert done.outcome is Outcome.SKIPPED
         assert list(tmp_path.rglob("kept*")) == []
 
-    def test_after_it_was_read_the_copy_does_not_count(self, tmp_path: Path) -> None:
+    def test_a_change_after_the_object_was_read_invalidates_the_copy(self, tmp_path: Path) -> None:
         places = [StoreAccess(f"file://{tmp_path}/{name}") for name in ("here", "there")]
         for name in ("here", "there"):
             (tmp_path / name).mkdir()
@@ -174,7 +174,9 @@ class TestASourceThatChanges:
         copier._copy_strategy.copy_object = carry_and_rewrite  # type: ignore[method-assign]
         assert copier.copy("x", "kept", 4).outcome is Outcome.SKIPPED
 
-    def test_one_that_goes_is_missing(self, bucket: Bucket, faulty: FaultyS3, access: StoreAccess) -> None:
+    def test_an_object_that_is_deleted_during_the_copy_is_missing(
+        self, bucket: Bucket, faulty: FaultyS3, access: StoreAccess
+    ) -> None:
         remove = lambda: bucket.client().delete_object(Bucket=bucket.name, Key="x")  # noqa: E731
         faulty.faults.before = once(is_copy, remove)
         assert ObjectCopier(access, access).copy("x", "kept", 4) == ObjectResult(Outcome.MISSING)
@@ -183,7 +185,7 @@ class TestASourceThatChanges:
 
 class TestPatience:
     @pytest.mark.parametrize("fault", ["slow_down", "lost", "broken"])
-    def test_what_passes_is_tried_again(self, faulty: FaultyS3, access: StoreAccess, fault: str) -> None:
+    def test_a_retryable_failure_of_a_copy_is_retried(self, faulty: FaultyS3, access: StoreAccess, fault: str) -> None:
         rests: list[float] = []
         faulty.faults = Faults(**{fault: 1.0}, applies=first_copies(3))
         rate_limiter = RateLimiter(sleep=rests.append, clock=lambda: sum(rests))
@@ -194,7 +196,7 @@ class TestPatience:
         )  # it has heard of throttles, and of no other fault
         assert sum(is_copy(request) for request in faulty.requests) == 4
 
-    def test_what_does_not_pass_is_given_up(self, faulty: FaultyS3, access: StoreAccess) -> None:
+    def test_a_lasting_failure_of_a_copy_ends_its_retries(self, faulty: FaultyS3, access: StoreAccess) -> None:
         rests: list[float] = []
         faulty.faults = Faults(slow_down=1.0, applies=is_copy)
         done = ObjectCopier(access, access, RateLimiter(sleep=rests.append, clock=lambda: sum(rests))).copy(
@@ -204,7 +206,7 @@ class TestPatience:
         assert "SlowDown" in str(done.detail)
         assert 60 < sum(rests) < 60 + 60  # a minute of patience, and the last quiet
 
-    def test_when_the_place_itself_fails_the_rest_is_not_tried(self, bucket: Bucket, faulty: FaultyS3) -> None:
+    def test_after_a_failure_of_the_store_no_further_copy_starts(self, bucket: Bucket, faulty: FaultyS3) -> None:
         missing = Bucket(faulty.endpoint, "no-such-lake", bucket.access_key, bucket.secret_key).access()
         copies = [Copy(f"data/{number}", "kept", 4) for number in range(500)]
         results = ObjectCopier(missing, missing).copy_all(copies)
@@ -232,7 +234,7 @@ class TestWays:
         assert sorted(request.query["partNumber"] for request in copied) == ["1", "2", "3"]
 
     @pytest.mark.parametrize("size", [0, 5, 9 * MEBIBYTE])
-    def test_between_kinds_of_stores_the_bytes_come_through_here(
+    def test_between_kinds_of_stores_the_bytes_pass_through_this_machine(
         self, access: StoreAccess, tmp_path: Path, size: int
     ) -> None:
         files = StoreAccess(f"file://{tmp_path}")
@@ -242,7 +244,9 @@ class TestWays:
         assert ObjectCopier(access, files).copy("away/there", "back", size).verified_by == "size"
         assert ObjectReader(files).read("back") == content
 
-    def test_other_credentials_are_another_place(self, bucket: Bucket, faulty: FaultyS3, access: StoreAccess) -> None:
+    def test_stores_with_other_credentials_do_not_copy_by_themselves(
+        self, bucket: Bucket, faulty: FaultyS3, access: StoreAccess
+    ) -> None:
         target = bucket.access("other", access_key_id="another-key")
         assert ObjectCopier(access, target).copy("x", "kept", 4).verified_by == "size and etag"
         assert "GET" in {request.method for request in faulty.requests}

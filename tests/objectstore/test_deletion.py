@@ -39,7 +39,7 @@ class TestWhatIsNamed:
         assert deletions == [DELETED, DELETED]
         assert listed(local) == ["data/b"]
 
-    def test_what_is_named_twice_is_deleted_once_and_answered_twice(self, local: StoreAccess) -> None:
+    def test_an_object_named_twice_is_deleted_once_and_has_two_results(self, local: StoreAccess) -> None:
         deletions = ObjectDeleter(local).delete_all(["data/a", DeleteTarget("data/a"), "data/a"])
         assert [done.outcome for done in deletions] == [Outcome.DELETED] * 3
 
@@ -67,7 +67,7 @@ class TestWhatIsNamed:
 
 
 class TestS3:
-    def test_names_that_need_escaping_go_and_their_neighbours_stay(self, bucket: Bucket) -> None:
+    def test_objects_with_names_that_need_escaping_are_deleted_and_their_neighbours_stay(self, bucket: Bucket) -> None:
         names = ["a&b", "<c>", 'd"e', "f'g", "h%20i", "é\u0301", "j k", "l+m", "n,o=p", "日本"]
         access = bucket.access("a place/100%25")
         store = access.open()
@@ -78,7 +78,7 @@ class TestS3:
         assert {done.outcome for done in deletions} == {Outcome.DELETED}
         assert listed(access) == sorted(f"data/{name}-kept" for name in names)
 
-    def test_a_version_goes_and_the_object_of_its_name_stays(self, bucket: Bucket) -> None:
+    def test_a_version_is_deleted_and_the_current_object_stays(self, bucket: Bucket) -> None:
         client = bucket.client()
         client.put_bucket_versioning(Bucket=bucket.name, VersioningConfiguration={"Status": "Enabled"})
         old, middle, new = (
@@ -92,7 +92,7 @@ class TestS3:
         assert [entry["VersionId"] for entry in told["Versions"]] == [new]
         assert client.get_object(Bucket=bucket.name, Key="ns/data/a")["Body"].read() == b"3"
 
-    def test_on_a_condition_alone_only_the_planned_object_goes(self, bucket: Bucket) -> None:
+    def test_with_a_condition_only_the_planned_object_is_deleted(self, bucket: Bucket) -> None:
         access = bucket.access("ns", disable_bulk_delete="true")
         e_tags = [access.open().put(path, path.encode())["e_tag"] for path in PATHS]
         to_delete = [DeleteTarget(path, e_tag.strip('"')) for path, e_tag in zip(PATHS, e_tags, strict=True)]
@@ -102,7 +102,7 @@ class TestS3:
         assert deletions[1].detail == "another object is there now (PreconditionFailed)"
         assert listed(access) == ["data/b"]
 
-    def test_a_store_that_ignores_the_condition_deletes_whatever_is_there(self, bucket: Bucket) -> None:
+    def test_a_store_that_ignores_the_condition_deletes_any_object_at_the_path(self, bucket: Bucket) -> None:
         """As MinIO does, and the server of these tests in bulk. The docstrings say so: it is no guard by itself."""
         access = bucket.access("ns")
         access.open().put("data/a", b"1")
@@ -110,7 +110,7 @@ class TestS3:
         assert deletion.outcome is Outcome.DELETED
         assert listed(access) == []
 
-    def test_a_request_names_no_more_objects_than_a_second_of_the_pace_allows(self, bucket: Bucket) -> None:
+    def test_a_request_has_no_more_objects_than_the_rate_allows_in_a_second(self, bucket: Bucket) -> None:
         clock = FakeClock()
         access = bucket.access("ns")
         paths = [f"data/{number}" for number in range(30)]
@@ -127,7 +127,7 @@ class TestAzure:
         ],
     )
     @pytest.mark.slow
-    def test_what_may_pass_is_tried_again_and_then_has_failed(self, status: int, detail: str) -> None:
+    def test_a_retryable_failure_is_retried_and_then_final(self, status: int, detail: str) -> None:
         clock = FakeClock()
         rate_limiter = RateLimiter(clock=clock, sleep=clock.sleep)
         with server_that_answers(status) as endpoint:
@@ -138,7 +138,7 @@ class TestAzure:
         assert ("outcome is unknown" in str(deletions[0].detail)) is (status == 500)
         assert (rate_limiter.rate is not None) is (status == 503)
 
-    def test_a_missing_container_is_no_success(self) -> None:
+    def test_a_deletion_in_a_missing_container_fails(self) -> None:
         with server_that_answers(404, b"<Error><Code>ContainerNotFound</Code></Error>") as endpoint:
             deletions = ObjectDeleter(azure(endpoint)).delete_all(["a", "b"])
         assert [done.outcome for done in deletions] == [Outcome.FAILED] * 2

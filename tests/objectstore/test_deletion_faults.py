@@ -96,7 +96,9 @@ def outcomes(deletions: dict[str, ObjectResult]) -> Counter[Outcome]:
 
 class TestThrottling:
     @pytest.mark.parametrize("share", [0.0, 0.05, 0.2, 0.5])
-    def test_at_any_share_of_503_every_object_goes_or_is_said_to_have_failed(self, world: World, share: float) -> None:
+    def test_at_any_share_of_503_every_object_is_deleted_or_reported_as_failed(
+        self, world: World, share: float
+    ) -> None:
         to_delete = world.to_delete(40)
         world.proxy.faults = Faults(slow_down=share)
         deleter = world.deleter()
@@ -114,7 +116,9 @@ class TestThrottling:
         assert world.rate_limiter.rate is not None
         assert world.clock() >= 0.25
 
-    def test_an_endless_throttle_is_given_up_when_patience_is_over_and_nothing_is_gone(self, world: World) -> None:
+    def test_an_endless_throttle_fails_when_the_retry_policy_is_exhausted_and_nothing_is_deleted(
+        self, world: World
+    ) -> None:
         to_delete = world.to_delete(3)
         world.proxy.faults = Faults(slow_down=1.0)
         deletions = world.delete(to_delete)
@@ -124,14 +128,14 @@ class TestThrottling:
         assert 5 < len(world.proxy.deletions) < 60
         assert world.left() >= set(to_delete)
 
-    def test_what_a_busy_store_takes_in_parts_all_goes(self, world: World) -> None:
+    def test_a_busy_store_deletes_all_objects_in_parts(self, world: World) -> None:
         to_delete = world.to_delete(200)
         world.proxy.faults = Faults(slow_down=1.0, applies=lambda request: len(request.deletes) > 20)
         assert outcomes(world.delete(to_delete)) == {Outcome.DELETED: 200}
 
 
 class TestLostAnswers:
-    def test_what_was_carried_out_without_an_answer_is_asked_for_again(self, world: World) -> None:
+    def test_a_deletion_without_a_response_is_requested_again(self, world: World) -> None:
         to_delete = world.to_delete(10)
         world.proxy.faults = Faults(before=_once(lambda: setattr(world.proxy.faults, "lost", 0.0)), lost=1.0)
         deletions = world.delete(to_delete)
@@ -140,7 +144,7 @@ class TestLostAnswers:
         world.require_honest(deletions)
 
     @pytest.mark.parametrize("fault", ["lost", "hanging", "broken"])
-    def test_what_never_gets_an_answer_is_never_called_deleted(self, world: World, fault: str) -> None:
+    def test_an_object_without_any_response_is_never_called_deleted(self, world: World, fault: str) -> None:
         to_delete = world.to_delete(4)
         world.options(read_timeout="500ms")
         world.proxy.faults = Faults(**{fault: 1.0})
@@ -161,7 +165,7 @@ class TestLostAnswers:
         assert len(world.proxy.deletions) > 10
         assert outcomes(deletions)[Outcome.DELETED] >= 24
 
-    def test_on_a_condition_what_the_lost_request_deleted_counts_as_deleted(self, world: World) -> None:
+    def test_with_conditions_an_object_that_a_lost_request_deleted_counts_as_deleted(self, world: World) -> None:
         (path,) = world.to_delete(1)
         lost = Faults(lost=1.0, conditions="kept", before=_once(lambda: setattr(world.proxy.faults, "lost", 0.0)))
         world.proxy.faults = lost
@@ -169,7 +173,7 @@ class TestLostAnswers:
         assert world.proxy.answers == [None, 200]
         assert deletions[path] == DELETED
 
-    def test_what_the_answer_to_a_bulk_leaves_out_is_not_taken_for_deleted(self, world: World) -> None:
+    def test_an_object_that_a_bulk_response_omits_does_not_count_as_deleted(self, world: World) -> None:
         to_delete = world.to_delete(5)
         world.proxy.faults = Faults(unnamed={f"ns/{to_delete[2]}"})
         deletions = world.delete(to_delete)
@@ -182,7 +186,7 @@ class TestLostAnswers:
 
 
 class TestErrorsOfSingleKeys:
-    def test_only_the_keys_that_failed_are_asked_for_again(self, world: World) -> None:
+    def test_only_the_failed_keys_are_requested_again(self, world: World) -> None:
         to_delete = world.to_delete(6)
         busy, broken = f"ns/{to_delete[1]}", f"ns/{to_delete[4]}"
         world.proxy.faults = Faults(errors_once={busy: "SlowDown", broken: "InternalError"})
@@ -192,7 +196,7 @@ class TestErrorsOfSingleKeys:
         assert len(world.proxy.deletions) == 2
         assert world.left() == set(KEPT)
 
-    def test_each_key_that_goes_on_failing_has_the_store_s_own_code(self, world: World) -> None:
+    def test_each_key_that_keeps_failing_has_the_code_of_the_store(self, world: World) -> None:
         to_delete = world.to_delete(6)
         codes = {to_delete[0]: "AccessDenied", to_delete[2]: "InternalError", to_delete[5]: "SlowDown"}
         world.proxy.faults = Faults(errors={f"ns/{path}": code for path, code in codes.items()})
@@ -203,14 +207,14 @@ class TestErrorsOfSingleKeys:
         assert UNKNOWN not in str(deletions[to_delete[0]].detail)
         assert world.left() == {*KEPT, *codes}
 
-    def test_a_denial_is_not_asked_for_again(self, world: World) -> None:
+    def test_a_denied_request_is_not_retried(self, world: World) -> None:
         to_delete = world.to_delete(3)
         world.proxy.faults = Faults(errors={f"ns/{to_delete[1]}": "AccessDenied"})
         assert world.delete(to_delete)[to_delete[1]].detail == "the store denied the request (AccessDenied)"
         assert len(world.proxy.deletions) == 1
         assert world.clock.slept == []
 
-    def test_of_two_versions_of_one_key_each_has_its_own_answer(self, world: World) -> None:
+    def test_each_of_two_versions_of_one_key_has_its_own_result(self, world: World) -> None:
         world.client.put_bucket_versioning(Bucket=world.bucket.name, VersioningConfiguration={"Status": "Enabled"})
         versions = [
             world.client.put_object(Bucket=world.bucket.name, Key="ns/data/1", Body=b"1")["VersionId"] for _ in range(3)
@@ -220,7 +224,7 @@ class TestErrorsOfSingleKeys:
         assert [done.outcome for done in deletions] == [Outcome.DELETED, Outcome.FAILED]
 
     @pytest.mark.parametrize("code", ["AccessDenied", "NotImplemented", "MalformedXML"])
-    def test_where_a_bulk_is_refused_whole_each_object_is_asked_for_alone(self, world: World, code: str) -> None:
+    def test_if_a_bulk_request_is_refused_each_object_is_requested_singly(self, world: World, code: str) -> None:
         to_delete = world.to_delete(4)
         world.proxy.faults = Faults(refuses_bulk=code, errors={f"ns/{to_delete[3]}": "AccessDenied"})
         deletions = world.delete(to_delete)
@@ -248,7 +252,7 @@ class TestConditions:
         assert [done.outcome for done in deletions.values()] == [Outcome.MISSING, Outcome.DELETED]
         assert deletions["data/gone"].detail == "it was gone already"
 
-    def test_alone_it_goes_on_its_condition_as_well(self, world: World) -> None:
+    def test_a_single_deletion_has_a_condition_too(self, world: World) -> None:
         paths = world.to_delete(2)
         to_delete = [DeleteTarget(paths[0], world.e_tag(paths[0])), DeleteTarget(paths[1], "0" * 32)]
         world.proxy.faults = Faults(conditions="kept", refuses_bulk="AccessDenied")
@@ -256,7 +260,7 @@ class TestConditions:
         assert [done.outcome for done in deletions.values()] == [Outcome.DELETED, Outcome.SKIPPED]
         assert world.left() == {*KEPT, paths[1]}
 
-    def test_a_version_is_named_without_its_etag_of_which_s3_takes_only_one(self, world: World) -> None:
+    def test_a_version_is_deleted_without_an_etag_because_s3_accepts_only_one_of_them(self, world: World) -> None:
         world.delete([DeleteTarget("data/1", "0" * 32, "some-version"), DeleteTarget("data/2", "1" * 32)])
         (request,) = world.proxy.deletions
         assert [(named.e_tag, named.version_id) for named in request.deletes] == [
@@ -272,7 +276,7 @@ class TestConditions:
 
     @pytest.mark.parametrize("code", ["NotImplemented", "MalformedXML"])
     @pytest.mark.parametrize("bulk", ["in_bulk", "alone"])
-    def test_a_store_that_rejects_conditions_is_asked_without_once_and_for_all(
+    def test_after_a_store_rejects_conditions_requests_are_sent_without_them(
         self, world: World, code: str, bulk: str
     ) -> None:
         to_delete = [DeleteTarget(path, world.e_tag(path)) for path in world.to_delete(4)]
@@ -284,7 +288,7 @@ class TestConditions:
         sent = [[bool(named.e_tag) for named in request.deletes] for request in world.proxy.deletions]
         assert sent == [[True], [False], [False]]
 
-    def test_a_bulk_that_is_refused_with_and_without_conditions_says_nothing_of_them(self, world: World) -> None:
+    def test_a_bulk_request_that_fails_with_and_without_conditions_keeps_conditions_on(self, world: World) -> None:
         paths = world.to_delete(2)
         to_delete = [DeleteTarget(paths[0], world.e_tag(paths[0])), DeleteTarget(paths[1], "0" * 32)]
         world.proxy.faults = Faults(conditions="kept", refuses_bulk="MalformedXML")
@@ -292,7 +296,7 @@ class TestConditions:
 
 
 class TestBrokenStore:
-    def test_once_the_way_to_the_store_fails_nothing_more_is_sent(self, world: World) -> None:
+    def test_after_the_network_fails_no_more_requests_are_sent(self, world: World) -> None:
         access = world.bucket.access("ns", endpoint="http://127.0.0.1:1", disable_bulk_delete="true")
         deleter = ObjectDeleter(access, world.rate_limiter, retry_policy=RetryPolicy(attempts=2))
         deletions = deleter.delete_all([f"data/{number}" for number in range(100)])
@@ -301,7 +305,7 @@ class TestBrokenStore:
         assert len(not_tried) >= 90
         assert not any(UNKNOWN in str(done.detail) for done in not_tried)
 
-    def test_one_request_that_hangs_among_others_that_do_not_stops_nothing(self, world: World) -> None:
+    def test_one_hanging_request_does_not_stop_the_others(self, world: World) -> None:
         to_delete = world.to_delete(30)
         stuck = f"ns/{to_delete[0]}"
         world.options(disable_bulk_delete="true", read_timeout="1s")

@@ -72,7 +72,7 @@ def done(
     return [answers[one] for one in to_delete]
 
 
-def test_ten_requests_are_under_way_at_once_and_no_more(rate_limiter: RateLimiter) -> None:
+def test_at_most_ten_requests_run_at_the_same_time(rate_limiter: RateLimiter) -> None:
     delete_many, eleventh = Barrier(10), Barrier(11)
 
     def answer(to_delete: Sequence[DeleteTarget]) -> ObjectResult:
@@ -84,27 +84,27 @@ def test_ten_requests_are_under_way_at_once_and_no_more(rate_limiter: RateLimite
     assert done(FakeStore(100, answer), rate_limiter, some(2_000)) == [GONE] * 2_000
 
 
-def test_requests_are_as_large_as_the_pace_allows_in_a_second(clock: FakeClock) -> None:
+def test_a_request_has_at_most_a_seconds_worth_of_objects(clock: FakeClock) -> None:
     store = FakeStore(1_000, lambda to_delete: GONE)
     done(store, RateLimiter(50, clock=clock, sleep=clock.sleep), some(1_000))
     assert store.requests == [50] * 20
     assert clock() == pytest.approx(19)
 
 
-def test_no_objects_ask_nothing(rate_limiter: RateLimiter) -> None:
+def test_without_objects_no_request_is_sent(rate_limiter: RateLimiter) -> None:
     store = FakeStore(1_000, lambda to_delete: GONE)
     assert done(store, rate_limiter, []) == []
     assert store.requests == []
 
 
-def test_of_a_bulk_that_was_refused_what_is_absent_counts_as_deleted_by_it(rate_limiter: RateLimiter) -> None:
+def test_an_object_missing_after_a_refused_bulk_request_counts_as_deleted(rate_limiter: RateLimiter) -> None:
     store = FakeStore(256, lambda to_delete: REFUSED, delete_one=[ABSENT, DENIED, GONE])
     answers = done(store, rate_limiter, some(3))
     assert sorted(answers, key=str) == sorted([GONE, DENIED, GONE], key=str)
     assert store.requests == [3, 1, 1, 1]
 
 
-def test_where_nothing_was_asked_before_what_is_absent_is_missing(rate_limiter: RateLimiter) -> None:
+def test_an_object_missing_at_its_first_request_is_missing(rate_limiter: RateLimiter) -> None:
     assert done(FakeStore(1, lambda to_delete: ABSENT), rate_limiter, some(2)) == [ABSENT, ABSENT]
 
 
@@ -124,7 +124,7 @@ def test_where_nothing_was_asked_before_what_is_absent_is_missing(rate_limiter: 
         pytest.param([LOST, LOST, LOST], Outcome.FAILED, True, id="lost_for_ever"),
     ],
 )
-def test_what_a_row_of_answers_comes_to(
+def test_a_sequence_of_responses_has_the_expected_result(
     rate_limiter: RateLimiter, answers: list[ObjectResult], comes_to: Outcome, ambiguous: bool
 ) -> None:
     store = FakeStore(1, lambda to_delete: DENIED, delete_one=answers)
@@ -147,7 +147,7 @@ def test_an_endless_throttle_ends_as_a_failure(
     assert 30 < clock() < 90
 
 
-def test_what_was_throttled_goes_in_portions(clock: FakeClock) -> None:
+def test_throttled_objects_are_deleted_in_batches(clock: FakeClock) -> None:
     busy = [True]
 
     def answer(to_delete: Sequence[DeleteTarget]) -> ObjectResult:
@@ -160,7 +160,7 @@ def test_what_was_throttled_goes_in_portions(clock: FakeClock) -> None:
     assert max(store.requests[1:]) <= 100  # a tenth of what the ceiling allows in a second
 
 
-def test_one_key_that_is_throttled_for_ever_holds_up_no_other(clock: FakeClock, rate_limiter: RateLimiter) -> None:
+def test_one_key_that_is_always_throttled_does_not_delay_others(clock: FakeClock, rate_limiter: RateLimiter) -> None:
     to_delete = some(1_500)
 
     class HotStore(FakeStore):
@@ -173,7 +173,7 @@ def test_one_key_that_is_throttled_for_ever_holds_up_no_other(clock: FakeClock, 
     assert clock() < 240
 
 
-def test_a_failure_of_the_store_itself_ends_the_work(rate_limiter: RateLimiter) -> None:
+def test_a_failure_of_the_store_itself_stops_further_requests(rate_limiter: RateLimiter) -> None:
     store = FakeStore(1, lambda to_delete: NO_BUCKET)
     answers = done(store, rate_limiter, some(500))
     assert {answer.outcome for answer in answers} == {Outcome.FAILED}
@@ -181,7 +181,7 @@ def test_a_failure_of_the_store_itself_ends_the_work(rate_limiter: RateLimiter) 
     assert sum(str(answer.failure and answer.failure.detail).startswith("not tried: ") for answer in answers) >= 480
 
 
-def test_one_request_without_an_answer_among_others_with_one_ends_nothing(rate_limiter: RateLimiter) -> None:
+def test_one_request_without_a_response_does_not_stop_the_others(rate_limiter: RateLimiter) -> None:
     to_delete, enough, given_up = some(60), Event(), Event()
     answered: list[DeleteTarget] = []
     lost: list[DeleteTarget] = []
@@ -204,7 +204,7 @@ def test_one_request_without_an_answer_among_others_with_one_ends_nothing(rate_l
     assert answers[1:] == [GONE] * 59
 
 
-def test_only_throttles_slow_the_pace_down(rate_limiter: RateLimiter) -> None:
+def test_only_throttles_lower_the_rate(rate_limiter: RateLimiter) -> None:
     done(FakeStore(1, lambda to_delete: LOST), rate_limiter, some(1))
     done(FakeStore(1, lambda to_delete: DENIED), rate_limiter, some(1))
     assert rate_limiter.rate is None
@@ -225,7 +225,7 @@ def ended_by(clock: FakeClock, seconds: float) -> Callable[[], bool]:
 
 
 @pytest.mark.parametrize("most", [1, 10])
-def test_nothing_is_asked_for_once_the_callers_time_is_over(clock: FakeClock, most: int) -> None:
+def test_no_request_is_sent_after_the_deadline(clock: FakeClock, most: int) -> None:
     rate_limiter = RateLimiter(10, clock=clock, sleep=clock.sleep)
     store = FakeStore(most, lambda to_delete: GONE)
     answers = DeletionWork(store, rate_limiter, RetryPolicy(), Random(0), ended_by(clock, 20)).delete(some(1_000))
@@ -235,7 +235,7 @@ def test_nothing_is_asked_for_once_the_callers_time_is_over(clock: FakeClock, mo
     assert 200 <= sum(store.requests) <= 250  # twenty seconds' worth, and what is asked for between two glances
 
 
-def test_what_was_asked_for_and_failed_is_not_said_to_be_late(clock: FakeClock, rate_limiter: RateLimiter) -> None:
+def test_an_object_that_was_requested_and_failed_is_not_attempted(clock: FakeClock, rate_limiter: RateLimiter) -> None:
     store = FakeStore(1, lambda to_delete: BUSY, delete_one=[LOST])
     answers = DeletionWork(store, rate_limiter, RetryPolicy(50, 3600), Random(0), ended_by(clock, 60)).delete(some(1))
     (answer,) = answers.values()
@@ -245,7 +245,9 @@ def test_what_was_asked_for_and_failed_is_not_said_to_be_late(clock: FakeClock, 
     assert clock() < 60 + 60  # one rest of the pace more
 
 
-def test_what_was_throttled_until_the_time_was_over_is_late(clock: FakeClock, rate_limiter: RateLimiter) -> None:
+def test_an_object_that_was_throttled_until_the_deadline_is_attempted(
+    clock: FakeClock, rate_limiter: RateLimiter
+) -> None:
     """Nothing was done to it: the next look is what it waits for."""
     store = FakeStore(10, lambda to_delete: BUSY)
     answers = DeletionWork(store, rate_limiter, RetryPolicy(seconds=3600), Random(0), ended_by(clock, 60)).delete(
@@ -254,7 +256,7 @@ def test_what_was_throttled_until_the_time_was_over_is_late(clock: FakeClock, ra
     assert {answer.outcome for answer in answers.values()} == {Outcome.ATTEMPTED}
 
 
-def test_what_a_refused_bulk_leaves_to_be_asked_for_singly_keeps_its_answer_when_it_is_late(clock: FakeClock) -> None:
+def test_objects_of_a_refused_bulk_request_keep_its_result_at_the_deadline(clock: FakeClock) -> None:
     store = FakeStore(10, lambda to_delete: REFUSED)
     rate_limiter = RateLimiter(1, clock=clock, sleep=clock.sleep)
     answers = DeletionWork(store, rate_limiter, RetryPolicy(), Random(0), ended_by(clock, 5)).delete(some(50))
@@ -262,7 +264,7 @@ def test_what_a_refused_bulk_leaves_to_be_asked_for_singly_keeps_its_answer_when
     assert sum(answer.outcome is Outcome.FAILED for answer in answers.values()) == sum(store.requests)
 
 
-def test_whether_there_is_time_is_not_asked_for_every_request(clock: FakeClock) -> None:
+def test_the_deadline_is_not_checked_before_every_request(clock: FakeClock) -> None:
     asked: list[float] = []
 
     def before_deadline() -> bool:
@@ -293,7 +295,7 @@ def test_after_the_machine_slept_the_deadline_is_checked_before_the_next_request
     assert len(store.requests) <= AT_ONCE
 
 
-def test_nothing_is_asked_for_when_there_is_no_time_left_from_the_beginning(clock: FakeClock) -> None:
+def test_no_request_is_sent_if_the_deadline_is_exceeded_at_the_start(clock: FakeClock) -> None:
     """A caller may have listed for long since it looked at the time last."""
     store = FakeStore(10, lambda to_delete: GONE)
     rate_limiter = RateLimiter(clock=clock, sleep=clock.sleep)
@@ -302,7 +304,7 @@ def test_nothing_is_asked_for_when_there_is_no_time_left_from_the_beginning(cloc
     assert store.requests == []
 
 
-def test_where_nobody_can_say_whether_there_is_time_no_thread_goes_on(clock: FakeClock) -> None:
+def test_an_error_of_the_deadline_check_stops_all_threads(clock: FakeClock) -> None:
     store = FakeStore(1, lambda to_delete: GONE)
     answers = iter([True])
 

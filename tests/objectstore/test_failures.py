@@ -48,14 +48,14 @@ def refusal(access: StoreAccess, ask: Ask) -> RetentionError:
 
 
 @pytest.mark.parametrize("ask", [list_all, read_one])
-def test_a_wrong_secret_is_told_from_a_denial(guarded: Bucket, ask: Ask) -> None:
+def test_a_wrong_secret_is_distinguished_from_a_denial(guarded: Bucket, ask: Ask) -> None:
     error = refusal(guarded.access(secret_access_key=WRONG), ask)
     assert isinstance(error, AccessDenied)
     assert "SignatureDoesNotMatch" in str(error)
     assert "Check the credentials in `storage_options`" in str(error)
 
 
-def test_an_unknown_key_is_told_from_a_denial(guarded: Bucket) -> None:
+def test_an_unknown_key_is_distinguished_from_a_denial(guarded: Bucket) -> None:
     error = refusal(guarded.access(access_key_id="AKIAUNKNOWNUNKNOWN00"), list_all)
     assert isinstance(error, AccessDenied)
     assert "InvalidAccessKeyId" in str(error)
@@ -69,7 +69,7 @@ def test_a_denied_listing_names_the_permission_that_is_missing(guarded: Bucket) 
 
 
 @pytest.mark.parametrize("ask", [list_all, read_one])
-def test_a_missing_bucket_is_no_missing_object(bucket: Bucket, ask: Ask) -> None:
+def test_a_missing_bucket_is_not_reported_as_a_missing_object(bucket: Bucket, ask: Ask) -> None:
     missing = Bucket(bucket.endpoint, "no-such-lake", bucket.access_key, bucket.secret_key)
     error = refusal(missing.access(), ask)
     assert type(error) is StoreError
@@ -106,21 +106,21 @@ def test_a_key_that_no_path_can_name_does_not_end_a_listing(bucket: Bucket) -> N
 
 
 class TestDeletion:
-    def test_where_some_are_denied_each_has_its_own_answer(self, guarded: Bucket) -> None:
+    def test_if_some_deletions_are_denied_each_object_has_its_own_result(self, guarded: Bucket) -> None:
         deletions = ObjectDeleter(guarded.access()).delete_all(["mine/1", "theirs/2", "mine/3", "mine/gone"])
         assert [done.outcome for done in deletions] == [
             Outcome.DELETED, Outcome.FAILED, Outcome.DELETED, Outcome.DELETED,
         ]  # fmt: skip
         assert deletions[1].detail == "the store denied the request (AccessDenied)"
 
-    def test_a_missing_bucket_is_no_success(self, bucket: Bucket) -> None:
+    def test_a_deletion_in_a_missing_bucket_fails(self, bucket: Bucket) -> None:
         missing = Bucket(bucket.endpoint, "no-such-lake", bucket.access_key, bucket.secret_key)
         deletions = ObjectDeleter(missing.access()).delete_all(["a", "b"])
         assert [done.outcome for done in deletions] == [Outcome.FAILED, Outcome.FAILED]
         assert "the bucket does not exist" in str(deletions[0].detail)
 
     @pytest.mark.parametrize("bulk", ["true", "false"])
-    def test_a_404_that_does_not_say_what_is_absent_is_no_success(self, bucket: Bucket, bulk: str) -> None:
+    def test_a_404_that_does_not_name_the_object_is_a_failure(self, bucket: Bucket, bulk: str) -> None:
         with server_that_answers(404) as endpoint:
             access = bucket.access(endpoint=endpoint, disable_bulk_delete=bulk)
             deletions = ObjectDeleter(access).delete_all(["a", "b"])
@@ -128,7 +128,7 @@ class TestDeletion:
         assert "without reporting that the object is missing" in str(deletions[0].detail)
 
     @pytest.mark.slow
-    def test_an_unreachable_store_is_given_up_at_once(self, bucket: Bucket) -> None:
+    def test_requests_to_an_unreachable_store_fail_soon(self, bucket: Bucket) -> None:
         started = time.monotonic()
         paths = [f"data/{number}" for number in range(500)]
         deletions = ObjectDeleter(bucket.access(endpoint="http://127.0.0.1:1")).delete_all(paths)
@@ -163,17 +163,17 @@ class TestWhatMayPass:
             pytest.param("PreconditionFailed", 412, False, False, False, id="another_object"),
         ],
     )
-    def test_by_code_and_status(
+    def test_failures_are_classified_by_code_and_status(
         self, code: str, status: int | None, throttled: bool, retryable: bool, ambiguous: bool
     ) -> None:
         told = failure_of_response(code, status, "words", ())
         assert (told.throttled, told.retryable, told.ambiguous) == (throttled, retryable, ambiguous)
 
-    def test_no_answer_at_all_may_pass_and_leaves_the_outcome_unknown(self) -> None:
+    def test_a_request_without_a_response_is_retryable_and_ambiguous(self) -> None:
         assert (unreachable().kind, unreachable().retryable, unreachable().ambiguous) == (Kind.UNREACHABLE, True, True)
 
     @pytest.mark.parametrize(("status", "throttled"), [(503, True), (500, False)], ids=str)
-    def test_obstore_s_words_are_read_alike(self, status: int, throttled: bool) -> None:
+    def test_errors_of_obstore_are_classified_in_the_same_way(self, status: int, throttled: bool) -> None:
         told = failure_of(ValueError(f"Server returned non-2xx status code: {status} Oh no: "), ())
         assert (told.throttled, told.retryable, told.ambiguous) == (throttled, True, not throttled)
 
@@ -188,22 +188,22 @@ class TestWords:
             pytest.param("NoSuchKey", 404, "the object is not in the store (NoSuchKey)", id="no_object"),
         ],
     )
-    def test_an_answer_in_parts_reads_like_one_in_a_piece(self, code: str, status: int, detail: str) -> None:
+    def test_a_response_in_parts_is_classified_like_a_complete_one(self, code: str, status: int, detail: str) -> None:
         assert failure_of_response(code, status, "words", ()).detail == detail
 
-    def test_a_secret_at_the_cut_of_a_long_message_is_scrubbed_whole(self) -> None:
+    def test_a_secret_at_the_end_of_a_shortened_message_is_hidden_completely(self) -> None:
         told = failure_of_response("Odd", 400, "x" * 160 + WRONG, [WRONG])
         assert WRONG[:5] not in told.detail
 
-    def test_a_signed_address_in_a_store_s_words_is_cut(self) -> None:
+    def test_a_signed_url_in_a_stores_message_is_shortened(self) -> None:
         told = failure_of(ValueError("Error performing GET https://a.example/c?sig=SIGNATURE&se=1 in 2ms"), ())
         assert told.kind is Kind.OTHER
         assert "SIGNATURE" not in told.detail
 
-    def test_a_secret_is_scrubbed_plain_and_encoded(self) -> None:
+    def test_a_secret_is_hidden_plain_and_encoded(self) -> None:
         assert redacted("a wrong/key+= b wrong%2Fkey%2B%3D c", ["wrong/key+="]) == "a *** b *** c"
 
-    def test_an_endless_message_is_cut(self) -> None:
+    def test_a_very_long_message_is_shortened(self) -> None:
         error = failure_of(ValueError("x" * 5_000), ()).as_error("s3://lake", "a", READ)
         assert len(str(error)) < 500
 
@@ -223,6 +223,6 @@ class TestWords:
         assert (failure.kind, failure.retryable, failure.ambiguous) == (kind, False, False)
         assert remedy in str(failure.as_error("file:///disk", "x", READ))
 
-    def test_an_absent_file_is_an_object_missing(self) -> None:
+    def test_a_missing_file_is_object_missing(self) -> None:
         error = failure_of(FileNotFoundError("Object at location x not found"), ()).as_error("file:///l", "x", READ)
         assert isinstance(error, ObjectMissing)

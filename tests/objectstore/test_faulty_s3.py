@@ -86,7 +86,7 @@ def test_a_share_of_requests_fails_by_a_chance_that_is_given(s3_endpoint: str, a
 
 
 @pytest.mark.parametrize("fault", ["lost", "broken"])
-def test_an_unanswered_deletion_is_carried_out(
+def test_a_deletion_without_a_response_is_executed(
     access: StoreAccess, client: S3Bucket, proxy: FaultyS3, fault: str
 ) -> None:
     proxy.faults = Faults(**{fault: 1.0})
@@ -95,7 +95,7 @@ def test_an_unanswered_deletion_is_carried_out(
     assert listed(access) == PATHS[1:]
 
 
-def test_a_throttled_deletion_is_not(access: StoreAccess, client: S3Bucket, proxy: FaultyS3) -> None:
+def test_a_throttled_deletion_is_not_executed(access: StoreAccess, client: S3Bucket, proxy: FaultyS3) -> None:
     proxy.faults = Faults(slow_down=1.0)
     with pytest.raises(ClientError, match="SlowDown"):
         delete(client, {"Key": "ns/data/0"})

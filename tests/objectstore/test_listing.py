@@ -61,7 +61,7 @@ def covered(parts: Sequence[KeyRange]) -> set[str]:
     return {path for path, is_in in zip(sorted(PATHS), found, strict=True) if is_in}
 
 
-def test_parts_cover_every_path_of_a_directory_once() -> None:
+def test_key_ranges_cover_every_path_of_a_directory_once() -> None:
     parts = key_ranges("chunks/", CHARACTERS)
     assert len(parts) == len(CHARACTERS)
     assert all(one.until == other.after for one, other in pairwise(parts))
@@ -70,7 +70,7 @@ def test_parts_cover_every_path_of_a_directory_once() -> None:
     assert covered(key_ranges("chunks/", CHARACTERS)) == PATHS
 
 
-def test_what_executors_are_sent_stays_small_however_many_places_are_listed(
+def test_the_closure_for_executors_stays_small_however_many_prefixes_are_listed(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Spark writes a function of more than 1 MB to disk in clear, with the credentials in it."""
@@ -91,7 +91,7 @@ def test_what_executors_are_sent_stays_small_however_many_places_are_listed(
     assert sent[0] < 10_000
 
 
-def test_a_beginning_covers_what_goes_on_from_it() -> None:
+def test_a_key_range_covers_the_paths_between_its_ends() -> None:
     part = span_of("chunks/AB")
     assert part.directory == "chunks/"
     assert {path for path in PATHS if part.covers(path)} == {"chunks/ABC", "chunks/ABCD"}
@@ -134,7 +134,7 @@ def test_a_link_or_a_directory_that_is_not_there_is_not_plain(plain: Path) -> No
     assert names_in(plain, "nothing/") is None
 
 
-def test_a_file_that_goes_while_it_is_listed_is_left_out(plain: Path) -> None:
+def test_a_file_that_is_deleted_during_the_listing_is_left_out(plain: Path) -> None:
     names = names_in(plain)
     assert names is not None
     first = names[0][0].decode()
@@ -155,7 +155,7 @@ def listed(reader: ObjectReader, part: KeyRange) -> list[str]:
     return [path for batch in found for path in batch.column(0).to_pylist()]
 
 
-def test_a_part_of_a_bucket_is_listed_alone(bucket: Bucket) -> None:
+def test_a_key_range_of_a_bucket_is_listed_by_itself(bucket: Bucket) -> None:
     reader = ObjectReader(laid(bucket))
     assert sorted(listed(reader, span_of("chunks/AB"))) == ["chunks/ABC", "chunks/ABCD"]
     found = [path for part in key_ranges("chunks/", CHARACTERS) for path in listed(reader, part)]
@@ -172,13 +172,13 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> StoreAccess:
     return StoreAccess(f"file://{tmp_path}")
 
 
-def test_a_repository_is_listed_whole_and_once(spark: SparkSession, place: StoreAccess) -> None:
+def test_every_object_of_a_repository_is_listed_once(spark: SparkSession, place: StoreAccess) -> None:
     places = icechunk_prefixes(ObjectReader(place))
     found = [row["address"] for row in list_objects(spark, place, places).collect()]
     assert sorted(found) == sorted([*PATHS, "chunks-of-another/0", "repo", "snapshots/A"])
 
 
-def test_parts_are_listed_on_executors_whether_or_not_the_store_has_an_order(
+def test_key_ranges_are_listed_on_executors_whether_or_not_the_store_lists_in_order(
     spark: SparkSession, place: StoreAccess
 ) -> None:
     places = Prefixes((), (), (span_of("chunks/AB"), span_of("chunks/9")))

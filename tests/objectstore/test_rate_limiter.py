@@ -47,7 +47,9 @@ class TestCeiling:
             rate_limiter.wait_for(1_000)
         assert clock.slept == []
 
-    def test_the_first_request_goes_at_once_and_the_next_when_its_objects_are_due(self, clock: FakeClock) -> None:
+    def test_the_first_request_is_sent_at_once_and_the_next_after_the_time_of_its_objects(
+        self, clock: FakeClock
+    ) -> None:
         rate_limiter = paced(clock, 500)
         rate_limiter.wait_for(1_000)
         assert clock() == 0
@@ -56,7 +58,7 @@ class TestCeiling:
         rate_limiter.wait_for(10)
         assert clock() == pytest.approx(2.02)
 
-    def test_idle_time_is_not_saved_up(self, clock: FakeClock) -> None:
+    def test_idle_time_does_not_raise_the_rate_later(self, clock: FakeClock) -> None:
         rate_limiter = paced(clock, 100)
         rate_limiter.wait_for(100)
         clock.seconds += MINUTE
@@ -72,21 +74,21 @@ class TestCeiling:
         assert run(rate_limiter, clock, MINUTE, request=request) <= ceiling + request / MINUTE
 
     @pytest.mark.parametrize("ceiling", [0.0, -1.0, float("nan")])
-    def test_a_ceiling_that_lets_nothing_through_is_refused(self, ceiling: float) -> None:
+    def test_a_ceiling_of_zero_is_refused(self, ceiling: float) -> None:
         with pytest.raises(ConfigurationError, match="must be above zero"):
             RateLimiter(ceiling)
 
     @pytest.mark.parametrize(
         ("ceiling", "batch_size"), [(None, 1_000), (3_500.0, 1_000), (17.5, 18), (0.25, 1)], ids=str
     )
-    def test_a_request_names_what_a_second_allows(
+    def test_a_request_has_the_objects_of_one_second(
         self, clock: FakeClock, ceiling: float | None, batch_size: int
     ) -> None:
         assert paced(clock, ceiling).batch_size(1_000) == batch_size
 
 
 class TestThrottle:
-    def test_a_throttle_lowers_the_rate_and_silences_the_task_for_a_moment(self, clock: FakeClock) -> None:
+    def test_a_throttle_lowers_the_rate_and_pauses_the_task(self, clock: FakeClock) -> None:
         rate_limiter = paced(clock, 800)
         rate_limiter.throttled(clock())
         assert rate_limiter.rate == pytest.approx(640)
@@ -94,9 +96,7 @@ class TestThrottle:
         assert clock() == pytest.approx(0.25)
 
     @pytest.mark.parametrize("answered_at", [0.1, 3.0], ids=["in_the_quiet", "after_it"])
-    def test_throttles_of_what_was_asked_before_it_was_quiet_are_one(
-        self, clock: FakeClock, answered_at: float
-    ) -> None:
+    def test_throttles_of_requests_sent_before_the_pause_count_once(self, clock: FakeClock, answered_at: float) -> None:
         rate_limiter = paced(clock, 800)
         rate_limiter.throttled(0)
         clock.seconds = answered_at
@@ -106,17 +106,17 @@ class TestThrottle:
         rate_limiter.wait_for(1)
         assert clock() == max(0.25, answered_at)
 
-    def test_each_throttle_afterwards_lowers_it_further(self, clock: FakeClock) -> None:
+    def test_each_later_throttle_lowers_the_rate_further(self, clock: FakeClock) -> None:
         rate_limiter = paced(clock, 800)
         for _ in range(3):
             rate_limiter.wait_for(1)
             rate_limiter.throttled(clock())
         assert rate_limiter.rate == pytest.approx(800 * 0.8**3)
 
-    def test_at_the_lowest_rate_the_quiet_doubles_up_to_twenty_seconds(self, clock: FakeClock) -> None:
+    def test_at_the_lowest_rate_the_pause_doubles_up_to_twenty_seconds(self, clock: FakeClock) -> None:
         assert quiets(at_lowest(clock), clock, 9) == [0.25, 0.5, 1, 2, 4, 8, 16, 20, 20]
 
-    def test_a_clean_answer_makes_the_next_quiet_short_again(self, clock: FakeClock) -> None:
+    def test_a_success_makes_the_next_pause_short_again(self, clock: FakeClock) -> None:
         rate_limiter = at_lowest(clock)
         quiets(rate_limiter, clock, 5)
         rate_limiter.not_throttled(clock())
@@ -131,7 +131,9 @@ class TestThrottle:
         assert rate_limiter.rate == lowest
 
     @pytest.mark.parametrize("idle", [0.0, 60 * MINUTE], ids=["from_the_start", "after_an_idle_hour"])
-    def test_without_a_ceiling_it_begins_with_what_was_going_on(self, clock: FakeClock, idle: float) -> None:
+    def test_without_a_ceiling_the_first_throttle_starts_from_the_measured_rate(
+        self, clock: FakeClock, idle: float
+    ) -> None:
         rate_limiter = paced(clock, None)
         rate_limiter.wait_for(0)
         clock.seconds += idle
@@ -141,19 +143,19 @@ class TestThrottle:
         rate_limiter.throttled(clock())
         assert rate_limiter.rate == pytest.approx(2_500 * 0.8)
 
-    def test_little_that_was_going_on_says_nothing_of_the_store(self, clock: FakeClock) -> None:
+    def test_a_low_measured_rate_does_not_show_the_limit_of_the_store(self, clock: FakeClock) -> None:
         rate_limiter = paced(clock, None)
         rate_limiter.wait_for(6)
         rate_limiter.throttled(clock())
         assert rate_limiter.rate == pytest.approx(500 * 0.8)
 
-    def test_a_request_to_a_store_that_throttled_names_a_tenth_of_what_a_second_allows(self, clock: FakeClock) -> None:
+    def test_after_a_throttle_a_request_has_the_objects_of_a_tenth_of_a_second(self, clock: FakeClock) -> None:
         rate_limiter = paced(clock, 2_000)
         rate_limiter.throttled(clock())
         assert rate_limiter.batch_size(1_000) == 160
 
     @pytest.mark.parametrize(("ceiling", "batch_size"), [(100.0, 20), (20.0, 16), (0.5, 1)], ids=str)
-    def test_but_no_fewer_than_twenty_if_a_second_allows_them(
+    def test_after_a_throttle_a_request_has_at_least_twenty_objects_if_a_second_allows_them(
         self, clock: FakeClock, ceiling: float, batch_size: int
     ) -> None:
         rate_limiter = paced(clock, ceiling)
@@ -162,7 +164,9 @@ class TestThrottle:
 
 
 class TestRecovery:
-    def test_it_is_quick_at_first_slow_where_the_store_throttled_and_quick_beyond(self, clock: FakeClock) -> None:
+    def test_the_rate_rises_fast_then_slowly_near_the_throttled_rate_and_then_fast_again(
+        self, clock: FakeClock
+    ) -> None:
         rate_limiter = paced(clock, None)
         for _ in range(50):
             rate_limiter.wait_for(100)
@@ -175,7 +179,7 @@ class TestRecovery:
         assert steps == sorted(steps[:7], reverse=True) + sorted(steps[7:])
         assert rates[-1] == pytest.approx(1_200, rel=0.001)
 
-    def test_where_two_throttles_come_close_it_aims_lower(self, clock: FakeClock) -> None:
+    def test_after_two_throttles_close_together_the_target_rate_is_lower(self, clock: FakeClock) -> None:
         rate_limiter = paced(clock, 1_000)
         rate_limiter.throttled(clock())
         rate_limiter.wait_for(1)
@@ -183,18 +187,18 @@ class TestRecovery:
         clock.seconds += 0.25
         assert [answered(rate_limiter, clock, 0.1) for _ in range(10)][-1] == pytest.approx(800 * 1.8 / 2, rel=0.001)
 
-    def test_it_rises_by_no_more_than_a_tenth_with_each_answer(self, clock: FakeClock) -> None:
+    def test_the_rate_rises_by_at_most_a_tenth_with_each_response(self, clock: FakeClock) -> None:
         rate_limiter = paced(clock, None)
         rate_limiter.wait_for(1_000)
         rate_limiter.throttled(clock())
         assert answered(rate_limiter, clock, 60 * MINUTE) == pytest.approx(800 * 1.1)
 
-    def test_it_rises_no_higher_than_the_ceiling(self, clock: FakeClock) -> None:
+    def test_the_rate_never_rises_above_the_ceiling(self, clock: FakeClock) -> None:
         rate_limiter = paced(clock, 800)
         rate_limiter.throttled(clock())
         assert [answered(rate_limiter, clock, 1) for _ in range(60)][-1] == 800
 
-    def test_what_was_on_its_way_at_the_throttle_proves_nothing(self, clock: FakeClock) -> None:
+    def test_responses_to_requests_sent_before_the_throttle_do_not_raise_the_rate(self, clock: FakeClock) -> None:
         rate_limiter = paced(clock, 800)
         rate_limiter.throttled(clock())
         clock.seconds += 20
@@ -204,12 +208,12 @@ class TestRecovery:
         assert rate_limiter.rate == pytest.approx(704)
 
     @pytest.mark.parametrize("ceiling", [None, 3_500.0], ids=["no_ceiling", "a_ceiling_above"])
-    def test_it_settles_near_what_the_store_takes(self, clock: FakeClock, ceiling: float | None) -> None:
+    def test_the_rate_settles_near_the_limit_of_the_store(self, clock: FakeClock, ceiling: float | None) -> None:
         rate_limiter = paced(clock, ceiling)
         run(rate_limiter, clock, MINUTE, capacity=1_000, request=20)
         assert 750 < run(rate_limiter, clock, 10 * MINUTE, capacity=1_000, request=20) <= 1_000
 
-    def test_a_store_that_always_throttles_is_asked_every_twenty_seconds(self, clock: FakeClock) -> None:
+    def test_a_store_that_always_throttles_gets_a_request_every_twenty_seconds(self, clock: FakeClock) -> None:
         rate_limiter = paced(clock, 3_500)
         run(rate_limiter, clock, 10 * MINUTE, capacity=0)
         asked = len(clock.slept)
@@ -255,20 +259,20 @@ class TestRetries:
         assert [retries.wait(throttled=False) for _ in range(3)] == [True, True, False]
         assert len(clock.slept) == 2
 
-    def test_no_pause_outlasts_the_patience(self, clock: FakeClock) -> None:
+    def test_no_backoff_exceeds_the_retry_policy(self, clock: FakeClock) -> None:
         retries = self.retries(clock, paced(clock, None))
         assert retries.wait(throttled=False)
         clock.seconds = MINUTE
         assert not retries.wait(throttled=False)
 
-    def test_a_throttle_costs_no_attempt_until_the_patience_is_over(self, clock: FakeClock) -> None:
+    def test_a_throttle_costs_no_attempt_until_the_time_limit_of_the_retry_policy(self, clock: FakeClock) -> None:
         retries = self.retries(clock, paced(clock, None))
         assert all(retries.wait(throttled=True) for _ in range(100))
         clock.seconds = MINUTE + 1
         assert not retries.wait(throttled=True)
         assert clock.slept == []
 
-    def test_nor_then_where_the_store_does_anything_at_all(self, clock: FakeClock) -> None:
+    def test_a_throttle_costs_no_attempt_while_other_requests_succeed(self, clock: FakeClock) -> None:
         rate_limiter = paced(clock, None)
         retries = self.retries(clock, rate_limiter)
         assert retries.wait(throttled=True)
@@ -281,7 +285,7 @@ class TestRetries:
 
 
 class TestNextPace:
-    def test_it_begins_where_another_ended(self, clock: FakeClock) -> None:
+    def test_a_rate_limiter_begins_near_the_rate_that_another_reached(self, clock: FakeClock) -> None:
         before = paced(clock, None)
         assert before.reached is None
         before.throttled(clock())
@@ -293,19 +297,19 @@ class TestNextPace:
         assert after.rate == pytest.approx(400)
         assert after.batch_size(1_000) == 40
 
-    def test_but_no_higher_than_its_ceiling(self, clock: FakeClock) -> None:
+    def test_a_rate_limiter_never_begins_above_its_ceiling(self, clock: FakeClock) -> None:
         assert RateLimiter(100, 1_000, clock=clock, sleep=clock.sleep).rate == 100
 
 
 class TestBackoffs:
-    def test_each_wait_is_between_half_of_a_doubling_span_and_the_whole(self) -> None:
+    def test_each_backoff_is_between_half_and_all_of_a_doubling_duration(self) -> None:
         spans = [0.5, 1, 2, 4, 8, 16, 20, 20]
         for seed in range(50):
             waits = list(islice(backoffs(Random(seed)), len(spans)))
             assert all(span / 2 <= wait <= span for wait, span in zip(waits, spans, strict=True))
 
-    def test_chance_spreads_them(self) -> None:
+    def test_random_numbers_spread_the_backoffs(self) -> None:
         assert len({next(backoffs(Random(seed))) for seed in range(50)}) == 50
 
-    def test_the_same_chance_gives_the_same_waits(self) -> None:
+    def test_the_same_seed_gives_the_same_backoffs(self) -> None:
         assert list(islice(backoffs(Random(7)), 6)) == list(islice(backoffs(Random(7)), 6))

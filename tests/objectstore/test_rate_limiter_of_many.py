@@ -91,9 +91,7 @@ def threads(works: list[Work], store: ThrottlingStore, clock: FakeClock) -> list
 
 @pytest.mark.parametrize("number", [2, 8, 32])
 @pytest.mark.parametrize(("limit", "burst"), [(3_500, 3_500), (3_500, 1_500), (800, 800)])
-def test_workers_that_do_not_hear_of_each_other_come_near_the_limit_together(
-    number: int, limit: int, burst: int
-) -> None:
+def test_independent_workers_together_come_near_the_limit(number: int, limit: int, burst: int) -> None:
     clock = FakeClock()
     store = ThrottlingStore(clock, lambda _: limit, burst)
     play(clock, workers(number, limit * 240, store, clock), until=300)
@@ -103,7 +101,7 @@ def test_workers_that_do_not_hear_of_each_other_come_near_the_limit_together(
     assert store.throttles < clock() * number
 
 
-def test_they_give_way_to_others_and_come_back() -> None:
+def test_workers_give_way_to_others_and_recover() -> None:
     clock = FakeClock()
     store = ThrottlingStore(clock, lambda at: 350 if 120 <= at < 240 else 3_500, 3_500)
     at_work = workers(8, 10_000_000, store, clock)
@@ -118,7 +116,7 @@ def test_they_give_way_to_others_and_come_back() -> None:
     assert done[5] > 0.85 * 3_500 * 60
 
 
-def test_who_is_left_alone_soon_has_what_the_others_had() -> None:
+def test_the_last_worker_soon_gets_the_rate_of_the_others() -> None:
     clock = FakeClock()
     store = ThrottlingStore(clock, lambda _: 3_500, 3_500)
     brief, long = work(100_000, clock), work(10_000_000, clock)

@@ -25,21 +25,21 @@ def written(access: StoreAccess, content: bytes) -> str:
     return ObjectReader(access).head("a/b").e_tag or ""
 
 
-def test_the_same_object_is_replaced_and_another_one_stays(access):
+def test_an_unchanged_object_is_replaced_and_a_changed_one_stays(access):
     first = written(access, b"1")
     assert ObjectWriter(access).replace("a/b", b"2", first)
     assert not ObjectWriter(access).replace("a/b", b"3", first)
     assert ObjectReader(access).read("a/b") == b"2"
 
 
-def test_an_object_that_is_gone_is_not_made_again(access):
+def test_a_missing_object_is_not_created_by_a_replacement(access):
     first = written(access, b"1")
     assert ObjectWriter(access).remove("a/b", first)
     assert not ObjectWriter(access).replace("a/b", b"2", first)
     assert not ObjectReader(access).holds_objects("a")
 
 
-def test_the_same_object_is_removed_and_another_one_stays(access):
+def test_an_unchanged_object_is_removed_and_a_changed_one_stays(access):
     first = written(access, b"1")
     second = written(access, b"22")
     assert not ObjectWriter(access).remove("a/b", first)
@@ -48,7 +48,7 @@ def test_the_same_object_is_removed_and_another_one_stays(access):
     assert ObjectWriter(access).remove("a/b", second)  # gone is a success
 
 
-def test_of_many_who_replace_files_at_once_none_undoes_another(tmp_path: Path):
+def test_concurrent_replacements_of_a_file_do_not_undo_each_other(tmp_path: Path):
     """Each adds one line to what it read, and reads again when another was quicker."""
     access = StoreAccess(f"file://{tmp_path}")
     ObjectWriter(access).put("a", b"")
@@ -65,7 +65,7 @@ def test_of_many_who_replace_files_at_once_none_undoes_another(tmp_path: Path):
     assert sorted(map(int, ObjectReader(access).read("a").split())) == list(range(60))
 
 
-def test_files_that_cannot_be_locked_are_left_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_files_that_cannot_be_locked_are_not_changed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     access = StoreAccess(f"file://{tmp_path}")
     first = written(access, b"1")
 
@@ -82,7 +82,7 @@ def test_files_that_cannot_be_locked_are_left_alone(tmp_path: Path, monkeypatch:
     assert ObjectReader(access).read("a/b") == b"1"
 
 
-def test_an_object_that_may_not_be_deleted_is_named_and_stays(guarded: Bucket):
+def test_an_object_that_cannot_be_deleted_is_reported_and_stays(guarded: Bucket):
     access = guarded.access()
     e_tag = ObjectReader(access).head("theirs/2").e_tag or ""
     with pytest.raises(StoreError) as refused:

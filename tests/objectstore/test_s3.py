@@ -115,7 +115,7 @@ def ask_both(access: StoreAccess) -> tuple[Any, Any]:
         pytest.param({**KEYS, "endpoint": "{}", "request_payer": "true"}, {}, id="requester_pays"),
     ],
 )
-def test_both_clients_ask_in_one_place_as_one_user(
+def test_boto3_and_obstore_use_the_same_bucket_and_credentials(
     listener: Listener, monkeypatch: pytest.MonkeyPatch, options: dict[str, str], environment: dict[str, str]
 ) -> None:
     for name, value in environment.items():
@@ -145,11 +145,11 @@ class TestFilesOfAws:
         for name in ("AWS_REGION", "AWS_DEFAULT_REGION"):
             monkeypatch.delenv(name)
 
-    def test_turn_no_request_elsewhere(self) -> None:
+    def test_aws_configuration_files_do_not_redirect_requests(self) -> None:
         client = s3_bucket(StoreAccess("s3://lake", KEYS)).client
         assert (client.meta.endpoint_url, client.meta.region_name) == ("https://s3.amazonaws.com", "us-east-1")
 
-    def test_give_no_keys(self, listener: Listener, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_aws_configuration_files_provide_no_keys(self, listener: Listener, monkeypatch: pytest.MonkeyPatch) -> None:
         for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
             monkeypatch.delenv(name)
         access = StoreAccess("s3://lake", {"endpoint": listener.endpoint})
@@ -159,12 +159,14 @@ class TestFilesOfAws:
         assert failure_of_s3(caught.value, access).kind is Kind.CREDENTIALS
         assert listener.seen == []
 
-    def test_need_not_have_the_profile_that_the_environment_names(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_aws_configuration_files_need_not_have_the_profile_of_the_environment(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         monkeypatch.setenv("AWS_PROFILE", "no-such-profile")
         assert s3_bucket(StoreAccess("s3://lake", KEYS)).name == "lake"
 
 
-def test_a_request_is_sent_once_so_that_its_caller_hears_every_refusal(listener: Listener) -> None:
+def test_a_request_is_sent_once_so_that_its_caller_sees_every_error(listener: Listener) -> None:
     listener.status = 503
     access = StoreAccess("s3://lake", {**KEYS, "endpoint": listener.endpoint})
     bucket = s3_bucket(access)
@@ -263,7 +265,7 @@ class TestCertificates:
         ),
     ],
 )
-def test_what_boto3_cannot_be_made_to_do_is_refused(options: dict[str, str], message: str) -> None:
+def test_options_that_boto3_does_not_support_are_refused(options: dict[str, str], message: str) -> None:
     with pytest.raises(ConfigurationError, match=message) as caught:
         s3_bucket(StoreAccess("s3://lake", options))
     assert SECRET not in str(caught.value)

@@ -76,14 +76,16 @@ def by_places(reader: ObjectReader) -> list[str]:
     ],
 )
 @pytest.mark.parametrize("key", UNUSUAL_KEYS)
-def test_a_key_that_is_no_path_is_listed_once_and_ends_no_listing(bucket: Bucket, prefix: str, key: str) -> None:
+def test_a_key_that_is_not_a_path_is_listed_once_and_does_not_end_the_listing(
+    bucket: Bucket, prefix: str, key: str
+) -> None:
     put(bucket, prefix, *USUAL, key)
     reader = ObjectReader(bucket.access(prefix))
     assert sorted(keys(reader)) == sorted([*USUAL, key])
     assert sorted(by_places(reader)) == sorted([*USUAL, key])
 
 
-def test_a_part_of_a_place_has_the_keys_between_its_ends(bucket: Bucket) -> None:
+def test_a_key_range_has_the_keys_between_its_ends(bucket: Bucket) -> None:
     put(bucket, "", "chunks/A", "chunks/B", "chunks/B/", "chunks/B//x", "chunks/C", "chunks/D")
     reader = ObjectReader(bucket.access())
     batches = reader.list_between("chunks/", "chunks/A", "chunks/C")
@@ -151,7 +153,7 @@ def test_after_an_empty_object_the_listing_continues_behind_the_pages_that_it_ha
     ]
 
 
-def test_objects_whose_keys_begin_with_a_slash_never_stand_for_the_objects_without_the_slash(
+def test_objects_whose_keys_begin_with_a_slash_are_never_listed_as_objects_without_the_slash(
     bucket: Bucket, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("retention_assets.objectstore.objects._ROWS_PER_BATCH", 2)
@@ -163,7 +165,7 @@ def test_objects_whose_keys_begin_with_a_slash_never_stand_for_the_objects_witho
     assert len(rows) == len(sizes)
 
 
-def test_a_listing_key_by_key_goes_on_after_a_throttle_and_ends_with_the_store_s_word(
+def test_an_exact_listing_continues_after_a_throttle_and_ends_with_the_stores_error(
     bucket: Bucket, faulty: FaultyS3, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("retention_assets.objectstore.s3.time.sleep", lambda seconds: None)
@@ -184,7 +186,7 @@ def test_a_listing_key_by_key_goes_on_after_a_throttle_and_ends_with_the_store_s
 
 
 @pytest.mark.parametrize("token", [b"", b"<NextContinuationToken>a</NextContinuationToken>"], ids=["none", "the_same"])
-def test_a_listing_key_by_key_that_does_not_go_on_is_an_error(bucket: Bucket, token: bytes) -> None:
+def test_an_exact_listing_without_progress_is_an_error(bucket: Bucket, token: bytes) -> None:
     page = b"<ListBucketResult><IsTruncated>true</IsTruncated>" + token + b"</ListBucketResult>"
     with server_that_answers(200, page) as endpoint, pytest.raises(StoreError) as refused:
         list(list_exactly(s3_bucket(bucket.access(endpoint=endpoint)), "data"))
@@ -202,7 +204,7 @@ def test_a_reader_makes_one_client_for_all_of_its_listings(bucket: Bucket, monke
     assert len(clients) == 1
 
 
-def test_they_are_foreign_told_of_and_missed_in_no_place(spark: SparkSession, bucket: Bucket) -> None:
+def test_unusual_keys_are_foreign_and_reported_and_never_missing(spark: SparkSession, bucket: Bucket) -> None:
     unusual = [str(parameter.values[0]) for parameter in UNUSUAL_KEYS]
     put(bucket, "ns/", *USUAL, *unusual)
     access = bucket.access("ns")

@@ -45,20 +45,20 @@ class TestKeepsVersions:
             pytest.param(["Enabled", "Suspended"], True, id="suspended_with_versions_of_before"),
         ],
     )
-    def test_says_what_the_bucket_does(self, bucket: Bucket, statuses: list[str], keeps: bool) -> None:
+    def test_the_versioning_status_of_a_bucket_is_read(self, bucket: Bucket, statuses: list[str], keeps: bool) -> None:
         for status in statuses:
             set_versioning(bucket, status)
         assert keeps_versions(bucket.access("ns")) is keeps
 
-    def test_of_a_local_directory_it_cannot_be_told(self, tmp_path: Path) -> None:
+    def test_the_versioning_of_a_local_directory_is_unknown(self, tmp_path: Path) -> None:
         assert keeps_versions(StoreAccess(f"file://{tmp_path}")) is None
 
     @pytest.mark.parametrize("status", [403, 404, 405, 501, 503])
-    def test_a_store_that_does_not_say_is_not_taken_at_no(self, bucket: Bucket, status: int) -> None:
+    def test_a_store_that_denies_its_versioning_status_may_keep_versions(self, bucket: Bucket, status: int) -> None:
         with server_that_answers(status) as endpoint:
             assert keeps_versions(bucket.access(endpoint=endpoint)) is None
 
-    def test_nor_is_one_that_cannot_be_reached(self, bucket: Bucket) -> None:
+    def test_an_unreachable_store_may_keep_versions(self, bucket: Bucket) -> None:
         assert keeps_versions(bucket.access(endpoint="http://127.0.0.1:1")) is None
 
 
@@ -94,7 +94,9 @@ class TestAllVersions:
     def listed(self, bucket: Bucket, *arguments: Any) -> list[dict[str, Any]]:
         return [row for page in all_versions(bucket.access("ns"), *arguments) for row in page.to_pylist()]
 
-    def test_are_the_current_ones_and_delete_markers_too(self, bucket: Bucket, written: dict[str, list[str]]) -> None:
+    def test_all_versions_include_current_ones_and_delete_markers(
+        self, bucket: Bucket, written: dict[str, list[str]]
+    ) -> None:
         rows = self.listed(bucket)
         assert {(row["path"], row["version_id"]) for row in rows} == {
             (path, version) for path, versions in written.items() for version in versions
@@ -102,16 +104,14 @@ class TestAllVersions:
         current = {row["path"]: (row["version_id"], row["is_delete_marker"]) for row in rows if row["is_current"]}
         assert current == {path: (versions[0], path == "data/gone") for path, versions in written.items()}
 
-    def test_between_two_paths_are_those_of_both_and_of_what_lies_between(
-        self, bucket: Bucket, written: dict[str, list[str]]
-    ) -> None:
+    def test_versions_between_two_paths_include_both_ends(self, bucket: Bucket, written: dict[str, list[str]]) -> None:
         rows = self.listed(bucket, "data/", ("data/gone", "data/once"))
         assert {row["path"] for row in rows} == {"data/gone", "data/once", "data/over and over"} - {
             "data/over and over"
         }
         assert len(rows) == len(written["data/gone"]) + len(written["data/once"])
 
-    def test_what_begins_otherwise_than_two_paths_is_not_read(
+    def test_paths_without_the_common_prefix_are_not_read(
         self, bucket: Bucket, proxy: FaultyS3, written: dict[str, list[str]]
     ) -> None:
         proxy.faults = Faults(page=1)
@@ -121,25 +121,29 @@ class TestAllVersions:
         assert len(rows) == len(written["data/gone"]) == len(proxy.requests)
 
     @pytest.mark.parametrize(("status", "lists"), [([], False), (["Enabled"], True)], ids=["no_versions", "versions"])
-    def test_whether_they_can_be_listed_is_told(self, bucket: Bucket, status: list[str], lists: bool) -> None:
+    def test_whether_versions_can_be_listed_is_known(self, bucket: Bucket, status: list[str], lists: bool) -> None:
         for one in status:
             set_versioning(bucket, one)
         assert lists_versions(bucket.access("ns")) is lists
 
-    def test_of_a_store_that_denies_it_they_cannot_be_listed(self, bucket: Bucket, tmp_path: Path) -> None:
+    def test_versions_cannot_be_listed_if_the_store_denies_it(self, bucket: Bucket, tmp_path: Path) -> None:
         with server_that_answers(403) as endpoint:
             assert not lists_versions(bucket.access("ns", endpoint=endpoint))
         assert not lists_versions(StoreAccess(f"file://{tmp_path}"))
 
 
 class TestNoncurrentVersions:
-    def test_are_all_but_the_newest_of_each_path(self, bucket: Bucket, written: dict[str, list[str]]) -> None:
+    def test_noncurrent_versions_are_all_but_the_newest_of_each_path(
+        self, bucket: Bucket, written: dict[str, list[str]]
+    ) -> None:
         listed = rows(bucket.access("ns"))
         expected = {(path, version) for path, versions in written.items() for version in versions[1:]}
         assert {(row["path"], row["version_id"]) for row in listed} == expected
         assert len(listed) == len(expected)
 
-    def test_have_their_size_and_whether_they_are_markers(self, bucket: Bucket, written: dict[str, list[str]]) -> None:
+    def test_versions_have_their_size_and_delete_markers_are_marked(
+        self, bucket: Bucket, written: dict[str, list[str]]
+    ) -> None:
         sizes = {(row["path"], row["size"], row["is_delete_marker"]) for row in rows(bucket.access("ns"), "data")}
         assert sizes == {
             ("data/over and over", 1, False),
@@ -156,11 +160,11 @@ class TestNoncurrentVersions:
     def test_batches_have_the_schema(self, bucket: Bucket, written: dict[str, list[str]]) -> None:
         assert all(batch.schema.equals(ALL_VERSIONS) for batch in all_versions(bucket.access("ns")))
 
-    def test_where_nothing_is_nothing_comes(self, bucket: Bucket) -> None:
+    def test_an_empty_location_has_no_versions(self, bucket: Bucket) -> None:
         assert rows(bucket.access("ns")) == []
 
     @pytest.mark.parametrize("page", [1, 2, 3, 100])
-    def test_many_pages_give_what_one_gives(
+    def test_many_pages_have_the_same_versions_as_one_page(
         self, bucket: Bucket, proxy: FaultyS3, written: dict[str, list[str]], page: int
     ) -> None:
         proxy.faults = Faults(page=page)
@@ -181,7 +185,7 @@ class TestNoncurrentVersions:
         assert proxy.answers.count(503) == 3
 
     @pytest.mark.parametrize("page", [1, 2, 3])
-    def test_a_page_that_comes_again_is_an_error(
+    def test_a_repeated_page_is_an_error(
         self, bucket: Bucket, proxy: FaultyS3, written: dict[str, list[str]], page: int
     ) -> None:
         proxy.faults = Faults(page=page, repeats=True)
@@ -199,14 +203,14 @@ class TestNoncurrentVersions:
             ),
         ],
     )
-    def test_a_listing_that_does_not_go_on_is_an_error(self, bucket: Bucket, page: bytes) -> None:
+    def test_a_listing_without_progress_is_an_error(self, bucket: Bucket, page: bytes) -> None:
         with (
             server_that_answers(200, b"<ListVersionsResult>" + page + b"</ListVersionsResult>") as endpoint,
             pytest.raises(StoreError, match="does not say where the next page begins"),
         ):
             rows(bucket.access(endpoint=endpoint))
 
-    def test_a_listing_that_goes_back_is_an_error(self, bucket: Bucket) -> None:
+    def test_a_listing_that_goes_backwards_is_an_error(self, bucket: Bucket) -> None:
         at = "<LastModified>2026-11-01T00:00:00Z</LastModified>"
         version = f"<Version><Key>{{}}</Key><VersionId>1</VersionId>{at}<IsLatest>true</IsLatest></Version>"
         page = (

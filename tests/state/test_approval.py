@@ -123,12 +123,12 @@ def test_a_blocked_plan_cannot_be_approved(warehouse: Warehouse) -> None:
     assert warehouse.documents("orchard", APPROVALS) == []
 
 
-def test_a_plan_that_does_not_stand_cannot_be_approved(warehouse: Warehouse) -> None:
+def test_a_plan_that_is_not_current_cannot_be_approved(warehouse: Warehouse) -> None:
     with pytest.raises(GuardRefused, match="there is no current plan of 2026-11-01"):
         approve(warehouse, "orchard", DAY, a_plan().plan_hash, "a-person", NOW, LIFE, TERMS)
 
 
-def test_an_approval_holds_for_the_day_it_was_given_for(warehouse: Warehouse) -> None:
+def test_an_approval_is_valid_only_for_the_day_it_was_given_for(warehouse: Warehouse) -> None:
     """What was restored must not go again because a later day's plan happens to have the same hash."""
     keep_plan(warehouse, a_plan())
     approve(warehouse, "orchard", DAY, a_plan().plan_hash, "a-person", NOW, LIFE, TERMS)
@@ -153,9 +153,7 @@ def test_an_approval_lapses_when_the_plan_is_too_old(warehouse: Warehouse, age: 
 
 
 @pytest.mark.parametrize("budget", [BudgetSettings(), BudgetSettings(objects=100)], ids=["a person", "a budget"])
-def test_a_plan_from_the_future_is_neither_approved_nor_carried_out(
-    warehouse: Warehouse, budget: BudgetSettings
-) -> None:
+def test_a_plan_from_the_future_is_neither_approved_nor_executed(warehouse: Warehouse, budget: BudgetSettings) -> None:
     """It was made while a clock was wrong, and would lapse no earlier than that clock said."""
     plan = a_plan(made_at=NOW + timedelta(hours=2))
     keep_plan(warehouse, plan)
@@ -167,7 +165,7 @@ def test_a_plan_from_the_future_is_neither_approved_nor_carried_out(
     assert required(warehouse, plan, plan.made_at - timedelta(minutes=5)).approved_by == "anna"  # as clocks may differ
 
 
-def test_a_plan_that_is_made_anew_with_the_same_hash_keeps_its_approval_but_for_no_longer(warehouse: Warehouse) -> None:
+def test_a_new_plan_with_the_same_hash_keeps_the_approval_but_no_longer_than_before(warehouse: Warehouse) -> None:
     keep_plan(warehouse, a_plan())
     approve(warehouse, "orchard", DAY, a_plan().plan_hash, "a-person", NOW, LIFE, TERMS)
     anew = replace(a_plan(), made_at=NOW + timedelta(days=6))
@@ -185,7 +183,7 @@ def test_a_plan_that_is_too_old_cannot_be_approved(warehouse: Warehouse) -> None
     assert warehouse.documents("orchard", APPROVALS) == []
 
 
-def test_an_approval_can_be_taken_back_and_given_again(warehouse: Warehouse) -> None:
+def test_an_approval_can_be_withdrawn_and_given_again(warehouse: Warehouse) -> None:
     plan = a_plan()
     keep_plan(warehouse, plan)
     approve(warehouse, "orchard", DAY, plan.plan_hash, "a-person", NOW, LIFE, TERMS)
@@ -197,7 +195,7 @@ def test_an_approval_can_be_taken_back_and_given_again(warehouse: Warehouse) -> 
     assert required(warehouse, plan).approved_by == "a-person"
 
 
-def test_what_was_withdrawn_no_budget_approves_on_another_day(warehouse: Warehouse) -> None:
+def test_a_budget_does_not_approve_a_withdrawn_plan_on_another_day(warehouse: Warehouse) -> None:
     plan = a_plan()
     keep_plan(warehouse, plan)
     withdraw_approval(warehouse, "orchard", DAY, "another", NOW)
@@ -235,7 +233,7 @@ def test_an_approval_by_the_budget_is_stored_for_its_day_and_a_withdrawal_ends_i
     assert stored_approval(warehouse, "orchard", DAY, plan.plan_hash) is None
 
 
-def test_what_a_budget_approved_is_approved_no_more_once_the_budget_is_smaller(warehouse: Warehouse) -> None:
+def test_a_plan_that_a_budget_approved_is_not_approved_after_the_budget_shrinks(warehouse: Warehouse) -> None:
     plan = a_plan()
     assert required(warehouse, plan, budget=BudgetSettings(objects=2)).approved_by == BUDGET
     with pytest.raises(GuardRefused, match=r"2 objects are more than the budget's 1"):
@@ -255,7 +253,7 @@ WRITTEN_OTHERWISE = [
 
 
 @pytest.mark.parametrize("document", WRITTEN_OTHERWISE)
-def test_an_approval_that_was_written_in_another_way_approves_nothing(warehouse: Warehouse, document: dict) -> None:
+def test_an_approval_that_was_changed_approves_nothing(warehouse: Warehouse, document: dict) -> None:
     plan = a_plan()
     warehouse.write_document({**document, "day": DAY.isoformat()}, "orchard", APPROVALS, f"{plan.plan_hash}.json")
     with pytest.raises(GuardRefused, match="Nothing was deleted"):
@@ -290,7 +288,7 @@ def test_a_plan_within_every_limit_of_the_budget_approves_itself(
             required(warehouse, plan, budget=BudgetSettings(**budget))
 
 
-def test_a_plan_of_which_too_much_lives_again_is_not_what_was_approved() -> None:
+def test_an_approval_lapses_if_too_many_planned_objects_are_live_again() -> None:
     plan, settings = a_plan(candidates=Amount(8, 80)), ApprovalSettings()
     require_few_resurrected(plan, 2, settings)
     with pytest.raises(GuardRefused, match=r"3 of 8 planned objects are live again \(38%; .*Nothing was deleted"):
@@ -327,7 +325,7 @@ def test_an_approval_to_delete_is_none_to_quarantine(warehouse: Warehouse) -> No
     assert f"`retention approve orchard {plan.plan_hash} --as-of {DAY}`" in str(refused.value)
 
 
-def test_no_budget_outweighs_what_a_person_approved_for_other_settings(warehouse: Warehouse) -> None:
+def test_a_budget_does_not_replace_a_persons_approval_for_other_settings(warehouse: Warehouse) -> None:
     plan = a_plan()
     keep_plan(warehouse, plan)
     approve(warehouse, "orchard", DAY, plan.plan_hash, "a-person", NOW, LIFE, {**TERMS, "mode": "quarantine"})
@@ -335,7 +333,7 @@ def test_no_budget_outweighs_what_a_person_approved_for_other_settings(warehouse
         required(warehouse, plan, budget=BudgetSettings(objects=1_000))
 
 
-def test_a_budget_approves_a_plan_for_the_settings_of_now(warehouse: Warehouse) -> None:
+def test_a_budget_approves_a_plan_for_the_current_settings(warehouse: Warehouse) -> None:
     plan, budget = a_plan(), BudgetSettings(objects=2)
     for mode in ("quarantine", "delete"):
         assert required(warehouse, plan, budget=budget, changed={"mode": mode}).terms == {**TERMS, "mode": mode}
@@ -344,7 +342,7 @@ def test_a_budget_approves_a_plan_for_the_settings_of_now(warehouse: Warehouse) 
         assert noted["terms"]["mode"] == mode
 
 
-def test_an_approval_that_names_no_settings_is_given_again(warehouse: Warehouse) -> None:
+def test_an_approval_without_settings_must_be_given_again(warehouse: Warehouse) -> None:
     plan = a_plan()
     document = {"plan_hash": plan.plan_hash, "day": DAY.isoformat(), "approved_by": "x", "approved_at": AT}
     warehouse.write_document(document, "orchard", APPROVALS, f"{plan.plan_hash}.json")
@@ -397,7 +395,7 @@ def test_in_mode_plan_nothing_is_approved(warehouse: Warehouse) -> None:
 
 
 @pytest.mark.parametrize("name", sorted(SETTINGS))
-def test_a_plan_that_was_made_under_other_settings_is_not_approved_and_not_carried_out(
+def test_a_plan_that_was_made_under_other_settings_is_neither_approved_nor_executed(
     warehouse: Warehouse, name: str
 ) -> None:
     plan = a_plan()
@@ -412,7 +410,7 @@ def test_a_plan_that_was_made_under_other_settings_is_not_approved_and_not_carri
             required(warehouse, plan, budget=budget, changed=changed)
 
 
-def test_a_plan_that_is_made_anew_under_other_settings_is_approved_anew(warehouse: Warehouse) -> None:
+def test_a_new_plan_under_other_settings_needs_a_new_approval(warehouse: Warehouse) -> None:
     keep_plan(warehouse, a_plan())
     approve(warehouse, "orchard", DAY, a_plan().plan_hash, "a-person", NOW, LIFE, TERMS)
     longer = {"grace": "3d"}
@@ -422,7 +420,7 @@ def test_a_plan_that_is_made_anew_under_other_settings_is_approved_anew(warehous
         required(warehouse, a_plan(terms={**SETTINGS, **longer}), changed=longer)
 
 
-def test_a_plan_that_names_no_settings_is_made_again(warehouse: Warehouse) -> None:
+def test_a_plan_without_settings_must_be_made_again(warehouse: Warehouse) -> None:
     plan = a_plan(terms={})
     keep_plan(warehouse, plan)
     with pytest.raises(
@@ -507,7 +505,7 @@ def test_the_terms_of_an_approval_are_settings_by_their_keys(tmp_path: Path) -> 
         (FIELD, "collect_overwritten", None),
     ],
 )
-def test_every_setting_that_decides_what_a_plan_names_is_one_of_its_terms(
+def test_every_setting_that_determines_the_candidates_is_among_the_terms(
     tmp_path: Path, settings: Mapping[str, object], name: str, value: object
 ) -> None:
     before, after = (planned_terms(configured(tmp_path, settings, **change)) for change in ({}, {name: value}))
@@ -520,7 +518,7 @@ def test_one_duration_in_two_spellings_is_the_same_term(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_no_order_of_edits_approvals_and_withdrawals_carries_out_what_was_not_shown(
+def test_no_order_of_edits_approvals_and_withdrawals_executes_a_plan_that_was_not_shown(
     warehouse: Warehouse, seed: int
 ) -> None:
     """What a sweep may do, told by what happened last: plans, people, budgets and edits of the file, in any order."""
@@ -689,7 +687,7 @@ def test_a_plan_that_is_not_what_was_approved_deletes_nothing(approved: Approved
     assert approved.sweep.warehouse.directories("orchard", "ledger") == []
 
 
-def test_the_plan_as_approved_gets_past_the_approval(approved: Approved) -> None:
+def test_the_approved_plan_passes_the_check_of_its_approval(approved: Approved) -> None:
     """The dump has no staged list, so the sweep stops at its next question: which addresses are live now."""
     before = approved.files()
     with pytest.raises(GuardRefused, match="the staged list is unknown"):
@@ -697,7 +695,7 @@ def test_the_plan_as_approved_gets_past_the_approval(approved: Approved) -> None
     assert approved.files() == before
 
 
-def test_without_the_staged_list_what_was_done_is_not_verified(approved: Approved) -> None:
+def test_verification_fails_without_a_staged_list(approved: Approved) -> None:
     sweep = approved.sweep
     query = LivenessQuery(sweep.opened, sweep.opened.policy(), DAY, Memory())
     refused = {one.guard: one.message for one in verify(verification_inputs(sweep), query) if not one.passed}

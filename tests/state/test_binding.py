@@ -39,7 +39,7 @@ def test_a_repository_that_is_renamed_does_not_begin_without_its_tables(
     require_same_location(warehouse, replace(renamed, **{same: "s3://lake/grove"}))
 
 
-def test_a_repository_begins_anew_once_the_tables_under_its_old_name_are_elsewhere(
+def test_a_renamed_repository_can_start_once_the_tables_under_its_old_name_are_moved_away(
     warehouse: Warehouse, orchard: Repository
 ) -> None:
     require_same_location(warehouse, orchard)

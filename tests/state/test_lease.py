@@ -80,14 +80,14 @@ def ignoring_conditions(warehouse: Warehouse) -> Warehouse:
 # ---- where conditions are not honoured
 
 
-def test_on_a_store_that_ignores_conditions_nobody_gets_the_lease(warehouse: Warehouse) -> None:
+def test_no_lease_is_given_on_a_store_that_ignores_conditions(warehouse: Warehouse) -> None:
     careless = ignoring_conditions(warehouse)
     with pytest.raises(GuardRefused, match=r"ignored the condition If-None-Match.* Nothing was deleted"):
         take(careless)
     assert warehouse.documents("orchard", LEASES) == []
 
 
-def test_a_lease_over_which_another_wrote_its_own_is_not_held(
+def test_a_lease_whose_document_another_holder_overwrote_is_lost(
     warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Two take it at once, and the store lets both write the same document."""
@@ -107,7 +107,7 @@ def test_a_lease_over_which_another_wrote_its_own_is_not_held(
     assert warehouse.documents("orchard", LEASES)[-1] == overwritten
 
 
-def test_of_two_whose_writes_were_both_let_through_one_is_refused_at_once(
+def test_if_the_store_accepts_two_leases_one_of_them_is_refused_at_once(
     warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     slow, quick = ignoring_conditions(warehouse), ignoring_conditions(warehouse)
@@ -150,7 +150,7 @@ def test_a_lease_that_other_machines_do_not_see_is_refused(
 # ---- taking it, keeping it, giving it back
 
 
-def test_while_one_holds_it_nobody_else_may_begin(warehouse: Warehouse) -> None:
+def test_no_other_sweep_may_start_while_a_lease_is_held(warehouse: Warehouse) -> None:
     lease = take(warehouse)
     assert holds(warehouse, lease, NOW)
     with pytest.raises(
@@ -160,9 +160,7 @@ def test_while_one_holds_it_nobody_else_may_begin(warehouse: Warehouse) -> None:
     assert holds(warehouse, lease, NOW)
 
 
-def test_a_check_of_the_lease_does_not_list_the_leases_before_it(
-    warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_check_of_a_lease_does_not_list_earlier_leases(warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch) -> None:
     for _ in range(3):
         release_lease(warehouse, take(warehouse), NOW)
     lease = take(warehouse)
@@ -175,7 +173,7 @@ def test_repositories_have_leases_of_their_own(warehouse: Warehouse) -> None:
     take(warehouse, "another-run", repository="meadow")
 
 
-def test_one_that_was_given_back_can_be_taken_at_once_with_a_greater_fence(warehouse: Warehouse) -> None:
+def test_a_released_lease_can_be_taken_at_once_with_a_greater_fence(warehouse: Warehouse) -> None:
     first = take(warehouse)
     release_lease(warehouse, first, NOW)
     assert not holds(warehouse, first, NOW)
@@ -183,7 +181,7 @@ def test_one_that_was_given_back_can_be_taken_at_once_with_a_greater_fence(wareh
     assert second.fence > first.fence
 
 
-def test_of_several_takers_at_once_exactly_one_wins(warehouse: Warehouse) -> None:
+def test_exactly_one_of_several_concurrent_takers_gets_the_lease(warehouse: Warehouse) -> None:
     takers = 8
     together = threading.Barrier(takers)
 
@@ -201,7 +199,7 @@ def test_of_several_takers_at_once_exactly_one_wins(warehouse: Warehouse) -> Non
     assert len(warehouse.documents("orchard", LEASES)) == 1
 
 
-def test_who_is_overtaken_between_look_and_writing_is_refused(warehouse: Warehouse) -> None:
+def test_a_taker_that_is_overtaken_between_read_and_write_is_refused(warehouse: Warehouse) -> None:
     slow = Interrupted(warehouse.root, [lambda: take(warehouse, "a-quicker-run")])
     with pytest.raises(GuardRefused, match="another sweep or a person took it"):
         take(slow)
@@ -215,7 +213,7 @@ def test_who_is_overtaken_between_look_and_writing_is_refused(warehouse: Warehou
         pytest.param(LIFE + MARGIN, True, id="the_margin_itself_is_enough"),
     ],
 )
-def test_the_lease_of_a_dead_run_is_free_some_time_after_its_end(
+def test_the_lease_of_a_dead_run_is_free_a_margin_after_its_end(
     warehouse: Warehouse, after: timedelta, is_free: bool
 ) -> None:
     dead = take(warehouse)
@@ -230,7 +228,7 @@ def test_the_lease_of_a_dead_run_is_free_some_time_after_its_end(
 @pytest.mark.parametrize(
     ("after", "held"), [(LIFE - A_MOMENT, True), (LIFE, False)], ids=["until_its_end", "the_end_is_too_late"]
 )
-def test_who_works_under_it_stops_at_its_end(warehouse: Warehouse, after: timedelta, held: bool) -> None:
+def test_a_lease_is_not_valid_after_its_end(warehouse: Warehouse, after: timedelta, held: bool) -> None:
     lease = take(warehouse)
     assert holds(warehouse, lease, NOW + after) is held
     if not held:
@@ -238,7 +236,7 @@ def test_who_works_under_it_stops_at_its_end(warehouse: Warehouse, after: timede
             require_lease(warehouse, lease, NOW + after)
 
 
-def test_it_is_renewed_once_a_quarter_of_it_is_over(warehouse: Warehouse) -> None:
+def test_a_lease_is_renewed_once_a_quarter_of_its_life_is_over(warehouse: Warehouse) -> None:
     lease = take(warehouse)
     assert renew_lease(warehouse, lease, NOW + LIFE / 4 - A_MOMENT) is lease
     later = renew_lease(warehouse, lease, NOW + LIFE / 4)
@@ -247,14 +245,14 @@ def test_it_is_renewed_once_a_quarter_of_it_is_over(warehouse: Warehouse) -> Non
     assert not holds(warehouse, lease, NOW)  # what was ordered under the old document ends
 
 
-def test_one_that_ran_out_is_not_renewed_although_nobody_took_it(warehouse: Warehouse) -> None:
+def test_an_expired_lease_is_not_renewed_although_nobody_took_it(warehouse: Warehouse) -> None:
     lease = take(warehouse)
     with pytest.raises(GuardRefused, match="it expired"):
         renew_lease(warehouse, lease, NOW + LIFE)
     assert len(warehouse.documents("orchard", LEASES)) == 1
 
 
-def test_it_is_given_back_also_by_who_knows_nothing_of_its_renewals(warehouse: Warehouse) -> None:
+def test_a_lease_can_be_released_without_knowing_its_renewals(warehouse: Warehouse) -> None:
     first = take(warehouse)
     later = renew_lease(warehouse, first, NOW + LIFE / 2)
     release_lease(warehouse, first, NOW + LIFE / 2)
@@ -262,7 +260,7 @@ def test_it_is_given_back_also_by_who_knows_nothing_of_its_renewals(warehouse: W
     take(warehouse, "another-run", NOW + LIFE / 2)
 
 
-def test_one_that_was_lost_is_neither_renewed_nor_given_back(warehouse: Warehouse) -> None:
+def test_a_lost_lease_is_neither_renewed_nor_released(warehouse: Warehouse) -> None:
     lost = take(warehouse)
     after = NOW + LIFE + MARGIN
     taken = take(warehouse, "another-run", after)
@@ -289,7 +287,7 @@ def test_after_a_stop_no_sweep_holds_a_lease_or_may_begin_until_it_is_resumed(wa
     assert take(warehouse, "another-run").fence > lease.fence
 
 
-def test_a_stop_says_when_nobody_was_sweeping(warehouse: Warehouse) -> None:
+def test_a_stop_reports_that_no_sweep_was_running(warehouse: Warehouse) -> None:
     assert stop_sweeps(warehouse, "orchard", "ada", NOW) is None
     resume_sweeps(warehouse, "orchard", NOW)
     release_lease(warehouse, take(warehouse), NOW)
@@ -311,7 +309,7 @@ def test_a_stop_does_not_name_a_dead_sweep_whose_lease_has_expired(warehouse: Wa
     assert stop_sweeps(warehouse, "orchard", "ada", NOW + LIFE) is None
 
 
-def test_a_stop_that_meets_a_renewal_stops_all_the_same(warehouse: Warehouse) -> None:
+def test_a_stop_at_the_time_of_a_renewal_still_stops_the_sweep(warehouse: Warehouse) -> None:
     lease = take(warehouse)
     renewals: list[Lease] = []
     meanwhile = Interrupted(warehouse.root, [lambda: renewals.append(renew_lease(warehouse, lease, NOW + LIFE / 2))])
@@ -319,7 +317,7 @@ def test_a_stop_that_meets_a_renewal_stops_all_the_same(warehouse: Warehouse) ->
     assert not holds(warehouse, renewals[0], NOW + LIFE / 2)
 
 
-def test_a_stop_that_others_are_always_quicker_than_gives_up(warehouse: Warehouse) -> None:
+def test_a_stop_fails_after_too_many_conflicts(warehouse: Warehouse) -> None:
     def overtake() -> None:
         stop_sweeps(warehouse, "orchard", "bob", NOW)
 
@@ -333,14 +331,14 @@ def test_a_stop_that_others_are_always_quicker_than_gives_up(warehouse: Warehous
     assert told.endswith("Try again: `retention stop orchard`.")
 
 
-def test_a_renewal_that_meets_a_stop_is_refused(warehouse: Warehouse) -> None:
+def test_a_renewal_at_the_time_of_a_stop_is_refused(warehouse: Warehouse) -> None:
     lease = take(warehouse)
     meanwhile = Interrupted(warehouse.root, [lambda: stop_sweeps(warehouse, "orchard", "ada", NOW)])
     with pytest.raises(GuardRefused, match="another sweep or a person took it"):
         renew_lease(meanwhile, lease, NOW + LIFE / 2)
 
 
-def test_only_what_is_stopped_can_be_resumed(warehouse: Warehouse) -> None:
+def test_only_stopped_sweeps_can_be_resumed(warehouse: Warehouse) -> None:
     for prepare in (lambda: None, lambda: take(warehouse)):
         prepare()
         with pytest.raises(GuardRefused, match=r"its sweeps are not stopped. Nothing was changed"):
@@ -360,7 +358,9 @@ STEPS = st.lists(
 
 
 @given(STEPS, st.integers(min_value=1, max_value=20))
-def test_whatever_happens_never_two_hold_it_and_fences_grow(steps: list[tuple[str, str]], minutes: int) -> None:
+def test_two_holders_never_have_the_lease_at_once_and_fences_increase(
+    steps: list[tuple[str, str]], minutes: int
+) -> None:
     with TemporaryDirectory() as root:
         warehouse, now = Warehouse(root), NOW
         leases: dict[str, Lease] = {}

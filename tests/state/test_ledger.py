@@ -70,7 +70,7 @@ def test_before_any_sweep_the_ledger_is_empty(spark: SparkSession, warehouse: Wa
     assert reported(spark, warehouse) == set()
 
 
-def test_what_a_later_try_of_the_same_sweep_finds_gone_was_deleted_by_the_first(
+def test_an_object_that_a_retry_finds_missing_was_deleted_by_the_first_try(
     spark: SparkSession, warehouse: Warehouse
 ) -> None:
     later = NOW + timedelta(seconds=1)
@@ -83,7 +83,7 @@ def test_what_a_later_try_of_the_same_sweep_finds_gone_was_deleted_by_the_first(
     assert outcomes(spark, warehouse)["a"] == "missing"
 
 
-def test_a_later_try_of_the_same_sweep_that_fails_hides_nothing_that_the_first_moved(
+def test_a_failed_retry_does_not_hide_that_the_first_try_moved_the_object(
     spark: SparkSession, warehouse: Warehouse
 ) -> None:
     """Spark may run a task again whose worker it lost from sight."""
@@ -96,7 +96,7 @@ def test_a_later_try_of_the_same_sweep_that_fails_hides_nothing_that_the_first_m
     assert outcomes(spark, warehouse) == {"a": "failed", "b": "quarantined"}
 
 
-def test_the_latest_known_outcome_of_an_address_counts_whatever_the_clocks_said(
+def test_the_outcome_of_the_latest_sweep_counts_whatever_the_clocks_say(
     spark: SparkSession, warehouse: Warehouse
 ) -> None:
     sweep(warehouse, 1, a="failed", b="deleted", c="skipped", d="quarantined")
@@ -105,9 +105,7 @@ def test_the_latest_known_outcome_of_an_address_counts_whatever_the_clocks_said(
     assert outcomes(spark, warehouse) == {"a": "deleted", "b": "deleted", "c": "failed", "d": "restored"}
 
 
-def test_what_was_only_attempted_is_neither_reported_nor_taken_for_untouched(
-    spark: SparkSession, warehouse: Warehouse
-) -> None:
+def test_an_attempted_object_is_not_reported_and_may_be_gone(spark: SparkSession, warehouse: Warehouse) -> None:
     sweep(warehouse, 1, a="attempted", b="attempted", c="skipped")
     sweep(warehouse, 1, name="later", b="deleted")
     assert outcomes(spark, warehouse) == {"a": "attempted", "b": "deleted", "c": "skipped"}
@@ -115,7 +113,7 @@ def test_what_was_only_attempted_is_neither_reported_nor_taken_for_untouched(
     assert collected(spark, warehouse) == {"a", "b"}
 
 
-def test_an_attempt_of_unknown_end_does_not_hide_what_was_known_before(
+def test_an_attempt_with_an_unknown_result_does_not_hide_an_earlier_outcome(
     spark: SparkSession, warehouse: Warehouse
 ) -> None:
     sweep(warehouse, 1, a="quarantined")
@@ -123,7 +121,9 @@ def test_an_attempt_of_unknown_end_does_not_hide_what_was_known_before(
     assert outcomes(spark, warehouse) == {"a": "quarantined"}
 
 
-def test_what_any_plan_found_gone_or_made_go_is_collected(spark: SparkSession, warehouse: Warehouse) -> None:
+def test_objects_that_any_plan_deleted_or_found_missing_are_collected(
+    spark: SparkSession, warehouse: Warehouse
+) -> None:
     sweep(warehouse, 1, deleted="deleted", missing="missing", failed="failed", moved="quarantined", back="quarantined")
     sweep(warehouse, 2, plan="b" * 64, other="deleted", skipped="skipped")
     sweep(warehouse, 3, back="restored")
@@ -194,22 +194,20 @@ def test_the_digest_of_a_ledger_is_of_the_columns_that_earlier_versions_hashed(
     assert digest == "b0964ba1c0b3b2e713881b4a9751dbb5fcd0b354388f08dc2046b4458dc8810d"
 
 
-def test_what_was_brought_back_and_goes_again_by_a_later_plan_is_collected(
-    spark: SparkSession, warehouse: Warehouse
-) -> None:
+def test_a_restored_object_that_a_later_plan_deletes_is_collected(spark: SparkSession, warehouse: Warehouse) -> None:
     sweep(warehouse, 2, a="restored")
     sweep(warehouse, 3, plan="b" * 64, a="attempted")
     assert collected(spark, warehouse) == {"a"}
 
 
-def test_rows_are_never_written_over(warehouse: Warehouse) -> None:
+def test_ledger_rows_are_never_overwritten(warehouse: Warehouse) -> None:
     sweep(warehouse, 1, a="deleted")
     with pytest.raises(TableContractError, match="exists already"):
         sweep(warehouse, 1, a="failed")
 
 
 @pytest.mark.parametrize("kind", [DONE, DECIDED])
-def test_one_that_failed_in_the_last_sweep_that_wrote_is_found(warehouse: Warehouse, kind: str) -> None:
+def test_a_failure_of_the_newest_sweep_with_failures_is_found(warehouse: Warehouse, kind: str) -> None:
     assert first_failure(warehouse, "orchard", DAY.isoformat(), HASH) is None
     place = LedgerLocation(warehouse.root, "orchard", DAY, HASH, 1, "a-run")
     row = {"address": "b", "size": 10, "outcome": "failed", "detail": "denied", "at": NOW, "fence": 1}

@@ -86,7 +86,7 @@ def test_the_memory_of_the_last_two_plans_stays(warehouse: Warehouse) -> None:
     assert heads(memory(warehouse)).keys() == {"main", *(f"b{number}" for number in range(4))}
 
 
-def test_a_memory_that_was_lost_is_not_taken_for_a_first_plan(warehouse: Warehouse) -> None:
+def test_a_lost_memory_is_refused_instead_of_treated_as_a_first_plan(warehouse: Warehouse) -> None:
     location = {"namespace": "s3://lake/orchard", "storage": "s3://lake/orchard"}
     made = a_plan(made_at=NOW, terms=location)
     warehouse.write_document(location, "orchard", "place.json")
@@ -101,13 +101,13 @@ def test_a_memory_that_was_lost_is_not_taken_for_a_first_plan(warehouse: Warehou
     assert heads(memory(warehouse)) == {"main": ("first", NOW + DAY)}
 
 
-def test_a_memory_that_was_removed_with_a_change_of_the_location_is_not_missed(warehouse: Warehouse) -> None:
+def test_a_memory_that_was_removed_with_a_change_of_the_location_is_not_required(warehouse: Warehouse) -> None:
     keep_plan(warehouse, a_plan(made_at=NOW, terms={"namespace": "s3://lake/old", "storage": "s3://lake/old"}))
     warehouse.write_document({"namespace": "s3://lake/new", "storage": "s3://lake/new"}, "orchard", "place.json")
     assert memory(warehouse) == Memory()
 
 
-def test_no_plan_is_made_behind_one_from_the_future(warehouse: Warehouse) -> None:
+def test_no_plan_is_made_while_a_plan_from_the_future_is_stored(warehouse: Warehouse) -> None:
     """It would stay the newest: what the plans after it see would not be remembered."""
     plan(warehouse, NOW, main="first", gold="second")
     require_no_future_plan(warehouse, "orchard", NOW - timedelta(minutes=5))  # as the clocks of two machines may differ
@@ -115,7 +115,7 @@ def test_no_plan_is_made_behind_one_from_the_future(warehouse: Warehouse) -> Non
         require_no_future_plan(warehouse, "orchard", NOW - timedelta(hours=1))
 
 
-def test_the_due_objects_of_an_old_plan_are_not_there(warehouse: Warehouse) -> None:
+def test_the_due_objects_of_an_old_plan_are_reported_as_missing(warehouse: Warehouse) -> None:
     with pytest.raises(TableContractError) as refused:
         due_objects_location(warehouse, a_plan())
     told = str(refused.value)

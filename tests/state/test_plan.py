@@ -105,7 +105,7 @@ def test_candidates_references_and_policy_change_the_hash(
     assert planned(spark, warehouse, changed).plan_hash != plan.plan_hash
 
 
-def test_each_part_counts_in_the_hash() -> None:
+def test_each_part_of_a_plan_changes_its_hash() -> None:
     hashes = [plan_hash("a", "b", "c", "d"), plan_hash("x", "b", "c", "d"), plan_hash("a", "x", "c", "d")]
     hashes += [plan_hash("a", "b", "x", "d"), plan_hash("a", "b", "c", "x"), plan_hash("b", "a", "c", "d")]
     assert len(set(hashes)) == len(hashes)
@@ -137,7 +137,7 @@ def test_references_are_hashed_by_what_they_name(other: References, same: bool) 
 # ---- what is blocked, and what is warned of
 
 
-def test_a_plan_without_a_staged_list_is_blocked_and_keeps_what_no_commit_holds(
+def test_a_plan_without_a_staged_list_is_blocked_and_keeps_uncommitted_objects(
     spark: SparkSession, warehouse: Warehouse
 ) -> None:
     world = replace(WORLD, staged=(), staged_known=False)
@@ -179,7 +179,7 @@ def test_a_staged_list_beside_a_dump_blocks_if_addresses_have_several_spellings(
     assert planned(spark, warehouse, replace(WORLD, namespace="s3://lake/orchard", oldest_dump=HOUR)).blocked is None
 
 
-def test_a_commit_that_an_earlier_plan_saw_and_that_does_not_exist_any_more_blocks(
+def test_a_plan_is_blocked_if_a_commit_of_an_earlier_plan_no_longer_exists(
     spark: SparkSession, warehouse: Warehouse
 ) -> None:
     seen = Memory((SeenHead("branch", "main", "c2", NOW - HOUR),), {"c2": None}, NOW - HOUR)
@@ -232,7 +232,7 @@ def test_an_object_waits_from_the_newest_input_of_one_plan_to_the_older_one_of_a
         assert planned(spark, warehouse, replace(world, **later)).candidates.objects == expected
 
 
-def test_an_object_that_one_plan_did_not_name_waits_anew(spark: SparkSession, warehouse: Warehouse) -> None:
+def test_an_object_that_one_plan_did_not_find_due_waits_again(spark: SparkSession, warehouse: Warehouse) -> None:
     """Between the first and the third plan something held it, so an operation that began then may still use it."""
     hold = Policy(WORLD.policy.retention, (), (Hold("audit", "prefix", "a/5", "an audit", until=DAY),))
     settle = timedelta(hours=24)
@@ -356,7 +356,7 @@ def test_candidates_of_plans_with_equal_hashes_are_returned_once(spark: SparkSes
     assert planned_of_all(spark, warehouse, [made, next_day]).count() == WORLD_CANDIDATES
 
 
-def test_what_a_head_has_the_content_of_is_counted_for_itself(
+def test_objects_with_the_same_content_as_a_head_are_counted_as_may_be_staged(
     spark: SparkSession, warehouse: Warehouse, tmp_path: Path
 ) -> None:
     """The branch may show it without its address in any list."""
@@ -372,7 +372,7 @@ def test_what_a_head_has_the_content_of_is_counted_for_itself(
     assert made.candidates.objects == WORLD_CANDIDATES - 1
 
 
-def test_heads_that_only_earlier_plans_saw_are_warned_of_and_named_by_the_plan(
+def test_a_plan_warns_about_gone_heads_of_earlier_plans_and_names_them(
     spark: SparkSession, warehouse: Warehouse
 ) -> None:
     gone = SeenHead("branch", "gold", "first", NOW - HOUR)
@@ -393,13 +393,15 @@ def test_the_policy_of_a_plan_is_stored_with_the_keys_of_earlier_versions(wareho
     assert kept_policy(warehouse, "orchard", policy.policy_hash, Policy) == policy
 
 
-def test_keys_that_are_no_paths_are_warned_of(spark: SparkSession, warehouse: Warehouse) -> None:
+def test_a_plan_warns_about_keys_that_are_not_valid_paths(spark: SparkSession, warehouse: Warehouse) -> None:
     unusual = "2 keys are not valid paths (first: 'a//b')"
     made = planned(spark, warehouse, replace(WORLD, unusual=unusual))
     assert f"In the store, {unusual}. They are classified as foreign and are never deleted." in made.warnings
 
 
-def test_old_references_and_no_grace_period_are_warned_of(spark: SparkSession, warehouse: Warehouse) -> None:
+def test_a_plan_warns_about_old_references_and_a_grace_period_of_zero(
+    spark: SparkSession, warehouse: Warehouse
+) -> None:
     warnings = planned(spark, warehouse, replace(WORLD, made_at=NOW + timedelta(days=2), grace=timedelta(0))).warnings
     assert [warning.split(" ")[1] for warning in warnings] == ["references", "grace"]
 
@@ -416,14 +418,14 @@ def test_a_hold_on_a_prefix_keeps_until_its_last_day(spark: SparkSession, wareho
 # ---- plans in the warehouse
 
 
-def test_a_plan_is_read_back_as_it_was_kept(warehouse: Warehouse) -> None:
+def test_a_stored_plan_is_read_back_unchanged(warehouse: Warehouse) -> None:
     plan = a_plan(blocked="for a reason")
     keep_plan(warehouse, plan)
     assert load_plan(warehouse, "orchard", DAY) == plan
     assert last_plan(warehouse, "orchard", DAY) == plan
 
 
-def test_a_withdrawn_plan_does_not_stand_but_is_remembered(warehouse: Warehouse) -> None:
+def test_a_withdrawn_plan_is_not_current_but_stays_stored(warehouse: Warehouse) -> None:
     keep_plan(warehouse, a_plan())
     withdraw_plan(warehouse, "orchard", DAY)
     withdraw_plan(warehouse, "orchard", DAY)  # once more is fine
@@ -488,7 +490,7 @@ def test_the_last_plan_is_the_one_made_last_of_the_day_or_before_it(
     assert (found.live if found else None) == live
 
 
-def test_no_plan_is_made_behind_one_from_the_future(spark: SparkSession, warehouse: Warehouse) -> None:
+def test_no_plan_is_made_while_a_plan_from_the_future_is_stored(spark: SparkSession, warehouse: Warehouse) -> None:
     """What it named would count as named by every plan since."""
     planned(spark, warehouse, replace(WORLD, made_at=NOW + HOUR))
     with pytest.raises(GuardRefused, match=r"memory/\w+-\w+ and .*due_objects/\w+-\w+ belong to a plan whose time"):
@@ -501,9 +503,7 @@ def test_no_plan_is_made_behind_one_from_the_future(spark: SparkSession, warehou
 AGAIN = "lan again: `retention plan orchard --as-of 2026-11-01`."
 
 
-def test_a_plan_whose_objects_are_not_stored_any_more_is_not_carried_out(
-    spark: SparkSession, warehouse: Warehouse
-) -> None:
+def test_a_plan_whose_objects_are_no_longer_stored_is_not_executed(spark: SparkSession, warehouse: Warehouse) -> None:
     with pytest.raises(GuardRefused) as refused:
         planned_objects(spark, warehouse, a_plan())
     told = str(refused.value)
@@ -511,7 +511,7 @@ def test_a_plan_whose_objects_are_not_stored_any_more_is_not_carried_out(
     assert told.endswith(AGAIN)
 
 
-def test_a_plan_whose_heads_are_not_stored_any_more_is_not_carried_out(warehouse: Warehouse) -> None:
+def test_a_plan_whose_heads_are_no_longer_stored_is_not_executed(warehouse: Warehouse) -> None:
     with pytest.raises(GuardRefused) as refused:
         planned_heads(warehouse, a_plan())
     told = str(refused.value)
@@ -520,7 +520,7 @@ def test_a_plan_whose_heads_are_not_stored_any_more_is_not_carried_out(warehouse
     assert told.endswith(AGAIN)
 
 
-def test_a_plan_of_whose_objects_fewer_are_stored_does_not_stand(spark: SparkSession, warehouse: Warehouse) -> None:
+def test_a_plan_with_fewer_stored_objects_than_candidates_is_refused(spark: SparkSession, warehouse: Warehouse) -> None:
     """Each machine of a cluster may have written its rows to a disk of its own."""
     with pytest.raises(TableContractError) as refused:
         keep_planned(warehouse, a_plan(), candidates(spark, Candidate(DEAD)), Heads({}, {}))
@@ -559,7 +559,7 @@ def test_a_plan_that_another_version_wrote_is_not_read(
         pytest.param("0" * 7, "no plan", id="too_short"),
     ],
 )
-def test_a_plan_is_found_by_the_beginning_of_its_hash_alone(warehouse: Warehouse, start: str, problem: str) -> None:
+def test_a_plan_is_found_by_the_first_digits_of_its_hash(warehouse: Warehouse, start: str, problem: str) -> None:
     for number in (1, 2):
         keep_plan(warehouse, a_plan(plan_hash=f"{number:064x}", made_at=NOW + number * HOUR))
     with pytest.raises(GuardRefused) as refused:

@@ -76,11 +76,11 @@ def file_of(warehouse: Warehouse, number: int) -> Path:
     return Path(warehouse.root, "orchard", "records", f"{number:08d}.json")
 
 
-def test_where_nothing_was_run_there_are_no_records(warehouse: Warehouse) -> None:
+def test_a_repository_without_runs_has_no_records(warehouse: Warehouse) -> None:
     assert list(read_records(warehouse, "orchard")) == []
 
 
-def test_each_record_names_the_one_before_it(warehouse: Warehouse) -> None:
+def test_each_record_has_the_hash_of_the_record_before_it(warehouse: Warehouse) -> None:
     write(warehouse, 3)
     write_record(warehouse, record(repository="meadow"))
     first, second, third = read_records(warehouse, "orchard")
@@ -158,7 +158,7 @@ def test_a_record_that_was_tampered_with_breaks_the_chain(
     assert follows(warehouse) == expected
 
 
-def test_a_chain_whose_first_record_was_taken_out_does_not_follow(warehouse: Warehouse) -> None:
+def test_a_chain_without_its_first_record_is_broken(warehouse: Warehouse) -> None:
     write(warehouse, 3)
     file_of(warehouse, 1).unlink()
     assert follows(warehouse) == [False, False]
@@ -189,7 +189,7 @@ class Crowded(Warehouse):
         return False
 
 
-def test_a_record_that_never_finds_a_place_is_an_error(warehouse: Warehouse) -> None:
+def test_a_record_that_conflicts_at_every_attempt_is_an_error(warehouse: Warehouse) -> None:
     with pytest.raises(GuardRefused, match="orchard: the audit record was not written"):
         write_record(Crowded(warehouse.root), record())
 
@@ -224,7 +224,7 @@ def write_anew(warehouse: Warehouse, **changes: Any) -> None:
         before = document
 
 
-def test_a_chain_that_was_written_anew_holds_where_nothing_signs_it(warehouse: Warehouse) -> None:
+def test_a_rewritten_chain_without_signatures_is_not_detected(warehouse: Warehouse) -> None:
     """So docs/safety.md says: the chain alone proves nothing against those who may write the warehouse."""
     write(warehouse, 3)
     write_anew(warehouse, approved_by="somebody-else")
@@ -238,7 +238,7 @@ def test_a_chain_that_was_written_anew_holds_where_nothing_signs_it(warehouse: W
 
 
 @pytest.mark.parametrize("changes", [{"approved_by": "mallory"}, {"signature": None}], ids=["changed", "stripped"])
-def test_a_signed_chain_that_was_written_anew_does_not_hold(warehouse: Warehouse, changes: dict[str, Any]) -> None:
+def test_a_rewritten_signed_chain_is_detected(warehouse: Warehouse, changes: dict[str, Any]) -> None:
     seal = Seal((KEY,))
     write(warehouse, 3, seal)
     assert signed(warehouse, seal) == CheckResult("records_signed", True, "3 records are signed")
@@ -249,14 +249,14 @@ def test_a_signed_chain_that_was_written_anew_does_not_hold(warehouse: Warehouse
     assert "orchard/records/00000001.json is not signed" in check_result.detail
 
 
-def test_a_record_that_another_key_signed_does_not_hold(warehouse: Warehouse) -> None:
+def test_a_record_with_the_signature_of_another_key_is_detected(warehouse: Warehouse) -> None:
     write(warehouse, 1, Seal((KEY,)))
     write(warehouse, 1, Seal((OTHER_KEY,)))
     assert "00000002.json is not signed for orchard by a key of" in signed(warehouse, Seal((KEY,))).detail
     assert signed(warehouse, Seal((OTHER_KEY, KEY))).passed  # the key was changed, and the earlier one still verifies
 
 
-def test_signed_records_are_not_believed_without_a_key(warehouse: Warehouse) -> None:
+def test_signed_records_fail_the_check_if_no_key_is_configured(warehouse: Warehouse) -> None:
     write(warehouse, 2, Seal((KEY,)))
     check_result = signed(warehouse, NO_SEAL)
     assert not check_result.passed
@@ -265,7 +265,7 @@ def test_signed_records_are_not_believed_without_a_key(warehouse: Warehouse) -> 
     )
 
 
-def test_a_signed_record_of_another_repository_does_not_hold(warehouse: Warehouse) -> None:
+def test_a_signed_record_of_another_repository_is_detected(warehouse: Warehouse) -> None:
     seal = Seal((KEY,))
     write_record(warehouse, record(repository="meadow"), seal)
     document = warehouse.read_document("meadow", "records", "00000001.json")
@@ -280,9 +280,7 @@ def test_a_signed_record_of_another_repository_does_not_hold(warehouse: Warehous
     [(None, False), (date(2026, 11, 1), False), (date(2026, 11, 2), True)],
     ids=["nothing_said", "ended_on_the_day", "ended_before"],
 )
-def test_records_of_the_time_before_the_key_may_lack_a_signature(
-    warehouse: Warehouse, since: date | None, passed: bool
-) -> None:
+def test_records_from_before_the_key_may_be_unsigned(warehouse: Warehouse, since: date | None, passed: bool) -> None:
     seal = Seal((KEY,), since)
     write(warehouse, 2)
     assert signed(warehouse, seal).passed is passed
@@ -335,7 +333,7 @@ def remove_all(warehouse: Warehouse) -> None:
         pytest.param(lambda warehouse: write_anew(warehouse, approved_by="mallory"), 3, id="written_anew"),
     ],
 )
-def test_the_witness_shows_what_was_done_to_a_chain_that_looks_whole(
+def test_the_witness_shows_a_rewrite_of_a_chain_that_looks_unbroken(
     warehouse: Warehouse, seal: Seal, tamper: Callable[[Warehouse], object], lost: int
 ) -> None:
     write(warehouse, 3, seal)
@@ -348,9 +346,7 @@ def test_the_witness_shows_what_was_done_to_a_chain_that_looks_whole(
     assert f"{lost} records were removed or changed since they were copied to" in copied(warehouse, seal).detail
 
 
-def test_a_record_whose_copy_was_not_written_is_missed_and_the_next_run_copies_it(
-    warehouse: Warehouse, seal: Seal
-) -> None:
+def test_a_missing_copy_of_a_record_is_reported_and_the_next_run_writes_it(warehouse: Warehouse, seal: Seal) -> None:
     write(warehouse, 1, seal)
     write(warehouse, 2)
     check_result = copied(warehouse, seal)
@@ -360,7 +356,7 @@ def test_a_record_whose_copy_was_not_written_is_missed_and_the_next_run_copies_i
     assert copied(warehouse, seal).passed
 
 
-def test_without_a_witness_the_proof_says_what_it_cannot_show(warehouse: Warehouse) -> None:
+def test_without_a_witness_verification_says_what_it_cannot_detect(warehouse: Warehouse) -> None:
     assert copied(warehouse, NO_SEAL) == CheckResult(
         "records_copied",
         True,
@@ -368,7 +364,7 @@ def test_without_a_witness_the_proof_says_what_it_cannot_show(warehouse: Warehou
     )
 
 
-def test_a_sweep_whose_record_could_not_be_copied_does_not_begin(tmp_path: Path) -> None:
+def test_a_sweep_that_cannot_copy_records_does_not_start(tmp_path: Path) -> None:
     world = World(tmp_path / "world")
     before = world.stored()
     (tmp_path / "witness").write_text("no directory")
@@ -418,7 +414,7 @@ def test_the_configuration_names_keys_and_witness(tmp_path: Path, monkeypatch: p
         pytest.param({"signing": {"env": "KEY"}}, "records.signing: ", id="an_unknown_key"),
     ],
 )
-def test_a_mistake_in_the_configuration_of_records_is_named(
+def test_a_mistake_in_the_configuration_of_records_is_reported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, records: dict[str, Any], names: str
 ) -> None:
     monkeypatch.setenv("SHORT", "short")

@@ -124,7 +124,7 @@ def test_copies_of_one_object_under_two_plans_go_together_and_none_is_left(spark
     assert shown(spark, world) == {}
 
 
-def test_a_copy_whose_object_is_in_its_place_is_surplus_and_goes_once_no_sweep_is_at_it(
+def test_a_copy_whose_object_is_still_at_its_path_is_surplus_and_is_purged_once_no_sweep_processes_it(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     world = a_world(tmp_path)
@@ -143,7 +143,7 @@ def test_a_copy_whose_object_is_in_its_place_is_surplus_and_goes_once_no_sweep_i
     assert world.warehouse.directories(REPOSITORY, SURPLUS_LEDGERS) == [plan.day.isoformat()]
 
 
-def test_a_surplus_copy_stays_when_its_object_went_before_the_purge_looked(
+def test_a_surplus_copy_stays_if_its_object_was_deleted_before_the_purge_checked_it(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     world = a_world(tmp_path)
@@ -161,7 +161,7 @@ def test_a_surplus_copy_stays_when_its_object_went_before_the_purge_looked(
     assert shown(spark, world) == {plan.plan_hash: (1, 0)}
 
 
-def test_what_another_run_touched_since_it_was_found_due_stays(
+def test_a_copy_that_another_run_changed_after_it_was_found_due_is_not_purged(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Between finding out what is due and the purge of a plan, its sweep may go on."""
@@ -195,7 +195,7 @@ def test_while_a_sweep_has_the_lease_nothing_is_purged(spark: SparkSession, tmp_
 
 @pytest.mark.parametrize("answer", [Outcome.FAILED, Outcome.DELETED, Outcome.MISSING, Outcome.RESTORED, None])
 @pytest.mark.slow
-def test_a_copy_that_holds_the_last_bytes_can_be_brought_back_whatever_the_ledger_says(
+def test_the_last_copy_of_an_object_can_be_restored_whatever_the_ledger_says(
     spark: SparkSession, tmp_path: Path, answer: str | None
 ) -> None:
     """A store that answers ambiguously may have deleted the original of what is `failed`."""
@@ -212,7 +212,9 @@ def test_a_copy_that_holds_the_last_bytes_can_be_brought_back_whatever_the_ledge
     assert shown(spark, world) == {}
 
 
-def test_a_copy_of_what_lives_again_and_is_gone_stays(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_copy_of_an_object_that_is_live_again_and_missing_from_its_path_is_not_purged(
+    spark: SparkSession, tmp_path: Path
+) -> None:
     world = a_world(tmp_path)
     plan = another_plan(world, 1)
     copy = copied_not_deleted(world, plan)
@@ -222,7 +224,7 @@ def test_a_copy_of_what_lives_again_and_is_gone_stays(spark: SparkSession, tmp_p
     assert copy.is_file()
 
 
-def test_a_copy_of_another_size_is_not_brought_back(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_copy_of_another_size_is_not_restored(spark: SparkSession, tmp_path: Path) -> None:
     world = a_world(tmp_path)
     plan = another_plan(world, 1)
     note(world, plan, 1, Outcome.ATTEMPTED)
@@ -233,7 +235,7 @@ def test_a_copy_of_another_size_is_not_brought_back(spark: SparkSession, tmp_pat
         restore(undo(spark, world), selected("a"))
 
 
-def test_what_no_ledger_names_is_shown_and_never_touched(spark: SparkSession, tmp_path: Path) -> None:
+def test_copies_that_no_ledger_names_are_shown_and_never_deleted(spark: SparkSession, tmp_path: Path) -> None:
     world = a_world(tmp_path)
     plan, another_repositorys = another_plan(world, 1), replace(world.plan, day=date(2026, 1, 1), plan_hash="e" * 64)
     moved(world, plan)
@@ -251,7 +253,7 @@ def test_what_no_ledger_names_is_shown_and_never_touched(spark: SparkSession, tm
     assert theirs.is_file()
 
 
-def test_manifests_go_with_the_last_copy(spark: SparkSession, tmp_path: Path) -> None:
+def test_manifests_are_deleted_with_the_last_copy(spark: SparkSession, tmp_path: Path) -> None:
     world = quarantined_world(tmp_path / "world")
     assert any("/manifest/" in file for file in files(world))
     world.wait(days=31)
@@ -261,7 +263,9 @@ def test_manifests_go_with_the_last_copy(spark: SparkSession, tmp_path: Path) ->
 
 
 @pytest.mark.slow
-def test_manifests_that_a_purge_left_when_it_died_go_with_the_next_one(spark: SparkSession, tmp_path: Path) -> None:
+def test_manifests_that_an_interrupted_purge_left_are_deleted_by_the_next_purge(
+    spark: SparkSession, tmp_path: Path
+) -> None:
     world = quarantined_world(tmp_path / "world")
     world.wait(days=31)
     with pytest.MonkeyPatch.context() as patch:
@@ -275,7 +279,9 @@ def test_manifests_that_a_purge_left_when_it_died_go_with_the_next_one(spark: Sp
     assert files(world) == set()
 
 
-def test_what_a_run_was_at_when_it_died_is_purged_in_the_end(spark: SparkSession, tmp_path: Path) -> None:
+def test_copies_that_an_interrupted_run_did_not_record_are_purged_when_they_are_due(
+    spark: SparkSession, tmp_path: Path
+) -> None:
     world = World(tmp_path / "world")
     death_after(world, "quarantine", "delete", "e")
     keep_plan(world.warehouse, replace(world.plan, plan_hash="f" * 64))  # nobody carries the plan on
@@ -311,7 +317,7 @@ def test_quarantined_shows_surplus_copies_and_copies_that_no_ledger_names(spark:
 
 
 @pytest.mark.parametrize("keeps", [False, None])
-def test_purge_promises_to_delete_for_good_only_where_versions_are_known(
+def test_purge_says_that_deletion_is_permanent_only_if_versioning_is_known(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, keeps: bool | None
 ) -> None:
     world = a_world(tmp_path)
@@ -334,7 +340,7 @@ def check_result(spark: SparkSession, world: World, *plans: Plan) -> Any:
     return copies_in_quarantine(inputs, inputs.ledger())
 
 
-def test_the_proof_tells_of_surplus_copies(spark: SparkSession, tmp_path: Path) -> None:
+def test_verification_reports_surplus_copies(spark: SparkSession, tmp_path: Path) -> None:
     world = a_world(tmp_path)
     first, second = another_plan(world, 1), another_plan(world, 2)
     copied_not_deleted(world, first)
@@ -344,7 +350,9 @@ def test_the_proof_tells_of_surplus_copies(spark: SparkSession, tmp_path: Path) 
     assert f"1 copies ({len(content('a'))} bytes) that the ledgers do not call quarantined" in found.detail
 
 
-def test_the_proof_fails_where_something_is_called_purged_and_has_a_copy(spark: SparkSession, tmp_path: Path) -> None:
+def test_verification_fails_if_an_object_that_the_ledger_calls_purged_has_a_copy(
+    spark: SparkSession, tmp_path: Path
+) -> None:
     world = a_world(tmp_path)
     first, second = another_plan(world, 1), another_plan(world, 2)
     copied_not_deleted(world, first)
@@ -435,7 +443,7 @@ def test_after_a_purge_a_bucket_that_keeps_versions_stores_nothing_of_the_quaran
 
 
 @pytest.mark.slow
-def test_versions_that_the_purge_of_an_older_version_left_are_found_and_go(versioned: Versioned) -> None:
+def test_versions_that_a_purge_of_an_earlier_release_left_are_found_and_deleted(versioned: Versioned) -> None:
     """It deleted copies without their versions, and called them purged."""
     world = versioned.world
     sweep(world, "quarantine")
@@ -450,7 +458,7 @@ def test_versions_that_the_purge_of_an_older_version_left_are_found_and_go(versi
     assert versioned.stored("lake.quarantine/") == []
 
 
-def test_where_versions_may_not_be_listed_nothing_is_purged_for_good(
+def test_nothing_is_purged_if_the_versions_of_the_quarantine_cannot_be_listed(
     versioned: Versioned, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     world = versioned.world

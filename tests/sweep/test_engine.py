@@ -74,13 +74,13 @@ def looked(spark: SparkSession) -> dict[str, dict[str, Any]]:
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_what_lives_again_is_left_alone(looked: dict[str, dict[str, Any]], name: str) -> None:
+def test_an_object_that_is_live_again_is_skipped(looked: dict[str, dict[str, Any]], name: str) -> None:
     row = looked[ADDRESSES[name]]
     assert row["outcome"] == CASES[name].ends
     assert (row["detail"] is None) is (row["outcome"] is None)
 
 
-def test_each_object_that_is_left_alone_says_why(looked: dict[str, dict[str, Any]]) -> None:
+def test_each_skipped_object_has_its_reason(looked: dict[str, dict[str, Any]]) -> None:
     said = {name: looked[ADDRESSES[name]]["detail"] for name, case in CASES.items() if case.ends}
     assert said == {
         "it is live again": "is live again since it was planned",
@@ -89,7 +89,7 @@ def test_each_object_that_is_left_alone_says_why(looked: dict[str, dict[str, Any
     }
 
 
-def test_what_goes_keeps_the_size_time_and_etag_that_were_planned(looked: dict[str, dict[str, Any]]) -> None:
+def test_objects_to_delete_have_the_size_time_and_etag_of_the_plan(looked: dict[str, dict[str, Any]]) -> None:
     row = looked[ADDRESSES["nothing changed"]]
     assert (row["size"], row["last_modified"], row["etag"]) == (10, OLD, "an-etag")
 
@@ -115,7 +115,7 @@ def sweep(root: Path, name: str, fence: int = 1, detail: str | None = None, **ou
     )  # fmt: skip
 
 
-def test_what_a_sweep_ended_does_not_remain_however_often_it_adds_to_its_ledger(
+def test_a_finished_object_does_not_remain_whatever_rows_are_added_to_the_ledger(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     engine = an_engine(spark, tmp_path)
@@ -130,7 +130,7 @@ def test_what_a_sweep_ended_does_not_remain_however_often_it_adds_to_its_ledger(
     assert remaining == [[3, 3], [3, 3], [2, 3], [3], [2]]
 
 
-def test_what_failed_or_was_skipped_remains_for_the_next_sweep_and_not_for_this_one(
+def test_a_failed_or_skipped_object_remains_for_the_next_sweep_and_not_for_this_one(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     engine = an_engine(spark, tmp_path)
@@ -254,7 +254,7 @@ def test_no_object_is_deleted_while_the_candidates_of_the_newest_plan_cannot_be_
     ("name", "lies_in"),
     [("data/slice/object", "data/slice/"), ("data/object", "data/"), ("object", ""), ("a/b/c/d", "a/b/c/")],
 )
-def test_an_object_lies_in_the_directory_that_lists_it(spark: SparkSession, name: str, lies_in: str) -> None:
+def test_the_prefix_of_an_object_is_its_directory(spark: SparkSession, name: str, lies_in: str) -> None:
     assert of(spark, [name], pa.string(), directory_of) == [lies_in]
 
 
@@ -268,7 +268,7 @@ def test_an_object_lies_in_the_directory_that_lists_it(spark: SparkSession, name
         pytest.param([("", 1), ("a", 1)], 10, [(("", "a"), 2)], id="the_top_of_the_namespace"),
     ],
 )
-def test_places_are_packed_whole_into_rounds(
+def test_all_objects_of_a_prefix_are_in_one_batch(
     prefixes: list[tuple[str, int]], most: int, batches: list[tuple[tuple[str, ...], int]]
 ) -> None:
     assert pack(prefixes, most) == batches

@@ -62,7 +62,7 @@ def test_candidates_that_are_not_the_approved_ones_are_refused(place: Place) -> 
     assert lake(place) == before
 
 
-def test_a_policy_that_changed_since_is_refused(place: Place) -> None:
+def test_a_sweep_is_refused_if_the_policy_was_changed_after_the_plan(place: Place) -> None:
     rules = {"default_retention_days": 31, "branches": []}
     (place.directory / "gc_rules.json").write_text(json.dumps(rules), encoding="utf-8")
     before = lake(place)
@@ -90,7 +90,7 @@ def test_a_plan_that_was_approved_under_other_settings_is_refused(
     assert lake(place) == before
 
 
-def test_what_was_approved_to_be_moved_is_not_deleted(place: Place) -> None:
+def test_objects_that_were_approved_for_quarantine_are_not_deleted(place: Place) -> None:
     plan_hash = json.loads((place.warehouse / place.name / "plans" / DAY / "current.json").read_text())["plan_hash"]
     place.write(mode="quarantine")
     approved = place.run("approve", plan_hash)
@@ -131,7 +131,7 @@ def test_a_staged_list_that_is_newer_than_the_references_is_refused(place: Place
     assert lake(place) == before
 
 
-def test_a_dump_that_is_older_than_an_hour_is_not_swept_from(place: Place) -> None:
+def test_a_sweep_refuses_a_dump_that_is_older_than_an_hour(place: Place) -> None:
     place.write(source={"dump": "dump.json"})
     before = lake(place)
     refused = place.run("sweep")
@@ -141,7 +141,7 @@ def test_a_dump_that_is_older_than_an_hour_is_not_swept_from(place: Place) -> No
     assert not list(place.warehouse.glob("orchard/records/*"))
 
 
-def test_a_dump_that_is_older_than_an_hour_is_swept_from_when_asked_to_and_the_record_tells(place: Place) -> None:
+def test_a_sweep_uses_an_older_dump_if_dump_age_allows_it_and_records_this(place: Place) -> None:
     place.write(source={"dump": "dump.json", "dump_age": "2h"})
     dumped = api("orchard")["refs_dump"].values()
     taken_at = min(time for id_ in dumped if (time := lake(place).get(f"_lakefs/{id_}", (0, 0.0))[1]))
@@ -170,7 +170,7 @@ def test_a_plan_from_an_old_dump_is_made_and_warns_that_the_sweep_refuses(place:
     ],
     ids=["no_unit", "no_dump"],
 )
-def test_an_age_that_is_none_or_of_no_dump_is_a_mistake(
+def test_a_dump_age_that_is_invalid_or_without_a_dump_is_a_usage_error(
     place: Place, source: dict[str, object], age: str, words: str
 ) -> None:
     place.write(source=source)
@@ -201,7 +201,7 @@ def test_a_plan_without_a_staged_list_to_rely_on_warns_and_cannot_be_approved(pl
 
 
 @pytest.mark.slow
-def test_an_attempt_that_was_cut_off_is_taken_up_again(place: Place) -> None:
+def test_an_interrupted_sweep_is_continued_by_the_next_one(place: Place) -> None:
     assert place.run("sweep").status == 0
     after, planned = lake(place), {row["address"] for row in place.rows("deletion_candidates")}
     for done in ledger_files(place, "done"):  # as if the process had died before it could write what it had done
@@ -214,7 +214,7 @@ def test_an_attempt_that_was_cut_off_is_taken_up_again(place: Place) -> None:
     assert lake(place) == after
 
 
-def test_what_is_about_to_be_deleted_is_noted_before(place: Place) -> None:
+def test_an_attempted_row_is_written_before_an_object_is_deleted(place: Place) -> None:
     before = lake(place)
     assert place.run("sweep").status == 0
     noted = pa.concat_tables([pq.read_table(file) for file in ledger_files(place, "attempted")])
@@ -247,7 +247,7 @@ def write_records_anew(place: Place) -> None:
 
 
 @pytest.mark.slow
-def test_records_that_were_written_anew_hold_without_protection_and_not_with_it(
+def test_rewritten_records_are_detected_only_with_signatures_or_a_witness(
     place: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("RECORDS_KEY", "0123456789abcdef" * 2)

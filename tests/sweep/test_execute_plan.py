@@ -128,7 +128,7 @@ ALL_DELETED = dict.fromkeys(DEAD, "deleted")
         pytest.param({**ALL_DELETED, "a": "purged"}, True, id="a_purged_one_does_not"),
     ],
 )
-def test_only_a_plan_that_was_carried_out_whole_is_noted(
+def test_only_a_completed_plan_is_recorded_as_completed(
     world: World, outcomes: dict[str, str], is_complete: bool
 ) -> None:
     ended = sweep_result(world, **outcomes)
@@ -140,7 +140,7 @@ def test_only_a_plan_that_was_carried_out_whole_is_noted(
     assert lease_is_free(world)
 
 
-def test_a_plan_that_is_not_through_is_not_whole(world: World) -> None:
+def test_a_plan_with_remaining_objects_is_not_complete(world: World) -> None:
     assert sweep(world, "delete").is_complete
     other = replace(world.plan, candidates=Amount(len(PLANNED) + 1, world.plan.candidates.bytes), plan_hash="f" * 64)
     keep_plan(world.warehouse, other)
@@ -157,7 +157,7 @@ def test_a_plan_that_is_not_through_is_not_whole(world: World) -> None:
 # ---- whether it goes on
 
 
-def test_a_sweep_that_fails_at_all_that_a_round_tries_ends_there(world: World) -> None:
+def test_a_sweep_ends_if_every_object_of_a_batch_fails(world: World) -> None:
     """Although the look found one of the round's objects alive again, which is no failure."""
     with pytest.raises(StoreError, match=r"all 4 objects of a batch failed. The other \d+ were not tried. See why: "):
         sweep_result(world)
@@ -186,7 +186,7 @@ class Breaks(EngineHere):
         return super().outcomes()
 
 
-def test_a_sweep_that_a_workers_error_ended_has_a_record_whose_digest_nobody_can_know_yet(world: World) -> None:
+def test_a_sweep_that_a_workers_error_ended_has_a_record_without_a_ledger_digest(world: World) -> None:
     with pytest.raises(ValueError, match="in a worker"):
         execute(sweep_run(world, "sweep", "delete", "a-run"), Breaks(world), RepositoryHere())
     (record,) = read_records(world.warehouse, REPOSITORY)
@@ -195,7 +195,7 @@ def test_a_sweep_that_a_workers_error_ended_has_a_record_whose_digest_nobody_can
     assert lease_is_free(world)
 
 
-def test_what_hinders_the_record_does_not_hide_what_ended_the_sweep(world: World) -> None:
+def test_the_error_that_ended_the_sweep_is_raised_even_if_the_record_cannot_be_written(world: World) -> None:
     engine = Breaks(world)
     engine.reads = False
     with pytest.raises(ValueError, match="in a worker"):
@@ -203,7 +203,7 @@ def test_what_hinders_the_record_does_not_hide_what_ended_the_sweep(world: World
     assert list(read_records(world.warehouse, REPOSITORY)) == []
 
 
-def test_what_ended_while_it_was_published_has_a_record(world: World) -> None:
+def test_a_sweep_that_ended_while_it_published_edits_has_a_record(world: World) -> None:
     """Some of it may have been written by then."""
 
     def publish(lease: Lease) -> Mapping[str, Any]:
@@ -227,13 +227,13 @@ class SlowLooks(EngineHere):
         return batch
 
 
-def test_a_first_look_that_took_longer_than_the_window_is_followed_by_another(world: World) -> None:
+def test_a_first_liveness_check_that_exceeded_the_window_is_repeated(world: World) -> None:
     engine = SlowLooks(world)
     engine.slow = len(engine.remaining(0))
     assert execute(sweep_run(world, "sweep", "delete", "a-run"), engine, RepositoryHere()).is_complete
 
 
-def test_looks_that_take_longer_than_the_window_end_the_sweep_with_the_remedy(world: World) -> None:
+def test_liveness_checks_that_exceed_the_window_end_the_sweep_with_the_remedy(world: World) -> None:
     engine = SlowLooks(world)
     engine.slow = 100
     with pytest.raises(GuardRefused, match=r"took longer than sweep.window, 15m.* Set a longer sweep.window"):
@@ -244,14 +244,14 @@ def test_looks_that_take_longer_than_the_window_end_the_sweep_with_the_remedy(wo
     assert lease_is_free(world)
 
 
-def test_what_fails_among_others_is_not_tried_again_by_the_same_sweep(world: World) -> None:
+def test_a_failed_object_is_not_tried_again_by_the_same_sweep(world: World) -> None:
     ended = sweep_result(world, **{**ALL_DELETED, "a": "failed", "g": "failed"})
     assert ended.outcomes["failed"].objects == 2
     tries = [name_of(row["address"]) for row in world.ledger() if row["outcome"] == "failed"]
     assert sorted(tries) == ["a", "g"]
 
 
-def test_a_repository_that_is_not_the_planned_one_is_refused_before_anything_is_touched(world: World) -> None:
+def test_a_repository_that_is_not_the_planned_one_is_refused_before_anything_changes(world: World) -> None:
     def another() -> None:
         raise GuardRefused("it was created again under its name")
 
@@ -261,7 +261,7 @@ def test_a_repository_that_is_not_the_planned_one_is_refused_before_anything_is_
     assert lease_is_free(world)
 
 
-def test_a_plan_with_nothing_left_to_do_asks_no_questions(world: World) -> None:
+def test_a_plan_without_remaining_objects_runs_no_liveness_check(world: World) -> None:
     world.live.clear()
 
     def unknown() -> None:
@@ -306,7 +306,7 @@ def published(world: World, told: list[str], budget: int = len(PLANNED) + 2) -> 
     return execute(sweep_run(world, "sweep", "delete", "a-run"), EngineHere(world), repository)
 
 
-def test_edits_are_published_once_before_any_object_is_tried_and_the_record_says_what_that_came_to(
+def test_edits_are_published_once_before_any_object_is_tried_and_the_record_has_them(
     world: World,
 ) -> None:
     told: list[str] = []
@@ -341,7 +341,7 @@ def test_edits_of_a_plan_that_its_budget_does_not_cover_are_not_published(world:
     assert told == []
 
 
-def test_nothing_is_published_where_too_much_lives_again(world: World) -> None:
+def test_nothing_is_published_if_too_many_objects_are_live_again(world: World) -> None:
     told: list[str] = []
     world.live.update(PLANNED)
     with pytest.raises(GuardRefused, match="are live again"):
@@ -353,9 +353,7 @@ def test_nothing_is_published_where_too_much_lives_again(world: World) -> None:
 # ---- the pace
 
 
-def test_a_round_begins_at_the_pace_that_the_rounds_before_reached(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_batch_begins_at_the_rate_that_earlier_batches_reached(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tests.sweep.crashes.engine._PER_ROUND", 3)
     begun: list[float | None] = []
 

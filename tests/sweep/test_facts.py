@@ -77,7 +77,7 @@ def classified(*, keeps_missing: bool) -> dict[str, Row]:
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_what_is_gone_or_another_object_is_left_alone(name: str) -> None:
+def test_missing_and_changed_objects_are_not_processed(name: str) -> None:
     row = classified(keeps_missing=False)[name]
     assert row["outcome"] == CASES[name].ends
     said = {None: None, "missing": "was gone before", "skipped": CASES[name].detail or "changed since it was planned"}
@@ -86,7 +86,7 @@ def test_what_is_gone_or_another_object_is_left_alone(name: str) -> None:
     assert (row["size"], row["last_modified"], row["etag"]) == (planned.size, planned.last_modified, planned.etag)
 
 
-def test_before_a_move_what_is_gone_is_left_to_the_workers_and_all_else_is_the_same() -> None:
+def test_before_a_move_missing_objects_are_passed_on_to_the_action() -> None:
     before_deleting, before_moving = classified(keeps_missing=False), classified(keeps_missing=True)
     gone = {name: None for name, case in CASES.items() if case.stored is None}
     assert {(before_moving[name]["outcome"], before_moving[name]["detail"]) for name in gone} == {(None, None)}

@@ -83,7 +83,7 @@ def test_a_policy_that_is_changed_during_a_purge_counts_from_the_next_call(spark
         assert {row["address"] for row in kept.now().collect()} > before
 
 
-def test_what_a_lost_manifest_of_icechunk_names_is_known_from_an_earlier_run_or_nothing_is_purged(
+def test_a_purge_needs_the_chunks_of_a_lost_icechunk_manifest_from_an_earlier_run(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     configuration = load_configuration(field(tmp_path))
@@ -105,7 +105,7 @@ def test_what_a_lost_manifest_of_icechunk_names_is_known_from_an_earlier_run_or_
         live(Warehouse(str(tmp_path / "another")), "third")
 
 
-def test_an_acknowledgement_that_others_are_always_quicker_than_gives_up(tmp_path: Path) -> None:
+def test_an_acknowledgement_fails_after_too_many_conflicts(tmp_path: Path) -> None:
     class Overtaken(Warehouse):
         """Another process writes each entry first."""
 

@@ -84,7 +84,7 @@ def others(spark: SparkSession, tmp_path: Path) -> OtherRepositories:
     return OtherRepositories(spark, warehouse, here, [there], "a-run", lambda: NOW)
 
 
-def test_references_count_that_a_table_of_an_older_version_has(others: OtherRepositories, tmp_path: Path) -> None:
+def test_references_in_a_table_of_an_older_version_count(others: OtherRepositories, tmp_path: Path) -> None:
     """Else no plan could be made after an upgrade before all other repositories were planned."""
     policy_hash = policy_of_files(others.others[0]).policy_hash
     details = Details(policy_hash=policy_hash, references_hash="e" * 64)
@@ -100,13 +100,13 @@ def test_references_count_that_a_table_of_an_older_version_has(others: OtherRepo
     assert parts.distinct().count() == len(HERE)
 
 
-def test_what_another_repository_refers_to_is_known_by_its_last_plan(others: OtherRepositories) -> None:
+def test_the_references_of_another_repository_are_those_of_its_last_plan(others: OtherRepositories) -> None:
     parts = others.last_parts()
     assert parts is not None
     assert parts.distinct().count() == len(HERE)
 
 
-def test_what_was_found_to_be_referred_to_is_released(spark: SparkSession, others: OtherRepositories) -> None:
+def test_cached_references_of_other_repositories_are_released(spark: SparkSession, others: OtherRepositories) -> None:
     objects = spark.createDataFrame(pa.table({"address": [address(0), address(9)]}))
     nothing = objects.limit(0)
     before = frames.cached(spark)

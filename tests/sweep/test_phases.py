@@ -59,7 +59,7 @@ def told(root: Path, name: str, outcomes: Mapping[str, str], fence: int = 1) -> 
     write_ledger(warehouse, "orchard", DAY, a_plan().plan_hash, outcomes, NOW, fence=fence, name=name)
 
 
-def test_the_next_phase_remains_once_nothing_of_the_one_before_does(engine: SparkEngine, tmp_path: Path) -> None:
+def test_the_next_phase_remains_when_the_phase_before_has_no_objects_left(engine: SparkEngine, tmp_path: Path) -> None:
     remaining = [engine.remaining(1)]
     for name, outcomes in (
         ("a", {"snapshots/a": "deleted"}),
@@ -72,12 +72,12 @@ def test_the_next_phase_remains_once_nothing_of_the_one_before_does(engine: Spar
     assert remaining == [[2], [1], [1], [3], []]
 
 
-def test_an_object_whose_end_is_not_known_holds_the_next_phase_back(engine: SparkEngine, tmp_path: Path) -> None:
+def test_an_object_with_an_unknown_result_holds_the_next_phase_back(engine: SparkEngine, tmp_path: Path) -> None:
     told(tmp_path, "a", {"snapshots/a": "deleted", "snapshots/b": Outcome.ATTEMPTED})
     assert engine.remaining(1) == [1]
 
 
-def test_after_a_failure_nothing_remains_for_this_sweep_and_the_next_one_begins_with_what_failed(
+def test_after_a_failure_nothing_remains_for_this_sweep_and_the_next_sweep_begins_with_the_failed_objects(
     engine: SparkEngine, tmp_path: Path
 ) -> None:
     told(tmp_path, "a", {"snapshots/a": "deleted", "snapshots/b": "failed"})
@@ -93,7 +93,7 @@ def test_a_failure_in_a_later_phase_does_not_hold_its_own_phase_back(engine: Spa
     assert engine.remaining(1) == [2]
 
 
-def test_all_phases_count_when_what_came_back_to_life_is_counted(spark: SparkSession, tmp_path: Path) -> None:
+def test_resurrected_objects_are_counted_in_all_phases(spark: SparkSession, tmp_path: Path) -> None:
     (tmp_path / "lake").mkdir()
     engine = engine_of(
         spark, Warehouse(str(tmp_path / "w")), tmp_path / "lake", ["snapshots/a", "chunks/b", "chunks/z"]
@@ -136,7 +136,7 @@ def sweep_result(spark: SparkSession, world: World, run_id: str, fails_at: str) 
     return ended, outcomes(engine.ledger())
 
 
-def test_a_sweep_ends_behind_a_phase_that_failed_and_the_next_one_goes_on(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_sweep_ends_after_a_failed_phase_and_the_next_sweep_continues(spark: SparkSession, tmp_path: Path) -> None:
     world = World(tmp_path / "world")
     for name in FILES:
         path = world.root / "files" / name

@@ -32,7 +32,7 @@ def done(**objects: int) -> BatchResult:
     return BatchResult({outcome: Amount(number, 10 * number) for outcome, number in objects.items()}, NOW)
 
 
-def test_rounds_add_up_and_the_time_left_follows_from_the_rate() -> None:
+def test_batches_add_up_and_the_time_left_follows_from_the_rate() -> None:
     clock, lines = Clock(), list[str]()
     told = Progress("orchard", 4_000, clock, lines.append)
     clock.now += timedelta(seconds=10)
@@ -50,7 +50,7 @@ def test_rounds_add_up_and_the_time_left_follows_from_the_rate() -> None:
     ("seconds", "round_"),
     [pytest.param(0, done(deleted=5), id="no_time_has_passed"), pytest.param(10, done(), id="nothing_was_done")],
 )
-def test_what_cannot_be_known_yet_is_not_guessed(seconds: int, round_: BatchResult) -> None:
+def test_the_time_left_is_unknown_until_there_is_a_rate(seconds: int, round_: BatchResult) -> None:
     clock, lines = Clock(), list[str]()
     told = Progress("orchard", 10, clock, lines.append)
     clock.now += timedelta(seconds=seconds)
@@ -58,7 +58,7 @@ def test_what_cannot_be_known_yet_is_not_guessed(seconds: int, round_: BatchResu
     assert "time left unknown" in lines[0]
 
 
-def test_while_workers_are_at_it_their_files_are_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_progress_counts_the_ledger_files_of_running_workers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(execute, "_LOG_SECONDS", 0.01)
     place = LedgerLocation(str(tmp_path), "orchard", DAY, HASH, 1, "a-run")
     seen, lines = threading.Event(), list[str]()

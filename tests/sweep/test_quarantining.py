@@ -75,7 +75,7 @@ def late_after_copying() -> Callable[[], bool]:
     return asked(True, False)
 
 
-def test_a_copy_is_not_made_again_where_no_etag_is_a_hash(on_disk: Quarantine) -> None:
+def test_a_verified_copy_is_not_made_again_if_etags_are_no_hashes(on_disk: Quarantine) -> None:
     rows = objects(on_disk.access, "data/a", "data/b", "data/c")
     assert move(on_disk, rows, "1", late_after_copying()) == ["attempted"] * 3
     made = inodes(on_disk)
@@ -86,7 +86,7 @@ def test_a_copy_is_not_made_again_where_no_etag_is_a_hash(on_disk: Quarantine) -
     assert not ObjectReader(on_disk.access).holds_objects("data")
 
 
-def test_a_copy_that_was_replaced_since_is_made_again(on_disk: Quarantine) -> None:
+def test_a_copy_that_was_replaced_after_its_verification_is_made_again(on_disk: Quarantine) -> None:
     rows = objects(on_disk.access, "data/a")
     move(on_disk, rows, "1", late_after_copying())
     ObjectWriter(on_disk.location.access).put(on_disk.location.path("data/a"), b"x" * 9)
@@ -94,7 +94,7 @@ def test_a_copy_that_was_replaced_since_is_made_again(on_disk: Quarantine) -> No
     assert ObjectReader(on_disk.location.access).read(on_disk.location.path("data/a")) == b"a" * 9
 
 
-def test_an_original_that_was_replaced_since_is_copied_again(on_disk: Quarantine) -> None:
+def test_an_original_that_was_replaced_after_its_copy_is_copied_again(on_disk: Quarantine) -> None:
     rows = objects(on_disk.access, "data/a")
     move(on_disk, rows, "1", late_after_copying())
     ObjectWriter(on_disk.access).put("data/a", b"z" * 9)
@@ -102,7 +102,7 @@ def test_an_original_that_was_replaced_since_is_copied_again(on_disk: Quarantine
     assert ObjectReader(on_disk.location.access).read(on_disk.location.path("data/a")) == b"z" * 9
 
 
-def test_manifests_of_copies_that_cannot_be_read_only_cost_another_copy(on_disk: Quarantine, tmp_path: Path) -> None:
+def test_unreadable_manifests_of_verified_copies_only_cost_another_copy(on_disk: Quarantine, tmp_path: Path) -> None:
     rows = objects(on_disk.access, "data/a")
     move(on_disk, rows, "1", late_after_copying())
     (manifest,) = (tmp_path / "attic").rglob("*-copied.json")
@@ -110,13 +110,13 @@ def test_manifests_of_copies_that_cannot_be_read_only_cost_another_copy(on_disk:
     assert move(on_disk, rows, "2") == ["quarantined"]
 
 
-def test_nothing_is_copied_once_the_time_is_over(on_disk: Quarantine) -> None:
+def test_nothing_is_copied_after_the_deadline(on_disk: Quarantine) -> None:
     rows = objects(on_disk.access, "data/a", "data/b")
     assert move(on_disk, rows, "1", never) == ["attempted"] * 2
     assert inodes(on_disk) == {}
 
 
-def test_what_was_copied_in_time_is_moved_though_the_rest_of_the_group_is_late(
+def test_objects_copied_before_the_deadline_are_moved_although_the_rest_of_the_chunk_is_late(
     on_disk: Quarantine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Else a group that takes longer than the window would be copied and never moved."""
@@ -135,7 +135,7 @@ def test_what_was_copied_in_time_is_moved_though_the_rest_of_the_group_is_late(
         pytest.param([1024**3] * 25, [(0, 10), (10, 10), (20, 5)], id="large_ones_as_many_as_are_copied_at_once"),
     ],
 )
-def test_a_group_is_moved_in_steps(sizes: list[int], expected: list[tuple[int, int]]) -> None:
+def test_a_chunk_is_moved_in_steps(sizes: list[int], expected: list[tuple[int, int]]) -> None:
     assert list(chunks(sizes, actions._STEP_OBJECTS, actions._STEP_BYTES, fewest=actions._AT_ONCE)) == expected
 
 
@@ -174,7 +174,7 @@ def test_an_object_uploaded_in_parts_is_copied_once_over_three_attempts(bucket: 
 
 
 @pytest.mark.parametrize("outcome", [one for one in Outcome if one not in (Outcome.DELETED, Outcome.MISSING)])
-def test_a_copy_that_is_not_proved_to_be_gone_is_not_called_purged(
+def test_a_copy_that_may_still_exist_is_not_called_purged(
     on_disk: Quarantine, monkeypatch: pytest.MonkeyPatch, outcome: Outcome
 ) -> None:
     """A store can refuse with the answer of a condition that nobody made, such as for an object under a hold."""
@@ -193,7 +193,7 @@ def test_a_copy_that_is_not_proved_to_be_gone_is_not_called_purged(
         pytest.param("s3://lake", None, "s3://lake.quarantine", id="a_whole_bucket_and_none_named"),
     ],
 )
-def test_a_quarantine_that_is_not_beside_the_repository_is_refused(
+def test_a_quarantine_inside_or_around_the_repository_is_refused(
     tmp_path: Path, storage: str, quarantine: str | None, named: str
 ) -> None:
     entry = {"kind": "lakefs", "namespace": storage, "source": {"dump": "d"}, "policy": "p"}

@@ -103,7 +103,7 @@ def last_parts(pairing: Pairing) -> set[str]:
     return {row["last_part"] for row in parts.collect()}
 
 
-def test_what_a_manifest_of_the_other_repository_refers_to_is_kept(pairing: Pairing) -> None:
+def test_an_object_that_a_manifest_of_another_repository_references_is_kept(pairing: Pairing) -> None:
     pairing.plan()
     assert pairing.others().unknown() == []
     assert pairing.kept() == {SHARED}

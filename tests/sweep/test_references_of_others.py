@@ -103,7 +103,7 @@ def named(number: int, path: str = "a", **changes: Any) -> Pair:
     return Pair(f"s3://lake/here/{address(number)}", path, **changes)
 
 
-def test_what_live_entries_and_staged_ones_name_is_kept(pairing: Pairing) -> None:
+def test_objects_of_live_and_staged_entries_of_another_repository_are_kept(pairing: Pairing) -> None:
     pairing.configure({"lifecycle": [{"id": "old", "prefix": "old", "keep": "10d"}], "holds": [
         {"id": "audit", "prefix": "audit", "reason": "an audit"}
     ]})  # fmt: skip
@@ -130,7 +130,7 @@ def test_a_deleted_branch_keeps_the_objects_of_its_pairs_for_its_own_longer_dura
     assert pairing.kept() == {address(0)}
 
 
-def test_what_a_policy_lets_go_that_nobody_may_carry_out_is_kept(pairing: Pairing) -> None:
+def test_objects_that_expired_only_under_an_unused_policy_are_kept(pairing: Pairing) -> None:
     policy = {"lifecycle": [{"id": "old", "prefix": "old", "keep": "10d"}]}
     pairs = named(0, active=True), named(1), named(2, "old/2", active=True)
     for mode, kept in (("plan", (0, 1, 2)), ("quarantine", (0,))):
@@ -140,7 +140,7 @@ def test_what_a_policy_lets_go_that_nobody_may_carry_out_is_kept(pairing: Pairin
 
 
 @pytest.mark.parametrize("change", ["another_policy", "other_references"])
-def test_every_entry_counts_when_what_is_live_is_not_known(pairing: Pairing, change: str) -> None:
+def test_every_entry_counts_if_the_live_entries_are_unknown(pairing: Pairing, change: str) -> None:
     pairing.plan(named(0), **({"references_hash": "f" * 64} if change == "other_references" else {}))
     if change == "another_policy":
         pairing.configure({"default_retention_days": 7, "branches": []})
@@ -233,7 +233,7 @@ def test_a_longer_grace_and_settle_allow_an_older_plan(pairing: Pairing) -> None
         assert (pairing.others().unknown() == []) is known
 
 
-def test_a_plan_from_the_future_hides_no_later_one(pairing: Pairing) -> None:
+def test_a_plan_from_the_future_does_not_hide_later_plans(pairing: Pairing) -> None:
     """It was made while a clock was wrong, and would count as the newest until then."""
     pairing.plan(named(0, active=True), at=NOW + 3 * DAY)
     assert "there has no complete plan yet" in " ".join(pairing.others().unknown())
@@ -252,7 +252,7 @@ def test_a_repository_over_another_kind_of_store_need_not_be_planned(pairing: Pa
     assert pairing.others().unknown() == []
 
 
-def test_what_a_look_found_stays_while_the_other_repository_is_planned_again(pairing: Pairing) -> None:
+def test_the_result_of_a_check_stays_while_the_other_repository_is_planned_again(pairing: Pairing) -> None:
     before = NOW - HOUR
     pairing.plan(named(0, active=True), at=before)
     objects = frames.inventory(pairing.spark, *(frames.Listed(address(number)) for number in range(3)))

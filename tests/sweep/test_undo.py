@@ -121,7 +121,7 @@ def test_a_restore_or_purge_releases_all_frames_that_it_cached_also_after_an_err
     assert cached(spark) <= before
 
 
-def test_nothing_is_undone_from_a_warehouse_that_other_machines_do_not_see(
+def test_nothing_is_restored_or_purged_if_other_machines_do_not_see_the_warehouse(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A sweep on another machine would not see the lease."""
@@ -171,7 +171,7 @@ def test_a_wrong_clock_purges_nothing(spark: SparkSession, tmp_path: Path, monke
 
 
 @pytest.mark.slow
-def test_what_could_not_be_restored_is_purged_with_the_rest_when_its_time_is_over(
+def test_copies_that_could_not_be_restored_are_purged_with_the_others_when_they_are_due(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     world = quarantined_world(tmp_path / "world")
@@ -191,7 +191,7 @@ def test_what_could_not_be_restored_is_purged_with_the_rest_when_its_time_is_ove
     assert world.stored()["d"] == OTHER
 
 
-def test_what_a_run_moved_before_it_died_can_be_brought_back_although_its_plan_is_not_carried_on(
+def test_objects_that_an_interrupted_run_moved_can_be_restored_without_continuing_its_plan(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     world = World(tmp_path / "world")
@@ -205,14 +205,14 @@ def test_what_a_run_moved_before_it_died_can_be_brought_back_although_its_plan_i
     assert world.copies().keys() == {"a"}
 
 
-def test_what_a_run_deleted_before_it_died_cannot(spark: SparkSession, tmp_path: Path) -> None:
+def test_objects_that_an_interrupted_run_deleted_cannot_be_restored(spark: SparkSession, tmp_path: Path) -> None:
     world = World(tmp_path / "world")
     death_after(world, "delete", "delete", "e")
     with pytest.raises(GuardRefused, match="no such object is in quarantine"):
         restore(undo(spark, world), selected("e"))
 
 
-def test_what_a_cut_off_run_may_still_be_at_is_not_brought_back_before_its_window_is_over(
+def test_objects_that_an_interrupted_run_may_still_process_are_not_restored_before_its_window_ends(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     """A worker that outlives its run deletes what it has copied; with the copy gone too, nothing would be left."""
@@ -229,7 +229,7 @@ def test_what_a_cut_off_run_may_still_be_at_is_not_brought_back_before_its_windo
     assert world.stored()["e"] == content("e")
 
 
-def test_what_went_to_another_quarantine_than_that_of_now_is_not_purged_unless_it_came_along(
+def test_copies_in_another_quarantine_are_not_purged_unless_they_are_also_in_the_current_one(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     """Where a copy is not found, it would count as purged, and be nobody's any more."""
@@ -352,7 +352,7 @@ def test_objects_that_an_interrupted_sweep_may_have_moved_to_an_earlier_quaranti
     assert with_versions == {address("f")}
 
 
-def test_versions_may_go_of_what_is_gone_and_of_what_was_moved_once_its_copy_is_purged(
+def test_versions_of_deleted_objects_and_of_moved_objects_with_purged_copies_may_be_removed(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     world = quarantined_world(tmp_path / "world")
@@ -364,7 +364,7 @@ def test_versions_may_go_of_what_is_gone_and_of_what_was_moved_once_its_copy_is_
     assert after.amount.objects == gone_before.objects + len(DEAD)
 
 
-def test_versions_stay_of_what_one_plan_found_gone_and_another_has_in_quarantine(
+def test_versions_stay_if_one_plan_found_the_object_missing_and_another_has_it_in_quarantine(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     """Two plans may name one object: made before the other's sweep, the second finds gone what the first moved."""
@@ -428,7 +428,7 @@ def test_a_copy_stays_until_quarantine_keep_after_the_versions_of_its_original_w
     assert world.copies() == {}
 
 
-def test_versions_belong_to_the_plan_of_their_day_where_two_days_have_one_hash(
+def test_versions_belong_to_the_plan_of_their_day_if_two_days_have_equal_hashes(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     world = World(tmp_path / "world")
@@ -442,7 +442,7 @@ def test_versions_belong_to_the_plan_of_their_day_where_two_days_have_one_hash(
     assert addresses == [(days[0], ["data/0"]), (days[1], ["data/1"])]
 
 
-def test_what_came_back_to_life_is_not_purged(spark: SparkSession, tmp_path: Path) -> None:
+def test_objects_that_are_live_again_and_missing_are_not_purged(spark: SparkSession, tmp_path: Path) -> None:
     world = quarantined_world(tmp_path / "world")
     world.now += timedelta(days=30)
     due, told = due_for_purge(undo(spark, world)), list[str]()
@@ -458,9 +458,7 @@ def test_what_came_back_to_life_is_not_purged(spark: SparkSession, tmp_path: Pat
     assert world.copies() == {}
 
 
-def test_the_look_at_what_lives_is_of_the_purge_itself_and_its_window_begins_there(
-    spark: SparkSession, tmp_path: Path
-) -> None:
+def test_a_purge_runs_its_own_liveness_check_and_its_window_begins_there(spark: SparkSession, tmp_path: Path) -> None:
     world = quarantined_world(tmp_path / "world")
     world.now += timedelta(days=30)
     due, asked = due_for_purge(undo(spark, world)), list[bool]()

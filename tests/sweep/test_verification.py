@@ -60,7 +60,7 @@ def held(spark: SparkSession, *addresses: str) -> DataFrame:
         pytest.param("deleted", None, False, False, "first a, deleted", id="no_plan_names_it"),
     ],
 )
-def test_what_is_held_exists_or_a_lifecycle_rule_let_it_go(
+def test_a_referenced_object_must_exist_unless_a_lifecycle_rule_deleted_it(
     spark: SparkSession, outcome: str | None, reason: str | None, is_there: bool, passed: bool, words: str
 ) -> None:
     listing = frames.inventory(spark, *([Listed("a")] if is_there else []), Listed("b"))
@@ -71,7 +71,7 @@ def test_what_is_held_exists_or_a_lifecycle_rule_let_it_go(
     assert words in check_result.detail
 
 
-def test_held_addresses_outside_the_namespace_are_counted_as_not_checked(spark: SparkSession) -> None:
+def test_referenced_addresses_outside_the_namespace_are_counted_as_not_checked(spark: SparkSession) -> None:
     listed = Listed(address(1))
     named = held(spark, f"s3://elsewhere/{listed.address}", "s3://elsewhere/imported.csv", "s3://elsewhere/b.csv")
     check_result = live_exist(named, frames.inventory(spark, listed), ledger(spark), planned(spark), held(spark))
@@ -79,7 +79,7 @@ def test_held_addresses_outside_the_namespace_are_counted_as_not_checked(spark: 
     assert "2 referenced addresses lie outside the namespace and were not checked" in check_result.detail
 
 
-def test_what_is_acknowledged_as_lost_is_counted_and_what_is_lost_since_fails(spark: SparkSession) -> None:
+def test_acknowledged_losses_are_counted_and_new_losses_fail_the_check(spark: SparkSession) -> None:
     listing, none = frames.inventory(spark, Listed("b")), ledger(spark)
     known = live_exist(held(spark, "a", "b"), listing, none, planned(spark), held(spark, "a"))
     assert known.passed
@@ -101,7 +101,9 @@ def test_what_is_acknowledged_as_lost_is_counted_and_what_is_lost_since_fails(sp
         pytest.param("attempted", NOW - timedelta(days=1), True, id="attempted"),
     ],
 )
-def test_what_the_ledger_calls_gone_is_gone(spark: SparkSession, outcome: str, written: datetime, passed: bool) -> None:
+def test_objects_that_the_ledger_calls_gone_must_not_be_listed(
+    spark: SparkSession, outcome: str, written: datetime, passed: bool
+) -> None:
     listing = frames.inventory(spark, Listed("a", last_modified=written))
     check_result = deleted_are_gone(gone(ledger(spark, a=outcome)), listing)
     assert check_result.passed is passed
@@ -137,7 +139,9 @@ def test_a_kept_file_of_icechunk_exists_and_no_sweep_deleted_a_kept_log(
 
 
 @pytest.mark.parametrize(("days", "passed"), [(5, True), (20, False)], ids=["brought_back_since", "never_went"])
-def test_what_was_purged_went_when_it_was_moved(spark: SparkSession, days: int, passed: bool) -> None:
+def test_a_purged_object_counts_as_deleted_from_the_time_it_was_moved(
+    spark: SparkSession, days: int, passed: bool
+) -> None:
     """Moved ten days ago, its copy purged today: who brought it back by hand in between did nothing wrong."""
     listing = frames.inventory(spark, Listed("a", last_modified=NOW - timedelta(days=days)))
     moved = gone(ledger(spark, NOW - timedelta(days=10), a="quarantined"))
@@ -145,7 +149,7 @@ def test_what_was_purged_went_when_it_was_moved(spark: SparkSession, days: int, 
     assert deleted_are_gone(purged, listing).passed is passed
 
 
-def test_a_sweep_that_was_cut_off_before_its_record_is_told_of(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_sweep_that_was_interrupted_before_its_record_is_reported(spark: SparkSession, tmp_path: Path) -> None:
     warehouse, plan = Warehouse(str(tmp_path)), a_plan()
     rows = ledger(spark, a="quarantined").drop("plan_hash").toArrow()
     LedgerLocation(warehouse.root, "orchard", plan.day, plan.plan_hash, 3, "a-run").append(rows, "one", "done")
@@ -161,7 +165,7 @@ def test_a_sweep_that_was_cut_off_before_its_record_is_told_of(spark: SparkSessi
     )
 
 
-def test_verdicts_on_several_plans_become_one_that_names_those_that_failed() -> None:
+def test_results_of_several_plans_are_merged_and_name_the_failed_plans() -> None:
     check_results = [
         *(CheckResult(check, True, "fine") for check in CHECKS if check != "totals_hold"),
         CheckResult("totals_hold 2026-11-01 aaaa", True, "fine"),

@@ -94,7 +94,7 @@ def batch(*addresses: str, **decided: str) -> pa.RecordBatch:
     return pa.RecordBatch.from_pylist(rows, OBJECTS)
 
 
-def test_each_group_is_noted_before_and_after_it_is_worked_on(bench: Bench) -> None:
+def test_the_ledger_has_rows_before_and_after_each_chunk(bench: Bench) -> None:
     noted: list[set[str]] = []
     action = Recording(lambda _: noted.append(bench.outcomes(action.done[-1])))
     assert bench.work(action, [batch("a", "b", "c"), batch("d")]) == [
@@ -106,7 +106,7 @@ def test_each_group_is_noted_before_and_after_it_is_worked_on(bench: Bench) -> N
     assert all(bench.outcomes(address) == {"attempted", "deleted"} for address in action.done)
 
 
-def test_what_a_look_decided_is_noted_and_not_touched(bench: Bench) -> None:
+def test_objects_that_the_liveness_check_decided_are_recorded_and_not_processed(bench: Bench) -> None:
     action = Recording()
     tally = bench.work(action, [batch("a", lives="skipped", gone="missing")])
     assert action.done == ["a"]
@@ -135,7 +135,7 @@ class Asking:
         return pa.Table.from_pylist(rows, OBJECTS)
 
 
-def test_the_store_is_asked_about_each_group_before_it_is_touched(bench: Bench) -> None:
+def test_each_chunk_is_checked_in_the_store_before_the_action(bench: Bench) -> None:
     asking, action = Asking(), Recording()
     tally = bench.work(action, [batch("a", "x1", "x2", "x3", "b", lives="skipped"), batch("c")], preconditions=asking)
     assert asking.asked == [["a", "x1"], ["x2", "x3"], ["b"], ["c"]]
@@ -145,7 +145,7 @@ def test_the_store_is_asked_about_each_group_before_it_is_touched(bench: Bench) 
     assert sum(row["objects"] for row in tally) == 7
 
 
-def test_a_store_that_cannot_be_asked_leaves_what_it_was_asked_about_untouched(bench: Bench) -> None:
+def test_objects_that_cannot_be_checked_in_the_store_are_not_processed(bench: Bench) -> None:
     class Refusing(Asking):
         def classified(self, objects: pa.Table, reader: object) -> pa.Table:
             if "c" in objects["address"].to_pylist():
@@ -159,7 +159,7 @@ def test_a_store_that_cannot_be_asked_leaves_what_it_was_asked_about_untouched(b
     assert {address for address, _, _ in bench.ledger()} == {"a", "b"}
 
 
-def test_a_group_that_cannot_be_noted_is_not_touched(bench: Bench) -> None:
+def test_a_chunk_whose_attempt_cannot_be_recorded_is_not_processed(bench: Bench) -> None:
     bench.work(Recording(), [batch("a")])
     again = Recording()
     with pytest.raises(TableContractError, match="exists already"):
@@ -167,7 +167,7 @@ def test_a_group_that_cannot_be_noted_is_not_touched(bench: Bench) -> None:
     assert again.done == []
 
 
-def test_every_group_of_every_worker_and_turn_has_a_name_of_its_own(bench: Bench) -> None:
+def test_every_chunk_of_every_worker_and_batch_has_a_unique_name(bench: Bench) -> None:
     action = Recording()
     for batch_number in (0, 1):
         for worker in ("0-0", "1-0"):
@@ -179,7 +179,7 @@ def test_every_group_of_every_worker_and_turn_has_a_name_of_its_own(bench: Bench
     assert len(set(names)) == len(names) == 15
 
 
-def test_what_is_left_at_the_deadline_has_no_row(bench: Bench) -> None:
+def test_objects_left_at_the_deadline_have_no_row(bench: Bench) -> None:
     def meanwhile(groups_done: int) -> None:
         bench.now += timedelta(minutes=8)
 
@@ -196,14 +196,14 @@ def test_what_is_left_at_the_deadline_has_no_row(bench: Bench) -> None:
     [(timedelta(0), []), (timedelta(microseconds=-1), ["a"])],
     ids=["the_deadline_itself_is_too_late", "before_it_is_not"],
 )
-def test_nothing_is_begun_at_the_deadline(bench: Bench, after: timedelta, done: list[str]) -> None:
+def test_no_chunk_is_started_at_the_deadline(bench: Bench, after: timedelta, done: list[str]) -> None:
     bench.now = NOW + timedelta(minutes=15) + after
     action = Recording()
     bench.work(action, [batch("a")])
     assert action.done == done
 
 
-def test_a_worker_reckons_by_the_clock_that_set_the_deadline(bench: Bench) -> None:
+def test_a_worker_uses_the_clock_that_set_the_deadline(bench: Bench) -> None:
     bench.now = NOW - timedelta(hours=3)  # this machine is late
     late, right = Recording(), Recording()
     bench.work(late, [batch("a")], ahead=timedelta(hours=3, minutes=15))
@@ -224,9 +224,7 @@ def let_it_run_out(bench: Bench) -> None:
 
 
 @pytest.mark.parametrize("lose", [stop, let_it_run_out])
-def test_a_worker_whose_lease_is_lost_ends_with_the_group_in_its_hands(
-    bench: Bench, lose: Callable[[Bench], None]
-) -> None:
+def test_a_worker_whose_lease_is_lost_ends_after_its_current_chunk(bench: Bench, lose: Callable[[Bench], None]) -> None:
     action = Recording(lambda _: lose(bench))
     bench.work(action, [batch("a", "b", "c", "d")], deadline=NOW + 2 * LIFE)
     assert action.done == ["a", "b"]
@@ -239,9 +237,7 @@ def test_a_worker_whose_lease_is_lost_ends_with_the_group_in_its_hands(
     [(None, 10_000), (5_000.0, 10_000), (7.0, 70), (0.05, 1)],
     ids=["without_a_rate", "at_a_high_rate", "at_a_low_rate", "at_the_lowest_rate"],
 )
-def test_a_group_is_small_enough_for_the_deadline_to_be_looked_at_often(
-    bench: Bench, rate: float | None, objects: int
-) -> None:
+def test_a_chunk_is_small_enough_to_check_the_deadline_often(bench: Bench, rate: float | None, objects: int) -> None:
     assert TaskSpec(Recording(), bench.place(), bench.lease, NOW, 0, rate).chunk_size == objects
 
 
@@ -255,23 +251,23 @@ def test_a_group_is_small_enough_for_the_deadline_to_be_looked_at_often(
         pytest.param([0, 0, 0, 0], 8, [(0, 3), (3, 1)], id="empty_objects_count_as_well"),
     ],
 )
-def test_groups_have_so_many_objects_and_bytes_at_most(
+def test_chunks_exceed_neither_the_most_objects_nor_the_most_bytes(
     sizes: list[int], most_bytes: int | None, expected: list[tuple[int, int]]
 ) -> None:
     assert list(chunks(sizes, 3, most_bytes, first=3)) == expected
 
 
-def test_the_first_groups_are_small_and_grow() -> None:
+def test_the_first_chunks_are_small_and_grow() -> None:
     made = list(chunks([1] * 50, 20, None, first=2))
     assert [length for _, length in made] == [2, 8, 20, 20]
     assert [start for start, _ in made] == [0, 2, 10, 30]
 
 
-def test_no_first_group_is_larger_than_the_others() -> None:
+def test_the_first_chunk_is_never_larger_than_the_others() -> None:
     assert list(chunks([1] * 5, 3, None, first=1_000)) == [(0, 3), (3, 2)]
 
 
-def test_what_a_deed_left_because_time_was_over_stays_attempted_and_does_not_count(bench: Bench) -> None:
+def test_objects_that_the_action_left_at_the_deadline_stay_attempted_and_are_not_counted(bench: Bench) -> None:
     class HalfInTime(Recording):
         def do(self, objects: pa.Table, name: str, before_deadline: BeforeDeadline) -> Sequence[ObjectResult]:
             super().do(objects, name, before_deadline)
@@ -286,7 +282,7 @@ def test_what_a_deed_left_because_time_was_over_stays_attempted_and_does_not_cou
     assert [bench.outcomes(name) for name in "bcd"] == [{"attempted"}] * 3
 
 
-def test_a_worker_begins_at_the_pace_that_others_reached_and_tells_its_own(bench: Bench) -> None:
+def test_a_worker_begins_at_the_rate_that_others_reached_and_returns_its_own_rate(bench: Bench) -> None:
     action = Recording(lambda _: action.paces[0].throttled(action.paces[0].now() + 60))
     tally = bench.work(action, [batch("a", "b")], rate=None, reached=1_000.0)
     assert [row["reached"] for row in tally] == [pytest.approx(1_000 * 0.8 * 0.8)]

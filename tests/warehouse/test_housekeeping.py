@@ -130,7 +130,7 @@ def partitions(age: int) -> set[str]:
     return {f"{table}/{day(age)}" for table in TABLES if table != "policy_table"}
 
 
-def test_tables_and_objects_of_an_old_plan_that_nobody_swept_go(days: Days) -> None:
+def test_tables_and_objects_of_an_old_plan_without_a_sweep_are_removed(days: Days) -> None:
     days.plan(1)
     old = days.plan(OLD)
     assert days.leftovers() == {*partitions(OLD), f"planned_objects/{old}", f"planned_heads/{old}.json"}
@@ -152,7 +152,7 @@ def test_an_approval_that_was_withdrawn_stays_so_that_no_budget_approves_the_pla
 
 
 @pytest.mark.parametrize("swept", ["", "deleted"], ids=["nobody_swept_it", "swept"])
-def test_an_approval_by_the_budget_goes_only_with_a_plan_that_nobody_swept(days: Days, swept: str) -> None:
+def test_an_approval_by_the_budget_is_removed_only_with_a_plan_without_a_sweep(days: Days, swept: str) -> None:
     days.plan(1)
     name = f"{days.plan(OLD, swept=swept)}.budget.json"
     days.warehouse.write_document({"day": day(OLD)}, NAME, "approvals", name)
@@ -161,13 +161,13 @@ def test_an_approval_by_the_budget_goes_only_with_a_plan_that_nobody_swept(days:
     assert (f"approvals/{name}" in days.leftovers(keep=KeepSettings(plans="100d"))) is not bool(swept)
 
 
-def test_of_a_swept_plan_only_the_tables_of_its_day_go(days: Days) -> None:
+def test_only_the_tables_of_its_day_are_removed_of_a_swept_plan(days: Days) -> None:
     days.plan(1)
     days.plan(OLD, swept="deleted")
     assert days.leftovers(keep=KeepSettings(plans="100d")) == partitions(OLD)
 
 
-def test_nothing_goes_of_the_last_plan_however_old_it_is(days: Days) -> None:
+def test_nothing_of_the_last_plan_is_removed_however_old_it_is(days: Days) -> None:
     days.plan(500)
     assert days.leftovers() == set()
     days.plan(400)
@@ -175,7 +175,7 @@ def test_nothing_goes_of_the_last_plan_however_old_it_is(days: Days) -> None:
     assert days.leftovers() >= partitions(500)
 
 
-def test_the_last_plan_that_stands_stays_when_newer_plans_were_withdrawn(days: Days) -> None:
+def test_the_last_current_plan_stays_when_newer_plans_were_withdrawn(days: Days) -> None:
     days.plan(400)
     for age in (300, 200, 150):
         days.plan(age, withdrawn=True, tables=())
@@ -243,7 +243,9 @@ def test_tables_of_another_location_and_unknown_directories_are_not_touched(days
         days.remove()
 
 
-def test_no_other_run_is_beside_a_removal_and_a_failed_one_goes_on(days: Days, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_other_run_is_active_during_a_removal_and_a_failed_removal_continues(
+    days: Days, monkeypatch: pytest.MonkeyPatch
+) -> None:
     days.plan(1)
     days.plan(OLD)
     expected = days.leftovers()
@@ -274,7 +276,7 @@ def test_no_other_run_is_beside_a_removal_and_a_failed_one_goes_on(days: Days, m
     assert not expected & days.entries()
 
 
-def test_files_that_cannot_be_removed_are_named(days: Days, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_files_that_cannot_be_removed_are_reported(days: Days, monkeypatch: pytest.MonkeyPatch) -> None:
     days.plan(1, tables=("addresses",))
     days.plan(OLD, tables=("addresses",))
 
@@ -289,7 +291,7 @@ def test_files_that_cannot_be_removed_are_named(days: Days, monkeypatch: pytest.
     assert told.endswith("Let the credentials of the warehouse delete objects, then run the same command again.")
 
 
-def test_what_is_written_during_a_removal_stays(days: Days, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_files_that_are_written_during_a_removal_stay(days: Days, monkeypatch: pytest.MonkeyPatch) -> None:
     days.plan(1)
     days.plan(OLD)
     found = leftovers(days.warehouse, days.repository, KEEP, NOW)
@@ -334,7 +336,7 @@ def test_a_clock_that_differs_from_the_store_s_is_refused(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_what_runs_read_is_the_same_before_and_after(days: Days, seed: int) -> None:
+def test_housekeeping_does_not_change_the_tables_that_runs_read(days: Days, seed: int) -> None:
     """Random years of plans and sweeps: of what is read, nothing changes, and all that is old and unread is gone."""
     chance = random.Random(seed)
     ages = sorted(chance.sample(range(chance.choice((0, 100)), 400), 30), reverse=True)
@@ -391,7 +393,7 @@ def _read(days: Days) -> dict[str, Any]:
     }
 
 
-def test_the_command_removes_nothing_unless_it_is_told_to(days: Days) -> None:
+def test_the_command_removes_nothing_without_its_option(days: Days) -> None:
     days.plan(1)
     days.plan(OLD)
     before = days.entries()
@@ -412,7 +414,7 @@ def test_a_warehouse_of_a_newer_version_is_refused(tmp_path: Path) -> None:
         Warehouse(str(tmp_path))
 
 
-def test_the_job_in_dagster_removes_what_it_logs_when_it_is_told_to(days: Days) -> None:
+def test_the_job_in_dagster_removes_the_logged_directories_only_if_configured(days: Days) -> None:
     days.plan(OLD)
     days.plan(OLD + 10)
     definitions = build_definitions(
@@ -426,7 +428,7 @@ def test_the_job_in_dagster_removes_what_it_logs_when_it_is_told_to(days: Days) 
     assert not partitions(OLD + 10) & days.entries()
 
 
-def test_leftovers_name_their_size(days: Days) -> None:
+def test_leftovers_are_reported_with_their_size(days: Days) -> None:
     days.plan(1)
     days.plan(OLD)
     found = {one.path: one for one in leftovers(days.warehouse, days.repository, KEEP, NOW)}
@@ -436,7 +438,9 @@ def test_leftovers_name_their_size(days: Days) -> None:
     assert found[f"addresses/{day(OLD)}"] == Leftover(f"addresses/{day(OLD)}", "older than 90d", 3, size, at)
 
 
-def test_a_warehouse_in_a_bucket_is_kept_alike(days: Days, bucket: Bucket, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_housekeeping_works_in_the_same_way_for_a_bucket(
+    days: Days, bucket: Bucket, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("AWS_ENDPOINT", bucket.endpoint)
     monkeypatch.setenv("AWS_ALLOW_HTTP", "true")
     warehouse = days.warehouse = Warehouse(f"s3a://{bucket.name}/tables")

@@ -62,7 +62,7 @@ def test_the_details_of_a_document_have_their_types() -> None:
     assert Details.of_texts(NOTES | {"of_a_later_version": "x"}) == details
 
 
-def test_what_is_not_known_is_not_stored() -> None:
+def test_unknown_details_are_not_stored() -> None:
     assert Details().texts() == {}
     assert Details(legacy_kinds=frozenset(), lost=0).texts() == {"legacy_kinds": "", "lost": "0"}
 
@@ -93,7 +93,7 @@ def test_damaged_metadata_are_refused_with_the_table_and_the_command_that_makes_
         warehouse.metadata("orchard", "commit_graph", DAY)
 
 
-def test_a_detail_that_a_table_must_have_is_named_where_it_is_missing() -> None:
+def test_a_missing_required_detail_is_reported_with_its_name() -> None:
     assert needed("a-run", "policy_run") == "a-run"
     with pytest.raises(TableContractError, match=r"has no policy_run: .* Nothing was deleted\. Plan again\."):
         needed(Details().policy_run, "policy_run")

@@ -60,7 +60,7 @@ def test_a_name_that_many_rows_have_is_in_memory_once(spark: SparkSession, tmp_p
     assert found.nbytes < rows.nbytes
 
 
-def test_a_warehouse_that_cannot_be_reached_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unreachable_warehouse_is_reported_with_its_location(monkeypatch: pytest.MonkeyPatch) -> None:
     keys = {"AWS_ACCESS_KEY_ID": "a", "AWS_SECRET_ACCESS_KEY": "b", "AWS_REGION": REGION, "AWS_ALLOW_HTTP": "true"}
     for name, value in {**keys, "AWS_ENDPOINT_URL": NOBODY}.items():
         monkeypatch.setenv(name, value)

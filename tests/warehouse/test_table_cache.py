@@ -93,7 +93,7 @@ def exchange(file: Path) -> None:
 @pytest.mark.parametrize(
     ("kind", "tables"), [(ranges(), ranges_of), (metaranges(), metaranges_of)], ids=["ranges", "metaranges"]
 )
-def test_one_file_of_several_that_cannot_be_read_ends_it(
+def test_one_unreadable_file_of_several_ends_the_reading(
     spark: SparkSession,
     tmp_path: Path,
     kind: Kind,
@@ -174,9 +174,7 @@ def test_lost_files_are_not_fetched_and_those_that_no_run_has_read_are_named(cac
 
 
 @pytest.mark.parametrize("cached", [False], indirect=True, ids=["on_executors"])
-def test_rows_that_were_written_and_cannot_be_read_back_are_not_taken_for_the_file(
-    cached: Cached, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_rows_that_cannot_be_read_back_are_not_used(cached: Cached, monkeypatch: pytest.MonkeyPatch) -> None:
     """What is read back would say of a range that it has fewer entries, or none: its objects would seem dead."""
     count = TableCache._counts
 
@@ -232,7 +230,7 @@ def test_the_driver_leaves_many_ids_files_bytes_or_rows_to_executors(
 
 
 @pytest.mark.parametrize("table", [KIND.name, f"{KIND.name}_ids"])
-def test_what_was_lost_after_it_was_written_is_read_again(cached: Cached, table: str) -> None:
+def test_files_whose_cached_rows_were_lost_are_read_again(cached: Cached, table: str) -> None:
     cached.run("first")
     cached.lose_a_part(table)
     rows, files = cached.run("second")
@@ -314,7 +312,7 @@ def interrupted(*_: object, **__: object) -> None:
     ],
     ids=["same", "of_another_file", "all_of_one_file"],
 )
-def test_the_shares_tell_of_which_file_rows_are(
+def test_the_checksum_depends_on_the_rows_of_each_file(
     spark: SparkSession, written: dict[str, int], there: dict[str, int], is_same: bool
 ) -> None:
     def shares(rows: dict[str, int]) -> int:

@@ -22,7 +22,7 @@ _FORM = "spark.sql.parquet.outputTimestampType"
 EMPTY = STORAGE_INVENTORY.schema.empty_table()
 
 
-def test_columns_come_in_the_contracts_order_and_types(spark: SparkSession) -> None:
+def test_written_columns_have_the_order_and_types_of_the_table(spark: SparkSession) -> None:
     frame = inventory(spark, Listed("a")).select(
         "source", "etag", F.col("size").cast("int"), "last_modified", "address"
     )
@@ -33,9 +33,7 @@ def test_columns_come_in_the_contracts_order_and_types(spark: SparkSession) -> N
 
 
 @pytest.mark.parametrize("form", ["INT96", "TIMESTAMP_MICROS"])
-def test_times_are_read_as_instants_whatever_form_the_session_writes(
-    spark: SparkSession, tmp_path: Path, form: str
-) -> None:
+def test_times_are_read_in_utc_whatever_form_the_session_writes(spark: SparkSession, tmp_path: Path, form: str) -> None:
     rows, warehouse = inventory(spark, Listed("a"), Listed("b")), Warehouse(str(tmp_path))
     before = spark.conf.get(_FORM)
     spark.conf.set(_FORM, form)
@@ -71,7 +69,7 @@ def test_an_empty_table_of_each_contract_conforms_to_it(spark: SparkSession, nam
         ),
     ],
 )
-def test_what_differs_is_an_error_that_names_the_table_and_the_column(
+def test_rows_that_do_not_fit_are_an_error_with_the_table_and_the_column(
     spark: SparkSession, added: dict[str, str], dropped: list[str], complaint: str
 ) -> None:
     frame = inventory(spark, Listed("a")).drop(*dropped)

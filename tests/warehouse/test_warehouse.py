@@ -37,21 +37,21 @@ def warehouse(request: pytest.FixtureRequest, tmp_path: Path, bucket: Bucket) ->
         yield Warehouse(f"s3a://{bucket.name}/tables")
 
 
-def test_a_document_that_is_there_is_not_created_again(warehouse: Warehouse) -> None:
+def test_an_existing_document_is_not_created_again(warehouse: Warehouse) -> None:
     assert warehouse.create_document({"holder": "a"}, *PLACE) is True
     assert warehouse.create_document({"holder": "b"}, *PLACE) is False
     assert warehouse.create_document({"holder": "a"}, *PLACE) is False
     assert warehouse.read_document(*PLACE) == {"holder": "a"}
 
 
-def test_of_several_writers_at_once_one_creates_it(warehouse: Warehouse) -> None:
+def test_exactly_one_of_several_concurrent_writers_creates_a_document(warehouse: Warehouse) -> None:
     with ThreadPoolExecutor(8) as pool:
         done = list(pool.map(lambda number: warehouse.create_document({"holder": number}, *PLACE), range(8)))
     assert done.count(True) == 1
     assert warehouse.read_document(*PLACE) == {"holder": done.index(True)}
 
 
-def test_where_it_cannot_be_written_nothing_is_said_to_be_there(tmp_path: Path) -> None:
+def test_a_document_that_cannot_be_written_is_an_error(tmp_path: Path) -> None:
     warehouse = Warehouse(str(tmp_path))
     (tmp_path / "orchard").write_text("no directory")
     with pytest.raises(StoreError, match=r"cannot write 'orchard/leases/00000001\.json'"):
@@ -187,7 +187,7 @@ def test_a_table_with_other_rows_than_were_written_is_refused(warehouse: Warehou
     assert "`retention plan orchard --as-of 2026-11-01`" in told
 
 
-def test_a_file_that_was_cut_off_is_named(tmp_path: Path) -> None:
+def test_a_truncated_file_is_reported_with_its_name(tmp_path: Path) -> None:
     warehouse = Warehouse(str(tmp_path))
     write_parts(warehouse, 40)
     file = tmp_path.joinpath(*TABLE, "part-00000.snappy.parquet")
@@ -197,7 +197,7 @@ def test_a_file_that_was_cut_off_is_named(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kept", [0, 10, None], ids=["empty", "cut_off", "missing"])
-def test_appended_rows_that_are_missing_or_cut_off_are_named(tmp_path: Path, kept: int | None) -> None:
+def test_missing_or_truncated_appended_rows_are_reported_with_their_name(tmp_path: Path, kept: int | None) -> None:
     warehouse = Warehouse(str(tmp_path))
     warehouse.append_rows(pa.table({"address": ["a"]}), "orchard", "memory", "plan", "commits.parquet")
     file = tmp_path / "orchard" / "memory" / "plan" / "commits.parquet"
@@ -214,7 +214,7 @@ def test_appended_rows_that_are_missing_or_cut_off_are_named(tmp_path: Path, kep
 @pytest.mark.parametrize(
     "content", [b"", b'{"holder": ', b"[]", b"\xff"], ids=["empty", "cut_off", "a_list", "no_text"]
 )
-def test_a_document_that_is_no_object_is_named(tmp_path: Path, content: bytes) -> None:
+def test_a_document_that_is_not_a_json_object_is_reported_with_its_name(tmp_path: Path, content: bytes) -> None:
     warehouse = Warehouse(str(tmp_path))
     warehouse.write_document({"holder": "a"}, *PLACE)
     tmp_path.joinpath(*PLACE).write_bytes(content)
@@ -224,7 +224,7 @@ def test_a_document_that_is_no_object_is_named(tmp_path: Path, content: bytes) -
     assert str(refused.value).endswith("Copy it from a backup of the warehouse.")
 
 
-def test_a_table_that_lacks_columns_is_refused_with_the_command_that_makes_it(
+def test_a_table_with_missing_columns_is_refused_with_the_command_that_makes_it(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     """A version before wrote it: Spark alone would complain of a column that cannot be resolved."""

@@ -16,7 +16,7 @@ def changed(content: bytes, position: int, value: bytes) -> bytes:
 FILE = seal(BODY, FileType.SNAPSHOT, spec_version=2)
 
 
-def test_what_is_sealed_is_opened() -> None:
+def test_a_sealed_file_can_be_opened() -> None:
     header, body = open_file(FILE, FileType.SNAPSHOT, "x")
     assert body == BODY
     assert (header.spec_version, header.file_type, header.written_by) == (2, FileType.SNAPSHOT, "retention_assets")
@@ -53,7 +53,7 @@ def test_the_header_of_a_real_file_says_what_it_is(varied: Varied, folder: str, 
         pytest.param(changed(FILE, HEADER, b"\0\0"), "does not decompress", id="not_zstd"),
     ],
 )
-def test_a_file_that_is_not_whole_and_right_is_refused(content: bytes, what: str) -> None:
+def test_a_truncated_or_damaged_file_is_refused(content: bytes, what: str) -> None:
     with pytest.raises(CorruptFile, match=what) as caught:
         open_file(content, FileType.SNAPSHOT, "x")
     assert str(caught.value).startswith("x: ")

@@ -46,7 +46,7 @@ def refs_of(manifests: Iterable[ManifestChunks]) -> Counter[Ref]:
     return found
 
 
-def test_manifests_hold_the_chunks_that_icechunk_finds(varied: Varied) -> None:
+def test_manifests_have_the_chunks_that_icechunk_finds(varied: Varied) -> None:
     files = varied.files("manifests").items()
     manifests = {Path(name).name: read_manifest_chunks(content, name) for name, content in files}
     kinds = set()

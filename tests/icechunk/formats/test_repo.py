@@ -134,7 +134,7 @@ def test_every_backup_is_read_and_written_back(varied_2: Varied) -> None:
 
 
 @given(repos())
-def test_what_is_written_is_read_back(repo: Repo) -> None:
+def test_a_written_value_is_read_back_unchanged(repo: Repo) -> None:
     assert read_repo(write_repo(repo), "x") == repo
 
 

@@ -31,7 +31,7 @@ def in_micros(time: datetime) -> int:
     return (time - EPOCH) // timedelta(microseconds=1)
 
 
-def test_a_snapshot_says_what_icechunk_reads_in_it(varied: Varied) -> None:
+def test_a_snapshot_has_the_values_that_icechunk_reads(varied: Varied) -> None:
     for name, content in varied.files("snapshots").items():
         snapshot = read_snapshot(content, name)
         expected = varied.repository.inspect_snapshot(Path(name).name)
@@ -223,7 +223,7 @@ def test_the_newer_list_of_manifests_counts_where_there_is_one(content: bytes, m
         pytest.param(snapshot_file(s5=[{0: "k"}]), "the value of a metadata item", id="metadata_without_value"),
     ],
 )
-def test_a_snapshot_that_contradicts_itself_or_lacks_something_is_refused(content: bytes, what: str) -> None:
+def test_a_contradictory_or_incomplete_snapshot_is_refused(content: bytes, what: str) -> None:
     with pytest.raises(CorruptFile, match=what):
         read_snapshot(content, "x")
 

@@ -118,7 +118,7 @@ def test_metadata_keeps_its_values_in_an_upgrade(metadata: dict[str, Json]) -> N
         pytest.param(nested(MAX_DEPTH + 1), id="too_deep"),
     ],
 )
-def test_what_is_no_json_value_is_not_written(value: Any) -> None:
+def test_a_value_that_is_not_json_is_not_written(value: Any) -> None:
     with pytest.raises(ValueError, match=r"is not a JSON value|cannot be a name|deep"):
         write_flexbuffer(value)
 
@@ -175,7 +175,7 @@ def test_values_in_the_rarer_forms_are_read_too() -> None:
         pytest.param(b"ab\x02" + bytes([4 << 2, 1]), id="a_key_without_an_end"),
     ],
 )
-def test_what_json_has_not_or_icechunk_never_writes_is_refused(content: bytes) -> None:
+def test_types_that_are_not_in_json_or_that_icechunk_never_writes_are_refused(content: bytes) -> None:
     with pytest.raises(CorruptFile, match="not a value in FlexBuffers"):
         read_flexbuffer(content, "x")
 
@@ -258,7 +258,7 @@ def test_an_upgraded_configuration_holds_the_same_mapping(text: str, value: Json
     ["", "- a\n", "a: [", "a: !!python/object:os.system x\n", "a: .nan\n", "? [1, 2]\n: 3\n", "a: 2026-01-01\n"],
     ids=["empty", "list", "cut", "python", "not_a_number", "odd_key", "date"],
 )
-def test_what_is_no_configuration_is_refused(text: str) -> None:
+def test_a_file_that_is_not_a_configuration_is_refused(text: str) -> None:
     with pytest.raises(CorruptFile, match=r"config\.yaml: .*[Nn]othing"):
         upgraded_from_yaml(text)
 

@@ -110,7 +110,7 @@ def test_chunks_follow_their_manifests_and_virtual_references_into_this_reposito
     assert found[f"chunks/{id_of('1')}"]["rule_ids"] == ["rule B", "rule C"]
 
 
-def test_a_manifest_that_lacks_refs_is_refused_where_it_stays(spark: SparkSession, manifests: DataFrame) -> None:
+def test_a_live_manifest_with_missing_refs_is_refused(spark: SparkSession, manifests: DataFrame) -> None:
     whole, short = (refs_of(frame(spark, [named(one, "0")], MANIFEST_CHUNKS)) for one in "MN")
     (of_all,), (of_short,) = (incomplete_manifests(manifests, refs).collect() for refs in (whole, short))
     assert manifests_complete(of_all.asDict()).passed  # N leaves
@@ -130,7 +130,7 @@ def test_a_manifest_that_lacks_refs_is_refused_where_it_stays(spark: SparkSessio
     ],
 )
 @pytest.mark.parametrize("guard", ["metadata_exists", "chunks_exist"])
-def test_a_referenced_file_that_the_listing_lacks_is_refused_unless_it_is_new(
+def test_a_referenced_file_that_is_not_listed_is_refused_unless_it_is_new(
     spark: SparkSession, tmp_path: Path, guard: str, is_there: bool, listed_at: datetime, complaint: str
 ) -> None:
     access, age_cutoff = StoreAccess(f"file://{tmp_path}"), AgeCutoff(listed_at, timedelta(0), issued=no_issue_time)

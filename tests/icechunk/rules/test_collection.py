@@ -26,7 +26,7 @@ def ids(of: str) -> set[bytes]:
     return {snapshot_id(name) for name in of}
 
 
-def test_what_is_dropped_goes_and_what_stood_on_it_gets_its_nearest_ancestor_left():
+def test_children_of_dropped_snapshots_get_their_nearest_remaining_ancestor():
     after = collected(REPO, PLANNED, ids("cd"), STAMP)
     e = REPO.snapshots[snapshot_id("e")]
     logs = (snapshot_id("c"), snapshot_id("d"))
@@ -48,7 +48,7 @@ def test_the_object_is_left_as_it_is_when_nothing_goes():
     assert collected(REPO, PLANNED, ids("q"), STAMP) is REPO
 
 
-def test_a_snapshot_that_came_since_the_plan_stays():
+def test_a_snapshot_after_the_plan_stays():
     after = collected(REPO, PLANNED - ids("e"), ids("cd") - ids("d"), STAMP)
     assert names(after.snapshots) == {"root", "a", "b", "d", "e"}
 
@@ -94,7 +94,7 @@ def moved(branches: dict[str, str], tags: dict[str, str] | None = None) -> Histo
         ),
     ],
 )
-def test_what_changed_since_the_plan_is_refused(now, planned, dropped, complaint):
+def test_a_collection_that_no_longer_fits_the_repository_is_refused(now, planned, dropped, complaint):
     nothing = "Nothing (more )?was changed or deleted"
     with pytest.raises(GuardRefused, match=f"{complaint}.*{nothing}"):
         collected(now, planned, ids(dropped), STAMP)

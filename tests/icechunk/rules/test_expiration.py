@@ -24,7 +24,7 @@ def released(*more: int) -> frozenset[bytes]:
     return RIGHT.released | {snapshot_id(number) for number in more}
 
 
-def test_what_is_right_passes():
+def test_a_correct_expiration_passes():
     require_allowed(SEED, RIGHT)
     require_allowed(SEED, HOLDING)
 
@@ -65,7 +65,7 @@ def test_what_is_right_passes():
         ),
     ],
 )
-def test_what_would_lose_something_is_refused(wrong, complaint):
+def test_an_expiration_that_would_lose_data_is_refused(wrong, complaint):
     with pytest.raises(GuardRefused, match=f"{complaint}.*Nothing was changed or deleted"):
         require_allowed(SEED, wrong)
 

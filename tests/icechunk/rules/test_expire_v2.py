@@ -42,7 +42,7 @@ def test_the_tip_of_main_stays_however_old_it_is():
     assert "e" not in names(repo.snapshots)
 
 
-def test_what_lost_its_parent_takes_over_the_logs_between_oldest_first():
+def test_a_reparented_snapshot_takes_over_the_logs_in_between_oldest_first():
     repo, _ = expired(history(CHAIN, {"main": "e"}), everything_older(), 5)
     assert logs(repo, "e") == ["a", "b", "c", "d"]
 
@@ -146,14 +146,14 @@ def test_the_object_is_left_as_it_is_when_nothing_expires():
     assert (expiration.edits, expiration.released) == ((), frozenset())
 
 
-def test_what_nothing_reached_is_released_though_no_history_changes():
+def test_an_unreachable_snapshot_is_released_although_no_history_changes():
     repo, released = expired(history({**CHAIN, "x": ("root", 2)}, {"main": "a"}), everything_older(), 100)
     assert released == {"b", "c", "d", "e", "x"}
     assert names(repo.snapshots) == {"root", "a"}
     assert repo.latest_updates[0].kind is UpdateKind.EXPIRATION_RAN
 
 
-def test_only_what_an_expiration_concerns_changes():
+def test_an_expiration_changes_nothing_else():
     plain = repo_of(history(CHAIN, {"main": "e"}, {"v1": "b"}))
     full = replace(
         plain,
@@ -184,7 +184,7 @@ def test_only_what_an_expiration_concerns_changes():
     )
 
 
-def test_expiration_may_be_looked_at_without_an_edit():
+def test_an_expiration_can_be_computed_without_an_edit():
     one = history(CHAIN, {"main": "e"})
     assert expire_v2(repo_of(one), both_flags(), at(5), STAMP)[1] == expiration_v2(one, both_flags(), at(5))
 
@@ -207,7 +207,7 @@ def test_expiration_may_be_looked_at_without_an_edit():
         ),
     ],
 )
-def test_what_must_not_be_edited_is_refused(changes, complaint):
+def test_an_edit_of_a_repository_that_is_not_online_is_refused(changes, complaint):
     repo = replace(repo_of(history(CHAIN, {"main": "e"}, {"v1": "b"})), **changes)
     with pytest.raises(GuardRefused, match=f"{complaint}.*Nothing was changed or deleted"):
         expire_v2(repo, both_flags(), at(5), STAMP)

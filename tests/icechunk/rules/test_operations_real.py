@@ -118,7 +118,7 @@ def test_the_status_is_set_as_by_icechunk_and_then_nothing_else_is_done(beside):
     beside.both(lambda: repository.set_status(online), same, Availability.ONLINE, None)
 
 
-def test_what_icechunk_refuses_is_refused(beside):
+def test_operations_that_icechunk_refuses_are_refused(beside):
     a, d, x, unknown = (*(beside.ids[name] for name in "adx"), encode_id(bytes(12)))
     its, here = beside.repository, decode_id(a)
     for complaint, theirs, edit, *arguments in (
@@ -167,7 +167,7 @@ def test_the_log_is_cut_where_icechunk_cuts_it(tmp_path, most):
     assert len(beside.read().latest_updates) == most
 
 
-def test_icechunk_goes_on_with_what_we_wrote(beside):
+def test_icechunk_still_works_with_the_object_that_we_wrote(beside):
     repo = expired(beside.read(), DAYS[3], Stamp(datetime.now(UTC), "repo.backup"))
     (beside.directory / "repo").write_bytes(write_repo(repo))
     repository = open_repository(beside.directory)

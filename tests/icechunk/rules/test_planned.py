@@ -50,7 +50,7 @@ def test_anything_else_is_refused(changes: dict[str, Any]):
         PlannedEdits.read({**PLANNED.document(), **changes}, *HEADS)
 
 
-def test_a_document_that_lacks_something_is_refused():
+def test_an_incomplete_document_is_refused():
     document = PLANNED.document()
     del document["seen"]
     with pytest.raises(GuardRefused, match="KeyError: 'seen'"):

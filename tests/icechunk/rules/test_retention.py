@@ -50,12 +50,12 @@ LINES = history(
 )
 
 
-def test_one_rule_for_all_lets_go_of_what_is_older_and_never_of_the_root():
+def test_one_rule_for_all_expires_older_snapshots_and_never_the_root():
     assert expired(LINES, everything_older(), at(30)) == {"a", "b"}
     assert expired(SEED, everything_older(), SEED_THRESHOLD) == set("1234567")
 
 
-def test_the_instant_itself_is_kept_and_a_microsecond_later_is_not():
+def test_a_snapshot_is_kept_at_the_exact_limit_and_not_a_microsecond_later():
     policy = SnapshotPolicy(default=kept_for(24))
     assert not decided(LINES, policy, "a", at(34)).expired
     assert decided(LINES, policy, "a", at(34) + timedelta(microseconds=1)).expired
@@ -83,7 +83,7 @@ def test_the_newest_so_many_of_a_history_are_kept_whatever_their_age():
     assert decided(LINES, policy, "b").reason == "kept: it is among the 3 newest of branch dev (rule dev)"
 
 
-def test_one_that_others_pushed_out_went_when_the_last_of_them_came():
+def test_a_snapshot_pushed_out_by_newer_ones_expires_when_the_last_of_them_is_written():
     one = decided(LINES, SnapshotPolicy((branch_rule("main", 0, 2), branch_rule("dev", 0, 1))), "a")
     assert one == Decision(
         True,
@@ -138,7 +138,7 @@ def test_the_default_decides_on_a_snapshot_that_no_reference_reaches(default, go
     assert "no branch or tag reaches it, the default counts" in one.reason
 
 
-def test_a_root_is_kept_and_says_so():
+def test_a_root_is_kept_with_that_reason():
     assert decided(LINES, everything_older(), "root").reason == "kept: it is the root of its history"
 
 
@@ -151,7 +151,7 @@ def test_a_parent_with_a_later_clock_keeps_its_children():
     assert expired(skewed, everything_older(), at(101)) == {"a", "late", "b", "c"}
 
 
-def test_what_one_reference_still_keeps_stays_though_another_let_it_go_at_a_later_time():
+def test_a_snapshot_that_one_reference_keeps_stays_although_another_reference_no_longer_keeps_it():
     # the tip of main comes from a clock that is ahead: what it pushed out went, by that clock, in the future
     ahead = history({"root": (None, 0), "a": ("root", 10), "d": ("a", 500), "y": ("a", 45)}, {"main": "d", "dev": "y"})
     one = decided(ahead, SnapshotPolicy((branch_rule("main", 0, 1), branch_rule("dev", 240))), "a")
@@ -205,7 +205,7 @@ def test_a_hold_ends_with_its_last_day():
     ],
     ids=lambda hold: f"{hold.kind}_{hold.value}",
 )
-def test_a_hold_on_what_is_not_there_is_refused(hold):
+def test_a_hold_on_a_missing_name_is_refused(hold):
     with pytest.raises(GuardRefused, match=f"hold 'h' names the {hold.kind} '{hold.value}'.*Nothing was changed"):
         select(TAGGED, SnapshotPolicy(default=kept_for(1), holds=(hold,)), NOW, on_roots=False)
 
@@ -237,7 +237,7 @@ def test_references_on_a_root_expire_in_format_1_only():
     assert deleted(policy, on_roots=True, as_of=at(0)) == []
 
 
-def test_a_reference_is_judged_by_its_own_rule():
+def test_a_reference_expires_by_its_own_rule():
     rules = (branch_rule("same", 1), branch_rule("main", None), branch_rule("dev", 0, 1))
     policy = SnapshotPolicy(rules, kept_for(300), delete_expired_branches=True, delete_expired_tags=True)
     selection = select(REFERENCES, policy, NOW, on_roots=False)

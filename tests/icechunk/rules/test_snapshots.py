@@ -70,7 +70,7 @@ def test_references_come_tags_first_each_by_name():
     ]
 
 
-def test_what_references_reach_does_not_hold_what_dangles():
+def test_reachable_snapshots_do_not_include_dangling_ones():
     assert names(reachable(FORKED, FORKED.tips())) == {"root", "a", "b", "c", "x"}
     assert names(lineage(FORKED, snapshot_id("c"), {snapshot_id("a")})) == {"c", "b"}
     assert lineage(FORKED, snapshot_id("nobody"), ()) == []
@@ -84,7 +84,7 @@ def test_children_come_before_their_parents():
         assert one.parent_id is None or places[one.snapshot_id] < places[one.parent_id]
 
 
-def test_descendants_are_what_stands_on_a_snapshot_however_far():
+def test_descendants_are_all_snapshots_with_the_snapshot_as_an_ancestor():
     assert names(descendants(FORKED, snapshot_id("b"))) == {"c"}
     assert names(descendants(FORKED, snapshot_id("a"))) == {"b", "c", "x", "lost"}
     assert descendants(FORKED, snapshot_id("lost")) == set()
@@ -112,7 +112,7 @@ def test_a_whole_history_passes():
     require_complete(SEED)
 
 
-def test_a_dangling_snapshot_may_lack_its_parent():
+def test_the_parent_of_a_dangling_snapshot_may_be_missing():
     require_complete(History(without(FORKED, "x").snapshots, {"main": snapshot_id("c")}, {}))
 
 
@@ -128,7 +128,7 @@ def test_a_dangling_snapshot_may_lack_its_parent():
         pytest.param(History(FORKED.snapshots, {"dev": snapshot_id("c")}, {}), "no branch 'main'", id="no_main"),
     ],
 )
-def test_a_history_that_cannot_be_is_refused(broken, message):
+def test_an_impossible_history_is_refused(broken, message):
     with pytest.raises(SourceError, match=message) as raised:
         require_complete(broken)
     assert "Nothing was changed or deleted." in str(raised.value)

@@ -19,7 +19,7 @@ def state(directory: Path) -> IcechunkState:
 
 
 @pytest.mark.parametrize("spec_version", FORMATS)
-def test_everything_that_is_judged_by_comes_back(tmp_path: Path, spec_version: Format) -> None:
+def test_all_state_that_rules_use_is_read_back(tmp_path: Path, spec_version: Format) -> None:
     build_varied(tmp_path, spec_version)
     if spec_version == 2:  # a file that the repo object does not know
         known = next((tmp_path / "snapshots").iterdir())
@@ -39,7 +39,7 @@ def test_everything_that_is_judged_by_comes_back(tmp_path: Path, spec_version: F
             assert again.pruned_ancestor_tx_logs == one.pruned_ancestor_tx_logs
 
 
-def test_what_forbids_the_edits_is_noted(tmp_path: Path) -> None:
+def test_the_conditions_that_forbid_edits_are_recorded(tmp_path: Path) -> None:
     create_repository(tmp_path)
     assert history_details(state(tmp_path)).availability == "online"
     assert history_details(state(tmp_path)).tags_deletable is True

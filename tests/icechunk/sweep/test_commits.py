@@ -87,7 +87,7 @@ def test_an_edit_is_written_with_a_backup_that_the_log_names(world: World):
 
 
 @pytest.mark.parametrize("times", [1, 3])
-def test_who_comes_too_late_edits_the_newer_object_and_leaves_no_needless_backup(world: World, times: int):
+def test_a_slower_writer_edits_the_newer_object_and_leaves_no_needless_backup(world: World, times: int):
     done = world.commits().commit(interrupted(world.write_as_another, times))
     assert done.conflicts == times
     assert len(world.slept) == len(world.said) == times
@@ -96,7 +96,7 @@ def test_who_comes_too_late_edits_the_newer_object_and_leaves_no_needless_backup
     assert len(list(world.open().ops_log())) == times + 2
 
 
-def test_what_has_become_impossible_is_refused_and_nothing_of_ours_is_left(world: World):
+def test_an_edit_that_became_impossible_is_refused_and_leaves_nothing(world: World):
     with pytest.raises(GuardRefused, match="there is a tag 'ours' already"):
         world.commits().commit(interrupted(lambda: world.open().create_tag("ours", INITIAL)))
     assert world.backups() == world.named_backups()
@@ -108,7 +108,7 @@ def test_an_edit_that_changes_nothing_writes_nothing(world: World):
     assert world.backups() == set()
 
 
-def test_what_raises_before_a_write_ends_the_edit_and_nothing_of_ours_is_left(world: World):
+def test_an_error_before_a_write_ends_the_edit_and_leaves_nothing(world: World):
     answers = iter([None])
 
     def before_write() -> None:
@@ -123,7 +123,7 @@ def test_what_raises_before_a_write_ends_the_edit_and_nothing_of_ours_is_left(wo
     assert world.backups() == world.named_backups()
 
 
-def test_it_gives_up_in_the_end_and_says_so(world: World, monkeypatch: pytest.MonkeyPatch):
+def test_an_edit_fails_after_too_many_conflicts(world: World, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(commits, "TRIES", 3)
     with pytest.raises(StoreError, match="other writers were quicker 3 times"):
         world.commits().commit(interrupted(world.write_as_another, 9))
@@ -132,7 +132,7 @@ def test_it_gives_up_in_the_end_and_says_so(world: World, monkeypatch: pytest.Mo
 
 
 @pytest.mark.parametrize("entries", [1000, 1])
-def test_a_write_whose_answer_is_lost_is_ours_though_others_have_built_on_it(world: World, entries: int):
+def test_a_write_with_a_lost_response_is_recognized_although_others_edited_after_it(world: World, entries: int):
     """The store has our object, the answer is lost, another commits, and our second request is refused.
 
     With one entry per object the log has to be followed into the backups to see it.
@@ -163,7 +163,7 @@ def test_an_edit_of_nothing_is_refused(tmp_path: Path):
         RepoCommits(StoreAccess(f"file://{tmp_path}"), now, print).commit(tagging)
 
 
-def test_a_backup_of_somebody_else_is_not_written_over(tmp_path: Path):
+def test_an_existing_backup_is_not_overwritten(tmp_path: Path):
     create_repository(tmp_path)
     laid: list[Path] = []
 
@@ -191,7 +191,7 @@ def test_another_writers_clock_that_is_a_little_ahead_is_waited_for(tmp_path: Pa
     assert open_repository(tmp_path).list_tags() == {"ours"}
 
 
-def test_a_clock_that_is_far_behind_refuses(tmp_path: Path):
+def test_an_edit_is_refused_if_the_clock_is_far_behind(tmp_path: Path):
     create_repository(tmp_path)
     slept: list[float] = []
     behind = datetime.now(UTC) - timedelta(minutes=1)

@@ -89,7 +89,7 @@ def assert_done(place: Place, story: Story, after: object) -> None:
 
 
 @pytest.mark.parametrize("name", STORIES)
-def test_an_operation_that_dies_anywhere_leaves_a_whole_repository_and_is_done_by_the_next_run(
+def test_an_operation_that_dies_anywhere_leaves_a_consistent_repository_and_the_next_run_completes_it(
     tmp_path: Path, name: str
 ):
     story = STORIES[name]
@@ -97,7 +97,7 @@ def test_an_operation_that_dies_anywhere_leaves_a_whole_repository_and_is_done_b
 
 
 @pytest.mark.parametrize("spec_version", [1, 2], ids=["format_1", "format_2"])
-def test_a_publication_that_dies_anywhere_leaves_a_whole_repository_and_is_ended_by_the_next(
+def test_a_publication_that_dies_anywhere_leaves_a_consistent_repository_and_the_next_one_completes_it(
     tmp_path: Path, spec_version: Format
 ):
     """In format 2 there is something to drop too: dev was reset, so that nothing reaches y."""

@@ -146,12 +146,16 @@ def _commit_on(story: Story) -> None:
 
 @pytest.mark.parametrize("seed", _FEW)
 @pytest.mark.parametrize("spec_version", FORMATS)
-def test_a_random_history_ends_as_icechunk_ends_it(tmp_path: Path, spec_version: Format, seed: int) -> None:
+def test_a_random_history_keeps_the_same_files_as_with_icechunk(
+    tmp_path: Path, spec_version: Format, seed: int
+) -> None:
     agree(tmp_path, spec_version, seed)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", _MANY)
 @pytest.mark.parametrize("spec_version", FORMATS)
-def test_many_random_histories_end_as_icechunk_ends_them(tmp_path: Path, spec_version: Format, seed: int) -> None:
+def test_many_random_histories_keep_the_same_files_as_with_icechunk(
+    tmp_path: Path, spec_version: Format, seed: int
+) -> None:
     agree(tmp_path, spec_version, seed)

@@ -58,7 +58,7 @@ def kept(tmp_path: Path, edits: PlannedEdits, references: str = "of the history"
     return warehouse
 
 
-def test_what_was_kept_is_read_again(tmp_path: Path) -> None:
+def test_stored_edits_are_read_back_unchanged(tmp_path: Path) -> None:
     assert planned_edits(kept(tmp_path, EDITS), plan_of(EDITS)) == EDITS
 
 
@@ -75,7 +75,7 @@ def test_what_was_kept_is_read_again(tmp_path: Path) -> None:
         pytest.param(replace(EDITS, cutoff=MADE + timedelta(seconds=1)), id="a_cutoff_after_the_plan"),
     ],
 )
-def test_edits_that_the_plan_does_not_cover_are_refused(tmp_path: Path, changed: PlannedEdits) -> None:
+def test_edits_that_do_not_match_the_hash_of_the_plan_are_refused(tmp_path: Path, changed: PlannedEdits) -> None:
     with pytest.raises(GuardRefused, match=r"are not the approved ones. Nothing was changed"):
         planned_edits(kept(tmp_path, changed), plan_of(EDITS))
 
@@ -102,7 +102,7 @@ def test_a_branch_to_delete_whose_snapshot_at_planning_is_unknown_is_refused(
         planned_edits(warehouse, plan_of(EDITS))
 
 
-def test_edits_that_are_gone_are_refused(tmp_path: Path) -> None:
+def test_missing_edits_are_refused(tmp_path: Path) -> None:
     with pytest.raises(GuardRefused, match="are missing"):
         planned_edits(Warehouse(str(tmp_path)), plan_of(EDITS))
 

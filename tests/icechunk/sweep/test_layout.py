@@ -22,7 +22,7 @@ BACKUP = "overwritten/repo.30711474123456.000G40R40M30E209185G"
         pytest.param(10_000, 1_000, 1, id="a_part_is_no_larger_than_a_round"),
     ],
 )
-def test_directories_are_cut_so_that_a_round_can_be_bounded(listed: int, most: int, count: int) -> None:
+def test_directories_are_split_so_that_a_batch_can_be_limited(listed: int, most: int, count: int) -> None:
     assert characters(listed, most) == count
 
 
@@ -33,13 +33,13 @@ def test_directories_are_cut_so_that_a_round_can_be_bounded(listed: int, most: i
         pytest.param(2, ["snapshots/00", "chunks/00", "overwritten/"], id="parts_but_for_backups"),
     ],
 )
-def test_a_place_is_a_directory_with_the_first_characters_of_its_names(
+def test_a_prefix_is_a_directory_with_the_first_characters_of_its_names(
     spark: SparkSession, count: int, prefixes: list[str]
 ) -> None:
     names = [f"snapshots/{ID}", f"chunks/{ID}", BACKUP]
     assert of(spark, names, pa.string(), IcechunkLayout(count).prefix) == prefixes
 
 
-def test_what_names_others_goes_before_what_it_names(spark: SparkSession) -> None:
+def test_files_are_deleted_before_the_files_that_they_reference(spark: SparkSession) -> None:
     names = [f"{one}/{ID}" for one in ("snapshots", "transactions", "manifests", "chunks")]
     assert of(spark, [*names, BACKUP, "unknown/x"], pa.string(), IcechunkLayout(2).phase) == [0, 1, 2, 3, 4, 5]

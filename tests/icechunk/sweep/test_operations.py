@@ -25,7 +25,7 @@ def on(place: Place) -> Operations:
 
 
 @both_formats
-def test_references_are_made_moved_and_deleted_and_icechunk_goes_on(tmp_path: Path, spec_version: Format):
+def test_references_are_created_moved_and_deleted_and_icechunk_still_works(tmp_path: Path, spec_version: Format):
     place = tree(tmp_path / "r", spec_version)
     ids, ours = place.ids, on(place)
     ours.create_branch("side", ids["a"])
@@ -68,7 +68,7 @@ def test_every_operation_is_an_entry_of_the_log_as_icechunk_reads_it(tmp_path: P
     assert len(log) == before + 7
 
 
-def test_a_repository_is_closed_and_opened_for_icechunk(tmp_path: Path):
+def test_a_repository_is_set_read_only_and_online_for_icechunk(tmp_path: Path):
     place = tree(tmp_path / "r", 2)
     on(place).set_status(Availability.READ_ONLY, "moving")
     status = place.open().get_status()
@@ -98,7 +98,7 @@ def test_a_repository_is_closed_and_opened_for_icechunk(tmp_path: Path):
         ("delete_tag gone", "no tag 'gone'"),
     ],
 )
-def test_what_is_refused_changes_nothing(tmp_path: Path, spec_version: Format, operation: str, complaint: str):
+def test_a_refused_operation_changes_nothing(tmp_path: Path, spec_version: Format, operation: str, complaint: str):
     place = tree(tmp_path / "r", spec_version)
     before = place.files()
     ids = {**place.ids, "nowhere": NOWHERE}
@@ -174,7 +174,7 @@ def test_a_change_that_an_upgrade_may_have_missed_is_not_reported_as_not_made(
     assert histories(place.open())["branch side"] == ["a", "-"]
 
 
-def test_where_no_repository_is_nothing_is_made(tmp_path: Path):
+def test_without_a_repository_nothing_is_created(tmp_path: Path):
     with pytest.raises(SourceError, match="there is no Icechunk repository"):
         Operations(StoreAccess(f"file://{tmp_path}"), now, print).create_branch("new", NOWHERE)
     assert not list(tmp_path.iterdir())

@@ -45,7 +45,7 @@ def keep(warehouse: Warehouse, fence: int, removed: tuple[str, ...], gone: froze
     keep_publication(warehouse, PLAN, published, gone, lease, NOW + timedelta(hours=fence))
 
 
-def test_each_reference_is_told_of_once_with_the_sweep_that_removed_it(warehouse: Warehouse) -> None:
+def test_each_removed_reference_is_reported_once_with_its_sweep(warehouse: Warehouse) -> None:
     keep(warehouse, 1, (OLD, EXP))
     keep(warehouse, 2, (), frozenset({V1}))
     rows = removed_references(warehouse, PLAN).to_pylist()
@@ -61,7 +61,7 @@ def test_a_plan_that_published_nothing_has_no_such_rows(warehouse: Warehouse) ->
     assert removed_references(warehouse, PLAN).num_rows == 0
 
 
-def test_what_an_attempt_removed_that_was_cut_off_is_found_by_the_next(warehouse: Warehouse) -> None:
+def test_references_that_an_interrupted_attempt_removed_are_reported_by_the_next_attempt(warehouse: Warehouse) -> None:
     keep(warehouse, 1, (EXP,))
     left = unexplained(warehouse, PLAN, EDITS, Published(0, (), (V1,), None))
     assert left == {OLD}
@@ -69,7 +69,7 @@ def test_what_an_attempt_removed_that_was_cut_off_is_found_by_the_next(warehouse
     assert without_existing(left, history({0: (None, 0)}, {"main": 0, "dev": 0})) == frozenset()
 
 
-def test_a_reference_that_an_earlier_sweep_removed_is_none_of_the_edits_that_are_left(
+def test_a_reference_that_an_earlier_sweep_removed_is_not_among_the_edits_left(
     warehouse: Warehouse,
 ) -> None:
     """If it exists again, somebody created it after that sweep."""
@@ -84,7 +84,7 @@ def test_a_reference_that_an_earlier_sweep_removed_is_none_of_the_edits_that_are
     assert edits_left(warehouse, plan, planned_edits(warehouse, plan)).deleted == {Reference("branch", "dev", ROOT)}
 
 
-def test_what_a_sweep_is_about_to_remove_is_noted_before_and_tells_nothing_of_what_it_did(warehouse: Warehouse) -> None:
+def test_references_to_remove_are_recorded_before_and_do_not_count_as_removed(warehouse: Warehouse) -> None:
     begin_publication(warehouse, PLAN, EDITS, Lease("field", "a-run", 3, 3, NOW, timedelta(minutes=30)), NOW)
     noted = warehouse.read_document("field", "publications", PLAN.plan_hash, "begun", "00000003.json")
     assert noted is not None

@@ -39,7 +39,7 @@ both_formats = pytest.mark.parametrize("spec_version", FORMATS, ids=["format_1",
 
 
 @both_formats
-def test_what_is_planned_is_published_and_icechunk_reads_on_and_commits(tmp_path, spec_version: Format):
+def test_planned_edits_are_published_and_icechunk_still_reads_and_commits(tmp_path, spec_version: Format):
     place = tree(tmp_path / "r", spec_version)
     before = values(place.open())
     plan = place.plan()
@@ -70,7 +70,7 @@ def test_the_same_files_are_there_as_after_icechunks_own_expiration(tmp_path, sp
         assert not {decode_id(one) for one in plan.released} & reachable(history, history.tips())
 
 
-def test_an_expiration_of_format_1_that_frees_nothing_rewrites_nothing(tmp_path):
+def test_an_expiration_of_format_1_that_releases_nothing_rewrites_nothing(tmp_path):
     """What has expired is a tag's: icechunk takes it out of the branch's history, and it stays all the same."""
     commits = [Commit("a", None, DAYS[0]), Commit("b", "a", DAYS[5])]
     place = Place(tmp_path / "r", build_history(tmp_path / "r", 1, commits, {"main": "b"}, {"v1": "a"}))
@@ -86,7 +86,7 @@ def test_an_expiration_of_format_1_that_frees_nothing_rewrites_nothing(tmp_path)
 
 
 @both_formats
-def test_published_again_it_does_nothing(tmp_path, spec_version: Format):
+def test_publishing_again_changes_nothing(tmp_path, spec_version: Format):
     place = tree(tmp_path / "r", spec_version)
     plan = place.plan()
     first = place.publish(plan)
@@ -97,7 +97,9 @@ def test_published_again_it_does_nothing(tmp_path, spec_version: Format):
 
 
 @both_formats
-def test_a_publication_that_was_made_stands_though_a_new_commit_would_let_more_go(tmp_path, spec_version: Format):
+def test_a_completed_publication_is_not_repeated_although_a_new_commit_would_release_more(
+    tmp_path, spec_version: Format
+):
     """Two newest are kept: each commit pushes one out. That is the next plan's."""
     place = tree(tmp_path / "r", spec_version)
     policy = SnapshotPolicy(default=Keep("two", timedelta(0), last=2))
@@ -110,7 +112,7 @@ def test_a_publication_that_was_made_stands_though_a_new_commit_would_let_more_g
 
 
 @both_formats
-def test_what_came_in_between_stays(tmp_path, spec_version: Format):
+def test_commits_after_the_plan_stay(tmp_path, spec_version: Format):
     place = tree(tmp_path / "r", spec_version)
     plan = place.plan()
     repository = place.open()
@@ -137,7 +139,7 @@ def test_a_branch_that_moved_on_is_not_deleted(tmp_path, spec_version: Format):
 
 @both_formats
 @pytest.mark.parametrize("how", ["reset", "created_again", "another_name"])
-def test_a_branch_that_now_names_a_snapshot_that_is_to_go_is_not_deleted_and_the_plan_is_refused(
+def test_a_branch_that_moved_to_a_snapshot_to_release_is_not_deleted_and_the_plan_is_refused(
     tmp_path, spec_version: Format, how: str
 ):
     """The plan deletes the branch `old` on z, and releases x and c."""
@@ -160,7 +162,7 @@ def test_a_branch_that_now_names_a_snapshot_that_is_to_go_is_not_deleted_and_the
 
 
 @both_formats
-def test_a_branch_that_now_names_a_snapshot_that_stays_is_not_deleted(tmp_path, spec_version: Format):
+def test_a_branch_that_moved_to_a_snapshot_that_stays_is_not_deleted(tmp_path, spec_version: Format):
     """Its new tip has expired, and stays because a tag names it."""
     place = tree(tmp_path / "r", spec_version)
     policy = replace(POLICY, rules=(SnapshotRule("keep", "tag", "v1", None),))
@@ -173,7 +175,7 @@ def test_a_branch_that_now_names_a_snapshot_that_stays_is_not_deleted(tmp_path, 
     assert place.open().lookup_branch("old") == place.ids["b"]
 
 
-def test_a_branch_that_now_names_a_snapshot_that_is_to_be_dropped_is_not_deleted_and_the_plan_is_refused(tmp_path):
+def test_a_branch_that_moved_to_a_snapshot_to_drop_is_not_deleted_and_the_plan_is_refused(tmp_path):
     """While nothing reaches e, the default keeps it for ever. As the tip of `old`, it has expired."""
     place = unreached(tmp_path / "r")
     rule = SnapshotRule("old", "branch", "old", timedelta(0))
@@ -227,7 +229,7 @@ def test_fewer_edits_than_planned_are_fine(tmp_path, spec_version: Format):
 
 @both_formats
 @pytest.mark.parametrize("name", ["a", "c", "x"])
-def test_a_snapshot_that_is_to_go_and_is_tagged_by_now_refuses(tmp_path, spec_version: Format, name: str):
+def test_a_tag_on_a_snapshot_to_release_refuses_the_plan(tmp_path, spec_version: Format, name: str):
     place = tree(tmp_path / "r", spec_version)
     policy = everything_older(delete_expired_branches=True)
     plan = place.plan(policy)
@@ -255,7 +257,7 @@ def test_a_snapshot_tagged_after_the_publication_refuses_the_next_attempt(tmp_pa
 
 
 @both_formats
-def test_a_snapshot_that_the_policy_lets_go_of_and_the_plan_does_not_name_stays(tmp_path, spec_version: Format):
+def test_an_expired_snapshot_that_the_plan_does_not_name_stays(tmp_path, spec_version: Format):
     place = tree(tmp_path / "r", spec_version)
     whole = place.plan()
     stays, *approved = whole.released
@@ -272,7 +274,7 @@ def test_a_snapshot_that_the_policy_lets_go_of_and_the_plan_does_not_name_stays(
 
 @both_formats
 @pytest.mark.parametrize("lacks", ["tag", "branch"])
-def test_a_reference_that_must_stay_and_names_a_snapshot_that_is_to_go_refuses(
+def test_a_reference_that_must_stay_on_a_snapshot_to_release_refuses_the_plan(
     tmp_path, spec_version: Format, lacks: str
 ):
     place = tree(tmp_path / "r", spec_version)
@@ -286,7 +288,9 @@ def test_a_reference_that_must_stay_and_names_a_snapshot_that_is_to_go_refuses(
 
 @both_formats
 @pytest.mark.parametrize("commits", [1, 2, 3])
-def test_a_commit_since_the_plan_pushes_nothing_out_that_was_not_approved(tmp_path, spec_version: Format, commits: int):
+def test_a_commit_after_the_plan_does_not_expire_more_snapshots_than_approved(
+    tmp_path, spec_version: Format, commits: int
+):
     """The two newest stay. Each commit pushes one more out, which is the next plan's."""
     place = Place(tmp_path / "r", build_history(tmp_path / "r", spec_version, TREE[:6], {"main": "f"}, {}))
     policy = SnapshotPolicy(default=Keep("two", timedelta(0), last=2))
@@ -325,7 +329,7 @@ def test_a_rule_for_every_tag_or_branch_keeps_those_with_a_slash_in_their_names(
 
 
 @both_formats
-def test_a_tag_deleted_since_the_plan_releases_nothing_that_was_not_approved(tmp_path, spec_version: Format):
+def test_a_tag_deleted_after_the_plan_does_not_release_more_snapshots_than_approved(tmp_path, spec_version: Format):
     place = tree(tmp_path / "r", spec_version)
     policy = replace(POLICY, rules=(SnapshotRule("keep", "tag", "v1", None),))
     plan = place.plan(policy)
@@ -398,7 +402,7 @@ def unreached(directory) -> Place:
     return Place(directory, build_history(directory, 2, commits, {**BRANCHES, "main": "d"}, {"v1": "b"}))
 
 
-def test_the_collections_snapshots_are_dropped_and_what_stands_on_them_keeps_an_ancestor(tmp_path):
+def test_dropped_snapshots_are_removed_and_their_children_get_an_ancestor(tmp_path):
     place = unreached(tmp_path / "r")
     dropped = [place.ids["e"], place.ids["f"]]
     plan = replace(place.plan(as_of=DAYS[0]), dropped=tuple(sorted(dropped)))
@@ -422,7 +426,7 @@ def test_expiration_and_collection_are_two_entries_of_the_log_with_a_backup_each
     assert [f"overwritten/{entry.backup_path}" for entry in log[1:3]] == list(published.written)[::-1]
 
 
-def test_a_repository_that_is_read_only_is_left_alone(tmp_path):
+def test_a_read_only_repository_is_not_changed(tmp_path):
     place = tree(tmp_path / "r", 2)
     plan = place.plan()
     place.open().set_status(ic.RepoStatus(ic.RepoAvailability.read_only, limited_availability_reason="moving"))

@@ -46,7 +46,7 @@ def staying(retained: RetainedSet, ids: dict[str, bytes]) -> set[str]:
 
 
 @both_formats
-def test_what_the_policy_releases_goes_and_the_rest_stays(tmp_path: Path, spec_version: Format) -> None:
+def test_released_snapshots_are_not_retained_and_all_others_are(tmp_path: Path, spec_version: Format) -> None:
     state, ids = built(tmp_path, spec_version)
     retained = retained_set_of(state, TEN_DAYS, AS_OF, CUTOFF)
     assert staying(retained, ids) == {"root", "c"}
@@ -57,16 +57,14 @@ def test_what_the_policy_releases_goes_and_the_rest_stays(tmp_path: Path, spec_v
     assert retained.leaving(state) == {decode_id(one) for one in edits.released}
 
 
-def test_logs_of_what_lies_between_stay_in_format_2(tmp_path: Path) -> None:
+def test_logs_of_removed_ancestors_stay_in_format_2(tmp_path: Path) -> None:
     state, ids = built(tmp_path, 2)
     retained = retained_set_of(state, TEN_DAYS, AS_OF, CUTOFF)
     assert retained.transaction_logs == {ids["root"], ids["a"], ids["b"], ids["c"]}
 
 
 @both_formats
-def test_what_nothing_reaches_is_dropped_once_it_is_old_though_no_rule_speaks_of_it(
-    tmp_path: Path, spec_version: Format
-) -> None:
+def test_an_old_unreachable_snapshot_is_dropped_without_a_rule(tmp_path: Path, spec_version: Format) -> None:
     state, ids = built(tmp_path, spec_version)
     retained = retained_set_of(state, SnapshotPolicy(), AS_OF, CUTOFF)
     assert staying(retained, ids) == {"root", "a", "b", "c"}
@@ -93,13 +91,13 @@ def test_a_held_snapshot_stays(tmp_path: Path, spec_version: Format) -> None:
 
 
 @both_formats
-def test_before_deleting_everything_that_is_still_linked_stays(tmp_path: Path, spec_version: Format) -> None:
+def test_before_deletion_everything_that_the_history_still_contains_stays(tmp_path: Path, spec_version: Format) -> None:
     state, ids = built(tmp_path, spec_version)
     linked = {"root", "a", "b", "c"} | ({"lost"} if spec_version == 2 else set())
     assert staying(current_retained_set(state, CUTOFF, ()), ids) == linked
 
 
-def test_after_the_edits_the_two_ways_of_asking_agree(tmp_path: Path) -> None:
+def test_after_the_edits_the_current_and_the_projected_set_agree(tmp_path: Path) -> None:
     state, _ = built(tmp_path, 1)
     planned = retained_set_of(state, TEN_DAYS, AS_OF, CUTOFF)
     assert planned.expiration is not None

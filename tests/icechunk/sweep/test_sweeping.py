@@ -68,7 +68,7 @@ def require_same(state: IcechunkState) -> None:
         pytest.param(history({0: (None, 0), 1: (0, 1), 2: (1, 2)}, {"main": 2}, {"v1": 1}), id="the_plan_is_done"),
     ],
 )
-def test_what_a_repository_may_become_is_no_reason_to_refuse(now: History) -> None:
+def test_a_repository_with_new_commits_and_references_is_accepted(now: History) -> None:
     require_same(state_of(now))
 
 
@@ -87,7 +87,7 @@ def test_what_a_repository_may_become_is_no_reason_to_refuse(now: History) -> No
         ),
     ],
 )
-def test_a_repository_that_is_another_one_is_refused(state: IcechunkState, why: str) -> None:
+def test_a_repository_that_is_not_the_planned_one_is_refused(state: IcechunkState, why: str) -> None:
     with pytest.raises(GuardRefused, match=f"{why}.*Nothing was changed or deleted.*retention plan field"):
         require_same(state)
 

@@ -14,7 +14,7 @@ from tests.objectstore.s3 import Bucket
 IN_A_BUCKET = StoreAccess("s3://lake/r", {"region": "us-east-1"})
 
 
-def test_a_configuration_that_comes_from_a_disk_is_told_of(tmp_path: Path):
+def test_a_configuration_with_unconditional_writes_causes_a_warning(tmp_path: Path):
     create_repository(tmp_path).save_config()
     config = read_repo((tmp_path / "repo").read_bytes(), "repo").config
     assert config is not None
@@ -23,7 +23,7 @@ def test_a_configuration_that_comes_from_a_disk_is_told_of(tmp_path: Path):
     assert unconditional_writes_warning(StoreAccess(f"file://{tmp_path}"), None) is not None
 
 
-def test_a_repository_that_was_made_in_a_bucket_is_not(bucket: Bucket):
+def test_a_repository_that_was_created_in_a_bucket_causes_no_warning(bucket: Bucket):
     repository = ic.Repository.create(storage_of(bucket.endpoint, bucket.name, "repository"))
     config = repository.config
     config.inline_chunk_threshold_bytes = 3

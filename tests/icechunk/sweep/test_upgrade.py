@@ -44,7 +44,7 @@ def comparable(repo: Repo) -> Repo:
     return replace(repo, snapshots=plain, latest_updates=(replace(top, updated_at=0), *older), config=None)
 
 
-def test_the_repository_is_the_one_that_icechunk_makes(tmp_path: Path):
+def test_an_upgraded_repository_equals_the_one_that_icechunk_upgrades(tmp_path: Path):
     build_varied(tmp_path / "ours", 1)
     shutil.copytree(tmp_path / "ours", tmp_path / "theirs")
     place = Place(tmp_path / "ours", {})
@@ -85,7 +85,7 @@ def test_an_upgrade_reads_every_snapshot_file_once(tmp_path: Path, monkeypatch: 
     assert {path: paths[path] for path in snapshots} == dict.fromkeys(snapshots, 1)
 
 
-def test_a_configuration_with_variants_is_taken_over(tmp_path: Path):
+def test_a_configuration_with_variants_is_upgraded(tmp_path: Path):
     repository = create_repository(tmp_path, 1)
     config = repository.config
     condition = ic.ManifestPreloadCondition.or_conditions(
@@ -103,7 +103,7 @@ def test_a_configuration_with_variants_is_taken_over(tmp_path: Path):
     assert open_repository(tmp_path).config == open_repository(tmp_path / "theirs").config
 
 
-def test_a_dry_run_tells_the_same_and_writes_nothing(tmp_path: Path):
+def test_a_dry_run_returns_the_same_and_writes_nothing(tmp_path: Path):
     place = tree(tmp_path / "r", 1)
     before = place.files()
     would = upgrade(place.access, now, dry_run=True)
@@ -119,7 +119,7 @@ def half_upgraded(directory: Path) -> Place:
     return place
 
 
-def test_an_upgrade_that_left_old_files_is_ended(tmp_path: Path):
+def test_an_upgrade_that_left_old_files_is_completed(tmp_path: Path):
     place = half_upgraded(tmp_path / "r")
     before = histories(place.open())
     done = upgrade(place.access, now, dry_run=False)
@@ -167,7 +167,7 @@ def interrupted_with_a_late_commit(place: Place, monkeypatch: pytest.MonkeyPatch
     return late[0]
 
 
-def test_an_interrupted_upgrade_that_lacks_a_commit_is_undone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_an_interrupted_upgrade_without_a_later_commit_is_undone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     place = tree(tmp_path / "r", 1)
     late = interrupted_with_a_late_commit(place, monkeypatch)
     with pytest.raises(
@@ -188,7 +188,7 @@ def test_an_interrupted_upgrade_that_lacks_a_commit_is_undone(tmp_path: Path, mo
 
 
 @pytest.mark.parametrize("how", ["written_in_format_2", "old_reference_gone", "old_configuration_gone"])
-def test_an_interrupted_upgrade_that_lacks_a_commit_and_cannot_be_undone_is_not_finished(
+def test_an_interrupted_upgrade_without_a_later_commit_that_cannot_be_undone_is_not_finished(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str
 ):
     place = tree(tmp_path / "r", 1)
@@ -204,7 +204,7 @@ def test_an_interrupted_upgrade_that_lacks_a_commit_and_cannot_be_undone_is_not_
     assert place.files() == before
 
 
-def test_an_interrupted_upgrade_that_lacks_a_new_branch_is_undone(tmp_path: Path):
+def test_an_interrupted_upgrade_without_a_new_branch_is_undone(tmp_path: Path):
     place = half_upgraded(tmp_path / "r")
     (place.directory / "refs/branch.new").mkdir()
     (place.directory / "refs/branch.new/ref.json").write_bytes(write_reference(decode_id(place.ids["c"])))
@@ -335,7 +335,7 @@ def test_a_reference_that_is_written_in_the_last_moment_is_not_deleted_on_a_stor
         place.state()
 
 
-def test_a_commit_in_format_1_during_the_upgrade_takes_it_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_a_commit_in_format_1_during_the_upgrade_undoes_the_upgrade(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     place = tree(tmp_path / "r", 1)
     session = place.open().writable_session("main")  # opened before: it knows format 1 only
     acting_after_creation(monkeypatch, lambda: session.commit("late", allow_empty=True))
@@ -348,7 +348,9 @@ def test_a_commit_in_format_1_during_the_upgrade_takes_it_back(tmp_path: Path, m
     assert histories(place.open())["branch main"][0] == "late"
 
 
-def test_a_half_written_reference_during_the_upgrade_takes_it_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_a_half_written_reference_during_the_upgrade_undoes_the_upgrade(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
     place = tree(tmp_path / "r", 1)
     reference = place.directory / "refs/branch.main/ref.json"
     whole = reference.read_bytes()
@@ -358,7 +360,7 @@ def test_a_half_written_reference_during_the_upgrade_takes_it_back(tmp_path: Pat
     assert not (place.directory / "repo").exists()
 
 
-def test_an_upgrade_that_others_build_on_already_is_not_taken_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_an_upgrade_that_others_have_edited_is_not_undone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     place = tree(tmp_path / "r", 1)
     session = place.open().writable_session("main")
 
@@ -373,7 +375,7 @@ def test_an_upgrade_that_others_build_on_already_is_not_taken_back(tmp_path: Pat
     assert (place.directory / "refs/branch.main/ref.json").is_file()
 
 
-def test_of_two_upgrades_at_once_one_ends_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_exactly_one_of_two_concurrent_upgrades_succeeds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     place = tree(tmp_path / "r", 1)
     create = ObjectWriter.create
 

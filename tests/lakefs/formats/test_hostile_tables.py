@@ -123,7 +123,7 @@ def place(offset: int, length: int) -> bytes:
     return uvarint(offset) + uvarint(length)
 
 
-def test_the_hostile_tables_below_would_be_read_if_they_did_not_lie() -> None:
+def test_the_crafted_tables_are_read_without_their_fault() -> None:
     assert rows(read_table(with_index(lambda _, location: [location]), "x")) == rows(read_table(one_record(VALUE), "x"))
 
 
@@ -143,7 +143,7 @@ def test_the_hostile_tables_below_would_be_read_if_they_did_not_lie() -> None:
         pytest.param(with_index(lambda _, location: [location + b"\0"]), id="more_than_a_location"),
     ],
 )
-def test_an_index_that_lies_is_refused(content: bytes) -> None:
+def test_an_index_with_wrong_locations_is_refused(content: bytes) -> None:
     with pytest.raises(CorruptFile):
         read_table(content, "x")
 
@@ -209,7 +209,7 @@ def test_a_metaindex_that_names_the_properties_is_read() -> None:
         ),
     ],
 )
-def test_properties_that_cannot_be_read_are_refused_with_what_was_seen(content: bytes, what: str) -> None:
+def test_unreadable_properties_are_refused_with_the_value_seen(content: bytes, what: str) -> None:
     undone = r"The file was not used\. Nothing was deleted\. Read it again"
     with pytest.raises(CorruptFile, match=f"^x: .*{what}.*{undone}"):
         read_table(content, "x")
@@ -234,7 +234,7 @@ def test_properties_that_cannot_be_read_are_refused_with_what_was_seen(content: 
         pytest.param(data_block([]), id="fewer_records_than_counted"),
     ],
 )
-def test_a_block_that_lies_is_refused(content: bytes) -> None:
+def test_a_block_with_wrong_lengths_is_refused(content: bytes) -> None:
     with pytest.raises(CorruptFile):
         read_table(assembled([content], count=1), "x")
 

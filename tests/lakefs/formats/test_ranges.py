@@ -257,7 +257,7 @@ ID = "0" * 64
         pytest.param([Range(ID, b"a", b"b", -1)], "negative", id="a_negative_count"),
     ],
 )
-def test_a_metarange_that_cannot_be_is_refused(ranges: list[Range], what: str) -> None:
+def test_an_impossible_metarange_is_refused(ranges: list[Range], what: str) -> None:
     with pytest.raises(CorruptFile, match=what):
         read_metarange(write_metarange(ranges)[1], "x")
 

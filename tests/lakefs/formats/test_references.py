@@ -78,7 +78,7 @@ def test_a_commit_without_changes_is_read() -> None:
      {"creation_date": {"seconds": 6}}, {"meta_range_id": "a"}],
     ids=str,
 )  # fmt: skip
-def test_a_commit_that_its_id_was_not_made_of_is_refused(changes: dict[str, object]) -> None:
+def test_a_commit_whose_content_does_not_match_its_id_is_refused(changes: dict[str, object]) -> None:
     with pytest.raises(CorruptFile, match="has the id"):
         read_commits(written("commit", commit_record(**changes)), "x")
 

@@ -22,7 +22,7 @@ def test_a_deleted_document_means_no_rules() -> None:
     assert read_gc_rules(b"", CONFIG) is None
 
 
-def test_a_default_of_no_days_alone_cannot_be_told_from_no_rules() -> None:
+def test_a_default_of_zero_days_without_branches_reads_as_no_rules() -> None:
     nothing = GarbageCollectionRules(default_retention_days=0)
     assert read_gc_rules(nothing.SerializeToString(), CONFIG) is None
 
@@ -33,6 +33,6 @@ def test_negative_days_are_read_as_they_are() -> None:
 
 
 @pytest.mark.parametrize("content", [b'{"default_retention_days": 30}', b"\x08", b"\x12\x7f"])
-def test_what_is_no_rules_document_is_refused(content: bytes) -> None:
+def test_an_invalid_rules_document_is_refused(content: bytes) -> None:
     with pytest.raises(CorruptFile, match=f"^{CONFIG}: it is not a valid GarbageCollectionRules message"):
         read_gc_rules(content, CONFIG)

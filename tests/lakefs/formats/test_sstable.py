@@ -47,7 +47,7 @@ def test_a_table_named_by_another_id_is_refused_and_the_message_names_both() -> 
     [b"", b"this is dummy data - created by lakeFS to check accessibility", bytes(53), b"PAR1" * 100],
     ids=["empty", "probe", "zeros", "parquet"],
 )
-def test_what_is_no_table_is_refused(content: bytes) -> None:
+def test_a_file_that_is_not_a_table_is_refused(content: bytes) -> None:
     with pytest.raises(CorruptFile, match="do not end like a table"):
         read_table(content, "_lakefs/dummy")
 

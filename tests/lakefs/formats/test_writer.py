@@ -35,7 +35,9 @@ RECORDS = st.dictionaries(st.binary(max_size=20), st.tuples(st.binary(max_size=4
 
 
 @given(RECORDS, st.dictionaries(st.sampled_from(["entity", "schema_name"]), st.binary(max_size=9)))
-def test_what_is_written_is_read_back(records: dict[bytes, tuple[bytes, bytes]], properties: dict[str, bytes]) -> None:
+def test_a_written_value_is_read_back_unchanged(
+    records: dict[bytes, tuple[bytes, bytes]], properties: dict[str, bytes]
+) -> None:
     ordered = [(key, *records[key]) for key in sorted(records)]
     content_id, content = write_table(ordered, "ranges", properties)
     table = read_table(content, content_id)

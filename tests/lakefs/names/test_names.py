@@ -85,17 +85,17 @@ def generated(spark: SparkSession) -> dict[str, bool]:
 
 
 @pytest.mark.parametrize("case", GENERATED)
-def test_names_that_lakefs_makes_are_its_own(generated: dict[str, bool], case: str) -> None:
+def test_names_that_lakefs_generates_are_recognized(generated: dict[str, bool], case: str) -> None:
     assert generated[case] is True
 
 
 @pytest.mark.parametrize("case", FOREIGN)
-def test_any_other_name_is_foreign(generated: dict[str, bool], case: str) -> None:
+def test_any_other_name_is_not_recognized(generated: dict[str, bool], case: str) -> None:
     assert generated[case] is False
 
 
 @pytest.mark.parametrize("case", [*GENERATED, *FOREIGN])
-def test_the_rule_for_single_texts_is_the_same(case: str) -> None:
+def test_the_rule_in_plain_python_is_the_same(case: str) -> None:
     assert is_generated_name({**GENERATED, **FOREIGN}[case]) is (case in GENERATED)
 
 
@@ -133,7 +133,7 @@ def expected(cases: dict[str, tuple[str, Any]]) -> dict[str, Any]:
     return {case: wanted for case, (_, wanted) in cases.items()}
 
 
-def test_the_objects_xid_tells_when_its_address_was_issued(spark: SparkSession) -> None:
+def test_the_xid_of_an_object_has_the_time_at_which_its_address_was_issued(spark: SparkSession) -> None:
     assert made_of(spark, ISSUED_AT, issued_at) == expected(ISSUED_AT)
 
 
@@ -154,7 +154,7 @@ OUTSIDE = {
 }
 
 
-def test_an_absolute_uri_lies_outside(spark: SparkSession) -> None:
+def test_an_absolute_uri_is_outside_the_namespace(spark: SparkSession) -> None:
     assert made_of(spark, OUTSIDE, is_outside) == expected(OUTSIDE)
 
 

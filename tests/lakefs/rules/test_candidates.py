@@ -41,7 +41,7 @@ def passed(spark: SparkSession) -> dict[str, bool]:
 
 
 @pytest.mark.parametrize("case", INSTANTS)
-def test_an_instant_passes_when_it_and_the_grace_period_lie_before_the_oldest_input(
+def test_a_time_is_old_enough_if_it_plus_the_grace_period_is_before_the_oldest_input(
     passed: dict[str, bool], case: str
 ) -> None:
     assert passed[case] is INSTANTS[case][1]
@@ -56,7 +56,7 @@ def test_a_whole_second_counts_as_its_end(spark: SparkSession, limit_after: time
     assert of(spark, [OLD], TIMESTAMP, age_cutoff.is_older) == [passed]
 
 
-def test_without_a_grace_period_what_is_older_than_the_picture_passes(spark: SparkSession) -> None:
+def test_without_a_grace_period_an_object_older_than_the_oldest_input_is_eligible(spark: SparkSession) -> None:
     age_cutoff = AgeCutoff(NOW, timedelta(0), issued=issued_at)
     assert of(spark, [NOW - MICROSECOND, NOW], TIMESTAMP, age_cutoff.is_older) == [True, False]
 
@@ -72,7 +72,7 @@ AGES = {
 }
 
 
-def test_the_younger_of_storing_and_issuing_must_clear_the_horizon_of_the_reason(spark: SparkSession) -> None:
+def test_the_later_of_storing_and_issuing_must_be_before_the_cutoff_of_the_reason(spark: SparkSession) -> None:
     age_cutoff = AgeCutoff(NOW, GRACE, timedelta(days=3), issued=issued_at)
     rows = [
         frames.Candidate(address(number, issued), last_modified=modified, reason=reason, paths=(case,))
@@ -154,7 +154,7 @@ def states(spark: SparkSession, staged_known: bool) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_an_object_is_judged_by_everything_that_may_keep_it(
+def test_an_object_is_classified_by_everything_that_may_keep_it(
     states: dict[str, str], staged_known: bool, case: str
 ) -> None:
     name, state = CASES[case]
@@ -170,7 +170,7 @@ def test_every_listed_object_gets_one_state(states: dict[str, str]) -> None:
     assert set(states.values()) <= set(STATES)
 
 
-def test_a_candidate_tells_every_path_branch_and_rule_behind_it(spark: SparkSession) -> None:
+def test_a_candidate_has_all_its_paths_branches_and_rules(spark: SparkSession) -> None:
     name = GENERATED["both_expired"]
     pairs = frames.pairs(spark, *HELD_PAIRS)
     made = classified(
@@ -221,7 +221,7 @@ def test_an_object_of_unknown_age_is_no_candidate(spark: SparkSession) -> None:
     assert [row["state"] for row in made.collect()] == ["young"]
 
 
-def test_an_object_that_is_staged_twice_is_judged_once(spark: SparkSession) -> None:
+def test_an_object_that_is_staged_twice_is_classified_once(spark: SparkSession) -> None:
     name = GENERATED["staged"]
     holding = commits_by_address(frames.pairs(spark, *HELD_PAIRS), ())
     twice = frames.staged(spark, Staged(name), Staged(name, None))
@@ -229,7 +229,7 @@ def test_an_object_that_is_staged_twice_is_judged_once(spark: SparkSession) -> N
     assert [row["state"] for row in made.collect()] == ["held"]
 
 
-def test_live_is_what_an_active_commit_a_tag_a_hold_or_a_staging_area_holds(spark: SparkSession) -> None:
+def test_an_address_is_live_by_an_active_commit_a_tag_a_hold_or_a_staging_area(spark: SparkSession) -> None:
     staged = frames.staged(spark, *STAGED, Staged(address(500)))
     live = live_addresses(frames.pairs(spark, *HELD_PAIRS), staged, HELD_PREFIXES)
     names = ("at_two_paths", "active", "tagged", "held_by_prefix", "not_text", "staged", "in_no_commit_but_staged")
@@ -237,7 +237,7 @@ def test_live_is_what_an_active_commit_a_tag_a_hold_or_a_staging_area_holds(spar
     assert [row["address"] for row in as_dicts(live, "address")] == sorted(expected)
 
 
-def test_a_live_address_carries_the_newest_of_its_times(spark: SparkSession) -> None:
+def test_a_live_address_has_the_newest_of_its_times(spark: SparkSession) -> None:
     name = GENERATED["active"]
     held = frames.pairs(
         spark,
@@ -250,12 +250,12 @@ def test_a_live_address_carries_the_newest_of_its_times(spark: SparkSession) -> 
     assert [(row["address"], row["last_modified"]) for row in live] == [(name, OLD + 2 * DAY), (address(501), None)]
 
 
-def test_objects_outside_the_namespace_are_not_ours_to_find(spark: SparkSession) -> None:
+def test_objects_outside_the_namespace_need_not_be_listed(spark: SparkSession) -> None:
     held = frames.pairs(spark, Pair("s3://elsewhere/object", active=True), Pair("https://a.b/c", protected=True))
     assert live_addresses(held, frames.staged(spark), ("",)).count() == 0
 
 
-def test_instants_are_compared_in_utc_whatever_the_session_shows(spark: SparkSession) -> None:
+def test_times_are_compared_in_utc_whatever_the_time_zone_of_the_session(spark: SparkSession) -> None:
     before = spark.conf.get("spark.sql.session.timeZone") or "UTC"
     spark.conf.set("spark.sql.session.timeZone", "America/New_York")
     try:

@@ -222,7 +222,7 @@ WHOLE = references_of(TWO_BRANCHES, {"main": "f", "dev": "d"}, {"v1": "a"})
         ),
     ],
 )
-def test_references_that_cannot_be_true_end_the_run(references, message):
+def test_contradictory_references_end_the_run(references, message):
     # Hazard H2: an unknown commit must not become an empty answer.
     for read in (
         lambda: commit_graph(references),
@@ -235,7 +235,7 @@ def test_references_that_cannot_be_true_end_the_run(references, message):
         assert "Nothing was deleted. Read the references again" in str(raised.value)
 
 
-def test_protection_too_refuses_references_that_are_not_whole():
+def test_protection_refuses_incomplete_references_too():
     with pytest.raises(SourceError, match="tag 'v1': its commit lost"):
         protected_commits(replace(WHOLE, tags={"v1": "lost"}), Policy(None, (), ()), tags_protect=True, as_of=AS_OF)
 
@@ -252,7 +252,7 @@ def test_the_graph_names_branches_by_any_parent_and_dangling_by_the_main_one():
     assert [node.main_parent for node in nodes] == [None, "a", "a", "a"]
 
 
-def test_no_commits_are_no_graph():
+def test_references_without_commits_have_an_empty_graph():
     empty = References({}, {}, {}, AS_OF)
     assert commit_graph(empty) == ()
     assert activity(empty, rules(5), AS_OF) == {}
@@ -307,14 +307,14 @@ def test_what_a_held_branch_named_before_is_kept_as_long_as_both_the_reflog_and_
     assert keeper.detail == f"the hold h on branch dev (r), which was on commit tip, last seen {AS_OF:%Y-%m-%d}"
 
 
-def test_every_reason_is_told():
+def test_every_keeper_of_a_commit_is_returned():
     reasons = protected(Hold("b", "commit", "a", "law"), Hold("a", "tag", "v1", "audit"), tags_protect=True)
     told = ["the tag v1 is on commit a", "the hold a on tag v1 (audit)", "the hold b on commit a (law)"]
     assert reasons == {"a": told}
 
 
 @pytest.mark.parametrize(("kind", "value"), [("branch", "mian"), ("tag", "v2"), ("commit", "mer"), ("branch", "v1")])
-def test_a_hold_with_a_slip_in_its_name_refuses_the_run(kind, value):
+def test_a_hold_on_a_misspelled_name_refuses_the_run(kind, value):
     with pytest.raises(GuardRefused, match=f"hold 'h' names the {kind} '{value}'.*Nothing was deleted"):
         protected(Hold("ok", "tag", "v1", "r"), Hold("h", kind, value, "r"))
 

@@ -40,7 +40,7 @@ def test_the_graph_agrees_with_the_model(repository: Repository):
 
 @settings(max_examples=300, deadline=None)
 @given(repositories())
-def test_whatever_a_held_branch_came_from_is_protected(repository: Repository):
+def test_all_ancestors_of_a_held_branch_are_protected(repository: Repository):
     policy = Policy(None, (), tuple(Hold(branch, "branch", branch, "audit") for branch in repository.branches))
     protected = protected_commits(repository.references(), policy, tags_protect=True, as_of=AS_OF)
     heads = repository.branches.values()

@@ -25,11 +25,11 @@ SEED = (rule("", 9), rule("b1", 14), rule("b1", None, "foo/zoo"), rule("b2", 17)
 SINCE = thresholds(SEED, BRANCHES)
 
 
-def test_the_minimum_of_each_branch_counts_and_never_is_the_beginning() -> None:
+def test_the_earliest_time_of_each_branch_counts_and_never_deleted_is_the_beginning() -> None:
     assert thresholds(SEED[1:], BRANCHES) == {"b1": BEGINNING, "b2": january(17), "b3": january(5)}
 
 
-def test_what_holds_for_all_branches_is_an_upper_bound_for_each() -> None:
+def test_the_rules_for_all_branches_bound_the_time_of_each_branch() -> None:
     # The seed takes b2 from the 9th although its own day is the 17th: b2 is one of all branches.
     assert dict(SINCE) == {"": january(9), "b1": BEGINNING, "b2": january(9), "b3": january(5), "main": january(9)}
 
@@ -61,13 +61,13 @@ def test_a_rule_that_keeps_for_ever_makes_no_commit_potential() -> None:
     assert thresholds([CurrentRule("foo/bar", "gold", None, None)], ("gold",)) == {}
 
 
-def test_a_glob_speaks_of_every_branch_that_it_names() -> None:
+def test_a_glob_applies_to_every_branch_that_it_matches() -> None:
     rules = [rule("exp-*", 7), rule("exp-2", 3), rule("", 9)]
     since = thresholds(rules, ("exp-1", "exp-2", "main"))
     assert since == {"": january(9), "exp-1": january(7), "exp-2": january(3), "main": january(9)}
 
 
-def test_a_policy_that_was_never_carried_out_makes_every_commit_of_its_branches_potential() -> None:
+def test_a_policy_that_was_never_completed_makes_every_commit_of_its_branches_potential() -> None:
     since = thresholds([rule("", None)], BRANCHES)
     assert is_potential(BEGINNING + MOMENT, (), since)
     assert is_potential(january(1), BRANCHES, since)

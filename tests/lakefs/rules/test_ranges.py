@@ -51,7 +51,7 @@ def test_a_range_has_the_branches_of_all_its_commits_and_the_age_of_the_oldest(h
     assert (r1["last_held_at"], r2["last_held_at"]) == (NOW - 9 * DAY, NOW - DAY)
 
 
-def test_a_range_is_due_since_the_last_of_its_commits_was_let_go(held: DataFrame) -> None:
+def test_a_range_is_due_since_the_last_of_its_commits_expired(held: DataFrame) -> None:
     r1, _, _ = as_dicts(held, "range_id")
     assert (r1["active"], r1["due_since"], r1["rule_ids"]) == (False, NOW - 2 * DAY, ["default", "dev"])
 
@@ -62,7 +62,7 @@ def test_a_range_of_an_active_commit_is_not_due_although_an_older_commit_of_it_i
     assert (r3["active"], r3["due_since"], r3["rule_ids"]) == (True, None, [])
 
 
-def test_a_commit_that_holds_nothing_adds_no_range(spark: SparkSession) -> None:
+def test_an_empty_commit_adds_no_range(spark: SparkSession) -> None:
     made = active_ranges(commits(spark, *COMMITS[3:]), of_commits(spark, ("", "r9")))
     assert made.count() == 0
 
@@ -89,7 +89,7 @@ def test_an_address_at_two_paths_is_two_pairs_and_a_pair_in_two_ranges_is_one(
     assert (z_d["size"], z_d["last_modified"], z_d["rule_ids"]) == (7, OLD, ["default", "dev"])
 
 
-def test_entries_of_ranges_that_no_commit_holds_are_no_pairs(spark: SparkSession, held: DataFrame) -> None:
+def test_entries_of_ranges_without_a_commit_are_not_pairs(spark: SparkSession, held: DataFrame) -> None:
     assert addresses(held, entries(spark, ("r9", "a", "x"))).count() == 0
 
 

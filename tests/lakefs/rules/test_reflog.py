@@ -64,7 +64,7 @@ def test_a_branch_that_was_reset_keeps_its_old_head_from_when_it_was_last_seen()
     assert active(after, memory, 60 + 45) == {"a"}
 
 
-def test_a_commit_that_says_it_is_old_expires_nothing() -> None:
+def test_a_backdated_commit_expires_nothing() -> None:
     memory = remember(references(60, {"a": ("", 0)}, main="a"), Memory(), POLICY)
     after = references(61, {"a": ("", 0), "b": ("a", -4000)}, main="b")
     assert active(after, Memory(), 61) == {"b"}
@@ -88,7 +88,7 @@ def test_a_first_plan_takes_every_date_as_it_is() -> None:
     assert with_true_ages(seen, Memory()) == seen
 
 
-def test_a_branch_that_went_on_is_forgotten() -> None:
+def test_the_old_head_of_a_branch_that_moved_on_is_forgotten() -> None:
     memory = remember(references(60, {"a": ("", 0)}, main="a"), Memory(), POLICY)
     after = references(62, {"a": ("", 0), "b": ("a", 61)}, main="b")
     assert [head.commit_id for head in remember(after, memory, POLICY).heads] == ["b"]
@@ -125,7 +125,7 @@ def test_a_head_that_does_not_count_any_more_is_forgotten() -> None:
     assert {head.name for head in late.heads} == {"main"}
 
 
-def test_a_policy_that_was_too_short_by_mistake_makes_no_head_forgotten() -> None:
+def test_a_policy_that_is_too_short_by_mistake_does_not_forget_heads() -> None:
     short = Policy(CommittedRetention((), DAY, has_default=True), (), ())
     memory = remember(references(60, HISTORY, main="m2", ci="g2"), Memory(), POLICY)
     after = references(65, HISTORY, main="m2")
@@ -148,9 +148,7 @@ def test_a_deleted_tag_counts_for_the_default_time() -> None:
         pytest.param({"main": "m2", "gold": "m1"}, {"gold"}, id="made_again_elsewhere"),
     ],
 )
-def test_heads_that_are_gone_are_those_that_nothing_of_their_name_names(
-    branches: dict[str, str], left: set[str]
-) -> None:
+def test_gone_heads_are_those_that_their_branch_or_tag_no_longer_has(branches: dict[str, str], left: set[str]) -> None:
     memory = remember(references(60, HISTORY, main="m2", gold="g2"), Memory(), POLICY)
     assert {head.name for head in gone_heads(references(61, HISTORY, **branches), memory)} == left
 

@@ -98,7 +98,7 @@ CONTENTS = {
 }  # fmt: skip
 
 
-def test_content_of_a_head_keeps_an_unreferenced_object(spark: SparkSession) -> None:
+def test_an_unreferenced_object_with_the_content_of_a_head_is_kept(spark: SparkSession) -> None:
     """Each case has addresses and sizes of its own, so that no case has the content of another."""
     listed, entries = list[Listed](), list[Pair]()
     digests, expected = dict[str, str | None](), dict[str, tuple[str, str]]()
@@ -148,7 +148,7 @@ def test_an_entry_that_has_one_object_in_the_store_and_one_not_is_compared_with_
     assert found == {UNREFERENCED: "candidate", AT_HEAD: "kept"}
 
 
-def test_contents_that_decide_are_asked_for_and_etags_are_offered_only_if_they_may_be_their_md5(
+def test_only_deciding_contents_are_read_and_only_etags_that_may_be_an_md5_are_used(
     spark: SparkSession,
 ) -> None:
     entry = Pair(AT_HEAD, active=True, at_head=True, etag=MD5)
@@ -177,7 +177,7 @@ def test_content_that_no_head_has_any_more_keeps_nothing(spark: SparkSession) ->
     assert at_risk(made, contents).isEmpty()
 
 
-def test_etags_that_are_no_checksums_are_noticed_at_committed_objects(spark: SparkSession) -> None:
+def test_committed_objects_show_that_etags_are_not_checksums(spark: SparkSession) -> None:
     etags = {
         "equal": MD5,
         "an_encrypted_store": OTHER,

@@ -127,7 +127,7 @@ class TestStaged:
         orchard.run_id, orchard.pages = LOST_RUN, [False]
         assert source.staged().files == ()
 
-    def test_a_file_that_the_server_wrote_and_the_store_lacks_is_an_error(
+    def test_a_file_that_the_server_wrote_and_that_is_missing_from_the_store_is_an_error(
         self, source: ApiSource, orchard: Repository
     ) -> None:
         orchard.run_id = LOST_RUN
@@ -140,7 +140,7 @@ class TestStaged:
             source.staged()
 
     @pytest.mark.parametrize("gone", ["main", "feature-long-lived"])
-    def test_a_page_that_lost_its_rows_is_asked_for_again(  # hazards H4 and H23
+    def test_a_page_that_lost_its_rows_is_requested_again(  # hazards H4 and H23
         self, source: ApiSource, orchard: Repository, server: LakeFSServer, gone: str
     ) -> None:
         orchard.changes = [change for change in orchard.changes if change["branch"] != "main"]  # none behind `gone`
@@ -175,7 +175,7 @@ class TestStaged:
         assert len(staged.files) == 1
         assert staged.shown == ()  # no branch is behind the mark where the second page began
 
-    def test_a_branch_that_is_gone_when_it_is_asked_has_nothing_staged(
+    def test_a_branch_that_is_deleted_before_it_is_read_has_nothing_staged(
         self, source: ApiSource, orchard: Repository, server: LakeFSServer
     ) -> None:
         orchard.run_id, orchard.unfound = LOST_RUN, [{"z"}, {"z"}, {"z"}]
@@ -183,7 +183,7 @@ class TestStaged:
         (shown,) = source.staged().shown
         assert shown[0] == STAGED_ON_MAIN
 
-    def test_a_staged_deletion_alone_makes_an_empty_page_no_lost_one(
+    def test_an_empty_page_is_complete_if_only_deletions_are_staged(
         self, source: ApiSource, orchard: Repository, server: LakeFSServer
     ) -> None:
         orchard.changes = [change for change in orchard.changes if change["type"] == "removed"]
@@ -191,7 +191,7 @@ class TestStaged:
         staged = source.staged()
         assert (staged.files, staged.shown) == ((), ())
 
-    def test_many_staged_objects_are_shown_whole(self, source: ApiSource, orchard: Repository) -> None:
+    def test_many_staged_objects_of_a_branch_are_all_read(self, source: ApiSource, orchard: Repository) -> None:
         paths = [f"many/{number:05}" for number in range(0, 5_000, 2)]
         orchard.changes = [
             {"branch": "dev", "path": path, "physical_address": f"{orchard.namespace}/data/{path}", "type": "added"}
@@ -219,7 +219,7 @@ class TestStaged:
         assert {address for address, _ in source.staged().shown} == STAGED_ADDRESSES
         assert asked(server, PREPARE, "POST") == 1
 
-    def test_branches_that_vanish_during_the_scan_need_no_second_one(
+    def test_deleted_branches_during_the_scan_need_no_second_scan(
         self, source: ApiSource, orchard: Repository, server: LakeFSServer
     ) -> None:
         server.before("POST", PREPARE, lambda: orchard.branches.pop("hidden-replica"))
@@ -251,14 +251,14 @@ class TestStaged:
         with pytest.raises(SourceError, match="disk full"):
             source.staged()
 
-    def test_it_is_taken_before_the_server_is_asked_to_write(
+    def test_taken_at_of_the_staged_list_is_before_the_server_writes(
         self, source: ApiSource, server: LakeFSServer, clock: Clock
     ) -> None:
         first: list[datetime] = []
         server.before("POST", PREPARE, lambda: first.append(clock.now))
         assert source.staged().taken_at <= first[0] < clock()
 
-    def test_it_is_taken_before_the_branches_are_listed(  # one that is made in between is asked like the others
+    def test_taken_at_of_the_staged_list_is_before_the_branches_are_listed(
         self, source: ApiSource, orchard: Repository, server: LakeFSServer, clock: Clock
     ) -> None:
         listed: list[datetime] = []
@@ -281,7 +281,7 @@ class TestStaged:
             source.staged()
 
     @pytest.mark.parametrize("token", ["%%%", "bm8ganNvbg==", "W10=", "e30="], ids=["bytes", "text", "list", "empty"])
-    def test_a_mark_that_names_no_branch_is_an_error(
+    def test_a_continuation_token_without_a_branch_is_an_error(
         self, source: ApiSource, server: LakeFSServer, orchard: Repository, token: str
     ) -> None:
         answer = {"run_id": orchard.run_id, "gc_uncommitted_location": "", "continuation_token": token}
@@ -350,7 +350,7 @@ class TestRelease:
         os.utime(file, (at.timestamp(), at.timestamp()))
         return file
 
-    def test_a_list_of_our_own_goes_with_its_empty_directories(self, own: ApiSource, lake: Path) -> None:
+    def test_our_own_staged_list_is_removed_with_its_empty_directories(self, own: ApiSource, lake: Path) -> None:
         self.written(lake, NOW)
         before = files_of(lake)
         staged = own.staged()
@@ -359,14 +359,14 @@ class TestRelease:
         assert not (lake / STAGED).parent.exists()
         own.release(staged)  # a second time there is nothing to do
 
-    def test_what_another_wrote_into_the_folder_afterwards_stays(self, own: ApiSource, lake: Path) -> None:
+    def test_files_that_others_write_into_the_folder_later_stay(self, own: ApiSource, lake: Path) -> None:
         self.written(lake, NOW)
         staged = own.staged()
         (lake / STAGED / "later").write_bytes(b"of somebody else")
         own.release(staged)
         assert [file.name for file in (lake / STAGED).iterdir()] == ["later"]
 
-    def test_a_list_that_is_older_than_the_question_stays(self, own: ApiSource, lake: Path) -> None:
+    def test_a_staged_list_that_is_older_than_the_request_stays(self, own: ApiSource, lake: Path) -> None:
         self.written(lake, NOW - timedelta(minutes=10))
         before = files_of(lake)
         own.release(own.staged())
@@ -421,7 +421,7 @@ def files_of(lake: Path) -> set[str]:
 
 
 class TestReferences:
-    def test_a_commit_whose_look_up_is_denied_is_there(  # hazard H16
+    def test_a_commit_whose_lookup_is_denied_is_found_in_the_log(  # hazard H16
         self, source: ApiSource, orchard: Repository, server: LakeFSServer
     ) -> None:
         orchard.unfindable = set(orchard.commits)
@@ -487,7 +487,7 @@ class TestReferences:
         assert references.tags["fresh"] == NEW
         assert NEW in references.commits
 
-    def test_a_branch_that_vanishes_during_the_dump_needs_no_second_one(
+    def test_a_branch_that_is_deleted_during_the_dump_needs_no_second_dump(
         self, source: ApiSource, orchard: Repository, server: LakeFSServer
     ) -> None:
         head = orchard.branches["b1"]
@@ -604,7 +604,7 @@ class TestReferences:
         ):
             source.references()
 
-    def test_they_are_taken_before_anything_is_read(
+    def test_taken_at_of_the_references_is_before_everything_is_read(
         self, source: ApiSource, server: LakeFSServer, clock: Clock
     ) -> None:
         began: list[datetime] = []
@@ -619,13 +619,13 @@ class TestReferences:
         assert len(source.references().commits) == 55
         assert clock.slept == [0.5, 1.0, 2.0, 4.0, 8.0, 15.0, 15.0, 15.0]
 
-    def test_a_dump_that_is_never_done_is_given_up(self, source: ApiSource, orchard: Repository, clock: Clock) -> None:
+    def test_a_dump_that_never_ends_is_an_error(self, source: ApiSource, orchard: Repository, clock: Clock) -> None:
         orchard.dump_polls = 10_000
         with pytest.raises(SourceError, match="was not finished after 1:00:00"):
             source.references()
         assert sum(clock.slept) < timedelta(hours=1.1).total_seconds()
 
-    def test_a_dump_that_fails_tells_why(self, source: ApiSource, orchard: Repository) -> None:
+    def test_a_failed_dump_is_reported_with_its_error(self, source: ApiSource, orchard: Repository) -> None:
         orchard.dump_error = "no space left on device"
         with pytest.raises(SourceError, match="failed: no space left on device"):
             source.references()
@@ -643,7 +643,7 @@ class TestReferences:
         with pytest.raises(ObjectMissing, match="0" * 64):
             source.references()
 
-    def test_an_altered_table_is_not_believed(
+    def test_an_altered_table_is_refused(
         self, open_source: Callable[..., ApiSource], orchard: Repository, tmp_path: Path
     ) -> None:
         lake = place_repository("orchard", tmp_path / "orchard")
@@ -663,7 +663,7 @@ class TestOtherRepositories:
         server.override["/repositories"] = Answer(200, {"pagination": pagination, "results": [named, own]})
         assert source.other_repositories() == {"grove": "s3://lake/grove"}
 
-    def test_they_are_unknown_if_the_user_may_not_list_repositories(
+    def test_other_repositories_are_unknown_if_the_user_may_not_list_them(
         self, source: ApiSource, server: LakeFSServer
     ) -> None:
         server.override["/repositories"] = Answer(403, {"message": "insufficient permissions"})
@@ -673,7 +673,9 @@ class TestOtherRepositories:
 class TestLaterReferences:
     """A process that reads the references again."""
 
-    def test_where_nothing_moved_no_dump_is_taken(self, source: ApiSource, server: LakeFSServer, clock: Clock) -> None:
+    def test_no_dump_is_taken_if_no_branch_or_tag_moved(
+        self, source: ApiSource, server: LakeFSServer, clock: Clock
+    ) -> None:
         first, second = source.references(), source.references()
         assert second == dataclasses.replace(first, taken_at=second.taken_at)
         assert second.taken_at > first.taken_at
@@ -703,7 +705,7 @@ class TestLaterReferences:
         assert source.references().tags == orchard.tags
         assert asked(server, "/orchard/dump", "POST") == 1
 
-    def test_a_branch_that_moved_and_moved_back_is_what_it_was(self, source: ApiSource, orchard: Repository) -> None:
+    def test_a_branch_that_moved_and_moved_back_is_unchanged(self, source: ApiSource, orchard: Repository) -> None:
         first, old = source.references(), orchard.branches["main"]
         orchard.branches["main"] = orchard.add_commit(NEW, old)
         assert source.references().branches["main"] == NEW
@@ -735,7 +737,7 @@ class TestLaterReferences:
         source.references()
         assert asked(server, "/orchard/dump", "POST") == 2
 
-    def test_a_repository_that_was_created_again_is_read_anew(
+    def test_the_references_of_a_repository_that_was_created_again_are_dumped_again(
         self, source: ApiSource, orchard: Repository, server: LakeFSServer
     ) -> None:
         first = source.references()
@@ -771,7 +773,7 @@ class TestRules:
             pytest.param({"default_retention_days": True, "branches": []}, id="true_for_days"),
         ],
     )
-    def test_rules_of_another_form_are_not_believed(
+    def test_rules_in_an_unknown_form_are_refused(
         self, source: ApiSource, orchard: Repository, rules: dict[str, Any]
     ) -> None:
         orchard.rules = rules
@@ -787,7 +789,7 @@ class TestRepository:
         assert open_source(namespace=namespace).rules() is not None
 
     @pytest.mark.parametrize("ask", [ApiSource.staged, ApiSource.references, ApiSource.rules])
-    def test_a_repository_that_lies_elsewhere_is_refused(
+    def test_a_repository_with_another_namespace_on_the_server_is_refused(
         self, open_source: Callable[..., ApiSource], server: LakeFSServer, ask: Callable[[ApiSource], object]
     ) -> None:
         with pytest.raises(
@@ -804,5 +806,5 @@ class TestRepository:
             ask(open_source(repository="nope"))
         assert "source.api.repository" in str(caught.value)
 
-    def test_the_server_s_own_grace_is_told(self, source: ApiSource) -> None:
+    def test_the_grace_period_of_the_server_is_read(self, source: ApiSource) -> None:
         assert source.grace() == timedelta(hours=24)

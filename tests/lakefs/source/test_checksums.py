@@ -23,7 +23,7 @@ def digests(
     return {row["address"]: row["md5"] for row in md5_of(objects, access).collect()}
 
 
-def test_what_is_gone_or_archived_or_very_large_has_no_known_content(spark: SparkSession, bucket: Bucket) -> None:
+def test_missing_archived_and_very_large_objects_have_no_known_content(spark: SparkSession, bucket: Bucket) -> None:
     store = bucket.client()
     for name, kind in (("there", "STANDARD"), ("archived", "GLACIER"), ("large", "STANDARD")):
         store.put_object(Bucket=bucket.name, Key=f"data/{name}", Body=b"1", StorageClass=kind)
@@ -36,7 +36,7 @@ def test_what_is_gone_or_archived_or_very_large_has_no_known_content(spark: Spar
     }
 
 
-def test_content_that_may_not_be_read_is_an_error(spark: SparkSession, guarded: Bucket) -> None:
+def test_content_that_cannot_be_read_for_another_reason_is_an_error(spark: SparkSession, guarded: Bucket) -> None:
     denied = guarded.access(secret_access_key="another-secret-key")
     with pytest.raises(Exception, match=AccessDenied.__name__):
         digests(spark, denied, {"mine/1": 1})

@@ -51,21 +51,21 @@ def test_the_address_may_name_the_api_or_not(server: LakeFSServer, spelling: str
     ("access_key", "secret_key"),
     [pytest.param(ACCESS_KEY, "wrong/secret+key", id="secret"), pytest.param("AKIAUNKNOWN", SECRET_KEY, id="key")],
 )
-def test_wrong_keys_are_an_access_denied(server: LakeFSServer, access_key: str, secret_key: str) -> None:
+def test_wrong_keys_are_access_denied(server: LakeFSServer, access_key: str, secret_key: str) -> None:
     error = refusal(server.url, secret_key, access_key)
     assert isinstance(error, AccessDenied)
     assert "refused (401: error authenticating request)" in str(error)
     assert "source.api.access_key and secret_key" in str(error)
 
 
-def test_what_the_user_may_not_do_is_an_access_denied(server: LakeFSServer) -> None:
+def test_a_request_that_the_user_may_not_make_is_access_denied(server: LakeFSServer) -> None:
     server.override["/repositories/orchard"] = Answer(403, {"message": "insufficient permissions"})
     error = refusal(server.url)
     assert isinstance(error, AccessDenied)
     assert "insufficient permissions" in str(error)
 
 
-def test_a_missing_thing_keeps_the_server_s_words(server: LakeFSServer) -> None:
+def test_a_404_has_the_servers_own_message(server: LakeFSServer) -> None:
     del server.repositories["orchard"]
     error = refusal(server.url)
     assert isinstance(error, NotFound)
@@ -83,7 +83,7 @@ def test_a_missing_thing_keeps_the_server_s_words(server: LakeFSServer) -> None:
         pytest.param(Answer(302, b"", {"Location": "http://elsewhere.example/"}), id="a_redirect"),
     ],
 )
-def test_what_is_no_json_object_is_no_lakefs_server(server: LakeFSServer, answer: Answer) -> None:
+def test_a_response_that_is_not_a_json_object_is_an_error(server: LakeFSServer, answer: Answer) -> None:
     server.override["/repositories/orchard"] = answer
     error = refusal(server.url)
     assert type(error) is SourceError
@@ -91,21 +91,21 @@ def test_what_is_no_json_object_is_no_lakefs_server(server: LakeFSServer, answer
     assert "address of a lakeFS server" in str(error)
 
 
-def test_a_server_error_is_told_on_one_line_without_the_secret(server: LakeFSServer) -> None:
+def test_a_server_error_is_reported_on_one_line_without_the_secret(server: LakeFSServer) -> None:
     message = f"panic:\n  goroutine 1\n  key {SECRET_KEY}\n" + "x" * 5_000
     server.override["/repositories/orchard"] = Answer(418, {"message": message})
     error = refusal(server.url)
     assert "the server failed (418: panic: goroutine 1 key ***" in str(error)
 
 
-def test_a_busy_server_is_asked_again(server: LakeFSServer) -> None:
+def test_a_request_to_a_busy_server_is_retried(server: LakeFSServer) -> None:
     server.override["/repositories/orchard"] = Answer(503, {"message": "busy"}, {"Retry-After": "3600"})
     server.before("GET", "/orchard", server.override.clear, nth=3)
     client = LakeFSClient(server.url, ACCESS_KEY, SECRET_KEY)
     assert client.get(PATH, ORCHARD)["id"] == "orchard"
 
 
-def test_a_server_that_stays_busy_is_given_up(server: LakeFSServer) -> None:
+def test_requests_to_a_server_that_stays_busy_fail(server: LakeFSServer) -> None:
     server.override["/repositories/orchard"] = Answer(503, {"message": "busy"}, {"Retry-After": "3600"})
     assert "the server failed (503: busy)" in str(refusal(server.url))
     assert len(server.calls) == 4

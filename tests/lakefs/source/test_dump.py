@@ -80,7 +80,7 @@ def test_a_range_that_is_not_there_is_named(lake: Path, table: str) -> None:
 
 
 @pytest.mark.parametrize("table", sorted(MANIFEST))
-def test_an_altered_table_is_not_believed(lake: Path, table: str) -> None:
+def test_an_altered_table_is_refused(lake: Path, table: str) -> None:
     file = lake / "_lakefs" / MANIFEST[table]
     content = bytearray(file.read_bytes())
     content[40] ^= 1
@@ -89,7 +89,7 @@ def test_an_altered_table_is_not_believed(lake: Path, table: str) -> None:
         source(lake).references()
 
 
-def test_a_range_with_fewer_records_than_its_metarange_counts_is_not_believed(lake: Path) -> None:
+def test_a_range_with_fewer_records_than_its_metarange_counts_is_refused(lake: Path) -> None:
     content = (lake / "_lakefs" / MANIFEST["tags_meta_range_id"]).read_bytes()
     ranges = read_metarange(content, "tags").to_pylist()
     more = [Range(**{**each, "count": each["count"] + 1}) for each in ranges]
@@ -105,13 +105,13 @@ def test_the_references_are_as_old_as_the_oldest_of_the_tables(lake: Path, table
     assert source(lake).references().taken_at.timestamp() == 1_000
 
 
-def test_a_table_of_another_kind_is_not_believed(lake: Path) -> None:
+def test_a_table_of_another_kind_is_refused(lake: Path) -> None:
     swapped = {**MANIFEST, "tags_meta_range_id": MANIFEST["branches_meta_range_id"]}
     with pytest.raises(CorruptFile):
         source(lake, swapped).references()
 
 
-def test_a_branch_whose_commit_the_dump_lacks_is_not_believed(tmp_path: Path, lake: Path) -> None:
+def test_a_dump_without_the_commit_of_a_branch_is_refused(tmp_path: Path, lake: Path) -> None:
     meadow = place_repository("meadow", tmp_path / "meadow")
     for file in (meadow / "_lakefs").iterdir():
         if file.is_file():
@@ -128,7 +128,7 @@ def test_a_branch_whose_commit_the_dump_lacks_is_not_believed(tmp_path: Path, la
     [([], "0 commits and 0 branches"), ([Version("only", OLD, {})], "1 commits and 0 branches")],
     ids=["nothing", "no_branch"],
 )
-def test_a_dump_without_commits_or_branches_is_not_believed(tmp_path: Path, commits: list[Version], seen: str) -> None:
+def test_a_dump_without_commits_or_branches_is_refused(tmp_path: Path, commits: list[Version], seen: str) -> None:
     built = build_repository(tmp_path, commits, {}, taken_at=OLD)
     dump = json.loads((tmp_path / "dump.json").read_text("utf-8"))
     with pytest.raises(SourceError, match=rf"^dump\.json: {seen}, .*Nothing was deleted\. Make a new dump: `lakectl"):
@@ -172,12 +172,12 @@ def parquet(**columns: list[object]) -> bytes:
         ),
     ],
 )
-def test_a_file_of_the_staged_list_that_is_none_is_not_believed(content: bytes, what: str) -> None:
+def test_an_invalid_file_of_the_staged_list_is_refused(content: bytes, what: str) -> None:
     with pytest.raises(CorruptFile, match=f"^lake/part-1: {what}.*Nothing was deleted. Take the staged list again"):
         list(staged_rows(content, "lake/part-1"))
 
 
-def test_no_configured_folder_means_that_what_is_staged_is_unknown(lake: Path) -> None:
+def test_without_a_configured_folder_the_staged_objects_are_unknown(lake: Path) -> None:
     assert source(lake).staged() is None
 
 
@@ -214,7 +214,7 @@ def test_rules_of_zero_days_without_branches_read_as_none_as_the_server_reads_th
     assert source(lake).rules() is None
 
 
-def test_rules_that_are_no_rules_are_not_believed(lake: Path) -> None:
+def test_invalid_rules_are_refused(lake: Path) -> None:
     (lake / RULES).write_bytes(json.dumps({"default_retention_days": 1}).encode())
     with pytest.raises(CorruptFile):
         source(lake).rules()
@@ -229,13 +229,13 @@ def test_a_staged_object_with_an_impossible_time_is_staged_at_an_unknown_time(se
     ]
 
 
-def test_a_denied_listing_of_the_staged_folder_is_no_empty_folder(guarded: Bucket) -> None:
+def test_a_denied_listing_of_the_staged_folder_is_an_error(guarded: Bucket) -> None:
     denied: Any = DumpSource(guarded.access("orchard"), MANIFEST, "staged")
     with pytest.raises(AccessDenied, match="cannot list 'staged'"):
         denied.staged()
 
 
-def test_denied_rules_are_no_absent_rules(guarded: Bucket) -> None:
+def test_denied_rules_are_an_error(guarded: Bucket) -> None:
     denied = DumpSource(guarded.access("orchard", secret_access_key="wrong-secret"), MANIFEST, None)
     with pytest.raises(AccessDenied):
         denied.rules()

@@ -80,7 +80,7 @@ def test_a_second_listing_of_the_same_session_is_not_answered_from_the_cached_fi
     first.frame.unpersist()
 
 
-def test_what_is_no_slice_is_listed_by_an_optimized_run_too(spark: SparkSession, place: Place) -> None:
+def test_an_optimized_run_lists_prefixes_that_are_not_slices(spark: SparkSession, place: Place) -> None:
     now = BEGAN + 60 * DAY
     keep(at(spark, place, now))
     beside = {"1a2b", "data/direct", "elsewhere/deep/er", "data/no-slice/x"}
@@ -141,7 +141,7 @@ def _without_facts(run: Run) -> None:
         pytest.param(_without_facts, "there is no inventory of an earlier run", id="its_facts_were_not_written"),
     ],
 )
-def test_an_optimized_run_that_cannot_build_on_another_lists_everything_and_says_why(
+def test_an_optimized_run_without_a_usable_base_inventory_lists_everything_and_says_why(
     spark: SparkSession, place: Place, earlier: Callable[[Run], None], reason: str
 ) -> None:
     run = at(spark, place, BEGAN + 30 * DAY)
@@ -152,7 +152,7 @@ def test_an_optimized_run_that_cannot_build_on_another_lists_everything_and_says
     assert addresses(snapshot) == {FIRST, SECOND, OLDER}
 
 
-def test_optimized_runs_list_everything_again_when_the_last_whole_listing_is_too_old(
+def test_an_optimized_run_lists_everything_if_the_last_full_listing_is_too_old(
     spark: SparkSession, place: Place
 ) -> None:
     """However many of them ran since, and each on the day before."""
@@ -162,7 +162,7 @@ def test_optimized_runs_list_everything_again_when_the_last_whole_listing_is_too
     assert fell_back == [True, False, False, True, False, False]
 
 
-def test_a_run_builds_on_the_picture_that_was_taken_last_whatever_its_day(spark: SparkSession, place: Place) -> None:
+def test_the_base_inventory_is_the_one_taken_last_whatever_its_day(spark: SparkSession, place: Place) -> None:
     keep(at(spark, place, BEGAN + 2 * HOUR))
     again = at(spark, place, BEGAN + CLOSED)
     keep(replace(again, day=BEGAN.date() - 9 * DAY))
@@ -188,9 +188,7 @@ def test_a_late_upload_into_a_slice_that_was_seen_before_is_found(
     assert addresses(after) == {FIRST, SECOND, OLDER, LATE}
 
 
-def test_what_our_sweeps_deleted_is_not_in_the_picture_since_its_slice_is_listed_again(
-    spark: SparkSession, place: Place
-) -> None:
+def test_objects_that_our_sweeps_deleted_are_not_in_the_snapshot(spark: SparkSession, place: Place) -> None:
     run = at(spark, place, BEGAN + CLOSED)
     keep(run)
     write_ledger(run, {SECOND: Outcome.DELETED}, run.now)
@@ -200,7 +198,7 @@ def test_what_our_sweeps_deleted_is_not_in_the_picture_since_its_slice_is_listed
     assert addresses(snapshot) == {FIRST, OLDER}
 
 
-def test_what_was_put_back_by_hand_after_a_sweep_is_seen_by_every_later_optimized_run(
+def test_objects_that_a_person_put_back_after_a_sweep_are_in_every_later_snapshot(
     spark: SparkSession, place: Place
 ) -> None:
     run = at(spark, place, BEGAN + CLOSED)
@@ -215,7 +213,7 @@ def test_what_was_put_back_by_hand_after_a_sweep_is_seen_by_every_later_optimize
         assert addresses(later) == {FIRST, SECOND, OLDER}
 
 
-def test_what_was_restored_after_a_sweep_is_seen_by_every_later_optimized_run(
+def test_objects_that_were_restored_after_a_sweep_are_in_every_later_snapshot(
     spark: SparkSession, place: Place
 ) -> None:
     run = at(spark, place, BEGAN + CLOSED)
@@ -246,7 +244,9 @@ def test_a_slice_into_which_an_object_was_restored_after_a_delivered_inventory_i
     assert _unchanged(context, delivered, listed) == frozenset()
 
 
-def test_of_an_older_picture_only_what_was_removed_after_it_is_taken_out(spark: SparkSession, place: Place) -> None:
+def test_only_objects_removed_after_a_base_inventory_are_left_out_of_its_rows(
+    spark: SparkSession, place: Place
+) -> None:
     """A delivered inventory of after the restoring has the object, and the ledger says that it was deleted before."""
     run = at(spark, place, BEGAN + CLOSED)
     write_ledger(run, {SECOND: Outcome.DELETED}, BEGAN + CLOSED)

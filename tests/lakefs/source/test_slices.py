@@ -22,7 +22,7 @@ MICROSECOND = timedelta(microseconds=1)
         ("gcoca17haabs73f2gtq0", datetime(2024, 10, 27, 13, 19, 56, tzinfo=UTC)),
     ],
 )
-def test_slices_that_real_servers_named_tell_when_they_began(name: str, began: datetime) -> None:
+def test_the_names_of_real_slices_contain_their_creation_time(name: str, began: datetime) -> None:
     assert slice_began(name) == began
 
 
@@ -65,7 +65,7 @@ def test_newer_slices_are_listed_first(times: list[datetime]) -> None:
         pytest.param("orchard-main:0d8e4b4e-0000-0000-0000-000000000000", id="a_staging_token_of_old"),
     ],
 )
-def test_what_is_no_slice_has_no_beginning_and_is_never_closed(name: str) -> None:
+def test_a_name_that_is_not_a_slice_has_no_creation_time_and_is_never_closed(name: str) -> None:
     assert slice_began(name) is None
     assert not is_closed(name, datetime.max.replace(tzinfo=UTC), DAY)
 

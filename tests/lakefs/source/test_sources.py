@@ -46,7 +46,7 @@ def folder(known: Known) -> str:
 class SourceContract:
     """What both must say of a repository."""
 
-    def test_every_commit_is_there_the_dangling_ones_included(self, source: LakeFSSource, known: Known) -> None:
+    def test_all_commits_are_returned_dangling_commits_too(self, source: LakeFSSource, known: Known) -> None:
         commits = source.references().commits.values()
         assert {replace(commit, created_at=commit.created_at.replace(microsecond=0)) for commit in commits} == {
             Commit(
@@ -63,10 +63,10 @@ class SourceContract:
         commits = source.references().commits
         assert {commit_id: commit.commit_id for commit_id, commit in commits.items()} == {key: key for key in commits}
 
-    def test_every_branch_is_there_the_hidden_ones_included(self, source: LakeFSSource, known: Known) -> None:
+    def test_all_branches_are_returned_hidden_branches_too(self, source: LakeFSSource, known: Known) -> None:
         assert source.references().branches == {branch["id"]: branch["commit_id"] for branch in known["branches"]}
 
-    def test_every_tag_is_there(self, source: LakeFSSource, known: Known) -> None:
+    def test_all_tags_are_returned(self, source: LakeFSSource, known: Known) -> None:
         assert source.references().tags == {tag["id"]: tag["commit_id"] for tag in known["tags"]}
 
     def test_the_staged_files_hold_what_the_branches_stage(
@@ -102,7 +102,7 @@ class TestServer(SourceContract):
                 clock=lambda: NOW,
             )
 
-    def test_both_pictures_are_taken_now(self, source: LakeFSSource) -> None:
+    def test_references_and_staged_list_are_read_now(self, source: LakeFSSource) -> None:
         staged = source.staged()
         assert staged is not None
         assert staged.taken_at == source.references().taken_at == NOW

@@ -63,7 +63,7 @@ def test_two_sides_without_candidates_have_no_change(spark: SparkSession) -> Non
     assert changes(spark, (), ()).count() == 0
 
 
-def test_a_row_tells_both_reasons_and_what_the_later_side_knows_of_the_object(spark: SparkSession) -> None:
+def test_a_row_has_both_reasons_and_the_paths_of_the_later_set(spark: SparkSession) -> None:
     later = Candidate(ONE, 20, reason="lifecycle", rule_ids=("raw",), paths=("b/2",), branches=("dev",))
     (row,) = as_dicts(changes(spark, (HERE,), (later,)), "address")
     assert row == {
@@ -79,12 +79,12 @@ def test_a_row_tells_both_reasons_and_what_the_later_side_knows_of_the_object(sp
     }
 
 
-def test_of_an_object_that_only_the_earlier_side_names_its_paths_are_known(spark: SparkSession) -> None:
+def test_an_object_of_only_the_earlier_set_has_its_paths(spark: SparkSession) -> None:
     (row,) = changes(spark, (replace(HERE, paths=("a/1",), branches=("dev",)),), ()).collect()
     assert (row["size"], row["paths"], row["branches"]) == (10, ["a/1"], ["dev"])
 
 
-def test_amounts_are_told_by_change_and_by_reason_prefix_and_branch(spark: SparkSession) -> None:
+def test_amounts_are_counted_by_change_reason_prefix_and_branch(spark: SparkSession) -> None:
     before = (HERE, Candidate(TWO, 5), Candidate(THREE, 7, rule_ids=("a",)))
     after = (
         replace(HERE, reason="lifecycle", rule_ids=("raw",)),
@@ -109,7 +109,7 @@ def test_amounts_are_told_by_change_and_by_reason_prefix_and_branch(spark: Spark
     ]
 
 
-def test_what_is_on_no_branch_and_no_path_is_counted_too(spark: SparkSession) -> None:
+def test_objects_without_branch_and_path_are_counted_too(spark: SparkSession) -> None:
     row = Candidate(ONE, 3, reason="unreferenced", rule_ids=(), paths=(), branches=())
     assert [found[1:] for found in amounts(changed_amounts(changes(spark, (), (row,)), 12))] == [
         ("branch", "(no branch)", 1, 3),
@@ -119,13 +119,13 @@ def test_what_is_on_no_branch_and_no_path_is_counted_too(spark: SparkSession) ->
     ]
 
 
-def test_for_systems_without_paths_it_is_told_by_directory_of_the_store(spark: SparkSession) -> None:
+def test_amounts_of_systems_without_paths_are_counted_by_directory(spark: SparkSession) -> None:
     row = Candidate("chunks/0", 3, paths=())
     told = amounts(changed_amounts(changes(spark, (), (row,)), 12, directory))
     assert ("newly_freed", "prefix", "chunks/", 1, 3) in told
 
 
-def test_only_the_largest_groups_of_each_change_are_told(spark: SparkSession) -> None:
+def test_only_the_largest_groups_of_each_change_are_returned(spark: SparkSession) -> None:
     """Three prefixes of which two are told; the total has all three, and the other change its own two."""
     rows = [Candidate(address(number), number, paths=(f"p{number}/x",)) for number in (1, 2, 3)]
     two_sides = changes(spark, [Candidate(address(9), 9, paths=("q/x",))], rows)
@@ -146,7 +146,7 @@ def graph(spark: SparkSession, **names: tuple[list[str], list[str]]) -> DataFram
     return spark.createDataFrame(pa.Table.from_pylist(rows, schema=COMMIT_GRAPH.schema))
 
 
-def test_the_commits_at_heads_carry_the_names_that_name_them(spark: SparkSession) -> None:
+def test_commits_at_heads_have_the_names_of_their_branches_and_tags(spark: SparkSession) -> None:
     known = graph(spark, a=(["main", "dev"], ["v1"]), b=([], []), c=([], ["main"]))
     found = at_heads(commits(spark, *(CommitRow(name, "m", branches=["main"]) for name in "abc")), known)
     assert {row["commit_id"]: row["branches"] for row in found.collect()} == {
@@ -165,7 +165,7 @@ def with_names(spark: SparkSession) -> DataFrame:
     return with_heads(found, addresses(spark, *pairs))
 
 
-def test_heads_are_told_of_what_is_newly_freed_under_all_its_paths(spark: SparkSession) -> None:
+def test_newly_freed_objects_have_the_heads_of_all_their_paths(spark: SparkSession) -> None:
     assert {row["address"]: row["heads"] for row in with_names(spark).collect()} == {
         ONE: ["dev", "main"],
         TWO: ["tag v1"],
@@ -181,7 +181,7 @@ def test_heads_are_told_of_what_is_newly_freed_under_all_its_paths(spark: SparkS
         pytest.param(1, [("", 2, 30), ("tag v1", 1, 20)], id="the_largest"),
     ],
 )
-def test_what_heads_lose_is_counted_once_in_all_and_for_each_head(
+def test_objects_that_heads_lose_count_once_in_total_and_once_for_each_head(
     spark: SparkSession, most: int, told: list[tuple[str, int, int]]
 ) -> None:
     assert amounts(head_amounts(with_names(spark), most)) == told

@@ -122,7 +122,7 @@ def warehouse(tmp_path: Path) -> Warehouse:
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_one_guard_refuses_and_no_plan_stands(
+def test_if_one_guard_refuses_there_is_no_plan(
     spark: SparkSession, warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
     case = CASES[name]
@@ -141,7 +141,7 @@ def test_one_guard_refuses_and_no_plan_stands(
     assert last_plan(warehouse, "orchard", DAY) == earlier  # history stays
 
 
-def test_without_a_fault_no_guard_refuses_and_the_plan_stands(spark: SparkSession, warehouse: Warehouse) -> None:
+def test_if_no_guard_refuses_the_plan_is_stored(spark: SparkSession, warehouse: Warehouse) -> None:
     keep_plan(warehouse, a_plan(live=5))
     planned = WORLD.plan(spark, warehouse)
     assert guards.refusals(planned.check_results) == []
@@ -248,7 +248,7 @@ def test_a_prefix_that_has_objects_and_listed_none_is_refused() -> None:
         pytest.param(("s3://other", "s3://lake/orchard"), False, id="its_storage_is_our_namespace"),
     ],
 )
-def test_no_other_repository_may_lie_in_or_around_this_one(other: tuple[str, str], apart: bool) -> None:
+def test_no_other_repository_may_be_inside_or_around_this_one(other: tuple[str, str], apart: bool) -> None:
     places = {"orchard": ("s3://lake/orchard", "file:///srv/orchard"), "other": other}
     assert guards.namespaces_apart("orchard", places).passed is apart
     assert guards.namespaces_apart("other", places).passed is apart
@@ -275,7 +275,7 @@ def test_no_other_repository_may_lie_in_or_around_this_one(other: tuple[str, str
         pytest.param("az://c", "abfss://c2@acc.dfs.core.windows.net/a", True, id="another_container"),
     ],
 )
-def test_places_are_compared_as_they_are_opened(one: str, other: str, apart: bool) -> None:
+def test_locations_are_compared_in_the_form_in_which_they_are_opened(one: str, other: str, apart: bool) -> None:
     places = {"orchard": ("s3://elsewhere", one), "other": ("s3://another", other)}
     assert guards.namespaces_apart("orchard", places).passed is apart
 
@@ -334,7 +334,7 @@ def test_a_live_address_must_be_listed_unless_it_may_have_come_after_the_listing
     assert (check_result.passed, collected) == (passed, 0)
 
 
-def test_a_live_address_that_we_collected_is_counted_and_not_missed(spark: SparkSession) -> None:
+def test_a_live_address_that_we_collected_is_counted_and_not_reported_as_missing(spark: SparkSession) -> None:
     both = live(spark, ALSO_LIVE, OLD).unionByName(live(spark, DEAD, OLD))
     check_result, collected = unlisted(spark, both, ALSO_LIVE)
     assert (check_result.passed, collected) == (False, 1)
@@ -366,7 +366,7 @@ def test_a_live_address_that_is_acknowledged_as_lost_is_counted_and_a_new_one_re
         ),
     ],
 )
-def test_a_directory_that_is_missing_as_a_whole_is_told_from_single_objects(
+def test_a_completely_missing_directory_is_distinguished_from_single_objects(
     spark: SparkSession, missing: list[str], words: str
 ) -> None:
     frame = spark.createDataFrame(pa.table({"address": pa.array(missing, pa.string())}))
@@ -374,7 +374,7 @@ def test_a_directory_that_is_missing_as_a_whole_is_told_from_single_objects(
 
 
 @pytest.mark.parametrize(("live_now", "listed", "passed"), [(0, 0, True), (0, 1, False), (1, 0, True), (1, 1, True)])
-def test_where_something_lies_something_is_live(live_now: int, listed: int, passed: bool) -> None:
+def test_if_objects_are_listed_some_must_be_live(live_now: int, listed: int, passed: bool) -> None:
     assert guards.live_not_empty(live_now, listed).passed is passed
 
 
@@ -390,7 +390,7 @@ def test_where_something_lies_something_is_live(live_now: int, listed: int, pass
         pytest.param(0, 0, 0.0, True, id="there_was_nothing_live"),
     ],
 )
-def test_the_live_set_may_lose_a_share_between_plans(
+def test_the_live_set_may_shrink_by_a_limited_share_between_plans(
     live_now: int, before: int | None, most: float, passed: bool
 ) -> None:
     assert guards.live_not_shrunk(live_now, before, most).passed is passed

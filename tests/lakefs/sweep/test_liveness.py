@@ -86,7 +86,7 @@ def test_a_dump_that_is_too_old_is_refused_with_its_time_and_both_remedies(tmp_p
         of_dump(built(tmp_path), source={"dump": "dump.json", "dump_age": "1d"}).now()
 
 
-def test_a_dump_that_grows_too_old_during_a_sweep_ends_it_at_the_next_check(tmp_path: Path) -> None:
+def test_a_dump_that_becomes_too_old_during_a_sweep_ends_the_sweep_at_the_next_check(tmp_path: Path) -> None:
     place, clock = built(tmp_path), [TAKEN_AT + timedelta(hours=23)]
     repository = place.repository(RULES, source={"dump": "dump.json", "dump_age": "1d"})
     asked = liveness(repository, tmp_path / "warehouse", clock=lambda: clock[-1])
@@ -111,7 +111,7 @@ def test_commits_that_a_gone_branch_reached_count_for_its_lifecycle_rules() -> N
     assert left(Memory()) == {"first": [], "second": []}
 
 
-def test_a_repository_that_lost_a_commit_of_the_plan_is_another_one(tmp_path: Path) -> None:
+def test_a_repository_that_lost_a_commit_of_the_plan_is_refused(tmp_path: Path) -> None:
     place = built(tmp_path)
     planned = Heads({"main": place.commit_ids["only"]}, {"v1": "f" * 64})
     seen = (
@@ -158,7 +158,7 @@ def test_a_range_with_fewer_entries_than_its_metarange_counts_is_refused(
         of_dump(built(tmp_path), spark).entries()
 
 
-def test_a_check_that_loses_the_commit_of_a_branch_is_refused(
+def test_a_liveness_check_that_loses_the_commit_of_a_branch_is_refused(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def without_commits(*given: Any, **options: Any) -> Any:
@@ -175,7 +175,7 @@ def server() -> Iterator[LakeFSServer]:
         yield running
 
 
-def test_a_repository_that_was_created_again_under_its_name_is_another_one(
+def test_a_repository_that_was_created_again_under_its_name_is_refused(
     server: LakeFSServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("LAKE_SECRET", SECRET_KEY)

@@ -52,7 +52,7 @@ def ledger(spark: SparkSession, **outcomes: list[str]) -> DataFrame:
     return spark.createDataFrame(pa.Table.from_pylist(rows, schema=DELETION_REPORT.schema))
 
 
-def test_results_are_a_table_by_date_of_what_goes_and_why(spark: SparkSession, lake: StoreAccess) -> None:
+def test_results_are_a_table_by_date_of_the_candidates_and_their_rules(spark: SparkSession, lake: StoreAccess) -> None:
     write_results(lake, candidates(spark, *PLANNED), DAY, "run-1")
     assert written(lake) == [
         {
@@ -116,7 +116,7 @@ def test_statistics_count_an_object_for_each_of_its_rules_and_by_its_reason_with
     assert all(datetime.fromisoformat(row.finished) > STARTED for row in found)
 
 
-def test_what_was_not_attempted_counts_as_planned_and_as_nothing_else(spark: SparkSession) -> None:
+def test_unattempted_objects_count_only_as_planned(spark: SparkSession) -> None:
     found = rule_statistics(candidates(spark, *PLANNED), ledger(spark), "run-1", "hash", STARTED)
     assert [(row.objects, row.deleted, row.failed, row.skipped) for row in found] == [
         (2, 0, 0, 0),

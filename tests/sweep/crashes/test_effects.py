@@ -40,7 +40,7 @@ CHANGES: dict[str, Callable[[LocalStore, Path], object]] = {
 }
 
 
-def test_every_change_is_seen_and_no_reading(store: LocalStore, tmp_path: Path) -> None:
+def test_every_change_is_detected_and_no_read(store: LocalStore, tmp_path: Path) -> None:
     with watched(Effects(tmp_path)) as effects:
         for change in CHANGES.values():
             change(store, tmp_path)
@@ -54,7 +54,7 @@ def test_every_change_is_seen_and_no_reading(store: LocalStore, tmp_path: Path) 
     assert not effects.dead
 
 
-def test_requests_that_change_something_are_seen_and_those_that_read_are_not(tmp_path: Path) -> None:
+def test_requests_that_change_something_are_detected_and_reads_are_not(tmp_path: Path) -> None:
     client = boto3.client("s3", endpoint_url="http://127.0.0.1:9", region_name="us-east-1")
     many = {"Objects": [{"Key": "a"}, {"Key": "b"}]}
     with watched(Effects(tmp_path, Point(2, Moment.BEFORE))) as effects:
@@ -93,7 +93,9 @@ def test_a_run_that_dies_does_nothing_more(store: LocalStore, tmp_path: Path, mo
 @pytest.mark.parametrize(
     ("moment", "is_there"), [(Moment.BEFORE, False), (Moment.AFTER, True)], ids=lambda value: str(value)
 )
-def test_a_run_dies_beside_a_change_of_a_file(tmp_path: Path, moment: Moment, is_there: bool) -> None:
+def test_a_run_can_be_stopped_before_and_after_a_change_of_a_file(
+    tmp_path: Path, moment: Moment, is_there: bool
+) -> None:
     with watched(Effects(tmp_path, Point(0, moment))) as effects:
         (tmp_path / "made").mkdir()
         (tmp_path / "never").mkdir()
@@ -101,7 +103,7 @@ def test_a_run_dies_beside_a_change_of_a_file(tmp_path: Path, moment: Moment, is
     assert [file.name for file in tmp_path.iterdir()] == ["made"] * is_there
 
 
-def test_a_local_file_that_is_half_written_lies_under_another_name(store: LocalStore, tmp_path: Path) -> None:
+def test_a_half_written_local_file_has_another_name(store: LocalStore, tmp_path: Path) -> None:
     with watched(Effects(tmp_path, Point(0, Moment.DURING))) as effects:
         store.put("new/file", b"0123456789")
     assert effects.dead

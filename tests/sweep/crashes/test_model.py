@@ -76,28 +76,36 @@ def told(frame: DataFrame) -> dict[str, tuple[str, int]]:
     return said(row.asDict() for row in found)
 
 
-def test_the_latest_word_on_each_address(spark: SparkSession, warehouse: Warehouse, rows: list[Row]) -> None:
+def test_the_model_agrees_on_the_latest_outcome_of_each_address(
+    spark: SparkSession, warehouse: Warehouse, rows: list[Row]
+) -> None:
     assert told(ledger_of_plan(spark, warehouse, "orchard", DAY, HASH)) == said(latest(rows).values())
 
 
-def test_how_each_address_ended_last(spark: SparkSession, warehouse: Warehouse, rows: list[Row]) -> None:
+def test_the_model_agrees_on_the_last_finished_outcome_of_each_address(
+    spark: SparkSession, warehouse: Warehouse, rows: list[Row]
+) -> None:
     found = finished_of(read_ledgers(spark, warehouse, "orchard", [(DAY.isoformat(), HASH)]))
     assert told(found) == said(latest(row for row in rows if row["outcome"] in FINISHED).values())
 
 
-def test_where_each_address_is(spark: SparkSession, warehouse: Warehouse, rows: list[Row]) -> None:
+def test_the_model_agrees_on_where_each_object_is(spark: SparkSession, warehouse: Warehouse, rows: list[Row]) -> None:
     found = newest_conclusive(read_ledgers(spark, warehouse, "orchard", [(DAY.isoformat(), HASH)]))
     assert told(found) == said(standing(rows))
 
 
-def test_which_addresses_are_collected(spark: SparkSession, warehouse: Warehouse, rows: list[Row]) -> None:
+def test_the_model_agrees_on_the_collected_addresses(
+    spark: SparkSession, warehouse: Warehouse, rows: list[Row]
+) -> None:
     found = {row["address"] for row in all_collected_addresses(spark, warehouse, "orchard").collect()}
     assert found == {row["address"] for row in standing(rows) if row["outcome"] in ABSENT}
     assert 50 < len(found) < 290
 
 
 @pytest.mark.parametrize("fence", [1, 3, 4])
-def test_what_remains_to_be_done(spark: SparkSession, warehouse: Warehouse, rows: list[Row], fence: int) -> None:
+def test_the_model_agrees_on_the_remaining_objects(
+    spark: SparkSession, warehouse: Warehouse, rows: list[Row], fence: int
+) -> None:
     """What ended once remains no more, whatever failed later, nor what the sweep of this fence knows already."""
     addresses = sorted({row["address"] for row in rows})
     planned = spark.createDataFrame(pa.table({"address": addresses}))

@@ -68,7 +68,7 @@ def ends_well(world: World, mode: str) -> None:
 
 
 @MODES
-def test_what_comes_to_life_before_its_look_stays(world: World, mode: str) -> None:
+def test_an_object_that_is_live_again_before_its_liveness_check_stays(world: World, mode: str) -> None:
     found = swept(world, mode, after_round=once(0, lambda: world.live.update(SECOND)))
     assert there(world, DEAD) == {*SECOND}
     assert {found[name] for name in SECOND} == {Outcome.SKIPPED}
@@ -76,28 +76,28 @@ def test_what_comes_to_life_before_its_look_stays(world: World, mode: str) -> No
 
 
 @MODES
-def test_what_died_before_its_look_goes(world: World, mode: str) -> None:
+def test_an_object_that_is_unreferenced_again_before_its_liveness_check_is_deleted(world: World, mode: str) -> None:
     world.live.update(SECOND)
     found = swept(world, mode, after_round=once(0, lambda: world.live.difference_update(SECOND)))
     assert {found[name] for name in DEAD} == {GOES[mode]}
 
 
 @MODES
-def test_what_others_take_away_between_look_and_deed_is_missing(world: World, mode: str) -> None:
+def test_an_object_that_others_delete_after_the_liveness_check_is_missing(world: World, mode: str) -> None:
     found = swept(world, mode, after_look=once(0, lambda: world.remove("b")))
     assert found["b"] == Outcome.MISSING
     assert {found[name] for name in DEAD if name != "b"} == {GOES[mode]}
     assert "b" not in world.copies()
 
 
-def test_what_is_written_over_between_look_and_deed_is_not_moved(world: World) -> None:
+def test_an_object_that_is_overwritten_after_the_liveness_check_is_not_moved(world: World) -> None:
     found = swept(world, "quarantine", after_look=once(0, lambda: world.lay("b", OTHER)))
     assert found["b"] == Outcome.SKIPPED
     assert world.stored()["b"] == OTHER
     assert "b" not in world.copies()
 
 
-def test_what_is_written_over_before_its_look_stays(world: World) -> None:
+def test_an_object_that_is_overwritten_before_its_liveness_check_stays(world: World) -> None:
     found = swept(world, "delete", before_look=once(0, lambda: world.lay("b", OTHER)))
     assert (found["b"], world.stored()["b"]) == (Outcome.SKIPPED, OTHER)
 
@@ -106,7 +106,7 @@ def test_what_is_written_over_before_its_look_stays(world: World) -> None:
 
 
 @MODES
-def test_where_it_is_not_known_what_is_live_nothing_more_goes(world: World, mode: str) -> None:
+def test_nothing_more_is_deleted_if_liveness_cannot_be_determined(world: World, mode: str) -> None:
     def unknown() -> None:
         raise GuardRefused("the staged list is unknown")
 
@@ -117,7 +117,7 @@ def test_where_it_is_not_known_what_is_live_nothing_more_goes(world: World, mode
 
 
 @MODES
-def test_when_too_much_lives_again_nothing_goes_at_all(world: World, mode: str) -> None:
+def test_nothing_is_deleted_if_too_many_objects_are_live_again(world: World, mode: str) -> None:
     world.live.update(DEAD)
     with pytest.raises(GuardRefused, match=r"7 of 9 planned objects are live again .*Nothing was deleted"):
         swept(world, mode)
@@ -141,7 +141,7 @@ def let_others_begin(world: World) -> None:
 
 @MODES
 @pytest.mark.parametrize("lose", [stop, let_others_begin])
-def test_a_run_whose_lease_is_taken_ends_with_what_is_in_its_hands(
+def test_a_run_that_loses_its_lease_ends_after_its_current_chunk(
     world: World, mode: str, lose: Callable[[World], None]
 ) -> None:
     with pytest.raises(GuardRefused, match=r"another sweep or a person took it"):
@@ -157,7 +157,7 @@ def test_a_run_whose_lease_is_taken_ends_with_what_is_in_its_hands(
 
 
 @MODES
-def test_while_one_run_is_at_it_another_one_is_refused_and_changes_nothing(world: World, mode: str) -> None:
+def test_while_one_sweep_runs_another_sweep_is_refused_and_changes_nothing(world: World, mode: str) -> None:
     refused: list[str] = []
 
     def begin_another() -> None:
@@ -170,7 +170,7 @@ def test_while_one_run_is_at_it_another_one_is_refused_and_changes_nothing(world
     assert {found[name] for name in DEAD} == {GOES[mode]}
 
 
-def test_a_look_that_takes_longer_than_the_lease_ends_the_run(world: World) -> None:
+def test_a_liveness_check_that_takes_longer_than_the_lease_ends_the_run(world: World) -> None:
     with pytest.raises(GuardRefused, match="or it expired"):
         swept(world, "delete", after_look=once(1, lambda: world.wait(minutes=40)))
     assert there(world, DEAD) == {*SECOND}
@@ -191,7 +191,7 @@ def withdraw(world: World) -> None:
     [(make_anew, "another process made a new plan"), (withdraw, "there is no current plan of 2026-11-01")],
     ids=["made_anew", "withdrawn"],
 )
-def test_a_plan_that_does_not_stand_any_more_is_not_carried_on(
+def test_a_plan_that_was_withdrawn_or_replaced_is_not_continued(
     world: World, mode: str, change: Callable[[World], None], complaint: str
 ) -> None:
     with pytest.raises(GuardRefused, match=complaint):
@@ -205,7 +205,7 @@ def test_a_plan_that_does_not_stand_any_more_is_not_carried_on(
 
 
 @MODES
-def test_what_is_left_when_the_window_closes_is_looked_at_again_by_the_same_run(world: World, mode: str) -> None:
+def test_objects_left_when_the_window_ends_are_checked_again_by_the_same_run(world: World, mode: str) -> None:
     def be_slow() -> None:
         world.wait(minutes=15)
         world.live.add("e")  # of the batch that follows
@@ -216,7 +216,7 @@ def test_what_is_left_when_the_window_closes_is_looked_at_again_by_the_same_run(
     assert {found[name] for name in DEAD if name != "e"} == {GOES[mode]}
 
 
-def test_a_run_that_gets_nowhere_ends(world: World) -> None:
+def test_a_run_without_progress_ends(world: World) -> None:
     with pytest.raises(
         GuardRefused, match=r"took longer than sweep\.window, 15m\. Nothing more was deleted: \d+ objects are"
     ):
@@ -225,7 +225,9 @@ def test_a_run_that_gets_nowhere_ends(world: World) -> None:
     assert outcomes(world).keys() == {*PLANNED} - {*DEAD}  # only what the look itself decided
 
 
-def test_what_is_copied_too_slowly_is_copied_once_and_moved_after_another_look(world: World) -> None:
+def test_an_object_that_is_copied_too_slowly_is_copied_once_and_moved_after_another_liveness_check(
+    world: World,
+) -> None:
     """Each copy takes longer than the window: the sweep looks again and deletes the originals of copies that it has."""
     copied: list[str] = []
 
@@ -241,7 +243,7 @@ def test_what_is_copied_too_slowly_is_copied_once_and_moved_after_another_look(w
     STORIES["quarantine"].ended_well(world, sweep_result)
 
 
-def test_what_comes_to_life_while_it_is_copied_stays(world: World) -> None:
+def test_an_object_that_becomes_live_while_it_is_copied_stays(world: World) -> None:
     def slowly(effect: Effect) -> None:
         world.require_dead(effect)
         if effect.target.endswith("/objects/data/fu2qb0hksduf3vibnmug/b"):
@@ -275,7 +277,7 @@ def test_a_copy_that_takes_longer_than_the_lease_is_not_made_again_by_the_next_r
 
 
 @MODES
-def test_what_a_dead_run_took_and_lives_again_is_known_to_be_gone(mode: str, tmp_path: Path) -> None:
+def test_a_live_object_that_an_interrupted_run_deleted_is_known_to_be_gone(mode: str, tmp_path: Path) -> None:
     story = STORIES[mode]
     patient = LIMITS.model_copy(update={"approval": ApprovalSettings(max_revived=1.0)})
     first = World(tmp_path / "first", limits=patient)
@@ -305,7 +307,7 @@ HAPPENINGS = st.dictionaries(
 
 @hypothesis_settings(max_examples=25)
 @given(HAPPENINGS, st.sampled_from(sorted(GOES)))
-def test_whatever_others_do_no_look_is_acted_against(
+def test_whatever_others_do_no_object_is_deleted_against_its_liveness_check(
     happenings: dict[tuple[str, int], tuple[str, str]], mode: str
 ) -> None:
     with TemporaryDirectory() as root:

@@ -10,7 +10,7 @@ _PASSES = (
 )
 _LOST_LEASE = "tests/sweep/test_worker.py::test_a_worker_whose_lease_is_lost_ends_after_its_current_chunk"
 _LEFT_ALONE = "tests/sweep/test_engine.py::test_an_object_that_is_live_again_is_skipped"
-_ANOTHER = "tests/sweep/test_facts.py::test_missing_and_changed_objects_are_not_processed"
+_ANOTHER = "tests/sweep/test_preconditions.py::test_missing_and_changed_objects_are_not_processed"
 _WAITS = "tests/state/test_plan.py::test_an_object_waits_from_the_newest_input_of_one_plan_to_the_older_one_of_another"
 
 KEEPING = (
@@ -733,7 +733,7 @@ KEEPING_BOOKS = (
         old='                problem = "" if has_manifest else "this plan has no files there"\n',
         new='                problem = ""\n',
         caught_by=(
-            "tests/sweep/test_facts.py::"
+            "tests/sweep/test_preconditions.py::"
             "test_a_missing_object_that_an_interrupted_sweep_may_have_moved_is_looked_up_where_that_sweep_moved_it",
         ),
     ),

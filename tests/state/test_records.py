@@ -30,10 +30,10 @@ from retention_assets.state.records import (
 from retention_assets.sweep.execute import execute
 from retention_assets.sweep.verification import VerificationInputs, records_copied, records_signed
 from retention_assets.warehouse.warehouse import Warehouse
-from tests.sweep.crashes.engine import EngineHere
+from tests.sweep.crashes.engine import InProcessEngine
 from tests.sweep.crashes.runs import sweep_run
 from tests.sweep.crashes.world import REPOSITORY, World
-from tests.sweep.repository_sweep import RepositoryHere
+from tests.sweep.repository_sweep import FakeRepository
 
 
 @pytest.fixture
@@ -372,7 +372,7 @@ def test_a_sweep_that_cannot_copy_records_does_not_start(tmp_path: Path) -> None
         sweep_run(world, "sweep", "delete", "a-run"), seal=Seal(witness=StoreAccess(f"file://{tmp_path}/witness"))
     )
     with pytest.raises(StoreError, match=r"witness: the directory cannot be created"):
-        execute(sealed, EngineHere(world), RepositoryHere())
+        execute(sealed, InProcessEngine(world), FakeRepository())
     assert world.stored() == before
     assert world.warehouse.documents(REPOSITORY, "leases") == []
 

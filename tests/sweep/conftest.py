@@ -1,4 +1,4 @@
-"""What tests of the sweep share."""
+"""An approved plan of orchard, small chunks, and buckets, for all tests of the sweep."""
 
 from collections.abc import Iterator
 from itertools import count
@@ -16,7 +16,7 @@ _NUMBERS = count()
 
 @pytest.fixture(scope="session")
 def approved(planned_orchard: tuple[Place, Answer], tmp_path_factory: pytest.TempPathFactory) -> Place:
-    """A plan of orchard on disk that is approved. Not to be changed."""
+    """Orchard on disk with an approved plan. Tests must not change it."""
     planned, answer = planned_orchard
     place = planned.copy(tmp_path_factory.mktemp("approved"), mode="delete")
     assert place.run("approve", answer.document()["plan_hash"]).status == 0
@@ -25,7 +25,7 @@ def approved(planned_orchard: tuple[Place, Answer], tmp_path_factory: pytest.Tem
 
 @pytest.fixture
 def small_steps(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let groups be of two objects, and one object be larger than a chunk."""
+    """Let a chunk have two objects, and let one object be larger than the parts in which objects are copied."""
     monkeypatch.setattr(work, "_MOST_IN_CHUNK", 2)
     monkeypatch.setattr(copying, "_CHUNK", 64)
 

@@ -1,4 +1,4 @@
-"""A repository of a dozen objects, one of each kind, from which a plan can be made in a second or two."""
+"""A lakeFS repository of a dozen objects, one of each kind, which can be planned in a second or two."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -58,7 +58,7 @@ _COMMIT = {
 
 @dataclass(frozen=True)
 class World:
-    """What a plan is made from. All pictures are of the same instant unless a test says otherwise."""
+    """The inputs of a plan. All have the same time unless a test sets another."""
 
     inventory: Sequence[Listed] = LISTED
     pairs: Sequence[Pair] = PAIRS
@@ -82,7 +82,7 @@ class World:
     namespace: str | None = None  # of the settings; None: as `SETTINGS` has it
 
     def without(self, *addresses: str) -> "World":
-        """Return the world whose store lacks these objects."""
+        """Return a copy of the world without these objects in its store."""
         return replace(self, inventory=[row for row in self.inventory if row.address not in addresses])
 
     def inputs(self, spark: SparkSession) -> PlanInputs:
@@ -118,7 +118,7 @@ class World:
 
 
 def a_plan(**changes: object) -> Plan:
-    """Return a plan of the repository as an earlier run may have left it."""
+    """Return a plan of the repository as an earlier run may have stored it."""
     plan = Plan(
         repository="orchard",
         day=DAY,

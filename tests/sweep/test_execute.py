@@ -1,4 +1,4 @@
-"""A sweep carries out what was approved and still holds, or nothing: on orchard on disk, through the command."""
+"""`retention sweep` of orchard on disk: it executes a plan that is approved and still current, or deletes nothing."""
 
 import json
 import os
@@ -19,7 +19,7 @@ pytestmark = pytest.mark.usefixtures("spark")
 
 @pytest.fixture
 def place(approved: Place, tmp_path: Path) -> Place:
-    """A copy of it with the store's times, to be changed at will."""
+    """A copy of the approved orchard that a test may change."""
     return approved.copy(tmp_path / "copy")
 
 
@@ -223,7 +223,7 @@ def test_an_attempted_row_is_written_before_an_object_is_deleted(place: Place) -
 
 
 def test_the_dump_of_the_sample_is_not_older_than_its_staged_list(approved: Place) -> None:
-    """Else every test above would be about a plan that is blocked for another reason."""
+    """Otherwise the plans of the tests above would be blocked for another reason."""
     staged = max(file.stat().st_mtime for file in (approved.directory / "lake" / staged_folder()).iterdir())
     tables = [approved.directory / "lake" / "_lakefs" / table_id for table_id in api("orchard")["refs_dump"].values()]
     assert staged <= min(table.stat().st_mtime for table in tables)
@@ -235,7 +235,7 @@ def protect_records(place: Place, **records: object) -> None:
 
 
 def write_records_anew(place: Place) -> None:
-    """Do what somebody can do who may write the warehouse: another approver, no signature, and a lease that fits."""
+    """Rewrite the records with another approver, without signatures, and rewrite the lease to match them."""
     tables = place.warehouse / place.name
     (file,) = (tables / "records").iterdir()
     document = {**json.loads(file.read_text("utf-8")), "approved_by": "somebody-else"}

@@ -1,4 +1,4 @@
-"""What a sweep tells of itself: how many objects of how many, how fast, how long yet."""
+"""The progress that a sweep logs: objects done and left, rate, and remaining time."""
 
 import threading
 from datetime import datetime, timedelta
@@ -19,7 +19,7 @@ DAY, HASH = NOW.date(), "a" * 64
 
 
 class Clock:
-    """A clock that stands until it is moved."""
+    """A clock that stands still until it is moved."""
 
     def __init__(self) -> None:
         self.now = NOW

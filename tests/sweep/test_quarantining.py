@@ -1,4 +1,4 @@
-"""What one worker moves: each object is copied once, and its original is deleted only while the caller's time lasts."""
+"""The quarantine action: each object is copied once, and no original is deleted after the deadline."""
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -28,7 +28,7 @@ MEBIBYTE = 1024**2
 
 
 def objects(access: StoreAccess, *addresses: str) -> pa.Table:
-    """Return rows of `OBJECTS` as a plan has them: a local file's ETag is not known."""
+    """Return rows of `OBJECTS` as in a plan, which has no ETags of local files."""
     facts = [ObjectReader(access).head(address) for address in addresses]
     plain = {"last_modified": None, "outcome": None, "detail": None}
     rows = [
@@ -59,14 +59,14 @@ def on_disk(tmp_path: Path) -> Quarantine:
 
 
 def inodes(action: Quarantine) -> dict[str, str | None]:
-    """Return the ETag of each copy on disk, which is another one for every copy that is made."""
+    """Return the ETag of each copy on disk. It contains the inode, so each new copy has a new one."""
     reader = ObjectReader(action.location.access)
     copies = [path for page in reader.list(action.location.path("")) for path in page["path"].to_pylist()]
     return {path: reader.head(path).e_tag for path in copies}
 
 
 def asked(*answers: bool) -> Callable[[], bool]:
-    """Return what gives these answers one after the other, and the last one from then on."""
+    """Return a function that returns these answers one after the other, then always the last one."""
     left: Iterator[bool] = iter(answers)
     return lambda: next(left, answers[-1])
 
@@ -119,7 +119,7 @@ def test_nothing_is_copied_after_the_deadline(on_disk: Quarantine) -> None:
 def test_objects_copied_before_the_deadline_are_moved_although_the_rest_of_the_chunk_is_late(
     on_disk: Quarantine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Else a group that takes longer than the window would be copied and never moved."""
+    """Otherwise a chunk that takes longer than the window would be copied and never moved."""
     monkeypatch.setattr(actions, "_STEP_OBJECTS", 1)
     monkeypatch.setattr(actions, "_POLL_SECONDS", -1)
     rows = objects(on_disk.access, "data/a", "data/b", "data/c")
@@ -149,7 +149,7 @@ def faulty(bucket: Bucket) -> Iterator[FaultyS3]:
 
 
 def in_parts(bucket: Bucket, key: str, content: bytes) -> None:
-    """Write an object in parts, whose ETag is no MD5 sum."""
+    """Upload an object in parts, so that its ETag is no MD5 sum."""
     client, named = bucket.client(), {"Bucket": bucket.name, "Key": key}
     upload = client.create_multipart_upload(**named)["UploadId"]
     part = client.upload_part(**named, UploadId=upload, PartNumber=1, Body=content)
@@ -177,7 +177,7 @@ def test_an_object_uploaded_in_parts_is_copied_once_over_three_attempts(bucket: 
 def test_a_copy_that_may_still_exist_is_not_called_purged(
     on_disk: Quarantine, monkeypatch: pytest.MonkeyPatch, outcome: Outcome
 ) -> None:
-    """A store can refuse with the answer of a condition that nobody made, such as for an object under a hold."""
+    """A store can answer 412 to an unconditional request, for example for an object under a legal hold."""
     rows, answer = objects(on_disk.access, "data/a", "data/b"), ObjectResult(outcome, "refused")
     monkeypatch.setattr(ObjectDeleter, "delete_all", lambda *_: [ObjectResult(Outcome.DELETED), answer])
     done = Purge(on_disk.location).open(RateLimiter()).do(rows, "1", lambda: True)
@@ -209,7 +209,7 @@ def test_a_quarantine_inside_or_around_the_repository_is_refused(
 
 
 def test_an_action_can_be_pickled_until_it_is_opened(on_disk: Quarantine) -> None:
-    """Spark sends it to executors, which open its clients."""
+    """Spark sends the action to executors, which open its clients."""
     location = on_disk.location
     for action in (Delete(on_disk.access), on_disk, Restore(on_disk.access, location), Purge(location, True)):
         sent = cloudpickle.loads(cloudpickle.dumps(action))

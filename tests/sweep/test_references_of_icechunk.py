@@ -1,4 +1,4 @@
-"""What another Icechunk repository refers to here, by the tables of its last plan and its manifests in the cache."""
+"""References of another Icechunk repository, from the tables of its last plan and the cached rows of its manifests."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""What a proof makes of what it sees: lost, collected, still there; and how many plans' verdicts become one."""
+"""The checks of `verify`: lost objects, deleted objects that still exist, interrupted sweeps, several plans."""
 
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -31,7 +31,7 @@ def ledger(spark: SparkSession, at: datetime = NOW, **outcomes: str) -> DataFram
 
 
 def gone(told: DataFrame) -> DataFrame:
-    """Return rows of a ledger with the instant at which each object went."""
+    """Return rows of a ledger with the time at which each object was deleted."""
     went = F.when(F.col("outcome").isin("deleted", "quarantined"), F.col("at"))
     return told.withColumn("went_at", went)
 
@@ -142,7 +142,7 @@ def test_a_kept_file_of_icechunk_exists_and_no_sweep_deleted_a_kept_log(
 def test_a_purged_object_counts_as_deleted_from_the_time_it_was_moved(
     spark: SparkSession, days: int, passed: bool
 ) -> None:
-    """Moved ten days ago, its copy purged today: who brought it back by hand in between did nothing wrong."""
+    """It was moved ten days ago, and its copy was purged today. A copy by hand in between is no error."""
     listing = frames.inventory(spark, Listed("a", last_modified=NOW - timedelta(days=days)))
     moved = gone(ledger(spark, NOW - timedelta(days=10), a="quarantined"))
     purged = ledger(spark, a="purged").join(moved.select("address", "went_at"), on="address")

@@ -15,13 +15,13 @@ from retention_assets.icechunk.rules.planned import PlannedEdits
 from tests.icechunk.sweep.repositories import Place, histories, now, tree, values
 from tests.icechunk.sweep.writer import commit_to
 from tests.icechunk_repositories import Format
-from tests.sweep.crashes.effects import Effects, aside, points, watched
+from tests.sweep.crashes.effects import Effects, outside_the_run, points, watched
 
 Run = Callable[[Place], object]
 
 
 @dataclass(frozen=True)
-class Story:
+class CrashScenario:
     """What is done to a repository; the next run may say that it `was_done`."""
 
     format: Format
@@ -29,21 +29,21 @@ class Story:
     was_done: str | None = None
 
 
-def operation(format_: Format, was_done: str | None, name: str, *arguments: object) -> Story:
+def operation(format_: Format, was_done: str | None, name: str, *arguments: object) -> CrashScenario:
     """Return the story of an operation; commits that are named become their ids."""
 
     def run(place: Place) -> object:
         operations = Operations(place.access, now, lambda line: None)
         return getattr(operations, name)(*(place.ids.get(str(one), one) for one in arguments))
 
-    return Story(format_, run, was_done)
+    return CrashScenario(format_, run, was_done)
 
 
 def upgraded(place: Place) -> object:
     return upgrade(place.access, now, dry_run=False)
 
 
-STORIES = {  # in format 2 all are one write of the repo object
+SCENARIOS = {  # in format 2 all are one write of the repo object
     "branch_created_1": operation(1, "branch 'new' already", "create_branch", "new", "a"),
     "branch_reset_1": operation(1, None, "reset_branch", "dev", "a"),
     "branch_deleted_1": operation(1, "no branch 'dev'", "delete_branch", "dev"),
@@ -53,47 +53,47 @@ STORIES = {  # in format 2 all are one write of the repo object
     "branch_deleted_2": operation(2, "no branch 'dev'", "delete_branch", "dev"),
     "tag_deleted_2": operation(2, "no tag 'v1'", "delete_tag", "v1"),
     "online_2": operation(2, None, "set_status", Availability.ONLINE, "as ever"),
-    "upgrade": Story(1, upgraded, "has format 2 already"),
+    "upgrade": CrashScenario(1, upgraded, "has format 2 already"),
 }
 
 
-def die_everywhere(first: Place, story: Story, directory: Path) -> None:
+def die_everywhere(first: Place, scenario: CrashScenario, directory: Path) -> None:
     """Let a run die at every point; see after each that all is readable, and after the next run that all is done."""
     before = histories(first.open()), values(first.open())
     whole = first.copy(directory / "whole")
     with watched(Effects(whole.directory)) as effects:
-        story.run(whole)
+        scenario.run(whole)
     after = histories(whole.open()), values(whole.open())
     assert effects.seen
     for point in points(effects.seen):
         place = first.copy(directory / f"{point.number}-{point.moment}")
         with watched(Effects(place.directory, point)) as dying:
-            story.run(place)
+            scenario.run(place)
         assert dying.dead
-        with aside():
+        with outside_the_run():
             found = histories(place.open()), values(place.open())
             for part, old, new in zip(found, before, after, strict=True):
                 assert all(line in (old.get(name), new.get(name)) for name, line in part.items()), point
                 assert old.keys() & new.keys() <= part.keys(), point
-            assert_done(place, story, after)
+            assert_done(place, scenario, after)
 
 
-def assert_done(place: Place, story: Story, after: object) -> None:
+def assert_done(place: Place, scenario: CrashScenario, after: object) -> None:
     """Require that the next run leaves what a whole one leaves, and that icechunk commits to it."""
     try:
-        story.run(place)
+        scenario.run(place)
     except GuardRefused as refusal:
-        assert story.was_done is not None and story.was_done in str(refusal)
+        assert scenario.was_done is not None and scenario.was_done in str(refusal)
     assert (histories(place.open()), values(place.open())) == after
     commit_to(place.open())
 
 
-@pytest.mark.parametrize("name", STORIES)
+@pytest.mark.parametrize("name", SCENARIOS)
 def test_an_operation_that_dies_anywhere_leaves_a_consistent_repository_and_the_next_run_completes_it(
     tmp_path: Path, name: str
 ):
-    story = STORIES[name]
-    die_everywhere(tree(tmp_path / "first", story.format), story, tmp_path)
+    scenario = SCENARIOS[name]
+    die_everywhere(tree(tmp_path / "first", scenario.format), scenario, tmp_path)
 
 
 @pytest.mark.parametrize("spec_version", [1, 2], ids=["format_1", "format_2"])
@@ -104,4 +104,4 @@ def test_a_publication_that_dies_anywhere_leaves_a_consistent_repository_and_the
     first = tree(tmp_path / "first", spec_version)
     first.open().reset_branch("dev", first.ids["x"])
     plan: PlannedEdits = first.plan(dropped=[first.ids["y"]] if spec_version == 2 else [])
-    die_everywhere(first, Story(spec_version, partial(Place.publish, plan=plan)), tmp_path)
+    die_everywhere(first, CrashScenario(spec_version, partial(Place.publish, plan=plan)), tmp_path)

@@ -1,4 +1,4 @@
-"""What a repository keeps is asked before each pass of a purge: the source is opened once, and no rows stay cached."""
+"""Liveness checks of a purge. A purge reads the policy before each pass, opens the source once, and leaves no cache."""
 
 import json
 import shutil
@@ -29,7 +29,7 @@ def orchard(directory: Path) -> Path:
 
 
 def add_a_file_to_the_staged_list(directory: Path) -> None:
-    """Let Spark read other files than before, of the same rows: a frame like one that is cached is not cached anew."""
+    """Add a file without changing the rows, since Spark would reuse the cached rows of an identical frame."""
     folder = directory / "lake" / staged_folder()
     for file in list(folder.iterdir()) if folder.is_dir() else ():
         shutil.copy2(file, file.with_name(f"{file.name}-again"))
@@ -107,7 +107,7 @@ def test_a_purge_needs_the_chunks_of_a_lost_icechunk_manifest_from_an_earlier_ru
 
 def test_an_acknowledgement_fails_after_too_many_conflicts(tmp_path: Path) -> None:
     class Overtaken(Warehouse):
-        """Another process writes each entry first."""
+        """A warehouse where another process always writes an entry first."""
 
         def append_rows(self, rows: pa.Table, *parts: str) -> None:
             super().append_rows(rows, *parts)

@@ -1,4 +1,4 @@
-"""The docs are true: their commands parse, their keys exist, and each check and error says what to do."""
+"""The docs match the code: their commands parse, their keys exist, and each check and error has a remedy."""
 
 import importlib.util
 import re

@@ -1,4 +1,4 @@
-"""Set-up finds its Python and its Java by itself, or says what is missing and how to get it."""
+"""`make setup` finds Python and Java by itself, or says what is missing and how to get it."""
 
 import os
 import shutil
@@ -20,17 +20,17 @@ def program(path: Path, body: str) -> Path:
 
 
 def python(path: Path, version: str, state: str = "ready") -> Path:
-    """Write an interpreter that answers the question the search asks of it."""
+    """Write a fake Python that prints the version that the search asks for."""
     return program(path, f'[ "$1" = -c ] && echo "{version}|{state}|{path}"')
 
 
 def shim(path: Path) -> Path:
-    """Write what pyenv puts on PATH for a version that is not active."""
+    """Write the shim of pyenv for a version that is not active."""
     return program(path, 'echo "pyenv: command not found" >&2; exit 127')
 
 
 def java(home: Path, version: str) -> Path:
-    """Write a Java of that version that starts as Spark starts it, and return its home."""
+    """Write a fake Java of this version that Spark can start, and return its home."""
     settings = f"    java.home = {home}\n    java.specification.version = {version}"
     program(home / "bin" / "java", f'[ "$1" = --add-modules=jdk.incubator.vector ] && echo "{settings}" >&2')
     return home
@@ -66,7 +66,7 @@ class Machine:
         return done.stdout.strip()
 
     def refusal(self, script: str) -> str:
-        """Run a search that must fail, and return what it said."""
+        """Run a search that must fail, and return its message."""
         done = self.run(script)
         assert done.returncode != 0
         assert done.stdout == ""
@@ -230,7 +230,7 @@ esac
 
 
 class Project(Machine):
-    """A checkout on such a computer, with the few tools that every one has."""
+    """A checkout on such a computer, with a few basic tools."""
 
     def __init__(self, root: Path) -> None:
         super().__init__(root)
@@ -249,7 +249,7 @@ class Project(Machine):
         return self.run("setup", shell="bash", scripts=self.root / "scripts")
 
     def pip_calls(self) -> list[str]:
-        """Return what pip was asked for, over all runs."""
+        """Return the calls of pip in all runs."""
         calls = self.root / "pip.calls"
         return calls.read_text(encoding="utf-8").splitlines() if calls.exists() else []
 
@@ -261,7 +261,7 @@ def project(tmp_path: Path) -> Project:
 
 @pytest.fixture
 def ready(project: Project) -> Project:
-    """A checkout on a computer that has what is needed."""
+    """A checkout on a computer that has Python and Java."""
     program(project.path[0] / "python3.12", SELF_COPYING_PYTHON)
     project.environment["JAVA_HOME"] = str(java(project.home / "jdk-17", "17"))
     return project

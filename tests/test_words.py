@@ -1,4 +1,4 @@
-"""Names in the package are the field's own: no identifier is one of the private words that they replaced."""
+"""No name in the package is one of the private words that were replaced by terms of the field."""
 
 import io
 import tokenize
@@ -149,8 +149,10 @@ def names_in(path: Path) -> set[str]:
 @pytest.mark.parametrize("folder", sorted(path.name for path in PACKAGE.iterdir() if path.is_dir()))
 def test_no_name_is_a_word_that_was_replaced(folder: str) -> None:
     found = {path: names_in(path) & REPLACED.keys() for path in (PACKAGE / folder).rglob("*.py")}
-    told = {str(path.relative_to(PACKAGE)): sorted(names) for path, names in found.items() if names}
-    assert not told, "say it as in " + str({name: REPLACED[name] for names in told.values() for name in names})
+    by_module = {str(path.relative_to(PACKAGE)): sorted(names) for path, names in found.items() if names}
+    assert not by_module, "say it as in " + str(
+        {name: REPLACED[name] for names in by_module.values() for name in names}
+    )
 
 
 def test_no_module_is_named_by_a_word_that_was_replaced() -> None:

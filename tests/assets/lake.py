@@ -20,7 +20,7 @@ from retention_assets.definitions import build_definitions
 from retention_assets.tables import TABLES
 from retention_assets.warehouse.warehouse import Warehouse
 from tests.clocks import GivenClock
-from tests.repositories import api, place_repository, policy_file
+from tests.saved_repositories import api, copy_saved_repository, policy_file
 
 DAY = "2026-11-01"  # the day that every expected file counts from
 NOW = datetime(2026, 11, 22, tzinfo=UTC)  # a day after the server wrote its dump
@@ -47,7 +47,7 @@ FOREIGN = (  # what users put beside lakeFS's own, and what H6 takes for garbage
 
 @dataclass(frozen=True)
 class Run:
-    """What a run said of itself."""
+    """The result of a run, with its materializations and checks."""
 
     success: bool
     steps: tuple[str, ...]  # the assets that were made, in their order
@@ -58,7 +58,7 @@ class Run:
 
 
 def require_told_tables(run: Run) -> None:
-    """Require that each table tells what its columns mean, where they come from, and how long the table took."""
+    """Require column descriptions, column lineage and the duration in the metadata of each materialized table."""
     for table in run.numbers.keys() & TABLES.keys():
         columns = run.numbers[table]["dagster/column_schema"].columns
         names = {one.name for one in columns}
@@ -74,7 +74,7 @@ def require_told_tables(run: Run) -> None:
 
 @dataclass(frozen=True)
 class Lake:
-    """One repository below `root`; everything in its configuration is relative, so that it may be copied."""
+    """One repository below `root`. All paths of its configuration are relative, so that it can be copied."""
 
     name: str
     root: Path
@@ -114,7 +114,7 @@ class Lake:
         return self._run(job, None)
 
     def make(self, *assets: str) -> Run:
-        """Run these assets alone, as `dagster asset materialize --select` does."""
+        """Materialize only these assets, as `dagster asset materialize --select` does."""
         job = build_definitions(
             self.configuration(), clock=GivenClock(lambda: NOW)
         ).resolve_implicit_global_asset_job_def()
@@ -140,28 +140,28 @@ class Lake:
         )
 
     def table(self, name: str, columns: Sequence[str] | None = None) -> pa.Table:
-        """Return the day's partition."""
+        """Return the rows of the day's partition of a table."""
         return pq.read_table(self.root / "warehouse" / self.name / name / DAY, columns=columns)
 
     def candidates(self, *reasons: str) -> set[tuple[str, int]]:
-        """Return (address, size) of the candidates for these reasons; for any reason when none is named."""
+        """Return (address, size) of the candidates with one of these reasons, by default with any."""
         rows = self.table("deletion_candidates", ["address", "size", "reason"]).to_pylist()
         return {(row["address"], row["size"]) for row in rows if not reasons or row["reason"] in reasons}
 
     def plan_document(self) -> dict[str, Any] | None:
-        """Return the day's plan, if one stands."""
+        """Return the day's plan, or None if there is no current one."""
         return self.warehouse.read_document(self.name, "plans", DAY, "current.json")
 
     def copy(self, root: Path) -> "Lake":
-        """Return the same lake in another place, to be changed at will; files keep their times."""
+        """Return a copy in another directory, which a test may change. Files keep their times."""
         shutil.copytree(self.root, root, dirs_exist_ok=True)
         return Lake(self.name, root)
 
 
 def new_lake(name: str, root: Path) -> Lake:
-    """Return a saved repository with its server's rules and some users' files, all old, not planned yet."""
+    """Return a saved repository with the rules of its server and some foreign files, all old, without a plan."""
     lake = Lake(name, root)
-    place_repository(name, lake.namespace)
+    copy_saved_repository(name, lake.namespace)
     for path in FOREIGN:
         put(lake, path, b"theirs")
     (root / "dump.json").write_text(json.dumps(api(name)["refs_dump"]), encoding="utf-8")
@@ -171,7 +171,7 @@ def new_lake(name: str, root: Path) -> Lake:
 
 
 def put(lake: Lake, path: str, content: bytes, written: datetime = datetime(2026, 1, 1, tzinfo=UTC)) -> None:
-    """Put a file into the namespace, with the store's time `written`."""
+    """Write a file below the namespace with the modification time `written`."""
     file = lake.namespace / path
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_bytes(content)
@@ -179,6 +179,6 @@ def put(lake: Lake, path: str, content: bytes, written: datetime = datetime(2026
 
 
 def needed(definitions: dg.Definitions, sensor: str) -> dict[str, Any]:
-    """Return the resources that a sensor needs."""
+    """Return the resources of the definitions that a sensor requires."""
     keys = definitions.get_repository_def().get_sensor_def(sensor).required_resource_keys
     return {key: definitions.resources[key] for key in keys}

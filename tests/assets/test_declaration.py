@@ -1,4 +1,4 @@
-"""What every asset says about its run: numbers of its checks, its duration, the version of its data and code."""
+"""Metadata of every asset's materialization: figures of its checks, duration, data version and code version."""
 
 import shutil
 from datetime import UTC, datetime
@@ -20,7 +20,7 @@ AT = datetime(2026, 11, 1, tzinfo=UTC)
 
 
 class Kept(dg.IOManager):
-    """Keeps the rows that an asset returns."""
+    """An IO manager that keeps the rows of an asset in memory."""
 
     def __init__(self) -> None:
         self.rows: list[Rows] = []

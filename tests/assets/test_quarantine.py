@@ -1,4 +1,4 @@
-"""What Dagster shows of a small repository that a sweep has deleted from or moved to quarantine, and its way back."""
+"""Dagster's metadata of a sweep in modes `delete` and `quarantine`, and of the jobs that restore and purge."""
 
 from pathlib import Path
 from typing import Any

@@ -1,4 +1,4 @@
-"""The inventory sensor against a real S3 server, and over a directory."""
+"""The inventory sensor with a real S3 server, and with a directory."""
 
 from datetime import UTC, datetime
 from pathlib import Path

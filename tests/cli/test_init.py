@@ -1,4 +1,4 @@
-"""`init` writes a configuration that loads, and `access` names what each mode lacks; neither touches what is there."""
+"""`init` writes a valid configuration, and `access` names missing permissions. Neither changes existing objects."""
 
 import json
 from collections.abc import Iterator
@@ -18,7 +18,7 @@ from tests.icechunk_repositories import create_repository
 from tests.lakefs.source.lakefs_server import ACCESS_KEY, SECRET_KEY, LakeFSServer, serving
 from tests.lakefs.source.lakefs_server import Answer as ServerAnswer
 from tests.lakefs.source.lakefs_world import saved
-from tests.repositories import api, place_repository
+from tests.saved_repositories import api, copy_saved_repository
 
 CREDENTIALS = {"LAKECTL_CREDENTIALS_ACCESS_KEY_ID": ACCESS_KEY, "LAKECTL_CREDENTIALS_SECRET_ACCESS_KEY": SECRET_KEY}
 
@@ -118,7 +118,7 @@ def test_without_a_terminal_the_missing_option_is_named(empty_folder: Path) -> N
 
 
 class Terminal(StringIO):
-    """What a person types."""
+    """Standard input of a terminal with the answers of a person."""
 
     def isatty(self) -> bool:
         return True
@@ -238,7 +238,7 @@ def test_another_place_than_the_servers_is_noticed(server: LakeFSServer, bucket:
 
 
 def test_a_dump_over_local_files_needs_no_server(empty_folder: Path) -> None:
-    place_repository("orchard", empty_folder / "lake")
+    copy_saved_repository("orchard", empty_folder / "lake")
     (empty_folder / "dump.json").write_text(json.dumps(api("orchard")["refs_dump"]), encoding="utf-8")
     before = files_below(empty_folder / "lake")
     where = ("--dump", "dump.json", "--namespace", "s3://lake/orchard", "--storage", "lake")

@@ -1,4 +1,4 @@
-"""`explain` is right for every file of an Icechunk repository. icechunk's collection on later days is the oracle."""
+"""`explain` is right for every file of an Icechunk repository, compared with icechunk's collection on later days."""
 
 import shutil
 from collections import Counter, defaultdict
@@ -35,7 +35,7 @@ FAR = 3000  # days
 
 @dataclass(frozen=True)
 class Case:
-    """A policy that icechunk's own expiration can carry out: one span for all."""
+    """A policy that icechunk's own expiration supports: one duration for all references."""
 
     days: int
     spec_version: Format
@@ -65,7 +65,7 @@ class Explained:
     answers: Mapping[str, ObjectExplanation]
 
     def collected(self, days: int, copy: Path) -> set[str]:
-        """Return the files that icechunk removes from a copy when it expires and collects so many days later."""
+        """Return the files that icechunk's expiration and collection delete from a copy so many days later."""
         shutil.copytree(self.lake.directory, copy)
         now = AS_OF + timedelta(days=days)
         repository = open_repository(copy)

@@ -1,4 +1,4 @@
-"""The mutations: each takes one promise out of the source. Source: DESIGN.md, Invariants."""
+"""The mutations: each removes one promise from the source. Source: DESIGN.md, Invariants."""
 
 from tests.mutations.mutation import Mutation
 
@@ -574,7 +574,7 @@ SWEEPING = (
         file="retention_assets/sweep/worker.py",
         old="clock() < task.deadline and holds(warehouse, task.lease, clock())\n",
         new="clock() < task.deadline\n",
-        caught_by=(f"{_LOST_LEASE}[stop]", f"{_LOST_LEASE}[let_it_run_out]"),
+        caught_by=(f"{_LOST_LEASE}[stop_all_sweeps]", f"{_LOST_LEASE}[let_the_lease_expire]"),
     ),
     Mutation(
         name="workers go on after the deadline",

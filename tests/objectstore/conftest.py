@@ -1,4 +1,4 @@
-"""Stores over HTTP, one of each kind per process; a bucket of its own for each test that asks."""
+"""Store servers over HTTP, one of each kind per process, and a new bucket for each test."""
 
 from collections.abc import Iterator
 from itertools import count
@@ -11,8 +11,8 @@ import pytest
 from moto.moto_server.werkzeug_app import DomainDispatcherApplication, MotoRequestHandler, create_backend_app
 from werkzeug.serving import make_server
 
-from tests.objectstore.places import MOTO, Place, azurite_place, gcs_place, s3_place, versitygw_place
 from tests.objectstore.s3 import REGION, Bucket, statement
+from tests.objectstore.store_servers import MOTO, StoreServer, connect_s3, run_azurite, run_gcs, run_versitygw
 
 _NUMBERS = count()
 
@@ -35,38 +35,38 @@ def s3_endpoint(clean_environment: None) -> Iterator[str]:
 
 @pytest.fixture
 def bucket(s3_endpoint: str) -> Bucket:
-    """An empty bucket, whose server takes any credentials."""
+    """An empty bucket, whose server accepts any credentials."""
     made = Bucket(s3_endpoint, f"lake-{next(_NUMBERS)}", "any-access-key", "any-secret-key")
     made.client().create_bucket(Bucket=made.name)
     return made
 
 
 @pytest.fixture(scope="session")
-def moto(s3_endpoint: str) -> Place:
-    return s3_place(MOTO, s3_endpoint)
+def moto(s3_endpoint: str) -> StoreServer:
+    return connect_s3(MOTO, s3_endpoint)
 
 
 @pytest.fixture(scope="session")
-def versitygw(clean_environment: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
-    with versitygw_place(tmp_path_factory.mktemp("versitygw")) as place:
-        yield place
+def versitygw(clean_environment: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[StoreServer]:
+    with run_versitygw(tmp_path_factory.mktemp("versitygw")) as server:
+        yield server
 
 
 @pytest.fixture(scope="session")
-def azurite(clean_environment: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
-    with azurite_place(tmp_path_factory.mktemp("azurite")) as place:
-        yield place
+def azurite(clean_environment: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[StoreServer]:
+    with run_azurite(tmp_path_factory.mktemp("azurite")) as server:
+        yield server
 
 
 @pytest.fixture(scope="session")
-def gcs(clean_environment: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
-    with gcs_place(tmp_path_factory.mktemp("gcs")) as place:
-        yield place
+def gcs(clean_environment: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[StoreServer]:
+    with run_gcs(tmp_path_factory.mktemp("gcs")) as server:
+        yield server
 
 
 @pytest.fixture
 def guarded(bucket: Bucket) -> Iterator[Bucket]:
-    """The same bucket once its server checks signatures, by a user who may not list, nor delete `theirs/2`."""
+    """The same bucket with checked signatures. The user may not list, and may not delete `theirs/2`."""
     iam = boto3.client("iam", endpoint_url=bucket.endpoint, region_name=REGION)
     name = f"user-of-{bucket.name}"
     iam.create_user(UserName=name)

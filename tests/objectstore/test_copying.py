@@ -1,4 +1,4 @@
-"""What may go wrong while an object is copied, and what is then said of the copy. Each kind of store: the contract."""
+"""Faults during the copy of an object, and the result of the copy. `test_contract.py` tests each kind of store."""
 
 import os
 from collections.abc import Callable, Iterator
@@ -17,8 +17,8 @@ from retention_assets.objectstore.objects import ObjectReader
 from retention_assets.objectstore.outcomes import ObjectResult, Outcome
 from retention_assets.objectstore.rate_limiter import RateLimiter
 from tests.faulty_s3 import Faults, FaultyS3, Request, faulty_s3
-from tests.objectstore.places import Place
 from tests.objectstore.s3 import Bucket, count_clients
+from tests.objectstore.store_servers import StoreServer
 
 MEBIBYTE = 1024**2
 
@@ -37,7 +37,7 @@ def access(bucket: Bucket, faulty: FaultyS3) -> StoreAccess:
 
 
 def put(bucket: Bucket, key: str, content: bytes, **more: str) -> None:
-    """Write an object behind the proxy's back."""
+    """Write an object without the proxy."""
     bucket.client().put_object(Bucket=bucket.name, Key=key, Body=content, **more)
 
 
@@ -46,7 +46,7 @@ def is_copy(request: Request) -> bool:
 
 
 def once(applies: Callable[[Request], bool], act: Callable[[], object]) -> Callable[[Request], None]:
-    """Return what acts before the first request that `applies`."""
+    """Return a hook that calls `act` before the first request for which `applies` is true."""
     done: list[bool] = []
 
     def before(request: Request) -> None:
@@ -58,7 +58,7 @@ def once(applies: Callable[[Request], bool], act: Callable[[], object]) -> Calla
 
 
 def first_copies(number: int) -> Callable[[Request], bool]:
-    """Return what applies to the first copies."""
+    """Return a condition that is true for the first copies."""
     numbers = count()
     return lambda request: is_copy(request) and next(numbers) < number
 
@@ -139,7 +139,7 @@ class TestASourceThatChanges:
         faulty.faults.before = once(is_copy, lambda: put(bucket, "x", b"new!"))
         assert ObjectCopier(access, access).copy("x", "kept", 4).outcome is Outcome.SKIPPED
 
-    def test_a_server_that_takes_the_condition_refuses_the_copy(self, versitygw: Place) -> None:
+    def test_a_server_that_takes_the_condition_refuses_the_copy(self, versitygw: StoreServer) -> None:
         place = versitygw.access(uuid4().hex)
         ObjectWriter(place).put("x", b"new!")
         planned = replace(ObjectReader(place).head("x"), e_tag="0123456789abcdef0123456789abcdef")

@@ -1,4 +1,4 @@
-"""Deleting on an S3 server that misbehaves: what is said of each object is so, and no other object is touched."""
+"""Deletion on a faulty S3 server: the result of each object is true, and no other object is deleted."""
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -25,7 +25,7 @@ def proxy(s3_endpoint: str) -> Iterator[FaultyS3]:
 
 
 class World:
-    """A bucket with objects that must stay, reached through the proxy; time passes only by sleeping."""
+    """A bucket behind the faulty proxy, with objects that must stay. Only `sleep` moves its clock."""
 
     def __init__(self, bucket: Bucket, proxy: FaultyS3) -> None:
         self.bucket, self.proxy, self.clock, self.client = bucket, proxy, FakeClock(), bucket.client()
@@ -46,8 +46,8 @@ class World:
         self.access = StoreAccess(self.access.url, {**self.access.options, **changes})
 
     def left(self) -> set[str]:
-        told = self.client.list_objects_v2(Bucket=self.bucket.name, Prefix="ns/")
-        return {entry["Key"].removeprefix("ns/") for entry in told.get("Contents", ())}
+        response = self.client.list_objects_v2(Bucket=self.bucket.name, Prefix="ns/")
+        return {entry["Key"].removeprefix("ns/") for entry in response.get("Contents", ())}
 
     def e_tag(self, path: str) -> str:
         e_tag: str = self.client.head_object(Bucket=self.bucket.name, Key=f"ns/{path}")["ETag"]
@@ -66,7 +66,7 @@ class World:
         return by_path(to_delete, self.deleter().delete_all(to_delete))
 
     def require_honest(self, deletions: dict[str, ObjectResult]) -> None:
-        """What is deleted is gone, what has failed is there or of unknown outcome, and what must stay is there."""
+        """Require that deleted objects are gone, failed ones exist or are ambiguous, and all others exist."""
         left = self.left()
         assert left >= set(KEPT)
         for path, done in deletions.items():
@@ -316,7 +316,7 @@ class TestBrokenStore:
 
 
 def _once(act):  # type: ignore[no-untyped-def]
-    """Return a hook that acts before the first deletion only."""
+    """Return a hook that calls `act` only before the first deletion."""
     acted: list[bool] = []
 
     def before(request: Request) -> None:

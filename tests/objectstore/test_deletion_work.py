@@ -1,4 +1,4 @@
-"""Many objects at once, at a store that the test plays: what is asked, how often, and what the answers come to."""
+"""Deletion of many objects in a fake store: the requests, the retries, and the results."""
 
 import time
 from collections.abc import Callable, Sequence
@@ -26,7 +26,7 @@ Play = Callable[[Sequence[DeleteTarget]], ObjectResult]
 
 
 class FakeStore:
-    """Answers as it is told: `delete_many` by the whole request, `delete_one` by what is next for the object."""
+    """A store with answers of the test: `delete_many` by request, `delete_one` by the next answer for the object."""
 
     def __init__(self, most: int, answer: Play, *, delete_one: Sequence[ObjectResult] = ()) -> None:
         self.most_per_request = most
@@ -248,7 +248,7 @@ def test_an_object_that_was_requested_and_failed_is_not_attempted(clock: FakeClo
 def test_an_object_that_was_throttled_until_the_deadline_is_attempted(
     clock: FakeClock, rate_limiter: RateLimiter
 ) -> None:
-    """Nothing was done to it: the next look is what it waits for."""
+    """The object was not deleted. It waits for the next liveness check."""
     store = FakeStore(10, lambda to_delete: BUSY)
     answers = DeletionWork(store, rate_limiter, RetryPolicy(seconds=3600), Random(0), ended_by(clock, 60)).delete(
         some(30)
@@ -296,7 +296,7 @@ def test_after_the_machine_slept_the_deadline_is_checked_before_the_next_request
 
 
 def test_no_request_is_sent_if_the_deadline_is_exceeded_at_the_start(clock: FakeClock) -> None:
-    """A caller may have listed for long since it looked at the time last."""
+    """The caller may have listed for a long time since it last checked the time."""
     store = FakeStore(10, lambda to_delete: GONE)
     rate_limiter = RateLimiter(clock=clock, sleep=clock.sleep)
     answers = DeletionWork(store, rate_limiter, RetryPolicy(), Random(0), lambda: False).delete(some(50))

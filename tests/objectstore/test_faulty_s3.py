@@ -1,4 +1,4 @@
-"""The misbehaving server does what it is told, and nothing else."""
+"""The faulty S3 proxy injects the configured faults, and no others."""
 
 import subprocess
 import sys

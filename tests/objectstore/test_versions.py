@@ -1,4 +1,4 @@
-"""Versions of a bucket on a real S3 server, its pages through a proxy that can give them wrongly."""
+"""Versions of objects in a bucket, with a real S3 server and a proxy that can return wrong pages."""
 
 from collections.abc import Iterator
 from itertools import count
@@ -64,7 +64,7 @@ class TestKeepsVersions:
 
 @pytest.fixture
 def written(bucket: Bucket) -> dict[str, list[str]]:
-    """The versions of each path, newest first; `gone` ends in a delete marker, `back` was written over one."""
+    """The versions of each path, newest first. `gone` has a delete marker on top, `back` was written after one."""
     set_versioning(bucket, "Enabled")
     client = bucket.client()
     versions: dict[str, list[str]] = {}

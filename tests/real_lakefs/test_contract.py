@@ -1,4 +1,4 @@
-"""What a lakeFS server hides: the real one and the stand-in of tests/objectstore answer alike."""
+"""Objects that a lakeFS server hides: the real server and the fake one of tests/lakefs/source answer alike."""
 
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -23,7 +23,7 @@ _MD5 = md5(_CONTENT, usedforsecurity=False).hexdigest()
 
 
 class Subject(Protocol):
-    """A server with a repository whose branch `main` has nothing staged, brought into a state."""
+    """A server with a repository whose branch `main` has nothing staged. Its methods change the state."""
 
     client: Client
     name: str
@@ -34,7 +34,7 @@ class Subject(Protocol):
         ...
 
     def link_as_printed(self, path: str) -> str:
-        """Link an object by an absolute address that lies inside but is not spelled like the namespace; return it."""
+        """Link an object inside the namespace by an address in another form than the namespace; return the address."""
         ...
 
     def overwrite_while_a_commit_waits(self, path: str) -> tuple[str, str]:
@@ -42,7 +42,7 @@ class Subject(Protocol):
         ...
 
     def stage_and_scan_while_a_branch_is_away(self, path: str) -> dict[str, Any]:
-        """Stage an object, return the answer to a scan during which a later branch is deleted and made again."""
+        """Stage an object; return the response of a scan during which a later branch is deleted and created again."""
         ...
 
 
@@ -98,7 +98,7 @@ class RealSubject:
 
 @dataclass
 class StandInSubject:
-    """The stand-in, of which a test sets what was done."""
+    """The fake server, whose state the test sets directly."""
 
     server: LakeFSServer
     repository: StandIn
@@ -150,7 +150,7 @@ def ask(subject: Subject, method: str, below: str, **query: str) -> Any:
 
 
 def scan(subject: Subject) -> dict[str, Any]:
-    """Let the server write its list of staged objects; return the answer of its one page."""
+    """Let the server write its list of staged objects; return the response of its only page."""
     answer: dict[str, Any] = ask(subject, "POST", "/gc/prepare_uncommited")
     assert not answer.get("continuation_token")
     return answer

@@ -1,4 +1,4 @@
-"""The chain of records: each names the one before it, so that none can be changed or taken out unnoticed."""
+"""The chain of records: each has the hash of the one before, so that changed or missing records are noticed."""
 
 import json
 from collections.abc import Callable
@@ -183,7 +183,7 @@ def test_a_lease_names_the_record_that_was_the_newest_when_it_was_written(wareho
 
 
 class Crowded(Warehouse):
-    """A warehouse in which others are always quicker."""
+    """A warehouse in which others always create each document first."""
 
     def create_document(self, document: object, *parts: str) -> bool:
         return False
@@ -214,7 +214,7 @@ def copied(warehouse: Warehouse, seal: Seal) -> CheckResult:
 
 
 def write_anew(warehouse: Warehouse, **changes: Any) -> None:
-    """Write the whole chain anew with other words, as who may write the warehouse can; `None` takes a field out."""
+    """Rewrite the complete chain with changed fields, for which write access is enough. `None` removes a field."""
     before = None
     for name in warehouse.documents("orchard", "records"):
         document = {**(warehouse.read_document("orchard", "records", name) or {}), **changes}
@@ -225,7 +225,7 @@ def write_anew(warehouse: Warehouse, **changes: Any) -> None:
 
 
 def test_a_rewritten_chain_without_signatures_is_not_detected(warehouse: Warehouse) -> None:
-    """So docs/safety.md says: the chain alone proves nothing against those who may write the warehouse."""
+    """As docs/safety.md says, the chain alone does not protect against those who may write to the warehouse."""
     write(warehouse, 3)
     write_anew(warehouse, approved_by="somebody-else")
     assert follows(warehouse) == [True] * 3

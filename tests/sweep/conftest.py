@@ -8,19 +8,19 @@ from moto.server import ThreadedMotoServer
 
 from retention_assets.objectstore.mutate import copying
 from retention_assets.sweep import worker as work
-from tests.end_to_end.command import Answer, Place
+from tests.end_to_end.command import Answer, Project
 from tests.objectstore.s3 import Bucket
 
 _NUMBERS = count()
 
 
 @pytest.fixture(scope="session")
-def approved(planned_orchard: tuple[Place, Answer], tmp_path_factory: pytest.TempPathFactory) -> Place:
+def approved(planned_orchard: tuple[Project, Answer], tmp_path_factory: pytest.TempPathFactory) -> Project:
     """Orchard on disk with an approved plan. Tests must not change it."""
     planned, answer = planned_orchard
-    place = planned.copy(tmp_path_factory.mktemp("approved"), mode="delete")
-    assert place.run("approve", answer.document()["plan_hash"]).status == 0
-    return place
+    project = planned.copy(tmp_path_factory.mktemp("approved"), mode="delete")
+    assert project.run("approve", answer.document()["plan_hash"]).status == 0
+    return project
 
 
 @pytest.fixture

@@ -28,8 +28,8 @@ from retention_assets.sweep.undo import due_for_purge, purge, restore
 from retention_assets.sweep.verification import VerificationInputs, copies_in_quarantine
 from retention_assets.tables import LEDGER
 from tests.end_to_end.command import Answer, run
-from tests.objectstore.places import Place, versitygw_place
 from tests.objectstore.s3 import Bucket
+from tests.objectstore.store_servers import StoreServer, run_versitygw
 from tests.sweep.crashes.runs import sweep
 from tests.sweep.crashes.scenarios import quarantined_world
 from tests.sweep.crashes.test_buckets import BucketWorld
@@ -62,8 +62,8 @@ def place(world: World, plan: Plan) -> QuarantineLocation:
 def note(world: World, plan: Plan, fence: int, *outcomes: str, name: str = "a", detail: str | None = None) -> None:
     """Write ledger rows with these outcomes of one object."""
     for outcome_ in outcomes:
-        told = detail or (place(world, plan).describe(address(name)) if outcome_ == Outcome.QUARANTINED else None)
-        row = {"address": address(name), "size": len(content(name)), "outcome": outcome_, "detail": told}
+        response = detail or (place(world, plan).describe(address(name)) if outcome_ == Outcome.QUARANTINED else None)
+        row = {"address": address(name), "size": len(content(name)), "outcome": outcome_, "detail": response}
         rows = pa.Table.from_pylist([{**row, "at": world.clock(), "fence": fence}], schema=LEDGER)
         kind = "attempted" if outcome_ == Outcome.ATTEMPTED else "done"
         target = LedgerLocation(world.warehouse.root, REPOSITORY, plan.day, plan.plan_hash, fence, f"run-{fence}")
@@ -331,7 +331,7 @@ def test_purge_says_that_deletion_is_permanent_only_if_versioning_is_known(
     assert ("It is unknown whether the quarantine's store keeps versions" in shown) is (keeps is None)
 
 
-# ---- the proof
+# ---- verification
 
 
 def check_result(spark: SparkSession, world: World, *plans: Plan) -> Any:
@@ -396,14 +396,14 @@ class Versioned:
     def stored(self, folder: str) -> list[str]:
         """Return the keys of all versions and delete markers below a folder."""
         prefix = f"{self.world._prefix}/{folder}"
-        told = self.world._client.list_object_versions(Bucket=self.world.bucket.name, Prefix=prefix)
-        assert not told["IsTruncated"]
-        return sorted(entry["Key"] for entry in (*told.get("Versions", ()), *told.get("DeleteMarkers", ())))
+        response = self.world._client.list_object_versions(Bucket=self.world.bucket.name, Prefix=prefix)
+        assert not response["IsTruncated"]
+        return sorted(entry["Key"] for entry in (*response.get("Versions", ()), *response.get("DeleteMarkers", ())))
 
 
 @pytest.fixture(scope="module")
-def versitygw(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
-    with versitygw_place(tmp_path_factory.mktemp("versitygw"), versioning=True) as found:
+def versitygw(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StoreServer]:
+    with run_versitygw(tmp_path_factory.mktemp("versitygw"), versioning=True) as found:
         yield found
 
 
@@ -437,8 +437,8 @@ def test_after_a_purge_a_bucket_that_keeps_versions_stores_nothing_of_the_quaran
     left = {key.rpartition("/")[2] for key in versioned.stored("lake/")}
     assert left >= world.stored().keys()
     client, bucket = world._client, world.bucket.name
-    told = client.list_object_versions(Bucket=bucket, Prefix=f"{world._prefix}/lake/").get("Versions", ())
-    noncurrent = {entry["Key"].rpartition("/")[2] for entry in told if not entry["IsLatest"]}
+    response = client.list_object_versions(Bucket=bucket, Prefix=f"{world._prefix}/lake/").get("Versions", ())
+    noncurrent = {entry["Key"].rpartition("/")[2] for entry in response if not entry["IsLatest"]}
     assert not noncurrent & ({*DEAD} - {"b"})
 
 

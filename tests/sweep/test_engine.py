@@ -58,8 +58,8 @@ def checked_rows(spark: SparkSession) -> dict[str, dict[str, Any]]:
     """Return the row of each case's object after a liveness check, by address."""
     names = pa.schema([("address", pa.string())])
     lists: dict[str, list[str]] = {"rule_ids": [], "paths": [], "branches": []}
-    facts = {"size": 10, "last_modified": OLD, "etag": "an-etag"}
-    planned = [{"address": ADDRESSES[name], "reason": case.reason, **facts, **lists} for name, case in CASES.items()]
+    columns = {"size": 10, "last_modified": OLD, "etag": "an-etag"}
+    planned = [{"address": ADDRESSES[name], "reason": case.reason, **columns, **lists} for name, case in CASES.items()]
     live = [{"address": ADDRESSES[name]} for name, case in CASES.items() if case.is_live]
     committed = [{"address": ADDRESSES[name]} for name, case in CASES.items() if case.is_committed]
     now = Liveness(frame(spark, live, names), frame(spark, committed, names), NOW)

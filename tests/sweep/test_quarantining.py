@@ -29,11 +29,11 @@ MEBIBYTE = 1024**2
 
 def objects(access: StoreAccess, *addresses: str) -> pa.Table:
     """Return rows of `OBJECTS` as in a plan, which has no ETags of local files."""
-    facts = [ObjectReader(access).head(address) for address in addresses]
+    heads = [ObjectReader(access).head(address) for address in addresses]
     plain = {"last_modified": None, "outcome": None, "detail": None}
     rows = [
         {"address": one.path, "size": one.size, "etag": None if access.is_local else one.e_tag, **plain}
-        for one in facts
+        for one in heads
     ]
     return pa.Table.from_pylist(rows, OBJECTS)
 
@@ -203,9 +203,9 @@ def test_a_quarantine_inside_or_around_the_repository_is_refused(
     file.write_text(yaml.safe_dump({"warehouse": "w", "repositories": {"orchard": entry}}), encoding="utf-8")
     with pytest.raises(ConfigurationError) as refused:
         quarantine_url(load_configuration(file).repository("orchard"))
-    told = str(refused.value)
-    assert f"repositories.orchard.quarantine.url: {named} is not outside of {storage}. Nothing was moved" in told
-    assert told.endswith("Set a URL outside of the storage, such as another bucket.")
+    message = str(refused.value)
+    assert f"repositories.orchard.quarantine.url: {named} is not outside of {storage}. Nothing was moved" in message
+    assert message.endswith("Set a URL outside of the storage, such as another bucket.")
 
 
 def test_an_action_can_be_pickled_until_it_is_opened(on_disk: Quarantine) -> None:

@@ -215,10 +215,12 @@ def test_a_sweep_refuses_while_the_other_repositorys_references_are_not_known(
     assert words in warnings
     with pytest.raises(GuardRefused) as refused:
         pairing.others().require_known()
-    told = str(refused.value)
-    assert told.startswith("here: another repository may refer to objects that would be deleted. Nothing was deleted.")
-    assert words in told
-    assert told.endswith("`retention plan there`.")
+    message = str(refused.value)
+    assert message.startswith(
+        "here: another repository may refer to objects that would be deleted. Nothing was deleted."
+    )
+    assert words in message
+    assert message.endswith("`retention plan there`.")
 
 
 def test_a_longer_grace_and_settle_allow_an_older_plan(pairing: Pairing) -> None:

@@ -218,11 +218,11 @@ def test_objects_that_an_interrupted_run_may_still_process_are_not_restored_befo
     """A worker that outlives its run deletes originals that it has copied, and so could delete a restored object."""
     world = World(tmp_path / "world")
     death_after(world, "quarantine", "delete", "e", hours=0)
-    told: list[str] = []
-    early = replace(undo(spark, world), log=told.append)
+    lines: list[str] = []
+    early = replace(undo(spark, world), log=lines.append)
     with pytest.raises(GuardRefused, match="no such object is in quarantine"):
         restore(early, selected("e"))
-    assert [line for line in told if "may still be processing" in line and "can be restored after" in line]
+    assert [line for line in lines if "may still be processing" in line and "can be restored after" in line]
     assert world.copies().keys() == {"a", "e"}
     world.wait(hours=1)
     assert restore(undo(spark, world), selected("e")).ledgers[Outcome.RESTORED].objects == 1
@@ -236,10 +236,10 @@ def test_copies_in_another_quarantine_are_not_purged_unless_they_are_also_in_the
     world = quarantined_world(tmp_path / "world")
     world.now += timedelta(days=30)
     before = undo(spark, world)
-    there, told = tmp_path / "elsewhere", list[str]()
-    now = elsewhere(before, f"file://{there}", told.append)
+    there, lines = tmp_path / "elsewhere", list[str]()
+    now = elsewhere(before, f"file://{there}", lines.append)
     assert due_for_purge(now).amount == Amount()
-    (line,) = told
+    (line,) = lines
     assert f"{len(DEAD)} copies of the plan of" in line
     assert "elsewhere" in line
     assert "To purge them, set quarantine.url to the URL that they were moved to" in line
@@ -445,12 +445,12 @@ def test_versions_belong_to_the_plan_of_their_day_if_two_days_have_equal_hashes(
 def test_objects_that_are_live_again_and_missing_are_not_purged(spark: SparkSession, tmp_path: Path) -> None:
     world = quarantined_world(tmp_path / "world")
     world.now += timedelta(days=30)
-    due, told = due_for_purge(undo(spark, world)), list[str]()
-    ended = purge(replace(undo(spark, world), log=told.append), due.digest, kept(spark, "b", "never")).ledgers
+    due, lines = due_for_purge(undo(spark, world)), list[str]()
+    ended = purge(replace(undo(spark, world), log=lines.append), due.digest, kept(spark, "b", "never")).ledgers
     assert ended[Outcome.PURGED].objects == len(DEAD) - 1
     assert outcome(world, "b") == Outcome.SKIPPED
     assert world.copies().keys() == {"b"}
-    assert [line for line in told if f"1 objects are live again but missing from their paths, {address('b')}" in line]
+    assert [line for line in lines if f"1 objects are live again but missing from their paths, {address('b')}" in line]
     due = due_for_purge(undo(spark, world))
     assert due.amount.objects == 1
     world.lay("b", OTHER)  # it is there again: the copy is not its last

@@ -1,4 +1,4 @@
-"""What we keep beside what icechunk's own collection leaves, on random histories that expired before."""
+"""Our garbage collection compared with icechunk's own, on random histories after an expiration."""
 
 import shutil
 from collections.abc import Mapping
@@ -13,7 +13,7 @@ from retention_assets.icechunk.formats.ids import decode_id, encode_id
 from retention_assets.icechunk.rules.collection import collected, is_old, kept_transaction_logs, kept_v1, kept_v2
 from retention_assets.icechunk.rules.snapshots import datetime_of, reachable
 from retention_assets.icechunk.rules.updates import Stamp
-from tests.icechunk.rules.real import BEGINNING, expire, read_v1, read_v2
+from tests.icechunk.rules.icechunk_files import BEGINNING, expire, read_v1, read_v2
 from tests.icechunk.rules.strategies import World, at, worlds
 from tests.icechunk_repositories import Commit, build_history, open_repository, set_stored_at
 
@@ -21,7 +21,7 @@ on_files = settings(suppress_health_check=[HealthCheck.function_scoped_fixture],
 
 
 def build(directory: Path, spec_version: int, world: World) -> None:
-    """Make the history with files that the store got at an instant of each snapshot's own, in any order."""
+    """Write the history with a store time for the files of each snapshot, in any order."""
     history = world.history
     root = next(one for one in history.snapshots if history.is_root(one))
     called = {one: None if one == root else one.hex() for one in history.snapshots}

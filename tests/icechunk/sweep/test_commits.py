@@ -1,4 +1,4 @@
-"""One edit of the repo object against other writers, lost answers and clocks."""
+"""One edit of the repo object with concurrent writers, lost responses and wrong clocks."""
 
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
@@ -28,7 +28,7 @@ def tagging(repo: Repo, stamp: Stamp) -> Repo:
 
 
 def interrupted(act: Callable[[], object], times: int = 1) -> Callable[[Repo, Stamp], Repo]:
-    """Return the edit; before it is written, `act` comes in between so many times."""
+    """Return the edit. Each of the first so many times, it calls `act` before it is written."""
     left = [act] * times
 
     def edit(repo: Repo, stamp: Stamp) -> Repo:
@@ -40,7 +40,7 @@ def interrupted(act: Callable[[], object], times: int = 1) -> Callable[[Repo, St
 
 
 class World:
-    """A repository in a bucket, edited by us and by icechunk."""
+    """A repository in a bucket, edited by this package and by icechunk."""
 
     def __init__(self, bucket: Bucket) -> None:
         self.bucket = bucket
@@ -133,9 +133,9 @@ def test_an_edit_fails_after_too_many_conflicts(world: World, monkeypatch: pytes
 
 @pytest.mark.parametrize("entries", [1000, 1])
 def test_a_write_with_a_lost_response_is_recognized_although_others_edited_after_it(world: World, entries: int):
-    """The store has our object, the answer is lost, another commits, and our second request is refused.
+    """The store has our object, but the response is lost. Another writer commits, and our retry is refused.
 
-    With one entry per object the log has to be followed into the backups to see it.
+    With one ops log entry per object, our edit is found only in the backups.
     """
     world.keep_entries(entries)
     before = world.backups()

@@ -1,4 +1,4 @@
-"""A run dies beside each of its side effects: icechunk still reads the repository, and the next run ends it well."""
+"""An edit crashes at each side effect. icechunk reads the repository, and the next run completes the edit."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -12,17 +12,17 @@ from retention_assets.icechunk.administration.operations import Operations
 from retention_assets.icechunk.administration.upgrade import upgrade
 from retention_assets.icechunk.formats.model import Availability
 from retention_assets.icechunk.rules.planned import PlannedEdits
-from tests.icechunk.sweep.repositories import Place, histories, now, tree, values
+from tests.icechunk.sweep.repositories import IcechunkRepository, histories, now, tree, values
 from tests.icechunk.sweep.writer import commit_to
 from tests.icechunk_repositories import Format
 from tests.sweep.crashes.effects import Effects, outside_the_run, points, watched
 
-Run = Callable[[Place], object]
+Run = Callable[[IcechunkRepository], object]
 
 
 @dataclass(frozen=True)
 class CrashScenario:
-    """What is done to a repository; the next run may say that it `was_done`."""
+    """An operation on a repository. `was_done`: the message of the next run if the operation was complete."""
 
     format: Format
     run: Run
@@ -30,17 +30,17 @@ class CrashScenario:
 
 
 def operation(format_: Format, was_done: str | None, name: str, *arguments: object) -> CrashScenario:
-    """Return the story of an operation; commits that are named become their ids."""
+    """Return the scenario of an operation. Names of commits in its arguments are replaced by their ids."""
 
-    def run(place: Place) -> object:
-        operations = Operations(place.access, now, lambda line: None)
-        return getattr(operations, name)(*(place.ids.get(str(one), one) for one in arguments))
+    def run(repository: IcechunkRepository) -> object:
+        operations = Operations(repository.access, now, lambda line: None)
+        return getattr(operations, name)(*(repository.ids.get(str(one), one) for one in arguments))
 
     return CrashScenario(format_, run, was_done)
 
 
-def upgraded(place: Place) -> object:
-    return upgrade(place.access, now, dry_run=False)
+def upgraded(repository: IcechunkRepository) -> object:
+    return upgrade(repository.access, now, dry_run=False)
 
 
 SCENARIOS = {  # in format 2 all are one write of the repo object
@@ -57,8 +57,8 @@ SCENARIOS = {  # in format 2 all are one write of the repo object
 }
 
 
-def die_everywhere(first: Place, scenario: CrashScenario, directory: Path) -> None:
-    """Let a run die at every point; see after each that all is readable, and after the next run that all is done."""
+def die_everywhere(first: IcechunkRepository, scenario: CrashScenario, directory: Path) -> None:
+    """Crash a run at every point. Each time, the repository must be readable, and the next run must complete it."""
     before = histories(first.open()), values(first.open())
     whole = first.copy(directory / "whole")
     with watched(Effects(whole.directory)) as effects:
@@ -66,26 +66,26 @@ def die_everywhere(first: Place, scenario: CrashScenario, directory: Path) -> No
     after = histories(whole.open()), values(whole.open())
     assert effects.seen
     for point in points(effects.seen):
-        place = first.copy(directory / f"{point.number}-{point.moment}")
-        with watched(Effects(place.directory, point)) as dying:
-            scenario.run(place)
+        repository = first.copy(directory / f"{point.number}-{point.moment}")
+        with watched(Effects(repository.directory, point)) as dying:
+            scenario.run(repository)
         assert dying.dead
         with outside_the_run():
-            found = histories(place.open()), values(place.open())
+            found = histories(repository.open()), values(repository.open())
             for part, old, new in zip(found, before, after, strict=True):
                 assert all(line in (old.get(name), new.get(name)) for name, line in part.items()), point
                 assert old.keys() & new.keys() <= part.keys(), point
-            assert_done(place, scenario, after)
+            assert_done(repository, scenario, after)
 
 
-def assert_done(place: Place, scenario: CrashScenario, after: object) -> None:
-    """Require that the next run leaves what a whole one leaves, and that icechunk commits to it."""
+def assert_done(repository: IcechunkRepository, scenario: CrashScenario, after: object) -> None:
+    """Require the same result as of a complete run, and that icechunk can commit to the repository."""
     try:
-        scenario.run(place)
+        scenario.run(repository)
     except GuardRefused as refusal:
         assert scenario.was_done is not None and scenario.was_done in str(refusal)
-    assert (histories(place.open()), values(place.open())) == after
-    commit_to(place.open())
+    assert (histories(repository.open()), values(repository.open())) == after
+    commit_to(repository.open())
 
 
 @pytest.mark.parametrize("name", SCENARIOS)
@@ -100,8 +100,8 @@ def test_an_operation_that_dies_anywhere_leaves_a_consistent_repository_and_the_
 def test_a_publication_that_dies_anywhere_leaves_a_consistent_repository_and_the_next_one_completes_it(
     tmp_path: Path, spec_version: Format
 ):
-    """In format 2 there is something to drop too: dev was reset, so that nothing reaches y."""
+    """In format 2, the plan also drops snapshots: dev was reset, so no reference reaches y."""
     first = tree(tmp_path / "first", spec_version)
     first.open().reset_branch("dev", first.ids["x"])
     plan: PlannedEdits = first.plan(dropped=[first.ids["y"]] if spec_version == 2 else [])
-    die_everywhere(first, CrashScenario(spec_version, partial(Place.publish, plan=plan)), tmp_path)
+    die_everywhere(first, CrashScenario(spec_version, partial(IcechunkRepository.publish, plan=plan)), tmp_path)

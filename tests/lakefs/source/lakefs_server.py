@@ -1,6 +1,6 @@
-"""A stand-in for a lakeFS server: real HTTP on 127.0.0.1, with the answers that the real one gave.
+"""A fake lakeFS server: HTTP on 127.0.0.1, with the recorded answers of a real server.
 
-`before` lets a test change the world between two requests; `calls` says what was asked.
+`before` lets a test change the repository between two requests. `calls` has all requests.
 """
 
 import json
@@ -48,7 +48,7 @@ class Answer:
 
 
 class Refusal(Exception):
-    """An answer that a lookup inside a route ends with."""
+    """An error response that a lookup in a route raises."""
 
     def __init__(self, status: int, message: str) -> None:
         self.answer = Answer(status, {"message": message})
@@ -80,7 +80,7 @@ def route(method: str, path: str) -> Callable[[Route], Route]:
 
 
 class LakeFSServer:
-    """The server's state. `override` answers a path alone, to play a proxy or a broken server."""
+    """The server's state. `override` has fixed answers by path, to act as a proxy or a broken server."""
 
     def __init__(self, repositories: Iterable[Repository]) -> None:
         self.repositories = {repository.name: repository for repository in repositories}
@@ -134,7 +134,7 @@ class LakeFSServer:
         return task
 
     def asked(self, task: str) -> int:
-        """Return how often a task was asked about before now."""
+        """Return how many earlier requests asked for the state of a task."""
         if task not in self._tasks:
             raise Refusal(404, _NOT_FOUND)
         self._tasks[task] += 1
@@ -190,7 +190,7 @@ def _basic(access_key: str, secret_key: str) -> str:
 
 
 def _page(call: Call, results: Iterable[Json], key: str) -> Answer:
-    """Return the page of `results` that follows `after`; they come in the listing's order."""
+    """Return the page of `results` after `after`, in the order of the listing."""
     amount, after = int(call.query.get("amount", 100)), call.query.get("after", "")
     remaining = iter(results)
     if after:
@@ -410,9 +410,9 @@ def _prepare_uncommitted(server: LakeFSServer, call: Call, match: re.Match[str])
 
 
 def _has_rows_without(repository: Repository, unfound: set[str]) -> bool:
-    """Return whether the only page is written, where the scan does not find some branches. Hazards H4 and H23.
+    """Return whether the page is written although the scan does not find some branches. Hazards H4 and H23.
 
-    Each of them sets the count of rows to nothing, and one that is the last makes the request fail.
+    Each such branch resets the count of rows to zero. If it is the last branch, the request fails.
     """
     names = sorted({*repository.branches, *unfound})
     has_rows = False

@@ -1,4 +1,4 @@
-"""What a server does while it is asked, and what it gets wrong: each hazard has a test that fails if it is built in."""
+"""Reading from a lakeFS server: changes during the reading, and each known hazard of the server."""
 
 import dataclasses
 import json
@@ -21,7 +21,7 @@ from retention_assets.objectstore.mutate.deletion import ObjectDeleter
 from retention_assets.objectstore.outcomes import ObjectResult, Outcome
 from tests.lakefs.source.lakefs_server import ACCESS_KEY, SECRET_KEY, Answer, LakeFSServer, serving
 from tests.lakefs.source.lakefs_world import Repository, bare, saved
-from tests.repositories import api, place_repository
+from tests.saved_repositories import api, copy_saved_repository
 
 NOW = datetime(2026, 11, 21, 4, tzinfo=UTC)
 STAGED = staged_folder(api("orchard")["prepare_uncommitted"][0]["run_id"])
@@ -39,7 +39,7 @@ SAME_MARK = b64encode(b'{"branch": "~", "path": "", "run_id": "r1", "key": "1"}'
 
 
 class Clock:
-    """Seconds pass when it is read, and when someone sleeps."""
+    """A clock that moves when it is read and when `sleep` is called."""
 
     def __init__(self) -> None:
         self.now = NOW
@@ -57,7 +57,7 @@ class Clock:
 @pytest.fixture(scope="module")
 def pristine(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The namespace of orchard; no test changes it."""
-    return place_repository("orchard", tmp_path_factory.mktemp("lake") / "orchard")
+    return copy_saved_repository("orchard", tmp_path_factory.mktemp("lake") / "orchard")
 
 
 @pytest.fixture
@@ -334,18 +334,18 @@ class TestStaged:
 
 
 class TestRelease:
-    """The server's list is removed once it was read; nothing else ever is."""
+    """The server's staged list is removed after it was read. Nothing else is removed."""
 
     @pytest.fixture
     def lake(self, tmp_path: Path) -> Path:
-        return place_repository("orchard", tmp_path / "orchard")
+        return copy_saved_repository("orchard", tmp_path / "orchard")
 
     @pytest.fixture
     def own(self, open_source: Callable[..., ApiSource], lake: Path) -> ApiSource:
         return open_source(access=StoreAccess(f"file://{lake}"))
 
     def written(self, lake: Path, at: datetime) -> Path:
-        """Let the server have written its list at `at`, and return the file."""
+        """Write the server's list with the time `at`, and return the file."""
         (file,) = (lake / STAGED).iterdir()
         os.utime(file, (at.timestamp(), at.timestamp()))
         return file
@@ -509,7 +509,7 @@ class TestReferences:
     def test_a_branch_that_is_replaced_while_the_list_is_read_is_seen_under_its_new_name(
         self, source: ApiSource, orchard: Repository, server: LakeFSServer
     ) -> None:
-        """The list passes over `a`, `b1` is replaced by it, and the list arrives at `b1`."""
+        """After the list has passed `a`, `a` is created in place of `b1`, before the list arrives at `b1`."""
         head = orchard.branches["b1"]
         lacking = [{"id": name, "commit_id": commit} for name, commit in orchard.branches.items() if name != "b1"]
         pagination = {"has_more": False, "next_offset": "", "results": len(lacking), "max_per_page": 1000}
@@ -646,7 +646,7 @@ class TestReferences:
     def test_an_altered_table_is_refused(
         self, open_source: Callable[..., ApiSource], orchard: Repository, tmp_path: Path
     ) -> None:
-        lake = place_repository("orchard", tmp_path / "orchard")
+        lake = copy_saved_repository("orchard", tmp_path / "orchard")
         file = lake / "_lakefs" / orchard.dump["commits_meta_range_id"]
         file.write_bytes(file.read_bytes()[:-60] + bytes(7) + file.read_bytes()[-53:])
         with pytest.raises(CorruptFile, match=file.name):

@@ -1,4 +1,4 @@
-"""What a refusal of a lakeFS server looks like to a reader of the log: one line, the remedy, no secret, soon."""
+"""Errors of a lakeFS server: one line in the log with the remedy, without secrets, and without long retries."""
 
 import pickle
 import time
@@ -24,7 +24,7 @@ def server() -> Iterator[LakeFSServer]:
 
 
 def refusal(url: str, secret_key: str = SECRET_KEY, access_key: str = ACCESS_KEY) -> RetentionError:
-    """The error that asking for a repository meets, after checking what holds for every one of them."""
+    """Return the error of a request for a repository, after checks that apply to all errors."""
     started = time.monotonic()
     with pytest.raises(RetentionError) as caught:
         LakeFSClient(url, access_key, secret_key).get(PATH, ORCHARD)

@@ -1,4 +1,4 @@
-"""The stand-in for a lakeFS server answers each recorded request as the real server did."""
+"""The fake lakeFS server answers each recorded request as the real server did."""
 
 import json
 import re
@@ -10,7 +10,7 @@ import urllib3
 
 from tests.lakefs.source.lakefs_server import ACCESS_KEY, SECRET_KEY, LakeFSServer, serving
 from tests.lakefs.source.lakefs_world import bare, saved
-from tests.repositories import DATA
+from tests.saved_repositories import DATA
 
 RECORDED = json.loads((DATA / "http.json").read_text(encoding="utf-8"))
 CREDENTIALS = {
@@ -51,7 +51,7 @@ def ask(server: LakeFSServer, recorded: dict[str, Any], tasks: dict[str, str]) -
 
 
 def steady(value: Any) -> Any:
-    """`value` without what differs between two runs of a server."""
+    """Return `value` without the parts that differ between two runs of a server."""
     if isinstance(value, dict):
         return {key: steady(item) for key, item in value.items() if key not in VARYING}
     if isinstance(value, list):
@@ -81,7 +81,7 @@ def test_answers_as_recorded(server: LakeFSServer, tasks: dict[str, str], record
 
 
 def shape(value: Any) -> Any:
-    """The keys of `value` and the types below them, with nothing left out."""
+    """Return the keys of `value` with all types below them."""
     if isinstance(value, dict):
         return {key: shape(item) for key, item in value.items()}
     return [shape(item) for item in value] if isinstance(value, list) else type(value)

@@ -112,9 +112,9 @@ class World:
         self.now += timedelta(seconds=1)
         return self.now
 
-    def wait(self, **span: float) -> None:
+    def wait(self, **duration: float) -> None:
         """Let time pass."""
-        self.now += timedelta(**span)
+        self.now += timedelta(**duration)
 
     # ---- objects
 

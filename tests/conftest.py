@@ -29,7 +29,7 @@ TEST_ENVIRONMENT = {
     "AWS_SHARED_CREDENTIALS_FILE": os.devnull,
     "NO_PROXY": "127.0.0.1,localhost",
     "no_proxy": "127.0.0.1,localhost",
-    "PYSPARK_PYTHON": sys.executable,  # else workers take PATH's python3
+    "PYSPARK_PYTHON": sys.executable,  # otherwise workers use python3 of the PATH
     "SPARK_LOCAL_IP": "127.0.0.1",
 }
 

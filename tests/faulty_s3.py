@@ -23,7 +23,7 @@ _NAMESPACE = "http://s3.amazonaws.com/doc/2006-03-01/"
 _STATUSES = {"AccessDenied": 403, "InternalError": 500, "SlowDown": 503, "NotImplemented": 501, "MalformedXML": 400,
              "PreconditionFailed": 412, "NoSuchKey": 404}  # fmt: skip
 _HOP_BY_HOP = frozenset({"connection", "keep-alive", "transfer-encoding", "content-length"})
-_OURS = _HOP_BY_HOP | {"if-match"}  # conditions of deletions are judged here
+_OURS = _HOP_BY_HOP | {"if-match"}  # the proxy checks conditions of deletions itself
 _NOT_PASSED_ON = _HOP_BY_HOP | {"date"}  # of the answers
 _HANGING = 30  # seconds; longer than any client of a test waits
 _AGAIN = "-again"  # marks the token under which a page is given a second time
@@ -80,20 +80,20 @@ class Faults:
     """The faults. A share is the probability for each request for which `applies` is true; by default deletions."""
 
     slow_down: float = 0.0  # answered 503, nothing done
-    lost: float = 0.0  # carried out, then the connection is closed
-    hanging: float = 0.0  # carried out, then no answer before the client gives up
-    broken: float = 0.0  # carried out, then answered 500
+    lost: float = 0.0  # executed, then the connection is closed
+    hanging: float = 0.0  # executed, without a response before the client gives up
+    broken: float = 0.0  # executed, then answered 500
     applies: Callable[[Request], bool] = lambda request: bool(request.deletes)
     errors: dict[str, str] = field(default_factory=dict)  # code by key, or by version, always
     errors_once: dict[str, str] = field(default_factory=dict)  # code by key, for the first deletion of it
     unnamed: set[str] = field(default_factory=set)  # deleted, and left out of the answer to a bulk
     refuses_bulk: str | None = None  # the code with which every deletion in bulk is answered
     conditions: str = "ignored"  # "kept", or the code with which a deletion on a condition is answered
-    ignores: frozenset[str] = frozenset()  # conditions of writes that the server does not look at: names of headers
-    page: int | None = None  # the most that one page of a listing holds
+    ignores: frozenset[str] = frozenset()  # conditions of writes that the server ignores: names of headers
+    page: int | None = None  # the maximum number of objects on a page of a listing
     ends_early: bool = False  # the first page of a listing says that it is the last
     repeats: bool = False  # every page of a listing comes twice, the second time under a new token
-    before: Callable[[Request], object] | None = None  # runs before a request is carried out
+    before: Callable[[Request], object] | None = None  # runs before a request is executed
     clock_ahead: float = 0.0  # seconds by which the dates of all answers are ahead of this machine's clock
 
 

@@ -19,7 +19,7 @@ import pyarrow as pa
 import zarr
 from flatbuffers.table import Table
 
-ic.set_logs_filter("error")  # else each repository on local files warns of concurrent commits
+ic.set_logs_filter("error")  # otherwise each repository on local files warns about concurrent commits
 
 type Format = Literal[1, 2]
 FORMATS: tuple[Format, ...] = (1, 2)

@@ -65,7 +65,7 @@ def never_provoked(provoked: Iterable[Provoked]) -> list[Message]:
     return [one for one in messages() if (one.module, one.line) not in places]
 
 
-# Words by which a message says what was not done. Other messages are about what was done in part: they name the rest.
+# Words by which a message says what was not done. Other messages are about partial results: they name the rest.
 UNDONE = (
     r"\b(Nothing|No|None|It|They|Some|Its|What|This|Only|The \w+)\b[^.]*\b(was|were|is|are|stands|begun|can)\b"
     r"|was not (deleted|copied)|could not be"

@@ -38,7 +38,7 @@ def loaded(tmp_path: Path, **changes: object) -> Configuration:
     return load_configuration(written(tmp_path, {"warehouse": "warehouse", "repositories": {"orchard": entry}}))
 
 
-# ---- where tables go, and who writes them
+# ---- the warehouse
 
 
 FAR = {
@@ -96,7 +96,7 @@ def test_a_number_of_tasks_that_is_none_is_refused(
     assert f"{setting} {problem}" in str(refused.value)
 
 
-# ---- what a file may leave out
+# ---- defaults
 
 
 def test_a_repository_plans_only_protects_tags_and_waits_a_day_unless_told_otherwise(tmp_path: Path) -> None:
@@ -114,7 +114,7 @@ def test_the_demos_configuration_loads_and_deletes_nothing() -> None:
     assert {entry.settings.mode for entry in configuration.repositories.values()} == {"plan"}
 
 
-# ---- places
+# ---- paths and URLs
 
 
 @pytest.mark.parametrize(
@@ -467,7 +467,7 @@ def test_a_url_with_a_password_or_a_signature_is_refused_wherever_it_stands(tmp_
     assert "hunter2" not in str(refused.value)
 
 
-# ---- what would be read wrong without anybody noticing
+# ---- settings that would silently give wrong results
 
 
 @pytest.mark.parametrize("name", ["ignoreCorruptFiles", "ignoreMissingFiles"])

@@ -135,14 +135,14 @@ def test_a_missing_python_is_named_with_what_was_found_and_the_ways_to_get_one(m
     old = python(machine.path[0] / "python3", "3.11")
     broken = shim(machine.path[0] / "python3.12")
     bare = python(machine.path[1] / "python3.13", "3.13", state="lacks venv")
-    said = machine.refusal("find_python")
-    assert "Python 3.12, 3.13 or 3.14 is missing" in said
-    assert f"{old}: Python 3.11\n" in said
-    assert f"{broken}: does not run\n" in said
-    assert f"{bare}: Python 3.13 without venv (Debian: apt install python3.13-venv)\n" in said
+    message = machine.refusal("find_python")
+    assert "Python 3.12, 3.13 or 3.14 is missing" in message
+    assert f"{old}: Python 3.11\n" in message
+    assert f"{broken}: does not run\n" in message
+    assert f"{bare}: Python 3.13 without venv (Debian: apt install python3.13-venv)\n" in message
     for way in ("apt install", "brew install", "pyenv install", "uv python install", "make setup PYTHON="):
-        assert way in said
-    assert len(said.splitlines()) <= 24, "one screen"
+        assert way in message
+    assert len(message.splitlines()) <= 24, "one screen"
 
 
 def test_a_python_that_is_named_is_the_only_one_looked_at(machine: Machine, tmp_path: Path) -> None:
@@ -203,19 +203,19 @@ def test_no_java_of_use_is_named_with_what_was_found_and_the_ways_to_get_one(mac
     new = java(tmp_path / "jdk-25", "25")
     machine.environment["JAVA_HOME"] = str(new)
     stripped = program(machine.path[0] / "java", "echo 'Module jdk.incubator.vector not found' >&2; exit 1")
-    said = machine.refusal("find_java")
-    assert "Java 17 or 21 is missing" in said
-    assert f"{new}/bin/java: Java 25\n" in said
-    assert f"{stripped}: does not run with --add-modules=jdk.incubator.vector\n" in said
+    message = machine.refusal("find_java")
+    assert "Java 17 or 21 is missing" in message
+    assert f"{new}/bin/java: Java 25\n" in message
+    assert f"{stripped}: does not run with --add-modules=jdk.incubator.vector\n" in message
     for way in ("apt install", "brew install", "sdk install", "make setup JAVA_HOME="):
-        assert way in said
-    assert len(said.splitlines()) <= 24, "one screen"
+        assert way in message
+    assert len(message.splitlines()) <= 24, "one screen"
 
 
 def test_a_machine_without_any_java_is_told_so(machine: Machine) -> None:
-    said = machine.refusal("find_java")
-    assert said.startswith("Java 17 or 21 is missing")
-    assert "of no use" not in said
+    message = machine.refusal("find_java")
+    assert message.startswith("Java 17 or 21 is missing")
+    assert "of no use" not in message
 
 
 # An interpreter that makes environments with itself in them, and notes each call of pip in pip.calls.

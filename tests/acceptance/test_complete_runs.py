@@ -165,7 +165,7 @@ def test_nothing_is_written_below_the_namespace_unless_results_are_asked_for(tmp
     before = files_below(built.lake)
     planned = sweep(built)
     gone = {name for name, _, _ in planned.found}
-    assert files_below(built.lake) == {name: facts for name, facts in before.items() if name not in gone}
+    assert files_below(built.lake) == {name: metadata for name, metadata in before.items() if name not in gone}
 
 
 @pytest.mark.slow

@@ -74,7 +74,7 @@ class Lake:
         held = self.branches.setdefault(branch, set())
         replaced = {name for name in sorted(held) if self.random.random() < 0.2}
         self.branches[branch] = (held | self.staged) - replaced
-        self.expired |= replaced  # until something active holds it again
+        self.expired |= replaced  # until an active commit has it again
         self.staged.clear()
 
     def reset(self) -> None:

@@ -13,7 +13,7 @@ from retention_assets.warehouse.warehouse import Warehouse
 from tests.acceptance.runs import Run
 from tests.lakefs_repositories import BuiltRepository, Version, address, build_repository
 
-NOW = datetime(2025, 11, 1, 6, tzinfo=UTC)  # when everything is looked at
+NOW = datetime(2025, 11, 1, 6, tzinfo=UTC)  # when the plan is made
 DAY, HOUR, SECOND, MICROSECOND = timedelta(days=1), timedelta(hours=1), timedelta(seconds=1), timedelta(microseconds=1)
 OLD = NOW - 100 * DAY
 GRACE, TOKEN_LIFE = 24 * HOUR, 48 * HOUR

@@ -12,7 +12,7 @@ from retention_assets.warehouse.warehouse import Warehouse
 from tests.acceptance.runs import Run
 from tests.lakefs_repositories import Version, address, build_repository
 
-NOW = datetime(2025, 11, 1, tzinfo=UTC)  # the first instant of the day that is planned: ages are whole days
+NOW = datetime(2025, 11, 1, tzinfo=UTC)  # the begin of the planned day: ages are whole days
 HOUR, DAY = timedelta(hours=1), timedelta(days=1)
 LAST_YEAR = NOW - 365 * DAY
 RULES = {"rule": {"prefix": "foo/bar", "days": 10, "enabled": True, "branch_days": {"b1": 5}}}

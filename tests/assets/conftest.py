@@ -31,7 +31,8 @@ class TwicePlanned:
         return {"ignore": self.tags_ignored, "protect": self.tags_protected}[tags]
 
 
-AFTER_TAGS = ("potential_commits", "active_ranges", "addresses", "deletion_candidates")  # what `tags:` may change
+# the tables that the setting `tags` affects
+AFTER_TAGS = ("potential_commits", "active_ranges", "addresses", "deletion_candidates")
 
 
 class Lakes:

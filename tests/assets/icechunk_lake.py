@@ -19,7 +19,7 @@ from tests.assets.lake import Run
 from tests.icechunk_repositories import Commit, Format, build_history, open_repository, set_stored_at
 
 NAME = "field"
-DAY = datetime.now(UTC).date()  # icechunk stamps what it writes with the time of now
+DAY = datetime.now(UTC).date()  # icechunk writes the current time into its files
 AS_OF = datetime(DAY.year, DAY.month, DAY.day, tzinfo=UTC)
 LONG_AGO = AS_OF - timedelta(days=40)
 POLICY = {"snapshots": {"default": {"keep_newer": "10d"}, "tags": [{"tag": "v*", "keep_newer": "forever"}]}}

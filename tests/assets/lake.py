@@ -25,14 +25,14 @@ from tests.saved_repositories import api, copy_saved_repository, policy_file
 DAY = "2026-11-01"  # the day that every expected file counts from
 NOW = datetime(2026, 11, 22, tzinfo=UTC)  # a day after the server wrote its dump
 
-# Tables of what is read outside the graph, and of the verification: no column is computed from a column above.
+# Tables of external inputs and of the verification: their columns have no lineage to other tables.
 NOT_COMPUTED = {
     *("policy_table", "storage_inventory", "uncommitted_objects", "commit_graph", "repository_history"),
     "deletion_proof",
 }
 
 SLICE, OBJECT = "fu2qb0hksduf3vibnmug", "db4lqvhksduf3vibnmv0"
-FOREIGN = (  # what users put beside lakeFS's own, and what H6 takes for garbage
+FOREIGN = (  # foreign files of users, and names that hazard H6 takes for garbage
     "README.md",
     "dummy",
     "0123456789ABCDEF0123456789ABCDEF",
@@ -50,11 +50,11 @@ class Run:
     """The result of a run, with its materializations and checks."""
 
     success: bool
-    steps: tuple[str, ...]  # the assets that were made, in their order
+    steps: tuple[str, ...]  # the materialized assets, in their order
     checks: Mapping[str, bool]
     numbers: Mapping[str, Mapping[str, Any]]  # metadata by asset
     errors: str
-    failure: str = ""  # what the terminal says of it, if it failed
+    failure: str = ""  # the message of the command, if the run failed
 
 
 def require_told_tables(run: Run) -> None:

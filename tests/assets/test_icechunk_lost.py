@@ -63,7 +63,7 @@ def test_a_lost_chunk_and_a_lost_manifest_are_counted_and_a_new_hole_refuses(tmp
     (repository / manifest).unlink()
     require_refused_and_acknowledge(field, manifest)
     assert plan(field)["lost"] == 2
-    assert candidates(field) == going  # an earlier plan read what the manifest names
+    assert candidates(field) == going  # an earlier plan read the manifest
 
     answer = field.project.run("plan", "--json", "--full")  # as if no plan had ever read it
     assert answer.status == 0, answer.err

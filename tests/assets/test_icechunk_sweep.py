@@ -232,7 +232,7 @@ def test_a_budget_counts_the_references_that_a_plan_deletes_also_after_a_sweep_d
     assert f"its {changes + 1:,} objects are more than the budget's {changes:,}" in refused.err
 
 
-# ---- the same as icechunk
+# ---- comparison with icechunk
 
 
 def by_icechunk(field: IcechunkProject, directory: Path) -> set[str]:
@@ -276,7 +276,7 @@ def test_random_histories_end_with_the_files_that_icechunk_leaves(
     assert_like_icechunk(icechunk_project(tmp_path / "ours", spec_version, *random_history(seed)), tmp_path)
 
 
-# ---- between the plan and its end
+# ---- changes between the plan and its sweep
 
 
 @pytest.mark.slow

@@ -226,7 +226,7 @@ def test_the_page_names_every_job_schedule_and_sensor(tmp_path: Path) -> None:
     assert set(re.findall(r"`(orchard_\w+)`", page)) == {*found["jobs"], *found["schedules"], *found["sensors"]}
 
 
-# ---- the sensor that sweeps what was approved
+# ---- the sensor that sweeps approved plans
 
 
 def requests(project: Project) -> list[dg.RunRequest]:
@@ -364,7 +364,7 @@ def test_a_plan_whose_approval_no_longer_counts_is_told_again(
         project = replace(project, configuration=configured(tmp_path, mode="quarantine", quarantine={"url": "attic"}))
     elif why == "withdrawn":
         project.run("withdraw", day=DAY.isoformat(), by="anna")
-    else:  # the plan is made again with the same hash after the approval has lapsed
+    else:  # the same plan is made again after its approval expired
         document = project.warehouse.read_document("orchard", APPROVALS, f"{project.plan.plan_hash}.json")
         old = {**(document or {}), "approved_at": (NOW - timedelta(days=8)).isoformat()}
         project.warehouse.write_document(old, "orchard", APPROVALS, f"{project.plan.plan_hash}.json")

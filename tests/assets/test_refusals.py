@@ -245,7 +245,7 @@ def test_candidates_are_not_made_of_addresses_found_from_other_references_or_und
     assert f"the addresses have another {named} than the plan. Nothing was deleted" in run.errors
 
 
-# ---- rules that say nothing, and rules that say zero (H5, H13)
+# ---- missing rules, and rules with zero days (H5, H13)
 
 
 def test_without_rules_on_the_server_nothing_expires(orchard: TwicePlanned, lake: Lake) -> None:

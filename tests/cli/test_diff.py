@@ -43,7 +43,7 @@ class World:
     candidates: tuple[dict[str, Json], dict[str, Json]]  # of each plan, by address
     staged: frozenset[str]
     proposed: Answer  # the objects that `PROPOSED` would change; neither store nor server could be reached
-    excessive: Answer  # what `EVERYTHING` would change, as JSON
+    excessive: Answer  # the diff with `EVERYTHING`, as JSON
     untouched: bool  # whether proposing left every file of the warehouse as it was
 
     def diff(self, *arguments: str | Path) -> Answer:
@@ -260,7 +260,7 @@ def test_money_is_told_to_the_cent(cost: float, shown: str) -> None:
     assert human_cost(cost) == shown
 
 
-# ---- what is refused
+# ---- refusals
 
 
 @pytest.mark.parametrize(

@@ -32,7 +32,7 @@ def refused(status: int, project: Project, command: str, *arguments: str | Path)
     return answer.err
 
 
-# ---- what is acknowledged as lost
+# ---- acknowledge
 
 
 def acknowledgements(project: Project) -> Path:

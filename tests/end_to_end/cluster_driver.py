@@ -34,20 +34,20 @@ _TASKS = 8
 def executors() -> list[dict[str, Any]]:
     """Return, for each executor process, its file of the package, its process id, and the secrets that it sees."""
     spark = SparkSession.active()
-    said = spark.range(_TASKS, numPartitions=_TASKS).mapInArrow(_look, "file string, process long, secrets string")
-    return [row.asDict() for row in said.distinct().collect()]
+    reports = spark.range(_TASKS, numPartitions=_TASKS).mapInArrow(_report, "file string, process long, secrets string")
+    return [row.asDict() for row in reports.distinct().collect()]
 
 
-def _look(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def _report(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     import retention_assets
 
     for _ in batches:
-        said = {
+        reports = {
             "file": retention_assets.__file__,
             "process": os.getpid(),
             "secrets": "".join(os.environ.get(name, "") for name in SECRETS),
         }
-        yield pa.RecordBatch.from_pylist([said])
+        yield pa.RecordBatch.from_pylist([reports])
 
 
 def whole(project: Project, objects: str) -> dict[str, Any]:

@@ -56,7 +56,7 @@ def run(*arguments: str | Path) -> Answer:
     assert isinstance(status, int)
     answer = Answer(status, out.getvalue(), err.getvalue(), _command(called[1:]))
     if "--json" in called and answer.out:
-        answer.document()  # whatever the test asks of it, its schema holds
+        answer.document()  # every JSON output must match its schema
     return answer
 
 

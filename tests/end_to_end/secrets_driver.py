@@ -20,7 +20,7 @@ from retention_assets.config.configuration import load_configuration
 from retention_assets.definitions import build_definitions
 from tests.end_to_end.command import Answer, run
 
-_OFTEN = 0.3  # seconds between two looks at the files
+_INTERVAL = 0.3  # seconds between two looks at the files
 
 
 class Watcher:
@@ -40,9 +40,9 @@ class Watcher:
     def __exit__(self, *error: object) -> None:
         self._over.set()
         self._thread.join()
-        self.look()
+        self.read_changes()
 
-    def look(self) -> None:
+    def read_changes(self) -> None:
         """Read new and changed files."""
         for directory, _, names in os.walk(self._root):
             for name in names:
@@ -59,8 +59,8 @@ class Watcher:
 
     def _watch(self) -> None:
         while not self._over.is_set():
-            self.look()
-            time.sleep(_OFTEN)
+            self.read_changes()
+            time.sleep(_INTERVAL)
 
 
 def command_lines() -> bytes:

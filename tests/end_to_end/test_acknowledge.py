@@ -103,9 +103,7 @@ def test_a_new_hole_refuses_and_a_restored_object_is_live_again(tmp_path: Path) 
     assert shown.status == 0, shown.err
     assert "lost: needed and missing, as acknowledged" in shown.out
 
-    file = (
-        project.directory / "lake" / first
-    )  # it is restored: it is live like others, and a new hole when it goes again
+    file = project.directory / "lake" / first  # after its restore it is live, and a new loss if it is deleted again
     file.write_bytes(saved)
     assert project.run("plan", "--json").document()["lost"] == 1
     lose(project, first)

@@ -30,7 +30,7 @@ class Scenario:
     second: Answer
     second_ledger: dict[str, Json]
     after_second: Listing
-    asked_again: set[str]  # what requests of the second sweep delete
+    asked_again: set[str]  # the addresses that requests of the second sweep delete
 
     @property
     def to_delete(self) -> set[str]:

@@ -35,7 +35,7 @@ NOT_TYPED = {
     "make dev": "ends only when someone stops it; tests/assets/test_pages.py runs `dagster dev`",
     "RETENTION_CONFIG=retention.yaml make dev": "as `make dev`",
 }
-# Pages whose commands another file types, or nobody can type here, with the file or the reason.
+# Pages whose commands another test runs, or no test can run, with the test or the reason.
 OTHER_PAGES = {
     "docs/dagster-project.md": "tests/test_installed.py, except the container: nothing builds one here",
     "docs/how-to/emr.md": "no EMR is here; tests/end_to_end/test_pipes.py runs the example against a stand-in",
@@ -52,8 +52,8 @@ class Reader:
     """A reader of the docs at a terminal."""
 
     shell: pytest.MonkeyPatch
-    names: dict[str, str] = field(default_factory=dict)  # what the reader writes, by what the page has
-    before: dict[str, Callable[[], object]] = field(default_factory=dict)  # what happens before a command is typed
+    names: dict[str, str] = field(default_factory=dict)  # the reader's names, by the names on the page
+    before: dict[str, Callable[[], object]] = field(default_factory=dict)  # actions before a command
     printed: list[Answer] = field(default_factory=list)
 
     def read(self, page: str) -> None:
@@ -66,7 +66,7 @@ class Reader:
                 self.before.pop(command, lambda: None)()
                 if command not in NOT_TYPED:
                     self.type(command)
-        assert not self.before  # the page shows no such command
+        assert not self.before  # the page does not show this command
 
     def type(self, command: str) -> None:
         """Run a command. It must succeed."""
@@ -114,7 +114,7 @@ def reader(spark: object, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Re
     return Reader(monkeypatch)
 
 
-# ---- what stands for the reader's own repository
+# ---- the repository of the reader
 
 
 @contextmanager

@@ -130,7 +130,7 @@ TROUBLES = [
             unanswered,
             {**ONE_BY_ONE, **IMPATIENT},
         ),
-        id="deletions are carried out and not answered",
+        id="deletions are executed without a response",
     ),
     pytest.param(Trouble(lambda: Faults(page=2, repeats=True), pages), id="every page comes twice"),
 ]
@@ -154,7 +154,7 @@ MOVING = [
     pytest.param(Trouble(throttling(0.2, page=2), throttled), id="20 % of the answers are 503", marks=pytest.mark.slow),
     pytest.param(
         Trouble(lambda: Faults(lost=0.1, hanging=0.02, broken=0.1, applies=changes), unanswered, IMPATIENT),
-        id="copies and deletions are carried out and not answered",
+        id="copies and deletions are executed without a response",
     ),
 ]
 

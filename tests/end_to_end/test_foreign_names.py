@@ -43,7 +43,7 @@ def test_a_sweep_refuses_a_plan_that_names_such_a_file(project: Project) -> None
     assert MD5 in planned(project)
     assert project.run("approve", plan_hash).status == 0
     project.write(legacy_names=None)
-    project.adopt()  # else the changed setting alone refuses it
+    project.adopt()  # otherwise the changed setting would be the reason of the refusal
     answer = project.run("sweep")
     assert answer.status == 1
     assert f"the plan names {MD5}. No entry of the repository has a name of this kind" in answer.err

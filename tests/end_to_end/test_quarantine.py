@@ -119,7 +119,7 @@ def test_verification_passes_after_the_move(moved: Moved, tmp_path: Path) -> Non
     assert "passed: quarantine_is_whole" in answer.out
 
 
-# ---- bringing back
+# ---- restore
 
 
 @dataclass
@@ -200,7 +200,7 @@ def test_a_sweep_of_the_same_plan_leaves_what_was_brought_back(restored: Restore
     assert restored.moved.world.outcomes() == {"restored": restored.moved.world.planned}
 
 
-# ---- purging
+# ---- purge
 
 
 @dataclass
@@ -274,7 +274,7 @@ def test_verification_passes_after_restore_and_purge(purged: Purged) -> None:
     assert "58 purged + 1 restored" in purged.answers["verify"].out
 
 
-# ---- what others did behind our back
+# ---- changes by others
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,7 +31,7 @@ SECRETS = {
     "SERVER": SECRET_KEY,
     "WRONG_SERVER": "wrong/secret+of=the server",
 }
-# The access key of each run, and the variables of its two secrets. The store knows by the access key what to refuse.
+# The access key of each run, and the variables of its two secrets. The store refuses requests by their access key.
 RUNS = {
     "key-refused": ("REFUSED", "SERVER"),
     "key-failing-on-executors": ("EXECUTORS", "SERVER"),

@@ -25,7 +25,7 @@ from tests.saved_repositories import AS_OF
 
 pytestmark = pytest.mark.usefixtures("spark")
 
-IN_ROUNDS = {**ALONE, "round": 10}
+IN_BATCHES = {**ALONE, "round": 10}
 WINDOW = timedelta(minutes=15)  # the default of sweep.window
 REVIVED = "is live again since it was planned"
 
@@ -53,7 +53,7 @@ def once(act: Callable[[], object]) -> Rule:
     return before_deletions(first)
 
 
-# ---- one sweep, with a change before almost every round
+# ---- one sweep, with a change before almost every batch
 
 
 @dataclass
@@ -96,14 +96,14 @@ class Writer:
         repository.branches[branch] = commit_id
 
 
-AT_LOOKS: dict[int, Callable[[Writer], set[str]]] = {  # of which round, counted from 0
+AT_CHECKS: dict[int, Callable[[Writer], set[str]]] = {  # by batch, counted from 0
     2: Writer.make_a_deleted_branch_again,
     3: Writer.stage_an_object,
     5: Writer.revert_main,
     6: Writer.branch_off_an_old_commit,
     7: Writer.commit_anew,
 }
-CHANGES = [Writer.tag_an_old_commit, *AT_LOOKS.values()]
+CHANGES = [Writer.tag_an_old_commit, *AT_CHECKS.values()]
 
 
 @dataclass
@@ -111,7 +111,7 @@ class Scenario:
     """The events of the sweep in their order, and its results."""
 
     before: Listing
-    events: list[tuple[str, set[str]]] = field(default_factory=list)  # a change by its name, `look` or `delete`
+    events: list[tuple[str, set[str]]] = field(default_factory=list)  # a change by its name, `check` or `delete`
     answer: Answer | None = None
     after: Listing = field(default_factory=dict)
     ledger: dict[str, Json] = field(default_factory=dict)
@@ -129,25 +129,27 @@ class Scenario:
 @pytest.fixture(scope="module")
 def scenario(approved: Approved, new_lake: Callable[[], Lake], tmp_path_factory: pytest.TempPathFactory) -> Scenario:
     directory = tmp_path_factory.mktemp("writer")
-    with copied(approved, directory, new_lake(), sweep=IN_ROUNDS) as world:
+    with copied(approved, directory, new_lake(), sweep=IN_BATCHES) as world:
         scenario, writer = Scenario(world.lake.listing()), Writer(world)
 
         def change(act: Callable[[Writer], set[str]]) -> None:
             scenario.events.append((act.__name__, act(writer) & world.planned))
             writer.brought_back |= scenario.events[-1][1]
 
-        def look(number: int) -> None:
-            if act := AT_LOOKS.get(number):
+        def liveness_check(number: int) -> None:
+            if act := AT_CHECKS.get(number):
                 change(act)
-            scenario.events.append(("look", set()))
+            scenario.events.append(("check", set()))
 
-        def note(keys: list[str]) -> None:
+        def record_deletion(keys: list[str]) -> None:
             scenario.events.append(("delete", {key.removeprefix("orchard/") for key in keys}))
 
         for number in range(20):
-            world.server.before("POST", "gc/prepare_uncommited", lambda number=number: look(number), nth=number + 1)
+            world.server.before(
+                "POST", "gc/prepare_uncommited", lambda number=number: liveness_check(number), nth=number + 1
+            )
         tag = once(lambda: change(Writer.tag_an_old_commit))
-        with world.lake.server.answering(tag), world.lake.server.answering(before_deletions(note)):
+        with world.lake.server.answering(tag), world.lake.server.answering(before_deletions(record_deletion)):
             scenario.answer = world.project.run("sweep")
         scenario.after, scenario.ledger = world.lake.listing(), world.ledger()
         scenario.records = [json.loads(file.read_text("utf-8")) for file in world.records()]
@@ -158,7 +160,7 @@ def test_nothing_that_lived_when_its_round_was_looked_at_is_ever_deleted(scenari
     alive: set[str] = set()
     seen: set[str] = set()
     for name, addresses in scenario.events:
-        if name == "look":
+        if name == "check":
             seen = set(alive)
         elif name == "delete":
             assert not addresses & seen
@@ -195,8 +197,8 @@ def test_everything_else_of_the_plan_is_deleted_and_nothing_outside_of_it(scenar
 
 def test_every_round_has_a_look_of_its_own_and_the_record_has_the_longest_window(scenario: Scenario) -> None:
     assert scenario.answer is not None
-    looks = [name for name, _ in scenario.events].count("look")
-    assert looks == scenario.answer.err.count("checked at") >= 6
+    checks = [name for name, _ in scenario.events].count("check")
+    assert checks == scenario.answer.err.count("checked at") >= 6
     (record,) = scenario.records
     assert 0 < record["longest_window_seconds"] <= WINDOW.total_seconds()
     assert {name: amount["objects"] for name, amount in record["outcomes"].items()} == {
@@ -204,7 +206,7 @@ def test_every_round_has_a_look_of_its_own_and_the_record_has_the_longest_window
     }
 
 
-# ---- sweeps that end before their end, or do not begin
+# ---- sweeps that end early, or do not begin
 
 
 NewWorld = Callable[..., AbstractContextManager[World]]
@@ -253,14 +255,14 @@ def test_a_sweep_by_a_clock_that_differs_from_the_store_s_is_refused(world: Worl
 
 @pytest.mark.slow
 def test_a_stop_ends_a_sweep_within_its_round_and_after_resume_it_comes_to_its_end(new_world: NewWorld) -> None:
-    with new_world(sweep=IN_ROUNDS) as world:
+    with new_world(sweep=IN_BATCHES) as world:
         before = world.lake.listing()
         with world.lake.server.answering(once(lambda: world.command("stop"))):
             stopped = world.project.run("sweep")
         deleted = before.keys() - world.lake.listing().keys()
         assert stopped.status == 1
         assert "took it" in stopped.err
-        assert 0 < len(deleted) <= IN_ROUNDS["round"]
+        assert 0 < len(deleted) <= IN_BATCHES["round"]
         assert stopped.err.count("checked at") == 1
         again = world.project.run("sweep")
         assert again.status == 1
@@ -302,12 +304,12 @@ def created_again(world: World) -> None:
 def test_a_sweep_ends_with_its_round_when_what_it_stands_on_is_gone(
     new_world: NewWorld, act: Callable[[World], None], words: str
 ) -> None:
-    with new_world(sweep=IN_ROUNDS) as world:
+    with new_world(sweep=IN_BATCHES) as world:
         before = world.lake.listing()
         with world.lake.server.answering(once(lambda: act(world))):
             ended = world.project.run("sweep")
         deleted = before.keys() - world.lake.listing().keys()
         assert ended.status == 1
         assert words in ended.err
-        assert 0 < len(deleted) <= IN_ROUNDS["round"]
+        assert 0 < len(deleted) <= IN_BATCHES["round"]
         assert deleted < world.planned

@@ -68,7 +68,7 @@ def meanwhile(world: World) -> World:
 class Scenario:
     plans: list[Planned] = field(default_factory=list)
     outcomes: list[dict[str, str]] = field(default_factory=list)
-    left: list[set[str]] = field(default_factory=list)  # what lay in the store after each sweep
+    left: list[set[str]] = field(default_factory=list)  # the objects in the store after each sweep
 
 
 @pytest.fixture(scope="module")
@@ -93,7 +93,7 @@ def scenario(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> S
     first = morning(0, first_world())
     world = sweep(later(first, meanwhile(first.world)))
 
-    world = world.reverted("drop-replaced", "main", "too late")  # what it names is gone
+    world = world.reverted("drop-replaced", "main", "too late")  # its object is gone
     second = morning(1, world.unbranched("second").untagged("v1").thrown_away("main"))
     names = sorted(second.world.store.keys() & scenario.plans[1].reasons.keys())
     second.fail_half_way(scenario.plans[1].plan, names[:2], names[2:])

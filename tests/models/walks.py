@@ -14,7 +14,8 @@ DAY = timedelta(days=1)
 BRANCHES = ("main", "dev", "exp-1", "exp-2", "gold")
 PATHS = ("foo/bar", "foo/bar/a", "foo/bar/b", "foo/barn/a", "foo/barn", "foo/zoo/a", "foo/zoo/b", "tmp/x", "ref/y", "z")
 PREFIXES = ("", "foo", "foo/bar", "foo/barn", "foo/zoo", "tmp", "ref", "foo/bar/a")
-STEPS = (timedelta(0), timedelta(0), DAY / 4, DAY / 2, DAY)  # on a grid, so that ages often are what a rule says
+# on a grid, so that ages often equal the duration of a rule
+STEPS = (timedelta(0), timedelta(0), DAY / 4, DAY / 2, DAY)
 
 
 class Walk:

@@ -14,7 +14,7 @@ class Mutation:
     """
 
     name: str
-    breaks: str  # what does not hold any more
+    breaks: str  # the broken promise
     file: str  # relative to the project
     old: str
     new: str

@@ -26,7 +26,7 @@ from tests.mutations.mutation import PROJECT, Mutation
 from tests.mutations.record_results import FAILED, PASSED
 from tests.mutations.table import MUTATIONS, ON_A_REAL_SERVER
 
-TestResults = dict[str, tuple[str, str]]  # what became of each test, and in which words
+TestResults = dict[str, tuple[str, str]]  # by test: the result, and the first line of its error
 _COPIED = ("retention_assets", "tests", "pyproject.toml")
 _CAUGHT = "caught"
 

@@ -149,7 +149,7 @@ def test_a_refusal_for_another_reason_than_the_condition_is_an_error(
             writer.create("repo", b"1") if kind == "create" else writer.replace("repo", b"1", "0" * 32)
 
 
-# ---- whether the store honours conditions at all
+# ---- stores that ignore conditions
 
 
 @pytest.mark.parametrize(

@@ -27,7 +27,7 @@ IN_DATA = [
     "data/a,sig-nature_", "data/with space", "data/é", "data/100%25", "data/a+b&c=d;e", "data/it's (1)!@$", "data/x/y",
 ]  # fmt: skip
 NAMES = [*IN_DATA, "database/z", "top"]
-MANY = [f"data/{number:04}" for number in range(1_005)]  # more than one page, or one bulk request, holds
+MANY = [f"data/{number:04}" for number in range(1_005)]  # more than fit on one page or in one bulk request
 ABSENT_E_TAG = "0123456789abcdef0123456789abcdef"
 
 
@@ -408,7 +408,7 @@ class TestPreconditions:
 
     def test_an_unchanged_object_passes_the_precondition_whatever_its_name(self, filled: Lake) -> None:
         objects = planned(filled)
-        fill(filled.access, ["data/a", "data/x/z", "data/êx", "tope"])  # beside them, and planned by nobody
+        fill(filled.access, ["data/a", "data/x/z", "data/êx", "tope"])  # next to them, and in no plan
         assert outcomes(filled, objects) == dict.fromkeys(NAMES)
 
     @pytest.mark.parametrize("changed", [{"size": 99}, {"last_modified": datetime(2020, 1, 1, tzinfo=UTC)}], ids=str)

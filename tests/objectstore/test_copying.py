@@ -87,8 +87,8 @@ class TestWhatIsSeenAfterwards:
     def test_a_copy_that_differs_from_its_source_has_failed(
         self, bucket: Bucket, faulty: FaultyS3, access: StoreAccess
     ) -> None:
-        looks = iter(range(2))  # the first looks whether the place is free
-        at_target = lambda request: request.method == "HEAD" and request.key == "kept" and next(looks) == 1  # noqa: E731
+        requests_at_target = iter(range(2))  # the first one checks whether the path is free
+        at_target = lambda request: request.method == "HEAD" and request.key == "kept" and next(requests_at_target) == 1  # noqa: E731
         faulty.faults.before = once(at_target, lambda: put(bucket, "kept", b"less"))
         done = ObjectCopier(access, access).copy("x", "kept", 4)
         assert isinstance(done, ObjectResult), done
@@ -97,8 +97,8 @@ class TestWhatIsSeenAfterwards:
         assert "but at the target is an object of 4 bytes with ETag " in str(done.detail)
 
     def test_a_missing_copy_has_failed(self, bucket: Bucket, faulty: FaultyS3, access: StoreAccess) -> None:
-        looks = iter(range(2))
-        at_target = lambda request: request.method == "HEAD" and request.key == "kept" and next(looks) == 1  # noqa: E731
+        requests_at_target = iter(range(2))
+        at_target = lambda request: request.method == "HEAD" and request.key == "kept" and next(requests_at_target) == 1  # noqa: E731
         remove = lambda: bucket.client().delete_object(Bucket=bucket.name, Key="kept")  # noqa: E731
         faulty.faults.before = once(at_target, remove)
         done = ObjectCopier(access, access).copy("x", "kept", 4)

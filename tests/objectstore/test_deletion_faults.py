@@ -149,7 +149,7 @@ class TestLostAnswers:
         world.options(read_timeout="500ms")
         world.proxy.faults = Faults(**{fault: 1.0})
         deletions = world.delete(to_delete)
-        assert world.left() == set(KEPT)  # it did go, which nobody told
+        assert world.left() == set(KEPT)  # it was deleted, but no response said so
         assert outcomes(deletions) == {Outcome.FAILED: 4}
         assert all(UNKNOWN in str(done.detail) for done in deletions.values())
 

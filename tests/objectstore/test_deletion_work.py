@@ -157,7 +157,7 @@ def test_throttled_objects_are_deleted_in_batches(clock: FakeClock) -> None:
     assert done(store, RateLimiter(1_000, clock=clock, sleep=clock.sleep), some(900)) == [GONE] * 900
     assert store.requests[:2] == [900, 80]
     assert sum(store.requests) == 900 + 900
-    assert max(store.requests[1:]) <= 100  # a tenth of what the ceiling allows in a second
+    assert max(store.requests[1:]) <= 100  # a tenth of the ceiling per second
 
 
 def test_one_key_that_is_always_throttled_does_not_delay_others(clock: FakeClock, rate_limiter: RateLimiter) -> None:
@@ -177,7 +177,7 @@ def test_a_failure_of_the_store_itself_stops_further_requests(rate_limiter: Rate
     store = FakeStore(1, lambda to_delete: NO_BUCKET)
     answers = done(store, rate_limiter, some(500))
     assert {answer.outcome for answer in answers} == {Outcome.FAILED}
-    assert len(store.requests) <= 10 * 2  # each of ten threads may have been past the look
+    assert len(store.requests) <= 10 * 2  # each of ten threads may already have checked the deadline
     assert sum(str(answer.failure and answer.failure.detail).startswith("not tried: ") for answer in answers) >= 480
 
 
@@ -232,7 +232,7 @@ def test_no_request_is_sent_after_the_deadline(clock: FakeClock, most: int) -> N
     ended = [answer.outcome for answer in answers.values()]
     assert set(ended) == {Outcome.DELETED, Outcome.ATTEMPTED}
     assert ended.count(Outcome.DELETED) == sum(store.requests)
-    assert 200 <= sum(store.requests) <= 250  # twenty seconds' worth, and what is asked for between two glances
+    assert 200 <= sum(store.requests) <= 250  # the requests of twenty seconds, and those between two polls
 
 
 def test_an_object_that_was_requested_and_failed_is_not_attempted(clock: FakeClock, rate_limiter: RateLimiter) -> None:
@@ -316,4 +316,4 @@ def test_an_error_of_the_deadline_check_stops_all_threads(clock: FakeClock) -> N
     rate_limiter = RateLimiter(10, clock=clock, sleep=clock.sleep)
     with pytest.raises(StoreError, match="the warehouse does not answer"):
         DeletionWork(store, rate_limiter, RetryPolicy(), Random(0), before_deadline).delete(some(500))
-    assert len(store.requests) <= 10 * 3 + 10  # the first seconds', and what was on its way
+    assert len(store.requests) <= 10 * 3 + 10  # the requests of the first seconds, and those in progress

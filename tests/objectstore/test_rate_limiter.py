@@ -70,7 +70,7 @@ class TestCeiling:
     def test_no_ceiling_is_exceeded_over_a_minute(self, clock: FakeClock, ceiling: float) -> None:
         rate_limiter = limiter_with(clock, ceiling)
         request = rate_limiter.batch_size(1_000)
-        # The first request is not waited for; what remains is the ceiling.
+        # The first request does not wait. All others are at the ceiling.
         assert run(rate_limiter, clock, MINUTE, request=request) <= ceiling + request / MINUTE
 
     @pytest.mark.parametrize("ceiling", [0.0, -1.0, float("nan")])
@@ -183,7 +183,7 @@ class TestRecovery:
         rate_limiter = limiter_with(clock, 1_000)
         rate_limiter.throttled(clock())
         rate_limiter.wait_for(1)
-        rate_limiter.throttled(clock())  # at 800: somebody else takes more than before
+        rate_limiter.throttled(clock())  # at 800, since other clients use more of the capacity
         clock.seconds += 0.25
         assert [answered(rate_limiter, clock, 0.1) for _ in range(10)][-1] == pytest.approx(800 * 1.8 / 2, rel=0.001)
 

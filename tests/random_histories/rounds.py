@@ -20,7 +20,7 @@ from tests.real_lakefs.repository import Repository
 from tests.real_lakefs.retention import Retention
 from tests.real_lakefs.server import BEGINS, Server
 
-_KEPT = timedelta(days=3)  # by default; what a plan saw is looked at for as long
+_KEPT = timedelta(days=3)  # the default retention, and how long the heads of a plan must stay readable
 _POLICY: Json = {
     "retention": {"default": "3d", "branches": [{"branch": "main", "keep": "5d"}, {"branch": "exp", "keep": "4d"}]}
 }
@@ -48,7 +48,7 @@ class Profile:
 
 MIXED = Profile("mixed", EVERYTHING)
 _FEW = {"upload": 2, "overwrite_and_commit": 2, "commit": 1, "create_branch": 1}
-# Each is full of what one promise is about, so that a round of it loses something where that promise is not kept.
+# Each has many operations about one promise, so that a round loses an object if the promise is broken.
 _FULL: dict[str, Any] = {
     "before": (72, 96),
     "days": 1,
@@ -249,7 +249,7 @@ class Round:
         for branch, commit in heads.items():
             try:
                 lost = self.repository.readable([commit])[1]
-            except Refused:  # the server denies some commits that there are. Source: lakeFS facts, H16
+            except Refused:  # the server denies some existing commits. Source: lakeFS facts, H16
                 continue
             assert not lost, f"lost {when}, of what {branch} showed at the last plan: {lost}"
 
@@ -267,7 +267,7 @@ def forward_while_branch_is_away(repository: Repository, forward: Pass, log: lis
         answer = pool.submit(forward)
         repository.delete_branch(name)
         made = answer.result()
-    with suppress(Refused):  # the server denies some commits that there are. Source: lakeFS facts, H16
+    with suppress(Refused):  # the server denies some existing commits. Source: lakeFS facts, H16
         repository.branch(name, branches[name])
     log.append(f"  {name} was away during the scan of staged objects")
     return made

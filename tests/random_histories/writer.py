@@ -146,7 +146,7 @@ class Writer:
     def _is_readable(self, ref: str) -> bool:
         try:
             return not self.repository.readable([ref])[1]
-        except Refused:  # the server denies some commits that there are. Source: lakeFS facts, H16
+        except Refused:  # the server denies some existing commits. Source: lakeFS facts, H16
             return False
 
     def _is_parent_readable(self, branch: str, *, young: bool = False) -> bool:
@@ -416,7 +416,7 @@ EVERYTHING: Mapping[str, float] = {
     "hold_commit_and_overwrite": 0.3,
 }  # fmt: skip
 OPERATIONS: Mapping[str, Callable[[Writer], str]] = {name: getattr(Writer, name) for name in EVERYTHING}
-# What may bring back what nothing shows any more. Not in the window of a sweep: docs/safety.md warns of that.
+# Operations that may make unreferenced objects live again. Not in the window of a sweep: docs/safety.md warns of that.
 RISKY = {
     "revert", "cherry_pick", "create_branch_from_commit", "tag_old_commit", "hard_reset", "hold_operation",
     "hold_commit_and_overwrite",

@@ -72,7 +72,7 @@ class UnderWay:
     def _run(self, act: Callable[[], Any]) -> None:
         try:
             self._answer = act()
-        except BaseException as error:  # told where the answer is asked for
+        except BaseException as error:  # `ended` raises it
             self._error = error
 
     def is_over(self) -> bool:

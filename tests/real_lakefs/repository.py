@@ -41,7 +41,7 @@ class Repository:
     server: Server
     client: Client
     name: str
-    namespace: str  # as lakeFS was told it
+    namespace: str  # in the form that was passed to lakeFS
     folder: str  # its folder in the store
 
     # ---- objects of a branch

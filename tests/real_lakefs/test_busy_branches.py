@@ -109,7 +109,7 @@ def test_a_branch_that_is_made_again_during_the_scan_takes_no_staged_object_alon
         for scan in range(_SCANS):
             missing = wanted - addresses_of(source.staged(), repository)
             assert not missing, f"scan {scan} lost {len(missing)} of {_STAGED}, after {times[0]} branches"
-    assert times[0] > _SCANS // 4  # else little happened between the scans
+    assert times[0] > _SCANS // 4  # otherwise too little happened between the scans
 
 
 def test_a_scan_that_fails_for_its_last_branch_is_no_refusal(repository: Repository) -> None:
@@ -122,7 +122,7 @@ def test_a_scan_that_fails_for_its_last_branch_is_no_refusal(repository: Reposit
     with again_and_again(make_another) as times:
         for _ in range(_SCANS):
             assert wanted <= addresses_of(source.staged(), repository)
-    assert times[0] > _SCANS // 4  # else little happened between the scans
+    assert times[0] > _SCANS // 4  # otherwise too little happened between the scans
 
 
 def test_a_link_as_printed_is_in_the_staged_list(repository: Repository) -> None:
@@ -178,7 +178,7 @@ def test_a_plan_is_made_and_swept_while_branches_come_and_go(lakefs_on_s3: Serve
     assert wanted <= repository.stored().keys()
     assert repository.unreadable() == []
     reader = ObjectReader(access_to(repository))
-    assert not reader.holds_objects(STAGED_LISTS)  # those of the plan and of each look were removed
+    assert not reader.holds_objects(STAGED_LISTS)  # the lists of the plan and of each liveness check were removed
     assert retention.verify().status == 0
 
 

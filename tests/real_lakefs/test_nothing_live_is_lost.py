@@ -40,7 +40,7 @@ def require_all_readable(repository: Repository, gone: str) -> None:
     assert gone not in repository.stored()
 
 
-# ---- addresses that are inside, spelled as if they were outside
+# ---- addresses inside the namespace in another form of its URL
 
 
 @pytest.mark.parametrize(
@@ -208,7 +208,7 @@ def test_a_hidden_object_stays_that_the_bucket_encrypted_since_the_last_commit(
     require_kept(repository, tmp_path, again, gone)
 
 
-# ---- operations that began before anybody looked
+# ---- operations that began before the plan
 
 
 def test_an_object_stays_that_is_overwritten_while_its_commit_waits_for_a_hook(
@@ -353,7 +353,7 @@ def test_an_object_of_a_commit_that_is_dated_back_is_not_due_before_its_time(lak
     require_all_readable(repository, gone)
 
 
-# ---- what the server takes from clients as it comes
+# ---- values from clients that the server does not verify
 
 
 @pytest.mark.parametrize(

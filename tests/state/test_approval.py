@@ -524,7 +524,7 @@ def test_no_order_of_edits_approvals_and_withdrawals_executes_a_plan_that_was_no
     """Plans, approvals, budgets and edits of the configuration happen in any order. The latest state decides."""
     dice = Random(seed)
     now, budget = dict(TERMS), BudgetSettings()
-    planned: Mapping[str, str] | None = None  # under which settings the plan that stands was made
+    planned: Mapping[str, str] | None = None  # the settings of the current plan
     word: Mapping[str, str] | str | None = None  # a person's last: the terms approved, or "withdrawn"
     allowed = 0
     for _ in range(120):
@@ -555,7 +555,7 @@ def test_no_order_of_edits_approvals_and_withdrawals_executes_a_plan_that_was_no
     assert allowed
 
 
-# ---- carrying out what was approved
+# ---- executing an approved plan
 
 
 @dataclass(frozen=True)

@@ -77,7 +77,7 @@ def ignoring_conditions(warehouse: Warehouse) -> Warehouse:
     return made
 
 
-# ---- where conditions are not honoured
+# ---- stores that ignore conditions
 
 
 def test_no_lease_is_given_on_a_store_that_ignores_conditions(warehouse: Warehouse) -> None:
@@ -125,7 +125,7 @@ def test_if_the_store_accepts_two_leases_one_of_them_is_refused_at_once(
         take(slow)
 
 
-# ---- where other machines do not see it
+# ---- warehouses that other machines do not see
 
 
 @pytest.mark.parametrize(
@@ -141,13 +141,13 @@ def test_if_the_store_accepts_two_leases_one_of_them_is_refused_at_once(
 def test_a_lease_that_other_machines_do_not_see_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, root: str, url: str, single_machine: bool, refused: bool
 ) -> None:
-    monkeypatch.setattr(Warehouse, "_require_layout", lambda _: None)  # it would ask a bucket that is not there
+    monkeypatch.setattr(Warehouse, "_require_layout", lambda _: None)  # the bucket does not exist
     warehouse = Warehouse(root.format(here=tmp_path))
     with pytest.raises(GuardRefused, match=r"sweep\.single_machine") if refused else nullcontext():
         require_seen_by_all(warehouse, "orchard", StoreAccess(url), single_machine=single_machine)
 
 
-# ---- taking it, keeping it, giving it back
+# ---- taking, renewing and releasing a lease
 
 
 def test_no_other_sweep_may_start_while_a_lease_is_held(warehouse: Warehouse) -> None:
@@ -242,7 +242,7 @@ def test_a_lease_is_renewed_once_a_quarter_of_its_life_is_over(warehouse: Wareho
     later = renew_lease(warehouse, lease, NOW + LIFE / 4)
     assert (later.until, later.fence) == (NOW + LIFE / 4 + LIFE, lease.fence)
     assert holds(warehouse, later, NOW + LIFE)
-    assert not holds(warehouse, lease, NOW)  # what was ordered under the old document ends
+    assert not holds(warehouse, lease, NOW)  # tasks of the old lease end
 
 
 def test_an_expired_lease_is_not_renewed_although_nobody_took_it(warehouse: Warehouse) -> None:
@@ -349,7 +349,7 @@ def test_only_stopped_sweeps_can_be_resumed(warehouse: Warehouse) -> None:
         resume_sweeps(warehouse, "orchard", NOW)
 
 
-# ---- whatever happens
+# ---- random events
 
 STEPS = st.lists(
     st.tuples(st.sampled_from(["take", "renew", "release", "stop", "resume", "wait"]), st.sampled_from(["a", "b"])),

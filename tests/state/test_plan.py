@@ -134,7 +134,7 @@ def test_references_are_hashed_by_what_they_name(other: References, same: bool) 
     assert (references_hash(other) == references_hash(SEEN)) is same
 
 
-# ---- what is blocked, and what is warned of
+# ---- blocked plans, and warnings
 
 
 def test_a_plan_without_a_staged_list_is_blocked_and_keeps_uncommitted_objects(
@@ -268,7 +268,7 @@ def test_a_plan_from_tables_of_an_old_day_does_not_let_an_object_settle_that_was
         return planned(spark, warehouse, replace(world, **times, run_id=f"{at}"))
 
     plan_at(24, also_staged)
-    for hours in (25, 26, 27):  # the tables of NOW are still there, and only the candidates are made again
+    for hours in (25, 26, 27):  # the tables of NOW still exist, and only the candidates are materialized again
         from_old = plan_at(hours, world, listed_at=NOW, **dict.fromkeys(old, NOW))
         assert UNREFERENCED in {row["address"] for row in due_objects_of(spark, warehouse, from_old).collect()}
     newest = plan_at(49, world)
@@ -307,7 +307,7 @@ def test_objects_wait_anew_after_the_earlier_objects_of_the_last_plan_were_lost(
     anew = plan_at(25)
     assert anew.candidates.objects == 0
     assert anew.first_wait_ends == NOW + 49 * HOUR
-    assert plan_at(49).candidates.objects == WORLD_CANDIDATES + 1  # `YOUNG` is old by then
+    assert plan_at(49).candidates.objects == WORLD_CANDIDATES + 1  # `YOUNG` is old enough at this time
 
 
 def test_planned_objects_of_which_rows_were_lost_are_not_used(spark: SparkSession, warehouse: Warehouse) -> None:

@@ -194,7 +194,7 @@ def test_a_record_that_conflicts_at_every_attempt_is_an_error(warehouse: Warehou
         write_record(Crowded(warehouse.root), record())
 
 
-# ---- against those who may write the warehouse
+# ---- attackers with write access to the warehouse
 
 
 KEY, OTHER_KEY = b"k" * 32, b"o" * 32
@@ -291,7 +291,7 @@ def test_records_from_before_the_key_may_be_unsigned(warehouse: Warehouse, since
     assert not signed(warehouse, seal).passed
 
 
-# ---- a second place
+# ---- the witness
 
 
 @pytest.fixture

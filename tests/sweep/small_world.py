@@ -22,7 +22,7 @@ from tests.frames import NOW, OLD, Listed, Pair, Staged, address
 DAY = NOW.date()
 POLICY = Policy(CommittedRetention((), timedelta(days=30), has_default=True), (), ())
 REFERENCES_HASH = "e" * 64
-SETTINGS = {"storage": "file:///lake", "grace": "1d"}  # that the plan was made under
+SETTINGS = {"storage": "file:///lake", "grace": "1d"}  # the settings of the plan
 TERMS = {"mode": "delete", **SETTINGS}
 
 LIVE, ALSO_LIVE, TAGGED, STAGED, DEAD, ALSO_DEAD, UNREFERENCED = (address(number) for number in range(7))
@@ -76,7 +76,7 @@ class World:
     settle: timedelta = timedelta(0)
     memory: Memory = field(default_factory=Memory)
     commits: Sequence[str] = ()  # that the references have, on no branch
-    unusual: str | None = None  # what the inventory notes of keys that are no paths
+    unusual: str | None = None  # the details of the inventory about keys that are no paths
     storage: str = "s3://lake/orchard"
     oldest_dump: timedelta | None = None  # None: a server gives the references
     namespace: str | None = None  # of the settings; None: as `SETTINGS` has it

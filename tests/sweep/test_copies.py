@@ -284,7 +284,7 @@ def test_copies_that_an_interrupted_run_did_not_record_are_purged_when_they_are_
 ) -> None:
     world = World(tmp_path / "world")
     death_after(world, "quarantine", "delete", "e")
-    keep_plan(world.warehouse, replace(world.plan, plan_hash="f" * 64))  # nobody carries the plan on
+    keep_plan(world.warehouse, replace(world.plan, plan_hash="f" * 64))  # no run continues the plan
     assert "e" not in world.stored()
     world.wait(days=31)
     purged(spark, world)

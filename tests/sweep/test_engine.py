@@ -94,7 +94,7 @@ def test_objects_to_delete_have_the_size_time_and_etag_of_the_plan(checked_rows:
     assert (row["size"], row["last_modified"], row["etag"]) == (10, OLD, "an-etag")
 
 
-# ---- what remains
+# ---- remaining objects
 
 
 def new_engine(spark: SparkSession, root: Path, live: Callable[[], Liveness] = no_liveness_check) -> SparkEngine:

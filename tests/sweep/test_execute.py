@@ -195,7 +195,7 @@ def test_a_plan_without_a_staged_list_to_rely_on_warns_and_cannot_be_approved(pr
     approval = {"plan_hash": document["plan_hash"], "day": DAY, "approved_by": "somebody", "approved_at": "some time"}
     (project.warehouse / project.name / "approvals").mkdir(exist_ok=True)
     place_of_approval = project.warehouse / project.name / "approvals" / f"{document['plan_hash']}.json"
-    place_of_approval.write_text(json.dumps(approval), encoding="utf-8")  # as if somebody approved it in another way
+    place_of_approval.write_text(json.dumps(approval), encoding="utf-8")  # as if the plan was approved in another way
     assert_refused(project.run("sweep"), "staged list", "Nothing was deleted")
     assert lake(project) == before
 
@@ -204,7 +204,7 @@ def test_a_plan_without_a_staged_list_to_rely_on_warns_and_cannot_be_approved(pr
 def test_an_interrupted_sweep_is_continued_by_the_next_one(project: Project) -> None:
     assert project.run("sweep").status == 0
     after, planned = lake(project), {row["address"] for row in project.rows("deletion_candidates")}
-    for done in ledger_files(project, "done"):  # as if the process had died before it could write what it had done
+    for done in ledger_files(project, "done"):  # as if the process had crashed before it recorded the results
         done.unlink()
     again = project.run("sweep")
     assert again.status == 0, again.err

@@ -59,7 +59,7 @@ def test_a_repository_with_the_namespace_of_a_configured_one_is_named_unless_it_
     assert (warning and warning.partition(" not configured: ")[2].partition(".")[0]) == names
 
 
-HERE = tuple(f"s3://lake/here/{address(number)}" for number in range(8))  # what `there` refers to
+HERE = tuple(f"s3://lake/here/{address(number)}" for number in range(8))  # the addresses that `there` refers to
 
 
 @pytest.fixture

@@ -33,7 +33,7 @@ class Stored:
 class Case:
     """A planned object, the object that the store lists at its path, and its entry on a repeated page."""
 
-    ends: str | None  # None: it goes
+    ends: str | None  # None: it is deleted
     stored: Stored | None = Stored()
     again: Stored | None = None
     planned: Stored = Stored()
@@ -80,8 +80,12 @@ def classified(*, keeps_missing: bool) -> dict[str, Row]:
 def test_missing_and_changed_objects_are_not_processed(name: str) -> None:
     row = classified(keeps_missing=False)[name]
     assert row["outcome"] == CASES[name].ends
-    said = {None: None, "missing": "was gone before", "skipped": CASES[name].detail or "changed since it was planned"}
-    assert row["detail"] == said[CASES[name].ends]
+    details = {
+        None: None,
+        "missing": "was gone before",
+        "skipped": CASES[name].detail or "changed since it was planned",
+    }
+    assert row["detail"] == details[CASES[name].ends]
     planned = CASES[name].planned
     assert (row["size"], row["last_modified"], row["etag"]) == (planned.size, planned.last_modified, planned.etag)
 

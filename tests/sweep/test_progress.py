@@ -47,14 +47,14 @@ def test_batches_add_up_and_the_time_left_follows_from_the_rate() -> None:
 
 
 @pytest.mark.parametrize(
-    ("seconds", "round_"),
+    ("seconds", "batch_result"),
     [pytest.param(0, done(deleted=5), id="no_time_has_passed"), pytest.param(10, done(), id="nothing_was_done")],
 )
-def test_the_time_left_is_unknown_until_there_is_a_rate(seconds: int, round_: BatchResult) -> None:
+def test_the_time_left_is_unknown_until_there_is_a_rate(seconds: int, batch_result: BatchResult) -> None:
     clock, lines = Clock(), list[str]()
     progress = Progress("orchard", 10, clock, lines.append)
     clock.now += timedelta(seconds=seconds)
-    progress.count(round_)
+    progress.count(batch_result)
     assert "time left unknown" in lines[0]
 
 
@@ -75,10 +75,10 @@ def test_progress_counts_the_ledger_files_of_running_workers(tmp_path: Path, mon
 
     progress = Progress("orchard", 10, Clock(), log)
     progress.count(done(deleted=4))
-    note("an-earlier-group", "done", a="deleted")  # is counted with its round
+    note("an-earlier-group", "done", a="deleted")  # is counted with its batch
     with progress.watched(place):
         note("a-group", "attempted", b="attempted", c="attempted", d="attempted")
         note("a-group", "done", b="deleted", c="deleted")
         note("others", "decided", e="skipped")
         assert seen.wait(60), lines
-    assert progress.done == 4  # only rounds that ended count
+    assert progress.done == 4  # only complete batches count

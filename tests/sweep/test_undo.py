@@ -453,7 +453,7 @@ def test_objects_that_are_live_again_and_missing_are_not_purged(spark: SparkSess
     assert [line for line in lines if f"1 objects are live again but missing from their paths, {address('b')}" in line]
     due = due_for_purge(undo(spark, world))
     assert due.amount.objects == 1
-    world.lay("b", OTHER)  # it is there again: the copy is not its last
+    world.lay("b", OTHER)  # the object exists again, so the copy is not the last one
     assert purge(undo(spark, world), due.digest, kept(spark, "b")).ledgers[Outcome.PURGED].objects == len(DEAD)
     assert world.copies() == {}
 

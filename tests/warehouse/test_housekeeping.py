@@ -266,7 +266,7 @@ def test_no_other_run_is_active_during_a_removal_and_a_failed_removal_continues(
             patch.setattr(Warehouse, "remove_directory", interrupted)
             with pytest.raises(KeyboardInterrupt):
                 days.remove(later)
-        for path in expected:  # what is left is complete, or no run takes it for complete
+        for path in expected:  # remaining partitions are complete, or no run counts them as complete
             table, name = path.split("/")
             if (days.root / path).is_dir() and table in TABLES and not days.warehouse.is_complete(NAME, table, name):
                 with pytest.raises(TableContractError, match="is missing, or was not written completely"):

@@ -253,7 +253,7 @@ def test_many_small_batches_are_merged_and_the_newest_rows_of_a_range_count(
     assert merged.has_manifest
     assert cached.run("fifth") == (9, 0)
     cached.lose_a_part(f"{KIND.name}/{merged.name}")
-    assert cached.run("sixth") == (9, 0)  # what was merged is still there, and is read again
+    assert cached.run("sixth") == (9, 0)  # the merged files still exist, and are read again
     assert merged.name not in [batch.name for batch in cached.batches()]
 
 
@@ -276,7 +276,7 @@ def test_a_batch_that_lost_rows_is_not_merged(cached: Cached, monkeypatch: pytes
     cached.run("second", full=True)
     kept = cached.batches()
     cached.lose_a_part(f"{KIND.name}/{kept[-1].name}")
-    cache_batches.write_manifest(cached.warehouse, "orchard", KIND.name, kept[-1].name)  # it agrees with what is left
+    cache_batches.write_manifest(cached.warehouse, "orchard", KIND.name, kept[-1].name)  # it matches the remaining rows
     with pytest.raises(TableContractError) as refused:
         cache_batches.merge_batches(cached.warehouse, "orchard", KIND.name, "other")
     place = cached.warehouse.location("orchard", KIND.name, kept[-1].name)

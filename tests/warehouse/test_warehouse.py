@@ -130,7 +130,7 @@ _ENDS_RIGHT_AFTER_READING = """
 import os, sys
 import pyarrow.dataset  # once, not in each child
 from retention_assets.warehouse.warehouse import Warehouse
-for _ in range(40):  # what is not flushed is printed by each child too
+for _ in range(40):  # each child would print the unflushed output again
     child = os.fork()
     if not child:
         Warehouse(sys.argv[1]).read_rows(*sys.argv[2:])

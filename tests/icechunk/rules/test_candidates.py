@@ -79,7 +79,7 @@ def test_a_manifest_is_live_while_one_snapshot_that_stays_has_it(manifests: Data
     kept, gone = rows[f"manifests/{id_of('M')}"], rows[f"manifests/{id_of('N')}"]
     assert (kept["live"], kept["expired"], kept["rule_ids"], kept["due_since"]) == (True, False, [], None)
     assert (gone["live"], gone["expired"], gone["rule_ids"]) == (False, True, ["rule B", "rule C"])
-    assert gone["due_since"].astimezone(UTC) == CUTOFF - 2 * DAY  # the last to let go counts
+    assert gone["due_since"].astimezone(UTC) == CUTOFF - 2 * DAY  # the time of the last reference counts
     assert (kept["snapshots"], gone["snapshots"]) == (2, 2)
 
 
@@ -106,7 +106,7 @@ def test_chunks_follow_their_manifests_and_virtual_references_into_this_reposito
     assert live == {*(f"chunks/{id_of(letter)}" for letter in "023456"), "exports/a.nc"}
     assert found.keys() - live == {f"chunks/{id_of('1')}"}
     uncertain = {address for address, row in found.items() if not row["certain"]}
-    assert uncertain == {f"chunks/{id_of(letter)}" for letter in "345"}  # else a plan would ask for them in vain
+    assert uncertain == {f"chunks/{id_of(letter)}" for letter in "345"}  # otherwise a plan would request them in vain
     assert found[f"chunks/{id_of('1')}"]["rule_ids"] == ["rule B", "rule C"]
 
 
@@ -149,7 +149,7 @@ def backup(made: datetime, original: str = REPO) -> str:
     return "overwritten/" + backup_name(int(made.timestamp() * 1000), bytes(12), original)
 
 
-# address, written, and what becomes of it when backups older than 30 days go
+# address, time, and state when backups older than 30 days are deleted
 JUDGED = [
     ("repo", OLD, "kept"),
     ("config.yaml", OLD, "kept"),

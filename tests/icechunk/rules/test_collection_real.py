@@ -76,7 +76,7 @@ def test_format_2_keeps_and_writes_what_icechunk_does(tmp_path, world, threshold
     after = read_v2(directory)
     stamp = Stamp(datetime_of(after.latest_updates[0].updated_at, b""), after.latest_updates[1].backup_path)
     ours = collected(before, before.snapshots.keys(), dropped, stamp)
-    if dropped:  # icechunk writes the object even when nothing goes
+    if dropped:  # icechunk writes the object even if nothing is collected
         assert ours == after
     assert ours.snapshots == after.snapshots
     assert left(snapshots, kept, cutoff) == remaining
@@ -98,7 +98,7 @@ def test_format_1_keeps_at_least_what_icechunk_does(tmp_path, world, threshold, 
     assert remaining <= ours
     assert remaining_logs <= left(logs, kept, cutoff)
     young = {one for one, stored in snapshots.items() if not is_old(stored, cutoff)}
-    if young <= reachable(history, history.tips()):  # else we keep what a young dangling one references
+    if young <= reachable(history, history.tips()):  # otherwise we keep the files of a young dangling snapshot
         assert ours == remaining
 
 

@@ -24,7 +24,7 @@ from tests.icechunk_repositories import (
 )
 
 START = datetime(2025, 1, 1, tzinfo=UTC)
-STORED = START + timedelta(days=400)  # when the store says that everything was written, but what is written yet
+STORED = START + timedelta(days=400)  # the store's time of all files except those of open sessions
 _CHUNK, _LONGEST = 2, 12
 
 

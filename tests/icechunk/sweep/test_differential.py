@@ -30,7 +30,7 @@ from tests.icechunk.sweep.repositories import now
 from tests.icechunk_repositories import FORMATS, Format, open_repository
 from tests.models.policies import everything_older
 
-CUTOFF = STORED + timedelta(days=1)  # of files: what sessions have open is younger, all else older
+CUTOFF = STORED + timedelta(days=1)  # files of open sessions are newer, all others older
 _FEW, _MANY = range(6), range(6, 160)  # seeds for each format: 320 histories in all
 _FLAGS = [(branches, tags) for branches in (False, True) for tags in (False, True)]
 

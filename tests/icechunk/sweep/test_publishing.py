@@ -306,7 +306,7 @@ def test_a_commit_after_the_plan_does_not_expire_more_snapshots_than_approved(
         commit_to(repository.open())
     before = values(repository.open())
     published = repository.publish(plan, policy)
-    assert published.left == min(commits, 2)  # a commit that is younger than the policy's day does not go
+    assert published.left == min(commits, 2)  # a commit after the policy's day does not expire
     found = histories(repository.open())["branch main"]
     assert found[-3:] == ["f", "e", "-"]  # as the plan leaves it, below the new commits
     assert len(found) == 3 + commits
@@ -395,8 +395,8 @@ def test_the_edits_of_format_1_give_up_after_too_many_conflicts(tmp_path, monkey
         commit_to(repository.open(), "old")
         return replace(whole, edits=(deletion(history, "branch old"),))
 
-    said = r"other writers were quicker 3 times\. .*No file was deleted\. Run again"
-    with pytest.raises(StoreError, match=rf"{repository.directory}: {said}"):
+    message = r"other writers were quicker 3 times\. .*No file was deleted\. Run again"
+    with pytest.raises(StoreError, match=rf"{repository.directory}: {message}"):
         format_1.apply_edits_v1(repository.access, while_another_commits, now, print, sleep=waits.append)
     assert len(waits) == 3
     assert "old" in repository.open().list_branches()

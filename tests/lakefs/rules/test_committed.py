@@ -84,7 +84,7 @@ SEED = history(A=(20,), B=(10, "A"), C=(8, "B"), D=(5, "C"), E=(6, "B"), F=(1, "
 
 
 def test_the_simple_example_of_the_seed():
-    # 7 days ago the HEAD was B: what only A held goes.
+    # 7 days ago the HEAD was B, so objects only in A are due.
     commits = history(A=(20,), B=(10, "A"), C=(5, "B"), D=(2, "C"))
     assert active(references_of(commits, {"main": "D"}), rules(None, main=7)) == set("BCD")
 
@@ -329,7 +329,7 @@ def test_a_hold_counts_to_the_end_of_its_last_day_in_utc():
     assert protected(hold, as_of=AS_OF) == {}
     east = timezone(timedelta(hours=5))
     assert protected(hold, as_of=datetime(2026, 11, 1, 4, 59, tzinfo=east)) != {}
-    assert protected(replace(hold, value="gone")) == {}  # over: what it names no longer matters
+    assert protected(replace(hold, value="gone")) == {}  # the hold has ended, so its commit does not matter
 
 
 def test_a_hundred_thousand_commits_in_a_row_with_a_thousand_branches_are_walked():

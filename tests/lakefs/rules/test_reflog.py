@@ -97,7 +97,7 @@ def test_the_old_head_of_a_branch_that_moved_on_is_forgotten() -> None:
 def test_a_commit_that_vanished_is_lost_for_as_long_as_its_branch_would_keep_it() -> None:
     """lakeFS never removes commits, so the repository was restored to an older state."""
     memory = remember(references(60, {"a": ("", 0), "b": ("a", 59)}, main="b"), Memory(), POLICY)
-    for day in (61, 62):  # a plan does not forget what it lost
+    for day in (61, 62):  # lost commits stay known
         restored = references(day, {"a": ("", 0)}, main="a")
         assert [head.commit_id for head in lost_heads(restored, memory, POLICY)] == ["b"]
         memory = remember(restored, memory, POLICY)

@@ -57,7 +57,7 @@ class Stored:
     md5: str | None = None  # None: it cannot be read
     checksum: str = ""
     size: int = 10
-    entry_size: int | None = None  # None: that of the object
+    entry_size: int | None = None  # None: the size of the object
 
 
 # An unreferenced object, the object of a head, and whether the first one stays

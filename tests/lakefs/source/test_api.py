@@ -693,7 +693,7 @@ class TestLaterReferences:
         assert second.branches == orchard.branches
         assert second.tags == orchard.tags
         assert second.commits.keys() == {*first.commits, NEW, NEWER}
-        assert first.commits.keys() == second.commits.keys() - {NEW, NEWER}  # what was returned stays as it was
+        assert first.commits.keys() == second.commits.keys() - {NEW, NEWER}  # the returned value does not change
         assert asked(server, "/orchard/dump", "POST") == 1
 
     def test_a_tag_that_was_set_on_a_known_commit_is_seen(
@@ -712,7 +712,7 @@ class TestLaterReferences:
         orchard.branches["main"] = old
         third = source.references()
         assert third.branches == first.branches
-        assert NEW in third.commits  # what was seen once stays known, and is dangling now
+        assert NEW in third.commits  # known commits stay known, and are dangling now
 
     def test_long_logs_are_replaced_by_a_new_dump(
         self, source: ApiSource, orchard: Repository, server: LakeFSServer, monkeypatch: pytest.MonkeyPatch

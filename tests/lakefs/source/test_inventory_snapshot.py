@@ -90,7 +90,7 @@ def test_an_optimized_run_lists_prefixes_that_are_not_slices(spark: SparkSession
     assert snapshot.listed == 2
 
 
-# Why an optimized run lists the whole store after all: what is done to the one earlier run, and what is said.
+# Reasons for a full listing in an optimized run: a change of the earlier run, and the words of the log message.
 
 
 def _nothing(run: Run) -> None:

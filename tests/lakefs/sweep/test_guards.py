@@ -160,7 +160,7 @@ def test_if_no_guard_refuses_the_plan_is_stored(spark: SparkSession, warehouse: 
     assert (plan.live, plan.candidates) == (4, Amount(3, 30))
 
 
-# ---- the guards that look at one table each, before a plan is made
+# ---- guards that check a single table
 
 
 def references(branches: dict[str, str], tags: dict[str, str]) -> References:
@@ -297,7 +297,7 @@ def test_clocks_that_differ_are_refused(counts: datetime | None, detail: str) ->
     assert detail in check_result.message
 
 
-# ---- where each guard draws its line
+# ---- the limits of each guard
 
 
 def unlisted(spark: SparkSession, live: DataFrame, *collected: str) -> tuple[guards.CheckResult, int]:

@@ -44,7 +44,7 @@ PLAN_AGAIN = rf"`retention plan {NAME} --as-of 2025-11-01`"
 def liveness(
     repository: Configured, tables: Path, spark: SparkSession | None = None, clock: Callable[[], datetime] = lambda: NOW
 ) -> LakeFSLiveness:
-    without: Any = None  # what is refused at once needs no Spark
+    without: Any = None  # an immediate refusal needs no Spark
     opened = open_repository(repository, lambda: NOW)
     cache = TableCache(spark or without, Warehouse(str(tables)), repository.name, opened.access, "a-run")
     query = LivenessQuery(opened, opened.policy(), NOW.date(), Memory())

@@ -35,7 +35,7 @@ class SharedEffectLog(EffectLog):
     @contextmanager
     def exclusive(self) -> Iterator[None]:
         with outside_the_run(), (self._folder / "lock").open("w") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)  # a process that dies lets go of it
+            fcntl.flock(lock, fcntl.LOCK_EX)  # the lock ends with its process
             yield
 
     def add(self, effect: Effect) -> int:

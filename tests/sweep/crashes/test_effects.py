@@ -111,7 +111,7 @@ def test_a_half_written_local_file_has_another_name(store: LocalStore, tmp_path:
     assert store.list("new").collect() == []
 
 
-# Some of what a run of each kind writes to: if it were not watched, it would be missing.
+# Some targets of each kind of run, which must be among the recorded effects.
 KINDS = {
     "delete": {"approvals", "leases", "ledger", "records", "completed", "lake"},
     "quarantine": {"approvals", "leases", "ledger", "records", "lake", "manifest", "objects", "lake.quarantine"},

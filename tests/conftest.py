@@ -15,6 +15,8 @@ from retention_assets.spark.sessions import LATE_COMPILER, class_archive
 from tests.end_to_end.command import Answer, Project, orchard_on_disk
 from tests.refusals import record
 
+pytest_plugins = ["tests.buckets"]
+
 # Variables of a developer's shell that tests must not see: credentials, endpoints, other installations of tools.
 FOREIGN_PREFIXES = ("AWS_", "AZURE_", "GOOGLE_", "LAKECTL_", "LAKEFS_", "RETENTION_", "DAGSTER_", "SPARK_", "PYSPARK_")
 FOREIGN_NAMES = ("JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS", "_JAVA_OPTIONS")

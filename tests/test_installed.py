@@ -11,8 +11,8 @@ from textwrap import dedent
 
 import pytest
 
-from tests.lakefs.source.lakefs_server import ACCESS_KEY, SECRET_KEY, serving
-from tests.lakefs.source.lakefs_world import saved
+from tests.lakefs.source.fake_lakefs_repository import saved
+from tests.lakefs.source.fake_lakefs_server import ACCESS_KEY, SECRET_KEY, serving
 from tests.saved_repositories import copy_saved_repository
 
 ROOT = Path(__file__).parents[1]

@@ -22,8 +22,8 @@ from retention_assets.warehouse.warehouse import Warehouse
 from tests.acceptance.cases import CASES, DAY, SAVED_AT, Case, RepositoryCopy, copy_repository
 from tests.acceptance.runs import Run, kinds, objects_in
 from tests.inventories import FORMATS
-from tests.lakefs.source.lakefs_server import ACCESS_KEY, SECRET_KEY, serving
-from tests.lakefs.source.lakefs_world import saved
+from tests.lakefs.source.fake_lakefs_repository import saved
+from tests.lakefs.source.fake_lakefs_server import ACCESS_KEY, SECRET_KEY, serving
 from tests.saved_repositories import REPOSITORIES, policy_file
 
 NOW = SAVED_AT + timedelta(hours=1)

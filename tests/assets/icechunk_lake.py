@@ -30,6 +30,18 @@ def at(days_ago: float) -> datetime:
     return AS_OF - timedelta(days=days_ago)
 
 
+# root <- a <- b <- c <- d <- e (main);  b <- x (old, a branch);  c <- lost (no reference);  v1 -> a
+COMMITS = (
+    Commit("a", None, at(30)),
+    Commit("b", "a", at(25)),
+    Commit("c", "b", at(20)),
+    Commit("d", "c", at(5)),
+    Commit("e", "d", at(2)),
+    Commit("x", "b", at(22)),
+    Commit("lost", "c", at(19)),
+)
+
+
 @dataclass(frozen=True)
 class IcechunkLake:
     """One repository below `root`; everything in its configuration is relative."""

@@ -45,6 +45,20 @@ FOREIGN = (  # foreign files of users, and names that hazard H6 takes for garbag
 )
 
 
+# the assets of a plan, in their order
+PLANNING_ASSETS = (
+    "policy_table",
+    "current_rules",
+    "storage_inventory",
+    "uncommitted_objects",
+    "commit_graph",
+    "potential_commits",
+    "active_ranges",
+    "addresses",
+    "deletion_candidates",
+)
+
+
 @dataclass(frozen=True)
 class Run:
     """The result of a run, with its materializations and checks."""

@@ -19,7 +19,7 @@ from tests.assets.graph import configuration
 AT = datetime(2026, 11, 1, tzinfo=UTC)
 
 
-class Kept(dg.IOManager):
+class InMemoryIOManager(dg.IOManager):
     """An IO manager that keeps the rows of an asset in memory."""
 
     def __init__(self) -> None:
@@ -37,7 +37,10 @@ def made(tmp_path: Path, *check_results: CheckResult, version: str | None = None
     def deletion_candidates(context: dg.AssetExecutionContext) -> Made:
         return checked(Rows(None, AT), check_results, {"plan_hash": "abc"}, version=version)  # type: ignore[arg-type]
 
-    kept, asset = Kept(), deletion_candidates.definition(configuration(tmp_path, "orchard").repository("orchard"))
+    kept, asset = (
+        InMemoryIOManager(),
+        deletion_candidates.definition(configuration(tmp_path, "orchard").repository("orchard")),
+    )
     with dg.DagsterInstance.ephemeral() as instance:
         ended = dg.materialize(
             [asset], instance=instance, partition_key="2026-11-01", resources={TABLES: kept}, raise_on_error=False

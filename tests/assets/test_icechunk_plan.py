@@ -20,6 +20,7 @@ from retention_assets.state.plan import load_plan
 from retention_assets.tables import TABLES
 from tests.assets.icechunk_lake import (
     AS_OF,
+    COMMITS,
     DAY,
     LONG_AGO,
     NAME,
@@ -29,18 +30,8 @@ from tests.assets.icechunk_lake import (
     new_icechunk_lake,
 )
 from tests.assets.lake import Run, require_told_tables
-from tests.icechunk_repositories import INITIAL, Commit, Format, create_repository, open_repository, set_stored_at
+from tests.icechunk_repositories import INITIAL, Format, create_repository, open_repository, set_stored_at
 
-# root <- a <- b <- c <- d <- e (main);  b <- x (old, a branch);  c <- lost (no reference);  v1 -> a
-COMMITS = (
-    Commit("a", None, at(30)),
-    Commit("b", "a", at(25)),
-    Commit("c", "b", at(20)),
-    Commit("d", "c", at(5)),
-    Commit("e", "d", at(2)),
-    Commit("x", "b", at(22)),
-    Commit("lost", "c", at(19)),
-)
 ORPHAN = "0123456789ABCDEFGHJ0"
 YOUNG, UNKNOWN = f"chunks/{ORPHAN}", f"manifests/{ORPHAN}"
 FOREIGN = (

@@ -286,7 +286,7 @@ def test_a_plan_of_another_version_stops_no_sweep_of_the_other_days(project: Pro
 # ---- messages
 
 
-class Received(HTTPServer):
+class FakeWebhook(HTTPServer):
     """A webhook that keeps what it receives. It answers with each status of `answers`, then with 200."""
 
     def __init__(self) -> None:
@@ -300,7 +300,7 @@ class Received(HTTPServer):
 
 
 class _Handler(BaseHTTPRequestHandler):
-    server: Received
+    server: FakeWebhook
 
     def do_POST(self) -> None:
         body = self.rfile.read(int(self.headers["Content-Length"]))
@@ -315,8 +315,8 @@ class _Handler(BaseHTTPRequestHandler):
 
 
 @pytest.fixture
-def webhook(monkeypatch: pytest.MonkeyPatch) -> Iterator[Received]:
-    server = Received()
+def webhook(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeWebhook]:
+    server = FakeWebhook()
     threading.Thread(target=server.serve_forever, daemon=True).start()
     monkeypatch.setenv(WEBHOOK, server.url)
     yield server
@@ -342,7 +342,7 @@ def run_plan_sensor(project: Project) -> object:
             return sensor(context)
 
 
-def test_a_plan_that_waits_is_told_with_its_hash_and_its_amounts(project: Project, webhook: Received) -> None:
+def test_a_plan_that_waits_is_told_with_its_hash_and_its_amounts(project: Project, webhook: FakeWebhook) -> None:
     run_plan_sensor(project)
     (message,) = webhook.messages
     amount = project.plan.candidates
@@ -357,7 +357,7 @@ def test_a_plan_that_waits_is_told_with_its_hash_and_its_amounts(project: Projec
 
 @pytest.mark.parametrize("why", ["other mode", "lapsed", "withdrawn"])
 def test_a_plan_whose_approval_no_longer_counts_is_told_again(
-    tmp_path: Path, project: Project, webhook: Received, why: str
+    tmp_path: Path, project: Project, webhook: FakeWebhook, why: str
 ) -> None:
     project.run("approve", plan_hash=project.plan.plan_hash, by="anna")
     if why == "other mode":
@@ -375,7 +375,7 @@ def test_a_plan_whose_approval_no_longer_counts_is_told_again(
 
 @pytest.mark.parametrize("why", ["approved", "within the budget", "nothing to delete", "mode plan", "made again"])
 def test_a_plan_that_waits_for_nobody_is_not_told(
-    tmp_path: Path, project: Project, webhook: Received, why: str
+    tmp_path: Path, project: Project, webhook: FakeWebhook, why: str
 ) -> None:
     if why == "approved":
         project.run("approve", plan_hash=project.plan.plan_hash, by="anna")
@@ -404,7 +404,7 @@ def run_failure_sensor(
     return ended.run_id
 
 
-def test_a_run_that_fails_is_told_with_the_error_of_the_terminal(project: Project, webhook: Received) -> None:
+def test_a_run_that_fails_is_told_with_the_error_of_the_terminal(project: Project, webhook: FakeWebhook) -> None:
     config = {"plan_hash": "f" * 64, "by": "anna"}
     job = project.definitions.resolve_job_def("orchard_approve")
     run_id = run_failure_sensor(project, job, {"ops": {"approve__orchard": {"config": config}}})
@@ -415,7 +415,7 @@ def test_a_run_that_fails_is_told_with_the_error_of_the_terminal(project: Projec
     assert run_id in message["text"]
 
 
-def test_a_guard_that_refuses_is_told_with_what_it_saw(project: Project, webhook: Received) -> None:
+def test_a_guard_that_refuses_is_told_with_what_it_saw(project: Project, webhook: FakeWebhook) -> None:
     @declared(checks=["live_listed", "nothing_live"], has_rows=False)
     def deletion_candidates() -> dg.MaterializeResult:
         missing = CheckResult("live_listed", passed=False, detail="2 live addresses are not in the listing")
@@ -433,13 +433,13 @@ def test_a_guard_that_refuses_is_told_with_what_it_saw(project: Project, webhook
     assert "nothing_live" not in message["text"]
 
 
-def test_a_message_is_sent_again_after_an_error_of_the_server(webhook: Received) -> None:
+def test_a_message_is_sent_again_after_an_error_of_the_server(webhook: FakeWebhook) -> None:
     webhook.answers = [503, 429]
     send({"text": "a plan waits"})
     assert webhook.messages == [{"text": "a plan waits"}]
 
 
-def test_a_message_that_is_not_accepted_is_an_error_without_the_address(webhook: Received) -> None:
+def test_a_message_that_is_not_accepted_is_an_error_without_the_address(webhook: FakeWebhook) -> None:
     webhook.answers = [403]
     with pytest.raises(
         StoreError, match=r"did not accept a message: the response has status 403. The message was not delivered. Check"

@@ -21,18 +21,9 @@ from retention_assets.warehouse import table_writer
 from retention_assets.warehouse.cache_batches import MANIFEST
 from retention_assets.warehouse.warehouse import Written
 from tests.assets.conftest import AFTER_TAGS, TwicePlanned
-from tests.assets.lake import DAY, NOW, SLICE, Lake, Run
+from tests.assets.lake import DAY, NOW, PLANNING_ASSETS, SLICE, Lake, Run
 
-BEFORE_CANDIDATES = {
-    "policy_table",
-    "current_rules",
-    "storage_inventory",
-    "uncommitted_objects",
-    "commit_graph",
-    "potential_commits",
-    "active_ranges",
-    "addresses",
-}
+BEFORE_CANDIDATES = set(PLANNING_ASSETS[:-1])
 
 
 @pytest.fixture
@@ -57,7 +48,7 @@ def test_a_live_object_that_is_not_listed_ends_the_run_without_candidates(lake: 
     assert run.failure.startswith("orchard_plan: a guard refused. Nothing was deleted, and there is no plan.")
     assert f"live_listed: 1 live addresses, {live} first, are not in the listing" in run.failure
     assert run.failure.endswith(REMEDIES["live_listed"])
-    assert set(run.steps) == BEFORE_CANDIDATES | {"deletion_candidates"}
+    assert set(run.steps) == set(PLANNING_ASSETS)
     assert lake.candidates() == set()
     assert lake.plan_document() is None
     report = lake.make("deletion_report")

@@ -13,8 +13,8 @@ from retention_assets.warehouse.warehouse import Warehouse
 from tests.end_to_end.approved import source
 from tests.end_to_end.command import environment, orchard_on_disk, run
 from tests.frames import OLD
-from tests.lakefs.source.lakefs_server import SECRET_KEY, serving
-from tests.lakefs.source.lakefs_world import saved
+from tests.lakefs.source.fake_lakefs_repository import saved
+from tests.lakefs.source.fake_lakefs_server import SECRET_KEY, serving
 from tests.sweep.small_world import a_plan
 
 

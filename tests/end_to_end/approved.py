@@ -13,8 +13,8 @@ import pyarrow.parquet as pq
 
 from tests.end_to_end.command import Answer, Json, Project, environment, orchard, run
 from tests.end_to_end.s3_server import REGION, Lake
-from tests.lakefs.source.lakefs_server import ACCESS_KEY, SECRET_KEY, LakeFSServer, serving
-from tests.lakefs.source.lakefs_world import Repository, saved
+from tests.lakefs.source.fake_lakefs_repository import Repository, saved
+from tests.lakefs.source.fake_lakefs_server import ACCESS_KEY, SECRET_KEY, FakeLakeFSServer, serving
 from tests.saved_repositories import api, objects_by_commit
 
 NAMESPACE = "s3://lake/orchard/"
@@ -36,7 +36,7 @@ class World:
     """A copy of the approved project with its own store and server."""
 
     lake: Lake
-    server: LakeFSServer
+    server: FakeLakeFSServer
     repository: Repository  # of the server
     project: Project
     plan_hash: str
@@ -108,7 +108,7 @@ def options(endpoint: str, **changes: str) -> Json:
     return {"endpoint": endpoint, "region": REGION, "access_key_id": "a-key", "secret_access_key": secret, **changes}
 
 
-def source(server: LakeFSServer) -> Json:
+def source(server: FakeLakeFSServer) -> Json:
     """Return the settings of a source that asks `server`."""
     return {"api": {"url": server.url, "access_key": ACCESS_KEY, "secret_key": {"env": "LAKEFS_SECRET"}}}
 

@@ -22,8 +22,8 @@ from tests.end_to_end.approved import ALONE, copied, copy_of_project
 from tests.end_to_end.command import Answer, demo_on_disk, run
 from tests.end_to_end.s3_server import Lake, empty_lake
 from tests.inventories import Row, make_inventory
-from tests.lakefs.source.lakefs_server import ACCESS_KEY, SECRET_KEY, serving
-from tests.lakefs.source.lakefs_world import Repository, saved
+from tests.lakefs.source.fake_lakefs_repository import Repository, saved
+from tests.lakefs.source.fake_lakefs_server import ACCESS_KEY, SECRET_KEY, serving
 from tests.objectstore.store_servers import StoreServer, run_azurite, run_gcs
 from tests.saved_repositories import DATA, listing
 
@@ -38,7 +38,7 @@ NOT_TYPED = {
 # Pages whose commands another test runs, or no test can run, with the test or the reason.
 OTHER_PAGES = {
     "docs/dagster-project.md": "tests/test_installed.py, except the container: nothing builds one here",
-    "docs/how-to/emr.md": "no EMR is here; tests/end_to_end/test_pipes.py runs the example against a stand-in",
+    "docs/how-to/emr.md": "no EMR is here; tests/end_to_end/test_pipes.py runs the example with a fake",
     "docs/how-to/spark-connect.md": "tests/end_to_end/clusters.py starts the server, and test_cluster.py plans there",
 }
 
@@ -181,7 +181,7 @@ def copy_orchard(server: StoreServer) -> None:
         store.put(one.address, (DATA / "orchard" / "namespace" / one.address).read_bytes())
 
 
-def stand_in_of(reader: Reader, server: StoreServer) -> None:
+def use_local_server(reader: Reader, server: StoreServer) -> None:
     """Configure a reader and `init` for a local server in place of the real service."""
     reader.shell.setenv("GCS_TOKEN", server.options.get("bearer_token", ""))
     options = {**server.options, "bearer_token": "env:GCS_TOKEN"}
@@ -197,7 +197,7 @@ def of_azure(reader: Reader, request: pytest.FixtureRequest) -> Iterator[None]:
         reader.names["AZURE_STORAGE_ACCOUNT_NAME=lake AZURE_STORAGE_ACCOUNT_KEY=the-key"] = (
             f"AZURE_STORAGE_ACCOUNT_NAME={account} AZURE_STORAGE_ACCOUNT_KEY={key}"
         )
-        stand_in_of(reader, server)
+        use_local_server(reader, server)
         namespace = f"https://{account}.blob.core.windows.net/lake/orchard"
         with on_a_server(reader, saved("orchard"), namespace):
             reader.names[INIT] = reader.replaced(reader.names.pop(INIT))
@@ -207,7 +207,7 @@ def of_azure(reader: Reader, request: pytest.FixtureRequest) -> Iterator[None]:
 @contextmanager
 def of_gcs(reader: Reader, request: pytest.FixtureRequest) -> Iterator[None]:
     with run_gcs(request.getfixturevalue("tmp_path")) as server:
-        stand_in_of(reader, server)
+        use_local_server(reader, server)
         with on_a_server(reader, saved("orchard"), "gs://lake/orchard"):
             reader.names[INIT] = reader.replaced(reader.names.pop(INIT))
             yield

@@ -19,17 +19,22 @@ OLD = "2026-01-31"
 PLANNED = "e84d886a8689b696b78beba19cbc63a6f08b9a1bc6e81c04959d9909f1d0f902"
 
 
+def project_of_earlier_version(directory: Path) -> Project:
+    """Return orchard with the warehouse and the quarantine that the earlier version left after its sweep."""
+    project = orchard_on_disk(directory)
+    project.write(mode="quarantine", quarantine={"url": "attic", "keep": "36500d"})
+    with tarfile.open(SAVED) as archive:
+        archive.extractall(directory, filter="data")
+    project.adopt()
+    return project
+
+
 @pytest.fixture(scope="module")
 def swept(tmp_path_factory: pytest.TempPathFactory) -> Project:
     """Orchard after a sweep of the earlier version, with 59 objects in quarantine."""
-    directory = tmp_path_factory.mktemp("earlier")
-    project = orchard_on_disk(directory)
-    project.write(mode="quarantine", quarantine={"url": "attic", "keep": "36500d"})
-    with tarfile.open(SAVED) as saved:
-        saved.extractall(directory, filter="data")
-    project.adopt()
+    project = project_of_earlier_version(tmp_path_factory.mktemp("earlier"))
     for address in quarantined(project):
-        (directory / "lake" / address).unlink()
+        (project.directory / "lake" / address).unlink()
     return project
 
 

@@ -91,7 +91,7 @@ def everything(request: Request) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class Trouble:
+class FaultCase:
     """A kind of fault, a check that the fault happened, and the storage options of the sweep."""
 
     faults: Callable[[], Faults]
@@ -118,27 +118,27 @@ def pages(proxy: FaultyS3) -> bool:
 ONE_BY_ONE = {"disable_bulk_delete": "true"}
 IMPATIENT = {"read_timeout": "2s"}
 TROUBLES = [
-    pytest.param(Trouble(throttling(0.0, page=2), pages), id="no fault, but small pages"),
+    pytest.param(FaultCase(throttling(0.0, page=2), pages), id="no fault, but small pages"),
     pytest.param(
-        Trouble(throttling(0.05), throttled, ONE_BY_ONE), id="5 % of the answers are 503", marks=pytest.mark.slow
+        FaultCase(throttling(0.05), throttled, ONE_BY_ONE), id="5 % of the answers are 503", marks=pytest.mark.slow
     ),
-    pytest.param(Trouble(throttling(0.2), throttled), id="20 % of the answers are 503", marks=pytest.mark.slow),
-    pytest.param(Trouble(throttling(0.5), throttled), id="50 % of the answers are 503"),
+    pytest.param(FaultCase(throttling(0.2), throttled), id="20 % of the answers are 503", marks=pytest.mark.slow),
+    pytest.param(FaultCase(throttling(0.5), throttled), id="50 % of the answers are 503"),
     pytest.param(
-        Trouble(
+        FaultCase(
             lambda: Faults(lost=0.15, hanging=0.03, broken=0.1, conditions="kept"),
             unanswered,
             {**ONE_BY_ONE, **IMPATIENT},
         ),
         id="deletions are executed without a response",
     ),
-    pytest.param(Trouble(lambda: Faults(page=2, repeats=True), pages), id="every page comes twice"),
+    pytest.param(FaultCase(lambda: Faults(page=2, repeats=True), pages), id="every page comes twice"),
 ]
 
 
 @pytest.mark.parametrize("trouble", TROUBLES)
 @pytest.mark.slow
-def test_what_is_left_is_what_a_sweep_without_faults_leaves(faulty: Faulty, trouble: Trouble) -> None:
+def test_what_is_left_is_what_a_sweep_without_faults_leaves(faulty: Faulty, trouble: FaultCase) -> None:
     world = faulty.world
     world.project.write(storage_options=options(faulty.proxy.endpoint, **trouble.options))
     faulty.sweep_to_the_end(trouble.faults())
@@ -151,9 +151,11 @@ def test_what_is_left_is_what_a_sweep_without_faults_leaves(faulty: Faulty, trou
 
 
 MOVING = [
-    pytest.param(Trouble(throttling(0.2, page=2), throttled), id="20 % of the answers are 503", marks=pytest.mark.slow),
     pytest.param(
-        Trouble(lambda: Faults(lost=0.1, hanging=0.02, broken=0.1, applies=changes), unanswered, IMPATIENT),
+        FaultCase(throttling(0.2, page=2), throttled), id="20 % of the answers are 503", marks=pytest.mark.slow
+    ),
+    pytest.param(
+        FaultCase(lambda: Faults(lost=0.1, hanging=0.02, broken=0.1, applies=changes), unanswered, IMPATIENT),
         id="copies and deletions are executed without a response",
     ),
 ]
@@ -161,7 +163,7 @@ MOVING = [
 
 @pytest.mark.parametrize("trouble", MOVING)
 @pytest.mark.slow
-def test_what_is_moved_lies_whole_in_quarantine(faulty: Faulty, trouble: Trouble) -> None:
+def test_what_is_moved_lies_whole_in_quarantine(faulty: Faulty, trouble: FaultCase) -> None:
     world = faulty.world
     world.project.write(mode="quarantine", storage_options=options(faulty.proxy.endpoint, **trouble.options))
     world.project.adopt()

@@ -15,10 +15,9 @@ from tests.icechunk.sweep.repositories import tree, uploaded
 from tests.icechunk.sweep.writer import storage_of
 from tests.icechunk.sweep.writers import WRITERS, Writers, refused
 from tests.icechunk_repositories import FORMATS, Format
-from tests.objectstore.conftest import bucket, s3_endpoint
 from tests.objectstore.s3 import Bucket
 
-__all__ = ["bucket", "refused", "s3_endpoint"]
+__all__ = ["refused"]
 
 pytestmark = pytest.mark.usefixtures("spark", "refused")
 

@@ -64,7 +64,7 @@ job.report(*sys.argv[1:])
 """
 
 
-class PlayedEMR:
+class FakeEMR:
     """A client of moto's EMR, which runs no steps. This client runs `code` instead, before the cluster ends."""
 
     def __init__(self, code: str) -> None:
@@ -109,7 +109,7 @@ def aws(s3: S3Server, monkeypatch: pytest.MonkeyPatch) -> None:
 def planned_on_emr(code: str) -> dg.ExecuteInProcessResult:
     s3 = boto3.client("s3")
     messages = PipesS3MessageReader(bucket="messages", client=s3, include_stdio_in_messages=True, interval=0.1)
-    emr = PipesEMRClient(messages, PlayedEMR(code))
+    emr = PipesEMRClient(messages, FakeEMR(code))
     return dg.materialize([example("emr").orchard_plan], resources={"emr": emr}, partition_key=DAY)
 
 

@@ -15,8 +15,8 @@ from werkzeug.wrappers import Request, Response
 
 from tests.end_to_end.command import Project, environment, orchard
 from tests.end_to_end.s3_server import REGION, Lake, S3Server, error, is_listing
-from tests.lakefs.source.lakefs_server import ACCESS_KEY, SECRET_KEY, Answer, LakeFSServer, serving
-from tests.lakefs.source.lakefs_world import saved
+from tests.lakefs.source.fake_lakefs_repository import saved
+from tests.lakefs.source.fake_lakefs_server import ACCESS_KEY, SECRET_KEY, Answer, FakeLakeFSServer, serving
 from tests.objectstore.s3 import statement
 from tests.objectstore.servers import server_that_hangs_up
 from tests.saved_repositories import api
@@ -32,7 +32,7 @@ class World:
     """A project with its storage in S3 and references from a server, both working."""
 
     lake: Lake
-    server: LakeFSServer
+    server: FakeLakeFSServer
     project: Project
 
     def source(self, **changes: Any) -> Any:

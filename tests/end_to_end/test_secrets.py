@@ -20,8 +20,8 @@ from tests.end_to_end.command import DAY, Project, orchard
 from tests.end_to_end.s3_server import REGION, Lake, error
 from tests.end_to_end.test_refused_access import is_metarange
 from tests.icechunk.sweep.repositories import tree, uploaded
-from tests.lakefs.source.lakefs_server import ACCESS_KEY, SECRET_KEY, serving
-from tests.lakefs.source.lakefs_world import saved
+from tests.lakefs.source.fake_lakefs_repository import saved
+from tests.lakefs.source.fake_lakefs_server import ACCESS_KEY, SECRET_KEY, serving
 from tests.objectstore.s3 import Bucket
 
 SECRETS = {
@@ -60,7 +60,7 @@ def refusing(request: Request) -> Response | None:
 
 
 @dataclass(frozen=True, slots=True)
-class Left:
+class RunResults:
     """The results of the runs: exit statuses, output, and every file below one directory."""
 
     statuses: list[str]
@@ -69,7 +69,7 @@ class Left:
 
 
 @pytest.fixture(scope="module")
-def left(new_lake: Callable[[], Lake], tmp_path_factory: pytest.TempPathFactory) -> Left:
+def results(new_lake: Callable[[], Lake], tmp_path_factory: pytest.TempPathFactory) -> RunResults:
     root, lake = tmp_path_factory.mktemp("secrets"), new_lake()
     temporary = root / "temporary"
     temporary.mkdir()
@@ -92,7 +92,7 @@ def left(new_lake: Callable[[], Lake], tmp_path_factory: pytest.TempPathFactory)
         )
     statuses = [line.removeprefix("status ") for line in ended.stdout.splitlines() if line.startswith("status ")]
     written = {str(path.relative_to(root)): path.read_bytes() for path in root.rglob("*") if path.is_file()}
-    return Left(statuses, ended.stdout + ended.stderr, written)
+    return RunResults(statuses, ended.stdout + ended.stderr, written)
 
 
 def forms_of(secret: str) -> list[bytes]:
@@ -101,21 +101,21 @@ def forms_of(secret: str) -> list[bytes]:
 
 
 @pytest.mark.slow
-def test_three_runs_fail_as_they_should_and_one_does_not(left: Left) -> None:
-    assert left.statuses == ["3", "3", "3", "0"], left.output
+def test_three_runs_fail_as_they_should_and_one_does_not(results: RunResults) -> None:
+    assert results.statuses == ["3", "3", "3", "0"], results.output
 
 
 @pytest.mark.slow
-def test_the_output_holds_no_secret_and_no_traceback(left: Left) -> None:
+def test_the_output_holds_no_secret_and_no_traceback(results: RunResults) -> None:
     for secret in SECRETS.values():
-        assert not any(spelling.decode() in left.output for spelling in forms_of(secret))
-    assert "Traceback" not in left.output
-    assert "Exception" not in left.output
+        assert not any(spelling.decode() in results.output for spelling in forms_of(secret))
+    assert "Traceback" not in results.output
+    assert "Exception" not in results.output
 
 
 @pytest.mark.slow
-def test_each_failure_is_told_once_in_one_line(left: Left) -> None:
-    errors = [line for line in left.output.splitlines() if line.startswith("error: ")]
+def test_each_failure_is_told_once_in_one_line(results: RunResults) -> None:
+    errors = [line for line in results.output.splitlines() if line.startswith("error: ")]
     assert len(errors) == 3
     assert "SignatureDoesNotMatch" in errors[0]
     assert "AccessDenied" in errors[1]
@@ -123,23 +123,23 @@ def test_each_failure_is_told_once_in_one_line(left: Left) -> None:
 
 
 @pytest.mark.slow
-def test_no_file_holds_a_secret(left: Left) -> None:
-    for name, content in left.files.items():
+def test_no_file_holds_a_secret(results: RunResults) -> None:
+    for name, content in results.files.items():
         for secret in SECRETS.values():
             assert not any(spelling in content for spelling in forms_of(secret)), name
 
 
 @pytest.mark.slow
-def test_the_files_that_were_searched_are_those_of_the_runs(left: Left) -> None:
-    assert any(name.endswith(".db") and b"s3:GetObject" in content for name, content in left.files.items())
-    assert any("/plans/" in name for name in left.files)
-    assert any("/deletion_candidates/" in name and name.endswith(".parquet") for name in left.files)
+def test_the_files_that_were_searched_are_those_of_the_runs(results: RunResults) -> None:
+    assert any(name.endswith(".db") and b"s3:GetObject" in content for name, content in results.files.items())
+    assert any("/plans/" in name for name in results.files)
+    assert any("/deletion_candidates/" in name and name.endswith(".parquet") for name in results.files)
 
 
 @pytest.mark.slow
-def test_nothing_that_others_print_is_in_the_output(left: Left) -> None:
+def test_nothing_that_others_print_is_in_the_output(results: RunResults) -> None:
     noise = ("Telemetry", "log4j", "WARN ", "INFO ", "Setting", "SPARK_LOCAL_IP", "dagster.yaml")
-    assert [line for line in left.output.splitlines() if any(word in line for word in noise)] == []
+    assert [line for line in results.output.splitlines() if any(word in line for word in noise)] == []
 
 
 # ---- complete scenarios of both kinds of repository, watched from beginning to end

@@ -9,8 +9,8 @@ import pytest
 
 from tests.end_to_end.command import Answer, Json, Project, environment, orchard, sample
 from tests.end_to_end.s3_server import REGION, Lake, Listing
-from tests.lakefs.source.lakefs_server import ACCESS_KEY, SECRET_KEY, serving
-from tests.lakefs.source.lakefs_world import saved
+from tests.lakefs.source.fake_lakefs_repository import saved
+from tests.lakefs.source.fake_lakefs_server import ACCESS_KEY, SECRET_KEY, serving
 from tests.saved_repositories import active_commits, expected, listing, objects_by_commit
 
 pytestmark = pytest.mark.usefixtures("spark", "compiled")
@@ -130,10 +130,10 @@ def test_the_listings_before_and_after_differ_by_exactly_the_plan(scenario: Scen
 
 
 def test_a_sweep_says_how_much_it_is_about_to_delete_and_how_far_it_is(scenario: Scenario) -> None:
-    scenario = scenario.answers["sweep"].err
-    assert f"delete {len(scenario.planned):,} objects" in scenario
-    assert f"{len(scenario.planned):,} of {len(scenario.planned):,} objects" in scenario
-    assert "objects/s" in scenario
+    message = scenario.answers["sweep"].err
+    assert f"delete {len(scenario.planned):,} objects" in message
+    assert f"{len(scenario.planned):,} of {len(scenario.planned):,} objects" in message
+    assert "objects/s" in message
 
 
 def test_every_object_of_every_active_commit_is_still_readable(scenario: Scenario) -> None:

@@ -1,25 +1,18 @@
 """`explain` and `status` read a warehouse of an earlier version, which has no policy next to its plans."""
 
-import tarfile
 from pathlib import Path
 
 import pytest
 
-from tests.end_to_end.command import DAY, Project, orchard_on_disk, run
-from tests.end_to_end.test_earlier_version import PLANNED, SAVED
+from tests.end_to_end.command import DAY, Project, run
+from tests.end_to_end.test_earlier_version import PLANNED, project_of_earlier_version
 from tests.saved_repositories import expected
 
 
 @pytest.fixture(scope="module")
 def saved(tmp_path_factory: pytest.TempPathFactory) -> Project:
     """Orchard with the warehouse of an earlier version after a sweep. Tests must not change it."""
-    directory = tmp_path_factory.mktemp("earlier")
-    project = orchard_on_disk(directory)
-    project.write(mode="quarantine", quarantine={"url": "attic", "keep": "36500d"})
-    with tarfile.open(SAVED) as archive:
-        archive.extractall(directory, filter="data")
-    project.adopt()
-    return project
+    return project_of_earlier_version(tmp_path_factory.mktemp("earlier"))
 
 
 def test_every_object_that_the_earlier_version_moved_is_told_with_its_plan(saved: Project) -> None:

@@ -13,22 +13,21 @@ import pytest
 from retention_assets.explain.explaining import explain, explain_objects
 from retention_assets.explain.explanations import ObjectExplanation
 from retention_assets.icechunk.formats.paths import backup_written_at
-from tests.assets.icechunk_lake import AS_OF, DAY, LONG_AGO, NAME, IcechunkLake, at, files_of, new_icechunk_lake
+from tests.assets.icechunk_lake import (
+    AS_OF,
+    COMMITS,
+    DAY,
+    LONG_AGO,
+    NAME,
+    IcechunkLake,
+    files_of,
+    new_icechunk_lake,
+)
 from tests.end_to_end.command import run
-from tests.icechunk_repositories import Commit, Format, open_repository, set_stored_at
+from tests.icechunk_repositories import Format, open_repository, set_stored_at
 
 pytestmark = pytest.mark.usefixtures("spark", "forgetful")
 
-# root <- a <- b <- c <- d <- e (main);  b <- x (old, a branch);  c <- lost (no reference);  v1 -> a
-COMMITS = (
-    Commit("a", None, at(30)),
-    Commit("b", "a", at(25)),
-    Commit("c", "b", at(20)),
-    Commit("d", "c", at(5)),
-    Commit("e", "d", at(2)),
-    Commit("x", "b", at(22)),
-    Commit("lost", "c", at(19)),
-)
 ORPHAN, YOUNG, FOREIGN = "manifests/0123456789ABCDEFGHJ0", "chunks/0123456789ABCDEFGHJ0", "chunks/notes.txt"
 FAR = 3000  # days
 

@@ -610,7 +610,7 @@ SWEEPING = (
         old="results.get(one, ObjectResult.failed(_UNNAMED))",
         new="results.get(one, DELETED)",
         caught_by=(
-            "tests/objectstore/test_deletion_faults.py::TestLostAnswers"
+            "tests/objectstore/test_deletion_faults.py::TestLostResponses"
             "::test_an_object_that_a_bulk_response_omits_does_not_count_as_deleted",
         ),
     ),
@@ -621,7 +621,7 @@ SWEEPING = (
         old="        if there.e_tag == found.e_tag:\n            return SIZE_AND_ETAG\n",
         new="        return SIZE_AND_ETAG\n",
         caught_by=(
-            "tests/objectstore/test_copying.py::TestWhatIsSeenAfterwards"
+            "tests/objectstore/test_copying.py::TestVerificationOfTheCopy"
             "::test_a_copy_that_differs_from_its_source_has_failed",
         ),
     ),

@@ -1,6 +1,6 @@
 """A conditional write whose response is lost: its effect is found out, or the caller gets an error."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import pytest
 
@@ -8,17 +8,11 @@ from retention_assets.errors import AccessDenied, GuardRefused, StoreError
 from retention_assets.objectstore.conditional import Conditional, require_known
 from retention_assets.objectstore.failures import Failure
 from retention_assets.objectstore.mutate.writing import ObjectWriter
-from tests.faulty_s3 import Faults, FaultyS3, Request, faulty_s3
+from tests.faulty_s3 import Faults, FaultyS3, Request
 from tests.objectstore.s3 import Bucket
 from tests.objectstore.servers import server_that_answers
 
 Write = Callable[[Conditional], bool | Failure]
-
-
-@pytest.fixture
-def faulty(bucket: Bucket) -> Iterator[FaultyS3]:
-    with faulty_s3(bucket.endpoint) as proxy:
-        yield proxy
 
 
 @pytest.fixture

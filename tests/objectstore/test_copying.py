@@ -1,7 +1,7 @@
 """Faults during the copy of an object, and the result of the copy. `test_contract.py` tests each kind of store."""
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from itertools import count
 from pathlib import Path
@@ -16,17 +16,11 @@ from retention_assets.objectstore.mutate.writing import ObjectWriter
 from retention_assets.objectstore.objects import ObjectReader
 from retention_assets.objectstore.outcomes import ObjectResult, Outcome
 from retention_assets.objectstore.rate_limiter import RateLimiter
-from tests.faulty_s3 import Faults, FaultyS3, Request, faulty_s3
+from tests.faulty_s3 import Faults, FaultyS3, Request
 from tests.objectstore.s3 import Bucket, count_clients
 from tests.objectstore.store_servers import StoreServer
 
 MEBIBYTE = 1024**2
-
-
-@pytest.fixture
-def faulty(bucket: Bucket) -> Iterator[FaultyS3]:
-    with faulty_s3(bucket.endpoint) as proxy:
-        yield proxy
 
 
 @pytest.fixture
@@ -83,7 +77,7 @@ class TestCopiesInLocalFiles:
         assert synced == [{"x": size, "y": size}]
 
 
-class TestWhatIsSeenAfterwards:
+class TestVerificationOfTheCopy:
     def test_a_copy_that_differs_from_its_source_has_failed(
         self, bucket: Bucket, faulty: FaultyS3, access: StoreAccess
     ) -> None:
@@ -132,7 +126,7 @@ class TestWhatIsSeenAfterwards:
         assert done.detail == "another object is at the target; it was not overwritten"
 
 
-class TestASourceThatChanges:
+class TestChangedSource:
     def test_a_change_before_the_store_copies_the_object_invalidates_the_copy(
         self, bucket: Bucket, faulty: FaultyS3, access: StoreAccess
     ) -> None:
@@ -183,7 +177,7 @@ class TestASourceThatChanges:
         assert sum(is_copy(request) for request in faulty.requests) == 1
 
 
-class TestPatience:
+class TestRetries:
     @pytest.mark.parametrize("fault", ["slow_down", "lost", "broken"])
     def test_a_retryable_failure_of_a_copy_is_retried(self, faulty: FaultyS3, access: StoreAccess, fault: str) -> None:
         rests: list[float] = []
@@ -215,7 +209,7 @@ class TestPatience:
         assert len(faulty.requests) < 100
 
 
-class TestWays:
+class TestKindsOfCopies:
     def test_s3_copies_by_itself(self, faulty: FaultyS3, access: StoreAccess) -> None:
         elsewhere = replace(access, url=f"{access.url}/elsewhere")
         assert isinstance(ObjectCopier(access, elsewhere).copy("x", "kept", 4), VerifiedCopy)

@@ -33,7 +33,7 @@ def azure(endpoint: str) -> StoreAccess:
     return StoreAccess("az://container/ns", options)
 
 
-class TestWhatIsNamed:
+class TestDuplicatePathsAndVersions:
     def test_paths_and_objects_may_be_named_together(self, local: StoreAccess) -> None:
         deletions = ObjectDeleter(local).delete_all(["data/a", DeleteTarget("data/c")])
         assert deletions == [DELETED, DELETED]

@@ -1,7 +1,7 @@
 """Deletion on a faulty S3 server: the result of each object is true, and no other object is deleted."""
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from random import Random
 
 import pytest
@@ -10,18 +10,12 @@ from retention_assets.objectstore.access import StoreAccess
 from retention_assets.objectstore.mutate.deletion import ObjectDeleter
 from retention_assets.objectstore.outcomes import DELETED, DeleteTarget, ObjectResult, Outcome
 from retention_assets.objectstore.rate_limiter import RateLimiter, RetryPolicy
-from tests.faulty_s3 import Faults, FaultyS3, Request, faulty_s3
+from tests.faulty_s3 import Faults, FaultyS3, Request
 from tests.objectstore.fake_clock import FakeClock
 from tests.objectstore.s3 import Bucket
 
 UNKNOWN = "the outcome is unknown"
 KEPT = ["data/kept-1", "data/kept-2"]
-
-
-@pytest.fixture(scope="module")
-def proxy(s3_endpoint: str) -> Iterator[FaultyS3]:
-    with faulty_s3(s3_endpoint) as running:
-        yield running
 
 
 class World:
@@ -134,7 +128,7 @@ class TestThrottling:
         assert outcomes(world.delete(to_delete)) == {Outcome.DELETED: 200}
 
 
-class TestLostAnswers:
+class TestLostResponses:
     def test_a_deletion_without_a_response_is_requested_again(self, world: World) -> None:
         to_delete = world.to_delete(10)
         world.proxy.faults = Faults(before=_once(lambda: setattr(world.proxy.faults, "lost", 0.0)), lost=1.0)

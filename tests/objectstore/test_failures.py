@@ -142,7 +142,7 @@ class TestDeletion:
         assert WRONG not in str(deletion)
 
 
-class TestWhatMayPass:
+class TestRetryableFailures:
     """Which failures are retried, which lower the rate, and which leave the outcome ambiguous."""
 
     @pytest.mark.parametrize(
@@ -178,7 +178,7 @@ class TestWhatMayPass:
         assert (failure.throttled, failure.retryable, failure.ambiguous) == (throttled, True, not throttled)
 
 
-class TestWords:
+class TestMessages:
     @pytest.mark.parametrize(
         ("code", "status", "detail"),
         [

@@ -131,7 +131,7 @@ def test_boto3_and_obstore_use_the_same_bucket_and_credentials(
     assert listener.places() == expected
 
 
-class TestFilesOfAws:
+class TestAWSFiles:
     """obstore reads no AWS files. A profile that sends boto3 to another store would delete unlisted objects there."""
 
     @pytest.fixture(autouse=True)

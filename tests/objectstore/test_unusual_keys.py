@@ -1,7 +1,5 @@
 """Keys that are no valid paths: each is listed once, under its own name, and counts as foreign."""
 
-from collections.abc import Iterator
-
 import pyarrow as pa
 import pytest
 from moto.core import DEFAULT_ACCOUNT_ID
@@ -17,7 +15,7 @@ from retention_assets.objectstore.objects import ObjectReader
 from retention_assets.objectstore.s3 import list_exactly, s3_bucket
 from retention_assets.sweep.preconditions import Preconditions
 from retention_assets.sweep.worker import OBJECTS
-from tests.faulty_s3 import Faults, FaultyS3, faulty_s3
+from tests.faulty_s3 import Faults, FaultyS3
 from tests.objectstore.s3 import Bucket, count_clients
 from tests.objectstore.servers import server_that_answers
 
@@ -42,12 +40,6 @@ UNUSUAL_KEYS = [
     pytest.param(f"{SLICE}\x01", id="a_control_character"),
     pytest.param("tables/a\x7f", id="del"),
 ]
-
-
-@pytest.fixture
-def faulty(bucket: Bucket) -> Iterator[FaultyS3]:
-    with faulty_s3(bucket.endpoint) as proxy:
-        yield proxy
 
 
 def put(bucket: Bucket, prefix: str, *keys: str) -> None:

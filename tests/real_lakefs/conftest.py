@@ -18,7 +18,7 @@ _FOLDERS = {Path(__file__).parent, Path(__file__).parents[1] / "random_histories
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
-        if item.path.parent in _FOLDERS and "the_stand_in" not in item.name:
+        if item.path.parent in _FOLDERS and "the_fake_server" not in item.name:
             item.add_marker(pytest.mark.lakefs_server)
 
 

@@ -9,10 +9,10 @@ from typing import Any, Protocol
 
 import pytest
 
-from tests.lakefs.source import lakefs_server
-from tests.lakefs.source.lakefs_server import LakeFSServer, serving
-from tests.lakefs.source.lakefs_world import Repository as StandIn
-from tests.lakefs.source.lakefs_world import saved
+from tests.lakefs.source import fake_lakefs_server
+from tests.lakefs.source.fake_lakefs_repository import Repository as FakeRepository
+from tests.lakefs.source.fake_lakefs_repository import saved
+from tests.lakefs.source.fake_lakefs_server import FakeLakeFSServer, serving
 from tests.real_lakefs.client import ACCESS_KEY, SECRET_KEY, Client, Refused
 from tests.real_lakefs.hooks import Webhook, webhook
 from tests.real_lakefs.repository import Repository
@@ -97,14 +97,14 @@ class RealSubject:
 
 
 @dataclass
-class StandInSubject:
+class FakeServerSubject:
     """The fake server, whose state the test sets directly."""
 
-    server: LakeFSServer
-    repository: StandIn
+    server: FakeLakeFSServer
+    repository: FakeRepository
 
     def __post_init__(self) -> None:
-        assert (ACCESS_KEY, SECRET_KEY) == (lakefs_server.ACCESS_KEY, lakefs_server.SECRET_KEY)
+        assert (ACCESS_KEY, SECRET_KEY) == (fake_lakefs_server.ACCESS_KEY, fake_lakefs_server.SECRET_KEY)
         self.client, self.name = Client(self.server.url), self.repository.name
         self.repository.changes = ()
         entry = next(iter(self.repository.objects("main@")))
@@ -133,12 +133,12 @@ class StandInSubject:
         return scan(self)
 
 
-@pytest.fixture(params=["the_real_server", "the_stand_in"])
+@pytest.fixture(params=["the_real_server", "the_fake_server"])
 def subject(request: pytest.FixtureRequest) -> Iterator[Subject]:
-    if request.param == "the_stand_in":
+    if request.param == "the_fake_server":
         orchard = saved("orchard")
         with serving(orchard) as server:
-            yield StandInSubject(server, orchard)
+            yield FakeServerSubject(server, orchard)
         return
     lakefs: Server = request.getfixturevalue("lakefs")
     with webhook() as hook:

@@ -34,7 +34,7 @@ from tests.sweep.crashes.runs import sweep
 from tests.sweep.crashes.scenarios import quarantined_world
 from tests.sweep.crashes.test_buckets import BucketWorld
 from tests.sweep.crashes.world import DEAD, REPOSITORY, World, address, content
-from tests.sweep.test_undo import Live, death_after, kept, outcome, selected, undo
+from tests.sweep.test_undo import FakeLiveAddresses, death_after, kept, outcome, selected, undo
 
 pytestmark = pytest.mark.usefixtures("small_steps")
 
@@ -156,7 +156,7 @@ def test_a_surplus_copy_stays_if_its_object_was_deleted_before_the_purge_checked
         world.remove("a")
         return kept(spark).now()
 
-    purge(undo(spark, world), due.digest, Live(take_it_away))
+    purge(undo(spark, world), due.digest, FakeLiveAddresses(take_it_away))
     assert copy.read_bytes() == content("a")
     assert shown(spark, world) == {plan.plan_hash: (1, 0)}
 

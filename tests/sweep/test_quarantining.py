@@ -21,7 +21,7 @@ from retention_assets.state.quarantine import QuarantineLocation, quarantine_url
 from retention_assets.sweep import actions
 from retention_assets.sweep.actions import Delete, Purge, Quarantine, Restore
 from retention_assets.sweep.worker import OBJECTS, chunks
-from tests.faulty_s3 import FaultyS3, faulty_s3
+from tests.faulty_s3 import FaultyS3
 from tests.objectstore.s3 import Bucket
 
 MEBIBYTE = 1024**2
@@ -140,12 +140,6 @@ def test_a_chunk_is_moved_in_steps(sizes: list[int], expected: list[tuple[int, i
 
 
 # ---- S3
-
-
-@pytest.fixture
-def faulty(bucket: Bucket) -> Iterator[FaultyS3]:
-    with faulty_s3(bucket.endpoint) as proxy:
-        yield proxy
 
 
 def in_parts(bucket: Bucket, key: str, content: bytes) -> None:

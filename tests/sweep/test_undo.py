@@ -43,7 +43,7 @@ def undo(spark: SparkSession, world: World) -> Undo:
 
 
 @dataclass(frozen=True)
-class Live:
+class FakeLiveAddresses:
     """A `LiveAddresses` that returns what a function of the test returns."""
 
     asked: Callable[[], DataFrame]
@@ -52,10 +52,10 @@ class Live:
         return self.asked()
 
 
-def kept(spark: SparkSession, *names: str) -> Live:
+def kept(spark: SparkSession, *names: str) -> FakeLiveAddresses:
     """Return a liveness check that finds these objects live."""
     rows = pa.table({"address": pa.array([address(name) for name in names], pa.string())})
-    return Live(lambda: spark.createDataFrame(rows))
+    return FakeLiveAddresses(lambda: spark.createDataFrame(rows))
 
 
 def outcome(world: World, name: str) -> str:
@@ -115,7 +115,7 @@ def test_a_restore_or_purge_releases_all_frames_that_it_cached_also_after_an_err
         raise GuardRefused("nobody knows what is live")
 
     with pytest.raises(GuardRefused, match="nobody knows"):
-        purge(undo(spark, world), due.digest, Live(unknown))
+        purge(undo(spark, world), due.digest, FakeLiveAddresses(unknown))
     assert cached(spark) <= before
     purge(undo(spark, world), due.digest, kept(spark, "c"))
     assert cached(spark) <= before
@@ -469,10 +469,10 @@ def test_a_purge_runs_its_own_liveness_check_and_its_window_begins_there(spark: 
         world.now += timedelta(minutes=5)
         return kept(spark).now()
 
-    purge(undo(spark, world), due.digest, Live(answer))
+    purge(undo(spark, world), due.digest, FakeLiveAddresses(answer))
     assert asked == [True]
     *_, record = read_records(world.warehouse, REPOSITORY)
     assert record.document["longest_window_seconds"] >= 300
     with pytest.raises(GuardRefused, match="is not the hash of the objects that may be purged now"):
-        purge(undo(spark, world), due.digest, Live(answer))
+        purge(undo(spark, world), due.digest, FakeLiveAddresses(answer))
     assert asked == [True]

@@ -14,8 +14,8 @@ from retention_assets.lakefs.source.api import ApiSource
 from retention_assets.lakefs.source.dump import DumpSource
 from retention_assets.lakefs.source.repository import GCRules, LakeFSSource, staged_folder
 from retention_assets.objectstore.access import StoreAccess
-from tests.lakefs.source.lakefs_server import ACCESS_KEY, SECRET_KEY, serving
-from tests.lakefs.source.lakefs_world import saved
+from tests.lakefs.source.fake_lakefs_repository import saved
+from tests.lakefs.source.fake_lakefs_server import ACCESS_KEY, SECRET_KEY, serving
 from tests.saved_repositories import REPOSITORIES, api, copy_saved_repository, listing
 
 NOW = datetime(2026, 11, 21, 4, tzinfo=UTC)

@@ -24,8 +24,8 @@ from retention_assets.warehouse.table_cache import TableCache
 from retention_assets.warehouse.warehouse import Warehouse
 from tests import lakefs_repositories
 from tests.end_to_end.command import orchard_on_disk
-from tests.lakefs.source.lakefs_server import ACCESS_KEY, SECRET_KEY, LakeFSServer, serving
-from tests.lakefs.source.lakefs_world import saved
+from tests.lakefs.source.fake_lakefs_repository import saved
+from tests.lakefs.source.fake_lakefs_server import ACCESS_KEY, SECRET_KEY, FakeLakeFSServer, serving
 from tests.lakefs_repositories import NAME, STAGED, BuiltRepository, Version, address, build_repository
 from tests.lakefs_tables import Range
 from tests.sweep.small_world import a_plan
@@ -170,13 +170,13 @@ def test_a_liveness_check_that_loses_the_commit_of_a_branch_is_refused(
 
 
 @pytest.fixture
-def server() -> Iterator[LakeFSServer]:
+def server() -> Iterator[FakeLakeFSServer]:
     with serving(saved("orchard")) as running:
         yield running
 
 
 def test_a_repository_that_was_created_again_under_its_name_is_refused(
-    server: LakeFSServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    server: FakeLakeFSServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("LAKE_SECRET", SECRET_KEY)
     project, keys = orchard_on_disk(tmp_path), {"access_key": ACCESS_KEY, "secret_key": {"env": "LAKE_SECRET"}}

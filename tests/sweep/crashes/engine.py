@@ -18,7 +18,7 @@ from retention_assets.sweep.engine import Batch, BatchResult
 from retention_assets.sweep.preconditions import InterruptedMoves
 from retention_assets.sweep.worker import OBJECTS, TaskSpec, work
 from tests.sweep.crashes.effects import outside_the_run
-from tests.sweep.crashes.world import PLANNED, Row, World, address, content
+from tests.sweep.crashes.world import PLANNED, Row, World, address, content, name_of
 
 _PER_BATCH, _WORKERS, _PER_CHUNK = 5, 2, 2
 _CHECK_TAKES = timedelta(minutes=8)  # so that the lease is renewed on the way
@@ -41,6 +41,11 @@ def latest(rows: Iterable[Row]) -> dict[str, Row]:
     ):
         found[row["address"]] = row
     return found
+
+
+def outcomes(world: World) -> dict[str, str]:
+    """Return the latest outcome of each object in the ledger, by name."""
+    return {name_of(row["address"]): row["outcome"] for row in latest(world.ledger()).values()}
 
 
 def conclusive(rows: Iterable[Row]) -> list[Row]:

@@ -10,7 +10,7 @@ from retention_assets.state.ledger import ABSENT
 from retention_assets.state.policies import completed_runs
 from retention_assets.state.records import read_records
 from retention_assets.sweep.execute import SweepResult
-from tests.sweep.crashes.engine import amounts, conclusive, latest, ledger_digest
+from tests.sweep.crashes.engine import amounts, conclusive, latest, ledger_digest, outcomes
 from tests.sweep.crashes.runs import sweep, undo
 from tests.sweep.crashes.world import (
     CHANGED,
@@ -165,7 +165,7 @@ _LEFT_ALONE = {LIVE_AGAIN: (Outcome.SKIPPED,), CHANGED: (Outcome.SKIPPED,), GONE
 
 
 def _require_outcomes(world: World, expected: Mapping[str, tuple[str, ...]]) -> None:
-    found = {name_of(row["address"]): row["outcome"] for row in latest(world.ledger()).values()}
+    found = outcomes(world)
     assert found.keys() == expected.keys() == {*PLANNED}
     assert {name: outcome for name, outcome in found.items() if outcome not in expected[name]} == {}
 

@@ -1,13 +1,11 @@
 """Crashes of a sweep of an S3 bucket, where one request deletes many keys and may have deleted only half of them."""
 
 import json
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
 
 import pytest
-from moto.server import ThreadedMotoServer
 
 from retention_assets.objectstore.access import StoreAccess
 from retention_assets.state.quarantine import QuarantineLocation
@@ -19,17 +17,6 @@ from tests.sweep.crashes.world import World, address, content, name_of
 _NUMBERS = count()
 
 pytestmark = pytest.mark.usefixtures("small_steps")
-
-
-@pytest.fixture(scope="module")
-def bucket() -> Iterator[Bucket]:
-    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
-    server.start()
-    host, port = server.get_host_and_port()
-    made = Bucket(f"http://{host}:{port}", "a-bucket", "a-key", "a-secret")
-    made.client().create_bucket(Bucket=made.name)
-    yield made
-    server.stop()
 
 
 @dataclass

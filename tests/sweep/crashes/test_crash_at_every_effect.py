@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.sweep.crashes.effects import Effect, Effects, Moment, Point, points, watched
-from tests.sweep.crashes.engine import latest
+from tests.sweep.crashes.engine import outcomes
 from tests.sweep.crashes.scenarios import SCENARIOS, CrashScenario
 from tests.sweep.crashes.world import World
 
@@ -59,7 +59,3 @@ def require_that_another_run_changes_nothing(scenario: CrashScenario, world: Wor
     before = world.stored(), world.copies(), outcomes(world)
     scenario.ended_well(world, scenario.run(world, "one-more-run"))
     assert (world.stored(), world.copies(), outcomes(world)) == before
-
-
-def outcomes(world: World) -> dict[str, str]:
-    return {address: row["outcome"] for address, row in latest(world.ledger()).items()}

@@ -17,7 +17,7 @@ from retention_assets.objectstore.outcomes import Outcome
 from retention_assets.state.lease import resume_sweeps, stop_sweeps, take_lease
 from retention_assets.state.plan import keep_plan, withdraw_plan
 from tests.sweep.crashes.effects import Effect, Effects, points, watched
-from tests.sweep.crashes.engine import Hook, Hooks, latest
+from tests.sweep.crashes.engine import Hook, Hooks, outcomes
 from tests.sweep.crashes.runs import sweep
 from tests.sweep.crashes.scenarios import SCENARIOS
 from tests.sweep.crashes.world import CHANGED, DEAD, LIMITS, LIVE, OTHER, PLANNED, REPOSITORY, World, content, name_of
@@ -44,10 +44,6 @@ def swept(world: World, mode: str, run_id: str = "a-run", **hooks: Hook) -> dict
     with watched(Effects(world.root, watch=world.require_checked_as_dead)):
         sweep(world, mode, run_id, Hooks(**hooks))
     return outcomes(world)
-
-
-def outcomes(world: World) -> dict[str, str]:
-    return {name_of(row["address"]): row["outcome"] for row in latest(world.ledger()).values()}
 
 
 def unchanged(world: World, names: tuple[str, ...]) -> set[str]:

@@ -16,7 +16,7 @@ from threading import Lock, Thread
 from typing import Any, ClassVar
 from urllib.parse import parse_qsl, quote, unquote, urlsplit
 
-from tests.lakefs.source.lakefs_world import Json, Repository
+from tests.lakefs.source.fake_lakefs_repository import Json, Repository
 
 ACCESS_KEY = "AKIAIOSFODNN7EXAMPLE"
 SECRET_KEY = "wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY"
@@ -64,7 +64,7 @@ class Hook:
     act: Callable[[], object]
 
 
-Route = Callable[["LakeFSServer", Call, re.Match[str]], Answer]
+Route = Callable[["FakeLakeFSServer", Call, re.Match[str]], Answer]
 _ROUTES: list[tuple[str, re.Pattern[str], Route]] = []
 
 
@@ -79,7 +79,7 @@ def route(method: str, path: str) -> Callable[[Route], Route]:
     return register
 
 
-class LakeFSServer:
+class FakeLakeFSServer:
     """The server's state. `override` has fixed answers by path, to act as a proxy or a broken server."""
 
     def __init__(self, repositories: Iterable[Repository]) -> None:
@@ -142,9 +142,9 @@ class LakeFSServer:
 
 
 @contextmanager
-def serving(*repositories: Repository) -> Iterator[LakeFSServer]:
+def serving(*repositories: Repository) -> Iterator[FakeLakeFSServer]:
     """Run a server over `repositories` for as long as the block lasts."""
-    state = LakeFSServer(repositories)
+    state = FakeLakeFSServer(repositories)
     handler = type("BoundHandler", (_Handler,), {"state": state})
     server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
     server.daemon_threads = True
@@ -160,7 +160,7 @@ def serving(*repositories: Repository) -> Iterator[LakeFSServer]:
 class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     wbufsize = -1  # head and body leave together: sent apart, each answer waits 40 ms for an acknowledgement
-    state: ClassVar[LakeFSServer]
+    state: ClassVar[FakeLakeFSServer]
 
     def do_GET(self) -> None:
         url = urlsplit(self.path)
@@ -211,12 +211,12 @@ def _heads(heads: Mapping[str, str], hidden: Iterable[str] = ()) -> list[Json]:
 
 
 @route("GET", "/healthcheck")
-def _health(server: LakeFSServer, call: Call, match: re.Match[str]) -> Answer:
+def _health(server: FakeLakeFSServer, call: Call, match: re.Match[str]) -> Answer:
     return Answer(204)
 
 
 @route("GET", "/config")
-def _config(server: LakeFSServer, call: Call, match: re.Match[str]) -> Answer:
+def _config(server: FakeLakeFSServer, call: Call, match: re.Match[str]) -> Answer:
     storage = {
         "blockstore_description": "", "blockstore_id": "", "blockstore_namespace_ValidityRegex": "^s3://",
         "blockstore_namespace_example": "s3://example-bucket/", "blockstore_type": "s3",
@@ -229,39 +229,39 @@ def _config(server: LakeFSServer, call: Call, match: re.Match[str]) -> Answer:
 
 
 @route("GET", "/config/version")
-def _version(server: LakeFSServer, call: Call, match: re.Match[str]) -> Answer:
+def _version(server: FakeLakeFSServer, call: Call, match: re.Match[str]) -> Answer:
     return Answer(200, {"version": "dev", "version_context": "lakeFS"})
 
 
 @route("GET", "/config/garbage-collection")
-def _grace(server: LakeFSServer, call: Call, match: re.Match[str]) -> Answer:
+def _grace(server: FakeLakeFSServer, call: Call, match: re.Match[str]) -> Answer:
     return Answer(200, {"grace_period": _GRACE_SECONDS})
 
 
 @route("GET", "/user")
-def _user(server: LakeFSServer, call: Call, match: re.Match[str]) -> Answer:
+def _user(server: FakeLakeFSServer, call: Call, match: re.Match[str]) -> Answer:
     return Answer(200, {"user": {"creation_date": 1795230503, "email": "", "friendly_name": "", "id": "admin"}})
 
 
 @route("GET", "/repositories")
-def _repositories(server: LakeFSServer, call: Call, match: re.Match[str]) -> Answer:
+def _repositories(server: FakeLakeFSServer, call: Call, match: re.Match[str]) -> Answer:
     return _page(call, [server.repositories[name].answer() for name in sorted(server.repositories)], "id")
 
 
 @route("GET", "/repositories/{repository}")
-def _repository(server: LakeFSServer, call: Call, match: re.Match[str]) -> Answer:
+def _repository(server: FakeLakeFSServer, call: Call, match: re.Match[str]) -> Answer:
     return Answer(200, server.repository(match).answer())
 
 
 @route("GET", "/repositories/{repository}/branches")
-def _branches(server: LakeFSServer, call: Call, match: re.Match[str]) -> Answer:
+def _branches(server: FakeLakeFSServer, call: Call, match: re.Match[str]) -> Answer:
     repository = server.repository(match)
     hidden = () if call.query.get("show_hidden", "").lower() == "true" else repository.hidden
     return _page(call, _heads(repository.branches, hidden), "id")
 
 
 @route("GET", "/repositories/{repository}/branches/{branch}")
-def _branch(server: LakeFSServer, call: Call, match: re.Match[str]) -> Answer:
+def _branch(server: FakeLakeFSServer, call: Call, match: re.Match[str]) -> Answer:
     heads = server.repository(match).branches
     name = unquote(match["branch"])
     if name not in heads:
@@ -270,7 +270,7 @@ def _branch(server: LakeFSServer, call: Call, match: re.Match[str]) -> Answer:
 
 
 @route("GET", "/repositories/{repository}/branches/{branch}/diff")
-def _diff(server: LakeFSServer, call: Call, match: re.Match[str]) -> Answer:
+def _diff(server: FakeLakeFSServer, call: Call, match: re.Match[str]) -> Answer:
     repository = server.repository(match)
     if unquote(match["branch"]) not in repository.branches:
         raise Refusal(404, "branch not found")
@@ -287,12 +287,12 @@ def _diff(server: LakeFSServer, call: Call, match: re.Match[str]) -> Answer:
 
 
 @route("GET", "/repositories/{repository}/tags")
-def _tags(server: LakeFSServer, call: Call, match: re.Match[str]) -> Answer:
+def _tags(server: FakeLakeFSServer, call: Call, match: re.Match[str]) -> Answer:
     return _page(call, _heads(server.repository(match).tags), "id")
 
 
 @route("GET", "/repositories/{repository}/refs/{ref}/commits")
-def _log(server: LakeFSServer, call: Call, match: re.Match[str]) -> Answer:
+def _log(server: FakeLakeFSServer, call: Call, match: re.Match[str]) -> Answer:
     repository = server.repository(match)
     head = repository.commit_of(unquote(match["ref"]))
     if head is None:
@@ -301,7 +301,7 @@ def _log(server: LakeFSServer, call: Call, match: re.Match[str]) -> Answer:
 
 
 @route("GET", "/repositories/{repository}/commits/{commit}")
-def _commit(server: LakeFSServer, call: Call, match: re.Match[str]) -> Answer:
+def _commit(server: FakeLakeFSServer, call: Call, match: re.Match[str]) -> Answer:
     repository = server.repository(match)
     if match["commit"] not in repository.commits or match["commit"] in repository.unfindable:
         raise Refusal(404, "commit not found")
@@ -309,14 +309,14 @@ def _commit(server: LakeFSServer, call: Call, match: re.Match[str]) -> Answer:
 
 
 @route("GET", "/repositories/{repository}/metadata/(meta_range|range)/{id}")
-def _location(server: LakeFSServer, call: Call, match: re.Match[str]) -> Answer:
+def _location(server: FakeLakeFSServer, call: Call, match: re.Match[str]) -> Answer:
     server.repository(match)
     location = f"_lakefs/{match['id']}"
     return Answer(200, {"location": location}, {"Location": f"{location}?{_SIGNED}"})
 
 
 @route("GET", "/repositories/{repository}/metadata/object/(meta_range|range)/{id}")
-def _table(server: LakeFSServer, call: Call, match: re.Match[str]) -> Answer:
+def _table(server: FakeLakeFSServer, call: Call, match: re.Match[str]) -> Answer:
     repository = server.repository(match)
     if call.query.get("presign") == "true":
         place = f"{_STORE}/{repository.namespace.removeprefix('s3://')}/_lakefs/{match['id']}?{_SIGNED}"
@@ -325,7 +325,7 @@ def _table(server: LakeFSServer, call: Call, match: re.Match[str]) -> Answer:
 
 
 @route("GET", "/repositories/{repository}/refs/{ref}/objects/ls")
-def _objects(server: LakeFSServer, call: Call, match: re.Match[str]) -> Answer:
+def _objects(server: FakeLakeFSServer, call: Call, match: re.Match[str]) -> Answer:
     repository, ref = server.repository(match), unquote(match["ref"])
     if repository.commit_of(ref) is None:
         raise Refusal(404, _NOT_FOUND)
@@ -335,7 +335,7 @@ def _objects(server: LakeFSServer, call: Call, match: re.Match[str]) -> Answer:
 
 
 @route("GET", "/repositories/{repository}/refs/{ref}/objects/stat")
-def _object(server: LakeFSServer, call: Call, match: re.Match[str]) -> Answer:
+def _object(server: FakeLakeFSServer, call: Call, match: re.Match[str]) -> Answer:
     for found in server.repository(match).objects(unquote(match["ref"])):
         if found["path"] == call.query["path"]:
             return Answer(200, found)
@@ -343,7 +343,7 @@ def _object(server: LakeFSServer, call: Call, match: re.Match[str]) -> Answer:
 
 
 @route("GET", "/repositories/{repository}/settings/gc_rules")
-def _rules(server: LakeFSServer, call: Call, match: re.Match[str]) -> Answer:
+def _rules(server: FakeLakeFSServer, call: Call, match: re.Match[str]) -> Answer:
     rules = server.repository(match).rules
     if rules is None:
         raise Refusal(404, _NOT_FOUND)
@@ -351,13 +351,13 @@ def _rules(server: LakeFSServer, call: Call, match: re.Match[str]) -> Answer:
 
 
 @route("POST", "/repositories/{repository}/dump")
-def _start_dump(server: LakeFSServer, call: Call, match: re.Match[str]) -> Answer:
+def _start_dump(server: FakeLakeFSServer, call: Call, match: re.Match[str]) -> Answer:
     server.repository(match)
     return Answer(202, {"id": server.start_task("DR")})
 
 
 @route("GET", "/repositories/{repository}/dump")
-def _dump(server: LakeFSServer, call: Call, match: re.Match[str]) -> Answer:
+def _dump(server: FakeLakeFSServer, call: Call, match: re.Match[str]) -> Answer:
     repository = server.repository(match)
     task = call.query["task_id"]
     done = server.asked(task) >= repository.dump_polls
@@ -368,13 +368,13 @@ def _dump(server: LakeFSServer, call: Call, match: re.Match[str]) -> Answer:
 
 
 @route("POST", "/repositories/{repository}/gc/prepare_commits/async")
-def _start_prepare(server: LakeFSServer, call: Call, match: re.Match[str]) -> Answer:
+def _start_prepare(server: FakeLakeFSServer, call: Call, match: re.Match[str]) -> Answer:
     server.repository(match)
     return Answer(202, {"id": server.start_task("GCPC")})
 
 
 @route("GET", "/repositories/{repository}/gc/prepare_commits/status")
-def _prepared(server: LakeFSServer, call: Call, match: re.Match[str]) -> Answer:
+def _prepared(server: FakeLakeFSServer, call: Call, match: re.Match[str]) -> Answer:
     repository = server.repository(match)
     task = call.query["id"]
     server.asked(task)
@@ -390,7 +390,7 @@ def _prepared(server: LakeFSServer, call: Call, match: re.Match[str]) -> Answer:
 
 
 @route("POST", "/repositories/{repository}/gc/prepare_uncommited")
-def _prepare_uncommitted(server: LakeFSServer, call: Call, match: re.Match[str]) -> Answer:
+def _prepare_uncommitted(server: FakeLakeFSServer, call: Call, match: re.Match[str]) -> Answer:
     repository = server.repository(match)
     number = _page_number(call.body.get("continuation_token", ""))
     has_rows = repository.pages[number] if number < len(repository.pages) else False

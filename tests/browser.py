@@ -1,4 +1,4 @@
-"""A headless Chromium, driven by chromedriver over HTTP as WebDriver defines it. It needs no further package."""
+"""A headless Chromium, driven by chromedriver over the WebDriver protocol, without further packages."""
 
 import base64
 import json
@@ -64,7 +64,7 @@ class Browser:
         return [one["message"] for one in _call("POST", f"{self.session}/se/log", {"type": "browser"})]
 
     def requested(self) -> set[str]:
-        """Return the URLs that were asked for since the last call."""
+        """Return the URLs that the browser requested since the last call."""
         entries = _call("POST", f"{self.session}/se/log", {"type": "performance"})
         events = [json.loads(one["message"])["message"] for one in entries]
         return {one["params"]["request"]["url"] for one in events if one["method"] == "Network.requestWillBeSent"}
@@ -76,7 +76,7 @@ class Browser:
 
 
 def wait_until(found: Callable[[], Any], seconds: float, what_is: Callable[[], str]) -> Any:
-    """Ask until the answer is true, and return it. Fails after so many seconds, and says what is instead."""
+    """Call a function until its result is true, and return the result. Fails after so many seconds."""
     end = time.monotonic() + seconds
     while time.monotonic() < end:
         if value := found():

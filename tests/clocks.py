@@ -1,4 +1,4 @@
-"""Clocks that replace the clock resource. Dagster takes any object for a resource."""
+"""Clocks that replace the clock resource. Dagster accepts any object as a resource."""
 
 from collections.abc import Callable
 from dataclasses import dataclass

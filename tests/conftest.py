@@ -1,4 +1,4 @@
-"""What every test stands on: a clean environment, one Spark session per process, and Hypothesis's profiles."""
+"""Fixtures of all tests: a clean environment, one Spark session per process, and the profiles of Hypothesis."""
 
 import os
 import sys
@@ -12,10 +12,12 @@ from pyspark.sql import SparkSession
 from xdist.scheduler import LoadFileScheduling  # type: ignore[import-untyped]
 
 from retention_assets.spark.sessions import class_archive
-from tests.end_to_end.command import Answer, Place, orchard_on_disk
+from tests.end_to_end.command import Answer, Project, orchard_on_disk
 from tests.refusals import record
 
-# What a developer's shell may carry and a test must not see: credentials, endpoints, other Sparks, other instances.
+pytest_plugins = ["tests.buckets"]
+
+# Variables of a developer's shell that tests must not see: credentials, endpoints, other installations of tools.
 FOREIGN_PREFIXES = ("AWS_", "AZURE_", "GOOGLE_", "LAKECTL_", "LAKEFS_", "RETENTION_", "DAGSTER_", "SPARK_", "PYSPARK_")
 FOREIGN_NAMES = ("JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS", "_JAVA_OPTIONS")
 
@@ -29,7 +31,7 @@ TEST_ENVIRONMENT = {
     "AWS_SHARED_CREDENTIALS_FILE": os.devnull,
     "NO_PROXY": "127.0.0.1,localhost",
     "no_proxy": "127.0.0.1,localhost",
-    "PYSPARK_PYTHON": sys.executable,  # else workers take PATH's python3
+    "PYSPARK_PYTHON": sys.executable,  # otherwise workers use python3 of the PATH
     "SPARK_LOCAL_IP": "127.0.0.1",
 }
 
@@ -39,12 +41,12 @@ settings.load_profile("project")
 
 
 def pytest_configure() -> None:
-    """Write down errors from the first import on, in this process and in xdist's workers: see `tests.refusals`."""
+    """Record errors from the first import on, in this process and in xdist's workers: see `tests.refusals`."""
     if folder := os.environ.get("REFUSALS"):
         record(Path(folder).resolve())
 
 
-# Files that share what is made once per process, each by its fixture. On one worker it is made once.
+# Files that share a fixture which takes long. One xdist worker runs all files of a set, so the fixture runs once.
 ON_ONE_WORKER = {
     "lakes": ("tests/assets/test_plans.py", "tests/assets/test_refusals.py"),
     "an approved plan in S3": (
@@ -58,7 +60,7 @@ ON_ONE_WORKER = {
 
 
 class OneWorkerForShared(LoadFileScheduling):
-    """A file stays on one worker, and so do the files of each set in `ON_ONE_WORKER`."""
+    """All tests of a file run on one worker, and so do all files of each set in `ON_ONE_WORKER`."""
 
     _sets: ClassVar = {file: shared for shared, files in ON_ONE_WORKER.items() for file in files}
 
@@ -73,14 +75,14 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadFileSche
 
 
 def java_home() -> str | None:
-    """Return the Java that set-up noted in this environment, else the shell's own."""
+    """Return the JAVA_HOME that `make setup` recorded in this virtualenv, else the one of the shell."""
     noted = Path(sys.prefix) / "java_home"
     return noted.read_text(encoding="utf-8").strip() if noted.is_file() else os.environ.get("JAVA_HOME")
 
 
 @pytest.fixture(scope="session", autouse=True)
 def clean_environment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """Take the developer's settings out of the environment, and give Dagster a home of its own."""
+    """Remove the developer's settings from the environment, and give Dagster an empty home."""
     dagster_home = tmp_path_factory.mktemp("dagster_home")
     (dagster_home / "dagster.yaml").write_text(_DAGSTER, encoding="utf-8")
     with pytest.MonkeyPatch.context() as patch:
@@ -120,7 +122,7 @@ COMPILED = {
 
 @pytest.fixture(scope="session")
 def spark(clean_environment: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    """One small local session per process; a resource that the code under test builds gets this same one."""
+    """One small local session per process. Resources of the code under test get the same session."""
     session = (
         SparkSession.builder.master("local[2]")
         .appName("retention_assets tests")
@@ -144,16 +146,16 @@ def spark(clean_environment: None, tmp_path_factory: pytest.TempPathFactory) -> 
 
 
 @pytest.fixture(scope="session")
-def planned_orchard(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> tuple[Place, Answer]:
-    """Orchard on disk after `plan --json`, and what the command printed. Copy the place before changing anything."""
-    place = orchard_on_disk(tmp_path_factory.mktemp("planned"))
-    answer = place.run("plan", "--json")
+def planned_orchard(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> tuple[Project, Answer]:
+    """Orchard on disk after `plan --json`, with the output of the command. Tests must copy it before they change it."""
+    project = orchard_on_disk(tmp_path_factory.mktemp("planned"))
+    answer = project.run("plan", "--json")
     assert answer.status == 0, answer.err
-    return place, answer
+    return project, answer
 
 
 def forget_caches() -> None:
-    """Empty the session's cache. A run has a process of its own and ends with it; here its frames would stay."""
+    """Empty Spark's cache. In production each run has its own process; in tests its frames would stay."""
     session = SparkSession.getActiveSession()
     if session:
         session.catalog.clearCache()
@@ -161,13 +163,13 @@ def forget_caches() -> None:
 
 @pytest.fixture
 def forgetful() -> Iterator[None]:
-    """For tests of whole runs, each of which leaves its frames in the session."""
+    """Empties Spark's cache after each test, for tests of complete runs."""
     yield
     forget_caches()
 
 
 @pytest.fixture(scope="module", autouse=True)
 def forgetful_modules() -> Iterator[None]:
-    """See `forgetful`; what the tests of one file share stays until its last."""
+    """Empties Spark's cache after the last test of each file."""
     yield
     forget_caches()

@@ -1,4 +1,4 @@
-"""What the docs show: blocks of commands and snippets, and commands within sentences."""
+"""Reads the docs: code blocks, and commands in sentences."""
 
 import re
 import shlex
@@ -28,7 +28,7 @@ class Block:
 
     @property
     def commands(self) -> list[str]:
-        """The lines of a shell, each command whole, without comments."""
+        """The commands of a shell block. Continued lines are joined, comments are left out."""
         lines = re.sub(r"\\\n", " ", self.text).splitlines()
         return [line for line in (re.sub(r"(^|\s+)#.*", "", line).strip() for line in lines) if line]
 
@@ -61,7 +61,7 @@ def shown_in(page: Path) -> list[list[str]]:
 
 
 def named_in(page: Path) -> list[list[str]]:
-    """Return the arguments of each `retention` command in the sentences of a page, options and all."""
+    """Return the arguments, with options, of each `retention` command in the sentences of a page."""
     sentences = re.findall(r"`(retention [^`]+)`", _BLOCK.sub("", page.read_text("utf-8")))
     return [command for sentence in sentences for command in commands_in(re.sub(r"[\n\[\]]", " ", sentence))]
 

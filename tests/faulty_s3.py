@@ -1,7 +1,7 @@
-"""An S3 server that misbehaves when a test says so: a proxy over HTTP before one that does not.
+"""A proxy before an S3 server that injects faults: throttling, closed connections, failed keys, truncated listings.
 
-It listens on a port of 127.0.0.1, so that Spark's workers in other processes reach it too; what goes wrong is switched
-here, through `faults`, and every request is noted, in `requests`. It checks no signatures.
+It listens on a port of 127.0.0.1, so that Spark's workers in other processes reach it too. A test sets `faults`, and
+reads all requests from `requests`. The proxy checks no signatures.
 """
 
 import re
@@ -23,7 +23,7 @@ _NAMESPACE = "http://s3.amazonaws.com/doc/2006-03-01/"
 _STATUSES = {"AccessDenied": 403, "InternalError": 500, "SlowDown": 503, "NotImplemented": 501, "MalformedXML": 400,
              "PreconditionFailed": 412, "NoSuchKey": 404}  # fmt: skip
 _HOP_BY_HOP = frozenset({"connection", "keep-alive", "transfer-encoding", "content-length"})
-_OURS = _HOP_BY_HOP | {"if-match"}  # conditions of deletions are judged here
+_OURS = _HOP_BY_HOP | {"if-match"}  # the proxy checks conditions of deletions itself
 _NOT_PASSED_ON = _HOP_BY_HOP | {"date"}  # of the answers
 _HANGING = 30  # seconds; longer than any client of a test waits
 _AGAIN = "-again"  # marks the token under which a page is given a second time
@@ -31,7 +31,7 @@ _AGAIN = "-again"  # marks the token under which a page is given a second time
 
 @dataclass(frozen=True, slots=True)
 class Named:
-    """An object as a deletion names it."""
+    """An object of a deletion request."""
 
     key: str
     e_tag: str | None = None  # without quotes
@@ -40,7 +40,7 @@ class Named:
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """One request as it came."""
+    """One received request."""
 
     method: str
     bucket: str
@@ -51,7 +51,7 @@ class Request:
 
     @property
     def deletes(self) -> Sequence[Named]:
-        """What the request deletes."""
+        """The objects that the request deletes."""
         if self.method == "DELETE" and self.key:
             e_tag = self.headers.get("If-Match", "").strip('"') or None
             return [Named(self.key, e_tag, self.query.get("versionId"))]
@@ -62,13 +62,13 @@ class Request:
 
     @property
     def is_listing(self) -> bool:
-        """Whether it asks for a page of objects, or of versions."""
+        """Whether the request lists objects or versions."""
         return self.method == "GET" and not self.key and ("list-type" in self.query or "versions" in self.query)
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """One answer; None as its status closes the connection without a word."""
+    """One response. The status None closes the connection without a response."""
 
     status: int | None
     body: bytes = b""
@@ -77,23 +77,23 @@ class Answer:
 
 @dataclass
 class Faults:
-    """What goes wrong. A share is the chance of each request to which `applies` applies; by default of deletions."""
+    """The faults. A share is the probability for each request for which `applies` is true; by default deletions."""
 
     slow_down: float = 0.0  # answered 503, nothing done
-    lost: float = 0.0  # carried out, then the connection is closed
-    hanging: float = 0.0  # carried out, then no answer before the client gives up
-    broken: float = 0.0  # carried out, then answered 500
+    lost: float = 0.0  # executed, then the connection is closed
+    hanging: float = 0.0  # executed, without a response before the client gives up
+    broken: float = 0.0  # executed, then answered 500
     applies: Callable[[Request], bool] = lambda request: bool(request.deletes)
     errors: dict[str, str] = field(default_factory=dict)  # code by key, or by version, always
     errors_once: dict[str, str] = field(default_factory=dict)  # code by key, for the first deletion of it
     unnamed: set[str] = field(default_factory=set)  # deleted, and left out of the answer to a bulk
     refuses_bulk: str | None = None  # the code with which every deletion in bulk is answered
     conditions: str = "ignored"  # "kept", or the code with which a deletion on a condition is answered
-    ignores: frozenset[str] = frozenset()  # conditions of writes that the server does not look at: names of headers
-    page: int | None = None  # the most that one page of a listing holds
+    ignores: frozenset[str] = frozenset()  # conditions of writes that the server ignores: names of headers
+    page: int | None = None  # the maximum number of objects on a page of a listing
     ends_early: bool = False  # the first page of a listing says that it is the last
     repeats: bool = False  # every page of a listing comes twice, the second time under a new token
-    before: Callable[[Request], object] | None = None  # runs before a request is carried out
+    before: Callable[[Request], object] | None = None  # runs before a request is executed
     clock_ahead: float = 0.0  # seconds by which the dates of all answers are ahead of this machine's clock
 
 
@@ -117,7 +117,7 @@ class FaultyS3:
         return [request for request in self.requests if request.deletes]
 
     def answer(self, request: Request) -> Answer:
-        """Note the request and return its answer."""
+        """Record the request and return its response."""
         self.requests.append(request)
         answer = self._answer(request)
         self.answers.append(answer.status)
@@ -137,7 +137,7 @@ class FaultyS3:
         return Answer(None) if fault in ("lost", "hanging") else answer
 
     def _fault(self, request: Request) -> str | None:
-        """Return what goes wrong with a request: one number by chance decides between all shares."""
+        """Return the fault of a request. One random number decides between all shares."""
         if not self.faults.applies(request):
             return None
         with self._lock:
@@ -166,9 +166,9 @@ class FaultyS3:
         deleted = self._forward(request, body=_body(left)) if left else Answer(200, b"</DeleteResult>")
         if deleted.status != 200:
             return deleted
-        told = [f"<Deleted>{_words(one)}</Deleted>" for one in left if one.key not in self.faults.unnamed]
-        told += [f"<Error>{_words(one)}<Code>{code}</Code></Error>" for one, code in refused.items()]
-        return Answer(200, f'<DeleteResult xmlns="{_NAMESPACE}">{"".join(told)}</DeleteResult>'.encode())
+        results = [f"<Deleted>{_words(one)}</Deleted>" for one in left if one.key not in self.faults.unnamed]
+        results += [f"<Error>{_words(one)}<Code>{code}</Code></Error>" for one, code in refused.items()]
+        return Answer(200, f'<DeleteResult xmlns="{_NAMESPACE}">{"".join(results)}</DeleteResult>'.encode())
 
     def _refusal(self, request: Request, named: Named) -> str | None:
         with self._lock:
@@ -242,7 +242,7 @@ class _Server(ThreadingHTTPServer):
     request_queue_size = 128  # many workers connect at once
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Say nothing of clients that gave up."""
+        """Print nothing when a client closes its connection."""
         if not isinstance(sys.exception(), ConnectionError):
             super().handle_error(request, client_address)
 

@@ -1,4 +1,4 @@
-"""Small frames of the warehouse's tables: a builder per kind of row, with what a test does not speak of filled in."""
+"""Builders of small frames of the warehouse's tables, with defaults for columns that a test does not set."""
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, field
@@ -28,7 +28,7 @@ _DIGITS = "0123456789abcdefghijklmnopqrstuv"
 
 
 def address(number: int, issued: datetime = OLD) -> str:
-    """Return an address as lakeFS issues them: the object's xid begins with `issued` in whole seconds."""
+    """Return an address as lakeFS issues it. The xid of the object begins with `issued` in whole seconds."""
     value = (int(issued.timestamp()) << 64) | number
     xid = "".join(_DIGITS[((value << 4) >> shift) & 31] for shift in range(95, -1, -5))
     return f"data/{_SLICE}/{xid}"
@@ -118,7 +118,7 @@ def addresses(spark: SparkSession, *rows: Pair) -> DataFrame:
 
 
 def pairs(spark: SparkSession, *rows: Pair) -> DataFrame:
-    """Return `addresses` as they are judged when no lifecycle rule speaks of them."""
+    """Return the frame of `addresses` as it is after lifecycle rules of which none covers them."""
     return with_lifecycle(addresses(spark, *rows), (), (), NOW)
 
 
@@ -127,7 +127,7 @@ def candidates(spark: SparkSession, *rows: Candidate) -> DataFrame:
 
 
 def of(spark: SparkSession, values: Sequence[Any], kind: pa.DataType, then: Callable[[Column], Column]) -> list[Any]:
-    """Return what `then` makes of a column that holds `values`, in their order."""
+    """Return the results of `then` on a column with `values`, in their order."""
     table = pa.table({"place": range(len(values)), "value": pa.array(values, kind)})
     frame = spark.createDataFrame(table)
     made = frame.select("place", then(frame["value"]).alias("made")).toArrow().sort_by("place")
@@ -135,13 +135,13 @@ def of(spark: SparkSession, values: Sequence[Any], kind: pa.DataType, then: Call
 
 
 def cached(spark: SparkSession) -> set[int]:
-    """Return the ids of the frames that have rows in the cache. Java may drop some of earlier tests at any time."""
+    """Return the ids of the cached frames. Java may remove frames of earlier tests at any time."""
     context: Any = spark.sparkContext
     return {int(number) for number in context._jsc.getPersistentRDDs()}
 
 
 def as_dicts(frame: DataFrame, *order: str) -> list[dict[str, Any]]:
-    """Return the rows, sorted by `order`, with aware instants."""
+    """Return the rows, sorted by `order`, with aware datetimes."""
     return frame.toArrow().sort_by([(name, "ascending") for name in order]).to_pylist()
 
 

@@ -1,8 +1,8 @@
-"""Icechunk repositories for tests, written into a directory by icechunk itself, in either format.
+"""Writes Icechunk repositories for tests into a directory by icechunk itself, in either format.
 
-`build_history` makes the history that a test draws; `build_varied` one repository with everything that a file can hold.
-icechunk offers no way to choose times: `set_flushed_at` changes them inside the files, `set_stored_at` on the files.
-Open a repository again after that: an instance keeps what it has read.
+`build_history` writes a given history, `build_varied` a repository with everything that its files can contain.
+icechunk always uses the current time. `set_flushed_at` changes times in the files, `set_stored_at` times of the files.
+Open a repository again after that, since an instance caches what it has read.
 """
 
 import os
@@ -19,7 +19,7 @@ import pyarrow as pa
 import zarr
 from flatbuffers.table import Table
 
-ic.set_logs_filter("error")  # else each repository on local files warns of concurrent commits
+ic.set_logs_filter("error")  # otherwise each repository on local files warns about concurrent commits
 
 type Format = Literal[1, 2]
 FORMATS: tuple[Format, ...] = (1, 2)
@@ -33,7 +33,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 @dataclass(frozen=True, slots=True)
 class Commit:
-    """A snapshot to be made: on top of the commit called `parent`, or of the repository's root."""
+    """A snapshot to be written, with the commit `parent` or the repository's root as its parent."""
 
     name: str
     parent: str | None = None
@@ -50,7 +50,7 @@ def create_repository(directory: Path, spec_version: Format = 2, **settings: Any
 
 
 def open_repository(directory: Path) -> ic.Repository:
-    """Open a repository anew, so that it sees what was changed in its files."""
+    """Open a repository again, so that it sees changes in its files."""
     return ic.Repository.open(_storage(directory))
 
 
@@ -61,16 +61,16 @@ def build_history(
     branches: Mapping[str, str | None],
     tags: Mapping[str, str | None] | None = None,
 ) -> dict[str, str]:
-    """Make a repository with this history and return the snapshots' ids by the commits' names.
+    """Write a repository with this history and return the snapshots' ids by commit name.
 
-    Each commit writes one chunk of its own, so that it has a manifest and a transaction log of its own.
+    Each commit writes its own chunk, so that it has its own manifest and transaction log.
 
     Args:
-        directory: where; it is made.
-        spec_version: of the repository.
-        commits: parents before their children; with times, the root is a day older than the oldest.
-        branches: the commit that each names, None for the root; `main` stays at the root unless it is named here.
-        tags: as `branches`.
+        directory: the directory of the repository; it is created.
+        spec_version: the format of the repository.
+        commits: parents before their children. With times, the root is a day older than the oldest commit.
+        branches: the commit of each branch, None for the root. `main` stays at the root unless it is named here.
+        tags: the commit of each tag.
     """
     repository = create_repository(directory, spec_version)
     ids: dict[str | None, str] = {None: INITIAL}
@@ -102,10 +102,10 @@ def _write_chunk(session: ic.Session, number: int, *, first: bool) -> None:
 
 
 def build_varied(directory: Path, spec_version: Format) -> ic.Repository:
-    """Make a repository with groups, arrays, all kinds of chunks, metadata, branches, tags and deleted ones.
+    """Write a repository with groups, arrays, all kinds of chunks, metadata, branches, tags and deleted ones.
 
-    In format 2 also with an amended and a detached snapshot, history that expired and left its transaction logs behind,
-    flags, repository metadata, an ops log that has overflowed, and, in the end, the status read-only.
+    In format 2 it also has an amended and a detached snapshot, expired history whose transaction logs remain, flags,
+    repository metadata, an ops log with backups, and the status read-only.
     """
     repository = create_repository(directory, spec_version, inline_chunk_threshold_bytes=8)
     container = ic.VirtualChunkContainer(BUCKET, ic.s3_store(region="us-east-1"))
@@ -188,7 +188,7 @@ def _vary_further(directory: Path, repository: ic.Repository, snapshots: Sequenc
 
 
 def set_flushed_at(directory: Path, times: Mapping[str, datetime]) -> None:
-    """Change when snapshots say they were written: in their own files and, in format 2, in the repo object."""
+    """Change the times of snapshots in their files and, in format 2, in the repo object."""
     micros = {snapshot: (time - _EPOCH) // timedelta(microseconds=1) for snapshot, time in times.items()}
     for snapshot, value in micros.items():
         change_file(directory / "snapshots" / snapshot, lambda body, value=value: _set_number(root(body), 3, value))
@@ -204,7 +204,7 @@ def _set_listed(body: bytearray, micros: Mapping[str, int]) -> None:
 
 
 def set_stored_at(directory: Path, time: datetime, paths: Iterable[str] = ("**/*",)) -> None:
-    """Change when the store says that files were written; `paths` are globs below the repository."""
+    """Change the modification times of files; `paths` are globs below the repository."""
     nanoseconds = (time - _EPOCH) // timedelta(microseconds=1) * 1000
     for pattern in paths:
         for path in directory.glob(pattern):
@@ -212,7 +212,7 @@ def set_stored_at(directory: Path, time: datetime, paths: Iterable[str] = ("**/*
 
 
 def change_file(path: Path, change: Callable[[bytearray], None]) -> None:
-    """Let `change` overwrite bytes of the flatbuffer in a metadata file; the file keeps its own times."""
+    """Change the flatbuffer in a metadata file by `change`. The file keeps its times."""
     content, status = path.read_bytes(), path.stat()
     body = bytearray(decoded(content))
     change(body)
@@ -226,7 +226,7 @@ def decoded(content: bytes) -> bytes:
 
 
 def encoded(body: bytes | bytearray) -> bytes:
-    """Return a flatbuffer as a metadata file has it after its header."""
+    """Return a flatbuffer in the encoding of a metadata file."""
     return pa.Codec("zstd").compress(bytes(body), asbytes=True)
 
 

@@ -1,4 +1,4 @@
-"""Inventories as Amazon S3 delivers them, made for tests: real CSV, ORC and Parquet files, manifest and checksum."""
+"""Writes inventories as Amazon S3 delivers them: CSV, ORC and Parquet files, manifest and checksum."""
 
 import csv
 import gzip
@@ -53,7 +53,7 @@ _ARROW_TYPES: dict[str, pa.DataType] = {
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One row of an inventory; a delete marker has neither size nor etag."""
+    """One row of an inventory. A delete marker has neither size nor ETag."""
 
     key: str
     size: int | None = 1
@@ -67,7 +67,7 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class MadeInventory:
-    """The objects of one delivery by key in the destination bucket, and where the parts are."""
+    """The objects of one delivery by key in the destination bucket, and the keys of its parts."""
 
     objects: dict[str, bytes]
     folder: str  # prefix/source-bucket/config-ID
@@ -83,7 +83,7 @@ class MadeInventory:
         return self.objects[f"{self.folder}/{self.delivery}/manifest.checksum"]
 
     def write_to(self, directory: Path) -> str:
-        """Write everything below `directory` as if it were the bucket; return the URL of the config-ID folder."""
+        """Write all objects below `directory` instead of the bucket; return the URL of the config-ID folder."""
         for key, content in self.objects.items():
             target = directory / key
             target.parent.mkdir(parents=True, exist_ok=True)
@@ -101,7 +101,7 @@ def listed_rows(repository: str) -> list[Row]:
 
 
 def objects_table(rows: Sequence[Row], bucket: str) -> pa.Table:
-    """Return what reading an inventory of `rows` must give."""
+    """Return the expected result of reading an inventory with `rows`."""
     plain = [(row.bucket or bucket, row.key, row.size, row.last_modified, row.etag) for row in rows]
     columns = zip(*plain, strict=True)
     return pa.Table.from_arrays(
@@ -124,8 +124,8 @@ def make_inventory(
 ) -> MadeInventory:
     """Return one delivery of an inventory of `bucket`, its rows spread over `files` files.
 
-    `versions` adds the columns VersionId, IsLatest and IsDeleteMarker; `without` leaves columns out, by lower
-    snake-case name. Everything else is as Amazon S3 does it.
+    `versions` adds the columns VersionId, IsLatest and IsDeleteMarker. `without` leaves out columns, by their names in
+    lower snake case. Everything else is as in Amazon S3.
     """
     columns = [
         name
@@ -165,7 +165,7 @@ def make_inventory(
 
 
 def with_manifest(made: MadeInventory, **changes: object) -> MadeInventory:
-    """Return the delivery with keys of its manifest changed (None: removed) and a checksum that agrees."""
+    """Return the delivery with changed keys of its manifest (None: removed) and a matching checksum."""
     document = {**json.loads(made.manifest), **changes}
     manifest = json.dumps({key: value for key, value in document.items() if value is not None}).encode()
     home = f"{made.folder}/{made.delivery}"

@@ -1,4 +1,4 @@
-"""Writes tables in the format of lakeFS, for tests and benchmarks that need ranges without a server.
+"""Writes tables (SSTables) in the format of lakeFS, for tests and benchmarks that need ranges without a server.
 
 The content ids are the same as those of lakeFS. The blocks can end at other records.
 """

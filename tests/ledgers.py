@@ -1,4 +1,4 @@
-"""Ledgers as sweeps leave them, written without one."""
+"""Writes ledgers without running a sweep."""
 
 from collections.abc import Mapping
 from datetime import date, datetime
@@ -24,7 +24,7 @@ def write_ledger(
     name: str = "rows",
     detail: str | None = None,
 ) -> None:
-    """Write what the sweep of `fence` did, by address, at that instant."""
+    """Write the ledger rows of a sweep with these outcomes by address."""
     rows = [
         {"address": address, "size": size, "outcome": outcome, "detail": detail, "at": at, "fence": fence}
         for address, outcome in outcomes.items()

@@ -1,4 +1,4 @@
-"""Holds what commands print with `--json` against the schemas of the docs."""
+"""Checks the output of commands with `--json` against the schemas of the docs."""
 
 from typing import Any
 
@@ -6,7 +6,7 @@ from scripts.output_schemas import OUTPUTS
 
 
 def checked(command: str, document: Any) -> Any:
-    """Return the document that a command printed. Fails if it does not fit the schema, or has keys beside it."""
+    """Return the document that a command printed. Fails if it does not match the schema, or has other keys."""
     if (output := OUTPUTS.get(command)) is None:
         return document
     read = output.dump_python(output.validate_python(document, strict=False), mode="json")
@@ -16,7 +16,7 @@ def checked(command: str, document: Any) -> Any:
 
 
 def _unknown(document: Any, read: Any, place: str) -> list[str]:
-    """Return the places of keys that a document has and that its schema did not read."""
+    """Return the paths of keys in a document that its schema does not have."""
     if isinstance(document, dict) and isinstance(read, dict):
         pairs = [(name, document[name], read.get(name)) for name in document]
         found = [f"{place}.{name}" for name in document.keys() - read.keys()]

@@ -1,9 +1,8 @@
-"""Which of the package's errors the tests provoke, and whether each says all that its reader needs.
+"""Finds errors of the package that no test provokes, and messages without a remedy.
 
-With `REFUSALS=FOLDER` in its environment, pytest writes down every error of the project that a test makes, with its
-place in the code and its text. `python -m tests.refusals FOLDER...` compares them with the messages that the code has
-(those of the generated page of errors). It names the messages that no test provoked, and the texts without what was not
-done or without a remedy.
+With `REFUSALS=FOLDER` in its environment, pytest records every error of the package that a test causes, with its line
+of code and its text. `python -m tests.refusals FOLDER...` compares them with the messages on the generated page of
+errors. It lists the messages that no test provoked, and the texts that do not say what was not done, or have no remedy.
 """
 
 import json
@@ -25,7 +24,7 @@ OF_RUNS = ("GuardRefused", "SourceError", "StoreError", "AccessDenied", "Corrupt
 
 @dataclass(frozen=True, slots=True)
 class Provoked:
-    """An error that a test provoked: its class, its place (a path below the package and a line), and its text."""
+    """An error that a test provoked: its class, its path below the package, its line, and its text."""
 
     error: str
     module: str
@@ -53,7 +52,7 @@ def record(folder: Path) -> None:
 
 
 def recorded(folders: Iterable[Path]) -> Iterator[Provoked]:
-    """Yield what tests wrote to `folders`."""
+    """Yield the errors that tests recorded in `folders`."""
     for folder in folders:
         for file in sorted(folder.glob("*.jsonl")):
             for line in file.read_text(encoding="utf-8").splitlines():
@@ -66,7 +65,7 @@ def never_provoked(provoked: Iterable[Provoked]) -> list[Message]:
     return [one for one in messages() if (one.module, one.line) not in places]
 
 
-# Words by which a message says what was not done. Other messages are about what was done in part: they name the rest.
+# Words by which a message says what was not done. Other messages are about partial results: they name the rest.
 UNDONE = (
     r"\b(Nothing|No|None|It|They|Some|Its|What|This|Only|The \w+)\b[^.]*\b(was|were|is|are|stands|begun|can)\b"
     r"|was not (deleted|copied)|could not be"
@@ -77,7 +76,7 @@ ENDS_UNDONE = re.compile(r"\b(Nothing|No \w+|It|The \w+) (was|were|is) [^.]*\.$"
 
 
 def is_silent(one: Provoked) -> bool:
-    """Return whether the text of an error of a run lacks what was not done, or the remedy."""
+    """Return whether the text of an error does not say what was not done, or has no remedy."""
     if one.error not in OF_RUNS or one.module == "errors.py" or one.text.endswith("No action is needed."):
         return False  # `errors.py` only makes again what a worker raised
     return not _UNDONE.search(one.text) or bool(ENDS_UNDONE.search(one.text)) or ". " not in one.text
@@ -94,7 +93,7 @@ def _in_package(frame: FrameType) -> str:
 
 
 def main(folders: list[str]) -> int:
-    """Print what is missing; return 1 if anything is."""
+    """Print the findings; return 1 if there are any."""
     provoked = list(recorded(map(Path, folders)))
     missing = never_provoked(provoked)
     silent = sorted({one for one in provoked if is_silent(one)}, key=lambda one: (one.module, one.line))

@@ -1,4 +1,4 @@
-"""The component: what a project's `defs.yaml` may have, and what of the project it leaves alone."""
+"""The Dagster component: the keys of its `defs.yaml`, and that it does not change the rest of a project."""
 
 import sys
 from collections.abc import Callable, Iterator

@@ -38,7 +38,7 @@ def loaded(tmp_path: Path, **changes: object) -> Configuration:
     return load_configuration(written(tmp_path, {"warehouse": "warehouse", "repositories": {"orchard": entry}}))
 
 
-# ---- where tables go, and who writes them
+# ---- the warehouse
 
 
 FAR = {
@@ -63,10 +63,10 @@ def test_a_warehouse_on_this_machine_is_refused_where_executors_are_on_others(
     for warehouse in ("warehouse", f"file://{tmp_path}/warehouse"):
         with pytest.raises(ConfigurationError) as refused:
             spread(tmp_path, spark, warehouse)
-        told = str(refused.value)
-        assert f"warehouse: {tmp_path}/warehouse is a directory of this machine, and {master} also runs on" in told
-        assert "Nothing was read or deleted" in told
-        assert "`shared_warehouse: true`" in told
+        message = str(refused.value)
+        assert f"warehouse: {tmp_path}/warehouse is a directory of this machine, and {master} also runs on" in message
+        assert "Nothing was read or deleted" in message
+        assert "`shared_warehouse: true`" in message
 
 
 @pytest.mark.parametrize("spark", FAR.values(), ids=FAR)
@@ -96,7 +96,7 @@ def test_a_number_of_tasks_that_is_none_is_refused(
     assert f"{setting} {problem}" in str(refused.value)
 
 
-# ---- what a file may leave out
+# ---- defaults
 
 
 def test_a_repository_plans_only_protects_tags_and_waits_a_day_unless_told_otherwise(tmp_path: Path) -> None:
@@ -114,7 +114,7 @@ def test_the_demos_configuration_loads_and_deletes_nothing() -> None:
     assert {entry.settings.mode for entry in configuration.repositories.values()} == {"plan"}
 
 
-# ---- places
+# ---- paths and URLs
 
 
 @pytest.mark.parametrize(
@@ -172,7 +172,7 @@ FIELD: dict[str, Any] = {"kind": "icechunk", "storage": "s3://lake/field/", "pol
 
 
 def loaded_field(tmp_path: Path, **changes: object) -> Configuration:
-    """As `loaded`, of an Icechunk repository; the name is one that is also a kind's."""
+    """As `loaded`, for an Icechunk repository."""
     entry = {key: value for key, value in {**FIELD, **changes}.items() if value is not None}
     return load_configuration(written(tmp_path, {"warehouse": "warehouse", "repositories": {"lakefs": entry}}))
 
@@ -193,7 +193,7 @@ def test_the_age_of_backups_has_a_unit(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("changes", "complaint"),
+    ("changes", "violation"),
     [
         pytest.param({"source": {"dump": "d"}}, "source: unknown key", id="a_key_of_lakefs"),
         pytest.param({"storage": None}, "storage: is missing", id="no_storage"),
@@ -204,11 +204,11 @@ def test_the_age_of_backups_has_a_unit(tmp_path: Path) -> None:
     ],
 )
 def test_a_mistake_about_an_icechunk_repository_is_told_with_its_key(
-    tmp_path: Path, changes: dict[str, object], complaint: str
+    tmp_path: Path, changes: dict[str, object], violation: str
 ) -> None:
-    with pytest.raises(ConfigurationError) as told:
+    with pytest.raises(ConfigurationError) as refused:
         loaded_field(tmp_path, **changes)
-    assert str(told.value).startswith(f"{tmp_path.resolve()}/retention.yaml: repositories.lakefs.{complaint}")
+    assert str(refused.value).startswith(f"{tmp_path.resolve()}/retention.yaml: repositories.lakefs.{violation}")
 
 
 MISTAKES: dict[str, tuple[dict[str, object], str]] = {
@@ -259,12 +259,12 @@ MISTAKES: dict[str, tuple[dict[str, object], str]] = {
 
 @pytest.mark.parametrize("mistake", MISTAKES)
 def test_a_mistake_is_told_with_its_file_and_key(tmp_path: Path, mistake: str) -> None:
-    changes, complaint = MISTAKES[mistake]
-    with pytest.raises(ConfigurationError) as told:
+    changes, violation = MISTAKES[mistake]
+    with pytest.raises(ConfigurationError) as refused:
         loaded(tmp_path, **changes)
-    assert str(told.value).startswith(f"{tmp_path.resolve()}/retention.yaml: {complaint}")
-    assert "hunter2" not in str(told.value)
-    assert "wJalrXUtnFEMI" not in str(told.value)
+    assert str(refused.value).startswith(f"{tmp_path.resolve()}/retention.yaml: {violation}")
+    assert "hunter2" not in str(refused.value)
+    assert "wJalrXUtnFEMI" not in str(refused.value)
 
 
 DOCUMENTS = {
@@ -288,15 +288,15 @@ DOCUMENTS = {
 
 @pytest.mark.parametrize("mistake", DOCUMENTS)
 def test_a_document_that_is_no_configuration_is_refused(tmp_path: Path, mistake: str) -> None:
-    text, complaint = DOCUMENTS[mistake]
-    with pytest.raises(ConfigurationError, match=re.escape(f"{tmp_path.resolve()}/retention.yaml: {complaint}")):
+    text, violation = DOCUMENTS[mistake]
+    with pytest.raises(ConfigurationError, match=re.escape(f"{tmp_path.resolve()}/retention.yaml: {violation}")):
         load_configuration(written(tmp_path, text))
 
 
 def test_all_mistakes_are_told_at_once_a_line_each(tmp_path: Path) -> None:
-    with pytest.raises(ConfigurationError) as told:
+    with pytest.raises(ConfigurationError) as refused:
         loaded(tmp_path, mode="destroy", tags="keep", namespace=None)
-    assert len(str(told.value).splitlines()) == 3
+    assert len(str(refused.value).splitlines()) == 3
 
 
 def test_a_file_that_is_not_there_says_how_to_name_one(tmp_path: Path) -> None:
@@ -346,9 +346,11 @@ def _after_its_like(text: str, line: str) -> str:
     ],
 )
 def test_a_secret_option_is_named_in_the_file_never_written(tmp_path: Path, option: str) -> None:
-    with pytest.raises(ConfigurationError, match=f"repositories.orchard.storage_options: {option} is a secret") as told:
+    with pytest.raises(
+        ConfigurationError, match=f"repositories.orchard.storage_options: {option} is a secret"
+    ) as refused:
         loaded(tmp_path, storage_options={option: "hunter2"})
-    assert "hunter2" not in str(told.value)
+    assert "hunter2" not in str(refused.value)
 
 
 def test_secrets_come_from_the_environment_when_they_are_needed(
@@ -413,10 +415,10 @@ def with_spark(tmp_path: Path, **spark: object) -> Configuration:
     ],
 )
 def test_a_secret_of_the_session_is_named_in_the_file_never_written(tmp_path: Path, key: str, value: object) -> None:
-    with pytest.raises(ConfigurationError) as told:
+    with pytest.raises(ConfigurationError) as refused:
         with_spark(tmp_path, **{key: value})
-    assert f"spark: {key} is a secret: write `{{env: NAME}}`" in str(told.value)
-    assert "hunter2" not in str(told.value)
+    assert f"spark: {key} is a secret: write `{{env: NAME}}`" in str(refused.value)
+    assert "hunter2" not in str(refused.value)
     assert with_spark(tmp_path, **{key: {"env": "A"}}).spark[key] == FromEnvironment(env="A")
 
 
@@ -460,12 +462,12 @@ def test_a_url_with_a_password_or_a_signature_is_refused_wherever_it_stands(tmp_
         "warehouse": {},
     }[key]
     document = {"warehouse": url if key == "warehouse" else "w", "repositories": {"orchard": {**ORCHARD, **changes}}}
-    with pytest.raises(ConfigurationError, match=r"password or a signature|is a secret") as told:
+    with pytest.raises(ConfigurationError, match=r"password or a signature|is a secret") as refused:
         load_configuration(written(tmp_path, document))
-    assert "hunter2" not in str(told.value)
+    assert "hunter2" not in str(refused.value)
 
 
-# ---- what would be read wrong without anybody noticing
+# ---- settings that would silently give wrong results
 
 
 @pytest.mark.parametrize("name", ["ignoreCorruptFiles", "ignoreMissingFiles"])

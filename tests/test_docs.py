@@ -1,4 +1,4 @@
-"""The docs are true: their commands parse, their keys exist, and each check and error says what to do."""
+"""The docs match the code: their commands parse, their keys exist, and each check and error has a remedy."""
 
 import importlib.util
 import re
@@ -217,7 +217,7 @@ def test_a_failed_check_says_what_it_saw_and_what_to_do(guard: str) -> None:
 
 
 # Words by which a message says what was not done. A placeholder may stand for that sentence. Other messages are about
-# what was done in part: they name what is left.
+# partial results: they name the rest.
 _UNDONE = re.compile(rf"{UNDONE}|<(undone|remedy|again|missing|rest|left|told)>")
 # A message that ends with what was not done has no remedy, unless a value in it has one.
 _WITH_REMEDY = re.compile(r"<(blocked|unknown|lines|told|missing|guard)>|remedy>")

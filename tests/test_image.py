@@ -1,4 +1,4 @@
-"""`make image` takes the first builder of containers that works, or names what is missing."""
+"""`make image` uses the first container builder that works, or names the missing program."""
 
 import tomllib
 from pathlib import Path

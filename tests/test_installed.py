@@ -1,4 +1,4 @@
-"""What `pip install` gives works in an empty folder, without the checkout."""
+"""The installed package works in an empty folder, without the checkout."""
 
 import os
 import re
@@ -11,9 +11,9 @@ from textwrap import dedent
 
 import pytest
 
-from tests.lakefs.source.lakefs_server import ACCESS_KEY, SECRET_KEY, serving
-from tests.lakefs.source.lakefs_world import saved
-from tests.repositories import place_repository
+from tests.lakefs.source.fake_lakefs_repository import saved
+from tests.lakefs.source.fake_lakefs_server import ACCESS_KEY, SECRET_KEY, serving
+from tests.saved_repositories import copy_saved_repository
 
 ROOT = Path(__file__).parents[1]
 
@@ -138,7 +138,7 @@ def test_the_commands_of_the_page_succeed(installed: Path, project: Path, monkey
     monkeypatch.setenv(exported.removeprefix("export ").split("=")[0], SECRET_KEY)
     file = project / "lake/defs/orchard/defs.yaml"
     with serving(saved("orchard")) as server:
-        place_repository("orchard", project / "namespace")
+        copy_saved_repository("orchard", project / "namespace")
         here = {
             "https://lakefs.example.com": server.url,
             "AKIAEXAMPLE": ACCESS_KEY,

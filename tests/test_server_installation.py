@@ -1,4 +1,4 @@
-"""The installation of the test servers: pinned, quick when nothing is to do, and never the end of a test run."""
+"""The installation of the test servers: it pins versions, is quick if they exist, and never fails a test run."""
 
 import shutil
 import subprocess
@@ -32,7 +32,7 @@ def install(machine: Machine, tmp_path: Path) -> subprocess.CompletedProcess[str
 
 
 def working(machine: Machine, tmp_path: Path) -> Path:
-    """Give the computer a go and an npm, and return where they note what they are asked."""
+    """Add a fake go and a fake npm to the computer, and return the file in which they record their calls."""
     asked = tmp_path / "asked"
     for name in ("go", "npm"):
         program(machine.path[0] / name, f'echo "{name} $* into $GOBIN" >>{asked}; mkdir -p $GOMODCACHE/huge')

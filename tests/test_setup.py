@@ -1,4 +1,4 @@
-"""Set-up finds its Python and its Java by itself, or says what is missing and how to get it."""
+"""`make setup` finds Python and Java by itself, or says what is missing and how to get it."""
 
 import os
 import shutil
@@ -20,17 +20,17 @@ def program(path: Path, body: str) -> Path:
 
 
 def python(path: Path, version: str, state: str = "ready") -> Path:
-    """Write an interpreter that answers the question the search asks of it."""
+    """Write a fake Python that prints the version that the search asks for."""
     return program(path, f'[ "$1" = -c ] && echo "{version}|{state}|{path}"')
 
 
 def shim(path: Path) -> Path:
-    """Write what pyenv puts on PATH for a version that is not active."""
+    """Write the shim of pyenv for a version that is not active."""
     return program(path, 'echo "pyenv: command not found" >&2; exit 127')
 
 
 def java(home: Path, version: str) -> Path:
-    """Write a Java of that version that starts as Spark starts it, and return its home."""
+    """Write a fake Java of this version that Spark can start, and return its home."""
     settings = f"    java.home = {home}\n    java.specification.version = {version}"
     program(home / "bin" / "java", f'[ "$1" = --add-modules=jdk.incubator.vector ] && echo "{settings}" >&2')
     return home
@@ -66,7 +66,7 @@ class Machine:
         return done.stdout.strip()
 
     def refusal(self, script: str) -> str:
-        """Run a search that must fail, and return what it said."""
+        """Run a search that must fail, and return its message."""
         done = self.run(script)
         assert done.returncode != 0
         assert done.stdout == ""
@@ -135,14 +135,14 @@ def test_a_missing_python_is_named_with_what_was_found_and_the_ways_to_get_one(m
     old = python(machine.path[0] / "python3", "3.11")
     broken = shim(machine.path[0] / "python3.12")
     bare = python(machine.path[1] / "python3.13", "3.13", state="lacks venv")
-    said = machine.refusal("find_python")
-    assert "Python 3.12, 3.13 or 3.14 is missing" in said
-    assert f"{old}: Python 3.11\n" in said
-    assert f"{broken}: does not run\n" in said
-    assert f"{bare}: Python 3.13 without venv (Debian: apt install python3.13-venv)\n" in said
+    message = machine.refusal("find_python")
+    assert "Python 3.12, 3.13 or 3.14 is missing" in message
+    assert f"{old}: Python 3.11\n" in message
+    assert f"{broken}: does not run\n" in message
+    assert f"{bare}: Python 3.13 without venv (Debian: apt install python3.13-venv)\n" in message
     for way in ("apt install", "brew install", "pyenv install", "uv python install", "make setup PYTHON="):
-        assert way in said
-    assert len(said.splitlines()) <= 24, "one screen"
+        assert way in message
+    assert len(message.splitlines()) <= 24, "one screen"
 
 
 def test_a_python_that_is_named_is_the_only_one_looked_at(machine: Machine, tmp_path: Path) -> None:
@@ -203,19 +203,19 @@ def test_no_java_of_use_is_named_with_what_was_found_and_the_ways_to_get_one(mac
     new = java(tmp_path / "jdk-25", "25")
     machine.environment["JAVA_HOME"] = str(new)
     stripped = program(machine.path[0] / "java", "echo 'Module jdk.incubator.vector not found' >&2; exit 1")
-    said = machine.refusal("find_java")
-    assert "Java 17 or 21 is missing" in said
-    assert f"{new}/bin/java: Java 25\n" in said
-    assert f"{stripped}: does not run with --add-modules=jdk.incubator.vector\n" in said
+    message = machine.refusal("find_java")
+    assert "Java 17 or 21 is missing" in message
+    assert f"{new}/bin/java: Java 25\n" in message
+    assert f"{stripped}: does not run with --add-modules=jdk.incubator.vector\n" in message
     for way in ("apt install", "brew install", "sdk install", "make setup JAVA_HOME="):
-        assert way in said
-    assert len(said.splitlines()) <= 24, "one screen"
+        assert way in message
+    assert len(message.splitlines()) <= 24, "one screen"
 
 
 def test_a_machine_without_any_java_is_told_so(machine: Machine) -> None:
-    said = machine.refusal("find_java")
-    assert said.startswith("Java 17 or 21 is missing")
-    assert "of no use" not in said
+    message = machine.refusal("find_java")
+    assert message.startswith("Java 17 or 21 is missing")
+    assert "of no use" not in message
 
 
 # An interpreter that makes environments with itself in them, and notes each call of pip in pip.calls.
@@ -230,7 +230,7 @@ esac
 
 
 class Project(Machine):
-    """A checkout on such a computer, with the few tools that every one has."""
+    """A checkout on such a computer, with a few basic tools."""
 
     def __init__(self, root: Path) -> None:
         super().__init__(root)
@@ -249,7 +249,7 @@ class Project(Machine):
         return self.run("setup", shell="bash", scripts=self.root / "scripts")
 
     def pip_calls(self) -> list[str]:
-        """Return what pip was asked for, over all runs."""
+        """Return the calls of pip in all runs."""
         calls = self.root / "pip.calls"
         return calls.read_text(encoding="utf-8").splitlines() if calls.exists() else []
 
@@ -261,7 +261,7 @@ def project(tmp_path: Path) -> Project:
 
 @pytest.fixture
 def ready(project: Project) -> Project:
-    """A checkout on a computer that has what is needed."""
+    """A checkout on a computer that has Python and Java."""
     program(project.path[0] / "python3.12", SELF_COPYING_PYTHON)
     project.environment["JAVA_HOME"] = str(java(project.home / "jdk-17", "17"))
     return project

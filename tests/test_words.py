@@ -1,4 +1,4 @@
-"""Names in the package are the field's own: no identifier is one of the private words that they replaced."""
+"""No name in the package or the tests is one of the private words that were replaced by terms of the field."""
 
 import io
 import tokenize
@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-PACKAGE = Path(__file__).parents[1] / "retention_assets"
+TESTS = Path(__file__).parent
+PACKAGE = TESTS.parent / "retention_assets"
 REPLACED = {
     "ObjectAnswer": "ObjectExplanation",
     "PlanSeen": "UsedPlan",
@@ -146,12 +147,17 @@ def names_in(path: Path) -> set[str]:
     return {token.string for token in tokenize.generate_tokens(source.readline) if token.type == tokenize.NAME}
 
 
-@pytest.mark.parametrize("folder", sorted(path.name for path in PACKAGE.iterdir() if path.is_dir()))
-def test_no_name_is_a_word_that_was_replaced(folder: str) -> None:
-    found = {path: names_in(path) & REPLACED.keys() for path in (PACKAGE / folder).rglob("*.py")}
-    told = {str(path.relative_to(PACKAGE)): sorted(names) for path, names in found.items() if names}
-    assert not told, "say it as in " + str({name: REPLACED[name] for names in told.values() for name in names})
+@pytest.mark.parametrize(
+    "folder", [TESTS, *sorted(path for path in PACKAGE.iterdir() if path.is_dir())], ids=lambda path: path.name
+)
+def test_no_name_is_a_word_that_was_replaced(folder: Path) -> None:
+    found = {path: names_in(path) & REPLACED.keys() for path in folder.rglob("*.py")}
+    by_module = {str(path.relative_to(TESTS.parent)): sorted(names) for path, names in found.items() if names}
+    assert not by_module, (
+        f"use these words: { {name: REPLACED[name] for names in by_module.values() for name in names} }"
+    )
 
 
-def test_no_module_is_named_by_a_word_that_was_replaced() -> None:
-    assert not {path.stem for path in PACKAGE.rglob("*.py")} & REPLACED.keys()
+@pytest.mark.parametrize("folder", [TESTS, PACKAGE], ids=lambda path: path.name)
+def test_no_module_is_named_by_a_word_that_was_replaced(folder: Path) -> None:
+    assert not {path.stem for path in folder.rglob("*.py")} & REPLACED.keys()

@@ -1,4 +1,4 @@
-"""What the assets do, step by step and without Dagster: seconds instead of minutes where many policies are judged."""
+"""The steps of the planning assets without Dagster, so that many policies are planned in seconds instead of minutes."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -36,7 +36,7 @@ Found = tuple[str, int, str]  # address, bytes, reason
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """One run of a repository for a day, at an instant of this machine's clock."""
+    """One planning run of a repository for a day. `now`: the time of this machine's clock."""
 
     spark: SparkSession
     repository: Repository
@@ -50,11 +50,11 @@ class Run:
         return open_repository(self.repository, lambda: self.now)
 
     def snapshot(self) -> InventorySnapshot:
-        """Take the picture of the store."""
+        """Return the inventory snapshot of the store."""
         return take_snapshot(InventoryContext(self.spark, self.open(), self.warehouse, self.day, lambda: self.now))
 
     def keep(self, snapshot: InventorySnapshot) -> DataFrame:
-        """Write the picture into the warehouse as the IO manager does; return it as it was written."""
+        """Write an inventory snapshot to the warehouse as the IO manager does; return it as read from there."""
         name, table = self.repository.name, STORAGE_INVENTORY.name
         target = self.warehouse.partition(name, table, self.day)
         conform(snapshot.frame, STORAGE_INVENTORY).write.mode("overwrite").parquet(target)
@@ -65,7 +65,7 @@ class Run:
         return self.spark.read.parquet(target)
 
     def addresses(self, policy: Policy, references: References, *, full: bool = False) -> DataFrame:
-        """Return the pairs under the policy's committed retention; `full` believes no earlier reading."""
+        """Return the (path, address) pairs under the policy's retention rules; `full` uses no cache."""
         opened = self.open()
         name, access = self.repository.name, opened.access
         cache = TableCache(self.spark, self.warehouse, name, access, self.run_id, full=full)
@@ -77,7 +77,7 @@ class Run:
         return addresses(held, canonical(entries, opened.namespace_urls))
 
     def staged(self) -> tuple[DataFrame, bool, datetime]:
-        """Return what is staged, whether that is known, and when it was."""
+        """Return the staged addresses, whether they are known, and their time."""
         opened = self.open()
         staged = opened.source.staged()
         files, shown = (staged.files, staged.shown) if staged else ((), ())
@@ -85,7 +85,7 @@ class Run:
         return frame, staged is not None, staged.taken_at if staged else self.now
 
     def found(self, snapshot: InventorySnapshot) -> set[Found]:
-        """Return the candidates of this moment by the whole policy and the given picture of the store."""
+        """Return the candidates now, by the complete policy and the given inventory snapshot."""
         references, policy = self.open().source.references(), self.open().policy()
         pairs = self.addresses(policy, references)
         return self.found_among(snapshot, pairs, policy, references.branches, references.taken_at)
@@ -98,20 +98,20 @@ class Run:
         branches: Mapping[str, str],
         references_at: datetime,
     ) -> set[Found]:
-        """Return the candidates by pairs that are known."""
+        """Return the candidates for these (path, address) pairs."""
         staged, known, staged_at = self.staged()
         oldest = min([snapshot.taken_at, references_at] + ([staged_at] if known else []))
         settings = self.repository.settings
         age_cutoff = AgeCutoff(oldest, settings.grace, settings.token_life, issued=issued_at)
         as_of = datetime(self.day.year, self.day.month, self.day.day, tzinfo=UTC)
-        judged = with_lifecycle(pairs, policy.lifecycle, branches, as_of)
-        commits = commits_by_address(judged, ())
+        pairs_with_rules = with_lifecycle(pairs, policy.lifecycle, branches, as_of)
+        commits = commits_by_address(pairs_with_rules, ())
         objects = classified(snapshot.frame, commits, staged, age_cutoff, staged_known=known)
-        return found_in(candidates(with_names(due(objects), judged)))
+        return found_in(candidates(with_names(due(objects), pairs_with_rules)))
 
 
 def found_in(chosen: DataFrame) -> set[Found]:
-    """Return the candidates of a frame, each of which must be there once."""
+    """Return the candidates of a frame. Fails if one is duplicated."""
     rows = [
         (row["address"], row["size"], row["reason"]) for row in chosen.select("address", "size", "reason").collect()
     ]
@@ -120,12 +120,12 @@ def found_in(chosen: DataFrame) -> set[Found]:
 
 
 def kinds(found: set[Found]) -> set[Found]:
-    """Return candidates with the kind that the expected files know instead of the reason."""
+    """Return candidates with the kind of the expected files instead of the reason."""
     return {(name, size, "uncommitted" if why == UNREFERENCED else "committed") for name, size, why in found}
 
 
 def objects_in(inventory: DataFrame) -> set[tuple[str, int, datetime]]:
-    """Return what an inventory says lies in the store, each object once."""
+    """Return the objects of an inventory. Fails if one is duplicated."""
     return _rows_of(inventory.select("address", "size", "last_modified"))
 
 
@@ -137,6 +137,6 @@ def _rows_of(frame: DataFrame) -> set[Any]:
 
 
 def write_ledger(run: Run, outcomes: Mapping[str, str], at: datetime) -> None:
-    """Write what a sweep did at that instant, by address, as it writes it."""
+    """Write a ledger of a sweep at this time with these outcomes by address."""
     fence = int(at.timestamp())
     ledgers.write_ledger(run.warehouse, run.repository.name, at.date(), f"{fence:064x}", outcomes, at, fence=fence)

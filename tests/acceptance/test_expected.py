@@ -1,6 +1,6 @@
-"""Every expected file is found exactly, whatever the store was seen by and whatever earlier runs had read.
+"""Plans find exactly the candidates of every expected file, with each kind of inventory and with any earlier cache.
 
-The pictures of a repository are taken once and compared with each other; each policy is then judged by one of them.
+The inventory snapshots of a repository are compared with each other once. Each policy is then planned with one of them.
 """
 
 import json
@@ -19,12 +19,12 @@ from retention_assets.lakefs.source.inventory_snapshot import InventorySnapshot
 from retention_assets.policy.lint import lint
 from retention_assets.policy.rules import Policy
 from retention_assets.warehouse.warehouse import Warehouse
-from tests.acceptance.places import CASES, DAY, SAVED_AT, Case, Place, placed
+from tests.acceptance.cases import CASES, DAY, SAVED_AT, Case, RepositoryCopy, copy_repository
 from tests.acceptance.runs import Run, kinds, objects_in
 from tests.inventories import FORMATS
-from tests.lakefs.source.lakefs_server import ACCESS_KEY, SECRET_KEY, serving
-from tests.lakefs.source.lakefs_world import saved
-from tests.repositories import REPOSITORIES, policy_file
+from tests.lakefs.source.fake_lakefs_repository import saved
+from tests.lakefs.source.fake_lakefs_server import ACCESS_KEY, SECRET_KEY, serving
+from tests.saved_repositories import REPOSITORIES, policy_file
 
 NOW = SAVED_AT + timedelta(hours=1)
 COMMITS = [(False, "ignore"), (True, "ignore"), (True, "protect")]  # committed retention or not, and the tags
@@ -32,25 +32,25 @@ COMMITS = [(False, "ignore"), (True, "ignore"), (True, "protect")]  # committed 
 
 @dataclass
 class Known:
-    """A saved repository, with the picture and the pairs that its cases share."""
+    """A copy of a saved repository, with the inventory snapshot and the pairs that all its cases share."""
 
     spark: SparkSession
-    place: Place
+    copy: RepositoryCopy
     snapshot: InventorySnapshot
     references: References
     pairs: dict[tuple[bool, str], DataFrame] = field(default_factory=dict)
 
     def run(self, configuration: Configuration, warehouse: str = "warehouse", **changes: Any) -> Run:
-        tables = Warehouse(str(self.place.directory / warehouse))
-        return replace(Run(self.spark, configuration.repository(self.place.name), tables, DAY, NOW), **changes)
+        tables = Warehouse(str(self.copy.directory / warehouse))
+        return replace(Run(self.spark, configuration.repository(self.copy.name), tables, DAY, NOW), **changes)
 
     def configure(self, commits: tuple[bool, str], **settings: Any) -> Configuration:
-        """Return a configuration with such commits; which lifecycle rules there are does not matter to pairs."""
+        """Return a configuration for `Case.commits`. The pairs do not depend on lifecycle rules."""
         policies = ["gc_rules"] if commits[0] else ["lifecycle-1"]
-        return self.place.configure(policies, tags=commits[1], **settings)
+        return self.copy.configure(policies, tags=commits[1], **settings)
 
     def pairs_of(self, commits: tuple[bool, str]) -> DataFrame:
-        """Return the pairs by which every case with such commits is judged; read on top of earlier caches."""
+        """Return the pairs for all cases with these `Case.commits`, read with the cache of earlier runs."""
         if commits not in self.pairs:
             run = self.run(self.configure(commits), run_id=f"run-{len(self.pairs)}")
             self.pairs[commits] = run.addresses(run.open().policy(), self.references).cache()
@@ -59,14 +59,14 @@ class Known:
 
 @pytest.fixture(scope="module")
 def known_repositories(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Known]]:
-    """Each repository once, as a listing shows it; an earlier run read what was there halfway."""
+    """Each repository with a snapshot by listing, after an earlier run cached the first half of its history."""
     made = {}
     for name in REPOSITORIES:
-        place = placed(name, tmp_path_factory.mktemp(name))
+        copy = copy_repository(name, tmp_path_factory.mktemp(name))
         run = Run(
             spark,
-            place.configure(["gc_rules"]).repository(name),
-            Warehouse(str(place.directory / "warehouse")),
+            copy.configure(["gc_rules"]).repository(name),
+            Warehouse(str(copy.directory / "warehouse")),
             DAY,
             NOW,
             "earlier",
@@ -75,7 +75,7 @@ def known_repositories(spark: SparkSession, tmp_path_factory: pytest.TempPathFac
         run.addresses(run.open().policy(), halfway(references))
         snapshot = run.snapshot()
         snapshot.frame.cache()
-        made[name] = Known(spark, place, snapshot, references)
+        made[name] = Known(spark, copy, snapshot, references)
     yield made
     spark.catalog.clearCache()
 
@@ -86,7 +86,7 @@ def known(known_repositories: dict[str, Known], name: str) -> Known:
 
 
 def halfway(references: References) -> References:
-    """Return the repository as it was when only the older half of main's history was there."""
+    """Return the repository with only the older half of main's history."""
     line = [references.branches["main"]]
     while parent := references.commits[line[-1]].main_parent:
         line.append(parent)
@@ -106,7 +106,7 @@ def rows_of(pairs: DataFrame) -> list[dict[str, object]]:
 
 
 def is_short(case: Case) -> bool:
-    """Return whether `make test` has a case: those of orchard and, of the others, one with all kinds of rules."""
+    """Return whether a case is not slow: all of orchard, and one with all kinds of rules of each other repository."""
     if case.repository == "orchard":
         return case.stem not in {"lifecycle-2_alone", "lifecycle-3_alone", "lifecycle-2_and_retention", "retention"}
     return case.stem == "lifecycle-1_and_retention_tags_protect"
@@ -120,7 +120,7 @@ def is_short(case: Case) -> bool:
     ],
 )
 def test_the_expected_candidates_are_found_and_no_other(known: Known, case: Case) -> None:
-    run = known.run(known.place.of_case(case))
+    run = known.run(known.copy.of_case(case))
     policy, references = run.open().policy(), known.references
     pairs = known.pairs_of(case.commits)
     found = run.found_among(known.snapshot, pairs, policy, references.branches, references.taken_at)
@@ -131,7 +131,7 @@ def test_the_expected_candidates_are_found_and_no_other(known: Known, case: Case
 @pytest.mark.parametrize("name", REPOSITORIES)
 @pytest.mark.slow
 def test_an_inventory_of_each_format_shows_what_the_listing_shows(known: Known, file_format: str) -> None:
-    configuration = known.place.configure(["gc_rules"], inventory=known.place.deliver(file_format))
+    configuration = known.copy.configure(["gc_rules"], inventory=known.copy.deliver(file_format))
     snapshot = known.run(configuration).snapshot()
     assert objects_in(snapshot.frame) == objects_in(known.snapshot.frame)
     assert snapshot.taken_at == SAVED_AT
@@ -141,7 +141,7 @@ def test_an_inventory_of_each_format_shows_what_the_listing_shows(known: Known, 
 
 @pytest.mark.parametrize("name", REPOSITORIES)
 def test_an_optimized_run_shows_what_the_listing_shows_and_lists_no_old_slice(known: Known) -> None:
-    run = known.run(known.place.configure(["gc_rules"], listing="optimized"), "optimized")
+    run = known.run(known.copy.configure(["gc_rules"], listing="optimized"), "optimized")
     before = replace(run, day=DAY - timedelta(days=1), now=NOW - timedelta(hours=12))
     first = before.snapshot()
     assert first.details.fell_back
@@ -165,13 +165,13 @@ def test_a_run_that_believes_no_earlier_reading_finds_the_same_pairs(known: Know
 
 @contextmanager
 def answered_by_a_server(known: Known, case: Case, monkeypatch: pytest.MonkeyPatch) -> Iterator[Run]:
-    """Give a run of a new warehouse that asks the API instead of reading the dump."""
+    """Yield a run with an empty warehouse that reads references from the API instead of the dump."""
     monkeypatch.setenv("LAKEFS_SECRET", SECRET_KEY)
-    repository = saved(known.place.name)
-    repository.files = known.place.directory / "lake"
+    repository = saved(known.copy.name)
+    repository.files = known.copy.directory / "lake"
     with serving(repository) as server:
         api = {"url": server.url, "access_key": ACCESS_KEY, "secret_key": {"env": "LAKEFS_SECRET"}}
-        yield known.run(known.place.of_case(case, source={"api": api}, staged=None), "by-api")
+        yield known.run(known.copy.of_case(case, source={"api": api}, staged=None), "by-api")
 
 
 @pytest.mark.parametrize(
@@ -183,7 +183,7 @@ def answered_by_a_server(known: Known, case: Case, monkeypatch: pytest.MonkeyPat
     ],
 )
 def test_a_server_leads_to_the_same_candidates(known: Known, stem: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    case = Case(known.place.name, stem)
+    case = Case(known.copy.name, stem)
     with answered_by_a_server(known, case, monkeypatch) as run:
         references = run.open().source.references()
         assert (references.commits, references.branches, references.tags) == (
@@ -199,8 +199,8 @@ def test_days_for_a_branch_that_is_not_there_are_a_warning_and_change_nothing(kn
     case = Case("orchard", "lifecycle-1_alone")
     document = json.loads(policy_file("orchard", "lifecycle-1.json").read_bytes())
     document["foo-bar"]["branch_days"]["never-made"] = 1
-    known.place.add_policy("with-another-branch", document)
-    run = known.run(known.place.configure(["with-another-branch"], tags=case.tags))
+    known.copy.add_policy("with-another-branch", document)
+    run = known.run(known.copy.configure(["with-another-branch"], tags=case.tags))
     policy, references = run.open().policy(), known.references
     pairs = known.pairs_of(case.commits)
     found = run.found_among(known.snapshot, pairs, policy, references.branches, references.taken_at)

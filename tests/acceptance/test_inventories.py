@@ -1,4 +1,4 @@
-"""Inventories that the store delivers, instead of a listing: which rows count, and what ends without a plan."""
+"""Plans with delivered S3 inventories instead of a listing: which rows count, and which faults end without a plan."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -17,7 +17,7 @@ from tests.acceptance.runs import Run, objects_in, write_ledger
 from tests.end_to_end.command import Answer
 from tests.end_to_end.command import run as retention
 from tests.inventories import FORMATS, MadeInventory, Row, make_inventory
-from tests.worlds import NAME, BuiltRepository, Version, address, build_repository
+from tests.lakefs_repositories import NAME, BuiltRepository, Version, address, build_repository
 
 NOW = datetime(2025, 11, 1, 6, tzinfo=UTC)
 DAY, HOUR, SECOND = timedelta(days=1), timedelta(hours=1), timedelta(seconds=1)
@@ -48,7 +48,7 @@ type Setting = dict[str, str]  # one inventory in the configuration
 
 
 @pytest.fixture
-def place(tmp_path: Path) -> BuiltRepository:
+def built(tmp_path: Path) -> BuiltRepository:
     commits = [Version("only", OLD, {"path/held": HELD})]
     return build_repository(tmp_path, commits, {"main": "only"}, taken_at=NOW, objects=OBJECTS)
 
@@ -60,29 +60,29 @@ def row(name: str, at: datetime = OLD, **more: Any) -> Row:
 ROWS = [row(name, at) for name, at in THEN.items()]
 
 
-def deliver(place: BuiltRepository, rows: Sequence[Row] = ROWS, folder: str = "deliveries", **more: Any) -> Setting:
-    """Deliver an inventory; return the setting that names it."""
+def deliver(built: BuiltRepository, rows: Sequence[Row] = ROWS, folder: str = "deliveries", **more: Any) -> Setting:
+    """Write an S3 inventory, and return the `inventory` setting for it."""
     file_format = more.pop("file_format", "Parquet")
     bucket, created_at = more.pop("bucket", "lake"), more.pop("created_at", DELIVERED)
     made = make_inventory(rows, bucket, created_at, file_format, **more)
-    return {"url": made.write_to(place.directory / folder), "format": file_format}
+    return {"url": made.write_to(built.directory / folder), "format": file_format}
 
 
-def a_run(spark: SparkSession, place: BuiltRepository, *inventories: Setting) -> Run:
-    repository = place.repository(RULES, inventory=list(inventories))
-    return Run(spark, repository, Warehouse(str(place.directory / "warehouse")), NOW.date(), NOW)
+def a_run(spark: SparkSession, built: BuiltRepository, *inventories: Setting) -> Run:
+    repository = built.repository(RULES, inventory=list(inventories))
+    return Run(spark, repository, Warehouse(str(built.directory / "warehouse")), NOW.date(), NOW)
 
 
-def stored(place: BuiltRepository) -> set[tuple[str, int, datetime]]:
-    return {(name, SIZE, at) for name, at in OBJECTS.items() if (place.lake / name).exists()}
+def stored(built: BuiltRepository) -> set[tuple[str, int, datetime]]:
+    return {(name, SIZE, at) for name, at in OBJECTS.items() if (built.lake / name).exists()}
 
 
 @pytest.mark.slow
 def test_objects_written_since_are_found_by_listing_the_open_slices(
-    spark: SparkSession, place: BuiltRepository
+    spark: SparkSession, built: BuiltRepository
 ) -> None:
-    snapshot = a_run(spark, place, deliver(place)).snapshot()
-    assert objects_in(snapshot.frame) == stored(place)
+    snapshot = a_run(spark, built, deliver(built)).snapshot()
+    assert objects_in(snapshot.frame) == stored(built)
     listed = {found["address"] for found in snapshot.frame.where("source = 'listing'").select("address").collect()}
     assert {WRITTEN_SINCE, LATE} <= listed
     assert not {HELD, DEAD, ALSO_DEAD} & listed
@@ -90,48 +90,48 @@ def test_objects_written_since_are_found_by_listing_the_open_slices(
 
 @pytest.mark.slow
 def test_nothing_is_judged_that_was_young_when_the_inventory_was_made(
-    spark: SparkSession, place: BuiltRepository
+    spark: SparkSession, built: BuiltRepository
 ) -> None:
-    run = a_run(spark, place, deliver(place))
+    run = a_run(spark, built, deliver(built))
     found = run.found(run.snapshot())
     assert {name for name, _, _ in found} == {DEAD, ALSO_DEAD, NEARLY_YOUNG}
 
 
 @pytest.mark.slow
 def test_two_inventories_of_two_prefixes_count_as_one_and_what_both_list_counts_once_by_its_newest_row(
-    spark: SparkSession, place: BuiltRepository
+    spark: SparkSession, built: BuiltRepository
 ) -> None:
     outdated = row(DEAD, OLD - DAY, size=3)
-    first = deliver(place, [row(HELD), outdated], "one", config_id="one")
+    first = deliver(built, [row(HELD), outdated], "one", config_id="one")
     others = [row(name, at) for name, at in THEN.items() if name != HELD]
-    second = deliver(place, others, "two", config_id="two", created_at=DELIVERED - DAY)
-    snapshot = a_run(spark, place, first, second).snapshot()
-    assert objects_in(snapshot.frame) == stored(place)
+    second = deliver(built, others, "two", config_id="two", created_at=DELIVERED - DAY)
+    snapshot = a_run(spark, built, first, second).snapshot()
+    assert objects_in(snapshot.frame) == stored(built)
     assert snapshot.taken_at == DELIVERED - DAY
 
 
-def test_an_inventory_of_another_bucket_beside_adds_nothing(spark: SparkSession, place: BuiltRepository) -> None:
-    elsewhere = deliver(place, [row(address(OLD, 99))], "other", bucket="pond")
-    snapshot = a_run(spark, place, deliver(place), elsewhere).snapshot()
-    assert objects_in(snapshot.frame) == stored(place)
+def test_an_inventory_of_another_bucket_beside_adds_nothing(spark: SparkSession, built: BuiltRepository) -> None:
+    elsewhere = deliver(built, [row(address(OLD, 99))], "other", bucket="pond")
+    snapshot = a_run(spark, built, deliver(built), elsewhere).snapshot()
+    assert objects_in(snapshot.frame) == stored(built)
 
 
 def test_the_inventory_of_the_bucket_counts_in_which_the_storage_is(
-    spark: SparkSession, place: BuiltRepository
+    spark: SparkSession, built: BuiltRepository
 ) -> None:
-    of_namespace = deliver(place, [row(DEAD)], "lake")
-    of_storage = deliver(place, [Row(f"copied here/{HELD}", SIZE, OLD)], "pond", bucket="pond")
-    repository = place.repository(RULES, storage="s3://pond/copied%20here", inventory=[of_namespace, of_storage])
+    of_namespace = deliver(built, [row(DEAD)], "lake")
+    of_storage = deliver(built, [Row(f"copied here/{HELD}", SIZE, OLD)], "pond", bucket="pond")
+    repository = built.repository(RULES, storage="s3://pond/copied%20here", inventory=[of_namespace, of_storage])
     found = delivered_inventory(spark, repository)
     assert objects_in(found.frame) == {(HELD, SIZE, OLD)}
-    repository = place.repository(RULES, storage="s3://pond/copied%20here", inventory=of_namespace)
+    repository = built.repository(RULES, storage="s3://pond/copied%20here", inventory=of_namespace)
     with pytest.raises(RetentionError, match="inventories list lake, not the bucket 'pond'"):
         delivered_inventory(spark, repository)
 
 
 @pytest.mark.parametrize("file_format", FORMATS)
 def test_old_versions_and_delete_markers_are_no_objects(
-    spark: SparkSession, place: BuiltRepository, file_format: str
+    spark: SparkSession, built: BuiltRepository, file_format: str
 ) -> None:
     versions = [
         row(DEAD, OLD - DAY, is_latest=False, version_id="v0", size=7),
@@ -139,8 +139,8 @@ def test_old_versions_and_delete_markers_are_no_objects(
         row(GONE, OLD + HOUR, is_delete_marker=True, version_id="v2", size=None, etag=None),
     ]
     named = [replace(one, version_id="v9") for one in ROWS]
-    snapshot = a_run(spark, place, deliver(place, versions + named, versions=True, file_format=file_format)).snapshot()
-    assert objects_in(snapshot.frame) == stored(place)
+    snapshot = a_run(spark, built, deliver(built, versions + named, versions=True, file_format=file_format)).snapshot()
+    assert objects_in(snapshot.frame) == stored(built)
 
 
 @pytest.mark.parametrize(
@@ -153,9 +153,9 @@ def test_old_versions_and_delete_markers_are_no_objects(
 )
 @pytest.mark.slow
 def test_what_a_sweep_of_ours_deleted_since_is_not_planned_again(
-    spark: SparkSession, place: BuiltRepository, outcome: str, is_planned_again: bool
+    spark: SparkSession, built: BuiltRepository, outcome: str, is_planned_again: bool
 ) -> None:
-    run = a_run(spark, place, deliver(place))
+    run = a_run(spark, built, deliver(built))
     write_ledger(run, {DEAD: outcome}, NOW - DAY)
     found = run.found(run.snapshot())
     assert (DEAD in {name for name, _, _ in found}) is is_planned_again
@@ -163,10 +163,10 @@ def test_what_a_sweep_of_ours_deleted_since_is_not_planned_again(
 
 
 def test_what_is_gone_from_a_slice_that_holds_more_stays_in_the_picture_until_the_sweep_looks(
-    spark: SparkSession, place: BuiltRepository
+    spark: SparkSession, built: BuiltRepository
 ) -> None:
-    run = a_run(spark, place, deliver(place))
-    place.remove([ALSO_DEAD])
+    run = a_run(spark, built, deliver(built))
+    built.remove([ALSO_DEAD])
     assert ALSO_DEAD in {name for name, _, _ in objects_in(run.snapshot().frame)}
 
 
@@ -181,48 +181,48 @@ class Fault:
     says: str
 
 
-def _files(place: BuiltRepository, made: MadeInventory) -> list[Path]:
-    return [place.directory / "deliveries" / name for name in made.files]
+def _files(built: BuiltRepository, made: MadeInventory) -> list[Path]:
+    return [built.directory / "deliveries" / name for name in made.files]
 
 
-def _setting(place: BuiltRepository, made: MadeInventory, file_format: str = "Parquet") -> Setting:
-    return {"url": f"file://{place.directory / 'deliveries' / made.folder}", "format": file_format}
+def _setting(built: BuiltRepository, made: MadeInventory, file_format: str = "Parquet") -> Setting:
+    return {"url": f"file://{built.directory / 'deliveries' / made.folder}", "format": file_format}
 
 
-def _wrong_checksum(place: BuiltRepository, made: MadeInventory) -> Setting:
-    checksum = place.directory / "deliveries" / made.folder / made.delivery / "manifest.checksum"
+def _wrong_checksum(built: BuiltRepository, made: MadeInventory) -> Setting:
+    checksum = built.directory / "deliveries" / made.folder / made.delivery / "manifest.checksum"
     checksum.write_bytes(b"0" * 32)
-    return _setting(place, made)
+    return _setting(built, made)
 
 
-def _no_checksum(place: BuiltRepository, made: MadeInventory) -> Setting:
-    (place.directory / "deliveries" / made.folder / made.delivery / "manifest.checksum").unlink()
-    return _setting(place, made)
+def _no_checksum(built: BuiltRepository, made: MadeInventory) -> Setting:
+    (built.directory / "deliveries" / made.folder / made.delivery / "manifest.checksum").unlink()
+    return _setting(built, made)
 
 
-def _truncated(place: BuiltRepository, made: MadeInventory) -> Setting:
-    file = _files(place, made)[0]
+def _truncated(built: BuiltRepository, made: MadeInventory) -> Setting:
+    file = _files(built, made)[0]
     file.write_bytes(file.read_bytes()[:-20])
-    return _setting(place, made)
+    return _setting(built, made)
 
 
-def _missing(place: BuiltRepository, made: MadeInventory) -> Setting:
-    _files(place, made)[1].unlink()
-    return _setting(place, made)
+def _missing(built: BuiltRepository, made: MadeInventory) -> Setting:
+    _files(built, made)[1].unlink()
+    return _setting(built, made)
 
 
-def _another_format(place: BuiltRepository, made: MadeInventory) -> Setting:
-    return _setting(place, made, "ORC")
+def _another_format(built: BuiltRepository, made: MadeInventory) -> Setting:
+    return _setting(built, made, "ORC")
 
 
-def _another_bucket(place: BuiltRepository, made: MadeInventory) -> Setting:
-    return deliver(place, ROWS, "pond", bucket="pond")
+def _another_bucket(built: BuiltRepository, made: MadeInventory) -> Setting:
+    return deliver(built, ROWS, "pond", bucket="pond")
 
 
-def _an_old_slice_left_out(place: BuiltRepository, made: MadeInventory) -> Setting:
+def _an_old_slice_left_out(built: BuiltRepository, made: MadeInventory) -> Setting:
     elsewhere = [one for one in ROWS if not one.key.endswith(NEARLY_YOUNG)]
-    place.store({address(OLD - DAY, 9): OLD - DAY})
-    return deliver(place, elsewhere, "part")
+    built.store({address(OLD - DAY, 9): OLD - DAY})
+    return deliver(built, elsewhere, "part")
 
 
 FAULTS = (
@@ -246,31 +246,31 @@ FAULTS = (
     ],
 )
 def test_a_delivery_that_cannot_be_used_is_refused_before_any_of_its_files_is_read(
-    spark: SparkSession, place: BuiltRepository, spoil: Callable[..., Setting], seen: str, remedy: str
+    spark: SparkSession, built: BuiltRepository, spoil: Callable[..., Setting], seen: str, remedy: str
 ) -> None:
     made = make_inventory(ROWS, "lake", DELIVERED, "Parquet")
-    url = made.write_to(place.directory / "deliveries")
-    repository = place.repository(RULES, inventory=spoil(place, made))
+    url = made.write_to(built.directory / "deliveries")
+    repository = built.repository(RULES, inventory=spoil(built, made))
     with pytest.raises(RetentionError, match=rf"^{url}: .*{seen}.* Nothing was deleted\. {remedy}"):
         delivered_inventory(spark, repository)
 
 
-def plan(place: BuiltRepository) -> Answer:
-    return retention("--config", place.directory / "retention.yaml", "plan", NAME, "--as-of", NOW.date().isoformat())
+def plan(built: BuiltRepository) -> Answer:
+    return retention("--config", built.directory / "retention.yaml", "plan", NAME, "--as-of", NOW.date().isoformat())
 
 
 @pytest.mark.parametrize("fault", [pytest.param(fault, id=fault.name) for fault in FAULTS])
 @pytest.mark.slow
 def test_an_unusable_inventory_ends_in_one_clear_error_and_no_plan(
-    spark: SparkSession, place: BuiltRepository, fault: Fault
+    spark: SparkSession, built: BuiltRepository, fault: Fault
 ) -> None:
     made = make_inventory(ROWS, "lake", DELIVERED, "Parquet")
-    made.write_to(place.directory / "deliveries")
-    place.configure(RULES, inventory=fault.spoil(place, made))
-    answer = plan(place)
+    made.write_to(built.directory / "deliveries")
+    built.configure(RULES, inventory=fault.spoil(built, made))
+    answer = plan(built)
     message = " ".join(answer.err.split())
     assert answer.status == fault.status, message
     assert fault.says in message
     assert "othing was deleted" in message
     assert "Traceback" not in message
-    assert not (place.directory / "warehouse" / NAME / "plans").exists()
+    assert not (built.directory / "warehouse" / NAME / "plans").exists()

@@ -1,6 +1,6 @@
-"""Optimized runs over weeks of uploads, commits, resets and sweeps: at every instant they see what a clean run sees.
+"""Runs with optimized listing over weeks of uploads, commits, resets and sweeps find what a full listing finds.
 
-The store is a model's: it knows what lies there and what refers to it, so what may go is known without our code.
+A model has the objects of the store and their references, so it knows the candidates without the package.
 """
 
 from collections.abc import Iterator
@@ -21,7 +21,7 @@ from retention_assets.objectstore.outcomes import Outcome
 from retention_assets.warehouse.warehouse import Warehouse
 from tests.acceptance.runs import Found, Run, found_in, objects_in, write_ledger
 from tests.frames import Pair, Staged, pairs, staged
-from tests.worlds import BuiltRepository, Version, address, build_repository
+from tests.lakefs_repositories import BuiltRepository, Version, address, build_repository
 
 pytestmark = pytest.mark.usefixtures("forgetful")
 
@@ -34,10 +34,10 @@ SIZE = 10
 
 @dataclass
 class Lake:
-    """What lies in the store and what refers to it. Every step moves the clock a little."""
+    """A model of a repository: its objects and their references. Every step moves the clock forward."""
 
     random: Random
-    place: BuiltRepository
+    built: BuiltRepository
     now: datetime = START
     stored: dict[str, datetime] = field(default_factory=dict)
     issued: dict[str, datetime] = field(default_factory=dict)  # addresses, some of which nothing was written to yet
@@ -47,7 +47,7 @@ class Lake:
     slices: list[datetime] = field(default_factory=list)  # of two servers
 
     def step(self) -> None:
-        """Do one thing that users or servers do."""
+        """Run one random operation of a user or server."""
         self.now += timedelta(seconds=self.random.randrange(1, 40 * 60))  # so that a slice gets several addresses
         acts = [self.upload, self.upload, self.ask_for_an_address, self.upload_late, self.commit, self.reset, self.drop]
         self.random.choice(acts)()
@@ -61,7 +61,7 @@ class Lake:
         self._issue()
 
     def upload_late(self) -> None:
-        """Write to an address within its token's life; it may be linked, or left lying."""
+        """Write to an issued address within `token_life`, and link it or leave it unlinked."""
         waiting = [name for name in sorted(self.issued.keys() - self.stored.keys()) if self._may_be_written(name)]
         if waiting:
             name = max(waiting, key=lambda name: self.now - self.issued[name])  # the latest of all uploads
@@ -74,7 +74,7 @@ class Lake:
         held = self.branches.setdefault(branch, set())
         replaced = {name for name in sorted(held) if self.random.random() < 0.2}
         self.branches[branch] = (held | self.staged) - replaced
-        self.expired |= replaced  # until something active holds it again
+        self.expired |= replaced  # until an active commit has it again
         self.staged.clear()
 
     def reset(self) -> None:
@@ -84,7 +84,7 @@ class Lake:
         self.expired |= self.branches.pop("another", set())
 
     def candidates(self) -> set[Found]:
-        """Return what may go at this moment, and why."""
+        """Return the candidates now with their reasons."""
         live = set().union(self.staged, *self.branches.values())
         gone: set[Found] = set()
         for name in self.stored.keys() - live:
@@ -95,12 +95,12 @@ class Lake:
         return gone
 
     def sweep(self, gone: set[str]) -> None:
-        self.place.remove(gone)
+        self.built.remove(gone)
         for name in gone:
             del self.stored[name]
 
     def _issue(self) -> str:
-        """Return a new address of one of two servers, whose slices live for an hour."""
+        """Return a new address of one of two servers. A server begins a new slice every hour."""
         self.slices = [began for began in self.slices if self.now - began < HOUR] or [self.now, self.now - 30 * SECOND]
         name = address(self.now, len(self.issued), began=self.random.choice(self.slices))
         self.issued[name] = self.now
@@ -111,11 +111,11 @@ class Lake:
 
     def _write(self, name: str) -> None:
         self.stored[name] = self.now
-        self.place.store({name: self.now}, SIZE)
+        self.built.store({name: self.now}, SIZE)
 
 
 def judged_by(run: Run, snapshot: InventorySnapshot, lake: Lake) -> set[Found]:
-    """Return the candidates by our code, for references that are the model's."""
+    """Return the candidates by the package, for the references of the model."""
     active = set().union(*lake.branches.values())
     held = [Pair(name, f"path/{name}", active=name in active) for name in sorted(active | lake.expired)]
     uncommitted = staged(run.spark, *(Staged(name) for name in sorted(lake.staged)))
@@ -127,14 +127,14 @@ def judged_by(run: Run, snapshot: InventorySnapshot, lake: Lake) -> set[Found]:
 
 
 def empty_lake(directory: Path, random: Random) -> Lake:
-    place = build_repository(directory, [Version("root", START, {})], {"main": "root"}, taken_at=START)
-    return Lake(random, place)
+    built = build_repository(directory, [Version("root", START, {})], {"main": "root"}, taken_at=START)
+    return Lake(random, built)
 
 
 def weeks(spark: SparkSession, lake: Lake, runs: int) -> Iterator[tuple[Run, InventorySnapshot, InventorySnapshot]]:
-    """Give, for each of several runs on later and later days, the run with its optimized and its clean picture."""
-    own = lake.place.repository({"default_retention_days": 1, "branches": []}, listing="optimized", clean_every="14d")
-    tables = Warehouse(str(lake.place.directory / "warehouse"))
+    """Yield several runs on successive days, each with its optimized and its full inventory snapshot."""
+    own = lake.built.repository({"default_retention_days": 1, "branches": []}, listing="optimized", clean_every="14d")
+    tables = Warehouse(str(lake.built.directory / "warehouse"))
     for _ in range(runs):
         for _ in range(lake.random.randrange(40, 160)):
             lake.step()
@@ -146,7 +146,7 @@ def weeks(spark: SparkSession, lake: Lake, runs: int) -> Iterator[tuple[Run, Inv
 
 
 def compare(spark: SparkSession, directory: Path, seed: int, runs: int) -> list[int]:
-    """Compare optimized with clean runs; return how many places each optimized one left unlisted."""
+    """Compare optimized with full snapshots; return how many prefixes each optimized one did not list."""
     lake = empty_lake(directory, Random(seed))
     spared = []
     for run, optimized, clean in weeks(spark, lake, runs):

@@ -1,4 +1,4 @@
-"""What is collected as in no commit, and what never is: staged, held by any commit, young by any of its times."""
+"""Unreferenced objects: which are collected, and which stay because they are staged, committed, or too young."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -11,9 +11,9 @@ from pyspark.sql import SparkSession
 from retention_assets.lakefs.source.inventory_snapshot import InventorySnapshot
 from retention_assets.warehouse.warehouse import Warehouse
 from tests.acceptance.runs import Run
-from tests.worlds import BuiltRepository, Version, address, build_repository
+from tests.lakefs_repositories import BuiltRepository, Version, address, build_repository
 
-NOW = datetime(2025, 11, 1, 6, tzinfo=UTC)  # when everything is looked at
+NOW = datetime(2025, 11, 1, 6, tzinfo=UTC)  # when the plan is made
 DAY, HOUR, SECOND, MICROSECOND = timedelta(days=1), timedelta(hours=1), timedelta(seconds=1), timedelta(microseconds=1)
 OLD = NOW - 100 * DAY
 GRACE, TOKEN_LIFE = 24 * HOUR, 48 * HOUR
@@ -23,7 +23,7 @@ SIGNATURE, OTHER_SIGNATURE = "a" * 43, "b" * 43
 
 @dataclass(frozen=True)
 class Case:
-    """One object of the store and what becomes of it: the reason to go, or None."""
+    """One object of the store, and the reason why it is a candidate; None: it is not."""
 
     name: str
     address: str
@@ -32,12 +32,12 @@ class Case:
 
 
 def _aged(name: str, reason: str | None, *, written: timedelta, number: int) -> Case:
-    """An object of an old address that lies in no commit."""
+    """An uncommitted object with an old address."""
     return Case(name, address(OLD, number), reason, NOW - written)
 
 
 def _issued(name: str, reason: str | None, *, issued: timedelta, number: int) -> Case:
-    """An object in no commit whose address is younger than the store says it is."""
+    """An uncommitted object whose address was issued after its time in the store."""
     return Case(name, address(NOW - issued, number), reason)
 
 
@@ -105,9 +105,9 @@ class Seen:
 def seen(
     request: pytest.FixtureRequest, spark: SparkSession, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Seen]:
-    place = built(tmp_path_factory.mktemp(request.param), staged_known=request.param == "staged_list")
-    repository = place.repository(RETENTION, grace="24h", token_life="48h")
-    run = Run(spark, repository, Warehouse(str(place.directory / "warehouse")), NOW.date(), NOW)
+    built_repository = built(tmp_path_factory.mktemp(request.param), staged_known=request.param == "staged_list")
+    repository = built_repository.repository(RETENTION, grace="24h", token_life="48h")
+    run = Run(spark, repository, Warehouse(str(built_repository.directory / "warehouse")), NOW.date(), NOW)
     snapshot = run.snapshot()
     yield Seen(run, snapshot, {name: reason for name, _, reason in run.found(snapshot)})
 

@@ -1,4 +1,4 @@
-"""Upstream's own example of a rule: `foo/bar` for 10 days, 5 on `b1`, on a repository made for it."""
+"""The example of the lakeFS proposal for lifecycle rules: `foo/bar` for 10 days, 5 on `b1`."""
 
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
@@ -10,9 +10,9 @@ from pyspark.sql import SparkSession
 
 from retention_assets.warehouse.warehouse import Warehouse
 from tests.acceptance.runs import Run
-from tests.worlds import Version, address, build_repository
+from tests.lakefs_repositories import Version, address, build_repository
 
-NOW = datetime(2025, 11, 1, tzinfo=UTC)  # the first instant of the day that is planned: ages are whole days
+NOW = datetime(2025, 11, 1, tzinfo=UTC)  # the begin of the planned day: ages are whole days
 HOUR, DAY = timedelta(hours=1), timedelta(days=1)
 LAST_YEAR = NOW - 365 * DAY
 RULES = {"rule": {"prefix": "foo/bar", "days": 10, "enabled": True, "branch_days": {"b1": 5}}}
@@ -21,7 +21,7 @@ RULES = {"rule": {"prefix": "foo/bar", "days": 10, "enabled": True, "branch_days
 def due(
     spark: SparkSession, directory: Path, commits: list[Version], branches: Mapping[str, str], *more: Mapping[str, Any]
 ) -> set[str]:
-    """Return the paths that the rule, and maybe other policies, let go; all by lifecycle."""
+    """Return the paths that are due under these policies. All must be due by lifecycle rules."""
     held = {name: path for commit in commits for path, name in commit.objects.items()}
     stored = dict.fromkeys(held, LAST_YEAR)
     built = build_repository(directory, commits, branches, taken_at=NOW + HOUR, objects=stored)
@@ -34,7 +34,7 @@ def due(
 
 @pytest.fixture(scope="module")
 def example(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> set[str]:
-    """What is due of a line of commits, each of which adds one path; b1 goes on where main ends."""
+    """The due paths of a line of commits, each of which adds one path. b1 begins at the head of main."""
     of_main = {
         "foo/bar": 14, "foo/barn/old": 13, "foo/other/old": 12,
         "foo/bar/both-11": 11, "foo/bar/both-10": 10, "foo/bar/both-9": 9,
@@ -69,7 +69,7 @@ def test_the_longest_days_of_the_branches_that_hold_it_decide(example: set[str],
 def test_age_counts_from_the_oldest_commit_of_all_and_not_of_the_active_ones(
     spark: SparkSession, tmp_path: Path
 ) -> None:
-    """A commit a day holds the object, and retention keeps three days of them: no active commit is ever 10 days old."""
+    """A commit a day has the object. Retention keeps three days, so no active commit is ever 10 days old."""
     held = {"foo/bar/kept-on": address(LAST_YEAR, 1), "elsewhere": address(LAST_YEAR, 2)}
     commits = [
         Version(f"day-{age}", NOW - age * DAY, held, () if age == 30 else (f"day-{age + 1}",))

@@ -11,7 +11,7 @@ from tests.assets.lake import Lake, Run, new_lake
 
 @dataclass(frozen=True)
 class Planned:
-    """What one run left; the tables themselves are overwritten by the next."""
+    """The results of one run, since the next one overwrites its tables."""
 
     run: Run
     plan: Mapping[str, object] | None
@@ -21,7 +21,7 @@ class Planned:
 
 @dataclass(frozen=True)
 class TwicePlanned:
-    """A lake with the tables of its second run. Copy it before changing anything."""
+    """A lake with the tables of its second run. Tests must copy it before they change it."""
 
     lake: Lake
     tags_ignored: Planned
@@ -31,11 +31,12 @@ class TwicePlanned:
         return {"ignore": self.tags_ignored, "protect": self.tags_protected}[tags]
 
 
-AFTER_TAGS = ("potential_commits", "active_ranges", "addresses", "deletion_candidates")  # what `tags:` may change
+# the tables that the setting `tags` affects
+AFTER_TAGS = ("potential_commits", "active_ranges", "addresses", "deletion_candidates")
 
 
 class Lakes:
-    """The saved repositories by name, each planned when it is first asked for."""
+    """The saved repositories by name. Each is planned when it is first needed."""
 
     def __init__(self, factory: pytest.TempPathFactory) -> None:
         self._factory = factory

@@ -1,6 +1,6 @@
 """The definitions as plain text: assets, what each depends on, guards, jobs, schedules, for one repository.
 
-`python -m tests.assets.graph` writes `graph.json` anew; read the difference before keeping it.
+`python -m tests.assets.graph` updates `graph.json`. Review the difference before you commit it.
 """
 
 import json
@@ -19,7 +19,7 @@ REPOSITORY = {"kind": "lakefs", "namespace": "s3://lake/orchard", "source": {"du
 
 
 def configuration(directory: Path, *names: str) -> Configuration:
-    """Return a configuration of repositories that need not be there: definitions open nothing."""
+    """Return a configuration of repositories that do not exist: definitions open nothing."""
     entries = {name: {**REPOSITORY, "namespace": f"s3://lake/{name}"} for name in names}
     file = directory / "retention.yaml"
     file.write_text(yaml.safe_dump({"warehouse": "warehouse", "repositories": entries}), encoding="utf-8")
@@ -27,7 +27,7 @@ def configuration(directory: Path, *names: str) -> Configuration:
 
 
 def snapshot(definitions: dg.Definitions) -> dict[str, Any]:
-    """Return what the graph promises to whoever looks at it."""
+    """Return the graph of a repository as JSON."""
     graph = definitions.resolve_asset_graph()
     repository = definitions.get_repository_def()
     return {
@@ -61,7 +61,7 @@ def snapshot(definitions: dg.Definitions) -> dict[str, Any]:
 
 
 def written(found: dict[str, Any]) -> str:
-    """Return the snapshot as its file has it."""
+    """Return the text of `graph.json`."""
     return json.dumps(found, indent=1, sort_keys=True, ensure_ascii=False) + "\n"
 
 

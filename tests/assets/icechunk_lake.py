@@ -19,15 +19,27 @@ from tests.assets.lake import Run
 from tests.icechunk_repositories import Commit, Format, build_history, open_repository, set_stored_at
 
 NAME = "field"
-DAY = datetime.now(UTC).date()  # icechunk stamps what it writes with the time of now
+DAY = datetime.now(UTC).date()  # icechunk writes the current time into its files
 AS_OF = datetime(DAY.year, DAY.month, DAY.day, tzinfo=UTC)
 LONG_AGO = AS_OF - timedelta(days=40)
 POLICY = {"snapshots": {"default": {"keep_newer": "10d"}, "tags": [{"tag": "v*", "keep_newer": "forever"}]}}
 
 
 def at(days_ago: float) -> datetime:
-    """Return an instant so many days before the day that is planned."""
+    """Return the time so many days before the planned day."""
     return AS_OF - timedelta(days=days_ago)
+
+
+# root <- a <- b <- c <- d <- e (main);  b <- x (old, a branch);  c <- lost (no reference);  v1 -> a
+COMMITS = (
+    Commit("a", None, at(30)),
+    Commit("b", "a", at(25)),
+    Commit("c", "b", at(20)),
+    Commit("d", "c", at(5)),
+    Commit("e", "d", at(2)),
+    Commit("x", "b", at(22)),
+    Commit("lost", "c", at(19)),
+)
 
 
 @dataclass(frozen=True)
@@ -66,12 +78,12 @@ class IcechunkLake:
         return self.run(plan_job(NAME), tags=tags)
 
     def make(self, *assets: str) -> Run:
-        """Run these assets alone."""
+        """Materialize only these assets."""
         job = build_definitions(self.configuration()).resolve_implicit_global_asset_job_def()
         return _run(job, None, [dg.AssetKey([NAME, asset]) for asset in assets])
 
     def rows(self, table: str) -> list[dict[str, Any]]:
-        """Return the day's partition."""
+        """Return the rows of the day's partition of a table."""
         return pq.read_table(self.root / "warehouse" / NAME / table / DAY.isoformat()).to_pylist()
 
     def candidates(self) -> dict[str, str]:
@@ -79,11 +91,11 @@ class IcechunkLake:
         return {row["address"]: row["reason"] for row in self.rows("deletion_candidates")}
 
     def plan_document(self) -> dict[str, Any] | None:
-        """Return the day's plan, if one stands."""
+        """Return the day's plan, or None if there is no current one."""
         return self.warehouse.read_document(NAME, "plans", DAY.isoformat(), "current.json")
 
     def copy(self, root: Path) -> "IcechunkLake":
-        """Return the same repository with its warehouse in another place; files keep their times."""
+        """Return a copy of the repository and its warehouse in another directory. Files keep their times."""
         for name in ("repository", "warehouse", "policy.yaml", "retention.yaml"):
             source = self.root / name
             (shutil.copytree if source.is_dir() else shutil.copy2)(source, root / name)
@@ -101,7 +113,7 @@ def new_icechunk_lake(
     branches: Mapping[str, str | None],
     tags: Mapping[str, str | None] | None = None,
 ) -> tuple[IcechunkLake, dict[str, str]]:
-    """Return a repository with this history, all its files long there, and its snapshots' ids by name."""
+    """Return a repository with this history and old files, and the ids of its snapshots by commit name."""
     lake = IcechunkLake(root)
     ids = build_history(lake.directory, spec_version, commits, branches, tags)
     set_stored_at(lake.directory, LONG_AGO)
@@ -112,7 +124,7 @@ def new_icechunk_lake(
 def collected_by_icechunk(
     directory: Path, copy: Path, older_than: datetime, cutoff: datetime, **flags: bool
 ) -> set[str]:
-    """Return the names of the files that icechunk's own expiration and collection remove from a copy."""
+    """Return the names of the files that icechunk's own expiration and garbage collection delete from a copy."""
     shutil.copytree(directory, copy)
     repository = open_repository(copy)
     repository.expire_snapshots(older_than)

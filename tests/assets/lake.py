@@ -20,19 +20,19 @@ from retention_assets.definitions import build_definitions
 from retention_assets.tables import TABLES
 from retention_assets.warehouse.warehouse import Warehouse
 from tests.clocks import GivenClock
-from tests.repositories import api, place_repository, policy_file
+from tests.saved_repositories import api, copy_saved_repository, policy_file
 
 DAY = "2026-11-01"  # the day that every expected file counts from
 NOW = datetime(2026, 11, 22, tzinfo=UTC)  # a day after the server wrote its dump
 
-# Tables of what is read outside the graph, and of the verification: no column is computed from a column above.
+# Tables of external inputs and of the verification: their columns have no lineage to other tables.
 NOT_COMPUTED = {
     *("policy_table", "storage_inventory", "uncommitted_objects", "commit_graph", "repository_history"),
     "deletion_proof",
 }
 
 SLICE, OBJECT = "fu2qb0hksduf3vibnmug", "db4lqvhksduf3vibnmv0"
-FOREIGN = (  # what users put beside lakeFS's own, and what H6 takes for garbage
+FOREIGN = (  # foreign files of users, and names that hazard H6 takes for garbage
     "README.md",
     "dummy",
     "0123456789ABCDEF0123456789ABCDEF",
@@ -45,20 +45,34 @@ FOREIGN = (  # what users put beside lakeFS's own, and what H6 takes for garbage
 )
 
 
+# the assets of a plan, in their order
+PLANNING_ASSETS = (
+    "policy_table",
+    "current_rules",
+    "storage_inventory",
+    "uncommitted_objects",
+    "commit_graph",
+    "potential_commits",
+    "active_ranges",
+    "addresses",
+    "deletion_candidates",
+)
+
+
 @dataclass(frozen=True)
 class Run:
-    """What a run said of itself."""
+    """The result of a run, with its materializations and checks."""
 
     success: bool
-    steps: tuple[str, ...]  # the assets that were made, in their order
+    steps: tuple[str, ...]  # the materialized assets, in their order
     checks: Mapping[str, bool]
     numbers: Mapping[str, Mapping[str, Any]]  # metadata by asset
     errors: str
-    failure: str = ""  # what the terminal says of it, if it failed
+    failure: str = ""  # the message of the command, if the run failed
 
 
 def require_told_tables(run: Run) -> None:
-    """Require that each table tells what its columns mean, where they come from, and how long the table took."""
+    """Require column descriptions, column lineage and the duration in the metadata of each materialized table."""
     for table in run.numbers.keys() & TABLES.keys():
         columns = run.numbers[table]["dagster/column_schema"].columns
         names = {one.name for one in columns}
@@ -74,7 +88,7 @@ def require_told_tables(run: Run) -> None:
 
 @dataclass(frozen=True)
 class Lake:
-    """One repository below `root`; everything in its configuration is relative, so that it may be copied."""
+    """One repository below `root`. All paths of its configuration are relative, so that it can be copied."""
 
     name: str
     root: Path
@@ -114,7 +128,7 @@ class Lake:
         return self._run(job, None)
 
     def make(self, *assets: str) -> Run:
-        """Run these assets alone, as `dagster asset materialize --select` does."""
+        """Materialize only these assets, as `dagster asset materialize --select` does."""
         job = build_definitions(
             self.configuration(), clock=GivenClock(lambda: NOW)
         ).resolve_implicit_global_asset_job_def()
@@ -140,28 +154,28 @@ class Lake:
         )
 
     def table(self, name: str, columns: Sequence[str] | None = None) -> pa.Table:
-        """Return the day's partition."""
+        """Return the rows of the day's partition of a table."""
         return pq.read_table(self.root / "warehouse" / self.name / name / DAY, columns=columns)
 
     def candidates(self, *reasons: str) -> set[tuple[str, int]]:
-        """Return (address, size) of the candidates for these reasons; for any reason when none is named."""
+        """Return (address, size) of the candidates with one of these reasons, by default with any."""
         rows = self.table("deletion_candidates", ["address", "size", "reason"]).to_pylist()
         return {(row["address"], row["size"]) for row in rows if not reasons or row["reason"] in reasons}
 
     def plan_document(self) -> dict[str, Any] | None:
-        """Return the day's plan, if one stands."""
+        """Return the day's plan, or None if there is no current one."""
         return self.warehouse.read_document(self.name, "plans", DAY, "current.json")
 
     def copy(self, root: Path) -> "Lake":
-        """Return the same lake in another place, to be changed at will; files keep their times."""
+        """Return a copy in another directory, which a test may change. Files keep their times."""
         shutil.copytree(self.root, root, dirs_exist_ok=True)
         return Lake(self.name, root)
 
 
 def new_lake(name: str, root: Path) -> Lake:
-    """Return a saved repository with its server's rules and some users' files, all old, not planned yet."""
+    """Return a saved repository with the rules of its server and some foreign files, all old, without a plan."""
     lake = Lake(name, root)
-    place_repository(name, lake.namespace)
+    copy_saved_repository(name, lake.namespace)
     for path in FOREIGN:
         put(lake, path, b"theirs")
     (root / "dump.json").write_text(json.dumps(api(name)["refs_dump"]), encoding="utf-8")
@@ -171,7 +185,7 @@ def new_lake(name: str, root: Path) -> Lake:
 
 
 def put(lake: Lake, path: str, content: bytes, written: datetime = datetime(2026, 1, 1, tzinfo=UTC)) -> None:
-    """Put a file into the namespace, with the store's time `written`."""
+    """Write a file below the namespace with the modification time `written`."""
     file = lake.namespace / path
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_bytes(content)
@@ -179,6 +193,6 @@ def put(lake: Lake, path: str, content: bytes, written: datetime = datetime(2026
 
 
 def needed(definitions: dg.Definitions, sensor: str) -> dict[str, Any]:
-    """Return the resources that a sensor needs."""
+    """Return the resources of the definitions that a sensor requires."""
     keys = definitions.get_repository_def().get_sensor_def(sensor).required_resource_keys
     return {key: definitions.resources[key] for key in keys}

@@ -1,4 +1,4 @@
-"""Dagster's pages say what each check asks and what each column means."""
+"""Descriptions in Dagster's catalog: every check and every column has one."""
 
 import pytest
 

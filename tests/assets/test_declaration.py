@@ -1,4 +1,4 @@
-"""What every asset says about its run: numbers of its checks, its duration, the version of its data and code."""
+"""Metadata of every asset's materialization: figures of its checks, duration, data version and code version."""
 
 import shutil
 from datetime import UTC, datetime
@@ -19,8 +19,8 @@ from tests.assets.graph import configuration
 AT = datetime(2026, 11, 1, tzinfo=UTC)
 
 
-class Kept(dg.IOManager):
-    """Keeps the rows that an asset returns."""
+class InMemoryIOManager(dg.IOManager):
+    """An IO manager that keeps the rows of an asset in memory."""
 
     def __init__(self) -> None:
         self.rows: list[Rows] = []
@@ -37,7 +37,10 @@ def made(tmp_path: Path, *check_results: CheckResult, version: str | None = None
     def deletion_candidates(context: dg.AssetExecutionContext) -> Made:
         return checked(Rows(None, AT), check_results, {"plan_hash": "abc"}, version=version)  # type: ignore[arg-type]
 
-    kept, asset = Kept(), deletion_candidates.definition(configuration(tmp_path, "orchard").repository("orchard"))
+    kept, asset = (
+        InMemoryIOManager(),
+        deletion_candidates.definition(configuration(tmp_path, "orchard").repository("orchard")),
+    )
     with dg.DagsterInstance.ephemeral() as instance:
         ended = dg.materialize(
             [asset], instance=instance, partition_key="2026-11-01", resources={TABLES: kept}, raise_on_error=False

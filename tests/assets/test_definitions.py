@@ -1,4 +1,4 @@
-"""What Dagster loads: it is sound, it is what the golden file says, and loading it touches nothing."""
+"""The definitions: they are valid, equal to the golden file, and loading them reads no store and no server."""
 
 import json
 import re
@@ -39,10 +39,10 @@ def test_every_guard_blocks_and_every_asset_is_daily(tmp_path: Path) -> None:
     assert found["checks_that_do_not_block"] == []
     assert len({asset["partitions"] for asset in found["assets"].values()}) == 1
     checks = {name.partition("/")[2]: asset["blocking_checks"] for name, asset in found["assets"].items()}
-    proof = checks.pop("deletion_proof")
+    verification = checks.pop("deletion_proof")
     guards = [guard for names in checks.values() for guard in names]
     assert len(guards) == len(set(guards)) >= 13
-    assert {"live_exist", "deleted_are_gone", "totals_hold", "records_follow"} <= set(proof)
+    assert {"live_exist", "deleted_are_gone", "totals_hold", "records_follow"} <= set(verification)
 
 
 def test_only_a_repository_that_may_be_swept_has_a_schedule_for_it(tmp_path: Path) -> None:
@@ -54,7 +54,7 @@ def test_only_a_repository_that_may_be_swept_has_a_schedule_for_it(tmp_path: Pat
 
 
 def changed(made: Configuration, **keys: object) -> Path:
-    """Write the configuration again, with these keys of orchard, and return its file."""
+    """Write the configuration with these settings of orchard changed, and return its file."""
     document = yaml.safe_load(made.file.read_text("utf-8"))
     document["repositories"]["orchard"] |= keys
     made.file.write_text(yaml.safe_dump(document), encoding="utf-8")
@@ -105,7 +105,7 @@ def test_planning_never_includes_the_asset_that_deletes(tmp_path: Path) -> None:
 
 
 def test_candidates_come_from_the_older_picture_and_liveness_from_the_newer(tmp_path: Path) -> None:
-    """storage, then staged, then references, then ranges. Source: DESIGN.md, The way data flows."""
+    """The order is: storage, staged, references, ranges. Source: DESIGN.md, The way data flows."""
     assets = snapshot(build_definitions(configuration(tmp_path, "orchard")))["assets"]
     order = [
         "storage_inventory",

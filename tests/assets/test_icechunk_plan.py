@@ -1,4 +1,4 @@
-"""Plans of real Icechunk repositories, of both formats, by the real jobs; icechunk's own collection is the oracle."""
+"""Plans of real Icechunk repositories of both formats, compared with icechunk's own garbage collection."""
 
 import shutil
 from collections.abc import Mapping
@@ -20,6 +20,7 @@ from retention_assets.state.plan import load_plan
 from retention_assets.tables import TABLES
 from tests.assets.icechunk_lake import (
     AS_OF,
+    COMMITS,
     DAY,
     LONG_AGO,
     NAME,
@@ -29,18 +30,8 @@ from tests.assets.icechunk_lake import (
     new_icechunk_lake,
 )
 from tests.assets.lake import Run, require_told_tables
-from tests.icechunk_repositories import INITIAL, Commit, Format, create_repository, open_repository, set_stored_at
+from tests.icechunk_repositories import INITIAL, Format, create_repository, open_repository, set_stored_at
 
-# root <- a <- b <- c <- d <- e (main);  b <- x (old, a branch);  c <- lost (no reference);  v1 -> a
-COMMITS = (
-    Commit("a", None, at(30)),
-    Commit("b", "a", at(25)),
-    Commit("c", "b", at(20)),
-    Commit("d", "c", at(5)),
-    Commit("e", "d", at(2)),
-    Commit("x", "b", at(22)),
-    Commit("lost", "c", at(19)),
-)
 ORPHAN = "0123456789ABCDEFGHJ0"
 YOUNG, UNKNOWN = f"chunks/{ORPHAN}", f"manifests/{ORPHAN}"
 FOREIGN = (
@@ -56,7 +47,7 @@ FOREIGN = (
 
 @dataclass(frozen=True)
 class Planned:
-    """A repository that was planned, its snapshots by name, and what icechunk itself would collect of it."""
+    """A planned repository, the ids of its snapshots by name, and the files that icechunk itself would collect."""
 
     lake: IcechunkLake
     ids: Mapping[str, str]
@@ -65,7 +56,7 @@ class Planned:
     run: Run
 
     def copy(self, root: Path) -> IcechunkLake:
-        """Return the same in another place, to be changed at will."""
+        """Return a copy in another directory, which a test may change."""
         return self.lake.copy(root)
 
 
@@ -111,13 +102,13 @@ def test_every_table_tells_what_its_columns_mean_and_where_they_come_from(either
 
 def test_the_decision_about_each_snapshot_is_told(either: Planned) -> None:
     names = {its_id: name for name, its_id in either.ids.items()}
-    told = {names.get(row["snapshot_id"], "root"): row for row in either.lake.rows("expired_snapshots")}
+    rows_by_name = {names.get(row["snapshot_id"], "root"): row for row in either.lake.rows("expired_snapshots")}
     is_first = "repo" not in either.lake.files()
     gone = {"b", "c"} if is_first else {"b", "c", "lost"}  # format 1 lists nothing that no reference reaches
-    assert {name for name, row in told.items() if row["decision"] == "released"} == gone
-    assert {name for name, row in told.items() if row["stays"]} == {"root", "a", "d", "e", "x"}
-    assert told["d"]["new_parent_id"] == INITIAL
-    assert told["x"]["reason"].endswith("it stays as long as a branch or tag, or a younger snapshot, needs it")
+    assert {name for name, row in rows_by_name.items() if row["decision"] == "released"} == gone
+    assert {name for name, row in rows_by_name.items() if row["stays"]} == {"root", "a", "d", "e", "x"}
+    assert rows_by_name["d"]["new_parent_id"] == INITIAL
+    assert rows_by_name["x"]["reason"].endswith("it stays as long as a branch or tag, or a younger snapshot, needs it")
     candidates = either.lake.candidates()
     assert candidates[f"snapshots/{either.ids['b']}"] == "expired"
     assert candidates[f"snapshots/{either.ids['lost']}"] == ("unreferenced" if is_first else "expired")

@@ -1,4 +1,4 @@
-"""An Icechunk repository whose chunks another repository names by virtual references."""
+"""An Icechunk repository whose chunks another repository uses by virtual references."""
 
 from pathlib import Path
 

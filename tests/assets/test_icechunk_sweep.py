@@ -1,4 +1,4 @@
-"""Icechunk repositories planned, approved, swept and verified by the command, then opened by icechunk itself."""
+"""Icechunk repositories are planned, approved, swept and verified by the command, then read by icechunk."""
 
 import json
 import shutil
@@ -20,22 +20,22 @@ from retention_assets.icechunk.sweep import sweeping
 from retention_assets.state.plan import load_plan
 from retention_assets.warehouse.warehouse import Warehouse
 from tests.end_to_end.command import Answer, run
-from tests.icechunk_places import (
+from tests.icechunk_projects import (
     FOREIGN,
     GARBAGE,
     KEEP,
     POLICY,
-    FieldPlace,
+    IcechunkProject,
     ago,
     array_of,
     commit_again,
-    field_place,
+    icechunk_project,
     now,
     random_history,
     reachable_arrays,
 )
 from tests.icechunk_repositories import FORMATS, INITIAL, Commit, Format, open_repository
-from tests.repositories import AS_OF
+from tests.saved_repositories import AS_OF
 
 pytestmark = pytest.mark.usefixtures("spark", "forgetful")
 
@@ -54,22 +54,22 @@ TAGS = {"v1": "b"}
 GONE = {"a", "c", "x", "y"}
 
 
-def made(root: Path, spec_version: Format, **settings: object) -> FieldPlace:
-    return field_place(root, spec_version, COMMITS, BRANCHES, TAGS, **settings)
+def made(root: Path, spec_version: Format, **settings: object) -> IcechunkProject:
+    return icechunk_project(root, spec_version, COMMITS, BRANCHES, TAGS, **settings)
 
 
-def execute(field: FieldPlace, plan_hash: str) -> None:
+def execute(field: IcechunkProject, plan_hash: str) -> None:
     """Approve and sweep."""
     for command in (("approve", plan_hash), ("sweep",)):
-        answer = field.place.run(*command)
+        answer = field.project.run(*command)
         assert answer.status == 0, answer.err
 
 
 @dataclass(frozen=True)
 class Swept:
-    """A repository before and after its plan was carried out."""
+    """A repository before and after the sweep of its plan."""
 
-    field: FieldPlace
+    field: IcechunkProject
     before: set[str]  # files
     arrays: dict[str, npt.NDArray[np.int32]]  # by snapshot, before
     report: list[dict[str, object]]
@@ -77,21 +77,21 @@ class Swept:
 
 
 class Planned:
-    """The repository in both formats, each planned when it is first asked for. Copy it before changing anything."""
+    """The repository in both formats. Each is planned when it is first needed. Tests must copy it to change it."""
 
     def __init__(self, factory: pytest.TempPathFactory) -> None:
         self._factory = factory
-        self._planned: dict[Format, tuple[FieldPlace, str]] = {}
+        self._planned: dict[Format, tuple[IcechunkProject, str]] = {}
 
-    def copy(self, spec_version: Format, directory: Path, **settings: object) -> tuple[FieldPlace, str]:
+    def copy(self, spec_version: Format, directory: Path, **settings: object) -> tuple[IcechunkProject, str]:
         """Return a copy with other settings, and the hash of its plan."""
         if spec_version not in self._planned:
             field = made(self._factory.mktemp("planned"), spec_version)
-            self._planned[spec_version] = field, field.place.plan()
+            self._planned[spec_version] = field, field.project.plan()
         field, plan_hash = self._planned[spec_version]
         copied = field.copy(directory)
-        copied.place.write(**settings)
-        copied.place.adopt()
+        copied.project.write(**settings)
+        copied.project.adopt()
         return copied, plan_hash
 
 
@@ -105,7 +105,7 @@ def swept(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
     field, plan_hash = planned.copy(request.param, tmp_path_factory.mktemp("swept"))
     before, arrays = field.files(), reachable_arrays(field.directory)
     execute(field, plan_hash)
-    report, verified = field.place.rows("deletion_report"), field.place.run("verify", "--json")
+    report, verified = field.project.rows("deletion_report"), field.project.run("verify", "--json")
     return Swept(field, before, arrays, report, verified)
 
 
@@ -143,14 +143,14 @@ def test_the_report_names_each_file_and_each_reference_that_went(swept: Swept) -
 
 
 def test_the_command_counts_objects_and_references_apart(swept: Swept) -> None:
-    answer = swept.field.place.run("report")
+    answer = swept.field.project.run("report")
     assert answer.status == 0, answer.err
     assert "Branches and tags removed: 1" in answer.out
     assert next(line.split()[3] for line in answer.out.splitlines() if "unattempted" in line) == "0"
 
 
 def test_the_record_says_what_was_published_first(swept: Swept) -> None:
-    (file,) = (swept.field.place.warehouse / "field" / "records").glob("*.json")
+    (file,) = (swept.field.project.warehouse / "field" / "records").glob("*.json")
     document = json.loads(file.read_text(encoding="utf-8"))
     assert document["published"]["references_removed"] == ["refs/branch.old"]
     assert document["published"]["conflicts"] == 0
@@ -175,14 +175,14 @@ def test_what_was_done_is_proved(swept: Swept) -> None:
 @pytest.mark.parametrize("swept", [2], indirect=True, ids=["format_2"])
 def test_a_plan_after_it_has_nothing_to_do(swept: Swept, tmp_path: Path) -> None:
     field = swept.field.copy(tmp_path)
-    field.place.adopt()
-    answer = field.place.run("plan", "--json")
+    field.project.adopt()
+    answer = field.project.run("plan", "--json")
     assert answer.status == 0, answer.err
     assert answer.document()["candidates"] == {"objects": 0, "bytes": 0}
     before = field.files()
     execute(field, answer.document()["plan_hash"])
     assert field.files() == before
-    verified = field.place.run("verify")
+    verified = field.project.run("verify")
     assert verified.status == 0, verified.err
 
 
@@ -192,7 +192,7 @@ def test_a_kept_file_that_is_lost_does_not_pass(swept: Swept, tmp_path: Path) ->
     field = swept.field.copy(tmp_path)
     lost = next(path for path in sorted(field.directory.glob("chunks/*")) if path.name != Path(FOREIGN).name)
     lost.unlink()
-    answer = field.place.run("verify")
+    answer = field.project.run("verify")
     assert answer.status == 1
     assert f"kept_exist: 1 kept files are not in the store, first chunks/{lost.name}" in answer.err
 
@@ -201,18 +201,18 @@ def test_after_the_restore_of_one_snapshot_a_plan_names_the_command_that_restore
     planned: Planned, tmp_path: Path
 ) -> None:
     quarantine = {"url": str(tmp_path / "attic")}
-    field, plan_hash = planned.copy(2, tmp_path / "place", mode="quarantine", quarantine=quarantine)
+    field, plan_hash = planned.copy(2, tmp_path / "project", mode="quarantine", quarantine=quarantine)
     before = field.files("snapshots", "manifests", "chunks", "transactions")
     execute(field, plan_hash)
-    restore = ("--config", field.place.file, "restore", "field")
+    restore = ("--config", field.project.file, "restore", "field")
     assert run(*restore, "--address", f"snapshots/{field.ids['c']}").status == 0
-    refused = field.place.run("plan")
+    refused = field.project.run("plan")
     assert refused.status == 1
     assert "metadata_exists: 1 referenced objects are missing: manifests/" in refused.err
     assert f"`retention restore field --plan {plan_hash}`" in refused.err
     assert run(*restore, "--plan", plan_hash).status == 0
     assert field.files("snapshots", "manifests", "chunks", "transactions") == before
-    assert field.place.run("plan").status == 0
+    assert field.project.run("plan").status == 0
 
 
 def test_a_budget_counts_the_references_that_a_plan_deletes_also_after_a_sweep_deleted_them(
@@ -220,23 +220,23 @@ def test_a_budget_counts_the_references_that_a_plan_deletes_also_after_a_sweep_d
 ) -> None:
     field, plan_hash = planned.copy(2, tmp_path)
     execute(field, plan_hash)
-    warehouse = Warehouse(load_configuration(field.place.file).warehouse)
+    warehouse = Warehouse(load_configuration(field.project.file).warehouse)
     plan = load_plan(warehouse, "field", AS_OF.date())
     edits = planned_edits(warehouse, plan)
     assert edits.deleted_branches == ("old",)
     changes = plan.candidates.objects + len({*edits.released, *edits.dropped})
-    (field.place.warehouse / "field" / "approvals" / f"{plan_hash}.json").unlink()
-    field.place.write(budget={"objects": changes})
-    refused = field.place.run("sweep")
+    (field.project.warehouse / "field" / "approvals" / f"{plan_hash}.json").unlink()
+    field.project.write(budget={"objects": changes})
+    refused = field.project.run("sweep")
     assert refused.status == 1
     assert f"its {changes + 1:,} objects are more than the budget's {changes:,}" in refused.err
 
 
-# ---- the same as icechunk
+# ---- comparison with icechunk
 
 
-def by_icechunk(field: FieldPlace, directory: Path) -> set[str]:
-    """Expire and collect a copy by icechunk itself, and return the files that it leaves."""
+def by_icechunk(field: IcechunkProject, directory: Path) -> set[str]:
+    """Let icechunk expire and collect a copy, and return the remaining files."""
     shutil.copytree(field.directory, directory)
     repository = open_repository(directory)
     repository.expire_snapshots(AS_OF - KEEP, delete_expired_branches=True)
@@ -245,14 +245,14 @@ def by_icechunk(field: FieldPlace, directory: Path) -> set[str]:
 
 
 def without_own(files: set[str]) -> set[str]:
-    """Return the files but for references, and the backups of the repo object, whose names are of their writers."""
+    """Return the files without references and backups of the repo object, whose names depend on the writer."""
     return {path for path in files if path.partition("/")[0] not in ("overwritten", "refs")}
 
 
-def assert_like_icechunk(field: FieldPlace, tmp_path: Path) -> None:
+def assert_like_icechunk(field: IcechunkProject, tmp_path: Path) -> None:
     before, arrays = field.files(), reachable_arrays(field.directory)
     theirs = by_icechunk(field, tmp_path / "theirs")
-    execute(field, field.place.plan())
+    execute(field, field.project.plan())
     ours, after = field.files(), reachable_arrays(field.directory)
     assert without_own(ours) == without_own(theirs), {"ours": sorted(ours - theirs), "theirs": sorted(theirs - ours)}
     assert GARBAGE in before - ours
@@ -260,7 +260,7 @@ def assert_like_icechunk(field: FieldPlace, tmp_path: Path) -> None:
     for snapshot, array in after.items():
         np.testing.assert_array_equal(array, arrays[snapshot])
     commit_again(field.directory)
-    verified = field.place.run("verify")
+    verified = field.project.run("verify")
     assert verified.status == 0, verified.err
 
 
@@ -273,21 +273,21 @@ def histories(*seeds: int) -> Iterator[tuple[int, Format]]:
 def test_random_histories_end_with_the_files_that_icechunk_leaves(
     tmp_path: Path, seed: int, spec_version: Format
 ) -> None:
-    assert_like_icechunk(field_place(tmp_path / "ours", spec_version, *random_history(seed)), tmp_path)
+    assert_like_icechunk(icechunk_project(tmp_path / "ours", spec_version, *random_history(seed)), tmp_path)
 
 
-# ---- between the plan and its end
+# ---- changes between the plan and its sweep
 
 
 @pytest.mark.slow
 def test_an_attempt_that_was_cut_off_after_it_had_published_is_taken_up_again(planned: Planned, tmp_path: Path) -> None:
     field, plan_hash = planned.copy(2, tmp_path)
-    configuration = load_configuration(field.place.file)
+    configuration = load_configuration(field.project.file)
     opened = open_icechunk(configuration.repository("field"), now)
     edits = planned_edits(warehouse := Warehouse(configuration.warehouse), load_plan(warehouse, "field", AS_OF.date()))
     publish(opened.access, edits, opened.policy(), now, lambda _: None)
     execute(field, plan_hash)
-    outcomes = {row["address"]: row["outcome"] for row in field.place.rows("deletion_report")}
+    outcomes = {row["address"]: row["outcome"] for row in field.project.rows("deletion_report")}
     assert outcomes.pop("refs/branch.old") == "missing"
     assert set(outcomes.values()) == {"deleted"}
     assert f"snapshots/{field.ids['c']}" in outcomes
@@ -298,23 +298,23 @@ def test_a_tag_that_somebody_puts_on_a_snapshot_that_is_to_go_ends_the_sweep(
     planned: Planned, tmp_path: Path, spec_version: Format
 ) -> None:
     field, plan_hash = planned.copy(spec_version, tmp_path)
-    assert field.place.run("approve", plan_hash).status == 0
+    assert field.project.run("approve", plan_hash).status == 0
     open_repository(field.directory).create_tag("keep-it", field.ids["c"])
     before = field.files()
-    answer = field.place.run("sweep")
+    answer = field.project.run("sweep")
     assert answer.status == 1, answer.err
     assert "reachable from a branch or tag again" in answer.err or "live again" in answer.err
     assert field.files() == before
 
 
-def stop(field: FieldPlace) -> None:
-    assert run("--config", field.place.file, "stop", "field").status == 0
+def stop(field: IcechunkProject) -> None:
+    assert run("--config", field.project.file, "stop", "field").status == 0
 
 
-def hold_a_snapshot(field: FieldPlace) -> None:
+def hold_a_snapshot(field: IcechunkProject) -> None:
     hold = {"id": "paper", "snapshot": field.ids["c"], "reason": "a figure of it is published"}
     policy = yaml.safe_dump({**POLICY, "holds": [hold]})
-    (field.place.directory / "policy.yaml").write_text(policy, encoding="utf-8")
+    (field.project.directory / "policy.yaml").write_text(policy, encoding="utf-8")
 
 
 @pytest.mark.parametrize("spec_version", [pytest.param(1, marks=pytest.mark.slow), 2])
@@ -334,11 +334,11 @@ def test_a_sweep_changes_nothing_if_while_it_applies_the_edits(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     spec_version: Format,
-    act: Callable[[FieldPlace], None],
+    act: Callable[[IcechunkProject], None],
     reason: str,
 ) -> None:
     field, plan_hash = planned.copy(spec_version, tmp_path)
-    assert field.place.run("approve", plan_hash).status == 0
+    assert field.project.run("approve", plan_hash).status == 0
     before = field.files()
 
     def publish_after(*arguments: object) -> Published:
@@ -346,7 +346,7 @@ def test_a_sweep_changes_nothing_if_while_it_applies_the_edits(
         return publish(*arguments)  # type: ignore[arg-type]
 
     monkeypatch.setattr(sweeping, "publish", publish_after)
-    answer = field.place.run("sweep")
+    answer = field.project.run("sweep")
     assert answer.status == 1
     assert reason in answer.err
     assert field.files() == before
@@ -362,7 +362,7 @@ def test_what_was_quarantined_comes_back_as_it_was(planned: Planned, tmp_path: P
     before = {path: (field.directory / path).read_bytes() for path in field.files(*names)}
     execute(field, plan_hash)
     assert field.files(*names) < before.keys()
-    restored = run("--config", field.place.file, "restore", "field", "--plan", plan_hash)
+    restored = run("--config", field.project.file, "restore", "field", "--plan", plan_hash)
     assert restored.status == 0, restored.err
     assert {path: (field.directory / path).read_bytes() for path in field.files(*names)} == before
 
@@ -372,8 +372,8 @@ def test_what_is_purged_is_looked_at_first_and_gone_then(planned: Planned, tmp_p
     field, plan_hash = planned.copy(2, tmp_path, mode="quarantine", quarantine={"keep": "0d"})
     execute(field, plan_hash)
     attic = field.directory.with_name(f"{field.directory.name}.quarantine")
-    approval = run("--config", field.place.file, "purge", "field").out.split()[-1]
-    purged = run("--config", field.place.file, "purge", "field", "--approve", approval)
+    approval = run("--config", field.project.file, "purge", "field").out.split()[-1]
+    purged = run("--config", field.project.file, "purge", "field", "--approve", approval)
     assert purged.status == 0, purged.err
     assert "checking which objects are live" in purged.err
     assert not [path for path in attic.rglob("objects/**/*") if path.is_file()]
@@ -387,9 +387,9 @@ def test_a_purge_leaves_the_manifests_and_chunks_that_a_restored_snapshot_needs_
     names = ("snapshots", "transactions", "manifests", "chunks")
     before, array = field.files(*names), array_of(field.directory, field.ids["x"])
     execute(field, plan_hash)
-    restore = "--config", field.place.file, "restore", "field"
+    restore = "--config", field.project.file, "restore", "field"
     assert run(*restore, "--address", f"snapshots/{field.ids['x']}").status == 0
-    purge = "--config", field.place.file, "purge", "field"
+    purge = "--config", field.project.file, "purge", "field"
     purged = run(*purge, "--approve", run(*purge).out.split()[-1])
     assert purged.status == 0, purged.err
     assert "live again but missing from their paths" in purged.err
@@ -408,11 +408,11 @@ def test_a_budget_covers_what_a_plan_takes_out_of_history_or_a_person_must_appro
 ) -> None:
     field, _ = planned.copy(2, tmp_path, budget={"bytes": "1 GiB"})
     before = field.files()
-    refused = field.place.run("sweep")
+    refused = field.project.run("sweep")
     assert refused.status == 1
     assert "the budget does not cover the" in refused.err
     assert field.files() == before
-    field.place.write(budget={"objects": 1000})
-    answer = field.place.run("sweep")
+    field.project.write(budget={"objects": 1000})
+    answer = field.project.run("sweep")
     assert answer.status == 0, answer.err
     assert field.files() - field.files("overwritten") < before

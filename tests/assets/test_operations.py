@@ -1,4 +1,4 @@
-"""What a person does between plan and verification, as jobs; and the sensors that act and tell. Without Spark."""
+"""The jobs for people (approve, stop, acknowledge, …) and the sensors that start sweeps and notify, without Spark."""
 
 import json
 import re
@@ -38,7 +38,7 @@ from tests.sweep.small_world import DAY, a_plan
 
 
 @dataclass(frozen=True)
-class Place:
+class Project:
     """A repository in mode `delete` with a plan of `DAY`, and its definitions."""
 
     configuration: Configuration
@@ -77,101 +77,101 @@ def configured(directory: Path, **changes: object) -> Configuration:
 
 
 @pytest.fixture
-def place(tmp_path: Path) -> Place:
+def project(tmp_path: Path) -> Project:
     configuration = configured(tmp_path)
     plan = replace(a_plan(), run_id=str(UUID(int=4)), terms=planned_terms(configuration.repository("orchard")))
     keep_plan(Warehouse(configuration.warehouse), plan)
-    return Place(configuration, plan)
+    return Project(configuration, plan)
 
 
-def approval_of(place: Place) -> Approval | None:
-    return stored_approval(place.warehouse, "orchard", DAY, place.plan.plan_hash)
+def approval_of(project: Project) -> Approval | None:
+    return stored_approval(project.warehouse, "orchard", DAY, project.plan.plan_hash)
 
 
 # ---- operations
 
 
-def test_a_plan_is_approved_in_dagster_by_a_named_person(place: Place) -> None:
-    assert place.run("approve", plan_hash=place.plan.plan_hash, by="anna") is None
-    approval = approval_of(place)
+def test_a_plan_is_approved_in_dagster_by_a_named_person(project: Project) -> None:
+    assert project.run("approve", plan_hash=project.plan.plan_hash, by="anna") is None
+    approval = approval_of(project)
     assert approval is not None
     assert approval.approved_by.startswith("anna, Dagster run ")
     assert approval.terms["mode"] == "delete"
 
 
-def test_the_user_of_the_run_is_the_person_where_dagster_knows_them(place: Place) -> None:
-    assert place.run("approve", {"user": "anna@example.com"}, plan_hash=place.plan.plan_hash) is None
-    approval = approval_of(place)
+def test_the_user_of_the_run_is_the_person_where_dagster_knows_them(project: Project) -> None:
+    assert project.run("approve", {"user": "anna@example.com"}, plan_hash=project.plan.plan_hash) is None
+    approval = approval_of(project)
     assert approval is not None
     assert approval.approved_by.startswith("anna@example.com, Dagster run ")
 
 
-def test_nobody_approves_without_a_name(place: Place) -> None:
-    error = place.run("approve", plan_hash=place.plan.plan_hash, by=" ")
+def test_nobody_approves_without_a_name(project: Project) -> None:
+    error = project.run("approve", plan_hash=project.plan.plan_hash, by=" ")
     assert isinstance(error, ConfigurationError)
     assert "`by` is not set. Nothing was changed. Set `by`" in str(error)
-    assert place.warehouse.documents("orchard", APPROVALS) == []
+    assert project.warehouse.documents("orchard", APPROVALS) == []
 
 
-def test_the_beginning_of_a_hash_approves_nothing(place: Place) -> None:
-    error = place.run("approve", plan_hash=place.plan.plan_hash[:12], by="anna")
+def test_the_beginning_of_a_hash_approves_nothing(project: Project) -> None:
+    error = project.run("approve", plan_hash=project.plan.plan_hash[:12], by="anna")
     assert isinstance(error, GuardRefused)
     assert "Nothing was approved" in str(error)
-    assert place.warehouse.documents("orchard", APPROVALS) == []
+    assert project.warehouse.documents("orchard", APPROVALS) == []
 
 
-def test_the_day_whose_current_plan_has_the_hash_is_approved_although_a_later_day_once_had_it(place: Place) -> None:
+def test_the_day_whose_current_plan_has_the_hash_is_approved_although_a_later_day_once_had_it(project: Project) -> None:
     later = DAY + timedelta(days=1)
-    keep_plan(place.warehouse, replace(place.plan, day=later))
-    keep_plan(place.warehouse, replace(place.plan, day=later, plan_hash="e" * 64, made_at=NOW))
-    assert place.run("approve", plan_hash=place.plan.plan_hash, by="anna") is None
-    approval = approval_of(place)
+    keep_plan(project.warehouse, replace(project.plan, day=later))
+    keep_plan(project.warehouse, replace(project.plan, day=later, plan_hash="e" * 64, made_at=NOW))
+    assert project.run("approve", plan_hash=project.plan.plan_hash, by="anna") is None
+    approval = approval_of(project)
     assert approval is not None
     assert approval.day == DAY.isoformat()
 
 
-def test_a_plan_that_is_current_on_no_day_is_not_approved(place: Place) -> None:
-    keep_plan(place.warehouse, replace(place.plan, plan_hash="e" * 64, made_at=NOW))
-    error = place.run("approve", plan_hash=place.plan.plan_hash, by="anna")
-    assert f"{place.plan.plan_hash} is not the current plan of {DAY}" in str(error)
-    assert place.warehouse.documents("orchard", APPROVALS) == []
+def test_a_plan_that_is_current_on_no_day_is_not_approved(project: Project) -> None:
+    keep_plan(project.warehouse, replace(project.plan, plan_hash="e" * 64, made_at=NOW))
+    error = project.run("approve", plan_hash=project.plan.plan_hash, by="anna")
+    assert f"{project.plan.plan_hash} is not the current plan of {DAY}" in str(error)
+    assert project.warehouse.documents("orchard", APPROVALS) == []
 
 
-def test_an_approval_is_withdrawn(place: Place) -> None:
-    place.run("approve", plan_hash=place.plan.plan_hash, by="anna")
-    assert place.run("withdraw", day=DAY.isoformat(), by="berta") is None
-    assert approval_of(place) is None
-    error = place.run("withdraw", day="yesterday", by="berta")
+def test_an_approval_is_withdrawn(project: Project) -> None:
+    project.run("approve", plan_hash=project.plan.plan_hash, by="anna")
+    assert project.run("withdraw", day=DAY.isoformat(), by="berta") is None
+    assert approval_of(project) is None
+    error = project.run("withdraw", day="yesterday", by="berta")
     assert "'yesterday' is not a date. Nothing was changed" in str(error)
 
 
-def test_sweeps_are_stopped_and_resumed(place: Place) -> None:
-    assert place.run("stop", by="anna") is None
+def test_sweeps_are_stopped_and_resumed(project: Project) -> None:
+    assert project.run("stop", by="anna") is None
     with pytest.raises(GuardRefused, match="anna"):
-        take_lease(place.warehouse, "orchard", "a-run", NOW, timedelta(minutes=30))
-    assert place.run("resume", by="anna") is None
-    take_lease(place.warehouse, "orchard", "a-run", NOW, timedelta(minutes=30))
+        take_lease(project.warehouse, "orchard", "a-run", NOW, timedelta(minutes=30))
+    assert project.run("resume", by="anna") is None
+    take_lease(project.warehouse, "orchard", "a-run", NOW, timedelta(minutes=30))
 
 
-def test_a_restore_of_nothing_in_particular_is_refused(place: Place) -> None:
-    assert "Set `plan_hash`, `path` or `address`" in str(place.run("restore", by="anna"))
+def test_a_restore_of_nothing_in_particular_is_refused(project: Project) -> None:
+    assert "Set `plan_hash`, `path` or `address`" in str(project.run("restore", by="anna"))
 
 
 @pytest.fixture
-def lossy(tmp_path: Path) -> Place:
-    """Return a place whose last plan was refused, because two objects are not in its store."""
+def lossy(tmp_path: Path) -> Project:
+    """Return a project whose last plan was refused, because two objects are missing from its store."""
     kept = tmp_path / "lake" / PRESENT
     kept.parent.mkdir(parents=True)
     kept.write_bytes(b"live")
-    place = Place(configured(tmp_path, storage=str(tmp_path / "lake")), a_plan())
-    record_missing(place.warehouse, "orchard", "live_listed", LOST, NOW)
-    return place
+    project = Project(configured(tmp_path, storage=str(tmp_path / "lake")), a_plan())
+    record_missing(project.warehouse, "orchard", "live_listed", LOST, NOW)
+    return project
 
 
 PRESENT, LOST = "data/slice/present", ["data/slice/one", "data/slice/two"]
 
 
-def test_lost_objects_are_shown_and_then_acknowledged_by_the_hash_that_was_shown(lossy: Place) -> None:
+def test_lost_objects_are_shown_and_then_acknowledged_by_the_hash_that_was_shown(lossy: Project) -> None:
     error, shown = lossy.ended("acknowledge", by="anna")
     assert error is None
     assert all(address in shown["addresses"] for address in LOST)
@@ -186,7 +186,7 @@ def test_lost_objects_are_shown_and_then_acknowledged_by_the_hash_that_was_shown
     assert lossy.ended("acknowledge", by="anna")[1]["what"] == "No objects to acknowledge."
 
 
-def test_an_object_that_is_there_and_a_hash_of_other_objects_acknowledge_nothing(lossy: Place) -> None:
+def test_an_object_that_is_there_and_a_hash_of_other_objects_acknowledge_nothing(lossy: Project) -> None:
     assert "1 of 1 objects are in the store" in str(lossy.run("acknowledge", by="anna", addresses=[PRESENT]))
     shown = lossy.ended("acknowledge", by="anna", addresses=LOST[:1])[1]["what"]
     error = lossy.run("acknowledge", by="anna", digest=shown.partition("digest: ")[2].partition("`")[0])
@@ -195,19 +195,19 @@ def test_an_object_that_is_there_and_a_hash_of_other_objects_acknowledge_nothing
     assert known_addresses(lossy.warehouse, "orchard") == set()
 
 
-def test_whole_directories_are_acknowledged_only_where_that_is_wanted(lossy: Place, tmp_path: Path) -> None:
+def test_whole_directories_are_acknowledged_only_where_that_is_wanted(lossy: Project, tmp_path: Path) -> None:
     (tmp_path / "lake" / PRESENT).unlink()
     assert "in Dagster `whole_slices: true`" in str(lossy.run("acknowledge", by="anna"))
     assert lossy.run("acknowledge", by="anna", whole_slices=True) is None
 
 
-def test_no_job_of_a_person_has_a_schedule_and_every_sensor_is_off(place: Place) -> None:
-    found = snapshot(place.definitions)
+def test_no_job_of_a_person_has_a_schedule_and_every_sensor_is_off(project: Project) -> None:
+    found = snapshot(project.definitions)
     names = ("approve", "withdraw", "stop", "resume", "acknowledge", "quarantined", "restore", "purge")
     operations = {f"orchard_{name}" for name in names}
     assert operations <= found["jobs"].keys()
     assert not operations & {job for job, _, _ in found["schedules"].values()}
-    sensors = place.definitions.get_repository_def().sensor_defs
+    sensors = project.definitions.get_repository_def().sensor_defs
     assert {sensor.name for sensor in sensors} == {"orchard_approved", "orchard_waiting", "orchard_failed"}
     assert {sensor.default_status for sensor in sensors} == {dg.DefaultSensorStatus.STOPPED}
     assert not operations & {sensor.job_name for sensor in sensors if sensor.has_jobs}
@@ -226,12 +226,12 @@ def test_the_page_names_every_job_schedule_and_sensor(tmp_path: Path) -> None:
     assert set(re.findall(r"`(orchard_\w+)`", page)) == {*found["jobs"], *found["schedules"], *found["sensors"]}
 
 
-# ---- the sensor that sweeps what was approved
+# ---- the sensor that sweeps approved plans
 
 
-def requests(place: Place) -> list[dg.RunRequest]:
-    repository = place.definitions.get_repository_def()
-    sensor, resources = repository.get_sensor_def("orchard_approved"), needed(place.definitions, "orchard_approved")
+def requests(project: Project) -> list[dg.RunRequest]:
+    repository = project.definitions.get_repository_def()
+    sensor, resources = repository.get_sensor_def("orchard_approved"), needed(project.definitions, "orchard_approved")
     with (
         dg.instance_for_test() as instance,
         dg.build_sensor_context(instance, repository_def=repository, resources=resources) as context,
@@ -239,55 +239,55 @@ def requests(place: Place) -> list[dg.RunRequest]:
         return list(sensor.evaluate_tick(context).run_requests or [])
 
 
-def test_an_approved_plan_is_swept_once_for_each_approval(place: Place) -> None:
-    assert requests(place) == []
-    place.run("approve", plan_hash=place.plan.plan_hash, by="anna")
-    (request,) = requests(place)
+def test_an_approved_plan_is_swept_once_for_each_approval(project: Project) -> None:
+    assert requests(project) == []
+    project.run("approve", plan_hash=project.plan.plan_hash, by="anna")
+    (request,) = requests(project)
     assert request.partition_key == DAY.isoformat()
-    assert request.run_key == f"{place.plan.plan_hash}:{NOW.isoformat()}"
-    assert request.run_config["ops"] == {"orchard__deletion_report": {"config": {"plan_hash": place.plan.plan_hash}}}
-    assert requests(place)[0].run_key == request.run_key  # Dagster starts one run for each key
+    assert request.run_key == f"{project.plan.plan_hash}:{NOW.isoformat()}"
+    assert request.run_config["ops"] == {"orchard__deletion_report": {"config": {"plan_hash": project.plan.plan_hash}}}
+    assert requests(project)[0].run_key == request.run_key  # Dagster starts one run for each key
 
 
-def test_the_request_of_the_sensor_fits_the_sweep_job(place: Place) -> None:
-    place.run("approve", plan_hash=place.plan.plan_hash, by="anna")
-    job = place.definitions.resolve_job_def("orchard_sweep")
-    assert dg.validate_run_config(job, requests(place)[0].run_config)
+def test_the_request_of_the_sensor_fits_the_sweep_job(project: Project) -> None:
+    project.run("approve", plan_hash=project.plan.plan_hash, by="anna")
+    job = project.definitions.resolve_job_def("orchard_sweep")
+    assert dg.validate_run_config(job, requests(project)[0].run_config)
 
 
 @pytest.mark.parametrize(
     "why", ["withdrawn", "made again", "lapsed", "of the future", "blocked", "other mode", "other grace"]
 )
-def test_a_plan_that_no_sweep_may_execute_is_not_swept(tmp_path: Path, place: Place, why: str) -> None:
-    place.run("approve", plan_hash=place.plan.plan_hash, by="anna")
+def test_a_plan_that_no_sweep_may_execute_is_not_swept(tmp_path: Path, project: Project, why: str) -> None:
+    project.run("approve", plan_hash=project.plan.plan_hash, by="anna")
     if why == "withdrawn":
-        place.run("withdraw", day=DAY.isoformat(), by="anna")
+        project.run("withdraw", day=DAY.isoformat(), by="anna")
     elif why == "made again":
-        keep_plan(place.warehouse, replace(place.plan, plan_hash="e" * 64))
+        keep_plan(project.warehouse, replace(project.plan, plan_hash="e" * 64))
     elif why == "blocked":
-        keep_plan(place.warehouse, replace(place.plan, blocked="the staged list is unknown."))
+        keep_plan(project.warehouse, replace(project.plan, blocked="the staged list is unknown."))
     elif why == "other mode":
-        place = replace(place, configuration=configured(tmp_path, mode="quarantine", quarantine={"url": "attic"}))
+        project = replace(project, configuration=configured(tmp_path, mode="quarantine", quarantine={"url": "attic"}))
     elif why == "other grace":
-        place = replace(place, configuration=configured(tmp_path, grace="3d"))
+        project = replace(project, configuration=configured(tmp_path, grace="3d"))
     else:
         made_at = NOW - timedelta(days=8) if why == "lapsed" else NOW + timedelta(hours=1)
-        keep_plan(place.warehouse, replace(place.plan, made_at=made_at))
-    assert requests(place) == []
+        keep_plan(project.warehouse, replace(project.plan, made_at=made_at))
+    assert requests(project) == []
 
 
-def test_a_plan_of_another_version_stops_no_sweep_of_the_other_days(place: Place) -> None:
-    place.run("approve", plan_hash=place.plan.plan_hash, by="anna")
-    before = replace(place.plan, day=DAY - timedelta(days=1)).document()
-    place.warehouse.write_document({**before, "unknown": 1}, "orchard", "plans", before["day"], "current.json")
-    assert [request.partition_key for request in requests(place)] == [DAY.isoformat()]
+def test_a_plan_of_another_version_stops_no_sweep_of_the_other_days(project: Project) -> None:
+    project.run("approve", plan_hash=project.plan.plan_hash, by="anna")
+    before = replace(project.plan, day=DAY - timedelta(days=1)).document()
+    project.warehouse.write_document({**before, "unknown": 1}, "orchard", "plans", before["day"], "current.json")
+    assert [request.partition_key for request in requests(project)] == [DAY.isoformat()]
 
 
 # ---- messages
 
 
-class Received(HTTPServer):
-    """A webhook that keeps what it received, and answers with the statuses in `answers`, then with 200."""
+class FakeWebhook(HTTPServer):
+    """A webhook that keeps what it receives. It answers with each status of `answers`, then with 200."""
 
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), _Handler)
@@ -300,7 +300,7 @@ class Received(HTTPServer):
 
 
 class _Handler(BaseHTTPRequestHandler):
-    server: Received
+    server: FakeWebhook
 
     def do_POST(self) -> None:
         body = self.rfile.read(int(self.headers["Content-Length"]))
@@ -315,8 +315,8 @@ class _Handler(BaseHTTPRequestHandler):
 
 
 @pytest.fixture
-def webhook(monkeypatch: pytest.MonkeyPatch) -> Iterator[Received]:
-    server = Received()
+def webhook(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeWebhook]:
+    server = FakeWebhook()
     threading.Thread(target=server.serve_forever, daemon=True).start()
     monkeypatch.setenv(WEBHOOK, server.url)
     yield server
@@ -324,13 +324,15 @@ def webhook(monkeypatch: pytest.MonkeyPatch) -> Iterator[Received]:
     server.server_close()
 
 
-def told_of_plan(place: Place) -> object:
+def run_plan_sensor(project: Project) -> object:
     """Run the sensor for a run that made the plan."""
-    definitions = place.definitions
+    definitions = project.definitions
     job = definitions.resolve_job_def("orchard_plan")
     with dg.DagsterInstance.ephemeral() as instance:
         tags = {"dagster/partition": DAY.isoformat()}
-        run = instance.create_run_for_job(job, run_id=place.plan.run_id, tags=tags, status=dg.DagsterRunStatus.SUCCESS)
+        run = instance.create_run_for_job(
+            job, run_id=project.plan.run_id, tags=tags, status=dg.DagsterRunStatus.SUCCESS
+        )
         event = dg.DagsterEvent("PIPELINE_SUCCESS", job_name=job.name)
         sensor = definitions.get_repository_def().get_sensor_def("orchard_waiting")
         resources = needed(definitions, "orchard_waiting")
@@ -340,68 +342,72 @@ def told_of_plan(place: Place) -> object:
             return sensor(context)
 
 
-def test_a_plan_that_waits_is_told_with_its_hash_and_its_amounts(place: Place, webhook: Received) -> None:
-    told_of_plan(place)
+def test_a_plan_that_waits_is_told_with_its_hash_and_its_amounts(project: Project, webhook: FakeWebhook) -> None:
+    run_plan_sensor(project)
     (message,) = webhook.messages
-    amount = place.plan.candidates
+    amount = project.plan.candidates
     assert message["kind"] == "waiting"
     assert (message["plan_hash"], message["objects"], message["bytes"]) == (
-        place.plan.plan_hash,
+        project.plan.plan_hash,
         amount.objects,
         amount.bytes,
     )
-    assert f"retention approve orchard {place.plan.plan_hash} --as-of {DAY}" in message["text"]
+    assert f"retention approve orchard {project.plan.plan_hash} --as-of {DAY}" in message["text"]
 
 
 @pytest.mark.parametrize("why", ["other mode", "lapsed", "withdrawn"])
 def test_a_plan_whose_approval_no_longer_counts_is_told_again(
-    tmp_path: Path, place: Place, webhook: Received, why: str
+    tmp_path: Path, project: Project, webhook: FakeWebhook, why: str
 ) -> None:
-    place.run("approve", plan_hash=place.plan.plan_hash, by="anna")
+    project.run("approve", plan_hash=project.plan.plan_hash, by="anna")
     if why == "other mode":
-        place = replace(place, configuration=configured(tmp_path, mode="quarantine", quarantine={"url": "attic"}))
+        project = replace(project, configuration=configured(tmp_path, mode="quarantine", quarantine={"url": "attic"}))
     elif why == "withdrawn":
-        place.run("withdraw", day=DAY.isoformat(), by="anna")
-    else:  # the plan is made again with the same hash after the approval has lapsed
-        document = place.warehouse.read_document("orchard", APPROVALS, f"{place.plan.plan_hash}.json")
+        project.run("withdraw", day=DAY.isoformat(), by="anna")
+    else:  # the same plan is made again after its approval expired
+        document = project.warehouse.read_document("orchard", APPROVALS, f"{project.plan.plan_hash}.json")
         old = {**(document or {}), "approved_at": (NOW - timedelta(days=8)).isoformat()}
-        place.warehouse.write_document(old, "orchard", APPROVALS, f"{place.plan.plan_hash}.json")
-    told_of_plan(place)
+        project.warehouse.write_document(old, "orchard", APPROVALS, f"{project.plan.plan_hash}.json")
+    run_plan_sensor(project)
     (message,) = webhook.messages
-    assert (message["kind"], message["plan_hash"]) == ("waiting", place.plan.plan_hash)
+    assert (message["kind"], message["plan_hash"]) == ("waiting", project.plan.plan_hash)
 
 
 @pytest.mark.parametrize("why", ["approved", "within the budget", "nothing to delete", "mode plan", "made again"])
-def test_a_plan_that_waits_for_nobody_is_not_told(tmp_path: Path, place: Place, webhook: Received, why: str) -> None:
+def test_a_plan_that_waits_for_nobody_is_not_told(
+    tmp_path: Path, project: Project, webhook: FakeWebhook, why: str
+) -> None:
     if why == "approved":
-        place.run("approve", plan_hash=place.plan.plan_hash, by="anna")
+        project.run("approve", plan_hash=project.plan.plan_hash, by="anna")
     elif why == "within the budget":
-        place = replace(place, configuration=configured(tmp_path, budget={"objects": 10**6}))
+        project = replace(project, configuration=configured(tmp_path, budget={"objects": 10**6}))
     elif why == "nothing to delete":
-        keep_plan(place.warehouse, replace(place.plan, candidates=Amount()))
+        keep_plan(project.warehouse, replace(project.plan, candidates=Amount()))
     elif why == "mode plan":
-        place = replace(place, configuration=configured(tmp_path, mode="plan"))
+        project = replace(project, configuration=configured(tmp_path, mode="plan"))
     else:
-        keep_plan(place.warehouse, replace(place.plan, run_id="another run"))
-    assert isinstance(told_of_plan(place), dg.SkipReason)
+        keep_plan(project.warehouse, replace(project.plan, run_id="another run"))
+    assert isinstance(run_plan_sensor(project), dg.SkipReason)
     assert webhook.messages == []
 
 
-def told_of_failure(place: Place, job: dg.JobDefinition, config: dict[str, Any] | None = None, **tags: str) -> str:
+def run_failure_sensor(
+    project: Project, job: dg.JobDefinition, config: dict[str, Any] | None = None, **tags: str
+) -> str:
     """Run a job that fails, then the sensor, and return the run's id."""
     with dg.DagsterInstance.ephemeral() as instance:
         ended = job.execute_in_process(run_config=config, tags=tags, instance=instance, raise_on_error=False)
         (failure,) = [event for event in ended.all_events if event.event_type_value == "PIPELINE_FAILURE"]
-        sensor = place.definitions.get_repository_def().get_sensor_def("orchard_failed")
+        sensor = project.definitions.get_repository_def().get_sensor_def("orchard_failed")
         context = dg.build_run_status_sensor_context("orchard_failed", failure, instance, ended.dagster_run)
         sensor(context.for_run_failure())
     return ended.run_id
 
 
-def test_a_run_that_fails_is_told_with_the_error_of_the_terminal(place: Place, webhook: Received) -> None:
+def test_a_run_that_fails_is_told_with_the_error_of_the_terminal(project: Project, webhook: FakeWebhook) -> None:
     config = {"plan_hash": "f" * 64, "by": "anna"}
-    job = place.definitions.resolve_job_def("orchard_approve")
-    run_id = told_of_failure(place, job, {"ops": {"approve__orchard": {"config": config}}})
+    job = project.definitions.resolve_job_def("orchard_approve")
+    run_id = run_failure_sensor(project, job, {"ops": {"approve__orchard": {"config": config}}})
     (message,) = webhook.messages
     assert message["kind"] == "refused"
     assert message["job"] == "orchard_approve"
@@ -409,7 +415,7 @@ def test_a_run_that_fails_is_told_with_the_error_of_the_terminal(place: Place, w
     assert run_id in message["text"]
 
 
-def test_a_guard_that_refuses_is_told_with_what_it_saw(place: Place, webhook: Received) -> None:
+def test_a_guard_that_refuses_is_told_with_what_it_saw(project: Project, webhook: FakeWebhook) -> None:
     @declared(checks=["live_listed", "nothing_live"], has_rows=False)
     def deletion_candidates() -> dg.MaterializeResult:
         missing = CheckResult("live_listed", passed=False, detail="2 live addresses are not in the listing")
@@ -417,9 +423,9 @@ def test_a_guard_that_refuses_is_told_with_what_it_saw(place: Place, webhook: Re
         made = checked(Rows(DELETION_CANDIDATES.schema.empty_table(), NOW), [missing, nothing])
         return dg.MaterializeResult(check_results=made.check_results)
 
-    refused = deletion_candidates.definition(place.configuration.repository("orchard"))
+    refused = deletion_candidates.definition(project.configuration.repository("orchard"))
     job = dg.Definitions([refused], jobs=[dg.define_asset_job("orchard_plan")]).resolve_job_def("orchard_plan")
-    told_of_failure(place, job, **{"dagster/partition": DAY.isoformat()})
+    run_failure_sensor(project, job, **{"dagster/partition": DAY.isoformat()})
     (message,) = webhook.messages
     assert (message["kind"], message["day"]) == ("refused", DAY.isoformat())
     assert "a guard refused. Nothing was deleted, and there is no plan." in message["text"]
@@ -427,13 +433,13 @@ def test_a_guard_that_refuses_is_told_with_what_it_saw(place: Place, webhook: Re
     assert "nothing_live" not in message["text"]
 
 
-def test_a_message_is_sent_again_after_an_error_of_the_server(webhook: Received) -> None:
+def test_a_message_is_sent_again_after_an_error_of_the_server(webhook: FakeWebhook) -> None:
     webhook.answers = [503, 429]
     send({"text": "a plan waits"})
     assert webhook.messages == [{"text": "a plan waits"}]
 
 
-def test_a_message_that_is_not_accepted_is_an_error_without_the_address(webhook: Received) -> None:
+def test_a_message_that_is_not_accepted_is_an_error_without_the_address(webhook: FakeWebhook) -> None:
     webhook.answers = [403]
     with pytest.raises(
         StoreError, match=r"did not accept a message: the response has status 403. The message was not delivered. Check"

@@ -34,7 +34,7 @@ _LOADED = "{repositoriesOrError {... on RepositoryConnection {nodes {name}}}}"
 
 @dataclass(frozen=True)
 class Ui:
-    """Dagster's web server for one place, with a browser that looks at it."""
+    """Dagster's web server for one project, with a browser."""
 
     url: str
     page: Browser
@@ -50,12 +50,12 @@ class Ui:
             return json.load(answer)["data"]
 
     def runs(self) -> list[dict[str, str]]:
-        """Return the runs, the newest first."""
+        """Return the runs, newest first."""
         found: list[dict[str, str]] = self.ask(_RUNS)["runsOrError"]["results"]
         return found
 
     def finished(self, number: int) -> dict[str, str]:
-        """Wait until there are so many runs and the newest is finished, and return it."""
+        """Wait until there are so many runs and the newest is finished; return the newest."""
 
         def newest() -> dict[str, str] | None:
             runs = self.runs()
@@ -66,7 +66,7 @@ class Ui:
         return run
 
     def materialize(self, job: str) -> dict[str, str]:
-        """Materialize the newest partition on the page of a job, and return the run when it is finished."""
+        """Materialize the newest partition on the page of a job, wait for the run, and return it."""
         before = len(self.runs())
         self.open(f"/locations/retention_assets.definitions/jobs/{job}")
         for label in ("Materialize", "Latest", "Launch 1 run"):
@@ -79,16 +79,16 @@ class Ui:
 
 @pytest.fixture
 def ui(tmp_path: Path) -> Iterator[Ui]:
-    """Start `dagster dev` on a copy of orchard that may be swept."""
-    place = orchard_on_disk(tmp_path / "place")
-    place.write(mode="delete")
+    """Start `dagster dev` on a copy of orchard whose mode allows sweeps."""
+    project = orchard_on_disk(tmp_path / "project")
+    project.write(mode="delete")
     home = tmp_path / "home"
     home.mkdir()
     settings = {"telemetry": {"enabled": False}, "nux": {"enabled": False}}
     (home / "dagster.yaml").write_text(yaml.safe_dump(settings), encoding="utf-8")
     port = free_port()
     command = [sys.executable, "-m", "dagster", "dev", "-m", "retention_assets.definitions", "-p", str(port)]
-    environment = {**os.environ, "DAGSTER_HOME": str(home), "RETENTION_CONFIG": str(place.file)}
+    environment = {**os.environ, "DAGSTER_HOME": str(home), "RETENTION_CONFIG": str(project.file)}
     screenshots = Path(SCREENSHOTS) if SCREENSHOTS else tmp_path
     with (tmp_path / "dagster.log").open("wb") as log:
         process = subprocess.Popen(command, env=environment, cwd=tmp_path, stdout=log, stderr=log)
@@ -113,7 +113,7 @@ def _loaded(ui: Ui) -> Ui:
 
 
 def test_a_person_plans_looks_approves_and_sweeps_on_dagsters_pages(ui: Ui, tmp_path: Path) -> None:
-    namespace = tmp_path / "place" / "lake"
+    namespace = tmp_path / "project" / "lake"
     before = files_below(namespace)
     ui.open("/locations/retention_assets.definitions/asset-groups/orchard")
     for asset in ("policy_table", "storage_inventory", "potential_commits", "active_ranges", "deletion_report"):

@@ -1,4 +1,4 @@
-"""Real runs over the saved repositories find what brute force found, again and again."""
+"""Dagster runs of the saved repositories find the candidates of brute force, also when they are repeated."""
 
 from pathlib import Path
 
@@ -9,9 +9,9 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from retention_assets.assets.lakefs import PLAN_GUARDS
 from retention_assets.tables import TABLES
 from tests.assets.conftest import Lakes, TwicePlanned
-from tests.assets.lake import FOREIGN, Lake, require_told_tables
+from tests.assets.lake import FOREIGN, PLANNING_ASSETS, Lake, require_told_tables
 from tests.end_to_end.command import MADE_BY_A_PLAN
-from tests.repositories import REPOSITORIES, active_commits, expected_of_plan, listing
+from tests.saved_repositories import REPOSITORIES, active_commits, expected_of_plan, listing
 
 of_each_repository = pytest.mark.parametrize(
     "name", [name if name == "orchard" else pytest.param(name, marks=pytest.mark.slow) for name in REPOSITORIES]
@@ -117,26 +117,13 @@ def test_a_tables_key_is_unique_and_what_must_be_there_is(orchard: TwicePlanned,
 
 @pytest.fixture(scope="module")
 def again(orchard: TwicePlanned, tmp_path_factory: pytest.TempPathFactory) -> Lake:
-    """A copy of the lake whose assets were each made once more, alone and in their order."""
+    """A copy of the lake whose assets were materialized again one by one."""
     lake = orchard.lake.copy(tmp_path_factory.mktemp("again"))
-    for asset in ORDER:
+    for asset in PLANNING_ASSETS:
         run = lake.make(asset)
         assert run.success, run.errors
         assert run.steps == (asset,)
     return lake
-
-
-ORDER = (
-    "policy_table",
-    "current_rules",
-    "storage_inventory",
-    "uncommitted_objects",
-    "commit_graph",
-    "potential_commits",
-    "active_ranges",
-    "addresses",
-    "deletion_candidates",
-)
 
 
 @pytest.mark.slow

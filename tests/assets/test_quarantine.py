@@ -1,4 +1,4 @@
-"""What Dagster shows of a small repository that a sweep has deleted from or moved to quarantine, and its way back."""
+"""Dagster's metadata of a sweep in modes `delete` and `quarantine`, and of the jobs that restore and purge."""
 
 from pathlib import Path
 from typing import Any
@@ -11,7 +11,7 @@ from retention_assets.state.ledger import read_ledgers
 from retention_assets.sweep.sweep_run import Report
 from tests.clocks import GivenClock
 from tests.sweep.crashes.runs import sweep
-from tests.sweep.crashes.stories import quarantined_world
+from tests.sweep.crashes.scenarios import quarantined_world
 from tests.sweep.crashes.world import DEAD, REPOSITORY, World, content
 
 BYTES = sum(len(content(name)) for name in DEAD)

@@ -1,4 +1,4 @@
-"""What real runs refuse: the step fails, nothing after it runs, and no plan of the day stands, not even an old one."""
+"""Refused planning runs: the step fails, no later step runs, and the day has no current plan, not even an old one."""
 
 import json
 from collections import Counter
@@ -21,18 +21,9 @@ from retention_assets.warehouse import table_writer
 from retention_assets.warehouse.cache_batches import MANIFEST
 from retention_assets.warehouse.warehouse import Written
 from tests.assets.conftest import AFTER_TAGS, TwicePlanned
-from tests.assets.lake import DAY, NOW, SLICE, Lake, Run
+from tests.assets.lake import DAY, NOW, PLANNING_ASSETS, SLICE, Lake, Run
 
-BEFORE_CANDIDATES = {
-    "policy_table",
-    "current_rules",
-    "storage_inventory",
-    "uncommitted_objects",
-    "commit_graph",
-    "potential_commits",
-    "active_ranges",
-    "addresses",
-}
+BEFORE_CANDIDATES = set(PLANNING_ASSETS[:-1])
 
 
 @pytest.fixture
@@ -57,7 +48,7 @@ def test_a_live_object_that_is_not_listed_ends_the_run_without_candidates(lake: 
     assert run.failure.startswith("orchard_plan: a guard refused. Nothing was deleted, and there is no plan.")
     assert f"live_listed: 1 live addresses, {live} first, are not in the listing" in run.failure
     assert run.failure.endswith(REMEDIES["live_listed"])
-    assert set(run.steps) == BEFORE_CANDIDATES | {"deletion_candidates"}
+    assert set(run.steps) == set(PLANNING_ASSETS)
     assert lake.candidates() == set()
     assert lake.plan_document() is None
     report = lake.make("deletion_report")
@@ -85,7 +76,7 @@ def test_a_listing_that_was_cut_ends_the_run_before_anything_is_judged(
 
 
 def rewrite(lake: Lake, table: str, change: Callable[[pa.Table], pa.Table]) -> None:
-    """Put other rows into each file of a table of the cache, as a fault of its storage would."""
+    """Replace the rows in each file of a cached table, as a fault of its storage would."""
     for part in (lake.root / "warehouse/orchard" / table).rglob("*.parquet"):
         rows = pq.ParquetFile(part).read()
         if rows.num_rows:
@@ -126,7 +117,7 @@ def test_a_cache_that_lost_an_entry_reads_its_range_again(orchard: TwicePlanned,
 
 
 def test_a_cache_that_lost_whole_files_reads_them_again(orchard: TwicePlanned, lake: Lake) -> None:
-    """Of a metarange whose rows are gone nobody would miss the ranges, and their objects would be in no commit."""
+    """Without the rows of a metarange, no check would notice its missing ranges. Their objects would be uncommitted."""
     for table in ("metarange_ranges", "range_entries.v2"):
         for part in (lake.root / "warehouse/orchard" / table).rglob("*.parquet"):
             part.unlink()
@@ -144,7 +135,7 @@ def part_of(lake: Lake, table: str) -> Path:
 
 
 def test_a_table_that_lacks_rows_of_those_that_were_written_is_refused(lake: Lake) -> None:
-    """So it is where each machine of a cluster writes to a disk of its own."""
+    """This happens if each machine of a cluster writes to its own disk."""
     written = lake.table("addresses").num_rows
     part_of(lake, "addresses").unlink()
     left = lake.table("addresses").num_rows
@@ -155,7 +146,7 @@ def test_a_table_that_lacks_rows_of_those_that_were_written_is_refused(lake: Lak
 
 
 def test_a_table_of_an_older_version_that_lacks_columns_is_refused_with_the_remedy(lake: Lake) -> None:
-    """Only the candidates are made again, from the addresses that a version before wrote."""
+    """Only the candidates are materialized again, from addresses that an earlier version wrote."""
     for part in (lake.root / "warehouse/orchard/addresses" / DAY).glob("*.parquet"):
         pq.write_table(pq.read_table(part).drop_columns(["at_head", "left_branches"]), part)
     run = lake.make("deletion_candidates")
@@ -202,7 +193,7 @@ def test_a_repository_inside_another_is_refused(lake: Lake) -> None:
 
 
 def test_a_plan_of_another_namespace_under_the_same_name_is_refused(lake: Lake) -> None:
-    """Ledgers, memory and approvals in the warehouse are of the place that they were made for."""
+    """Ledgers, plan memory and approvals in the warehouse belong to one namespace."""
     document = yaml.safe_load((lake.root / "retention.yaml").read_text("utf-8"))
     document["repositories"]["orchard"]["namespace"] = "s3://lake/grove"
     (lake.root / "retention.yaml").write_text(yaml.safe_dump(document), encoding="utf-8")
@@ -245,7 +236,7 @@ def test_candidates_are_not_made_of_addresses_found_from_other_references_or_und
     assert f"the addresses have another {named} than the plan. Nothing was deleted" in run.errors
 
 
-# ---- rules that say nothing, and rules that say zero (H5, H13)
+# ---- missing rules, and rules with zero days (H5, H13)
 
 
 def test_without_rules_on_the_server_nothing_expires(orchard: TwicePlanned, lake: Lake) -> None:
@@ -260,7 +251,7 @@ def test_without_rules_on_the_server_nothing_expires(orchard: TwicePlanned, lake
 
 @pytest.mark.parametrize("rules", ["absent", "deleted"])
 def test_no_rules_on_the_server_are_no_retention(lake: Lake, rules: str) -> None:
-    """Deleting the rules leaves a file of no bytes. Source: lakeFS facts 1.2."""
+    """Deleting the rules leaves an empty file. Source: lakeFS facts 1.2."""
     file = lake.namespace / "_lakefs/retention/gc/rules/config.json"
     file.unlink() if rules == "absent" else file.write_bytes(b"")
     lake.configure(policy="server")

@@ -1,4 +1,4 @@
-"""The resources: what Dagster shows of them, when Spark's secrets are read, and how a test replaces a resource."""
+"""The resources: their configuration in Dagster, when Spark's secrets are read, and how tests replace a resource."""
 
 import json
 import os
@@ -153,7 +153,7 @@ def test_reading_tasks_and_sweep_workers_do_not_follow_the_shuffle_partitions_wh
 
 
 class FixedClock(ClockResource):
-    """A clock that stands still, as a test configures it."""
+    """A clock that always shows one configured time."""
 
     at: str
 

@@ -1,4 +1,4 @@
-"""The inventory sensor against a real S3 server, and over a directory."""
+"""The inventory sensor with a real S3 server, and with a directory."""
 
 from datetime import UTC, datetime
 from pathlib import Path
@@ -8,7 +8,6 @@ import dagster as dg
 import pytest
 import yaml
 from dagster_aws.s3 import S3Resource
-from moto.server import ThreadedMotoServer
 
 from retention_assets.config.configuration import load_configuration
 from retention_assets.definitions import build_definitions
@@ -22,23 +21,14 @@ KEY, SECRET = "AKIDINVENTORY", "a-secret-of-the-inventory"
 BY_NAME = {"env": "INVENTORY_SECRET"}
 
 
-@pytest.fixture(scope="module")
-def endpoint():
-    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0)
-    server.start()
-    host, port = server.get_host_and_port()
-    yield f"http://{host}:{port}"
-    server.stop()
-
-
 @pytest.fixture(autouse=True)
 def secret(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("INVENTORY_SECRET", SECRET)
 
 
 @pytest.fixture
-def s3(endpoint, request):
-    client = boto3.client("s3", endpoint_url=endpoint, aws_access_key_id=KEY, aws_secret_access_key=SECRET)
+def s3(s3_endpoint, request):
+    client = boto3.client("s3", endpoint_url=s3_endpoint, aws_access_key_id=KEY, aws_secret_access_key=SECRET)
     bucket = f"inventories-{abs(hash(request.node.name))}"
     client.create_bucket(Bucket=bucket)
     return client, bucket
@@ -85,12 +75,12 @@ def made_at(created: datetime):
     return make_inventory(listed_rows("orchard"), "lake", created, "Parquet")
 
 
-def test_a_complete_inventory_starts_its_day_and_an_incomplete_one_waits(endpoint, s3, tmp_path):
+def test_a_complete_inventory_starts_its_day_and_an_incomplete_one_waits(s3_endpoint, s3, tmp_path):
     client, bucket = s3
     first, second = made_at(CREATED), made_at(LATER)
     put(client, bucket, first)
     put(client, bucket, second, leave_out="manifest.checksum")
-    options = {"endpoint": endpoint, "access_key_id": KEY, "secret_access_key": BY_NAME}
+    options = {"endpoint": s3_endpoint, "access_key_id": KEY, "secret_access_key": BY_NAME}
     definitions = definitions_of(configuration(tmp_path, f"s3://{bucket}/{first.folder}", **options))
     found = tick(definitions)
     assert [(request.partition_key, request.run_key) for request in found.run_requests] == [
@@ -114,32 +104,32 @@ def options_with_the_bucket_in_the_host(endpoint: str, bucket: str) -> dict[str,
 
 @pytest.mark.parametrize("scheme", ["s3", "s3a"])
 @pytest.mark.parametrize("options", [options_in_capitals, options_with_the_bucket_in_the_host])
-def test_the_sensor_uses_the_url_and_the_options_as_all_other_requests_do(endpoint, s3, tmp_path, scheme, options):
+def test_the_sensor_uses_the_url_and_the_options_as_all_other_requests_do(s3_endpoint, s3, tmp_path, scheme, options):
     client, bucket = s3
     made = made_at(CREATED)
     put(client, bucket, made)
-    file = configuration(tmp_path, f"{scheme}://{bucket}/{made.folder}", **options(endpoint, bucket))
+    file = configuration(tmp_path, f"{scheme}://{bucket}/{made.folder}", **options(s3_endpoint, bucket))
     assert [request.partition_key for request in tick(definitions_of(file)).run_requests] == ["2026-10-30"]
 
 
-def test_with_skip_signature_the_sensor_signs_no_request(endpoint, s3, tmp_path):
+def test_with_skip_signature_the_sensor_signs_no_request(s3_endpoint, s3, tmp_path):
     client, bucket = s3
     made = made_at(CREATED)
     put(client, bucket, made)
-    with faulty_s3(endpoint) as proxy:
+    with faulty_s3(s3_endpoint) as proxy:
         options = {"endpoint": proxy.endpoint, "skip_signature": "true"}
         found = tick(definitions_of(configuration(tmp_path, f"s3://{bucket}/{made.folder}", **options)))
     assert [request.partition_key for request in found.run_requests] == ["2026-10-30"]
     assert not [request for request in proxy.requests if "Authorization" in request.headers]
 
 
-def test_the_sensor_lists_with_the_client_of_the_s3_resource_of_dagster_aws(endpoint, s3, tmp_path):
+def test_the_sensor_lists_with_the_client_of_the_s3_resource_of_dagster_aws(s3_endpoint, s3, tmp_path):
     client, bucket = s3
     made = made_at(CREATED)
     put(client, bucket, made)
     options = {"endpoint": "http://127.0.0.1:9", "access_key_id": KEY, "secret_access_key": BY_NAME}
     definitions = definitions_of(configuration(tmp_path, f"s3://{bucket}/{made.folder}", **options))
-    own = S3Resource(endpoint_url=endpoint, aws_access_key_id=KEY, aws_secret_access_key=SECRET)
+    own = S3Resource(endpoint_url=s3_endpoint, aws_access_key_id=KEY, aws_secret_access_key=SECRET)
     found = tick(definitions, resources={"orchard_inventory_0_s3": own})
     assert [request.partition_key for request in found.run_requests] == ["2026-10-30"]
 
@@ -152,17 +142,17 @@ def test_the_sensor_lists_with_the_client_of_the_s3_resource_of_dagster_aws(endp
     ],
 )
 def test_a_folder_that_cannot_be_listed_is_named_in_the_error_of_the_tick(
-    endpoint, tmp_path, monkeypatch, endpoint_of_test, words
+    s3_endpoint, tmp_path, monkeypatch, endpoint_of_test, words
 ):
     monkeypatch.setattr("retention_assets.objectstore.s3.time.sleep", lambda seconds: None)
-    options = {"endpoint": endpoint_of_test.format(endpoint), "access_key_id": KEY, "secret_access_key": BY_NAME}
+    options = {"endpoint": endpoint_of_test.format(s3_endpoint), "access_key_id": KEY, "secret_access_key": BY_NAME}
     definitions = definitions_of(configuration(tmp_path, "s3://none/lake/daily", **options))
     with pytest.raises(StoreError, match=f"^s3://none/lake/daily: cannot list its objects: {words}"):
         tick(definitions)
 
 
-def test_the_secret_is_not_in_the_resource_that_dagster_shows(endpoint, tmp_path):
-    options = {"endpoint": endpoint, "access_key_id": KEY, "secret_access_key": BY_NAME}
+def test_the_secret_is_not_in_the_resource_that_dagster_shows(s3_endpoint, tmp_path):
+    options = {"endpoint": s3_endpoint, "access_key_id": KEY, "secret_access_key": BY_NAME}
     definitions = definitions_of(configuration(tmp_path, "s3://inventories/lake/daily", **options))
     resource = definitions.resources["orchard_inventory_0_s3"]
     assert SECRET not in repr(resource)

@@ -1,4 +1,4 @@
-"""Whatever is wrong with what a command is given: one clear line, its exit status, an empty standard output."""
+"""Invalid input of commands: one clear line of error, the exit status, and an empty standard output."""
 
 import json
 from collections.abc import Callable
@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 
 from retention_assets.lakefs.formats.ranges import read_metarange
-from tests.end_to_end.command import DAY, Answer, Place, files_below, orchard_on_disk, run
-from tests.repositories import api
+from tests.end_to_end.command import DAY, Answer, Project, files_below, orchard_on_disk, run
+from tests.saved_repositories import api
 
 pytestmark = pytest.mark.usefixtures("spark")
 
-Damage = Callable[[Place], object]
+Damage = Callable[[Project], object]
 
 HEAD = next(branch["commit_id"] for branch in api("orchard")["branches"] if branch["id"] == "main")
 METARANGE = next(commit["meta_range_id"] for commit in api("orchard")["commits"] if commit["id"] == HEAD)
@@ -22,51 +22,51 @@ COMMITS = api("orchard")["refs_dump"]["commits_meta_range_id"]
 TOMORROW = (datetime.now(UTC) + timedelta(days=2)).date().isoformat()
 
 
-def table(place: Place, table_id: str) -> Path:
-    return place.directory / "lake" / "_lakefs" / table_id
+def table(project: Project, table_id: str) -> Path:
+    return project.directory / "lake" / "_lakefs" / table_id
 
 
-def a_range(place: Place) -> Path:
-    """Return the file of a range that the head of main holds."""
-    ranges = read_metarange(table(place, METARANGE).read_bytes(), METARANGE)
-    return table(place, ranges["range_id"][0].as_py())
+def a_range(project: Project) -> Path:
+    """Return the file of a range in the head of main."""
+    ranges = read_metarange(table(project, METARANGE).read_bytes(), METARANGE)
+    return table(project, ranges["range_id"][0].as_py())
 
 
 def spoil(file: Path) -> None:
-    """Change one byte in the middle of a file."""
+    """Corrupt a file by changing a byte in its middle."""
     content = bytearray(file.read_bytes())
     content[len(content) // 2] ^= 0xFF
     file.write_bytes(content)
 
 
 def policy(text: str) -> Damage:
-    """Return what replaces the policy by `text`."""
+    """Return a function that replaces the policy by `text`."""
 
-    def replace(place: Place) -> None:
-        (place.directory / "gc_rules.json").write_text(text, encoding="utf-8")
+    def replace(project: Project) -> None:
+        (project.directory / "gc_rules.json").write_text(text, encoding="utf-8")
 
     return replace
 
 
 def dump(text: str) -> Damage:
-    """Return what replaces the dump by `text`."""
+    """Return a function that replaces the dump by `text`."""
 
-    def replace(place: Place) -> None:
-        (place.directory / "dump.json").write_text(text, encoding="utf-8")
+    def replace(project: Project) -> None:
+        (project.directory / "dump.json").write_text(text, encoding="utf-8")
 
     return replace
 
 
-def without_a_head(place: Place) -> None:
-    """Let the dump name as its branches what is the table of its tags."""
+def without_a_head(project: Project) -> None:
+    """Let the dump name the table of its tags as the table of its branches."""
     document = api("orchard")["refs_dump"]
     broken = {**document, "branches_meta_range_id": document["commits_meta_range_id"]}
-    (place.directory / "dump.json").write_text(json.dumps(broken), encoding="utf-8")
+    (project.directory / "dump.json").write_text(json.dumps(broken), encoding="utf-8")
 
 
 @dataclass(frozen=True)
 class Bad:
-    """What is wrong, the exit status it ends in, and what the message must name: the thing and the remedy."""
+    """An invalid input, the exit status, and the words that the message must have: the thing and the remedy."""
 
     damage: Damage
     status: int
@@ -74,18 +74,20 @@ class Bad:
 
 
 FILES = {
-    "a missing range": Bad(lambda place: a_range(place).unlink(), 3, ("_lakefs/", "not in the store", "Check")),
-    "a corrupted range": Bad(lambda place: spoil(a_range(place)), 3, ("_lakefs/", "Nothing")),
-    "a missing metarange": Bad(lambda place: table(place, METARANGE).unlink(), 3, (METARANGE, "not in the store")),
-    "a corrupted metarange": Bad(lambda place: spoil(table(place, METARANGE)), 3, (METARANGE, "Nothing")),
-    "a table of the dump is missing": Bad(lambda place: table(place, COMMITS).unlink(), 3, (COMMITS, "Check")),
-    "a table of the dump is corrupted": Bad(lambda place: spoil(table(place, COMMITS)), 3, (COMMITS, "Nothing")),
+    "a missing range": Bad(lambda project: a_range(project).unlink(), 3, ("_lakefs/", "not in the store", "Check")),
+    "a corrupted range": Bad(lambda project: spoil(a_range(project)), 3, ("_lakefs/", "Nothing")),
+    "a missing metarange": Bad(lambda project: table(project, METARANGE).unlink(), 3, (METARANGE, "not in the store")),
+    "a corrupted metarange": Bad(lambda project: spoil(table(project, METARANGE)), 3, (METARANGE, "Nothing")),
+    "a table of the dump is missing": Bad(lambda project: table(project, COMMITS).unlink(), 3, (COMMITS, "Check")),
+    "a table of the dump is corrupted": Bad(lambda project: spoil(table(project, COMMITS)), 3, (COMMITS, "Nothing")),
     "the dump names other tables": Bad(without_a_head, 3, ("_lakefs/", "Nothing")),
-    "the staged list has no file": Bad(lambda place: place.write(staged="_lakefs/no/"), 3, ("_lakefs/no", "staged:")),
-    "the storage is elsewhere": Bad(lambda place: place.write(storage="nowhere"), 3, ("nowhere", "storage")),
+    "the staged list has no file": Bad(
+        lambda project: project.write(staged="_lakefs/no/"), 3, ("_lakefs/no", "staged:")
+    ),
+    "the storage is elsewhere": Bad(lambda project: project.write(storage="nowhere"), 3, ("nowhere", "storage")),
 }
 DUMPS = {
-    "no dump": Bad(lambda place: place.write(source={"dump": "gone.json"}), 2, ("gone.json", "lakectl refs-dump")),
+    "no dump": Bad(lambda project: project.write(source={"dump": "gone.json"}), 2, ("gone.json", "lakectl refs-dump")),
     "a dump cut off": Bad(dump('{"commits_meta_ra'), 2, ("dump.json", "lakectl refs-dump")),
     "a dump that is a list": Bad(dump("[]"), 2, ("dump.json", "lakectl refs-dump")),
     "a dump without tags": Bad(
@@ -93,7 +95,7 @@ DUMPS = {
     ),
 }
 POLICIES = {
-    "no policy": Bad(lambda place: place.write(policy=["gone.yaml"]), 2, ("gone.yaml", "policy")),
+    "no policy": Bad(lambda project: project.write(policy=["gone.yaml"]), 2, ("gone.yaml", "policy")),
     "a policy that is no document": Bad(policy("{"), 2, ("gc_rules.json",)),
     "our form, a duration without a unit": Bad(policy("retention: {default: 30}"), 2, ("gc_rules.json", "30d")),
     "our form, an unknown key": Bad(policy("retention: {defualt: 30d}"), 2, ("gc_rules.json", "defualt")),
@@ -108,23 +110,25 @@ POLICIES = {
 }
 SETTINGS = {
     "a variable that is not set": Bad(
-        lambda place: place.write(storage="s3://lake/orchard", storage_options={"secret_access_key": {"env": "UNSET"}}),
+        lambda project: project.write(
+            storage="s3://lake/orchard", storage_options={"secret_access_key": {"env": "UNSET"}}
+        ),
         2,
         ("storage_options.secret_access_key", "export UNSET="),
     ),
     "a secret in the file": Bad(
-        lambda place: place.write(storage_options={"secret_access_key": "hunter2"}), 2, ("secret_access_key", "env")
+        lambda project: project.write(storage_options={"secret_access_key": "hunter2"}), 2, ("secret_access_key", "env")
     ),
-    "an unknown setting": Bad(lambda place: place.write(tagz="protect"), 2, ("repositories.orchard.tagz",)),
-    "an unknown mode": Bad(lambda place: place.write(mode="destroy"), 2, ("repositories.orchard.mode", "delete")),
+    "an unknown setting": Bad(lambda project: project.write(tagz="protect"), 2, ("repositories.orchard.tagz",)),
+    "an unknown mode": Bad(lambda project: project.write(mode="destroy"), 2, ("repositories.orchard.mode", "delete")),
     "a grace period without a unit": Bad(
-        lambda place: place.write(grace=24), 2, ("repositories.orchard.grace", "no unit")
+        lambda project: project.write(grace=24), 2, ("repositories.orchard.grace", "no unit")
     ),
     "a configuration that is no YAML": Bad(
-        lambda place: place.file.write_text("repositories: [", encoding="utf-8"), 2, ("retention.yaml", "YAML")
+        lambda project: project.file.write_text("repositories: [", encoding="utf-8"), 2, ("retention.yaml", "YAML")
     ),
-    "an empty configuration": Bad(lambda place: place.file.write_text(""), 2, ("retention.yaml",)),
-    "no configuration": Bad(lambda place: place.file.unlink(), 2, ("retention.yaml", "--config")),
+    "an empty configuration": Bad(lambda project: project.file.write_text(""), 2, ("retention.yaml",)),
+    "no configuration": Bad(lambda project: project.file.unlink(), 2, ("retention.yaml", "--config")),
 }
 
 
@@ -147,33 +151,33 @@ def assert_one_clear_line(answer: Answer, status: int, names: tuple[str, ...]) -
     ],
 )
 def test_a_plan_ends_in_one_line_that_names_the_thing_and_the_remedy(bad: Bad, tmp_path: Path) -> None:
-    place = orchard_on_disk(tmp_path)
-    bad.damage(place)
+    project = orchard_on_disk(tmp_path)
+    bad.damage(project)
     before = files_below(tmp_path / "lake")
-    assert_one_clear_line(place.run("plan"), bad.status, bad.names)
+    assert_one_clear_line(project.run("plan"), bad.status, bad.names)
     assert files_below(tmp_path / "lake") == before
 
 
 @pytest.mark.parametrize("bad", [pytest.param(bad, id=name) for name, bad in {**DUMPS, **POLICIES, **SETTINGS}.items()])
 def test_lint_finds_it_too(bad: Bad, tmp_path: Path) -> None:
-    place = orchard_on_disk(tmp_path)
-    bad.damage(place)
-    assert_one_clear_line(run("--config", place.file, "lint"), bad.status, bad.names)
+    project = orchard_on_disk(tmp_path)
+    bad.damage(project)
+    assert_one_clear_line(run("--config", project.file, "lint"), bad.status, bad.names)
 
 
 @pytest.fixture(scope="module")
-def healthy(tmp_path_factory: pytest.TempPathFactory) -> Place:
+def healthy(tmp_path_factory: pytest.TempPathFactory) -> Project:
     return orchard_on_disk(tmp_path_factory.mktemp("healthy"))
 
 
 @pytest.mark.parametrize("command", ["plan", "sweep", "report", "approve", "show", "lint"])
-def test_a_repository_that_is_not_configured_is_named_with_those_that_are(healthy: Place, command: str) -> None:
+def test_a_repository_that_is_not_configured_is_named_with_those_that_are(healthy: Project, command: str) -> None:
     more = {"approve": ["0" * 64], "show": ["addresses"]}.get(command, [])
     answer = run("--config", healthy.file, command, "nowhere", *more)
     assert_one_clear_line(answer, 2, ("nowhere", "orchard"))
 
 
-def test_a_day_to_come_cannot_be_planned(healthy: Place) -> None:
+def test_a_day_to_come_cannot_be_planned(healthy: Project) -> None:
     answer = run("--config", healthy.file, "plan", "orchard", "--as-of", TOMORROW)
     assert_one_clear_line(answer, 2, (TOMORROW, "today"))
 
@@ -188,7 +192,9 @@ def test_a_day_to_come_cannot_be_planned(healthy: Place) -> None:
         (["destroy"], ["destroy"]),
     ],
 )
-def test_a_wrong_argument_is_named_with_what_is_allowed(healthy: Place, arguments: list[str], names: list[str]) -> None:
+def test_a_wrong_argument_is_named_with_what_is_allowed(
+    healthy: Project, arguments: list[str], names: list[str]
+) -> None:
     answer = run("--config", healthy.file, *arguments)
     assert answer.status == 2
     assert answer.out == ""
@@ -207,12 +213,12 @@ def test_a_wrong_argument_is_named_with_what_is_allowed(healthy: Place, argument
     ],
 )
 def test_what_needs_a_plan_names_the_command_that_makes_it(
-    healthy: Place, command: str, more: list[str], status: int, remedy: str
+    healthy: Project, command: str, more: list[str], status: int, remedy: str
 ) -> None:
     assert_one_clear_line(healthy.run(command, *more), status, (DAY, remedy))
 
 
 def test_a_sweep_needs_a_plan_and_names_the_command_that_makes_it(tmp_path: Path) -> None:
-    place = orchard_on_disk(tmp_path)
-    place.write(mode="delete")
-    assert_one_clear_line(place.run("sweep"), 1, (DAY, "retention plan orchard"))
+    project = orchard_on_disk(tmp_path)
+    project.write(mode="delete")
+    assert_one_clear_line(project.run("sweep"), 1, (DAY, "retention plan orchard"))

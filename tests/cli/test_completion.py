@@ -1,4 +1,4 @@
-"""The scripts that complete commands in a shell, and the completions that they ask for."""
+"""Shell completion: the scripts, and the completions that they request."""
 
 import os
 import shutil
@@ -30,7 +30,7 @@ def test_the_shell_accepts_its_script(shell: str) -> None:
 
 
 def completions(shell: str, *words: str) -> list[str]:
-    """Return what the command offers a shell for the last of `words`, by click's protocol; no shell is needed."""
+    """Return the completions of the last of `words` by click's protocol, without a shell."""
     asked = {"_RETENTION_COMPLETE": f"{shell}_complete", "COMP_WORDS": " ".join(("retention", *words))}
     cursor = words[-1] if shell == "fish" else str(len(words))  # fish names the word, others its number
     ended = subprocess.run(

@@ -1,4 +1,4 @@
-"""What `retention demo` ends with: one screen that shows the samples and how to go on."""
+"""The last screen of `retention demo`: the samples, and the next commands."""
 
 import os
 import re

@@ -1,4 +1,4 @@
-"""`retention diff`: two plans, and the plan that stands beside what another policy would make of it."""
+"""`retention diff`: it compares two plans, or the current plan with the effect of another policy."""
 
 import csv
 import json
@@ -15,8 +15,8 @@ from retention_assets.cli.rendering import human_cost
 from retention_assets.core.amounts import Amount
 from retention_assets.lakefs.sweep.diff import Difference, Outlook
 from retention_assets.policy.lint import Finding
-from tests.end_to_end.command import DAY, Answer, Json, Place, files_below, orchard_on_disk, run
-from tests.repositories import api, objects_by_commit
+from tests.end_to_end.command import DAY, Answer, Json, Project, files_below, orchard_on_disk, run
+from tests.saved_repositories import api, objects_by_commit
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("spark")]
 
@@ -35,55 +35,55 @@ PRICE = 0.5
 
 @dataclass(frozen=True)
 class World:
-    """A place with two plans of one day, the second under `PROPOSED`; what was proposed while the first one stood."""
+    """A project with two plans of one day, the second under `PROPOSED`, and the diff of the first and `PROPOSED`."""
 
-    place: Place
+    project: Project
     first: str
     second: str
     candidates: tuple[dict[str, Json], dict[str, Json]]  # of each plan, by address
     staged: frozenset[str]
     proposed: Answer  # the objects that `PROPOSED` would change; neither store nor server could be reached
-    excessive: Answer  # what `EVERYTHING` would change, as JSON
+    excessive: Answer  # the diff with `EVERYTHING`, as JSON
     untouched: bool  # whether proposing left every file of the warehouse as it was
 
     def diff(self, *arguments: str | Path) -> Answer:
-        return run("--config", self.place.file, "diff", "orchard", *arguments)
+        return run("--config", self.project.file, "diff", "orchard", *arguments)
 
     def file(self, name: str) -> Path:
-        return self.place.directory / name
+        return self.project.directory / name
 
 
-def unreachable(place: Place) -> Path:
-    """Return a configuration of the same warehouse whose store is not there and whose server nobody runs."""
+def unreachable(project: Project) -> Path:
+    """Return a configuration of the same warehouse whose store and server do not exist."""
     server = {"url": "http://127.0.0.1:9", "access_key": "nobody", "secret_key": {"env": "NEVER_SET"}}
     changes = {"storage": "nowhere", "source": {"api": server}, "price_per_gb_month": PRICE}
-    settings = {key: value for key, value in place.settings.items() if key != "staged"}
+    settings = {key: value for key, value in project.settings.items() if key != "staged"}
     document = {"warehouse": "warehouse", "repositories": {"orchard": {**settings, **changes}}}
-    file = place.directory / "unreachable.yaml"
+    file = project.directory / "unreachable.yaml"
     file.write_text(json.dumps(document), encoding="utf-8")
     return file
 
 
-def planned(place: Place) -> tuple[str, dict[str, Json]]:
+def planned(project: Project) -> tuple[str, dict[str, Json]]:
     """Plan, and return the plan's hash and its candidates by address."""
-    return place.plan(), {row["address"]: row for row in place.rows("deletion_candidates")}
+    return project.plan(), {row["address"]: row for row in project.rows("deletion_candidates")}
 
 
 @pytest.fixture(scope="module")
 def world(tmp_path_factory: pytest.TempPathFactory) -> World:
-    place = orchard_on_disk(tmp_path_factory.mktemp("diff"))
+    project = orchard_on_disk(tmp_path_factory.mktemp("diff"))
     for name, text in {"new.yaml": PROPOSED, "everything.yaml": EVERYTHING}.items():
-        (place.directory / name).write_text(text, encoding="utf-8")
-    first, before = planned(place)
-    standing = files_below(place.warehouse)
-    propose = ("--config", unreachable(place), "diff", "orchard", "--as-of", DAY, "--policy")
-    proposed = run(*propose, place.directory / "new.yaml", "--format", "csv")
-    excessive = run(*propose, place.directory / "everything.yaml", "--json")
-    untouched = files_below(place.warehouse) == standing
-    place.write(policy=["new.yaml"])
-    second, after = planned(place)
-    staged = frozenset(row["address"] for row in place.rows("uncommitted_objects"))
-    return World(place, first, second, (before, after), staged, proposed, excessive, untouched)
+        (project.directory / name).write_text(text, encoding="utf-8")
+    first, before = planned(project)
+    standing = files_below(project.warehouse)
+    propose = ("--config", unreachable(project), "diff", "orchard", "--as-of", DAY, "--policy")
+    proposed = run(*propose, project.directory / "new.yaml", "--format", "csv")
+    excessive = run(*propose, project.directory / "everything.yaml", "--json")
+    untouched = files_below(project.warehouse) == standing
+    project.write(policy=["new.yaml"])
+    second, after = planned(project)
+    staged = frozenset(row["address"] for row in project.rows("uncommitted_objects"))
+    return World(project, first, second, (before, after), staged, proposed, excessive, untouched)
 
 
 def table(answer: Answer) -> dict[str, dict[str, str]]:
@@ -95,18 +95,18 @@ def table(answer: Answer) -> dict[str, dict[str, str]]:
 def change_of(before: Json | None, after: Json | None) -> str:
     if before is None or after is None:
         return "newly_freed" if before is None else "no_longer_freed"
-    told = ("reason", "rule_ids")
-    return "freed_alike" if all(before[name] == after[name] for name in told) else "freed_otherwise"
+    shown = ("reason", "rule_ids")
+    return "freed_alike" if all(before[name] == after[name] for name in shown) else "freed_otherwise"
 
 
 def truth(world: World) -> dict[str, str]:
-    """Return the change of each object that either plan names, by the two tables alone."""
+    """Return the change of each candidate of the two plans, computed from their tables."""
     before, after = world.candidates
     return {address: change_of(before.get(address), after.get(address)) for address in before | after}
 
 
 def at_heads() -> dict[str, set[str]]:
-    """Return the addresses inside the namespace that each branch and each tag has, as the server lists them."""
+    """Return the addresses inside the namespace at the head of each branch and tag, as the server lists them."""
     by_commit: dict[str, set[str]] = {}
     for row in objects_by_commit("orchard").to_pylist():
         _, inside, address = row["physical_address"].partition("/orchard/")
@@ -215,9 +215,9 @@ def test_a_policy_that_would_be_refused_is_told_whole_and_ends_in_1(world: World
 
 def test_what_is_endangered_is_told_by_head(world: World) -> None:
     endangered = world.excessive.document()["endangered"]
-    told = {group["name"]: group["objects"] for group in endangered["by_head"]}
+    shown = {group["name"]: group["objects"] for group in endangered["by_head"]}
     kept = {name: addresses - world.candidates[0].keys() - world.staged for name, addresses in at_heads().items()}
-    assert told == {name: len(addresses) for name, addresses in kept.items() if addresses}
+    assert shown == {name: len(addresses) for name, addresses in kept.items() if addresses}
     assert endangered["at_heads"]["objects"] == len(set().union(*kept.values()))
 
 
@@ -230,9 +230,9 @@ def test_the_price_of_the_configuration_is_of_a_gb_of_ten_to_the_nine_bytes(worl
 def test_the_plans_own_policy_changes_nothing_and_no_guard_minds(world: World) -> None:
     answer = world.diff("--policy", world.file("new.yaml"), "--as-of", DAY)
     assert answer.status == 0, answer.err
-    told = {line.split("│")[1].strip(): line.split("│")[2].strip() for line in answer.out.splitlines() if "│" in line}
-    assert told["newly freed"] == told["no longer freed"] == told["freed by both, for another reason or rule"] == "0"
-    assert told["freed by both, for the same reason"] == str(len(world.candidates[1]))
+    shown = {line.split("│")[1].strip(): line.split("│")[2].strip() for line in answer.out.splitlines() if "│" in line}
+    assert shown["newly freed"] == shown["no longer freed"] == shown["freed by both, for another reason or rule"] == "0"
+    assert shown["freed by both, for the same reason"] == str(len(world.candidates[1]))
     assert "endangered" not in answer.out
     assert "No guard would refuse" in answer.out
 
@@ -248,7 +248,7 @@ def test_why_such_a_plan_could_not_be_carried_out_is_warned_of_before_the_findin
 
 
 @pytest.mark.parametrize(
-    ("cost", "told"),
+    ("cost", "shown"),
     [
         pytest.param(0.0, "0.00", id="nothing"),
         pytest.param(0.0099, "< 0.01", id="less_than_a_cent_is_not_nothing"),
@@ -256,11 +256,11 @@ def test_why_such_a_plan_could_not_be_carried_out_is_warned_of_before_the_findin
         pytest.param(1234.5, "1,234.50", id="thousands"),
     ],
 )
-def test_money_is_told_to_the_cent(cost: float, told: str) -> None:
-    assert human_cost(cost) == told
+def test_money_is_told_to_the_cent(cost: float, shown: str) -> None:
+    assert human_cost(cost) == shown
 
 
-# ---- what is refused
+# ---- refusals
 
 
 @pytest.mark.parametrize(
@@ -294,9 +294,9 @@ def test_what_cannot_be_compared_is_one_clear_line(world: World, arguments: list
 
 
 def copied(world: World, directory: Path) -> World:
-    """Return the same world in another place, to be changed at will."""
-    shutil.copytree(world.place.directory, directory, dirs_exist_ok=True, ignore=shutil.ignore_patterns("lake"))
-    return replace(world, place=Place(directory, world.place.settings))
+    """Return a copy in another directory, which a test may change."""
+    shutil.copytree(world.project.directory, directory, dirs_exist_ok=True, ignore=shutil.ignore_patterns("lake"))
+    return replace(world, project=Project(directory, world.project.settings))
 
 
 def change_document(file: Path, change: Callable[[Json], Json]) -> None:
@@ -305,7 +305,7 @@ def change_document(file: Path, change: Callable[[Json], Json]) -> None:
 
 def test_a_beginning_that_two_hashes_share_is_ambiguous(world: World, tmp_path: Path) -> None:
     copy = copied(world, tmp_path)
-    plans = copy.place.warehouse / "orchard" / "plans"
+    plans = copy.project.warehouse / "orchard" / "plans"
     twin = f"{world.first[:8]}{'0' * 56}"
     (plans / "2026-10-30").mkdir()
     shutil.copy(plans / DAY / "current.json", file := plans / "2026-10-30" / f"20261030T000000000000-{twin[:12]}.json")

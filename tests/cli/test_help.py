@@ -1,4 +1,4 @@
-"""Every command shows examples that parse, and gives its facts as JSON; colors end where NO_COLOR says so."""
+"""Every command has examples that parse and JSON output with a schema, and respects NO_COLOR."""
 
 import ast
 import os
@@ -44,7 +44,7 @@ def test_a_command_gives_its_facts_as_json(name: str) -> None:
 def asked_for_json() -> list[tuple[bool, set[str]]]:
     """Return the words of each call and list in the tests that has `--json`, and whether it is about Icechunk.
 
-    `run` holds what such a command prints against its schema.
+    `run` checks the output of these commands against their schemas.
     """
     asked = []
     for file in (ROOT / "tests").rglob("*.py"):

@@ -1,4 +1,4 @@
-"""`retention icechunk`: references, status, log and upgrade of real repositories, under the lease and recorded."""
+"""`retention icechunk`: references, status, log and upgrade. Each change takes the lease and writes a record."""
 
 import json
 from collections.abc import Callable
@@ -13,17 +13,17 @@ from retention_assets.state.lease import take_lease
 from retention_assets.state.records import read_records
 from retention_assets.warehouse.warehouse import Warehouse
 from tests.end_to_end.command import Answer, run
-from tests.icechunk.sweep.repositories import Place, histories, tree
+from tests.icechunk.sweep.repositories import IcechunkRepository, histories, tree
 from tests.icechunk_repositories import Format
 
 Run = Callable[..., Answer]
 
 
 class Command:
-    """A configured repository, and the command on it."""
+    """Runs `retention icechunk` on a repository."""
 
     def __init__(self, directory: Path, spec_version: Format) -> None:
-        self.place: Place = tree(directory / "r", spec_version)
+        self.repository: IcechunkRepository = tree(directory / "r", spec_version)
         self.warehouse = Warehouse(str(directory / "warehouse"))
         self.file = directory / "retention.yaml"
         self.file.write_text(
@@ -48,7 +48,7 @@ class Command:
 @pytest.mark.parametrize("spec_version", [1, 2], ids=["format_1", "format_2"])
 def test_branches_and_tags_are_changed_and_each_change_is_recorded(tmp_path: Path, spec_version: Format):
     command = Command(tmp_path, spec_version)
-    ids = command.place.ids
+    ids = command.repository.ids
     commands = [
         ["branch", "create", "side", ids["a"], "--json"],
         ["branch", "reset", "side", ids["b"], "--json", "--from", ids["a"]],
@@ -62,7 +62,7 @@ def test_branches_and_tags_are_changed_and_each_change_is_recorded(tmp_path: Pat
         assert answer.status == 0
         assert ("Stop them until this run ends" in " ".join(answer.err.split())) is (spec_version == 2)
         assert answer.document() == {"repository": "field", "done": kind, "conflicts": 0}
-    found = {name: line[0] for name, line in histories(command.place.open()).items()}
+    found = {name: line[0] for name, line in histories(command.repository.open()).items()}
     assert found == {"branch dev": "y", "branch main": "f", "branch side": "b", "tag v2": "f", "tag v3": "c"}
     assert command.records() == [(kind, {"conflicts": 0}) for kind in kinds]
 
@@ -94,23 +94,23 @@ def test_the_log_is_shown_newest_first(tmp_path: Path):
     entries = command("log", "--json", "--limit", "2").document()
     assert [entry["kind"] for entry in entries] == ["tag_deleted", "tag_created"]
     assert entries[0]["name"] == "v1"
-    assert entries[0]["previous_snapshot_id"] == command.place.ids["b"]
+    assert entries[0]["previous_snapshot_id"] == command.repository.ids["b"]
     first_line = command("log").out.splitlines()[0]
-    assert "tag_deleted" in first_line and f"previous_snapshot_id={command.place.ids['b']}" in first_line
+    assert "tag_deleted" in first_line and f"previous_snapshot_id={command.repository.ids['b']}" in first_line
 
 
 def test_a_repository_is_upgraded_after_a_dry_run(tmp_path: Path):
     command = Command(tmp_path, 1)
-    before = command.place.files()
+    before = command.repository.files()
     assert "a repository of format 1 has no log" in " ".join(command("log").err.split())
     dry = command("upgrade", "--dry-run")
-    assert (dry.status, command.place.files(), command.records()) == (0, before, [])
+    assert (dry.status, command.repository.files(), command.records()) == (0, before, [])
     assert "would be upgraded: 10 snapshots, 3 branches, 2 tags" in dry.out
     assert command("upgrade", "--json").document()["snapshots"] == 10
     assert command("status", "--json").document()["format"] == 2
-    ((kind, told),) = command.records()
+    ((kind, record),) = command.records()
     assert kind == "upgrade"
-    assert json.loads(json.dumps(told))["snapshots"] == 10
+    assert json.loads(json.dumps(record))["snapshots"] == 10
     assert command("upgrade").status == 1
 
 
@@ -118,20 +118,20 @@ def test_a_repository_that_was_renamed_is_left_alone(tmp_path: Path):
     command = Command(tmp_path, 2)
     assert command("tag", "delete", "v1").status == 0
     command.file.write_text(command.file.read_text("utf-8").replace("  field:", "  renamed:"), encoding="utf-8")
-    before = command.place.files()
+    before = command.repository.files()
     refused = command("branch", "delete", "dev", repository="renamed")
-    assert (refused.status, command.place.files()) == (1, before)
+    assert (refused.status, command.repository.files()) == (1, before)
     assert "under the name field" in " ".join(refused.err.split())
 
 
 def test_nothing_is_done_while_a_sweep_runs(tmp_path: Path):
     command = Command(tmp_path, 2)
     take_lease(command.warehouse, "field", "a sweep", datetime.now(UTC), timedelta(minutes=30))
-    before = command.place.files()
+    before = command.repository.files()
     refused = command("branch", "delete", "dev")
     assert refused.status == 1
     assert "a sweep has held the lease since" in " ".join(refused.err.split())
-    assert command.place.files() == before
+    assert command.repository.files() == before
 
 
 def test_a_refused_change_leaves_no_record_and_gives_the_lease_back(tmp_path: Path):
@@ -151,17 +151,17 @@ def test_nothing_is_changed_in_a_store_that_ignores_conditions(
         raise GuardRefused("the store ignored the condition If-Match")
 
     command = Command(tmp_path, 1)
-    before = command.place.files()
+    before = command.repository.files()
     monkeypatch.setattr(ObjectWriter, "require_conditions", ignored)
     answer = command(*arguments)
     assert (answer.status, answer.out) == (1, "")
     assert "ignored the condition" in answer.err
-    assert command.place.files() == before
+    assert command.repository.files() == before
     assert command.records() == []
 
 
 @pytest.mark.parametrize(
-    ("arguments", "repository", "complaint"),
+    ("arguments", "repository", "violation"),
     [
         (["branch", "delete", "dev"], "orchard", "repositories.orchard.kind is not `icechunk`"),
         (["status"], "nobody", "there is no repository 'nobody'"),
@@ -169,7 +169,7 @@ def test_nothing_is_changed_in_a_store_that_ignores_conditions(
     ],
     ids=["lakefs", "unknown", "no_id"],
 )
-def test_what_makes_no_sense_is_a_usage_error(tmp_path: Path, arguments: list[str], repository: str, complaint: str):
+def test_what_makes_no_sense_is_a_usage_error(tmp_path: Path, arguments: list[str], repository: str, violation: str):
     answer = Command(tmp_path, 2)(*arguments, repository=repository)
     assert (answer.status, answer.out) == (2, "")
-    assert complaint in " ".join(answer.err.split())
+    assert violation in " ".join(answer.err.split())

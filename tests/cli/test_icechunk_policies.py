@@ -1,4 +1,4 @@
-"""What the command says of an Icechunk repository's policy, without a plan."""
+"""`lint` and `explain` for the policy of an Icechunk repository without a plan."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""`init` writes a configuration that loads, and `access` names what each mode lacks; neither touches what is there."""
+"""`init` writes a valid configuration, and `access` names missing permissions. Neither changes existing objects."""
 
 import json
 from collections.abc import Iterator
@@ -15,10 +15,10 @@ from retention_assets.config.starter import options_of_environment
 from tests.end_to_end.command import Answer, environment, files_below, run
 from tests.end_to_end.s3_server import Lake, S3Server, error, is_listing, lake, s3_server
 from tests.icechunk_repositories import create_repository
-from tests.lakefs.source.lakefs_server import ACCESS_KEY, SECRET_KEY, LakeFSServer, serving
-from tests.lakefs.source.lakefs_server import Answer as ServerAnswer
-from tests.lakefs.source.lakefs_world import saved
-from tests.repositories import api, place_repository
+from tests.lakefs.source.fake_lakefs_repository import saved
+from tests.lakefs.source.fake_lakefs_server import ACCESS_KEY, SECRET_KEY, FakeLakeFSServer, serving
+from tests.lakefs.source.fake_lakefs_server import Answer as ServerAnswer
+from tests.saved_repositories import api, copy_saved_repository
 
 CREDENTIALS = {"LAKECTL_CREDENTIALS_ACCESS_KEY_ID": ACCESS_KEY, "LAKECTL_CREDENTIALS_SECRET_ACCESS_KEY": SECRET_KEY}
 
@@ -41,14 +41,14 @@ def bucket(s3: S3Server) -> Lake:
 
 
 @pytest.fixture(scope="module")
-def server(bucket: Lake) -> Iterator[LakeFSServer]:
+def server(bucket: Lake) -> Iterator[FakeLakeFSServer]:
     repository = saved("orchard")
     repository.namespace = bucket.storage
     with serving(repository) as running:
         yield running
 
 
-def init(server: LakeFSServer, bucket: Lake, *arguments: str, **variables: str) -> Answer:
+def init(server: FakeLakeFSServer, bucket: Lake, *arguments: str, **variables: str) -> Answer:
     keys = {"AWS_ENDPOINT_URL": bucket.server.endpoint, **CREDENTIALS, **variables}
     with environment(**keys):
         return run("init", "orchard", "--server", server.url, *arguments)
@@ -59,7 +59,7 @@ def states(answer: Answer) -> dict[str, str]:
 
 
 def test_a_server_and_a_bucket_need_nothing_but_credentials(
-    server: LakeFSServer, bucket: Lake, empty_folder: Path
+    server: FakeLakeFSServer, bucket: Lake, empty_folder: Path
 ) -> None:
     before = bucket.listing()
     answer = init(server, bucket)
@@ -81,7 +81,9 @@ def test_a_server_and_a_bucket_need_nothing_but_credentials(
     )
 
 
-def test_an_existing_file_is_never_written_over_unasked(server: LakeFSServer, bucket: Lake, empty_folder: Path) -> None:
+def test_an_existing_file_is_never_written_over_unasked(
+    server: FakeLakeFSServer, bucket: Lake, empty_folder: Path
+) -> None:
     (empty_folder / "policy.yaml").write_text("mine", encoding="utf-8")
     answer = init(server, bucket)
     assert answer.status == 2
@@ -102,7 +104,7 @@ def test_an_existing_file_is_never_written_over_unasked(server: LakeFSServer, bu
     ],
 )
 def test_bad_input_writes_nothing_and_shows_no_secret(
-    server: LakeFSServer, bucket: Lake, empty_folder: Path, arguments: tuple[str, ...], problem: str
+    server: FakeLakeFSServer, bucket: Lake, empty_folder: Path, arguments: tuple[str, ...], problem: str
 ) -> None:
     answer = init(server, bucket, *arguments)
     assert answer.status == 2
@@ -118,14 +120,14 @@ def test_without_a_terminal_the_missing_option_is_named(empty_folder: Path) -> N
 
 
 class Terminal(StringIO):
-    """What a person types."""
+    """Standard input of a terminal with the answers of a person."""
 
     def isatty(self) -> bool:
         return True
 
 
 def test_on_a_terminal_what_is_missing_is_asked(
-    server: LakeFSServer, bucket: Lake, empty_folder: Path, monkeypatch: pytest.MonkeyPatch
+    server: FakeLakeFSServer, bucket: Lake, empty_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("sys.stdin", Terminal(f"orchard\n{server.url}\n"))
     with environment(AWS_ENDPOINT_URL=bucket.server.endpoint, **CREDENTIALS):
@@ -178,7 +180,7 @@ def _names_the_repository(request: Request) -> bool:
 
 @pytest.mark.parametrize("denied", DENIALS)
 def test_a_denied_permission_is_named_with_the_modes_that_need_it(
-    server: LakeFSServer, bucket: Lake, denied: str
+    server: FakeLakeFSServer, bucket: Lake, denied: str
 ) -> None:
     def deny(request: Request) -> Response | None:
         return error("AccessDenied", 403) if DENIALS[denied](request) else None
@@ -208,7 +210,7 @@ def test_a_directory_in_which_nothing_can_be_written_is_named(
     }
 
 
-def test_writing_is_tried_only_on_request_and_leaves_nothing(server: LakeFSServer, bucket: Lake) -> None:
+def test_writing_is_tried_only_on_request_and_leaves_nothing(server: FakeLakeFSServer, bucket: Lake) -> None:
     before = bucket.listing()
     assert init(server, bucket).status == 0
     with environment(AWS_ENDPOINT_URL=bucket.server.endpoint, **CREDENTIALS):
@@ -219,7 +221,7 @@ def test_writing_is_tried_only_on_request_and_leaves_nothing(server: LakeFSServe
     assert bucket.listing() == before
 
 
-def test_what_the_server_refuses_is_named(server: LakeFSServer, bucket: Lake) -> None:
+def test_what_the_server_refuses_is_named(server: FakeLakeFSServer, bucket: Lake) -> None:
     server.override["/repositories/orchard/tags"] = ServerAnswer(403, {"message": "no"})
     try:
         answer = init(server, bucket)
@@ -230,7 +232,7 @@ def test_what_the_server_refuses_is_named(server: LakeFSServer, bucket: Lake) ->
     assert "retention access orchard" in answer.err
 
 
-def test_another_place_than_the_servers_is_noticed(server: LakeFSServer, bucket: Lake) -> None:
+def test_another_place_than_the_servers_is_noticed(server: FakeLakeFSServer, bucket: Lake) -> None:
     bucket.client().create_bucket(Bucket="elsewhere")
     answer = init(server, bucket, "--storage", "s3://elsewhere/orchard")
     assert answer.status == 3
@@ -238,7 +240,7 @@ def test_another_place_than_the_servers_is_noticed(server: LakeFSServer, bucket:
 
 
 def test_a_dump_over_local_files_needs_no_server(empty_folder: Path) -> None:
-    place_repository("orchard", empty_folder / "lake")
+    copy_saved_repository("orchard", empty_folder / "lake")
     (empty_folder / "dump.json").write_text(json.dumps(api("orchard")["refs_dump"]), encoding="utf-8")
     before = files_below(empty_folder / "lake")
     where = ("--dump", "dump.json", "--namespace", "s3://lake/orchard", "--storage", "lake")

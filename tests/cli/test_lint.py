@@ -1,4 +1,4 @@
-"""What `retention lint` finds beside the policy itself."""
+"""`retention lint`: findings about settings and other repositories."""
 
 from datetime import timedelta
 from pathlib import Path
@@ -13,37 +13,37 @@ from retention_assets.warehouse.warehouse import Warehouse
 from tests.end_to_end.approved import source
 from tests.end_to_end.command import environment, orchard_on_disk, run
 from tests.frames import OLD
-from tests.lakefs.source.lakefs_server import SECRET_KEY, serving
-from tests.lakefs.source.lakefs_world import saved
+from tests.lakefs.source.fake_lakefs_repository import saved
+from tests.lakefs.source.fake_lakefs_server import SECRET_KEY, serving
 from tests.sweep.small_world import a_plan
 
 
 @pytest.mark.parametrize(("grace", "warned"), [("1h", True), ("24h", False), ("3d", False)])
 def test_a_grace_period_below_the_server_s_own_is_warned_of(tmp_path: Path, grace: str, warned: bool) -> None:
-    place = orchard_on_disk(tmp_path)
+    project = orchard_on_disk(tmp_path)
     with serving(saved("orchard")) as server, environment(LAKEFS_SECRET=SECRET_KEY):
-        place.write(source=source(server), staged=None, grace=grace)
-        answer = run("--config", place.file, "lint", "orchard")
+        project.write(source=source(server), staged=None, grace=grace)
+        answer = run("--config", project.file, "lint", "orchard")
     assert answer.status == 0, answer.err
-    told = " ".join(answer.out.split())
-    assert ("grace is 1h, the server's own grace period is " in told) is warned
+    output = " ".join(answer.out.split())
+    assert ("grace is 1h, the server's own grace period is " in output) is warned
 
 
 def test_the_heads_that_only_the_reflog_keeps_are_named_and_a_reflog_that_is_off_is_warned_of(tmp_path: Path) -> None:
-    place, world = orchard_on_disk(tmp_path), saved("orchard")
+    project, world = orchard_on_disk(tmp_path), saved("orchard")
     head = world.branches["main"]
     known = References({head: Commit(head, (), OLD, "")}, {"main": head, "gone": head}, {}, utc_now())
     policy = Policy(CommittedRetention((), timedelta(days=30), has_default=True), (), ())
-    keep_memory(Warehouse(str(place.warehouse)), a_plan(made_at=utc_now()), known, policy)
+    keep_memory(Warehouse(str(project.warehouse)), a_plan(made_at=utc_now()), known, policy)
 
-    def told(**settings: object) -> str:
+    def output(**settings: object) -> str:
         with serving(saved("orchard")) as server, environment(LAKEFS_SECRET=SECRET_KEY):
-            place.write(source=source(server), staged=None, **settings)
-            answer = run("--config", place.file, "lint", "orchard")
+            project.write(source=source(server), staged=None, **settings)
+            answer = run("--config", project.file, "lint", "orchard")
         assert answer.status == 0, answer.err
         return " ".join(answer.out.split())
 
-    assert f"branch gone no longer names {head}. The reflog keeps its commits until" in told(settle="24h")
-    off = told(settle="24h", reflog=False)
+    assert f"branch gone no longer names {head}. The reflog keeps its commits until" in output(settle="24h")
+    off = output(settle="24h", reflog=False)
     assert "the reflog is off" in off
     assert "branch gone" not in off

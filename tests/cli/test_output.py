@@ -1,4 +1,4 @@
-"""What a person and a program get to see: tables, CSV, JSON, findings, help, and the run in Dagster's records."""
+"""Output of commands: tables, CSV, JSON, findings, help, and the run in Dagster's instance."""
 
 import csv
 import json
@@ -21,14 +21,14 @@ from dagster_graphql.schema import create_schema
 
 from retention_assets.cli.main import cli
 from retention_assets.tables import TABLES
-from tests.end_to_end.command import DAY, MADE_BY_A_PLAN, Answer, Json, Place, orchard_on_disk, run
-from tests.repositories import expected, listing
+from tests.end_to_end.command import DAY, MADE_BY_A_PLAN, Answer, Json, Project, orchard_on_disk, run
+from tests.saved_repositories import expected, listing
 
 pytestmark = pytest.mark.usefixtures("spark")
 
 
 @pytest.fixture(scope="module")
-def place(planned_orchard: tuple[Place, Answer]) -> Place:
+def project(planned_orchard: tuple[Project, Answer]) -> Project:
     return planned_orchard[0]
 
 
@@ -39,7 +39,7 @@ def screen(monkeypatch: pytest.MonkeyPatch) -> Iterator[int]:
     yield 80
 
 
-def test_plan_as_json_is_one_document_with_plan_and_summary(planned_orchard: tuple[Place, Answer]) -> None:
+def test_plan_as_json_is_one_document_with_plan_and_summary(planned_orchard: tuple[Project, Answer]) -> None:
     document = planned_orchard[1].document()
     assert document["repository"] == "orchard"
     assert document["day"] == DAY
@@ -50,7 +50,7 @@ def test_plan_as_json_is_one_document_with_plan_and_summary(planned_orchard: tup
     assert sum(by_reason.values()) == document["candidates"]["objects"]
 
 
-def test_the_totals_of_a_plan_are_what_is_listed(planned_orchard: tuple[Place, Answer]) -> None:
+def test_the_totals_of_a_plan_are_what_is_listed(planned_orchard: tuple[Project, Answer]) -> None:
     totals = planned_orchard[1].document()["totals"].values()
     data = [entry for entry in listing("orchard") if not entry.address.startswith("_lakefs/")]
     assert sum(amount["objects"] for amount in totals) == len(data)
@@ -58,8 +58,8 @@ def test_the_totals_of_a_plan_are_what_is_listed(planned_orchard: tuple[Place, A
 
 
 @pytest.mark.parametrize("table", MADE_BY_A_PLAN)
-def test_csv_is_the_table_and_nothing_else(place: Place, table: str) -> None:
-    answer = place.run("show", table, "--format", "csv")
+def test_csv_is_the_table_and_nothing_else(project: Project, table: str) -> None:
+    answer = project.run("show", table, "--format", "csv")
     header, *rows = csv.reader(StringIO(answer.out))
     names = TABLES[table].schema.names
     assert answer.status == 0
@@ -67,41 +67,43 @@ def test_csv_is_the_table_and_nothing_else(place: Place, table: str) -> None:
     assert sorted(header) == sorted(names)
     assert header[0] == ("address" if "address" in names else names[0])
     assert {len(row) for row in rows} <= {len(names)}
-    assert len(rows) == len(place.rows(table))
+    assert len(rows) == len(project.rows(table))
 
 
-def test_lists_are_joined_by_semicolons_in_csv_and_whole_in_json(place: Place) -> None:
-    rows = {row["commit_id"]: row for row in place.rows("commit_graph")}
-    table = csv.DictReader(StringIO(place.run("show", "commit_graph", "--format", "csv").out))
+def test_lists_are_joined_by_semicolons_in_csv_and_whole_in_json(project: Project) -> None:
+    rows = {row["commit_id"]: row for row in project.rows("commit_graph")}
+    table = csv.DictReader(StringIO(project.run("show", "commit_graph", "--format", "csv").out))
     merges = [row for row in table if len(rows[row["commit_id"]]["parents"]) > 1]
     assert merges
     for row in merges:
         assert row["parents"].split(";") == rows[row["commit_id"]]["parents"]
 
 
-def test_instants_are_whole_in_csv_and_json(place: Place) -> None:
-    for row in place.rows("storage_inventory"):
+def test_instants_are_whole_in_csv_and_json(project: Project) -> None:
+    for row in project.rows("storage_inventory"):
         assert datetime.fromisoformat(row["last_modified"]).utcoffset() is not None
 
 
 @pytest.mark.parametrize("form", ["csv", "json"])
-def test_a_limit_limits(place: Place, form: str) -> None:
-    answer = place.run("show", "addresses", "--format", form, "--limit", "3")
+def test_a_limit_limits(project: Project, form: str) -> None:
+    answer = project.run("show", "addresses", "--format", form, "--limit", "3")
     amount = len(json.loads(answer.out)) if form == "json" else len(answer.out.splitlines()) - 1
     assert amount == 3
 
 
-def test_a_screen_shows_twenty_rows_and_how_to_get_the_rest(place: Place) -> None:
-    answer = place.run("show", "addresses")
+def test_a_screen_shows_twenty_rows_and_how_to_get_the_rest(project: Project) -> None:
+    answer = project.run("show", "addresses")
     assert sum(line.startswith("data/") for line in answer.out.splitlines()) == 20
     assert "more rows" in answer.err
     assert "--limit" in answer.err
 
 
 @pytest.mark.parametrize("table", MADE_BY_A_PLAN)
-def test_a_screen_shows_whole_ids_and_no_seconds_and_no_line_too_long(place: Place, screen: int, table: str) -> None:
-    shown = place.run("show", table).out
-    rows = place.rows(table)
+def test_a_screen_shows_whole_ids_and_no_seconds_and_no_line_too_long(
+    project: Project, screen: int, table: str
+) -> None:
+    shown = project.run("show", table).out
+    rows = project.rows(table)
     ids = {str(value) for row in rows for value in row.values() if isinstance(value, str) and len(value) == 64}
     beginnings = {long_id for long_id in ids if long_id[:12] in shown}
     assert all(long_id in shown for long_id in beginnings)
@@ -110,18 +112,18 @@ def test_a_screen_shows_whole_ids_and_no_seconds_and_no_line_too_long(place: Pla
     assert [line for line in shown.splitlines() if len(line) > screen and not line.startswith("data/")] == []
 
 
-def test_a_table_that_fits_the_screen_is_drawn_as_one(place: Place, screen: int) -> None:
-    assert "┃ address" in place.run("show", "uncommitted_objects").out
+def test_a_table_that_fits_the_screen_is_drawn_as_one(project: Project, screen: int) -> None:
+    assert "┃ address" in project.run("show", "uncommitted_objects").out
 
 
-def test_a_table_that_does_not_fit_becomes_a_block_for_each_row(place: Place, screen: int) -> None:
-    shown = place.run("show", "deletion_candidates", "--limit", "1").out.splitlines()
+def test_a_table_that_does_not_fit_becomes_a_block_for_each_row(project: Project, screen: int) -> None:
+    shown = project.run("show", "deletion_candidates", "--limit", "1").out.splitlines()
     assert shown[1].startswith("data/")
     assert shown[2].startswith("  size ")
     assert all(line.startswith("  ") for line in shown[2:])
 
 
-def test_the_run_is_where_dagster_looks_for_it(place: Place, planned_orchard: tuple[Place, Answer]) -> None:
+def test_the_run_is_where_dagster_looks_for_it(project: Project, planned_orchard: tuple[Project, Answer]) -> None:
     run_id = planned_orchard[1].document()["run_id"]
     with dg.DagsterInstance.get() as instance:
         recorded = instance.get_run_by_id(run_id)
@@ -133,7 +135,7 @@ def test_the_run_is_where_dagster_looks_for_it(place: Place, planned_orchard: tu
             assert DAY in instance.get_materialized_partitions(key)
 
 
-def test_the_timeline_has_the_run_at_the_job_of_the_code_location(planned_orchard: tuple[Place, Answer]) -> None:
+def test_the_timeline_has_the_run_at_the_job_of_the_code_location(planned_orchard: tuple[Project, Answer]) -> None:
     origin = "jobName repositoryOrigin {repositoryLocationName repositoryName}"
     query = f"query($id: String!) {{runsOrError(filter: {{runIds: [$id]}}) {{... on Runs {{results {{{origin}}}}}}}}}"
     with dg.DagsterInstance.get() as instance, WorkspaceProcessContext(instance, EmptyWorkspaceTarget()) as dagster:
@@ -145,23 +147,23 @@ def test_the_timeline_has_the_run_at_the_job_of_the_code_location(planned_orchar
     assert answer.data["runsOrError"]["results"] == [{"jobName": "orchard_plan", "repositoryOrigin": names}]
 
 
-def write_policy(directory: Path, text: str) -> Place:
-    place = orchard_on_disk(directory)
+def write_policy(directory: Path, text: str) -> Project:
+    project = orchard_on_disk(directory)
     (directory / "gc_rules.json").write_text(text, encoding="utf-8")
-    return place
+    return project
 
 
-def test_lint_has_nothing_to_say_of_the_servers_own_rules(place: Place) -> None:
-    answer = run("--config", place.file, "lint")
+def test_lint_has_nothing_to_say_of_the_servers_own_rules(project: Project) -> None:
+    answer = run("--config", project.file, "lint")
     assert (answer.status, answer.err) == (0, "")
     assert re.findall(r"orchard: (\w+: \w+):", answer.out) == ["warning: reflog"]  # it is off with `settle: 0s`
 
 
 def test_lint_warns_of_an_unknown_branch_and_of_other_rules_on_the_server(tmp_path: Path) -> None:
-    place = write_policy(
+    project = write_policy(
         tmp_path, "retention: {default: 30d, branches: [{branch: main, keep: 10d}, {branch: dve, keep: 14d}]}"
     )
-    answer = run("--config", place.file, "lint", "orchard")
+    answer = run("--config", project.file, "lint", "orchard")
     assert answer.status == 0, answer.err
     assert "warning" in answer.out
     assert "there is no branch 'dve'" in answer.out
@@ -169,8 +171,8 @@ def test_lint_warns_of_an_unknown_branch_and_of_other_rules_on_the_server(tmp_pa
 
 
 def test_lint_ends_in_2_on_an_error_and_json_tells_the_same(tmp_path: Path) -> None:
-    place = write_policy(tmp_path, "holds: [{id: audit, tag: no-such-tag, reason: the audit}]")
-    answer, as_json = run("--config", place.file, "lint"), run("--config", place.file, "lint", "--json")
+    project = write_policy(tmp_path, "holds: [{id: audit, tag: no-such-tag, reason: the audit}]")
+    answer, as_json = run("--config", project.file, "lint"), run("--config", project.file, "lint", "--json")
     assert answer.status == as_json.status == 2
     assert "orchard: error: audit: " in answer.out
     assert {finding["rule_id"] for finding in as_json.document()["orchard"] if finding["severity"] == "error"} == {
@@ -180,8 +182,8 @@ def test_lint_ends_in_2_on_an_error_and_json_tells_the_same(tmp_path: Path) -> N
 
 def test_what_looks_like_markup_in_a_finding_is_printed_as_it_is(tmp_path: Path) -> None:
     rules = "{id: one, prefix: 'a[red]', keep: 10d}, {id: two, prefix: 'a[red]/b', keep: 5d}"
-    place = write_policy(tmp_path, f"lifecycle: [{rules}]")
-    assert "a[red]" in run("--config", place.file, "lint").out
+    project = write_policy(tmp_path, f"lifecycle: [{rules}]")
+    assert "a[red]" in run("--config", project.file, "lint").out
 
 
 @pytest.mark.parametrize("command", [None, *sorted(cli.commands)])
@@ -224,10 +226,10 @@ def test_the_demo_works_from_a_clean_copy(tmp_path: Path) -> None:
 
 
 def test_approving_and_withdrawing_as_json_name_the_plan_and_the_person(
-    planned_orchard: tuple[Place, Answer], tmp_path: Path
+    planned_orchard: tuple[Project, Answer], tmp_path: Path
 ) -> None:
-    place, answer = planned_orchard
-    copy, plan = place.copy(tmp_path / "copy", mode="quarantine"), answer.document()
+    project, answer = planned_orchard
+    copy, plan = project.copy(tmp_path / "copy", mode="quarantine"), answer.document()
     approved = copy.run("approve", plan["plan_hash"], "--json").document()
     assert approved["plan_hash"] == plan["plan_hash"]
     assert {name: approved[name] for name in ("objects", "bytes")} == plan["candidates"]
@@ -247,7 +249,7 @@ def change_document(file: Path, change: Callable[[Json], Json]) -> None:
 def other_references(tables: Path) -> None:
     change_document(
         tables / "commit_graph" / DAY / "_facts.json",
-        lambda facts: {**facts, "notes": {**facts["notes"], "references_hash": "f" * 64}},
+        lambda metadata: {**metadata, "notes": {**metadata["notes"], "references_hash": "f" * 64}},
     )
 
 
@@ -278,10 +280,10 @@ def other_objects(tables: Path) -> None:
     ],
 )
 def test_a_policy_is_not_compared_by_tables_that_are_not_the_plans(
-    place: Place, tmp_path: Path, damage: Callable[[Path], object], status: int, names: str, undone: str
+    project: Project, tmp_path: Path, damage: Callable[[Path], object], status: int, names: str, undone: str
 ) -> None:
-    shutil.copytree(place.directory, tmp_path, dirs_exist_ok=True, ignore=shutil.ignore_patterns("lake"))
-    copy = Place(tmp_path, place.settings)
+    shutil.copytree(project.directory, tmp_path, dirs_exist_ok=True, ignore=shutil.ignore_patterns("lake"))
+    copy = Project(tmp_path, project.settings)
     damage(copy.warehouse / "orchard")
     answer = copy.run("diff", "--policy", tmp_path / "gc_rules.json")
     message = " ".join(answer.err.split())

@@ -1,4 +1,4 @@
-"""Progress: what a command does, how much is done and the time left, on a terminal and never in a pipe."""
+"""Progress lines of commands: step, share done and time left. They appear on a terminal and never in a pipe."""
 
 import os
 import pty
@@ -121,11 +121,11 @@ def terminal() -> Iterator[tuple[int, int]]:
 def test_a_command_shows_its_progress_on_a_terminal_and_writes_nothing_into_a_pipe(
     tmp_path: Path, terminal: tuple[int, int]
 ) -> None:
-    place = orchard_on_disk(tmp_path)
+    project = orchard_on_disk(tmp_path)
     ours, theirs = terminal
-    lint_of(place.file, theirs)
+    lint_of(project.file, theirs)
     os.close(theirs)
     assert b"checking policies, " in os.read(ours, 100_000)
     with (tmp_path / "errors").open("wb") as file:
-        lint_of(place.file, file.fileno())
+        lint_of(project.file, file.fileno())
     assert (tmp_path / "errors").read_bytes() == b""

@@ -1,4 +1,4 @@
-"""The digest of a set of candidates: the same for the same set, another one for any other."""
+"""The digest of a set of candidates: equal for equal sets, and different for different sets."""
 
 import hashlib
 from collections.abc import Callable

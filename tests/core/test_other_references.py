@@ -1,4 +1,4 @@
-"""Which objects of a repository the references of other repositories keep."""
+"""The objects of a repository that references of other repositories keep."""
 
 import pyarrow as pa
 import pytest

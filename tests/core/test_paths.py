@@ -1,4 +1,4 @@
-"""Spark and the pure rules agree on which paths a prefix or a glob covers."""
+"""Spark and the pure rules agree on the paths that a prefix or a glob covers."""
 
 from typing import Literal
 from unicodedata import normalize
@@ -64,7 +64,7 @@ def test_any_of_several_prefixes_may_cover_a_path(
 def test_a_hold_covers_a_path_whose_letters_are_composed_otherwise(
     spark: SparkSession, form: Literal["NFC", "NFD"]
 ) -> None:
-    """A lifecycle rule does not: it covers only what is written as in the policy."""
+    """A lifecycle rule does not: it covers only paths in the Unicode form of the policy."""
     prefix = normalize(form, "daten/größe")
     paths = [f"{normalize('NFC', 'daten/größe')}/1", f"{normalize('NFD', 'daten/größe')}/1", "daten/grosse/1"]
     assert of(spark, paths, pa.string(), lambda path: covered_by_hold(path, [prefix])) == [True, True, False]

@@ -1,4 +1,4 @@
-"""An object goes only when plans have named it for the settling time, and every plan since the first one did."""
+"""An object is a candidate only if a plan named it at least `settle` ago, and every plan since then named it too."""
 
 from datetime import datetime, timedelta
 
@@ -43,8 +43,8 @@ def test_a_candidate_waits_until_it_has_settled(spark: SparkSession, reason: str
     assert made.keys() == FOUND_BEFORE.keys()
     for case, (before, state) in FOUND_BEFORE.items():
         found_at = min(before or NOW, NOW)
-        told = (made[case]["state"], made[case]["found_at"], made[case]["waits_until"])
-        assert told == (state, found_at, found_at + DAY), case
+        decision = (made[case]["state"], made[case]["found_at"], made[case]["waits_until"])
+        assert decision == (state, found_at, found_at + DAY), case
 
 
 def test_another_object_at_the_same_address_waits_again(spark: SparkSession) -> None:

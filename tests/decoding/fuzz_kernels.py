@@ -1,4 +1,4 @@
-"""Feeds damaged and crafted files to every reader that runs compiled code, with that code's bounds checks on.
+"""Fuzzes every reader that runs compiled code with damaged and crafted files, with the bounds checks of numba.
 
 Run it with `NUMBA_BOUNDSCHECK=1` and a fresh `NUMBA_CACHE_DIR`: numba's cache does not tell checked code from
 unchecked code. `test_fuzz_kernels.py` does both.
@@ -45,7 +45,7 @@ type Round = tuple[tuple[Callable[[bytes, str], Any], ...], bytes]
 
 
 class AnyChecksum(int):
-    """A checksum that equals every other, so that damage behind checksums is read."""
+    """A checksum that equals every other one, so that readers also read damaged data."""
 
     def __eq__(self, other: object) -> bool:
         return True
@@ -54,7 +54,7 @@ class AnyChecksum(int):
 
 
 class NoChecksums:
-    """Stands in for the library of checksums."""
+    """Replaces the checksum library."""
 
     @staticmethod
     def value(_content: bytes) -> AnyChecksum:
@@ -62,7 +62,7 @@ class NoChecksums:
 
 
 def damaged(content: bytes, chance: random.Random) -> bytes:
-    """Change bytes, put pieces in the place of others, or put numbers in that promise much."""
+    """Change bytes, replace pieces by other pieces, or insert large numbers."""
     changed = bytearray(content)
     for _ in range(chance.randint(1, 6)):
         start = chance.randrange(len(changed) + 1)
@@ -82,7 +82,7 @@ def damaged(content: bytes, chance: random.Random) -> bytes:
 
 
 def crafted_block(chance: random.Random) -> tuple[bytes, int]:
-    """Return a block whose lengths hold together and whose keys may be of any length, and its number of records."""
+    """Return a block with consistent lengths and keys of any length, and its number of records."""
     content, previous = b"", 0
     count = chance.randint(1, 40)
     for _ in range(count):
@@ -95,7 +95,7 @@ def crafted_block(chance: random.Random) -> tuple[bytes, int]:
 
 
 def ascending_block(chance: random.Random, message: bytes) -> bytes:
-    """Return a block of keys in order whose values are the damaged `message`, in parts that are right."""
+    """Return a block of ascending keys. Its values are parts of the damaged `message`."""
     keys = sorted({chance.randbytes(chance.choice(LENGTHS)) for _ in range(4)})
     return assembled(
         [data_block((key, graveler_value(b"i" * 32, damaged(message, chance))) for key in keys)],
@@ -105,7 +105,7 @@ def ascending_block(chance: random.Random, message: bytes) -> bytes:
 
 
 def rounds(chance: random.Random, bodies: dict[str, list[tuple[bytes, bytes]]]) -> Iterator[Round]:
-    """Yield readers and what they are to read, for ever."""
+    """Yield readers and their input without end."""
     tables = [real(name) for name in TABLES]
     small = [table for table in tables if len(table) < MOST]
     read: list[SSTable] = [read_table(table, "real") for table in small]
@@ -144,7 +144,7 @@ def icechunk_bodies() -> dict[str, list[tuple[bytes, bytes]]]:
 
 
 def require_checks() -> None:
-    """End the program unless compiled code checks its bounds."""
+    """Exit unless compiled code checks its bounds."""
     starts = np.array([0, 0, 0], np.int64)
     try:  # fewer lengths than starts: the kernel itself relies on their being as many
         kernels.inspect_blocks(np.zeros(9, np.uint8), 9, starts, starts[:1], np.zeros((3, 3), np.int64))
@@ -154,7 +154,7 @@ def require_checks() -> None:
 
 
 def run_kernels() -> set[str]:
-    """Return the set to which the names of all kernels are added that run from now on, which nothing compiles."""
+    """Return a set that gets the name of each kernel that runs from now on. Kernels run uncompiled."""
     found: set[str] = set()
 
     def called(frame: Any, event: str, _value: Any) -> None:
@@ -166,9 +166,9 @@ def run_kernels() -> set[str]:
 
 
 def main() -> None:
-    """Run as many rounds as asked for and print how many ended in a value and how many in CorruptFile.
+    """Run so many rounds, and print how many ended in a value and how many in CorruptFile.
 
-    With `NUMBA_DISABLE_JIT=1`, print the names of the kernels that ran instead.
+    With `NUMBA_DISABLE_JIT=1`, print instead the names of the kernels that ran.
     """
     most, seed = int(sys.argv[1]), int(sys.argv[2])
     interpreted = bool(numba.config.DISABLE_JIT)

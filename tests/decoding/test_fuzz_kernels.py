@@ -28,8 +28,8 @@ def fuzz(rounds: int, seed: int, **environment: str) -> str:
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(4))
 def test_no_file_makes_compiled_code_read_or_write_outside_its_arrays(seed: int, tmp_path: Path) -> None:
-    told = fuzz(12_000, seed, NUMBA_BOUNDSCHECK="1", NUMBA_CACHE_DIR=str(tmp_path))
-    values, _, refused, _ = told.split()
+    output = fuzz(12_000, seed, NUMBA_BOUNDSCHECK="1", NUMBA_CACHE_DIR=str(tmp_path))
+    values, _, refused, _ = output.split()
     assert int(values) > 100
     assert int(refused) > 10_000
 

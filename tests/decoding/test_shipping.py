@@ -1,4 +1,4 @@
-"""The readers on a bare worker: the package in a zip, with a place for compiled code or without one."""
+"""The readers on a Spark worker that has the package only as a zip, with and without a cache for compiled code."""
 
 import os
 import shutil
@@ -11,7 +11,7 @@ import pytest
 
 import retention_assets
 from tests.lakefs.formats.tables import BENCH_ID
-from tests.repositories import TABLES
+from tests.saved_repositories import TABLES
 
 PACKAGE = Path(retention_assets.__file__).parent
 
@@ -31,7 +31,7 @@ print(read_range(content, "x").num_rows, open_table(content, "x").content_id, hi
 
 @pytest.fixture(scope="module")
 def shipped(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The package as Spark ships it to executors."""
+    """The package as a zip, as Spark ships it to executors."""
     target = tmp_path_factory.mktemp("shipped") / "retention_assets.zip"
     with zipfile.ZipFile(target, "w") as archive:
         for file in PACKAGE.rglob("*.py"):
@@ -40,7 +40,7 @@ def shipped(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def read_there(shipped: Path, environment: dict[str, str]) -> tuple[int, str, int]:
-    """Return (rows, content id, kernels taken from the cache) of a read in a process of its own."""
+    """Read in a new process. Return (rows, content id, kernels taken from the cache)."""
     clean = {name: value for name, value in os.environ.items() if not name.startswith(("NUMBA_", "XDG_", "PYTHON"))}
     run = subprocess.run(
         [sys.executable, "-I", "-c", READ, str(shipped), str(TABLES / "56569996.sst")],

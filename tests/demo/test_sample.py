@@ -1,4 +1,4 @@
-"""Placing a saved repository."""
+"""Copying a saved repository for the demo."""
 
 import stat
 from datetime import UTC, datetime
@@ -8,7 +8,7 @@ import pytest
 
 from retention_assets.demo.sample import place_sample
 from retention_assets.errors import CorruptFile, StoreError
-from tests.repositories import DATA, REPOSITORIES, listing
+from tests.saved_repositories import DATA, REPOSITORIES, listing
 
 PROJECT = Path(__file__).parents[2]
 
@@ -24,7 +24,7 @@ def tree(root: Path) -> dict[str, tuple[int, datetime]]:
 
 @pytest.fixture
 def small(tmp_path: Path) -> Path:
-    """A sample of three files; one has a comma in its name, one came without its bytes."""
+    """A sample of three files. One has a comma in its name, and one has no content in the sample."""
     source = tmp_path / "small"
     (source / "namespace" / "_lakefs").mkdir(parents=True)
     (source / "namespace" / "data").mkdir()

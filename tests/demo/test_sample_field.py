@@ -1,4 +1,4 @@
-"""The Icechunk repository of the demo: what icechunk reads of it, and when it is left alone."""
+"""The Icechunk repository of the demo: icechunk reads it, and an existing one is not overwritten."""
 
 from datetime import UTC, datetime
 from itertools import pairwise

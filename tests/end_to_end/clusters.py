@@ -1,4 +1,4 @@
-"""Spark clusters from the Spark that pip installs, and drivers in processes of their own.
+"""Runs Spark clusters from the Spark that pip installs, and drivers in separate processes.
 
 The clusters are a standalone master with two workers, and a Spark Connect server.
 """
@@ -20,7 +20,7 @@ import pyspark
 
 from tests.conftest import INTERPRETED
 from tests.doc_pages import ROOT, blocks_of
-from tests.end_to_end.command import Json, Place
+from tests.end_to_end.command import Json, Project
 from tests.objectstore.programs import free_port
 
 SECRETS = ("LAKE_KEY", "LAKE_SECRET")  # only drivers have them in their environment
@@ -36,19 +36,19 @@ PYTHONPATH="$PYTHONPATH:{sysconfig.get_path("purelib")}" exec {sys.executable} -
 """
 
 
-def driven(story: str, place: Place, spark: Json, objects: str = "lake", **variables: str) -> Json:
-    """Run a story of `cluster_driver` with a session of its own, and return what it saw.
+def driven(scenario: str, project: Project, spark: Json, objects: str = "lake", **variables: str) -> Json:
+    """Run a scenario of `cluster_driver` in a new process, and return its output.
 
-    `objects`: the directory of the repository's objects below the place. `variables`: of the driver's environment.
+    `objects`: the directory of the repository's objects below the project. `variables`: environment of the driver.
     """
-    place.spark = spark
-    document = {**asdict(place), "directory": str(place.directory), "objects": objects}
+    project.spark = spark
+    document = {**asdict(project), "directory": str(project.directory), "objects": objects}
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("AWS_", "PYSPARK_"))}
     secrets = dict.fromkeys(SECRETS, "a secret")
     ended = subprocess.run(
-        [sys.executable, "-m", "tests.end_to_end.cluster_driver", story, json.dumps(document)],
+        [sys.executable, "-m", "tests.end_to_end.cluster_driver", scenario, json.dumps(document)],
         cwd=Path(__file__).parents[2],
-        env={**kept, **secrets, "DAGSTER_HOME": str(place.directory), **variables},
+        env={**kept, **secrets, "DAGSTER_HOME": str(project.directory), **variables},
         capture_output=True,
         text=True,
         timeout=800,
@@ -60,7 +60,7 @@ def driven(story: str, place: Place, spark: Json, objects: str = "lake", **varia
 
 
 def worker_python(directory: Path) -> Path:
-    """Make the Python that workers run: it has all packages but this project's."""
+    """Create the Python of the workers. It has all packages except this one."""
     worker = directory / "python"
     worker.write_text(_WORKER, encoding="utf-8")
     worker.chmod(0o755)
@@ -69,7 +69,7 @@ def worker_python(directory: Path) -> Path:
 
 @contextmanager
 def standalone(directory: Path) -> Iterator[Json]:
-    """Run a master and two workers of one core each. Give the settings of a session on them."""
+    """Run a master and two workers of one core each. Yield the settings for a session on them."""
     port = free_port()
     master = f"spark://127.0.0.1:{port}"
     options = ["--host", "127.0.0.1", "--webui-port", "0"]
@@ -93,7 +93,7 @@ def standalone(directory: Path) -> Iterator[Json]:
 
 @contextmanager
 def connect_server(directory: Path) -> Iterator[Json]:
-    """Run a Spark Connect server by the command of the docs. Give the settings of a session on it."""
+    """Run a Spark Connect server by the command of the docs. Yield the settings for a session on it."""
     port = free_port()
     settings = {"spark.connect.grpc.binding.port": port, "spark.ui.enabled": "false", "spark.sql.shuffle.partitions": 2}
     _, *command, resource = shlex.split(_CONNECT.commands[0])
@@ -108,7 +108,7 @@ def connect_server(directory: Path) -> Iterator[Json]:
 def _running(
     name: str, program: str, command: list[str], directory: Path, port: int | None = None, **variables: str
 ) -> Iterator[None]:
-    """Run a program of Spark for as long as the block lasts; with `port`, wait until it listens there."""
+    """Run a program of Spark for as long as the block lasts. With `port`, wait until it listens on the port."""
     foreign = ("AWS_", "PYTHON", "SPARK_", "PYSPARK_")
     clean = {key: value for key, value in os.environ.items() if not key.startswith(foreign) and key not in SECRETS}
     environment = {**clean, "SPARK_LOCAL_IP": "127.0.0.1", **variables}

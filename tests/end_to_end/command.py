@@ -1,4 +1,4 @@
-"""The `retention` command, run in this process, and the configuration files it is run with."""
+"""Runs the `retention` command in this process, and writes projects (`retention.yaml` and its files) for it."""
 
 import json
 import shutil
@@ -20,7 +20,7 @@ from retention_assets.demo.sample import place_sample
 from retention_assets.state.approval import approved_terms, planned_terms
 from retention_assets.tables import TABLES
 from tests.outputs import checked
-from tests.repositories import AS_OF, DATA, api, place_repository, policy_file
+from tests.saved_repositories import AS_OF, DATA, api, copy_saved_repository, policy_file
 
 DAY = AS_OF.date().isoformat()
 _OF_ICECHUNK = {"repository_history", "expired_snapshots", "reachable_manifests", "reachable_chunks"}
@@ -31,7 +31,7 @@ Json = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What a command left behind."""
+    """The exit status and the output of a command."""
 
     status: int
     out: str
@@ -39,12 +39,12 @@ class Answer:
     command: str = ""
 
     def document(self) -> Any:
-        """Return standard output, which must be one JSON document; of most commands, one that its schema describes."""
+        """Return the JSON document on standard output. Most commands have a schema, and the document must match it."""
         return checked(self.command, json.loads(self.out))
 
 
 def run(*arguments: str | Path) -> Answer:
-    """Run `retention` with these arguments, called by that name, whether or not it is on the PATH."""
+    """Run `retention` with these arguments, also if it is not on the PATH."""
     called = ["retention", *map(str, arguments)]
     out, err = StringIO(), StringIO()
     status: int | str | None = 0
@@ -56,12 +56,12 @@ def run(*arguments: str | Path) -> Answer:
     assert isinstance(status, int)
     answer = Answer(status, out.getvalue(), err.getvalue(), _command(called[1:]))
     if "--json" in called and answer.out:
-        answer.document()  # whatever the test asks of it, its schema holds
+        answer.document()  # every JSON output must match its schema
     return answer
 
 
 def _command(arguments: Sequence[str]) -> str:
-    """Return the name of a command, as the schemas of outputs have it."""
+    """Return the name of a command, as in the schemas of outputs."""
     named = list(arguments[2:] if arguments[:1] == ["--config"] else arguments)
     if named[0] != "icechunk":
         return named[0]
@@ -69,8 +69,8 @@ def _command(arguments: Sequence[str]) -> str:
 
 
 @dataclass(slots=True)
-class Place:
-    """A directory with a configuration of one repository, `orchard`, whose settings may be changed."""
+class Project:
+    """A directory with a `retention.yaml` of one repository and its warehouse. Tests may change the settings."""
 
     directory: Path
     settings: Json
@@ -86,19 +86,19 @@ class Place:
 
     @property
     def warehouse(self) -> Path:
-        """Where the tables are."""
+        """The directory of the tables."""
         return self.directory / "warehouse"
 
     def write(self, **changes: Any) -> None:
-        """Write the configuration with `changes` of the repository's settings; None takes one out."""
+        """Write the configuration with `changes` of the repository's settings. None removes a setting."""
         self.settings = {key: value for key, value in {**self.settings, **changes}.items() if value is not None}
         document = {"warehouse": self.tables, "spark": self.spark, "repositories": {self.name: self.settings}}
         if self.shared:
             document["shared_warehouse"] = True
         self.file.write_text(yaml.safe_dump(document), encoding="utf-8")
 
-    def copy(self, directory: Path, **changes: Any) -> "Place":
-        """Return a copy with `changes` of its settings; files keep their times, and the plan is one of the copy."""
+    def copy(self, directory: Path, **changes: Any) -> "Project":
+        """Return a copy with `changes` of its settings. Files keep their times, and plans count as made in the copy."""
         shutil.copytree(self.directory, directory, dirs_exist_ok=True)
         made = replace(self, directory=directory)
         made.write(**changes)
@@ -106,12 +106,12 @@ class Place:
         return made
 
     def adopt(self) -> None:
-        """Let the plans and approvals of a copied warehouse be of this place and its settings, as if made here."""
+        """Let the plans and approvals of a copied warehouse count as made in this project with its settings."""
         repository = load_configuration(self.file).repository(self.name)
         bound = self.warehouse / self.name / "place.json"
         if bound.is_file():
-            place = {"namespace": repository.namespace, "storage": repository.storage}
-            bound.write_text(json.dumps(place), encoding="utf-8")
+            project = {"namespace": repository.namespace, "storage": repository.storage}
+            bound.write_text(json.dumps(project), encoding="utf-8")
         for pattern, terms in (("plans/*/*.json", planned_terms), ("approvals/*.json", approved_terms)):
             for file in (self.warehouse / self.name).glob(pattern):
                 document = json.loads(file.read_text(encoding="utf-8"))
@@ -119,7 +119,7 @@ class Place:
                 file.write_text(json.dumps(adopted), encoding="utf-8")
 
     def run(self, command: str, *arguments: str | Path) -> Answer:
-        """Run a command on this repository as of the day that every expected file counts from."""
+        """Run a command on this repository, with `--as-of` the day of the expected files."""
         return run("--config", self.file, command, self.name, *arguments, "--as-of", DAY)
 
     def plan(self) -> str:
@@ -137,16 +137,16 @@ class Place:
 
 
 def staged_folder(name: str = "orchard") -> str:
-    """Return where the repository's own list of staged objects lies, relative to its namespace."""
+    """Return the path of the repository's list of staged objects, relative to its namespace."""
     return f"_lakefs/retention/gc/uncommitted/{api(name)['prepare_uncommitted'][0]['run_id']}/uncommitted/"
 
 
-def orchard(directory: Path, storage: str, options: Mapping[str, Any] | None = None) -> Place:
-    """Return a place that plans orchard at `storage`, from its dump, by the retention rules, tags ignored."""
+def orchard(directory: Path, storage: str, options: Mapping[str, Any] | None = None) -> Project:
+    """Return a project for orchard at `storage`, with references from its dump, retention rules, and ignored tags."""
     directory.mkdir(parents=True, exist_ok=True)
     (directory / "dump.json").write_text(json.dumps(api("orchard")["refs_dump"]), encoding="utf-8")
     (directory / "gc_rules.json").write_bytes(policy_file("orchard", "gc_rules.json").read_bytes())
-    place = Place(
+    project = Project(
         directory,
         {
             "kind": "lakefs",
@@ -160,13 +160,13 @@ def orchard(directory: Path, storage: str, options: Mapping[str, Any] | None = N
             "tags": "ignore",
         },
     )
-    place.write()
-    return place
+    project.write()
+    return project
 
 
-def orchard_on_disk(directory: Path) -> Place:
-    """Return a place whose storage is a copy of orchard beside its configuration."""
-    place_repository("orchard", directory / "lake")
+def orchard_on_disk(directory: Path) -> Project:
+    """Return a project for a copy of orchard next to its configuration."""
+    copy_saved_repository("orchard", directory / "lake")
     return orchard(directory, "lake")
 
 
@@ -181,7 +181,7 @@ def demo_on_disk(directory: Path) -> Path:
 
 
 def files_below(directory: Path) -> dict[str, tuple[int, float]]:
-    """Return size and time of every file, by its path."""
+    """Return size and modification time of every file, by path."""
     return {
         str(path.relative_to(directory)): (path.stat().st_size, path.stat().st_mtime)
         for path in directory.rglob("*")
@@ -190,7 +190,7 @@ def files_below(directory: Path) -> dict[str, tuple[int, float]]:
 
 
 def sample(address: str) -> bytes:
-    """Return the bytes of an object of orchard as the sample has them."""
+    """Return the content of an object of orchard."""
     return (DATA / "orchard" / "namespace" / address).read_bytes()
 
 

@@ -1,4 +1,4 @@
-"""An S3 server over HTTP and an approved plan, one per process; orchard in a bucket of its own for whoever asks."""
+"""An S3 server and an approved plan, one per process, and new buckets with orchard."""
 
 from collections.abc import Callable, Iterator
 from itertools import count
@@ -16,7 +16,7 @@ _NUMBERS = count()
 
 @pytest.fixture(scope="module")
 def compiled(spark: SparkSession) -> Iterator[None]:
-    """Let Spark compile its queries, as it does for repositories with many objects."""
+    """Let Spark compile its queries, as in production."""
     for name, value in COMPILED.items():
         spark.conf.set(name, value)
     with pytest.MonkeyPatch.context() as patch:

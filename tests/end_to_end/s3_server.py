@@ -1,4 +1,4 @@
-"""An S3 server over HTTP with a gate before it, that answers in its place when a test says so."""
+"""An S3 server (moto) behind a proxy of rules, with which a test answers requests itself."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -17,7 +17,7 @@ from moto.server import DomainDispatcherApplication, create_backend_app
 from werkzeug.serving import make_server
 from werkzeug.wrappers import Request, Response
 
-from tests.repositories import DATA, listing
+from tests.saved_repositories import DATA, listing
 
 REGION = "us-east-1"
 _NAMESPACE = {"s3": "http://s3.amazonaws.com/doc/2006-03-01/"}
@@ -28,7 +28,7 @@ Listing = dict[str, tuple[int, datetime]]  # bytes and the store's time, by addr
 
 @dataclass
 class Gate:
-    """What stands before the server: each rule is asked first; one that answers None lets the request through."""
+    """The rules before the server. A request reaches the server only if every rule returns None."""
 
     application: Any
     rules: list[Rule] = field(default_factory=list)
@@ -54,7 +54,7 @@ class S3Server:
 
     @contextmanager
     def answering(self, rule: Rule) -> Iterator[None]:
-        """Let `rule` answer for as long as the block lasts."""
+        """Apply `rule` for as long as the block lasts."""
         self.gate.rules.append(rule)
         try:
             yield
@@ -76,7 +76,7 @@ def s3_server() -> Iterator[S3Server]:
 
 @dataclass(frozen=True, slots=True)
 class Lake:
-    """A copy of orchard in a bucket of its own, looked at and changed without the code under test."""
+    """A copy of orchard in a new bucket. Its methods do not use the code under test."""
 
     server: S3Server
     bucket: str
@@ -84,7 +84,7 @@ class Lake:
 
     @property
     def storage(self) -> str:
-        """The URL of the namespace's bytes."""
+        """The URL of the namespace in the store."""
         return f"s3://{self.bucket}/{self.prefix}"
 
     def client(self) -> Any:
@@ -128,14 +128,14 @@ class Lake:
 
 
 def empty_lake(server: S3Server, bucket: str, prefix: str = "orchard") -> Lake:
-    """Return a bucket that holds nothing."""
+    """Return a new, empty bucket."""
     made = Lake(server, bucket, prefix)
     made.client().create_bucket(Bucket=bucket)
     return made
 
 
 def lake(server: S3Server, bucket: str) -> Lake:
-    """Return a bucket that holds orchard with the store's own times."""
+    """Return a new bucket with the objects of orchard and their original times."""
     made = empty_lake(server, bucket)
     for entry in listing("orchard"):
         content = (DATA / "orchard" / "namespace" / entry.address).read_bytes()
@@ -144,7 +144,7 @@ def lake(server: S3Server, bucket: str) -> Lake:
 
 
 def error(code: str, status: int, message: str = "said the test") -> Response:
-    """Return an answer as S3 words its errors."""
+    """Return an error response of S3."""
     body = f'<?xml version="1.0"?><Error><Code>{code}</Code><Message>{message}</Message></Error>'
     return Response(body, status, content_type="application/xml")
 
@@ -164,7 +164,7 @@ def deletions(request: Request) -> list[str]:
 
 
 def denying_deletion_of(lake: Lake, addresses: set[str]) -> Rule:
-    """Return a rule that deletes what is asked for except `addresses`, of which it says that access is denied."""
+    """Return a rule that denies the deletion of `addresses`, and deletes all other objects of the request."""
     denied = {f"{lake.prefix}/{address}" for address in addresses}
 
     def rule(request: Request) -> Response | None:
@@ -189,7 +189,7 @@ def _deleted_in_part(lake: Lake, wanted: list[str], denied: set[str]) -> Respons
 
 
 def noting_deletions(noted: set[str], lake: Lake) -> Rule:
-    """Return a rule that lets everything through and adds to `noted` the addresses that requests delete."""
+    """Return a rule that adds the addresses of all deletion requests to `noted`, and lets all requests through."""
 
     def rule(request: Request) -> Response | None:
         noted.update(key.removeprefix(f"{lake.prefix}/") for key in deletions(request))
@@ -199,7 +199,7 @@ def noting_deletions(noted: set[str], lake: Lake) -> Rule:
 
 
 def busy_once() -> Rule:
-    """Return a rule that answers the first deletion in bulk with SlowDown."""
+    """Return a rule that answers the first bulk deletion with SlowDown."""
     answered: list[str] = []
 
     def rule(request: Request) -> Response | None:

@@ -1,7 +1,7 @@
-"""Plans, approves, sweeps and verifies each repository in one process, and looks for canaries while it does so.
+"""Plans, approves, sweeps and verifies each repository in one process, and searches its files for secrets meanwhile.
 
-Run as a process of its own: `python -m tests.end_to_end.secrets_driver ROOT DAY CONFIGURATION...`. The variables whose
-names begin with CANARY hold the secrets. Prints one JSON document: statuses and output, and where a canary was found.
+Usage: `python -m tests.end_to_end.secrets_driver ROOT DAY CONFIGURATION...`. Variables whose names begin with CANARY
+have the secrets. Prints one JSON document: statuses, output, and where secrets were found.
 """
 
 import json
@@ -20,11 +20,11 @@ from retention_assets.config.configuration import load_configuration
 from retention_assets.definitions import build_definitions
 from tests.end_to_end.command import Answer, run
 
-_OFTEN = 0.3  # seconds between two looks at the files
+_INTERVAL = 0.3  # seconds between two looks at the files
 
 
 class Watcher:
-    """Reads every file below a directory as it appears or changes: many are there for a moment only."""
+    """Reads every file below a directory when it appears or changes, since many exist only for a moment."""
 
     def __init__(self, root: Path, canaries: list[bytes]) -> None:
         self.found: set[str] = set()
@@ -40,16 +40,16 @@ class Watcher:
     def __exit__(self, *error: object) -> None:
         self._over.set()
         self._thread.join()
-        self.look()
+        self.read_changes()
 
-    def look(self) -> None:
-        """Read what is new."""
+    def read_changes(self) -> None:
+        """Read new and changed files."""
         for directory, _, names in os.walk(self._root):
             for name in names:
                 path = Path(directory) / name
                 try:
-                    facts = path.stat()
-                    stamp = (facts.st_size, facts.st_mtime_ns)
+                    stat = path.stat()
+                    stamp = (stat.st_size, stat.st_mtime_ns)
                     if self.seen.get(path) != stamp:
                         self.seen[path] = stamp
                         content = path.read_bytes()
@@ -59,12 +59,12 @@ class Watcher:
 
     def _watch(self) -> None:
         while not self._over.is_set():
-            self.look()
-            time.sleep(_OFTEN)
+            self.read_changes()
+            time.sleep(_INTERVAL)
 
 
 def command_lines() -> bytes:
-    """Return the arguments of every process of this machine."""
+    """Return the command lines of all processes on this machine."""
     found = b""
     for path in Path("/proc").glob("[0-9]*/cmdline"):
         try:
@@ -75,7 +75,7 @@ def command_lines() -> bytes:
 
 
 def carried_out(file: Path, day: str) -> list[Answer]:
-    """Return the answers of a plan, its approval, its sweep, a verification, and what may come after them."""
+    """Plan, approve, sweep, verify, and restore and purge if possible. Return the answers."""
     document = yaml.safe_load(file.read_text(encoding="utf-8"))
     ((name, settings),) = document["repositories"].items()
     plan = run("--config", file, "plan", name, "--json", "--as-of", day)
@@ -91,7 +91,7 @@ def carried_out(file: Path, day: str) -> list[Answer]:
 
 
 def main() -> None:
-    """See the module."""
+    """Run the program; see the module."""
     root, day, *files = sys.argv[1:]
     secrets = [value for name, value in os.environ.items() if name.startswith("CANARY")]
     canaries = [text.encode() for one in secrets for text in (one, quote(one, safe=""), quote(one))]
@@ -103,15 +103,15 @@ def main() -> None:
             definitions = build_definitions(load_configuration(file))
             shown += dg.serialize_value(RepositorySnap.from_def(definitions.get_repository_def()))
         arguments = command_lines()
-    told = "".join(answer.out + answer.err for answer in answers)
+    output = "".join(answer.out + answer.err for answer in answers)
     document = {
         "statuses": [answer.status for answer in answers],
-        "output": told,
+        "output": output,
         "files": sorted(map(str, watcher.seen)),
         "found_in_files": sorted(watcher.found),
         "found_in_snapshots": any(canary.decode() in shown for canary in canaries),
         "found_in_arguments": any(canary in arguments for canary in canaries),
-        "found_in_output": any(canary.decode() in told for canary in canaries),
+        "found_in_output": any(canary.decode() in output for canary in canaries),
         "shown": len(shown),
     }
     json.dump(document, sys.stdout)

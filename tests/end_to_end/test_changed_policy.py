@@ -9,7 +9,7 @@ import pytest
 from retention_assets.core.liveness import Liveness
 from retention_assets.lakefs.sweep.liveness import LakeFSLiveness
 from tests.end_to_end.command import run
-from tests.worlds import NAME, Version, address, build_repository
+from tests.lakefs_repositories import NAME, Version, address, build_repository
 
 pytestmark = pytest.mark.usefixtures("spark")
 RULES = {"default_retention_days": 7, "branches": []}

@@ -1,4 +1,4 @@
-"""The graph on clusters: code, settings and credentials reach other processes, and every mode of a sweep runs there.
+"""Plans and sweeps on Spark clusters: code, settings and credentials reach the executors.
 
 The tests that are not slow plan once on each cluster. `make test-clusters` runs all of them.
 """
@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 
 from tests.end_to_end.clusters import connect_server, driven, standalone
-from tests.end_to_end.command import Json, Place, orchard, orchard_on_disk
+from tests.end_to_end.command import Json, Project, orchard, orchard_on_disk
 from tests.end_to_end.s3_server import REGION, Lake
-from tests.icechunk_places import GARBAGE, ago, field_place
+from tests.icechunk_projects import GARBAGE, ago, icechunk_project
 from tests.icechunk_repositories import Commit
-from tests.repositories import expected
+from tests.saved_repositories import expected
 
 pytestmark = [pytest.mark.clusters, pytest.mark.timeout(900)]
 
@@ -32,14 +32,14 @@ def remote(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Json]:
         yield settings
 
 
-def shared(place: Place) -> Place:
-    """Return the place, whose warehouse all processes of the cluster see."""
-    place.shared = True
-    return place
+def shared(project: Project) -> Project:
+    """Return the project with a warehouse that all processes of the cluster share."""
+    project.shared = True
+    return project
 
 
-def icechunk(directory: Path) -> Place:
-    return field_place(directory, 2, COMMITS, {"main": "c"}, mode="plan").place
+def icechunk(directory: Path) -> Project:
+    return icechunk_project(directory, 2, COMMITS, {"main": "c"}, mode="plan").project
 
 
 def of_commits(rows: list[Json]) -> set[tuple[str, int]]:
@@ -54,8 +54,8 @@ def test_a_standalone_cluster_plans_a_repository_on_s3_with_the_package_and_the_
 ) -> None:
     lake = new_lake()
     secrets = {"access_key_id": {"env": "LAKE_KEY"}, "secret_access_key": {"env": "LAKE_SECRET"}}
-    place = orchard(tmp_path, lake.storage, {"endpoint": lake.server.endpoint, "region": REGION, **secrets})
-    seen = driven("plan", shared(place), master)
+    project = orchard(tmp_path, lake.storage, {"endpoint": lake.server.endpoint, "region": REGION, **secrets})
+    seen = driven("plan", shared(project), master)
     assert of_commits(seen["candidates"]) == EXPIRED
     assert seen["executors"]
     for executor in seen["executors"]:
@@ -74,10 +74,10 @@ def test_a_spark_connect_server_plans_an_icechunk_repository(remote: Json, tmp_p
 @pytest.mark.parametrize("make", [orchard_on_disk, icechunk], ids=["lakefs", "icechunk"])
 @pytest.mark.parametrize("cluster", ["master", "remote"], ids=["standalone", "connect"])
 def test_a_cluster_plans_moves_restores_deletes_and_verifies(
-    request: pytest.FixtureRequest, tmp_path: Path, make: Callable[[Path], Place], cluster: str
+    request: pytest.FixtureRequest, tmp_path: Path, make: Callable[[Path], Project], cluster: str
 ) -> None:
-    place, objects = shared(make(tmp_path / "planned")), "lake" if make is orchard_on_disk else "repository"
-    seen = driven("whole", place, request.getfixturevalue(cluster), objects)
+    project, objects = shared(make(tmp_path / "planned")), "lake" if make is orchard_on_disk else "repository"
+    seen = driven("whole", project, request.getfixturevalue(cluster), objects)
     candidates = {row["address"] for row in seen["candidates"]}
     assert candidates
     assert seen["swept_in_plan_mode"] != 0

@@ -1,6 +1,6 @@
-"""The commands of the docs work as written: a test reads each page from top to bottom, and types its commands.
+"""The commands of the docs work as written. A test runs the commands of each page from top to bottom.
 
-Orchard in a bucket and a server with its answers stand for the reader's own. What a reader replaces, a test replaces.
+The reader's repository is orchard in a bucket with its server. The test replaces the same words as a reader.
 """
 
 import os
@@ -18,14 +18,14 @@ import pytest
 import yaml
 
 from tests.doc_pages import PAGES, ROOT, Block, blocks_of, name_of
-from tests.end_to_end.approved import ALONE, copied, placed
+from tests.end_to_end.approved import ALONE, copied, copy_of_project
 from tests.end_to_end.command import Answer, demo_on_disk, run
 from tests.end_to_end.s3_server import Lake, empty_lake
 from tests.inventories import Row, make_inventory
-from tests.lakefs.source.lakefs_server import ACCESS_KEY, SECRET_KEY, serving
-from tests.lakefs.source.lakefs_world import Repository, saved
-from tests.objectstore.places import Place, azurite_place, gcs_place
-from tests.repositories import DATA, listing
+from tests.lakefs.source.fake_lakefs_repository import Repository, saved
+from tests.lakefs.source.fake_lakefs_server import ACCESS_KEY, SECRET_KEY, serving
+from tests.objectstore.store_servers import StoreServer, run_azurite, run_gcs
+from tests.saved_repositories import DATA, listing
 
 # Commands that no test types here, with the reason.
 NOT_TYPED = {
@@ -35,10 +35,10 @@ NOT_TYPED = {
     "make dev": "ends only when someone stops it; tests/assets/test_pages.py runs `dagster dev`",
     "RETENTION_CONFIG=retention.yaml make dev": "as `make dev`",
 }
-# Pages whose commands another file types, or nobody can type here, with the file or the reason.
+# Pages whose commands another test runs, or no test can run, with the test or the reason.
 OTHER_PAGES = {
     "docs/dagster-project.md": "tests/test_installed.py, except the container: nothing builds one here",
-    "docs/how-to/emr.md": "no EMR is here; tests/end_to_end/test_pipes.py runs the example against a stand-in",
+    "docs/how-to/emr.md": "no EMR is here; tests/end_to_end/test_pipes.py runs the example with a fake",
     "docs/how-to/spark-connect.md": "tests/end_to_end/clusters.py starts the server, and test_cluster.py plans there",
 }
 
@@ -49,15 +49,15 @@ INIT = "retention init orchard --server https://lakefs.example.org"
 
 @dataclass
 class Reader:
-    """A person at a terminal."""
+    """A reader of the docs at a terminal."""
 
     shell: pytest.MonkeyPatch
-    names: dict[str, str] = field(default_factory=dict)  # what the reader writes, by what the page has
-    before: dict[str, Callable[[], object]] = field(default_factory=dict)  # what happens before a command is typed
+    names: dict[str, str] = field(default_factory=dict)  # the reader's names, by the names on the page
+    before: dict[str, Callable[[], object]] = field(default_factory=dict)  # actions before a command
     printed: list[Answer] = field(default_factory=list)
 
     def read(self, page: str) -> None:
-        """Follow a page from top to bottom."""
+        """Run the commands and apply the snippets of a page from top to bottom."""
         for block in blocks_of(ROOT / page, "sh", "yaml"):
             if block.language == "yaml":
                 self.edit(block)
@@ -66,7 +66,7 @@ class Reader:
                 self.before.pop(command, lambda: None)()
                 if command not in NOT_TYPED:
                     self.type(command)
-        assert not self.before  # the page shows no such command
+        assert not self.before  # the page does not show this command
 
     def type(self, command: str) -> None:
         """Run a command. It must succeed."""
@@ -85,7 +85,7 @@ class Reader:
             subprocess.run([program, *arguments], check=True)
 
     def edit(self, block: Block) -> None:
-        """Write a snippet into the settings of the repository, if it is a part of them."""
+        """Write a snippet into the repository's settings, if it has settings."""
         document = yaml.safe_load(self.replaced(block.text))
         if document.keys() == {"repositories"}:
             self.set(**document["repositories"]["orchard"])
@@ -100,7 +100,7 @@ class Reader:
         file.write_text(yaml.safe_dump(document), encoding="utf-8")
 
     def replaced(self, text: str) -> str:
-        """Return a text of the page with what this reader writes, and with the hash that was printed last."""
+        """Return a text of the page with the reader's names and with the hash that was printed last."""
         hashes = [found for answer in self.printed for found in _HASH.findall(answer.out)]
         names = {**self.names, "HASH": hashes[-1] if hashes else "HASH"}
         longest_first = sorted(names, key=len, reverse=True)
@@ -114,12 +114,12 @@ def reader(spark: object, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Re
     return Reader(monkeypatch)
 
 
-# ---- what stands for the reader's own repository
+# ---- the repository of the reader
 
 
 @contextmanager
 def on_a_server(reader: Reader, repository: Repository, namespace: str) -> Iterator[None]:
-    """Give a reader a server that has `repository` at `namespace`, and its credentials."""
+    """Configure a reader for a server with `repository` at `namespace`."""
     repository.namespace = namespace
     key = "LAKECTL_CREDENTIALS_ACCESS_KEY_ID={} LAKECTL_CREDENTIALS_SECRET_ACCESS_KEY={}"
     reader.shell.setenv("LAKECTL_CREDENTIALS_ACCESS_KEY_ID", ACCESS_KEY)
@@ -132,7 +132,7 @@ def on_a_server(reader: Reader, repository: Repository, namespace: str) -> Itera
 
 @contextmanager
 def on_s3(reader: Reader, request: pytest.FixtureRequest) -> Iterator[Lake]:
-    """Give a reader orchard in a bucket, with its server."""
+    """Configure a reader for orchard in a bucket, with its server."""
     lake: Lake = request.getfixturevalue("new_lake")()
     reader.shell.setenv("AWS_ENDPOINT_URL", lake.server.endpoint)
     with on_a_server(reader, saved("orchard"), lake.storage):
@@ -174,30 +174,30 @@ def of_inventory(reader: Reader, request: pytest.FixtureRequest) -> Iterator[Non
         yield
 
 
-def copy_orchard(place: Place) -> None:
+def copy_orchard(server: StoreServer) -> None:
     """Write orchard below `orchard/` in the bucket of a store."""
-    store = place.access("orchard").open()
+    store = server.access("orchard").open()
     for one in listing("orchard"):
         store.put(one.address, (DATA / "orchard" / "namespace" / one.address).read_bytes())
 
 
-def stand_in_of(reader: Reader, place: Place) -> None:
-    """Let `init` reach the stand-in of a store, whose address and key are not those of the real service."""
-    reader.shell.setenv("GCS_TOKEN", place.options.get("bearer_token", ""))
-    options = {**place.options, "bearer_token": "env:GCS_TOKEN"}
-    given = {name: options[name] for name in place.options if name not in ("account_name", "account_key")}
+def use_local_server(reader: Reader, server: StoreServer) -> None:
+    """Configure a reader and `init` for a local server in place of the real service."""
+    reader.shell.setenv("GCS_TOKEN", server.options.get("bearer_token", ""))
+    options = {**server.options, "bearer_token": "env:GCS_TOKEN"}
+    given = {name: options[name] for name in server.options if name not in ("account_name", "account_key")}
     reader.names[INIT] = " ".join([INIT, *(f"--option {name}={value}" for name, value in given.items())])
-    copy_orchard(place)
+    copy_orchard(server)
 
 
 @contextmanager
 def of_azure(reader: Reader, request: pytest.FixtureRequest) -> Iterator[None]:
-    with azurite_place(request.getfixturevalue("tmp_path")) as place:
-        account, key = place.options["account_name"], place.options["account_key"]
+    with run_azurite(request.getfixturevalue("tmp_path")) as server:
+        account, key = server.options["account_name"], server.options["account_key"]
         reader.names["AZURE_STORAGE_ACCOUNT_NAME=lake AZURE_STORAGE_ACCOUNT_KEY=the-key"] = (
             f"AZURE_STORAGE_ACCOUNT_NAME={account} AZURE_STORAGE_ACCOUNT_KEY={key}"
         )
-        stand_in_of(reader, place)
+        use_local_server(reader, server)
         namespace = f"https://{account}.blob.core.windows.net/lake/orchard"
         with on_a_server(reader, saved("orchard"), namespace):
             reader.names[INIT] = reader.replaced(reader.names.pop(INIT))
@@ -206,8 +206,8 @@ def of_azure(reader: Reader, request: pytest.FixtureRequest) -> Iterator[None]:
 
 @contextmanager
 def of_gcs(reader: Reader, request: pytest.FixtureRequest) -> Iterator[None]:
-    with gcs_place(request.getfixturevalue("tmp_path")) as place:
-        stand_in_of(reader, place)
+    with run_gcs(request.getfixturevalue("tmp_path")) as server:
+        use_local_server(reader, server)
         with on_a_server(reader, saved("orchard"), "gs://lake/orchard"):
             reader.names[INIT] = reader.replaced(reader.names.pop(INIT))
             yield
@@ -215,21 +215,21 @@ def of_gcs(reader: Reader, request: pytest.FixtureRequest) -> Iterator[None]:
 
 @contextmanager
 def of_quarantine(reader: Reader, request: pytest.FixtureRequest) -> Iterator[None]:
-    """What step 3 brings back, step 4 purges. So step 3 is done in a copy."""
+    """Step 3 restores what step 4 purges, so the test runs step 3 in a copy."""
     lake, directory = request.getfixturevalue("new_lake")(), request.getfixturevalue("tmp_path")
     attic = empty_lake(lake.server, f"{lake.bucket}-attic")
     reader.names |= {"s3://attic/orchard": attic.storage, "fruit/apples.csv": "raw/week=03/part-0.csv"}
     with copied(request.getfixturevalue("approved"), directory, lake) as world:
-        reader.shell.setenv("RETENTION_CONFIG", str(world.place.file))
+        reader.shell.setenv("RETENTION_CONFIG", str(world.project.file))
 
         def in_a_copy() -> None:
             copy_of_lake, copy_of_attic = (one.copied(f"{one.bucket}-copy") for one in (lake, attic))
             settings = {"mode": "quarantine", "quarantine": {"url": copy_of_attic.storage}}
-            copy = placed(world.place, directory / "copy", copy_of_lake, **settings)
+            copy = copy_of_project(world.project, directory / "copy", copy_of_lake, **settings)
             reader.shell.setenv("RETENTION_CONFIG", str(copy.file))
 
         def after_thirty_days() -> None:
-            reader.shell.setenv("RETENTION_CONFIG", str(world.place.file))
+            reader.shell.setenv("RETENTION_CONFIG", str(world.project.file))
             reader.set(quarantine={"url": attic.storage, "keep": "0s"})
 
         reader.before["retention explain orchard fruit/apples.csv"] = in_a_copy
@@ -239,17 +239,17 @@ def of_quarantine(reader: Reader, request: pytest.FixtureRequest) -> Iterator[No
 
 @contextmanager
 def on_a_plan(reader: Reader, request: pytest.FixtureRequest) -> Iterator[None]:
-    """Give a reader a plan of orchard that was made before."""
+    """Configure a reader for an existing plan of orchard."""
     lake, directory = request.getfixturevalue("new_lake")(), request.getfixturevalue("tmp_path")
     reader.names["REPO"] = "orchard"
     with copied(request.getfixturevalue("approved"), directory, lake) as world:
-        reader.shell.setenv("RETENTION_CONFIG", str(world.place.file))
+        reader.shell.setenv("RETENTION_CONFIG", str(world.project.file))
         yield
 
 
 @pytest.fixture(scope="module")
 def demo(spark: object, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of a demo whose plan the example of docs/library.md made."""
+    """The folder of a demo with the plan of the example of docs/library.md."""
     directory = demo_on_disk(tmp_path_factory.mktemp("demo"))
     (example,) = blocks_of(ROOT / "docs/library.md", "python")
     shown = {"retention.yaml": "demo/retention.yaml", "fruit/apples.csv": "tables/summary.csv"}
@@ -280,9 +280,9 @@ def of_tutorial(reader: Reader, request: pytest.FixtureRequest) -> Iterator[None
         yield
 
 
-Story = Callable[[Reader, pytest.FixtureRequest], AbstractContextManager[object]]
-QUICK: Mapping[str, Story] = {"docs/report.md": on_a_plan, "docs/runbook.md": on_a_plan}
-STORIES: Mapping[str, Story] = {
+Scenario = Callable[[Reader, pytest.FixtureRequest], AbstractContextManager[object]]
+QUICK: Mapping[str, Scenario] = {"docs/report.md": on_a_plan, "docs/runbook.md": on_a_plan}
+SCENARIOS: Mapping[str, Scenario] = {
     **QUICK,
     "README.md": of_readme,
     "docs/how-to/azure.md": of_azure,
@@ -298,20 +298,20 @@ STORIES: Mapping[str, Story] = {
 
 
 @pytest.mark.parametrize(
-    "page", [pytest.param(page, marks=() if page in QUICK else pytest.mark.slow) for page in STORIES]
+    "page", [pytest.param(page, marks=() if page in QUICK else pytest.mark.slow) for page in SCENARIOS]
 )
 def test_the_commands_of_a_page_work_as_written(page: str, reader: Reader, request: pytest.FixtureRequest) -> None:
-    with STORIES[page](reader, request):
+    with SCENARIOS[page](reader, request):
         reader.read(page)
 
 
 def test_every_page_with_commands_is_read_by_a_test() -> None:
     shown = {name_of(page) for page in PAGES if blocks_of(page, "sh")}
-    assert STORIES.keys() | OTHER_PAGES.keys() == shown
-    assert not STORIES.keys() & OTHER_PAGES.keys()
+    assert SCENARIOS.keys() | OTHER_PAGES.keys() == shown
+    assert not SCENARIOS.keys() & OTHER_PAGES.keys()
 
 
 def test_every_command_that_no_test_types_is_still_in_the_docs() -> None:
-    shown = {command for page in STORIES for block in blocks_of(ROOT / page, "sh") for command in block.commands}
+    shown = {command for page in SCENARIOS for block in blocks_of(ROOT / page, "sh") for command in block.commands}
     assert NOT_TYPED.keys() <= shown
     assert not [command for command in shown if command.startswith("make ") and command not in NOT_TYPED]

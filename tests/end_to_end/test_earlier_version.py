@@ -1,6 +1,6 @@
-"""A warehouse and a quarantine that an earlier version wrote are read, and every command goes on with them.
+"""Every command works with a warehouse and a quarantine of an earlier version.
 
-`tests/data/warehouses` has what version 0.1 (of 22 November 2026) left after a plan, its approval and its sweep.
+`tests/data/warehouses` has the warehouse of version 0.1 (22 November 2026) after a plan, its approval and its sweep.
 """
 
 import os
@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.end_to_end.command import DAY, Place, orchard_on_disk, run, sample
+from tests.end_to_end.command import DAY, Project, orchard_on_disk, run, sample
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("spark", "forgetful")]
 
@@ -19,38 +19,43 @@ OLD = "2026-01-31"
 PLANNED = "e84d886a8689b696b78beba19cbc63a6f08b9a1bc6e81c04959d9909f1d0f902"
 
 
+def project_of_earlier_version(directory: Path) -> Project:
+    """Return orchard with the warehouse and the quarantine that the earlier version left after its sweep."""
+    project = orchard_on_disk(directory)
+    project.write(mode="quarantine", quarantine={"url": "attic", "keep": "36500d"})
+    with tarfile.open(SAVED) as archive:
+        archive.extractall(directory, filter="data")
+    project.adopt()
+    return project
+
+
 @pytest.fixture(scope="module")
-def swept(tmp_path_factory: pytest.TempPathFactory) -> Place:
-    """Orchard after the sweep of the earlier version: 59 objects are in quarantine."""
-    directory = tmp_path_factory.mktemp("earlier")
-    place = orchard_on_disk(directory)
-    place.write(mode="quarantine", quarantine={"url": "attic", "keep": "36500d"})
-    with tarfile.open(SAVED) as saved:
-        saved.extractall(directory, filter="data")
-    place.adopt()
-    for address in quarantined(place):
-        (directory / "lake" / address).unlink()
-    return place
+def swept(tmp_path_factory: pytest.TempPathFactory) -> Project:
+    """Orchard after a sweep of the earlier version, with 59 objects in quarantine."""
+    project = project_of_earlier_version(tmp_path_factory.mktemp("earlier"))
+    for address in quarantined(project):
+        (project.directory / "lake" / address).unlink()
+    return project
 
 
-def add_old_day(place: Place) -> list[str]:
-    """Give the warehouse tables of an old day, and return their names."""
-    tables = [file.parent.parent for file in (place.warehouse / place.name).glob(f"*/{DAY}/_facts.json")]
+def add_old_day(project: Project) -> list[str]:
+    """Add tables of an old day to the warehouse, and return their names."""
+    tables = [file.parent.parent for file in (project.warehouse / project.name).glob(f"*/{DAY}/_facts.json")]
     names = [table.name for table in tables if table.name != "policy_table"]
     for name in names:
-        folder = place.warehouse / place.name / name / OLD
+        folder = project.warehouse / project.name / name / OLD
         shutil.copytree(folder.with_name(DAY), folder)
         for file in folder.iterdir():
             os.utime(file, (0, 0))
     return names
 
 
-def quarantined(place: Place) -> set[str]:
-    folder = place.directory / "attic" / DAY / PLANNED[:16] / "objects"
+def quarantined(project: Project) -> set[str]:
+    folder = project.directory / "attic" / DAY / PLANNED[:16] / "objects"
     return {str(file.relative_to(folder)) for file in folder.rglob("*") if file.is_file()}
 
 
-def test_an_earlier_version_s_warehouse_is_verified_restored_swept_and_planned_again(swept: Place) -> None:
+def test_an_earlier_version_s_warehouse_is_verified_restored_swept_and_planned_again(swept: Project) -> None:
     verified = swept.run("verify")
     assert verified.status == 0, verified.out + verified.err
     assert "59 planned = 59 quarantined" in verified.out

@@ -1,6 +1,6 @@
-"""Sweeps of an S3 server that throttles, hangs up, fails single keys and cuts listings short.
+"""Sweeps of an S3 server that throttles, closes connections, fails single keys and truncates listings.
 
-After one more run at most all is as if nothing had gone wrong, and no request ever named an object outside the plan.
+After at most one more run, the result is the same as without faults. No request names an object outside the plan.
 """
 
 from collections.abc import Callable, Iterator
@@ -25,7 +25,7 @@ def proxy(s3: S3Server) -> Iterator[FaultyS3]:
 
 @dataclass(frozen=True, slots=True)
 class Faulty:
-    """A world whose store is asked through the proxy, and a second bucket to move objects to."""
+    """A world whose store is behind the faulty proxy, with a second bucket for the quarantine."""
 
     world: World
     proxy: FaultyS3
@@ -34,16 +34,20 @@ class Faulty:
 
     @property
     def end(self) -> Listing:
-        """What a sweep without faults leaves."""
-        return {address: facts for address, facts in self.before.items() if address not in self.world.planned}
+        """The objects that remain after a sweep without faults."""
+        return {
+            address: size_and_time
+            for address, size_and_time in self.before.items()
+            if address not in self.world.planned
+        }
 
     def sweep(self, faults: Faults) -> Answer:
-        """Sweep while these things go wrong."""
+        """Sweep with these faults."""
         self.proxy.faults = faults
-        return self.world.place.run("sweep")
+        return self.world.project.run("sweep")
 
     def sweep_to_the_end(self, faults: Faults) -> Answer:
-        """Sweep while these things go wrong, and once more without if that was not enough; return the first answer."""
+        """Sweep with these faults, and once more without if objects remain. Return the answer of the first sweep."""
         first = self.sweep(faults)
         if first.status:
             assert first.status == 3, first.err
@@ -52,7 +56,7 @@ class Faulty:
         return first
 
     def touched(self) -> set[str]:
-        """Return every address of the repository that a request wrote or deleted, whatever its answer was."""
+        """Return all addresses of the repository that requests wrote or deleted, whatever the response was."""
         keys = [
             key
             for request in self.proxy.requests
@@ -82,13 +86,13 @@ def changes(request: Request) -> bool:
 
 
 def everything(request: Request) -> bool:
-    """Return True: it goes wrong with every kind of request."""
+    """Return True: the fault applies to every request."""
     return True
 
 
 @dataclass(frozen=True, slots=True)
-class Trouble:
-    """What goes wrong, what shows that it did, and the storage options with which it is met."""
+class FaultCase:
+    """A kind of fault, a check that the fault happened, and the storage options of the sweep."""
 
     faults: Callable[[], Faults]
     happened: Callable[[FaultyS3], bool]
@@ -114,29 +118,29 @@ def pages(proxy: FaultyS3) -> bool:
 ONE_BY_ONE = {"disable_bulk_delete": "true"}
 IMPATIENT = {"read_timeout": "2s"}
 TROUBLES = [
-    pytest.param(Trouble(throttling(0.0, page=2), pages), id="no fault, but small pages"),
+    pytest.param(FaultCase(throttling(0.0, page=2), pages), id="no fault, but small pages"),
     pytest.param(
-        Trouble(throttling(0.05), throttled, ONE_BY_ONE), id="5 % of the answers are 503", marks=pytest.mark.slow
+        FaultCase(throttling(0.05), throttled, ONE_BY_ONE), id="5 % of the answers are 503", marks=pytest.mark.slow
     ),
-    pytest.param(Trouble(throttling(0.2), throttled), id="20 % of the answers are 503", marks=pytest.mark.slow),
-    pytest.param(Trouble(throttling(0.5), throttled), id="50 % of the answers are 503"),
+    pytest.param(FaultCase(throttling(0.2), throttled), id="20 % of the answers are 503", marks=pytest.mark.slow),
+    pytest.param(FaultCase(throttling(0.5), throttled), id="50 % of the answers are 503"),
     pytest.param(
-        Trouble(
+        FaultCase(
             lambda: Faults(lost=0.15, hanging=0.03, broken=0.1, conditions="kept"),
             unanswered,
             {**ONE_BY_ONE, **IMPATIENT},
         ),
-        id="deletions are carried out and not answered",
+        id="deletions are executed without a response",
     ),
-    pytest.param(Trouble(lambda: Faults(page=2, repeats=True), pages), id="every page comes twice"),
+    pytest.param(FaultCase(lambda: Faults(page=2, repeats=True), pages), id="every page comes twice"),
 ]
 
 
 @pytest.mark.parametrize("trouble", TROUBLES)
 @pytest.mark.slow
-def test_what_is_left_is_what_a_sweep_without_faults_leaves(faulty: Faulty, trouble: Trouble) -> None:
+def test_what_is_left_is_what_a_sweep_without_faults_leaves(faulty: Faulty, trouble: FaultCase) -> None:
     world = faulty.world
-    world.place.write(storage_options=options(faulty.proxy.endpoint, **trouble.options))
+    world.project.write(storage_options=options(faulty.proxy.endpoint, **trouble.options))
     faulty.sweep_to_the_end(trouble.faults())
     assert trouble.happened(faulty.proxy)
     assert world.lake.listing() == faulty.end
@@ -147,20 +151,22 @@ def test_what_is_left_is_what_a_sweep_without_faults_leaves(faulty: Faulty, trou
 
 
 MOVING = [
-    pytest.param(Trouble(throttling(0.2, page=2), throttled), id="20 % of the answers are 503", marks=pytest.mark.slow),
     pytest.param(
-        Trouble(lambda: Faults(lost=0.1, hanging=0.02, broken=0.1, applies=changes), unanswered, IMPATIENT),
-        id="copies and deletions are carried out and not answered",
+        FaultCase(throttling(0.2, page=2), throttled), id="20 % of the answers are 503", marks=pytest.mark.slow
+    ),
+    pytest.param(
+        FaultCase(lambda: Faults(lost=0.1, hanging=0.02, broken=0.1, applies=changes), unanswered, IMPATIENT),
+        id="copies and deletions are executed without a response",
     ),
 ]
 
 
 @pytest.mark.parametrize("trouble", MOVING)
 @pytest.mark.slow
-def test_what_is_moved_lies_whole_in_quarantine(faulty: Faulty, trouble: Trouble) -> None:
+def test_what_is_moved_lies_whole_in_quarantine(faulty: Faulty, trouble: FaultCase) -> None:
     world = faulty.world
-    world.place.write(mode="quarantine", storage_options=options(faulty.proxy.endpoint, **trouble.options))
-    world.place.adopt()
+    world.project.write(mode="quarantine", storage_options=options(faulty.proxy.endpoint, **trouble.options))
+    world.project.adopt()
     faulty.sweep_to_the_end(trouble.faults())
     assert trouble.happened(faulty.proxy)
     assert world.lake.listing() == faulty.end
@@ -212,9 +218,9 @@ def test_a_listing_that_claims_to_be_whole_and_is_not_makes_a_sweep_keep_more(fa
 
 @pytest.mark.slow
 def test_a_plan_by_a_listing_that_claims_to_be_whole_and_is_not_is_refused(faulty: Faulty) -> None:
-    place = faulty.world.place
+    project = faulty.world.project
     faulty.proxy.faults = Faults(page=2, ends_early=True)
-    plan = place.run("plan")
+    plan = project.run("plan")
     assert plan.status == 1
     assert "live_listed" in plan.err
     sweep = faulty.sweep(Faults())

@@ -1,4 +1,4 @@
-"""An Icechunk repository on S3 that is planned and swept while icechunk's own writers commit to it without a pause."""
+"""An Icechunk repository on S3 is planned and swept while icechunk writers commit without pause."""
 
 import time
 from collections.abc import Mapping
@@ -10,15 +10,14 @@ import pytest
 import yaml
 import zarr
 
-from tests.end_to_end.command import Place
+from tests.end_to_end.command import Project
 from tests.icechunk.sweep.repositories import tree, uploaded
 from tests.icechunk.sweep.writer import storage_of
 from tests.icechunk.sweep.writers import WRITERS, Writers, refused
 from tests.icechunk_repositories import FORMATS, Format
-from tests.objectstore.conftest import bucket, s3_endpoint
 from tests.objectstore.s3 import Bucket
 
-__all__ = ["bucket", "refused", "s3_endpoint"]
+__all__ = ["refused"]
 
 pytestmark = pytest.mark.usefixtures("spark", "refused")
 
@@ -34,7 +33,7 @@ def keys(bucket: Bucket) -> set[str]:
 
 
 def lines(repository: ic.Repository, names: Mapping[str, str]) -> dict[str, list[str]]:
-    """Return each branch's history by names where there are any, newest first; `-` is the root."""
+    """Return each branch's history, newest first, with the names of known snapshots; `-` is the root."""
     found = {}
     for branch in repository.list_branches():
         line = list(repository.ancestry(branch=branch))
@@ -51,7 +50,7 @@ def test_a_sweep_beside_writers_at_work_loses_nothing_of_theirs(
     for name in WRITERS:
         made.open().create_branch(name, made.ids["f"])
     access = uploaded(made.directory, bucket)
-    place = Place(
+    project = Project(
         tmp_path,
         {
             "kind": "icechunk",
@@ -67,20 +66,20 @@ def test_a_sweep_beside_writers_at_work_loses_nothing_of_theirs(
         },
         name="field",
     )
-    place.write()
+    project.write()
     (tmp_path / "policy.yaml").write_text(yaml.safe_dump(POLICY), encoding="utf-8")
     before = keys(bucket)
     time.sleep(GRACE + 1)
     with pytest.MonkeyPatch.context() as environment, Writers(bucket, 100_000, PAUSE) as writers:
         environment.setenv("LAKE_SECRET", bucket.secret_key)
-        plan = place.plan()
-        answers = [place.run("approve", plan), place.run("sweep")]
+        plan = project.plan()
+        answers = [project.run("approve", plan), project.run("sweep")]
         assert writers.at_work
         writers.stop()
         assert [answer.status for answer in answers] == [0, 0], answers[-1].err
-        verified = place.run("verify")
+        verified = project.run("verify")
         assert verified.status == 0, verified.err
-        report = place.rows("deletion_report")
+        report = project.rows("deletion_report")
     gone = before - keys(bucket)
     assert {f"snapshots/{made.ids[name]}" for name in "acx"} <= gone
     assert {row["address"] for row in report if row["outcome"] == "deleted"} - gone == {"refs/branch.old"}

@@ -1,4 +1,4 @@
-"""A command ends with a message and exit status 3 when Java has used up its memory. It does not hang."""
+"""A command ends with a message and exit status 3 when Java runs out of memory. It does not hang."""
 
 import subprocess
 import sys
@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.end_to_end.command import DAY, Place, orchard_on_disk
+from tests.end_to_end.command import DAY, Project, orchard_on_disk
 
 # Java is asked for an array that does not fit: before a step's rows are made, or while they are written.
 _RUN = """
@@ -38,10 +38,10 @@ main(sys.argv[1:])
 def test_a_command_whose_java_is_out_of_memory_ends_and_names_the_setting(
     tmp_path: Path, module: str, name: str, command: tuple[str, ...]
 ) -> None:
-    place: Place = orchard_on_disk(tmp_path)
+    project: Project = orchard_on_disk(tmp_path)
     day = ("--as-of", DAY) if command[0] == "plan" else ()
     done = subprocess.run(
-        [sys.executable, "-c", _RUN.format(module=module, name=name), "--config", str(place.file), *command, *day],
+        [sys.executable, "-c", _RUN.format(module=module, name=name), "--config", str(project.file), *command, *day],
         capture_output=True,
         text=True,
         timeout=300,

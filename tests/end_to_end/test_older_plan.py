@@ -1,4 +1,4 @@
-"""A plan of yesterday is swept after a plan of today: the objects that today's plan keeps stay."""
+"""A sweep of yesterday's plan after a plan of today deletes no object that today's plan keeps."""
 
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -6,13 +6,13 @@ from pathlib import Path
 import pytest
 
 from tests.end_to_end.command import run
-from tests.worlds import NAME, Version, address, build_repository
+from tests.lakefs_repositories import NAME, Version, address, build_repository
 
 pytestmark = pytest.mark.usefixtures("spark")
 
 
 def test_a_sweep_of_yesterdays_plan_keeps_an_object_that_todays_plan_found_staged(tmp_path: Path) -> None:
-    """Meanwhile a commit has sealed the staged object: no liveness check sees the object until the commit ends."""
+    """A commit is in progress and has sealed the staged object. No liveness check sees the object until it ends."""
     now = datetime.now(UTC).replace(microsecond=0)
     old = now - timedelta(days=20)
     live, staged_again, dead = (address(old, number) for number in range(3))

@@ -1,4 +1,4 @@
-"""The examples of Dagster Pipes: an asset that submits a Spark job, which plans and reports the plan back."""
+"""The examples of Dagster Pipes: an asset submits a Spark job, which plans and reports the plan to Dagster."""
 
 import importlib.util
 import os
@@ -19,7 +19,7 @@ from tests.conftest import INTERPRETED
 from tests.doc_pages import ROOT, blocks_of
 from tests.end_to_end.command import DAY, orchard_on_disk
 from tests.end_to_end.s3_server import S3Server
-from tests.repositories import expected
+from tests.saved_repositories import expected
 
 EXAMPLES = ROOT / "examples" / "pipes"
 
@@ -38,16 +38,16 @@ def example(name: str) -> ModuleType:
 def test_a_submitted_job_plans_and_reports_its_plan_to_the_asset(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    place = orchard_on_disk(tmp_path / "orchard")
-    place.spark = {"spark.sql.shuffle.partitions": 2, **INTERPRETED}
-    place.write()
-    monkeypatch.setenv("RETENTION_CONFIG", str(place.file))
+    project = orchard_on_disk(tmp_path / "orchard")
+    project.spark = {"spark.sql.shuffle.partitions": 2, **INTERPRETED}
+    project.write()
+    monkeypatch.setenv("RETENTION_CONFIG", str(project.file))
     monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
     monkeypatch.setenv("SPARK_MASTER", "local[1]")
     asset = example("definitions").orchard_plan
     ended = dg.materialize([asset], resources={"pipes": dg.PipesSubprocessClient()}, partition_key=DAY)
     (made,) = ended.asset_materializations_for_node("orchard_plan")
-    candidates = place.rows("deletion_candidates")
+    candidates = project.rows("deletion_candidates")
     assert {row.address for row in expected("orchard", "retention.csv") if row.kind == "committed"} <= {
         row["address"] for row in candidates
     }
@@ -64,8 +64,8 @@ job.report(*sys.argv[1:])
 """
 
 
-class PlayedEMR:
-    """A client of moto's EMR, which runs no step: this runs `code` in its place, before the cluster ends."""
+class FakeEMR:
+    """A client of moto's EMR, which runs no steps. This client runs `code` instead, before the cluster ends."""
 
     def __init__(self, code: str) -> None:
         self.client = boto3.client("emr")
@@ -91,7 +91,7 @@ class PlayedEMR:
         self.client.terminate_job_flows(JobFlowIds=[ClusterId])
 
     def exported(self) -> dict[str, str]:
-        """Return the variables that the shell of `spark-submit` gets."""
+        """Return the environment variables of `spark-submit`."""
         (of_spark,) = [one for one in self.started["Configurations"] if one["Classification"] == "spark-env"]
         (export,) = of_spark["Configurations"]
         variables: dict[str, str] = export["Properties"]
@@ -109,7 +109,7 @@ def aws(s3: S3Server, monkeypatch: pytest.MonkeyPatch) -> None:
 def planned_on_emr(code: str) -> dg.ExecuteInProcessResult:
     s3 = boto3.client("s3")
     messages = PipesS3MessageReader(bucket="messages", client=s3, include_stdio_in_messages=True, interval=0.1)
-    emr = PipesEMRClient(messages, PlayedEMR(code))
+    emr = PipesEMRClient(messages, FakeEMR(code))
     return dg.materialize([example("emr").orchard_plan], resources={"emr": emr}, partition_key=DAY)
 
 

@@ -1,4 +1,4 @@
-"""Objects moved aside into another bucket, brought back or purged; and a proof that finds what others did to them."""
+"""Objects are moved to a quarantine in another bucket, restored or purged. `verify` finds what others changed."""
 
 import json
 import re
@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from tests.end_to_end.approved import Approved, World, commit, copied, held_by, placed
+from tests.end_to_end.approved import Approved, World, commit, copied, copy_of_project, held_by
 from tests.end_to_end.command import Answer, Json, sample
 from tests.end_to_end.s3_server import Lake, Listing, empty_lake
 
@@ -25,32 +25,32 @@ _NUMBERS = count()
 
 @dataclass(frozen=True, slots=True)
 class Moved:
-    """A world whose planned objects are in quarantine, which is the bucket `attic`."""
+    """A world whose planned objects are in quarantine, in the bucket `attic`."""
 
     world: World
     attic: Lake
     before: Listing
 
     def copies(self) -> dict[str, bytes]:
-        """Return the bytes of each copy in quarantine, by its address."""
+        """Return the content of each copy in quarantine, by address."""
         paths = [path for path in self.attic.listing() if "/objects/" in path]
         return {path.partition("/objects/")[2]: self.attic.read(path) for path in paths}
 
     def copied(self, directory: Path) -> "Moved":
-        """Return the same in buckets of their own, with a warehouse of their own."""
+        """Return a copy with its own buckets and its own warehouse."""
         number = next(_NUMBERS)
         lake, attic = (one.copied(f"{one.bucket}-{number}") for one in (self.world.lake, self.attic))
-        place = placed(self.world.place, directory, lake, quarantine={"url": attic.storage})
-        return replace(self, world=replace(self.world, lake=lake, place=place), attic=attic)
+        project = copy_of_project(self.world.project, directory, lake, quarantine={"url": attic.storage})
+        return replace(self, world=replace(self.world, lake=lake, project=project), attic=attic)
 
     def back(self) -> set[str]:
-        """Return the planned addresses that are in their place."""
+        """Return the planned addresses that exist in the repository again."""
         return self.world.planned & self.world.lake.listing().keys()
 
 
 @dataclass(frozen=True, slots=True)
 class Budgets:
-    """Two sweeps of a plan that nobody approved: beyond the budget, and within."""
+    """Two sweeps of a plan without approval: beyond the budget and within the budget."""
 
     beyond: Answer
     within: Answer
@@ -65,17 +65,17 @@ def budgets(
     attic = empty_lake(lake.server, f"{lake.bucket}-attic", "kept")
     settings: Json = {"mode": "quarantine", "quarantine": {"url": attic.storage}, "budget": {"objects": 10}}
     with copied(approved, tmp_path_factory.mktemp("quarantine"), lake, **settings) as world:
-        shutil.rmtree(world.place.warehouse / "orchard" / "approvals")
+        shutil.rmtree(world.project.warehouse / "orchard" / "approvals")
         before = lake.listing()
-        beyond = world.place.run("sweep")
+        beyond = world.project.run("sweep")
         assert lake.listing() == before
-        world.place.write(budget={"objects": 100})
-        yield Budgets(beyond, world.place.run("sweep", "--json"), Moved(world, attic, before))
+        world.project.write(budget={"objects": 100})
+        yield Budgets(beyond, world.project.run("sweep", "--json"), Moved(world, attic, before))
 
 
 @pytest.fixture(scope="module")
 def moved(budgets: Budgets) -> Moved:
-    """What the sweep within the budget left. Copy it before changing anything."""
+    """The state after the sweep within the budget. Tests must copy it before they change it."""
     return budgets.moved
 
 
@@ -113,18 +113,18 @@ def test_what_is_in_quarantine_is_shown_by_plan(moved: Moved) -> None:
     assert answer.document() == [{"plan": f"2026-11-01 {moved.world.plan_hash}", "objects": 59, "bytes": size}]
 
 
-def test_the_proof_holds_after_the_move(moved: Moved, tmp_path: Path) -> None:
-    answer = moved.copied(tmp_path).world.place.run("verify")
+def test_verification_passes_after_the_move(moved: Moved, tmp_path: Path) -> None:
+    answer = moved.copied(tmp_path).world.project.run("verify")
     assert answer.status == 0, answer.err
     assert "passed: quarantine_is_whole" in answer.out
 
 
-# ---- bringing back
+# ---- restore
 
 
 @dataclass
 class Restored:
-    """Three restores, a fourth of nothing, and a sweep of the same plan: what each answered and what was back then."""
+    """Three restores, a fourth without objects, and a sweep of the same plan: the answer and the state after each."""
 
     moved: Moved
     address: str
@@ -132,10 +132,10 @@ class Restored:
     back: dict[str, set[str]] = field(default_factory=dict)
     copies: dict[str, set[str]] = field(default_factory=dict)
 
-    def tell(self, chapter: str, answer: Answer) -> None:
-        self.answers[chapter] = answer
-        self.back[chapter] = self.moved.back()
-        self.copies[chapter] = set(self.moved.copies())
+    def record(self, step: str, answer: Answer) -> None:
+        self.answers[step] = answer
+        self.back[step] = self.moved.back()
+        self.copies[step] = set(self.moved.copies())
 
 
 PATH = "raw/week=03"
@@ -145,14 +145,14 @@ PATH = "raw/week=03"
 def restored(moved: Moved, tmp_path_factory: pytest.TempPathFactory) -> Restored:
     copy = moved.copied(tmp_path_factory.mktemp("restored"))
     world = copy.world
-    told = Restored(copy, min(world.planned))
-    told.tell("address", world.command("restore", "--address", told.address, "--json"))
-    told.tell("path", world.command("restore", "--path", PATH))
-    told.tell("plan", world.command("restore", "--plan", world.plan_hash[:12]))
-    told.tell("report", world.place.run("report", "--json"))
-    told.tell("again", world.command("restore", "--plan", world.plan_hash))
-    told.tell("sweep", world.place.run("sweep"))
-    return told
+    steps = Restored(copy, min(world.planned))
+    steps.record("address", world.command("restore", "--address", steps.address, "--json"))
+    steps.record("path", world.command("restore", "--path", PATH))
+    steps.record("plan", world.command("restore", "--plan", world.plan_hash[:12]))
+    steps.record("report", world.project.run("report", "--json"))
+    steps.record("again", world.command("restore", "--plan", world.plan_hash))
+    steps.record("sweep", world.project.run("sweep"))
+    return steps
 
 
 @pytest.mark.slow
@@ -200,42 +200,42 @@ def test_a_sweep_of_the_same_plan_leaves_what_was_brought_back(restored: Restore
     assert restored.moved.world.outcomes() == {"restored": restored.moved.world.planned}
 
 
-# ---- purging
+# ---- purge
 
 
 @dataclass
 class Purged:
-    """Purges after one object was brought back: too early, by a wrong hash, under a new hold, and of what was held."""
+    """Purges after one object was restored: too early, with a wrong hash, under a new hold, and after the hold."""
 
     moved: Moved
     address: str
     answers: dict[str, Answer] = field(default_factory=dict)
     copies: dict[str, set[str]] = field(default_factory=dict)
 
-    def tell(self, chapter: str, answer: Answer) -> None:
-        self.answers[chapter] = answer
-        self.copies[chapter] = set(self.moved.copies())
+    def record(self, step: str, answer: Answer) -> None:
+        self.answers[step] = answer
+        self.copies[step] = set(self.moved.copies())
 
 
 @pytest.fixture(scope="module")
 def purged(moved: Moved, tmp_path_factory: pytest.TempPathFactory) -> Purged:
     copy = moved.copied(tmp_path_factory.mktemp("purged"))
     world = copy.world
-    told = Purged(copy, max(world.planned))
-    told.tell("restore", world.command("restore", "--address", told.address))
-    told.tell("early", world.command("purge", "--json"))
-    world.place.write(quarantine={"url": copy.attic.storage, "keep": "0s"})
-    told.tell("shown", world.command("purge"))
-    told.tell("wrong", world.command("purge", "--approve", "0" * 64))
-    hold = world.place.directory / "hold.yaml"
+    steps = Purged(copy, max(world.planned))
+    steps.record("restore", world.command("restore", "--address", steps.address))
+    steps.record("early", world.command("purge", "--json"))
+    world.project.write(quarantine={"url": copy.attic.storage, "keep": "0s"})
+    steps.record("shown", world.command("purge"))
+    steps.record("wrong", world.command("purge", "--approve", "0" * 64))
+    hold = world.project.directory / "hold.yaml"
     hold.write_text(f"holds: [{{id: legal, prefix: {PATH}/, reason: a lawsuit}}]\n", encoding="utf-8")
-    world.place.write(policy=["gc_rules.json", hold.name])
-    told.tell("held", world.command("purge", "--approve", *HASH.findall(told.answers["shown"].out)))
-    world.place.write(policy=["gc_rules.json"])
-    told.tell("rest", world.command("purge"))
-    told.tell("purge", world.command("purge", "--approve", *HASH.findall(told.answers["rest"].out), "--json"))
-    told.tell("proof", world.place.run("verify"))
-    return told
+    world.project.write(policy=["gc_rules.json", hold.name])
+    steps.record("held", world.command("purge", "--approve", *HASH.findall(steps.answers["shown"].out)))
+    world.project.write(policy=["gc_rules.json"])
+    steps.record("rest", world.command("purge"))
+    steps.record("purge", world.command("purge", "--approve", *HASH.findall(steps.answers["rest"].out), "--json"))
+    steps.record("verify", world.project.run("verify"))
+    return steps
 
 
 def test_nothing_is_purged_before_its_time(purged: Purged) -> None:
@@ -251,7 +251,7 @@ def test_nothing_is_purged_without_the_hash_of_what_is_due(purged: Purged) -> No
 
 
 def test_what_a_hold_keeps_by_now_is_not_purged(purged: Purged) -> None:
-    """No commit that is kept has it, only the hold: these copies are its last bytes."""
+    """No active commit has the object, only the hold. The copy is the last one."""
     candidates = purged.moved.world.candidates
     below = {name for name, row in candidates.items() if any(path.startswith(f"{PATH}/") for path in row["paths"])}
     assert purged.answers["held"].status == 0, purged.answers["held"].err
@@ -269,24 +269,24 @@ def test_what_is_purged_is_gone_for_good_and_what_was_brought_back_stays(purged:
     assert "no object is in quarantine" in purged.moved.world.command("quarantined").out
 
 
-def test_the_proof_holds_after_restore_and_purge(purged: Purged) -> None:
-    assert purged.answers["proof"].status == 0, purged.answers["proof"].err
-    assert "58 purged + 1 restored" in purged.answers["proof"].out
+def test_verification_passes_after_restore_and_purge(purged: Purged) -> None:
+    assert purged.answers["verify"].status == 0, purged.answers["verify"].err
+    assert "58 purged + 1 restored" in purged.answers["verify"].out
 
 
-# ---- what others did behind our back
+# ---- changes by others
 
 
 @dataclass(frozen=True, slots=True)
 class Tampered:
-    """What was done to a world after its sweep, and what the proof said of it."""
+    """Changes by others after a sweep, and the answer of `verify`."""
 
     lost: str
     back: str
     vanished: str
     answer: Answer
 
-    def complaint(self, check: str) -> str:
+    def violation(self, check: str) -> str:
         (found,) = [line for line in self.answer.err.splitlines() if line.strip().startswith(f"{check}:")]
         return found
 
@@ -302,50 +302,50 @@ def tampered(moved: Moved, tmp_path_factory: pytest.TempPathFactory) -> Tampered
     (path,) = [path for path in copy.attic.listing() if path.endswith(f"/objects/{vanished}")]
     copy.attic.delete(path)
     edit_a_ledger(world)
-    return Tampered(lost, back, vanished, world.place.run("verify"))
+    return Tampered(lost, back, vanished, world.project.run("verify"))
 
 
 def edit_a_ledger(world: World) -> None:
-    """Let one row of a ledger say that its object was deleted."""
-    file = min((world.place.warehouse / "orchard" / "ledger").rglob("*-done.parquet"))
+    """Change the outcome of one ledger row to `deleted`."""
+    file = min((world.project.warehouse / "orchard" / "ledger").rglob("*-done.parquet"))
     rows = pq.read_table(file).to_pylist()
     rows[-1]["outcome"] = "deleted"
     pq.write_table(pa.Table.from_pylist(rows, schema=pq.read_schema(file)), file)
 
 
-def test_the_proof_finds_everything_at_once_and_changes_nothing(tampered: Tampered) -> None:
+def test_verification_finds_all_violations_at_once_and_changes_nothing(tampered: Tampered) -> None:
     assert tampered.answer.status == 1
     assert tampered.answer.out == ""
     assert "Nothing was changed" in tampered.answer.err
 
 
-def test_the_proof_finds_that_a_live_object_is_gone(tampered: Tampered) -> None:
-    assert f"first {tampered.lost}" in tampered.complaint("live_exist")
+def test_verification_finds_a_missing_live_object(tampered: Tampered) -> None:
+    assert f"first {tampered.lost}" in tampered.violation("live_exist")
 
 
-def test_the_proof_finds_that_an_object_is_back(tampered: Tampered) -> None:
-    assert f"1 objects that the ledger calls gone are in the listing, {tampered.back} first" in tampered.complaint(
+def test_verification_finds_a_deleted_object_that_exists_again(tampered: Tampered) -> None:
+    assert f"1 objects that the ledger calls gone are in the listing, {tampered.back} first" in tampered.violation(
         "deleted_are_gone"
     )
 
 
-def test_the_proof_finds_that_a_copy_is_gone_from_quarantine(tampered: Tampered) -> None:
-    complaint = tampered.complaint("quarantine_is_whole")
-    assert re.search(f"the first was moved to .*{tampered.vanished}\\b", complaint)
+def test_verification_finds_a_missing_copy_in_quarantine(tampered: Tampered) -> None:
+    violation = tampered.violation("quarantine_is_whole")
+    assert re.search(f"the first was moved to .*{tampered.vanished}\\b", violation)
 
 
-def test_the_proof_finds_that_a_ledger_was_edited(tampered: Tampered) -> None:
-    assert "the ledger that orchard/records/00000001.json covers was changed" in tampered.complaint("records_follow")
+def test_verification_finds_an_edited_ledger(tampered: Tampered) -> None:
+    assert "the ledger that orchard/records/00000001.json covers was changed" in tampered.violation("records_follow")
 
 
 def edit_a_record(files: list[Path]) -> None:
-    """Let the last record say that another person approved it."""
+    """Change the approver of the last record."""
     document = json.loads(files[-1].read_text("utf-8"))
     files[-1].write_text(json.dumps({**document, "approved_by": "nobody"}), encoding="utf-8")
 
 
 def remove_a_record(files: list[Path]) -> None:
-    """Remove the last record."""
+    """Delete the last record."""
     files[-1].unlink()
 
 
@@ -356,12 +356,12 @@ def remove_a_record(files: list[Path]) -> None:
         pytest.param(remove_a_record, id="removed", marks=pytest.mark.slow),
     ],
 )
-def test_the_proof_finds_what_was_done_to_the_last_record(
+def test_verification_finds_changes_of_the_last_record(
     moved: Moved, tmp_path: Path, tamper: Callable[[list[Path]], None]
 ) -> None:
     world = moved.copied(tmp_path).world
     tamper(world.records())
-    answer = world.place.run("verify")
+    answer = world.project.run("verify")
     assert answer.status == 1
     assert "records_follow: the last record that orchard/leases names was changed or is gone" in answer.err
 
@@ -371,7 +371,7 @@ def test_the_proof_finds_what_was_done_to_the_last_record(
 
 @dataclass(frozen=True, slots=True)
 class Versioned:
-    """A sweep of a bucket that keeps versions, and the purge of them: answers, and the versions left after each."""
+    """A sweep of a bucket that keeps versions, and its purge: the answers, and the versions left after each."""
 
     planned: set[str]
     sweep: Answer
@@ -384,10 +384,10 @@ class Versioned:
 
 
 def old_versions(lake: Lake) -> set[str]:
-    """Return the addresses of which a version is kept that is not the current one."""
-    told: Any = lake.client().list_object_versions(Bucket=lake.bucket)
-    assert not told["IsTruncated"]
-    keys = [entry["Key"] for entry in told.get("Versions", ()) if not entry["IsLatest"]]
+    """Return the addresses with a noncurrent version."""
+    response: Any = lake.client().list_object_versions(Bucket=lake.bucket)
+    assert not response["IsTruncated"]
+    keys = [entry["Key"] for entry in response.get("Versions", ()) if not entry["IsLatest"]]
     return {key.removeprefix(f"{lake.prefix}/") for key in keys}
 
 
@@ -397,7 +397,7 @@ def versioned(approved: Approved, new_lake: Callable[[], Lake], tmp_path_factory
     lake.client().put_bucket_versioning(Bucket=lake.bucket, VersioningConfiguration={"Status": "Enabled"})
     before = lake.listing()
     with copied(approved, tmp_path_factory.mktemp("versioned"), lake) as world:
-        sweep = world.place.run("sweep")
+        sweep = world.project.run("sweep")
         after_sweep = old_versions(lake)
         shown = world.command("purge", "--versions")
         (approval,) = HASH.findall(shown.out)

@@ -1,4 +1,4 @@
-"""A store or a server that denies, does not know, or does not answer: one clear line, and nothing is deleted."""
+"""A store or a server that denies access, is unknown, or does not answer: one clear line, and nothing is deleted."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -13,13 +13,13 @@ import boto3  # type: ignore[import-untyped]
 import pytest
 from werkzeug.wrappers import Request, Response
 
-from tests.end_to_end.command import Place, environment, orchard
+from tests.end_to_end.command import Project, environment, orchard
 from tests.end_to_end.s3_server import REGION, Lake, S3Server, error, is_listing
-from tests.lakefs.source.lakefs_server import ACCESS_KEY, SECRET_KEY, Answer, LakeFSServer, serving
-from tests.lakefs.source.lakefs_world import saved
+from tests.lakefs.source.fake_lakefs_repository import saved
+from tests.lakefs.source.fake_lakefs_server import ACCESS_KEY, SECRET_KEY, Answer, FakeLakeFSServer, serving
 from tests.objectstore.s3 import statement
 from tests.objectstore.servers import server_that_hangs_up
-from tests.repositories import api
+from tests.saved_repositories import api
 
 pytestmark = pytest.mark.usefixtures("spark")
 
@@ -29,11 +29,11 @@ _LONGEST = 60  # seconds for a store that does not answer: it is given up after 
 
 @dataclass
 class World:
-    """A place whose storage is in S3 and whose references come from a server, both healthy."""
+    """A project with its storage in S3 and references from a server, both working."""
 
     lake: Lake
-    server: LakeFSServer
-    place: Place
+    server: FakeLakeFSServer
+    project: Project
 
     def source(self, **changes: Any) -> Any:
         """Return the settings of the source with `changes`."""
@@ -59,7 +59,9 @@ def world(bucket: Lake, tmp_path: Path) -> Iterator[World]:
         stack.enter_context(environment(**secrets))
         made = World(bucket, server, orchard(tmp_path, bucket.storage))
         alone = {"single_machine": True}
-        made.place.write(storage_options=made.options(), source=made.source(), staged=None, mode="delete", sweep=alone)
+        made.project.write(
+            storage_options=made.options(), source=made.source(), staged=None, mode="delete", sweep=alone
+        )
         yield made
 
 
@@ -68,7 +70,7 @@ Trouble = Callable[[World], AbstractContextManager[object]]
 
 @contextmanager
 def signatures_checked(world: World) -> Iterator[None]:
-    """Let the S3 server check signatures, of a user whose key is right and whose secret is not."""
+    """Let the S3 server check signatures. The client has a valid key and a wrong secret."""
     iam = boto3.client("iam", endpoint_url=world.lake.server.endpoint, region_name=REGION)
     user = world.lake.bucket
     iam.create_user(UserName=user)
@@ -90,7 +92,7 @@ def check_signatures(server: S3Server, after: str) -> None:
 
 
 def denied(applies: Callable[[Request], bool]) -> Trouble:
-    """Return a store that denies the requests to which `applies` applies."""
+    """Return a fault: the store denies the requests for which `applies` is true."""
 
     def rule(request: Request) -> Response | None:
         return error("AccessDenied", 403) if applies(request) else None
@@ -99,16 +101,16 @@ def denied(applies: Callable[[Request], bool]) -> Trouble:
 
 
 def is_metarange(request: Request) -> bool:
-    """Return whether a request reads what executors read first."""
+    """Return whether a request reads a metarange, which executors read first."""
     return request.method == "GET" and request.path.rpartition("/")[2] in METARANGES
 
 
 def changed(**settings: Callable[[World], object]) -> Trouble:
-    """Return a configuration with other settings."""
+    """Return a fault: a configuration with other settings."""
 
     @contextmanager
     def trouble(world: World) -> Iterator[None]:
-        world.place.write(**{name: make(world) for name, make in settings.items()})
+        world.project.write(**{name: make(world) for name, make in settings.items()})
         yield
 
     return trouble
@@ -117,7 +119,7 @@ def changed(**settings: Callable[[World], object]) -> Trouble:
 @contextmanager
 def store_hangs_up(world: World) -> Iterator[None]:
     with server_that_hangs_up() as url:
-        world.place.write(storage_options=world.options(endpoint=url))
+        world.project.write(storage_options=world.options(endpoint=url))
         yield
 
 
@@ -177,7 +179,7 @@ def test_a_plan_ends_in_one_line_that_names_the_thing_and_the_remedy(
     before = world.lake.listing()
     began = time.monotonic()
     with trouble(world):
-        answer = world.place.run("plan")
+        answer = world.project.run("plan")
     assert time.monotonic() - began < _LONGEST
     assert answer.status == 3, answer
     assert answer.out == ""

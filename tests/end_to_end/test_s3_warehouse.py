@@ -1,4 +1,4 @@
-"""A warehouse on S3: Spark writes and reads its tables through s3a://, everything else goes through obstore."""
+"""A warehouse on S3: Spark uses s3a:// for its tables, and all other files go through obstore."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -31,12 +31,12 @@ def test_the_installed_hadoop_aws_is_of_the_version_of_hadoop_in_pyspark(jars: l
 
 @pytest.fixture
 def on_s3(jars: list[Path], s3: S3Server, tmp_path: Path) -> Callable[[str], Json]:
-    """Return what a story of `cluster_driver` saw with its tables in a bucket of their own."""
+    """Return a function that runs a scenario of `cluster_driver` with its tables in a new bucket."""
 
-    def seen(story: str) -> Json:
-        tables = empty_lake(s3, f"tables-{story}", "warehouse")
-        place = orchard_on_disk(tmp_path / "orchard")
-        place.tables, place.settings["mode"] = tables.storage.replace("s3://", "s3a://"), "delete"
+    def seen(scenario: str) -> Json:
+        tables = empty_lake(s3, f"tables-{scenario}", "warehouse")
+        project = orchard_on_disk(tmp_path / "orchard")
+        project.tables, project.settings["mode"] = tables.storage.replace("s3://", "s3a://"), "delete"
         session = {
             "spark.jars": ",".join(map(str, jars)),
             "spark.hadoop.fs.s3a.endpoint": s3.endpoint,
@@ -48,9 +48,9 @@ def on_s3(jars: list[Path], s3: S3Server, tmp_path: Path) -> Callable[[str], Jso
         }
         obstore = {"AWS_ENDPOINT_URL": s3.endpoint, "AWS_ALLOW_HTTP": "true", "AWS_REGION": REGION}
         keys = {"AWS_ACCESS_KEY_ID": "the-key", "AWS_SECRET_ACCESS_KEY": "a secret"}
-        told = driven(story, place, session, **obstore, **keys)
-        assert not (place.directory / "warehouse").exists()
-        return {**told, "tables": {path.split("/")[1] for path in tables.listing() if "/" in path}}
+        output = driven(scenario, project, session, **obstore, **keys)
+        assert not (project.directory / "warehouse").exists()
+        return {**output, "tables": {path.split("/")[1] for path in tables.listing() if "/" in path}}
 
     return seen
 

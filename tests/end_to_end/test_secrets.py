@@ -1,4 +1,4 @@
-"""Secrets stay in the environment: after runs that failed, and some that did not, they are in no file and no output."""
+"""Secrets stay in the environment: after successful and failed runs, they are in no file and no output."""
 
 import json
 import os
@@ -16,12 +16,12 @@ import yaml
 from werkzeug.wrappers import Request, Response
 
 from tests.end_to_end.approved import ALONE
-from tests.end_to_end.command import DAY, Place, orchard
+from tests.end_to_end.command import DAY, Project, orchard
 from tests.end_to_end.s3_server import REGION, Lake, error
 from tests.end_to_end.test_refused_access import is_metarange
 from tests.icechunk.sweep.repositories import tree, uploaded
-from tests.lakefs.source.lakefs_server import ACCESS_KEY, SECRET_KEY, serving
-from tests.lakefs.source.lakefs_world import saved
+from tests.lakefs.source.fake_lakefs_repository import saved
+from tests.lakefs.source.fake_lakefs_server import ACCESS_KEY, SECRET_KEY, serving
 from tests.objectstore.s3 import Bucket
 
 SECRETS = {
@@ -31,7 +31,7 @@ SECRETS = {
     "SERVER": SECRET_KEY,
     "WRONG_SERVER": "wrong/secret+of=the server",
 }
-# The access key of each run, and the variables of its two secrets. The store knows by the access key what to refuse.
+# The access key of each run, and the variables of its two secrets. The store refuses requests by their access key.
 RUNS = {
     "key-refused": ("REFUSED", "SERVER"),
     "key-failing-on-executors": ("EXECUTORS", "SERVER"),
@@ -50,7 +50,7 @@ for file in sys.argv[2:]:
 
 
 def refusing(request: Request) -> Response | None:
-    """Refuse by the access key, and show the request's own signature as an unkind store would."""
+    """Refuse the request with an error that has the access key and the signature."""
     authorization = request.headers.get("Authorization", "")
     if "key-refused/" in authorization:
         return error("SignatureDoesNotMatch", 403, authorization)
@@ -60,8 +60,8 @@ def refusing(request: Request) -> Response | None:
 
 
 @dataclass(frozen=True, slots=True)
-class Left:
-    """What the runs left behind: their exit statuses, output, and every file below one directory."""
+class RunResults:
+    """The results of the runs: exit statuses, output, and every file below one directory."""
 
     statuses: list[str]
     output: str
@@ -69,7 +69,7 @@ class Left:
 
 
 @pytest.fixture(scope="module")
-def left(new_lake: Callable[[], Lake], tmp_path_factory: pytest.TempPathFactory) -> Left:
+def results(new_lake: Callable[[], Lake], tmp_path_factory: pytest.TempPathFactory) -> RunResults:
     root, lake = tmp_path_factory.mktemp("secrets"), new_lake()
     temporary = root / "temporary"
     temporary.mkdir()
@@ -77,10 +77,10 @@ def left(new_lake: Callable[[], Lake], tmp_path_factory: pytest.TempPathFactory)
     with serving(saved("orchard")) as server, lake.server.answering(refusing):
         for key, (secret, server_secret) in RUNS.items():
             options = {"endpoint": lake.server.endpoint, "region": REGION, "access_key_id": key}
-            place = orchard(root / key, lake.storage, {**options, "secret_access_key": {"env": secret}})
+            project = orchard(root / key, lake.storage, {**options, "secret_access_key": {"env": secret}})
             api = {"url": server.url, "access_key": ACCESS_KEY, "secret_key": {"env": server_secret}}
-            place.write(source={"api": api}, staged=None)
-            files.append(str(place.file))
+            project.write(source={"api": api}, staged=None)
+            files.append(str(project.file))
         ended = subprocess.run(
             [sys.executable, "-c", PLAN_EACH, DAY, *files],
             env={**os.environ, **SECRETS, "DAGSTER_HOME": str(root), "TMPDIR": str(temporary)},
@@ -92,30 +92,30 @@ def left(new_lake: Callable[[], Lake], tmp_path_factory: pytest.TempPathFactory)
         )
     statuses = [line.removeprefix("status ") for line in ended.stdout.splitlines() if line.startswith("status ")]
     written = {str(path.relative_to(root)): path.read_bytes() for path in root.rglob("*") if path.is_file()}
-    return Left(statuses, ended.stdout + ended.stderr, written)
+    return RunResults(statuses, ended.stdout + ended.stderr, written)
 
 
-def spellings(secret: str) -> list[bytes]:
-    """Return a secret as it is and as URLs write it."""
+def forms_of(secret: str) -> list[bytes]:
+    """Return a secret in plain and URL-encoded form."""
     return [secret.encode(), quote(secret, safe="").encode(), quote(secret).encode()]
 
 
 @pytest.mark.slow
-def test_three_runs_fail_as_they_should_and_one_does_not(left: Left) -> None:
-    assert left.statuses == ["3", "3", "3", "0"], left.output
+def test_three_runs_fail_as_they_should_and_one_does_not(results: RunResults) -> None:
+    assert results.statuses == ["3", "3", "3", "0"], results.output
 
 
 @pytest.mark.slow
-def test_the_output_holds_no_secret_and_no_traceback(left: Left) -> None:
+def test_the_output_holds_no_secret_and_no_traceback(results: RunResults) -> None:
     for secret in SECRETS.values():
-        assert not any(spelling.decode() in left.output for spelling in spellings(secret))
-    assert "Traceback" not in left.output
-    assert "Exception" not in left.output
+        assert not any(spelling.decode() in results.output for spelling in forms_of(secret))
+    assert "Traceback" not in results.output
+    assert "Exception" not in results.output
 
 
 @pytest.mark.slow
-def test_each_failure_is_told_once_in_one_line(left: Left) -> None:
-    errors = [line for line in left.output.splitlines() if line.startswith("error: ")]
+def test_each_failure_is_told_once_in_one_line(results: RunResults) -> None:
+    errors = [line for line in results.output.splitlines() if line.startswith("error: ")]
     assert len(errors) == 3
     assert "SignatureDoesNotMatch" in errors[0]
     assert "AccessDenied" in errors[1]
@@ -123,26 +123,26 @@ def test_each_failure_is_told_once_in_one_line(left: Left) -> None:
 
 
 @pytest.mark.slow
-def test_no_file_holds_a_secret(left: Left) -> None:
-    for name, content in left.files.items():
+def test_no_file_holds_a_secret(results: RunResults) -> None:
+    for name, content in results.files.items():
         for secret in SECRETS.values():
-            assert not any(spelling in content for spelling in spellings(secret)), name
+            assert not any(spelling in content for spelling in forms_of(secret)), name
 
 
 @pytest.mark.slow
-def test_the_files_that_were_searched_are_those_of_the_runs(left: Left) -> None:
-    assert any(name.endswith(".db") and b"s3:GetObject" in content for name, content in left.files.items())
-    assert any("/plans/" in name for name in left.files)
-    assert any("/deletion_candidates/" in name and name.endswith(".parquet") for name in left.files)
+def test_the_files_that_were_searched_are_those_of_the_runs(results: RunResults) -> None:
+    assert any(name.endswith(".db") and b"s3:GetObject" in content for name, content in results.files.items())
+    assert any("/plans/" in name for name in results.files)
+    assert any("/deletion_candidates/" in name and name.endswith(".parquet") for name in results.files)
 
 
 @pytest.mark.slow
-def test_nothing_that_others_print_is_in_the_output(left: Left) -> None:
+def test_nothing_that_others_print_is_in_the_output(results: RunResults) -> None:
     noise = ("Telemetry", "log4j", "WARN ", "INFO ", "Setting", "SPARK_LOCAL_IP", "dagster.yaml")
-    assert [line for line in left.output.splitlines() if any(word in line for word in noise)] == []
+    assert [line for line in results.output.splitlines() if any(word in line for word in noise)] == []
 
 
-# ---- whole stories of both kinds of repository, watched from beginning to end
+# ---- complete scenarios of both kinds of repository, watched from beginning to end
 
 CANARIES = {
     "CANARY_LAKE": "canary/of+the=lake",
@@ -155,7 +155,7 @@ ROOT = Path(__file__).parents[2]
 
 
 def spark_of(root: Path) -> dict[str, Any]:
-    """Return a session that has secrets, and that writes what it knows of itself where the test looks."""
+    """Return the settings of a session with secrets, whose event log and files are below `directory`."""
     (root / "events").mkdir(exist_ok=True)
     return {
         "spark.hadoop.fs.s3a.access.key": "a-key",
@@ -166,8 +166,8 @@ def spark_of(root: Path) -> dict[str, Any]:
     }
 
 
-def icechunk_field(root: Path, lake: Lake) -> Place:
-    """Return a place that sweeps a repository of Icechunk in a bucket of the lake's server."""
+def icechunk_field(root: Path, lake: Lake) -> Project:
+    """Return a project for an Icechunk repository in a bucket of the lake's server."""
     made = tree(root / "made", 2)
     bucket = Bucket(lake.server.endpoint, f"{lake.bucket}-field", "key-of-the-field", "none")
     bucket.client().create_bucket(Bucket=bucket.name)
@@ -175,7 +175,7 @@ def icechunk_field(root: Path, lake: Lake) -> Place:
     options = {name: value for name, value in access.options.items() if "secret" not in name}
     options["secret_access_key"] = {"env": "CANARY_FIELD"}
     own = {"storage": access.url, "storage_options": options, "policy": "policy.yaml", "grace": "1s"}
-    field = Place(
+    field = Project(
         root, {"kind": "icechunk", "mode": "delete", "sweep": ALONE, **own}, spark=spark_of(root.parent), name="field"
     )
     policy = {"snapshots": {"default": {"keep_newer": "300d"}, "delete_expired_branches": True}}
@@ -192,14 +192,14 @@ def watched(new_lake: Callable[[], Lake], tmp_path_factory: pytest.TempPathFacto
     field = icechunk_field(root / "field", lake)
     with serving(saved("orchard")) as server:
         options = {"endpoint": lake.server.endpoint, "region": REGION, "access_key_id": "key-of-the-lake"}
-        place = orchard(root / "orchard", lake.storage, {**options, "secret_access_key": {"env": "CANARY_LAKE"}})
-        place.spark = spark_of(root)
+        project = orchard(root / "orchard", lake.storage, {**options, "secret_access_key": {"env": "CANARY_LAKE"}})
+        project.spark = spark_of(root)
         api = {"url": server.url, "access_key": ACCESS_KEY, "secret_key": {"env": "CANARY_SERVER"}}
-        place.write(source={"api": api}, staged=None, mode="quarantine", sweep=ALONE)
+        project.write(source={"api": api}, staged=None, mode="quarantine", sweep=ALONE)
         time.sleep(2)  # the field's files are then older than its grace period
         driver = [sys.executable, "-m", "tests.end_to_end.secrets_driver", str(root), DAY]
         ended = subprocess.run(
-            [*driver, str(place.file), str(field.file)],
+            [*driver, str(project.file), str(field.file)],
             env={
                 **os.environ,
                 **CANARIES,
@@ -227,8 +227,8 @@ def test_both_repositories_were_planned_approved_swept_and_verified(watched: dic
 def test_no_file_held_a_secret_at_any_moment_of_the_runs(watched: dict[str, Any]) -> None:
     assert watched["found_in_files"] == []
     seen = "\n".join(watched["files"])
-    for place in ("/local/", "/dagster/", "/events/", "/warehouse/orchard/ledger/", "/warehouse/field/"):
-        assert place in seen
+    for project in ("/local/", "/dagster/", "/events/", "/warehouse/orchard/ledger/", "/warehouse/field/"):
+        assert project in seen
 
 
 @WATCHED
@@ -238,4 +238,4 @@ def test_neither_output_nor_logs_nor_snapshots_nor_process_lists_show_a_secret(w
     assert not watched["found_in_snapshots"]
     assert watched["shown"] > 10_000
     for canary in CANARIES.values():
-        assert not any(spelling.decode() in watched["stderr"] for spelling in spellings(canary))
+        assert not any(spelling.decode() in watched["stderr"] for spelling in forms_of(canary))

@@ -1,4 +1,4 @@
-"""A plan is refused, approved, carried out and carried out again: orchard in S3, by its dump and by its server."""
+"""A plan of orchard in S3 is refused, approved, executed, and executed again, with a dump and with a server."""
 
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -7,19 +7,19 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from tests.end_to_end.command import Answer, Json, Place, environment, orchard, sample
+from tests.end_to_end.command import Answer, Json, Project, environment, orchard, sample
 from tests.end_to_end.s3_server import REGION, Lake, Listing
-from tests.lakefs.source.lakefs_server import ACCESS_KEY, SECRET_KEY, serving
-from tests.lakefs.source.lakefs_world import saved
-from tests.repositories import active_commits, expected, listing, objects_by_commit
+from tests.lakefs.source.fake_lakefs_repository import saved
+from tests.lakefs.source.fake_lakefs_server import ACCESS_KEY, SECRET_KEY, serving
+from tests.saved_repositories import active_commits, expected, listing, objects_by_commit
 
 pytestmark = pytest.mark.usefixtures("spark", "compiled")
 WRONG_HASH = "0" * 64
 
 
 @dataclass
-class Story:
-    """What was answered, and what lay in the store after it."""
+class Scenario:
+    """The answer of each command, and the listing of the store after it."""
 
     lake: Lake
     before: Listing
@@ -29,9 +29,9 @@ class Story:
     listings: dict[str, Listing] = field(default_factory=dict)
     ledgers: dict[str, list[Json]] = field(default_factory=dict)
 
-    def tell(self, chapter: str, answer: Answer) -> None:
-        self.answers[chapter] = answer
-        self.listings[chapter] = self.lake.listing()
+    def record(self, step: str, answer: Answer) -> None:
+        self.answers[step] = answer
+        self.listings[step] = self.lake.listing()
 
     @property
     def planned(self) -> set[str]:
@@ -39,9 +39,9 @@ class Story:
 
 
 @pytest.fixture(scope="module", params=[pytest.param("dump", marks=pytest.mark.slow), "server"])
-def place(
+def project(
     request: pytest.FixtureRequest, new_lake: Callable[[], Lake], tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[tuple[Lake, Place]]:
+) -> Iterator[tuple[Lake, Project]]:
     lake = new_lake()
     options = {
         "endpoint": lake.server.endpoint,
@@ -60,33 +60,33 @@ def place(
 
 
 @pytest.fixture(scope="module")
-def story(place: tuple[Lake, Place]) -> Story:
-    lake, made = place
-    told = Story(lake, lake.listing())
-    told.plan_hash = made.plan()
-    told.candidates = made.rows("deletion_candidates")
-    told.tell("sweep in plan mode", made.run("sweep"))
+def scenario(project: tuple[Lake, Project]) -> Scenario:
+    lake, made = project
+    scenario = Scenario(lake, lake.listing())
+    scenario.plan_hash = made.plan()
+    scenario.candidates = made.rows("deletion_candidates")
+    scenario.record("sweep in plan mode", made.run("sweep"))
     made.write(mode="delete")
-    told.tell("sweep with a lease that others do not see", made.run("sweep"))
+    scenario.record("sweep with a lease that others do not see", made.run("sweep"))
     made.write(sweep={"single_machine": True})
-    told.tell("sweep without approval", made.run("sweep"))
-    told.tell("approval of another hash", made.run("approve", WRONG_HASH))
-    told.tell("sweep after that approval", made.run("sweep"))
-    told.tell("approval", made.run("approve", told.plan_hash))
-    for chapter in ("sweep", "second sweep"):
-        told.tell(chapter, made.run("sweep"))
-        told.ledgers[chapter] = made.rows("deletion_report")
-    told.tell("report", made.run("report"))
-    return told
+    scenario.record("sweep without approval", made.run("sweep"))
+    scenario.record("approval of another hash", made.run("approve", WRONG_HASH))
+    scenario.record("sweep after that approval", made.run("sweep"))
+    scenario.record("approval", made.run("approve", scenario.plan_hash))
+    for step in ("sweep", "second sweep"):
+        scenario.record(step, made.run("sweep"))
+        scenario.ledgers[step] = made.rows("deletion_report")
+    scenario.record("report", made.run("report"))
+    return scenario
 
 
-def test_the_plan_finds_what_brute_force_finds(story: Story) -> None:
-    found = {(row["address"], row["size"]) for row in story.candidates if row["reason"] == "expired"}
+def test_the_plan_finds_what_brute_force_finds(scenario: Scenario) -> None:
+    found = {(row["address"], row["size"]) for row in scenario.candidates if row["reason"] == "expired"}
     assert found == {(row.address, row.size) for row in expected("orchard", "retention.csv") if row.kind == "committed"}
 
 
 @pytest.mark.parametrize(
-    ("chapter", "status"),
+    ("step", "status"),
     [
         ("sweep in plan mode", 2),
         ("sweep with a lease that others do not see", 1),
@@ -96,76 +96,78 @@ def test_the_plan_finds_what_brute_force_finds(story: Story) -> None:
         ("approval", 0),
     ],
 )
-def test_nothing_is_deleted_before_an_approved_sweep(story: Story, chapter: str, status: int) -> None:
-    assert story.answers[chapter].status == status
-    assert story.listings[chapter] == story.before
+def test_nothing_is_deleted_before_an_approved_sweep(scenario: Scenario, step: str, status: int) -> None:
+    assert scenario.answers[step].status == status
+    assert scenario.listings[step] == scenario.before
 
 
-def test_a_sweep_in_plan_mode_is_a_usage_error_that_names_the_modes(story: Story) -> None:
-    refusal = " ".join(story.answers["sweep in plan mode"].err.split())
+def test_a_sweep_in_plan_mode_is_a_usage_error_that_names_the_modes(scenario: Scenario) -> None:
+    refusal = " ".join(scenario.answers["sweep in plan mode"].err.split())
     assert "Nothing was deleted" in refusal
     assert "mode: quarantine" in refusal
     assert "mode: delete" in refusal
 
 
-def test_a_warehouse_of_this_machine_sweeps_no_bucket_unless_this_machine_is_said_to_be_alone(story: Story) -> None:
-    refusal = " ".join(story.answers["sweep with a lease that others do not see"].err.split())
+def test_a_warehouse_of_this_machine_sweeps_no_bucket_unless_this_machine_is_said_to_be_alone(
+    scenario: Scenario,
+) -> None:
+    refusal = " ".join(scenario.answers["sweep with a lease that others do not see"].err.split())
     assert "sweep.single_machine" in refusal
     assert "Nothing was deleted" in refusal
 
 
-def test_a_refusal_names_the_approval_that_is_missing(story: Story) -> None:
-    refusal = story.answers["sweep without approval"].err
-    assert f"retention approve orchard {story.plan_hash}" in " ".join(refusal.split())
-    assert story.plan_hash in story.answers["approval of another hash"].err
+def test_a_refusal_names_the_approval_that_is_missing(scenario: Scenario) -> None:
+    refusal = scenario.answers["sweep without approval"].err
+    assert f"retention approve orchard {scenario.plan_hash}" in " ".join(refusal.split())
+    assert scenario.plan_hash in scenario.answers["approval of another hash"].err
 
 
-def test_the_listings_before_and_after_differ_by_exactly_the_plan(story: Story) -> None:
-    assert story.answers["sweep"].status == 0
-    after = story.listings["sweep"]
-    assert after.items() <= story.before.items()
-    assert story.before.keys() - after.keys() == story.planned
+def test_the_listings_before_and_after_differ_by_exactly_the_plan(scenario: Scenario) -> None:
+    assert scenario.answers["sweep"].status == 0
+    after = scenario.listings["sweep"]
+    assert after.items() <= scenario.before.items()
+    assert scenario.before.keys() - after.keys() == scenario.planned
 
 
-def test_a_sweep_says_how_much_it_is_about_to_delete_and_how_far_it_is(story: Story) -> None:
-    told = story.answers["sweep"].err
-    assert f"delete {len(story.planned):,} objects" in told
-    assert f"{len(story.planned):,} of {len(story.planned):,} objects" in told
-    assert "objects/s" in told
+def test_a_sweep_says_how_much_it_is_about_to_delete_and_how_far_it_is(scenario: Scenario) -> None:
+    message = scenario.answers["sweep"].err
+    assert f"delete {len(scenario.planned):,} objects" in message
+    assert f"{len(scenario.planned):,} of {len(scenario.planned):,} objects" in message
+    assert "objects/s" in message
 
 
-def test_every_object_of_every_active_commit_is_still_readable(story: Story) -> None:
+def test_every_object_of_every_active_commit_is_still_readable(scenario: Scenario) -> None:
     objects = objects_by_commit("orchard").to_pylist()
     active = {row["physical_address"] for row in objects if row["commit_id"] in active_commits("orchard")}
     inside = {address.removeprefix("s3://lake/orchard/") for address in active if "/orchard/" in address}
     assert len(inside) > 100
     for address in inside:
-        assert story.lake.read(address) == sample(address)
+        assert scenario.lake.read(address) == sample(address)
 
 
-def test_a_second_sweep_deletes_nothing_and_changes_no_row_of_the_ledger(story: Story) -> None:
-    assert story.answers["second sweep"].status == 0
-    assert story.listings["second sweep"] == story.listings["sweep"]
-    assert story.ledgers["second sweep"] == story.ledgers["sweep"]
+def test_a_second_sweep_deletes_nothing_and_changes_no_row_of_the_ledger(scenario: Scenario) -> None:
+    assert scenario.answers["second sweep"].status == 0
+    assert scenario.listings["second sweep"] == scenario.listings["sweep"]
+    assert scenario.ledgers["second sweep"] == scenario.ledgers["sweep"]
 
 
-def test_the_ledger_balances_with_the_plan(story: Story) -> None:
-    ledger = story.ledgers["sweep"]
+def test_the_ledger_balances_with_the_plan(scenario: Scenario) -> None:
+    ledger = scenario.ledgers["sweep"]
     assert {row["outcome"] for row in ledger} == {"deleted"}
     assert {(row["address"], row["size"]) for row in ledger} == {
-        (row["address"], row["size"]) for row in story.candidates
+        (row["address"], row["size"]) for row in scenario.candidates
     }
     assert max(Counter(row["address"] for row in ledger).values()) == 1
 
 
-def test_the_report_shows_the_ledger(story: Story) -> None:
-    answer = story.answers["report"]
+def test_the_report_shows_the_ledger(scenario: Scenario) -> None:
+    answer = scenario.answers["report"]
     assert answer.status == 0
     rows = [[cell.strip() for cell in line.split("│")[1:-1]] for line in answer.out.splitlines() if "│" in line]
     deleted = next(row for row in rows if row[0] == "deleted")
-    assert deleted[1] == str(len(story.planned))
+    assert deleted[1] == str(len(scenario.planned))
     assert next(row for row in rows if row[0] == "unattempted")[1] == "0"
 
 
-def test_the_sample_lies_in_the_bucket_with_its_own_times(story: Story) -> None:
-    assert story.before == {entry.address: (entry.size, entry.last_modified) for entry in listing("orchard")}
+def test_the_sample_lies_in_the_bucket_with_its_own_times(scenario: Scenario) -> None:
+    assert scenario.before == {entry.address: (entry.size, entry.last_modified) for entry in listing("orchard")}

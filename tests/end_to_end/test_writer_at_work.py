@@ -1,7 +1,7 @@
-"""A repository that changes while it is swept: what lives again when its round is looked at stays.
+"""Users change a repository while it is swept: objects that are live again at the check of their batch stay.
 
-Orchard is swept in rounds of ten objects or fewer. Somebody tags, stages, reverts and makes branches meanwhile; each
-change brings back objects of rounds to come, some of them also objects that are gone by then.
+Orchard is swept in batches of at most ten objects. Meanwhile a user creates tags and branches, stages and reverts. Each
+change makes objects of later batches live again, and some changes also objects that are already deleted.
 """
 
 import json
@@ -21,17 +21,17 @@ from tests.end_to_end.approved import ALONE, Approved, World, commit, copied, he
 from tests.end_to_end.command import Answer, Json, staged_folder
 from tests.end_to_end.s3_server import Lake, Listing, Rule, deletions
 from tests.faulty_s3 import Faults, faulty_s3
-from tests.repositories import AS_OF
+from tests.saved_repositories import AS_OF
 
 pytestmark = pytest.mark.usefixtures("spark")
 
-IN_ROUNDS = {**ALONE, "round": 10}
+IN_BATCHES = {**ALONE, "round": 10}
 WINDOW = timedelta(minutes=15)  # the default of sweep.window
 REVIVED = "is live again since it was planned"
 
 
 def before_deletions(act: Callable[[list[str]], object]) -> Rule:
-    """Return a rule that acts with the keys of each request that deletes, before it is carried out."""
+    """Return a rule that calls `act` with the keys of each deletion request before the server handles it."""
 
     def rule(request: Request) -> Response | None:
         if keys := deletions(request):
@@ -42,7 +42,7 @@ def before_deletions(act: Callable[[list[str]], object]) -> Rule:
 
 
 def once(act: Callable[[], object]) -> Rule:
-    """Return a rule that acts before the first request that deletes."""
+    """Return a rule that calls `act` before the first deletion request."""
     acted: list[bool] = []
 
     def first(keys: list[str]) -> None:
@@ -53,12 +53,12 @@ def once(act: Callable[[], object]) -> Rule:
     return before_deletions(first)
 
 
-# ---- one sweep, with a change before almost every round
+# ---- one sweep, with a change before almost every batch
 
 
 @dataclass
 class Writer:
-    """Who works in the repository meanwhile. Every method is a change, and returns what it brings back to life."""
+    """A user of the repository during a sweep. Every method is a change, and returns the objects that it makes live."""
 
     world: World
     brought_back: set[str] = field(default_factory=set)
@@ -89,29 +89,29 @@ class Writer:
         return held_by(commit("week 0"))
 
     def _commit(self, commit_id: str, branch: str, same_as: str) -> None:
-        """Make a commit on a branch that holds what `same_as` holds."""
+        """Create a commit on a branch with the objects of the commit `same_as`."""
         repository = self.world.repository
         repository.add_commit(commit_id, same_as, created=int(AS_OF.timestamp()))
         repository.commits[commit_id]["parents"] = [repository.branches[branch]]
         repository.branches[branch] = commit_id
 
 
-AT_LOOKS: dict[int, Callable[[Writer], set[str]]] = {  # of which round, counted from 0
+AT_CHECKS: dict[int, Callable[[Writer], set[str]]] = {  # by batch, counted from 0
     2: Writer.make_a_deleted_branch_again,
     3: Writer.stage_an_object,
     5: Writer.revert_main,
     6: Writer.branch_off_an_old_commit,
     7: Writer.commit_anew,
 }
-CHANGES = [Writer.tag_an_old_commit, *AT_LOOKS.values()]
+CHANGES = [Writer.tag_an_old_commit, *AT_CHECKS.values()]
 
 
 @dataclass
-class Story:
-    """What happened, in its order, and what came of it."""
+class Scenario:
+    """The events of the sweep in their order, and its results."""
 
     before: Listing
-    events: list[tuple[str, set[str]]] = field(default_factory=list)  # a change by its name, `look` or `delete`
+    events: list[tuple[str, set[str]]] = field(default_factory=list)  # a change by its name, `check` or `delete`
     answer: Answer | None = None
     after: Listing = field(default_factory=dict)
     ledger: dict[str, Json] = field(default_factory=dict)
@@ -127,38 +127,40 @@ class Story:
 
 
 @pytest.fixture(scope="module")
-def story(approved: Approved, new_lake: Callable[[], Lake], tmp_path_factory: pytest.TempPathFactory) -> Story:
+def scenario(approved: Approved, new_lake: Callable[[], Lake], tmp_path_factory: pytest.TempPathFactory) -> Scenario:
     directory = tmp_path_factory.mktemp("writer")
-    with copied(approved, directory, new_lake(), sweep=IN_ROUNDS) as world:
-        told, writer = Story(world.lake.listing()), Writer(world)
+    with copied(approved, directory, new_lake(), sweep=IN_BATCHES) as world:
+        scenario, writer = Scenario(world.lake.listing()), Writer(world)
 
         def change(act: Callable[[Writer], set[str]]) -> None:
-            told.events.append((act.__name__, act(writer) & world.planned))
-            writer.brought_back |= told.events[-1][1]
+            scenario.events.append((act.__name__, act(writer) & world.planned))
+            writer.brought_back |= scenario.events[-1][1]
 
-        def look(number: int) -> None:
-            if act := AT_LOOKS.get(number):
+        def liveness_check(number: int) -> None:
+            if act := AT_CHECKS.get(number):
                 change(act)
-            told.events.append(("look", set()))
+            scenario.events.append(("check", set()))
 
-        def note(keys: list[str]) -> None:
-            told.events.append(("delete", {key.removeprefix("orchard/") for key in keys}))
+        def record_deletion(keys: list[str]) -> None:
+            scenario.events.append(("delete", {key.removeprefix("orchard/") for key in keys}))
 
         for number in range(20):
-            world.server.before("POST", "gc/prepare_uncommited", lambda number=number: look(number), nth=number + 1)
+            world.server.before(
+                "POST", "gc/prepare_uncommited", lambda number=number: liveness_check(number), nth=number + 1
+            )
         tag = once(lambda: change(Writer.tag_an_old_commit))
-        with world.lake.server.answering(tag), world.lake.server.answering(before_deletions(note)):
-            told.answer = world.place.run("sweep")
-        told.after, told.ledger = world.lake.listing(), world.ledger()
-        told.records = [json.loads(file.read_text("utf-8")) for file in world.records()]
-    return told
+        with world.lake.server.answering(tag), world.lake.server.answering(before_deletions(record_deletion)):
+            scenario.answer = world.project.run("sweep")
+        scenario.after, scenario.ledger = world.lake.listing(), world.ledger()
+        scenario.records = [json.loads(file.read_text("utf-8")) for file in world.records()]
+    return scenario
 
 
-def test_nothing_that_lived_when_its_round_was_looked_at_is_ever_deleted(story: Story) -> None:
+def test_nothing_that_lived_when_its_round_was_looked_at_is_ever_deleted(scenario: Scenario) -> None:
     alive: set[str] = set()
     seen: set[str] = set()
-    for name, addresses in story.events:
-        if name == "look":
+    for name, addresses in scenario.events:
+        if name == "check":
             seen = set(alive)
         elif name == "delete":
             assert not addresses & seen
@@ -169,42 +171,42 @@ def test_nothing_that_lived_when_its_round_was_looked_at_is_ever_deleted(story: 
 
 @pytest.mark.parametrize("change", CHANGES, ids=lambda change: change.__name__)
 def test_each_change_saves_objects_that_nothing_else_would_have(
-    story: Story, change: Callable[[Writer], set[str]]
+    scenario: Scenario, change: Callable[[Writer], set[str]]
 ) -> None:
-    saved = story.only_by(change) & story.after.keys()
+    saved = scenario.only_by(change) & scenario.after.keys()
     assert saved
-    assert {(story.ledger[address]["outcome"], story.ledger[address]["detail"]) for address in saved} == {
+    assert {(scenario.ledger[address]["outcome"], scenario.ledger[address]["detail"]) for address in saved} == {
         ("skipped", REVIVED)
     }
 
 
-def test_what_the_rounds_before_a_change_had_deleted_is_reported_as_deleted(story: Story) -> None:
-    gone = {change.__name__: story.brought_back(change) - story.after.keys() for change in CHANGES}
+def test_what_the_rounds_before_a_change_had_deleted_is_reported_as_deleted(scenario: Scenario) -> None:
+    gone = {change.__name__: scenario.brought_back(change) - scenario.after.keys() for change in CHANGES}
     assert {name for name, addresses in gone.items() if addresses} == {"tag_an_old_commit", "revert_main"}
-    assert {story.ledger[address]["outcome"] for addresses in gone.values() for address in addresses} == {"deleted"}
+    assert {scenario.ledger[address]["outcome"] for addresses in gone.values() for address in addresses} == {"deleted"}
 
 
-def test_everything_else_of_the_plan_is_deleted_and_nothing_outside_of_it(story: Story) -> None:
-    assert story.answer is not None
-    assert story.answer.status == 0, story.answer.err
-    deleted = {address for address, row in story.ledger.items() if row["outcome"] == "deleted"}
-    assert {row["outcome"] for row in story.ledger.values()} == {"deleted", "skipped"}
-    assert story.before.keys() - story.after.keys() == deleted
-    assert deleted == set().union(*(addresses for name, addresses in story.events if name == "delete"))
+def test_everything_else_of_the_plan_is_deleted_and_nothing_outside_of_it(scenario: Scenario) -> None:
+    assert scenario.answer is not None
+    assert scenario.answer.status == 0, scenario.answer.err
+    deleted = {address for address, row in scenario.ledger.items() if row["outcome"] == "deleted"}
+    assert {row["outcome"] for row in scenario.ledger.values()} == {"deleted", "skipped"}
+    assert scenario.before.keys() - scenario.after.keys() == deleted
+    assert deleted == set().union(*(addresses for name, addresses in scenario.events if name == "delete"))
 
 
-def test_every_round_has_a_look_of_its_own_and_the_record_has_the_longest_window(story: Story) -> None:
-    assert story.answer is not None
-    looks = [name for name, _ in story.events].count("look")
-    assert looks == story.answer.err.count("checked at") >= 6
-    (record,) = story.records
+def test_every_round_has_a_look_of_its_own_and_the_record_has_the_longest_window(scenario: Scenario) -> None:
+    assert scenario.answer is not None
+    checks = [name for name, _ in scenario.events].count("check")
+    assert checks == scenario.answer.err.count("checked at") >= 6
+    (record,) = scenario.records
     assert 0 < record["longest_window_seconds"] <= WINDOW.total_seconds()
     assert {name: amount["objects"] for name, amount in record["outcomes"].items()} == {
-        name: sum(row["outcome"] == name for row in story.ledger.values()) for name in ("deleted", "skipped")
+        name: sum(row["outcome"] == name for row in scenario.ledger.values()) for name in ("deleted", "skipped")
     }
 
 
-# ---- sweeps that end before their end, or do not begin
+# ---- sweeps that end early, or do not begin
 
 
 NewWorld = Callable[..., AbstractContextManager[World]]
@@ -222,7 +224,7 @@ def world(new_world: NewWorld) -> Iterator[World]:
 
 
 def require_refused(world: World, answer: Answer, *words: str) -> None:
-    """The sweep was refused in these words, and the store is as it was."""
+    """Require that the sweep was refused with these words, and that the store is unchanged."""
     assert answer.status == 1, answer.err
     for word in words:
         assert word in answer.err
@@ -232,14 +234,14 @@ def require_refused(world: World, answer: Answer, *words: str) -> None:
 
 def test_a_sweep_of_what_another_process_sweeps_is_refused(world: World) -> None:
     now, life = datetime.now(UTC), timedelta(minutes=30)
-    take_lease(Warehouse(str(world.place.warehouse)), "orchard", "another-run", now, life)
-    refused = world.place.run("sweep")
+    take_lease(Warehouse(str(world.project.warehouse)), "orchard", "another-run", now, life)
+    refused = world.project.run("sweep")
     require_refused(world, refused, "another-run has held the lease", "retention stop orchard", "Nothing was deleted")
 
 
 def test_a_repository_that_was_created_again_under_its_name_is_not_swept(world: World) -> None:
     world.repository.created += 1
-    refused = world.place.run("sweep")
+    refused = world.project.run("sweep")
     require_refused(world, refused, "created again under its name", "retention plan orchard", "Nothing was deleted")
 
 
@@ -247,46 +249,46 @@ def test_a_repository_that_was_created_again_under_its_name_is_not_swept(world: 
 def test_a_sweep_by_a_clock_that_differs_from_the_store_s_is_refused(world: World, minutes: int) -> None:
     with faulty_s3(world.lake.server.endpoint) as proxy:
         proxy.faults = Faults(clock_ahead=60.0 * minutes)
-        world.place.write(storage_options={**world.place.settings["storage_options"], "endpoint": proxy.endpoint})
-        require_refused(world, world.place.run("sweep"), "clock_agrees", "300 s is allowed", "Nothing was deleted")
+        world.project.write(storage_options={**world.project.settings["storage_options"], "endpoint": proxy.endpoint})
+        require_refused(world, world.project.run("sweep"), "clock_agrees", "300 s is allowed", "Nothing was deleted")
 
 
 @pytest.mark.slow
 def test_a_stop_ends_a_sweep_within_its_round_and_after_resume_it_comes_to_its_end(new_world: NewWorld) -> None:
-    with new_world(sweep=IN_ROUNDS) as world:
+    with new_world(sweep=IN_BATCHES) as world:
         before = world.lake.listing()
         with world.lake.server.answering(once(lambda: world.command("stop"))):
-            stopped = world.place.run("sweep")
+            stopped = world.project.run("sweep")
         deleted = before.keys() - world.lake.listing().keys()
         assert stopped.status == 1
         assert "took it" in stopped.err
-        assert 0 < len(deleted) <= IN_ROUNDS["round"]
+        assert 0 < len(deleted) <= IN_BATCHES["round"]
         assert stopped.err.count("checked at") == 1
-        again = world.place.run("sweep")
+        again = world.project.run("sweep")
         assert again.status == 1
         assert "retention resume orchard" in again.err
         assert world.command("resume").status == 0
-        world.place.write(sweep=ALONE)
-        ended = world.place.run("sweep")
+        world.project.write(sweep=ALONE)
+        ended = world.project.run("sweep")
         assert ended.status == 0, ended.err
         assert before.keys() - world.lake.listing().keys() == world.planned
         assert world.outcomes() == {"deleted": world.planned}
 
 
 def made_anew(world: World) -> None:
-    """Keep another plan of the day, as a run that plans does at its end."""
-    warehouse = Warehouse(str(world.place.warehouse))
+    """Store another plan of the day, as the last step of a planning run does."""
+    warehouse = Warehouse(str(world.project.warehouse))
     plan = load_plan(warehouse, "orchard", AS_OF.date())
     keep_plan(warehouse, replace(plan, made_at=plan.made_at + timedelta(minutes=1), run_id="another-run"))
 
 
 def withdrawn(world: World) -> None:
-    """Withdraw the plan, as a run that plans does at its beginning."""
-    withdraw_plan(Warehouse(str(world.place.warehouse)), "orchard", AS_OF.date())
+    """Withdraw the plan, as the first step of a planning run does."""
+    withdraw_plan(Warehouse(str(world.project.warehouse)), "orchard", AS_OF.date())
 
 
 def created_again(world: World) -> None:
-    """Put another repository in the place of this one."""
+    """Replace the repository by another one with the same name."""
     world.repository.created += 1
 
 
@@ -302,12 +304,12 @@ def created_again(world: World) -> None:
 def test_a_sweep_ends_with_its_round_when_what_it_stands_on_is_gone(
     new_world: NewWorld, act: Callable[[World], None], words: str
 ) -> None:
-    with new_world(sweep=IN_ROUNDS) as world:
+    with new_world(sweep=IN_BATCHES) as world:
         before = world.lake.listing()
         with world.lake.server.answering(once(lambda: act(world))):
-            ended = world.place.run("sweep")
+            ended = world.project.run("sweep")
         deleted = before.keys() - world.lake.listing().keys()
         assert ended.status == 1
         assert words in ended.err
-        assert 0 < len(deleted) <= IN_ROUNDS["round"]
+        assert 0 < len(deleted) <= IN_BATCHES["round"]
         assert deleted < world.planned

@@ -1,28 +1,21 @@
-"""`explain` and `status` answer from a warehouse of an earlier version, which has no policy beside its plans."""
+"""`explain` and `status` read a warehouse of an earlier version, which has no policy next to its plans."""
 
-import tarfile
 from pathlib import Path
 
 import pytest
 
-from tests.end_to_end.command import DAY, Place, orchard_on_disk, run
-from tests.end_to_end.test_earlier_version import PLANNED, SAVED
-from tests.repositories import expected
+from tests.end_to_end.command import DAY, Project, run
+from tests.end_to_end.test_earlier_version import PLANNED, project_of_earlier_version
+from tests.saved_repositories import expected
 
 
 @pytest.fixture(scope="module")
-def saved(tmp_path_factory: pytest.TempPathFactory) -> Place:
-    """Orchard with the warehouse that the earlier version left after its sweep. Not to be changed."""
-    directory = tmp_path_factory.mktemp("earlier")
-    place = orchard_on_disk(directory)
-    place.write(mode="quarantine", quarantine={"url": "attic", "keep": "36500d"})
-    with tarfile.open(SAVED) as archive:
-        archive.extractall(directory, filter="data")
-    place.adopt()
-    return place
+def saved(tmp_path_factory: pytest.TempPathFactory) -> Project:
+    """Orchard with the warehouse of an earlier version after a sweep. Tests must not change it."""
+    return project_of_earlier_version(tmp_path_factory.mktemp("earlier"))
 
 
-def test_every_object_that_the_earlier_version_moved_is_told_with_its_plan(saved: Place) -> None:
+def test_every_object_that_the_earlier_version_moved_is_told_with_its_plan(saved: Project) -> None:
     for row in sorted(expected("orchard", "retention.csv"), key=lambda row: row.address)[:3]:
         answer = run("--config", saved.file, "explain", "orchard", row.address, "--json")
         assert answer.status == 0, answer.err
@@ -31,14 +24,14 @@ def test_every_object_that_the_earlier_version_moved_is_told_with_its_plan(saved
         assert (one["removal"]["outcome"], one["removal"]["plan_hash"]) == ("quarantined", PLANNED)
 
 
-def test_a_path_that_is_kept_is_told_by_the_policy_files(saved: Place) -> None:
+def test_a_path_that_is_kept_is_told_by_the_policy_files(saved: Project) -> None:
     answer = run("--config", saved.file, "explain", "orchard", "README.md", "--json")
     assert answer.status == 0, answer.err
     assert {one["state"] for one in answer.document()["objects"]} <= {"kept", "gone", "candidate"}
 
 
 def test_other_policy_files_than_those_of_the_plan_are_refused_with_the_command_that_helps(
-    saved: Place, tmp_path: Path
+    saved: Project, tmp_path: Path
 ) -> None:
     rules = saved.directory / "gc_rules.json"
     before = rules.read_text(encoding="utf-8")
@@ -51,7 +44,7 @@ def test_other_policy_files_than_those_of_the_plan_are_refused_with_the_command_
     assert f"retention plan orchard --as-of {DAY}" in answer.err
 
 
-def test_the_status_has_the_plan_the_sweep_and_the_quarantine(saved: Place) -> None:
+def test_the_status_has_the_plan_the_sweep_and_the_quarantine(saved: Project) -> None:
     document = run("--config", saved.file, "status", "--json").document()[0]
     assert document["plan"]["plan_hash"] == PLANNED
     assert document["sweep"]["outcomes"]["quarantined"]["objects"] == 59

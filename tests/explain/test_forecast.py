@@ -1,4 +1,4 @@
-"""When files of an Icechunk repository are not needed any more: of its state, without a plan."""
+"""The forecast for files of an Icechunk repository, from its state and without a plan."""
 
 from dataclasses import replace
 from datetime import timedelta

@@ -1,4 +1,4 @@
-"""`explain` is right for every file of an Icechunk repository. icechunk's collection on later days is the oracle."""
+"""`explain` is right for every file of an Icechunk repository, compared with icechunk's collection on later days."""
 
 import shutil
 from collections import Counter, defaultdict
@@ -13,29 +13,28 @@ import pytest
 from retention_assets.explain.explaining import explain, explain_objects
 from retention_assets.explain.explanations import ObjectExplanation
 from retention_assets.icechunk.formats.paths import backup_written_at
-from tests.assets.icechunk_lake import AS_OF, DAY, LONG_AGO, NAME, IcechunkLake, at, files_of, new_icechunk_lake
+from tests.assets.icechunk_lake import (
+    AS_OF,
+    COMMITS,
+    DAY,
+    LONG_AGO,
+    NAME,
+    IcechunkLake,
+    files_of,
+    new_icechunk_lake,
+)
 from tests.end_to_end.command import run
-from tests.icechunk_repositories import Commit, Format, open_repository, set_stored_at
+from tests.icechunk_repositories import Format, open_repository, set_stored_at
 
 pytestmark = pytest.mark.usefixtures("spark", "forgetful")
 
-# root <- a <- b <- c <- d <- e (main);  b <- x (old, a branch);  c <- lost (no reference);  v1 -> a
-COMMITS = (
-    Commit("a", None, at(30)),
-    Commit("b", "a", at(25)),
-    Commit("c", "b", at(20)),
-    Commit("d", "c", at(5)),
-    Commit("e", "d", at(2)),
-    Commit("x", "b", at(22)),
-    Commit("lost", "c", at(19)),
-)
 ORPHAN, YOUNG, FOREIGN = "manifests/0123456789ABCDEFGHJ0", "chunks/0123456789ABCDEFGHJ0", "chunks/notes.txt"
 FAR = 3000  # days
 
 
 @dataclass(frozen=True)
 class Case:
-    """A policy that icechunk's own expiration can carry out: one span for all."""
+    """A policy that icechunk's own expiration supports: one duration for all references."""
 
     days: int
     spec_version: Format
@@ -65,7 +64,7 @@ class Explained:
     answers: Mapping[str, ObjectExplanation]
 
     def collected(self, days: int, copy: Path) -> set[str]:
-        """Return the files that icechunk removes from a copy when it expires and collects so many days later."""
+        """Return the files that icechunk's expiration and collection delete from a copy so many days later."""
         shutil.copytree(self.lake.directory, copy)
         now = AS_OF + timedelta(days=days)
         repository = open_repository(copy)

@@ -1,4 +1,4 @@
-"""Who keeps a pair and until when: the pure rules, for what the saved repositories do not have."""
+"""The pure rules for what keeps a (path, address) pair and until when, for cases that no saved repository has."""
 
 from datetime import UTC, date, datetime, timedelta
 
@@ -35,7 +35,7 @@ def keepers(
     memory: Memory | None = None,
     left: tuple[str, ...] = (),
 ) -> dict[str, Keeper]:
-    """Return the keepers of a pair in these commits, by their kind."""
+    """Return what keeps a pair in these commits, by kind."""
     policy = policy or Policy(RETENTION, (), ())
     kept = kept_commits(policy, REFERENCES, tags_protect=tags_protect, as_of=NOW, memory=memory or Memory())
     added = min(REFERENCES.commits[one].created_at for one in commits)

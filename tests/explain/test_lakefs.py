@@ -15,11 +15,11 @@ from retention_assets.explain.explanations import ObjectExplanation
 from retention_assets.lakefs.names.generated import issued
 from retention_assets.state.plan import Plan, load_plan
 from retention_assets.warehouse.warehouse import Warehouse
-from tests.acceptance.places import DAY, Case, placed
+from tests.acceptance.cases import DAY, Case, copy_repository
 from tests.acceptance.runs import Found
 from tests.end_to_end.command import run
 from tests.explain.truth import Truth
-from tests.repositories import listing
+from tests.saved_repositories import listing
 
 pytestmark = pytest.mark.usefixtures("spark", "forgetful")
 
@@ -60,7 +60,7 @@ class Explained:
 def explained(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Explained:
     case: Case = request.param
     directory: Path = tmp_path_factory.mktemp(str(case))
-    configuration = placed(case.repository, directory).of_case(case, grace="1d")
+    configuration = copy_repository(case.repository, directory).of_case(case, grace="1d")
     answer = run("--config", configuration.file, "plan", case.repository, "--as-of", DAY.isoformat())
     assert answer.status == 0, answer.err
     plan = load_plan(Warehouse(configuration.warehouse), case.repository, DAY)

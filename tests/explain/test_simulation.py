@@ -1,4 +1,4 @@
-"""What `simulate` calls due on a day is what brute force and a plan of that day find, under any policy."""
+"""The objects that `simulate` calls due on a day are those of brute force and of a plan of that day."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -20,14 +20,14 @@ from retention_assets.icechunk.source.opening import snapshot_policy_in
 from retention_assets.lakefs.source.opening import policy_in
 from retention_assets.state.plan import load_plan
 from retention_assets.warehouse.warehouse import Warehouse
-from tests.acceptance.places import DAY, Case, placed
+from tests.acceptance.cases import DAY, Case, copy_repository
 from tests.assets import icechunk_lake
 from tests.assets.lake import NOW
 from tests.clocks import GivenClock
 from tests.end_to_end.command import run
 from tests.explain.truth import Truth
 from tests.icechunk_repositories import Commit
-from tests.repositories import listing
+from tests.saved_repositories import listing
 
 pytestmark = pytest.mark.usefixtures("spark", "forgetful")
 
@@ -51,8 +51,8 @@ SHORTER = {"snapshots": {"default": {"keep_newer": "6d"}, "delete_expired_branch
 
 
 @dataclass(frozen=True)
-class Place:
-    """A repository with a plan, in a configuration that tests change."""
+class Project:
+    """A repository with a plan, and its configuration."""
 
     configuration: Configuration
     name: str
@@ -66,7 +66,7 @@ class Place:
 
 
 def plan(configuration: Configuration, name: str, day: date, now: datetime) -> Amount:
-    """Plan a day at a time of the clock; return the candidates and the waiting objects."""
+    """Plan a day with the clock at `now`; return the candidates and the waiting objects."""
     job = build_definitions(configuration, clock=GivenClock(lambda: now)).resolve_job_def(plan_job(name))
     with dg.DagsterInstance.ephemeral() as instance:
         assert job.execute_in_process(partition_key=day.isoformat(), instance=instance).success
@@ -79,23 +79,25 @@ def noon(day: date) -> datetime:
 
 
 @pytest.fixture(scope="module")
-def orchard(tmp_path_factory: pytest.TempPathFactory) -> Place:
-    configuration = placed("orchard", tmp_path_factory.mktemp("orchard")).of_case(CURRENT, grace="1d", settle="1d")
+def orchard(tmp_path_factory: pytest.TempPathFactory) -> Project:
+    configuration = copy_repository("orchard", tmp_path_factory.mktemp("orchard")).of_case(
+        CURRENT, grace="1d", settle="1d"
+    )
     plan(configuration, "orchard", DAY, NOW)
-    return Place(configuration, "orchard", DAY)
+    return Project(configuration, "orchard", DAY)
 
 
 @pytest.fixture(scope="module")
-def field(tmp_path_factory: pytest.TempPathFactory) -> Place:
+def field(tmp_path_factory: pytest.TempPathFactory) -> Project:
     lake, _ = icechunk_lake.new_icechunk_lake(
         tmp_path_factory.mktemp("field"), 2, SNAPSHOTS, {"main": "e", "side": "x"}, {"v1": "a"}
     )
     plan(lake.configuration(), icechunk_lake.NAME, FIRST, noon(FIRST))
-    return Place(lake.configuration(), icechunk_lake.NAME, FIRST)
+    return Project(lake.configuration(), icechunk_lake.NAME, FIRST)
 
 
-def policies(place: Place, case: Case) -> list[Path]:
-    return [place.configuration.file.parent / f"{policy}.json" for policy in case.policies]
+def policies(project: Project, case: Case) -> list[Path]:
+    return [project.configuration.file.parent / f"{policy}.json" for policy in case.policies]
 
 
 @cache
@@ -104,7 +106,7 @@ def sizes() -> dict[str, int]:
 
 
 def brute_force(case: Case, day: date) -> Amount:
-    """What is due on a day: the listed objects that only commits and rules kept, and what no commit has."""
+    """Return the due objects of a day: listed objects that no active commit or rule keeps, and uncommitted ones."""
     truth = Truth("orchard", case.policies, case.tags)
     committed = {address for _, address in truth.entries} & sizes().keys() - truth.staged
     uncommitted = {address for address, _, kind in case.answer() if kind == "uncommitted"}
@@ -114,7 +116,7 @@ def brute_force(case: Case, day: date) -> Amount:
 
 @pytest.mark.parametrize("case", [CURRENT, *OTHERS], ids=str)
 @pytest.mark.slow
-def test_each_day_of_orchard_is_what_brute_force_finds_due(orchard: Place, case: Case) -> None:
+def test_each_day_of_orchard_is_what_brute_force_finds_due(orchard: Project, case: Case) -> None:
     forecast = orchard.forecast(() if case is CURRENT else policies(orchard, case))
     days = [DAY + timedelta(days=days) for days in range(DAYS + 1)]
     assert len(forecast.days) > 5
@@ -125,7 +127,7 @@ def test_each_day_of_orchard_is_what_brute_force_finds_due(orchard: Place, case:
 
 @pytest.mark.parametrize("case", [CURRENT, pytest.param(OTHERS[1], marks=pytest.mark.slow)], ids=str)
 @pytest.mark.slow
-def test_a_later_plan_of_orchard_finds_due_what_was_foreseen(orchard: Place, case: Case) -> None:
+def test_a_later_plan_of_orchard_finds_due_what_was_foreseen(orchard: Project, case: Case) -> None:
     foreseen = orchard.forecast(() if case is CURRENT else policies(orchard, case))
     document = yaml.safe_load(orchard.configuration.file.read_text("utf-8"))
     document["repositories"]["orchard"]["policy"] = [str(file) for file in policies(orchard, case)]
@@ -138,7 +140,7 @@ def test_a_later_plan_of_orchard_finds_due_what_was_foreseen(orchard: Place, cas
 
 @pytest.mark.parametrize("policy", [None, SHORTER], ids=["policy_of_now", "other_policy"])
 @pytest.mark.slow
-def test_a_later_plan_of_icechunk_finds_due_what_was_foreseen(field: Place, policy: object, tmp_path: Path) -> None:
+def test_a_later_plan_of_icechunk_finds_due_what_was_foreseen(field: Project, policy: object, tmp_path: Path) -> None:
     (tmp_path / "other.yaml").write_text(yaml.safe_dump(policy or icechunk_lake.POLICY), encoding="utf-8")
     foreseen = field.forecast([tmp_path / "other.yaml"] if policy else ())
     document = yaml.safe_load(field.configuration.file.read_text("utf-8"))
@@ -153,7 +155,7 @@ def test_a_later_plan_of_icechunk_finds_due_what_was_foreseen(field: Place, poli
 
 
 @pytest.mark.slow
-def test_the_command_shows_both_policies_in_text_and_in_json(orchard: Place) -> None:
+def test_the_command_shows_both_policies_in_text_and_in_json(orchard: Project) -> None:
     files = [part for file in policies(orchard, OTHERS[0]) for part in ("--policy", file)]
     command = ["--config", orchard.configuration.file, "simulate", "orchard", "--days", str(DAYS), *files]
     text, document = run(*command), run(*command, "--json").document()
@@ -166,7 +168,7 @@ def test_the_command_shows_both_policies_in_text_and_in_json(orchard: Place) -> 
         assert sum(one["bytes"] for one in named["by_prefix"]) == named["bytes"]
 
 
-def test_a_policy_file_that_is_not_there_is_named(orchard: Place) -> None:
+def test_a_policy_file_that_is_not_there_is_named(orchard: Project) -> None:
     answer = run("--config", orchard.configuration.file, "simulate", "orchard", "--policy", "no/such.yaml")
     assert answer.status == 2
     assert "no/such.yaml" in answer.err

@@ -1,4 +1,4 @@
-"""`retention status` shows plan, approval, last sweep, quarantine, trend and what needs a person, without Spark."""
+"""`retention status` shows plan, approval, last sweep, quarantine, trend and required actions, without Spark."""
 
 import subprocess
 import sys
@@ -79,7 +79,7 @@ def a_record(kind: str = "sweep", *, ended: datetime = NOW, **outcomes: int) -> 
 
 @dataclass(frozen=True)
 class World:
-    """A configuration with a warehouse in which nothing is yet."""
+    """A configuration with an empty warehouse."""
 
     directory: Path
 
@@ -108,7 +108,7 @@ class World:
         return load_configuration(self.file).repository(NAME)
 
     def keep(self, plan: Plan) -> None:
-        """Store a plan as if it was made under the settings of now."""
+        """Store a plan as if it was made under the current settings."""
         keep_plan(self.warehouse, replace(plan, terms=planned_terms(self.repository)))
 
     def status(self, now: datetime = NOW) -> RepositoryStatus:

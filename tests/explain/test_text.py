@@ -1,4 +1,4 @@
-"""The lines that `explain` prints."""
+"""The text output of `explain`."""
 
 from datetime import date
 

@@ -1,6 +1,6 @@
-"""Brute force for `explain` on the saved lakeFS repositories: what is live on a day, from the server's own answers.
+"""Brute force for `explain` on the saved lakeFS repositories: the live objects of a day, from recorded server answers.
 
-It imports no rule of the package. Commits are judged by `tests.lakefs.rules.naive`, lifecycle rules by their JSON.
+It imports no rule of the package. It uses `tests.lakefs.rules.naive` for commits, and the JSON of lifecycle rules.
 """
 
 import json
@@ -12,7 +12,7 @@ from functools import cached_property
 from typing import Any
 
 from tests.lakefs.rules import naive
-from tests.repositories import api, objects_by_commit, policy_file
+from tests.saved_repositories import api, objects_by_commit, policy_file
 
 DAY = timedelta(days=1)
 
@@ -37,7 +37,7 @@ class Truth:
     @cached_property
     def history(self) -> naive.History:
         return {
-            one["id"]: naive.Made(
+            one["id"]: naive.NaiveCommit(
                 tuple(one["parents"]), datetime.fromtimestamp(one["creation_date"], UTC), one["version"] == 0
             )
             for one in api(self.name)["commits"]
@@ -63,11 +63,11 @@ class Truth:
         return {row["physical_address"].removeprefix(inside) for row in rows if row["physical_address"]}
 
     def live(self, day: date) -> set[str]:
-        """The addresses of all entries that something keeps at the beginning of the day. Staged ones are left out."""
+        """The addresses of all entries that are live at the beginning of the day, without staged ones."""
         return {address for _, address in self.live_entries(day)}
 
     def live_entries(self, day: date) -> set[tuple[str, str]]:
-        """The (path, address) pairs that something keeps at the beginning of the day."""
+        """The (path, address) pairs that are live at the beginning of the day."""
         at, active = midnight(day), self._active(midnight(day))
         tagged = {one["commit_id"] for one in api(self.name)["tags"]} if self.tags == "protect" else set()
         return {
@@ -83,10 +83,10 @@ class Truth:
         if "gc_rules" not in self.policies:
             return set(self.history)
         rules = self._document("gc_rules")
-        spans = {one["branch_id"]: one["retention_days"] * DAY for one in rules["branches"]}
+        durations = {one["branch_id"]: one["retention_days"] * DAY for one in rules["branches"]}
         default = rules["default_retention_days"] * DAY
-        every = {branch: spans.get(branch, default) for branch in self.branches}
-        return naive.active(naive.reigns(self.history, self.branches, every, default), at)
+        every = {branch: durations.get(branch, default) for branch in self.branches}
+        return naive.active(naive.retained_heads(self.history, self.branches, every, default), at)
 
     @cached_property
     def _branches_of(self) -> dict[str, set[str]]:
@@ -102,7 +102,7 @@ class Truth:
         return [rule for name in names for rule in self._document(name).values() if rule["enabled"]]
 
     def _due(self, path: str, commits: set[str], at: datetime) -> bool:
-        """Whether a rule lets the pair go for all branches that reach one of its commits."""
+        """Whether the pair is due under a rule, for all branches that reach one of its commits."""
         added = min(self.history[commit].at for commit in commits)
         branches = set().union(*(self._branches_of.get(commit, set()) for commit in commits))
         return any(

@@ -17,7 +17,7 @@ def at(day: int, hour: int = 0, minute: int = 0) -> datetime:
 
 
 def incomplete(made: MadeInventory) -> MadeInventory:
-    """Return the delivery as it is before its checksum is written."""
+    """Return the delivery without its checksum, which is written last."""
     checksum = f"{made.folder}/{made.delivery}/manifest.checksum"
     return replace(made, objects={key: content for key, content in made.objects.items() if key != checksum})
 
@@ -36,7 +36,7 @@ def newest_of(*inventories: Inventory) -> list[tuple[Inventory, str]]:
 
 
 def found_addresses(deliveries: list[tuple[Inventory, str]], namespace: str) -> list[str]:
-    """Return the addresses that all files of the deliveries list together."""
+    """Return the addresses in all files of the deliveries."""
     found = []
     for inventory, delivery in deliveries:
         manifest = inventory.load_manifest(delivery)

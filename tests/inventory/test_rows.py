@@ -29,7 +29,7 @@ def keys(made: MadeInventory) -> list[str]:
 
 
 def of(made: MadeInventory, content: bytes) -> MadeInventory:
-    """Return the delivery with another content of its only file, in agreement with the manifest."""
+    """Return the delivery with another content of its only file and a matching manifest."""
     (name,) = made.files
     digests = (hashlib.md5(body).hexdigest().encode() for body in (made.objects[name], content))
     sizes = (b'"size": %d' % len(body) for body in (made.objects[name], content))

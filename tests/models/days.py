@@ -1,4 +1,4 @@
-"""A world on disk, planned and swept day by day in one warehouse: what the assets do, without Dagster."""
+"""Plans and sweeps a world day by day on disk and in one warehouse, like the assets but without Dagster."""
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
@@ -31,16 +31,16 @@ from retention_assets.warehouse.metadata import Details, PartitionMetadata
 from retention_assets.warehouse.table_cache import TableCache
 from retention_assets.warehouse.table_writer import conform
 from retention_assets.warehouse.warehouse import Rows, Warehouse
+from tests.lakefs_repositories import NAME, BuiltRepository, Version, build_repository
 from tests.ledgers import write_ledger
 from tests.models.truth import Rules
 from tests.models.world import World
-from tests.worlds import NAME, BuiltRepository, Version, build_repository
 
 SIZE = 10  # bytes of each object on disk
 
 
 def lay_out(world: World, directory: Path) -> BuiltRepository:
-    """Write the world into `directory`, over what it was before; what it has lost is removed."""
+    """Write the world into `directory`. Objects that are no longer in its store are deleted there."""
     versions = [Version(name, made.at, made.objects, made.parents) for name, made in world.commits.items()]
     built = build_repository(
         directory, versions, world.branches, world.tags, sorted(world.staged_addresses()), taken_at=world.now
@@ -51,7 +51,7 @@ def lay_out(world: World, directory: Path) -> BuiltRepository:
 
 
 def on_disk(built: BuiltRepository) -> set[str]:
-    """Return the objects that lie in the store, the server's own files left out."""
+    """Return the objects in the store, without the server's own files."""
     files = (str(path.relative_to(built.lake)) for path in built.lake.rglob("*") if path.is_file())
     return {name for name in files if not name.startswith("_lakefs/")}
 
@@ -61,7 +61,7 @@ _NO_RULE = {"holds": [{"id": "nothing", "prefix": "nothing-lies-here", "reason":
 
 @dataclass(frozen=True)
 class Planned:
-    """A plan that stands, the reason of each candidate, and how many table files had to be read for it."""
+    """A current plan, the reason of each candidate, and the number of table files that the run read."""
 
     plan: Plan
     reasons: Mapping[str, str]
@@ -71,7 +71,7 @@ class Planned:
 
 @dataclass(frozen=True)
 class Day:
-    """One day of one repository, in a warehouse that may know earlier days."""
+    """One day of one repository, in a warehouse that may have tables of earlier days."""
 
     spark: SparkSession
     built: BuiltRepository
@@ -107,7 +107,7 @@ class Day:
         return open_repository(self.built.repository(policy, **settings), lambda: self.world.now)
 
     def plan(self) -> Planned:
-        """Plan, and keep what a sweep needs of it. No guard may refuse."""
+        """Plan, and store the plan for a sweep. Fails if a guard refuses."""
         opened = self.open()
         current = self._rules_in_force(opened)
         inputs, files_read = self._pictures(opened)
@@ -140,7 +140,7 @@ class Day:
         approve(self.warehouse, NAME, self.date, plan.plan_hash, "a-person", self.world.now, life, terms)
 
     def sweep(self, attempt: str = "a-sweep") -> Mapping[str, str]:
-        """Carry the day's approved plan out; return the outcome of each of its candidates."""
+        """Execute the day's approved plan; return the outcome of each candidate."""
         sweep = Sweep(
             self.spark, self.warehouse, self.open(), self.date, attempt, lambda line: None, lambda: self.world.now
         )
@@ -148,7 +148,7 @@ class Day:
         return {row["address"]: row["outcome"] for row in rows}
 
     def fail_half_way(self, plan: Plan, deleted: Collection[str], failed: Collection[str]) -> None:
-        """Leave what a sweep leaves whose store refused some of the deletions: their rows say so."""
+        """Write the ledger of a sweep whose store refused some of the deletions."""
         self.built.remove(deleted)
         outcomes = {**dict.fromkeys(deleted, "deleted"), **dict.fromkeys(failed, "failed")}
         write_ledger(self.warehouse, NAME, self.date, plan.plan_hash, outcomes, self.world.now, size=SIZE)
@@ -193,9 +193,9 @@ class Day:
 
 
 def later(day: Day, world: World) -> Day:
-    """Return the same day after the world went on; what is on disk is what it became."""
+    """Return the day with a later state of its world, which is written to disk."""
     return replace(day, built=lay_out(world, day.built.directory), world=world)
 
 
-def _text(span: timedelta) -> str:
-    return f"{span // timedelta(seconds=1)}s"
+def _text(duration: timedelta) -> str:
+    return f"{duration // timedelta(seconds=1)}s"

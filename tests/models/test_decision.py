@@ -1,4 +1,4 @@
-"""The whole decision over hundreds of random worlds against brute force: nothing live goes, and nothing else stays."""
+"""The candidates of hundreds of random worlds are exactly those of brute force."""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -9,7 +9,7 @@ from random import Random
 import pytest
 from pyspark.sql import SparkSession
 
-from tests.models import ours
+from tests.models import package_results
 from tests.models.truth import Truth
 from tests.models.walks import AS_OF, DAY, Walk, random_holds, random_rules
 
@@ -19,7 +19,7 @@ NOW = AS_OF + timedelta(hours=9, minutes=30)
 
 
 def truths(policy: int) -> Iterator[Truth]:
-    """Yield worlds under one policy, each with holds of its own."""
+    """Yield worlds under one policy, each with its own holds."""
     random = Random(f"policy {policy}")
     rules = random_rules(random)
     for place in range(WORLDS_PER_POLICY):
@@ -31,7 +31,7 @@ def truths(policy: int) -> Iterator[Truth]:
 @pytest.mark.parametrize("policy", POLICIES)
 def test_candidates_are_what_brute_force_finds_and_never_live(spark: SparkSession, policy: int) -> None:
     worlds = list(truths(policy))
-    found = ours.found(spark, worlds)
+    found = package_results.found(spark, worlds)
     live = set().union(*(truth.live for truth in worlds))
     assert found.candidates.keys() & live == set()
     assert found.live == live

@@ -1,4 +1,4 @@
-"""Runs day after day find exactly what one full run finds, and both find what brute force finds."""
+"""Daily runs with a cache find exactly what a run without one finds, and both find what brute force finds."""
 
 import shutil
 from collections.abc import Sequence
@@ -11,10 +11,10 @@ from pyspark.sql import SparkSession
 
 from retention_assets.state.ledger import LEDGERS
 from retention_assets.warehouse.warehouse import Warehouse
+from tests.lakefs_repositories import NAME
 from tests.models.days import Day, Planned, later, lay_out, on_disk
 from tests.models.truth import Held, Lifecycle, Retention, Rules, Truth
 from tests.models.walks import AS_OF, DAY, Walk
-from tests.worlds import NAME
 
 MORNING = timedelta(hours=9, minutes=30)
 FIRST_DAY = AS_OF - 4 * DAY
@@ -36,8 +36,8 @@ CHANGES = 25  # at one moment: each morning, and between a plan and its sweep
 
 
 @dataclass
-class Story:
-    """A history lived through: the world of each morning is planned, and maybe swept, before the next."""
+class Scenario:
+    """A random history of several days. The world of each morning is planned, and maybe swept."""
 
     spark: SparkSession
     directory: Path
@@ -51,7 +51,7 @@ class Story:
         return Day(self.spark, lay_out(world, self.directory), warehouse, world, rules, "optimized")
 
     def end(self, ending: str, day: Day, planned: Planned) -> set[str]:
-        """End the day, and return what was deleted on it."""
+        """End the day, and return the objects that were deleted on it."""
         day.approve(planned.plan)
         if ending == "planned":
             return set()
@@ -77,9 +77,9 @@ class Story:
 
 
 def expected(day: Day, rules: Rules) -> dict[str, str]:
-    """Return what brute force finds, and no unreferenced object while an entry of a head has no object here.
+    """Return the candidates of brute force, without unreferenced objects while an entry of a head has no object here.
 
-    An object may be staged behind such an entry if it has its size, and all objects have the same size.
+    An object with the size of such an entry may be staged, and in these worlds all objects have the same size.
     """
     found, world = dict(Truth(day.world, rules, day.as_of).candidates), day.world
     of_heads = {address for head in world.branches.values() for address in world.commits[head].objects.values()}
@@ -88,14 +88,14 @@ def expected(day: Day, rules: Rules) -> dict[str, str]:
 
 
 def lived_through(spark: SparkSession, directory: Path, number: int, days: Sequence[tuple[Rules, str]]) -> list[int]:
-    """Live through the days and compare each plan; return how many objects each day's end deleted."""
-    story = Story(spark, directory, Walk("w", number, FIRST_DAY - 16 * DAY, version_0=False))
+    """Run all days and compare each plan; return how many objects were deleted at the end of each day."""
+    scenario = Scenario(spark, directory, Walk("w", number, FIRST_DAY - 16 * DAY, version_0=False))
     deleted = []
     for place, (rules, ending) in enumerate(days):
-        day = story.morning(place, rules)
+        day = scenario.morning(place, rules)
         planned = day.plan()
         assert planned.reasons == expected(day, rules)
-        deleted.append(len(story.end(ending, day, planned)))
+        deleted.append(len(scenario.end(ending, day, planned)))
         spark.catalog.clearCache()  # each run has a process of its own; a session that keeps all of them runs full
     fresh = Warehouse(str(directory / "fresh"))
     shutil.copytree(directory / "warehouse" / NAME / LEDGERS, directory / "fresh" / NAME / LEDGERS)

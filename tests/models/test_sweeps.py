@@ -1,4 +1,4 @@
-"""A sweep between other operations: what comes back to life stays, what went stays known, the next plan stands."""
+"""Sweeps between other operations: objects that are live again stay, deleted objects are known, later plans succeed."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -8,11 +8,11 @@ import pytest
 from pyspark.sql import SparkSession
 
 from retention_assets.warehouse.warehouse import Warehouse
+from tests.lakefs_repositories import address
 from tests.models.days import Day, Planned, later, lay_out, on_disk
 from tests.models.truth import Lifecycle, Retention, Rules
 from tests.models.walks import AS_OF, DAY
 from tests.models.world import Commit, Stored, World
-from tests.worlds import address
 
 pytestmark = [
     pytest.mark.slow,
@@ -34,12 +34,12 @@ NAME = {address: name for name, address in ADDRESS.items()}
 
 
 def named(known: Mapping[str, str]) -> dict[str, str]:
-    """Return what is known of each address by the name that it has here."""
+    """Return the values by object name instead of address."""
     return {NAME[address]: what for address, what in known.items()}
 
 
 def first_world() -> World:
-    """Return a world where one commit adds each of `EXPIRED` and the next one drops it."""
+    """Return a world where each of `EXPIRED` was added by one commit and removed by the next one."""
     world = World(START, {"root": Commit((), START, {})}, {"main": "root"})
     for issued in ADDRESS.values():
         world = world.stored(issued, 10, issued=START)
@@ -54,7 +54,7 @@ def first_world() -> World:
 
 
 def meanwhile(world: World) -> World:
-    """Do between plan and sweep what brings a candidate back, each in its own way."""
+    """Change the world between plan and sweep, so that each candidate is live again by another operation."""
     world = world.reverted("drop-reverted", "main", "revert")
     world = world.branched("second", "add-branched").tagged("v1", "add-tagged")
     # Dated back, it is due by the rule of its directory at once: no more than that a commit holds it keeps it.
@@ -65,92 +65,92 @@ def meanwhile(world: World) -> World:
 
 
 @dataclass
-class Story:
+class Scenario:
     plans: list[Planned] = field(default_factory=list)
     outcomes: list[dict[str, str]] = field(default_factory=list)
-    left: list[set[str]] = field(default_factory=list)  # what lay in the store after each sweep
+    left: list[set[str]] = field(default_factory=list)  # the objects in the store after each sweep
 
 
 @pytest.fixture(scope="module")
-def story(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Story:
+def scenario(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Scenario:
     directory = tmp_path_factory.mktemp("sweeps")
     warehouse = Warehouse(str(directory / "warehouse"))
-    told = Story()
+    scenario = Scenario()
 
     def morning(place: int, world: World, rules: Rules = RULES) -> Day:
         world = replace(world, now=AS_OF + place * DAY + MORNING)
         day = Day(spark, lay_out(world, directory), warehouse, world, rules)
-        told.plans.append(day.plan())
-        day.approve(told.plans[-1].plan)
+        scenario.plans.append(day.plan())
+        day.approve(scenario.plans[-1].plan)
         return day
 
     def sweep(day: Day) -> World:
-        told.outcomes.append(named(day.sweep()))
+        scenario.outcomes.append(named(day.sweep()))
         left = on_disk(day.built)
-        told.left.append({NAME[address] for address in left})
+        scenario.left.append({NAME[address] for address in left})
         return day.world.swept(day.world.store.keys() - left)
 
     first = morning(0, first_world())
     world = sweep(later(first, meanwhile(first.world)))
 
-    world = world.reverted("drop-replaced", "main", "too late")  # what it names is gone
+    world = world.reverted("drop-replaced", "main", "too late")  # its object is gone
     second = morning(1, world.unbranched("second").untagged("v1").thrown_away("main"))
-    names = sorted(second.world.store.keys() & told.plans[1].reasons.keys())
-    second.fail_half_way(told.plans[1].plan, names[:2], names[2:])
+    names = sorted(second.world.store.keys() & scenario.plans[1].reasons.keys())
+    second.fail_half_way(scenario.plans[1].plan, names[:2], names[2:])
 
     third = morning(2, second.world.swept(names[:2]))
     world = sweep(third)
     morning(3, world, LONGER)
-    return told
+    return scenario
 
 
-def test_what_came_back_to_life_or_changed_after_the_plan_is_skipped(story: Story) -> None:
-    assert named(story.plans[0].reasons) == {
+def test_what_came_back_to_life_or_changed_after_the_plan_is_skipped(scenario: Scenario) -> None:
+    assert named(scenario.plans[0].reasons) == {
         **dict.fromkeys(EXPIRED, "expired"),
         **dict.fromkeys(LOGS, "lifecycle"),
         **dict.fromkeys(UPLOADS, "unreferenced"),
     }
     skipped = {"reverted", "branched", "tagged", "staged", "linked", "overwritten"}
-    assert story.outcomes[0] == {
+    assert scenario.outcomes[0] == {
         **dict.fromkeys(skipped, "skipped"),
         **dict.fromkeys(("replaced", "log", "old-log", "abandoned"), "deleted"),
         "lost": "missing",
     }
-    assert story.left[0] == {*skipped, "kept"}
+    assert scenario.left[0] == {*skipped, "kept"}
 
 
-def test_the_next_plan_stands_although_the_head_names_what_lifecycle_took(story: Story) -> None:
-    assert story.plans[1].plan.blocked is None
-    assert not set(LOGS) & set(named(story.plans[1].reasons))
+def test_the_next_plan_stands_although_the_head_names_what_lifecycle_took(scenario: Scenario) -> None:
+    assert scenario.plans[1].plan.blocked is None
+    assert not set(LOGS) & set(named(scenario.plans[1].reasons))
 
 
-def test_what_a_revert_brings_back_too_late_is_reported_as_collected(story: Story) -> None:
-    assert [planned.plan.collected for planned in story.plans[:3]] == [0, 1, 1]
+def test_what_a_revert_brings_back_too_late_is_reported_as_collected(scenario: Scenario) -> None:
+    assert [planned.plan.collected for planned in scenario.plans[:3]] == [0, 1, 1]
 
 
-def test_what_a_longer_policy_brings_back_too_late_is_reported_as_collected(story: Story) -> None:
+def test_what_a_longer_policy_brings_back_too_late_is_reported_as_collected(scenario: Scenario) -> None:
     # `replaced` by its revert; the logs, and the log that was linked, since they are not due any more.
-    assert story.plans[3].plan.collected == 4
+    assert scenario.plans[3].plan.collected == 4
 
 
-def test_what_was_skipped_is_planned_again_when_nothing_keeps_it_any_more(story: Story) -> None:
-    assert named(story.plans[1].reasons) == {
+def test_what_was_skipped_is_planned_again_when_nothing_keeps_it_any_more(scenario: Scenario) -> None:
+    assert named(scenario.plans[1].reasons) == {
         "linked": "lifecycle",
         **dict.fromkeys(("branched", "tagged", "staged", "overwritten"), "expired"),
     }
 
 
-def test_what_failed_is_planned_again_and_deleted(story: Story) -> None:
-    first, again = set(story.plans[1].reasons), set(story.plans[2].reasons)
+def test_what_failed_is_planned_again_and_deleted(scenario: Scenario) -> None:
+    first, again = set(scenario.plans[1].reasons), set(scenario.plans[2].reasons)
     assert len(first) == 5
     assert again == first & again
     assert len(again) == 3
-    assert set(story.outcomes[1].values()) == {"deleted"}
-    assert story.left[1] == {"kept", "reverted"}
-    assert story.plans[3].reasons == {}
+    assert set(scenario.outcomes[1].values()) == {"deleted"}
+    assert scenario.left[1] == {"kept", "reverted"}
+    assert scenario.plans[3].reasons == {}
 
 
-def test_only_whole_runs_move_last_deleted_and_skipped_objects_do_not_hold_it_back(story: Story) -> None:
-    days = [[rule.last_deleted for rule in planned.current] for planned in story.plans]
+def test_only_whole_runs_move_last_deleted_and_skipped_objects_do_not_hold_it_back(scenario: Scenario) -> None:
+    days = [[rule.last_deleted for rule in planned.current] for planned in scenario.plans]
     whole, after_the_failed_one = date(2026, 10, 22), date(2026, 10, 24)
     assert days == [[None], [whole], [whole], [after_the_failed_one]]

@@ -1,4 +1,4 @@
-"""What must be kept and what goes, by brute force from the facts; nothing that it judges is imported.
+"""Brute force: the live objects and the candidates of a world, without code of the package.
 
 Source: DESIGN.md, Invariants and Decisions; lakeFS facts 4.3.
 """
@@ -13,42 +13,42 @@ from typing import Any
 
 from tests.models.world import Commit, World
 
-Span = timedelta | None  # None: for ever
+Duration = timedelta | None  # None: for ever
 SECOND = timedelta(seconds=1)
 
 
 @dataclass(frozen=True, slots=True)
 class Retention:
-    """How long versions are kept, by branch; None as the default is no default, which keeps for ever."""
+    """Retention rules: durations by branch. The default None keeps for ever."""
 
-    default: Span
-    branches: Mapping[str, Span] = field(default_factory=dict)
+    default: Duration
+    branches: Mapping[str, Duration] = field(default_factory=dict)
 
-    def span(self, branch: str) -> Span:
+    def duration(self, branch: str) -> Duration:
         return self.branches.get(branch, self.default)
 
 
 @dataclass(frozen=True, slots=True)
 class Lifecycle:
-    """How long paths below a prefix are kept, by branch; a key with `*` names several."""
+    """A lifecycle rule: durations by branch for paths below a prefix. A key with `*` covers several branches."""
 
     prefix: str
-    default: Span
-    branches: Mapping[str, Span] = field(default_factory=dict)
+    default: Duration
+    branches: Mapping[str, Duration] = field(default_factory=dict)
 
     def covers(self, path: str) -> bool:
         return self.prefix == "" or path == self.prefix or path.startswith(self.prefix + "/")
 
-    def span(self, branch: str) -> Span:
+    def duration(self, branch: str) -> Duration:
         if branch in self.branches:
             return self.branches[branch]
-        named = [span for name, span in self.branches.items() if "*" in name and fnmatchcase(branch, name)]
+        named = [duration for name, duration in self.branches.items() if "*" in name and fnmatchcase(branch, name)]
         return longest(named) if named else self.default
 
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """A hold: what it holds (prefix, branch, tag or commit), and which."""
+    """A hold: its kind (prefix, branch, tag or commit), and the name."""
 
     kind: str
     value: str
@@ -56,7 +56,7 @@ class Held:
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """The whole policy and settings of a repository. No retention: every commit is active."""
+    """The policy and settings of a repository. Without retention rules, every commit is active."""
 
     retention: Retention | None = None
     lifecycle: tuple[Lifecycle, ...] = ()
@@ -69,34 +69,34 @@ class Rules:
         """Return the policy as a user writes it."""
         lifecycle = [
             {"id": f"r{place}", "prefix": rule.prefix, "keep": _text(rule.default),
-             "branches": {branch: _text(span) for branch, span in rule.branches.items()}}
+             "branches": {branch: _text(duration) for branch, duration in rule.branches.items()}}
             for place, rule in enumerate(self.lifecycle)
         ]  # fmt: skip
         holds = [{"id": f"h{place}", hold.kind: hold.value, "reason": "audit"} for place, hold in enumerate(self.holds)]
         document: dict[str, Any] = {"lifecycle": lifecycle, "holds": holds}
         if self.retention:
-            branches = [{"branch": name, "keep": _text(span)} for name, span in self.retention.branches.items()]
+            branches = [{"branch": name, "keep": _text(duration)} for name, duration in self.retention.branches.items()]
             default = {} if self.retention.default is None and branches else {"default": _text(self.retention.default)}
             document["retention"] = {**default, "branches": branches}
         return document
 
 
-def _text(span: Span) -> str:
-    return "forever" if span is None else f"{span // SECOND}s"
+def _text(duration: Duration) -> str:
+    return "forever" if duration is None else f"{duration // SECOND}s"
 
 
-def longest(spans: list[Span]) -> Span:
-    return None if None in spans else max(span for span in spans if span is not None)
+def longest(durations: list[Duration]) -> Duration:
+    return None if None in durations else max(duration for duration in durations if duration is not None)
 
 
-def passed(span: Span, since: datetime, at: datetime) -> bool:
-    """Tell whether `span` after `since` has passed; exactly then it has."""
-    return span is not None and since + span <= at
+def passed(duration: Duration, since: datetime, at: datetime) -> bool:
+    """Return whether `duration` after `since` has passed. At exactly that time it has."""
+    return duration is not None and since + duration <= at
 
 
 @dataclass(frozen=True)
 class Truth:
-    """A world under rules, as of an instant."""
+    """A world under rules at a time."""
 
     world: World
     rules: Rules
@@ -106,21 +106,21 @@ class Truth:
 
     @cached_property
     def active(self) -> set[str]:
-        """Every head; every dangling leaf that is young; and the main parent of whatever is young on the way down."""
+        """Every head, every young dangling leaf, and the main parent of each young commit on the way down."""
         commits, retention = self.world.commits, self.rules.retention
         if retention is None:
             return set(commits)
         heads = set(self.world.branches.values())
         mains = {commit.main for commit in commits.values()}
         leaves = set(commits) - heads - mains
-        starts = [(head, retention.span(branch)) for branch, head in self.world.branches.items()]
+        starts = [(head, retention.duration(branch)) for branch, head in self.world.branches.items()]
         starts += [(leaf, retention.default) for leaf in leaves]
         found = heads | {leaf for leaf in leaves if not passed(retention.default, commits[leaf].at, self.as_of)}
-        for start, span in starts:
+        for start, duration in starts:
             found |= {
                 commit.main
                 for commit in self._line(start)
-                if commit.main is not None and not passed(span, commit.at, self.as_of)
+                if commit.main is not None and not passed(duration, commit.at, self.as_of)
             }
         return found
 
@@ -132,7 +132,7 @@ class Truth:
 
     @cached_property
     def protected(self) -> set[str]:
-        """The commits that tags and holds keep whole."""
+        """The commits of which tags and holds keep all objects."""
         world = self.world
         found = set(world.tags.values()) if self.rules.tags == "protect" else set()
         for hold in self.rules.holds:
@@ -147,8 +147,8 @@ class Truth:
     # ---- pairs
 
     @cached_property
-    def holders(self) -> Mapping[tuple[str, str], set[str]]:
-        """The commits that hold each (address, path) pair."""
+    def commits_by_pair(self) -> Mapping[tuple[str, str], set[str]]:
+        """The commits of each (address, path) pair."""
         found: defaultdict[tuple[str, str], set[str]] = defaultdict(set)
         for name, commit in self.world.commits.items():
             for path, address in commit.objects.items():
@@ -160,13 +160,13 @@ class Truth:
         return {branch: set(self.world.ancestry(head)) for branch, head in self.world.branches.items()}
 
     def due(self, address: str, path: str) -> bool:
-        """Tell whether any lifecycle rule lets the pair go."""
-        commits = self.holders[address, path]
+        """Return whether the pair is due under any lifecycle rule."""
+        commits = self.commits_by_pair[address, path]
         added = min(self.world.commits[name].at for name in commits)
         branches = [branch for branch, reached in self._reached.items() if reached & commits]
         for rule in self.rules.lifecycle:
-            span = longest([rule.span(branch) for branch in branches]) if branches else rule.default
-            if rule.covers(path) and passed(span, added, self.as_of):
+            duration = longest([rule.duration(branch) for branch in branches]) if branches else rule.default
+            if rule.covers(path) and passed(duration, added, self.as_of):
                 return True
         return False
 
@@ -174,10 +174,10 @@ class Truth:
 
     @cached_property
     def live(self) -> set[str]:
-        """Invariant 1: an active commit's pair that is not due, a tag, a hold, or a staging area holds it."""
+        """Addresses in staging areas, under tags and holds, and of not due pairs of active commits (invariant 1)."""
         found = self.world.staged_addresses()
         prefixes = [Lifecycle(hold.value, None) for hold in self.rules.holds if hold.kind == "prefix"]
-        for (address, path), commits in self.holders.items():
+        for (address, path), commits in self.commits_by_pair.items():
             held = commits & self.protected or any(prefix.covers(path) for prefix in prefixes)
             if held or (commits & self.active and not self.due(address, path)):
                 found.add(address)
@@ -185,14 +185,14 @@ class Truth:
 
     @cached_property
     def committed(self) -> set[str]:
-        """The addresses that any commit at all holds."""
-        return {address for address, _ in self.holders}
+        """The addresses in any commit."""
+        return {address for address, _ in self.commits_by_pair}
 
     @cached_property
     def candidates(self) -> Mapping[str, str]:
-        """What goes, with its reason: stored, of a name that the server issued, not live, and old enough."""
+        """The candidates with their reasons: stored, with a name from the server, not live, and old enough."""
         found = {}
-        actively_held = {address for (address, _), commits in self.holders.items() if commits & self.active}
+        actively_held = {address for (address, _), commits in self.commits_by_pair.items() if commits & self.active}
         for address in self.world.store.keys() & self.world.issued.keys() - self.live:
             reason = "lifecycle" if address in actively_held else "expired"
             if address not in self.committed:
@@ -208,5 +208,5 @@ class Truth:
 
 
 def end_of_second(at: datetime) -> datetime:
-    """Return the end of a whole second, and any other instant as it is: the store may have cut it off."""
+    """Return the end of a whole second, since the store may have truncated it; any other time unchanged."""
     return at if at.microsecond else at + SECOND

@@ -1,24 +1,25 @@
-"""Random histories: every operation of the model, in any order, at times that often meet a limit exactly."""
+"""Random histories: operations of the model in any order, often at times that equal a limit."""
 
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from random import Random
 
-from tests.models.truth import Held, Lifecycle, Retention, Rules, Span
+from tests.lakefs_repositories import address
+from tests.models.truth import Duration, Held, Lifecycle, Retention, Rules
 from tests.models.world import Commit, World
-from tests.worlds import address
 
 AS_OF = datetime(2026, 11, 1, tzinfo=UTC)
 DAY = timedelta(days=1)
 BRANCHES = ("main", "dev", "exp-1", "exp-2", "gold")
 PATHS = ("foo/bar", "foo/bar/a", "foo/bar/b", "foo/barn/a", "foo/barn", "foo/zoo/a", "foo/zoo/b", "tmp/x", "ref/y", "z")
 PREFIXES = ("", "foo", "foo/bar", "foo/barn", "foo/zoo", "tmp", "ref", "foo/bar/a")
-STEPS = (timedelta(0), timedelta(0), DAY / 4, DAY / 2, DAY)  # on a grid, so that ages often are what a rule says
+# on a grid, so that ages often equal the duration of a rule
+STEPS = (timedelta(0), timedelta(0), DAY / 4, DAY / 2, DAY)
 
 
 class Walk:
-    """A wanderer through one world. Names carry `name`, so that the things of several worlds can lie together."""
+    """A random walk through one world. Names contain `name`, so that several worlds can share one store."""
 
     def __init__(
         self, name: str, number: int, start: datetime, *, odd_dates: bool = True, version_0: bool = True
@@ -33,7 +34,7 @@ class Walk:
         self.world = World(start, {root: Commit((), start, {})}, {"main": root})
 
     def until(self, end: datetime) -> World:
-        """Go on until `end`, and return the world as it is then."""
+        """Run operations until `end`, and return the world."""
         while True:
             at = self.world.now + self.random.choice(STEPS)
             if at > end:
@@ -43,13 +44,13 @@ class Walk:
             self.step()
 
     def some(self, steps: int) -> World:
-        """Take some steps at this very moment."""
+        """Run some operations at the same time."""
         for _ in range(steps):
             self.step()
         return self.world
 
     def step(self) -> None:
-        """Do one thing."""
+        """Run one operation."""
         names = list(_OPERATIONS)
         self._do(self.random.choices(names, [_OPERATIONS[name] for name in names])[0])
 
@@ -169,7 +170,7 @@ _OPERATIONS = {
 
 
 def random_rules(random: Random) -> Rules:
-    """Return rules that hold for any world: holds that name commits are `random_holds`."""
+    """Return rules for any world. Holds on commits come from `random_holds`."""
     retention = None
     if random.random() < 0.75:
         branches = {branch: _span(random) for branch in random.sample(BRANCHES, random.randint(0, 3))}
@@ -202,5 +203,5 @@ def random_holds(random: Random, world: World) -> tuple[Held, ...]:
     return (Held(kind, random.choice(sorted(kinds[kind]))),)
 
 
-def _span(random: Random) -> Span:
+def _span(random: Random) -> Duration:
     return random.choice((None, DAY, 2 * DAY, 3 * DAY, 3 * DAY, 5 * DAY, 8 * DAY, timedelta(hours=36), 60 * DAY))

@@ -1,6 +1,6 @@
-"""A small lakeFS in memory: what each operation does to commits, branches, staging areas and the store.
+"""A model of lakeFS in memory: the effect of each operation on commits, branches, staging areas and the store.
 
-Written from what lakeFS does; nothing that it judges is imported.
+It imports no code of the package.
 """
 
 from collections.abc import Collection, Iterator, Mapping
@@ -21,7 +21,7 @@ class Stored:
 
 @dataclass(frozen=True, slots=True)
 class Commit:
-    """A commit with everything that it holds. `at` may be set by the committer."""
+    """A commit with all its objects. `at`: its date, which the committer may set."""
 
     parents: tuple[str, ...]
     at: datetime
@@ -48,16 +48,16 @@ class World:
     issued: Mapping[str, datetime] = field(default_factory=dict)  # when the server issued an address of its own
 
     def visible(self, branch: str) -> Objects:
-        """Return what a reader of the branch sees: its head under what is staged."""
+        """Return the objects that a reader of the branch sees: its head with the staged changes."""
         return changed(self.commits[self.branches[branch]].objects, self.staging.get(branch, {}))
 
     def staged_addresses(self) -> set[str]:
-        """Return the addresses inside the namespace that any staging area holds."""
+        """Return the addresses of all staging areas inside the namespace."""
         found = {address for changes in self.staging.values() for address in changes.values() if address is not None}
         return {address for address in found if "://" not in address}
 
     def ancestry(self, commit: str) -> Iterator[str]:
-        """Yield a commit and whatever it came from by any parent, the nearest first."""
+        """Yield a commit and its ancestors by any parent, the nearest first."""
         waiting, seen = [commit], {commit}
         for name in waiting:  # grows while it is read
             yield name
@@ -68,13 +68,13 @@ class World:
     # ---- the store
 
     def stored(self, address: str, size: int, *, issued: datetime | None = None, late: float = 0) -> "World":
-        """Write an object, `late` in seconds after now; without `issued` it is a user's own file."""
+        """Write an object, `late` seconds after now. Without `issued` it is a foreign file."""
         at = datetime.fromtimestamp(self.now.timestamp() + late, self.now.tzinfo)
         known = {**self.issued, address: issued} if issued else self.issued
         return replace(self, store={**self.store, address: Stored(size, at)}, issued=known)
 
     def swept(self, addresses: Collection[str]) -> "World":
-        """Remove objects from the store; commits go on naming them."""
+        """Remove objects from the store. Commits still refer to them."""
         return replace(self, store={name: kept for name, kept in self.store.items() if name not in addresses})
 
     # ---- staging areas
@@ -90,7 +90,7 @@ class World:
     # ---- commits
 
     def committed(self, branch: str, name: str, objects: Objects, at: datetime | None = None) -> "World":
-        """Put a commit on a branch, dated now unless its committer dates it otherwise."""
+        """Add a commit to a branch. Its date is now unless the committer sets another."""
         return self._on(branch, name, Commit((self.branches[branch],), at or self.now, objects))
 
     def _on(self, branch: str, name: str, commit: Commit) -> "World":
@@ -103,7 +103,7 @@ class World:
     def merged(
         self, source: str, branch: str, name: str, *, squash: bool = False, main_is_last: bool = False
     ) -> "World":
-        """Merge a branch into another; where both changed a path, the other keeps its own."""
+        """Merge a branch into another. If both changed a path, the other keeps its own version."""
         theirs, ours = self.branches[source], self.branches[branch]
         mine = set(self.ancestry(ours))
         base = next((self.commits[name].objects for name in self.ancestry(theirs) if name in mine), {})
@@ -116,12 +116,12 @@ class World:
         return self._on(branch, name, Commit(parents, self.now, objects, main_is_last))
 
     def cherry_picked(self, picked: str, branch: str, name: str) -> "World":
-        """Put on a branch what a commit changed."""
+        """Apply the changes of a commit to a branch."""
         changes = difference(self._before(picked), self.commits[picked].objects)
         return self.committed(branch, name, changed(self.commits[self.branches[branch]].objects, changes))
 
     def reverted(self, undone: str, branch: str, name: str) -> "World":
-        """Put on a branch the opposite of what a commit changed."""
+        """Apply the inverse of a commit's changes to a branch."""
         changes = difference(self.commits[undone].objects, self._before(undone))
         return self.committed(branch, name, changed(self.commits[self.branches[branch]].objects, changes))
 
@@ -132,7 +132,7 @@ class World:
     # ---- names
 
     def branched(self, branch: str, commit: str) -> "World":
-        """Make a branch, or reset one hard: what it stood on may be named by nothing then."""
+        """Create a branch, or reset it hard, after which its old commit may have no reference."""
         return replace(self.thrown_away(branch), branches={**self.branches, branch: commit})
 
     def unbranched(self, branch: str) -> "World":

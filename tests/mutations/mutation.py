@@ -1,4 +1,4 @@
-"""A mutation: one fault put into the source, and the tests that must notice it."""
+"""A mutation: one deliberate fault in the source, and the tests that must fail with it."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -8,13 +8,13 @@ PROJECT = Path(__file__).parents[2]
 
 @dataclass(frozen=True, slots=True)
 class Mutation:
-    """A fault: in `file`, `old`, which stands there once, becomes `new`. Each test of `caught_by` must then fail.
+    """A fault: in `file`, the text `old`, which is there once, is replaced by `new`. Then all of `caught_by` must fail.
 
-    `also`: more such pairs of the same file, for a promise that two places keep.
+    `also`: further pairs of old and new text in the same file, for a promise that two pieces of code keep.
     """
 
     name: str
-    breaks: str  # what does not hold any more
+    breaks: str  # the broken promise
     file: str  # relative to the project
     old: str
     new: str
@@ -22,7 +22,7 @@ class Mutation:
     also: tuple[tuple[str, str], ...] = ()
 
     def mutated(self, project: Path = PROJECT) -> str:
-        """Return the file's text with the fault in it. Errors: ValueError when the source is not as expected."""
+        """Return the file's text with the fault. Errors: ValueError when the source is not as expected."""
         text = (project / self.file).read_text(encoding="utf-8")
         for old, new in ((self.old, self.new), *self.also):
             times = text.count(old)

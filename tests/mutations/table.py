@@ -1,4 +1,4 @@
-"""The mutations: each takes one promise out of the source. Source: DESIGN.md, Invariants."""
+"""The mutations: each removes one promise from the source. Source: DESIGN.md, Invariants."""
 
 from tests.mutations.mutation import Mutation
 
@@ -10,7 +10,7 @@ _PASSES = (
 )
 _LOST_LEASE = "tests/sweep/test_worker.py::test_a_worker_whose_lease_is_lost_ends_after_its_current_chunk"
 _LEFT_ALONE = "tests/sweep/test_engine.py::test_an_object_that_is_live_again_is_skipped"
-_ANOTHER = "tests/sweep/test_facts.py::test_missing_and_changed_objects_are_not_processed"
+_ANOTHER = "tests/sweep/test_preconditions.py::test_missing_and_changed_objects_are_not_processed"
 _WAITS = "tests/state/test_plan.py::test_an_object_waits_from_the_newest_input_of_one_plan_to_the_older_one_of_another"
 
 KEEPING = (
@@ -574,7 +574,7 @@ SWEEPING = (
         file="retention_assets/sweep/worker.py",
         old="clock() < task.deadline and holds(warehouse, task.lease, clock())\n",
         new="clock() < task.deadline\n",
-        caught_by=(f"{_LOST_LEASE}[stop]", f"{_LOST_LEASE}[let_it_run_out]"),
+        caught_by=(f"{_LOST_LEASE}[stop_all_sweeps]", f"{_LOST_LEASE}[let_the_lease_expire]"),
     ),
     Mutation(
         name="workers go on after the deadline",
@@ -610,7 +610,7 @@ SWEEPING = (
         old="results.get(one, ObjectResult.failed(_UNNAMED))",
         new="results.get(one, DELETED)",
         caught_by=(
-            "tests/objectstore/test_deletion_faults.py::TestLostAnswers"
+            "tests/objectstore/test_deletion_faults.py::TestLostResponses"
             "::test_an_object_that_a_bulk_response_omits_does_not_count_as_deleted",
         ),
     ),
@@ -621,7 +621,7 @@ SWEEPING = (
         old="        if there.e_tag == found.e_tag:\n            return SIZE_AND_ETAG\n",
         new="        return SIZE_AND_ETAG\n",
         caught_by=(
-            "tests/objectstore/test_copying.py::TestWhatIsSeenAfterwards"
+            "tests/objectstore/test_copying.py::TestVerificationOfTheCopy"
             "::test_a_copy_that_differs_from_its_source_has_failed",
         ),
     ),
@@ -733,7 +733,7 @@ KEEPING_BOOKS = (
         old='                problem = "" if has_manifest else "this plan has no files there"\n',
         new='                problem = ""\n',
         caught_by=(
-            "tests/sweep/test_facts.py::"
+            "tests/sweep/test_preconditions.py::"
             "test_a_missing_object_that_an_interrupted_sweep_may_have_moved_is_looked_up_where_that_sweep_moved_it",
         ),
     ),

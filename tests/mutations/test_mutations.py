@@ -1,4 +1,4 @@
-"""Every mutation can still be put in, and the tests that must notice it are still there. `run` shows that they do."""
+"""Every mutation can be applied, and the tests that must catch it exist. `run` checks that they catch it."""
 
 import ast
 import subprocess

@@ -1,10 +1,10 @@
-"""A clock that only sleeping moves."""
+"""A clock that only `sleep` moves."""
 
 from threading import Lock
 
 
 class FakeClock:
-    """Seconds since it was made. Threads may share it; each one's sleep moves it for all."""
+    """Seconds since the clock was created. Threads may share it: each call of `sleep` moves it for all."""
 
     def __init__(self) -> None:
         self.seconds = 0.0

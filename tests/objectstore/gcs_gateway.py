@@ -1,7 +1,7 @@
-"""GCS as obstore asks it: the XML API, in front of fake-gcs-server, which knows but a part of that.
+"""Translates the XML API of GCS, which obstore uses, to the JSON API of fake-gcs-server, which has only a part of it.
 
-Objects, generations, conditions and pages are the server's; here the requests are put into its JSON API, and its
-answers into headers and XML as GCS words them. One process, on 127.0.0.1.
+Objects, generations, conditions and pages are those of the server. The gateway translates requests to JSON, and
+responses to headers and XML. It runs in this process on 127.0.0.1.
 """
 
 import json
@@ -26,7 +26,7 @@ Json = Mapping[str, Any]
 
 @contextmanager
 def gateway(server: str) -> Iterator[str]:
-    """Stand before the fake-gcs-server at `server` for as long as the block lasts, and give the address."""
+    """Run a gateway before the fake-gcs-server at `server` for as long as the block lasts, and yield its URL."""
     host = urlsplit(server).netloc
     handler = type("Bound", (_Handler,), {"host": host, "connections": local(), "uploads": {}})
     front = ThreadingHTTPServer(("127.0.0.1", 0), handler)
@@ -88,8 +88,8 @@ class _Handler(BaseHTTPRequestHandler):
         body = self._ask("GET", f"{_place(bucket, name)}?alt=media")
         if span := re.fullmatch(r"bytes=(\d+)-(\d+)", self.headers.get("Range", "")):
             first, last = int(span[1]), min(int(span[2]), len(body) - 1)
-            told = f"bytes {first}-{last}/{len(body)}"
-            return self._answer(206, body[first : last + 1], Content_Range=told, **_headers(found))
+            content_range = f"bytes {first}-{last}/{len(body)}"
+            return self._answer(206, body[first : last + 1], Content_Range=content_range, **_headers(found))
         return self._answer(200, body, **_headers(found))
 
     def _multipart(self, bucket: str, name: str, query: Mapping[str, str]) -> None:

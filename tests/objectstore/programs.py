@@ -1,6 +1,6 @@
-"""Object stores that are programs of others: found where `make test-servers` puts them, started, stopped.
+"""Starts and stops store servers that `make test-servers` installs.
 
-A test that needs one which is not to be had here is skipped, by name.
+A test is skipped if its server is not installed. The reason names the server.
 """
 
 import os
@@ -22,7 +22,7 @@ _STARTS_WITHIN = 30.0  # seconds; on an idle machine all answer within one
 
 @contextmanager
 def running(command: Sequence[str], port: int, log: Path, secrets: Mapping[str, str] = _NONE) -> Iterator[str]:
-    """Run a server for as long as the block lasts, and give its address once it answers; skip if it does not."""
+    """Run a server for as long as the block lasts, and yield its URL once it answers. Skip the test if it does not."""
     environment = {"PATH": os.environ.get("PATH", ""), "HOME": str(log.parent), **secrets}
     with log.open("wb") as output:
         process = subprocess.Popen(command, stdout=output, stderr=output, env=environment, cwd=log.parent)
@@ -41,7 +41,7 @@ def running(command: Sequence[str], port: int, log: Path, secrets: Mapping[str, 
 
 
 def program(name: str, *places: str) -> str:
-    """Return where a program is: below `.servers`, else on PATH; skip when it is nowhere."""
+    """Return the path of a program below `.servers`, else on PATH. Skip the test if it is missing."""
     for place in places:
         if (INSTALLED / place).is_file():
             return str(INSTALLED / place)

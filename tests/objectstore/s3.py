@@ -20,7 +20,7 @@ def statement(effect: str, actions: list[str], resource: str, **more: str) -> st
 
 
 def count_clients(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
-    """Return a list that gets the session of each client that the package makes from now on."""
+    """Return a list that gets the session of each client that the package creates from now on."""
     sessions: list[Any] = []
     make = s3._session
     monkeypatch.setattr(s3, "_session", lambda: sessions.append(make()) or sessions[-1])
@@ -29,7 +29,7 @@ def count_clients(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
 
 @dataclass(frozen=True, slots=True)
 class Bucket:
-    """Where it is and who asks."""
+    """A bucket: its endpoint, its name, and the credentials of the client."""
 
     endpoint: str
     name: str
@@ -37,7 +37,7 @@ class Bucket:
     secret_key: str
 
     def access(self, prefix: str = "", **options: str) -> StoreAccess:
-        """Return the way to `prefix` in the bucket; `options` replace those that fit."""
+        """Return access to `prefix` in the bucket. `options` replace the default ones."""
         fitting = {
             "endpoint": self.endpoint,
             "region": REGION,
@@ -47,7 +47,7 @@ class Bucket:
         return StoreAccess(f"s3://{self.name}/{prefix}", fitting | options)
 
     def client(self) -> Any:
-        """Return boto3's client, to arrange and to look without the code under test."""
+        """Return a boto3 client, to write and read without the code under test."""
         return boto3.client(
             "s3",
             endpoint_url=self.endpoint,

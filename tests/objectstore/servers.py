@@ -1,4 +1,4 @@
-"""Servers that do not keep their word."""
+"""HTTP servers that behave wrongly."""
 
 import socket
 from collections.abc import Iterator
@@ -10,7 +10,7 @@ from typing import ClassVar
 
 @contextmanager
 def server_that_hangs_up() -> Iterator[str]:
-    """Give the address of a server that accepts connections and closes each without a word."""
+    """Yield the URL of a server that accepts connections and closes each without a response."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         Thread(target=_hang_up, args=(listener,), daemon=True).start()
         yield f"http://127.0.0.1:{listener.getsockname()[1]}"
@@ -26,7 +26,7 @@ def _hang_up(listener: socket.socket) -> None:
 
 @contextmanager
 def server_that_answers(status: int, body: bytes = b"") -> Iterator[str]:
-    """Give the address of a server that has the same answer to everything."""
+    """Yield the URL of a server that answers every request alike."""
     answering = type("Answering", (_Answering,), {"status": status, "body": body})
     server = ThreadingHTTPServer(("127.0.0.1", 0), answering)
     Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()

@@ -1,4 +1,4 @@
-"""Where a store is and how to reach it; above all: what must never be printed."""
+"""URLs and options of stores, and that secrets in them are never printed."""
 
 import pickle
 import traceback

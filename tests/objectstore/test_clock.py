@@ -1,4 +1,4 @@
-"""The store's clock is told by its service, asked without a secret, or not told at all."""
+"""The store's clock comes from the store's service, by a request without secrets. It can be unknown."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -21,7 +21,7 @@ TOLD, IT_IS = "Sat, 21 Nov 2026 03:15:47 GMT", datetime(2026, 11, 21, 3, 15, 47,
 
 @dataclass
 class Clock:
-    """A server with a clock; `seen` is all that it was sent."""
+    """A server with a clock. `seen`: everything that it received."""
 
     status: int = 403
     headers: dict[str, str] = field(default_factory=lambda: {"Date": TOLD})

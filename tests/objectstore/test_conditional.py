@@ -1,6 +1,6 @@
-"""A write on a condition whose answer is lost: what it did is found out, or its caller is told that nobody knows."""
+"""A conditional write whose response is lost: its effect is found out, or the caller gets an error."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import pytest
 
@@ -8,17 +8,11 @@ from retention_assets.errors import AccessDenied, GuardRefused, StoreError
 from retention_assets.objectstore.conditional import Conditional, require_known
 from retention_assets.objectstore.failures import Failure
 from retention_assets.objectstore.mutate.writing import ObjectWriter
-from tests.faulty_s3 import Faults, FaultyS3, Request, faulty_s3
+from tests.faulty_s3 import Faults, FaultyS3, Request
 from tests.objectstore.s3 import Bucket
 from tests.objectstore.servers import server_that_answers
 
 Write = Callable[[Conditional], bool | Failure]
-
-
-@pytest.fixture
-def faulty(bucket: Bucket) -> Iterator[FaultyS3]:
-    with faulty_s3(bucket.endpoint) as proxy:
-        yield proxy
 
 
 @pytest.fixture
@@ -28,7 +22,7 @@ def conditional(bucket: Bucket, faulty: FaultyS3) -> Conditional:
 
 
 def first(faulty: FaultyS3) -> Callable[[Request], bool]:
-    """Return what applies to the first write alone."""
+    """Return a condition that is true only for the first write."""
     return lambda request: request.method == "PUT" and puts(faulty) == 1
 
 
@@ -41,7 +35,7 @@ def puts(faulty: FaultyS3) -> int:
 
 
 def write_by_another(bucket: Bucket, content: bytes) -> str:
-    """Write the object behind the proxy's back, and return its ETag."""
+    """Write the object without the proxy, and return its ETag."""
     written = bucket.client().put_object(Bucket=bucket.name, Key="repo", Body=content)
     return str(written["ETag"]).strip('"')
 
@@ -149,22 +143,22 @@ def test_a_refusal_for_another_reason_than_the_condition_is_an_error(
             writer.create("repo", b"1") if kind == "create" else writer.replace("repo", b"1", "0" * 32)
 
 
-# ---- whether the store honours conditions at all
+# ---- stores that ignore conditions
 
 
 @pytest.mark.parametrize(
-    ("ignored", "told"),
+    ("ignored", "message"),
     [
         pytest.param({"if-none-match"}, "ignored the condition If-None-Match", id="creates_where_one_is"),
         pytest.param({"if-match"}, "ignored the condition If-Match", id="replaces_another"),
     ],
 )
 def test_a_store_that_ignores_a_condition_is_refused(
-    bucket: Bucket, faulty: FaultyS3, ignored: set[str], told: str
+    bucket: Bucket, faulty: FaultyS3, ignored: set[str], message: str
 ) -> None:
     faulty.faults = Faults(ignores=frozenset(ignored))
     writer = ObjectWriter(bucket.access("lake", endpoint=faulty.endpoint))
-    with pytest.raises(GuardRefused, match=told):
+    with pytest.raises(GuardRefused, match=message):
         writer.require_conditions()
     assert "Contents" not in bucket.client().list_objects_v2(Bucket=bucket.name)
 

@@ -1,4 +1,4 @@
-"""One contract for every store that a repository may lie in, against a real server of each kind."""
+"""The contract for every store of a repository, tested with a real server of each kind."""
 
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -21,19 +21,19 @@ from retention_assets.objectstore.objects import LISTING, ObjectReader
 from retention_assets.objectstore.outcomes import DELETED, DeleteTarget, ObjectResult, Outcome
 from retention_assets.sweep.preconditions import Preconditions
 from retention_assets.sweep.worker import OBJECTS
-from tests.objectstore.places import ANOTHER_BUCKET, KINDS, LOCAL, MEMORY, Kind, Place
+from tests.objectstore.store_servers import ANOTHER_BUCKET, KINDS, LOCAL, MEMORY, Kind, StoreServer
 
 IN_DATA = [
     "data/a,sig-nature_", "data/with space", "data/é", "data/100%25", "data/a+b&c=d;e", "data/it's (1)!@$", "data/x/y",
 ]  # fmt: skip
 NAMES = [*IN_DATA, "database/z", "top"]
-MANY = [f"data/{number:04}" for number in range(1_005)]  # more than one page, or one bulk request, holds
+MANY = [f"data/{number:04}" for number in range(1_005)]  # more than fit on one page or in one bulk request
 ABSENT_E_TAG = "0123456789abcdef0123456789abcdef"
 
 
 @dataclass(frozen=True, slots=True)
 class Lake:
-    """An empty place for one test, and another beside it."""
+    """An empty prefix for one test, and another one next to it."""
 
     kind: Kind
     access: StoreAccess
@@ -54,7 +54,7 @@ class Lake:
 
 
 def each(holds: Callable[[Kind], bool] = lambda kind: True) -> list[Any]:
-    """Return the kinds of which something holds, as parameters."""
+    """Return the kinds for which `applies` is true, as parameters."""
     return [pytest.param(kind, id=kind.name) for kind in KINDS if holds(kind)]
 
 
@@ -71,7 +71,7 @@ def lake(request: pytest.FixtureRequest, tmp_path: Path) -> Lake:
         for name in ("a lake %20", "b", "c"):
             (tmp_path / name).mkdir()
         return Lake(kind, *(StoreAccess(f"file://{tmp_path}/{name}") for name in ("a lake %20", "b", "c")))
-    place: Place = request.getfixturevalue(kind.name)
+    place: StoreServer = request.getfixturevalue(kind.name)
     return Lake(
         kind,
         place.access(f"{unique}/some/prefix"),
@@ -87,7 +87,7 @@ def filled(lake: Lake) -> Lake:
 
 
 def fill(access: StoreAccess, names: Sequence[str]) -> None:
-    """Write objects whose content is their name."""
+    """Write objects with their names as content."""
     writer = ObjectWriter(access)
     with ThreadPoolExecutor(4) as pool:
         list(pool.map(lambda name: writer.put(name, name.encode()), names))
@@ -160,13 +160,13 @@ def not_there(lake: Lake) -> StoreAccess:
 
 
 class TestTimesAndETags:
-    """What telling an object from its successor, and its age, rests on."""
+    """Times and ETags, by which the package recognizes a replaced object and its age."""
 
     def test_the_head_of_an_object_agrees_with_the_listing(self, filled: Lake) -> None:
-        facts = filled.reader.head("data/x/y")
+        attributes = filled.reader.head("data/x/y")
         (listed,) = rows(filled.reader.list("data/x"))
-        assert (facts.path, facts.size, facts.e_tag) == (listed["path"], listed["size"], listed["e_tag"])
-        assert abs(facts.last_modified - listed["last_modified"]) < timedelta(seconds=1)
+        assert (attributes.path, attributes.size, attributes.e_tag) == (listed["path"], listed["size"], listed["e_tag"])
+        assert abs(attributes.last_modified - listed["last_modified"]) < timedelta(seconds=1)
 
     def test_the_store_lists_times_with_the_expected_precision(self, filled: Lake) -> None:
         fractions = {row["last_modified"].microsecond for row in rows(filled.reader.list())}
@@ -188,9 +188,9 @@ class TestTimesAndETags:
 
     def test_the_store_s_clock_is_this_machine_s_and_never_ahead_of_it(self, lake: Lake) -> None:
         before = datetime.now(UTC)
-        told = store_time(lake.access)
-        assert told is not None
-        assert before - timedelta(seconds=5) < told <= datetime.now(UTC)
+        time_of_store = store_time(lake.access)
+        assert time_of_store is not None
+        assert before - timedelta(seconds=5) < time_of_store <= datetime.now(UTC)
 
 
 class TestWriting:
@@ -388,7 +388,7 @@ def test_more_objects_than_one_page_or_one_bulk_request_holds(lake: Lake) -> Non
 
 
 def planned(lake: Lake, **changed: Any) -> pa.Table:
-    """Return rows of `OBJECTS` for all that the store lists, each with what is `changed`."""
+    """Return rows of `OBJECTS` for all listed objects, each with the values of `changed`."""
     listed = [
         {"address": row["path"], "size": row["size"], "last_modified": row["last_modified"], "etag": row["e_tag"]}
         for row in rows(lake.reader.list())
@@ -404,11 +404,11 @@ def outcomes(lake: Lake, objects: pa.Table) -> dict[str, str | None]:
 
 
 class TestPreconditions:
-    """What a worker of a sweep asks just before it touches objects."""
+    """The checks of a sweep's worker just before it deletes or moves objects."""
 
     def test_an_unchanged_object_passes_the_precondition_whatever_its_name(self, filled: Lake) -> None:
         objects = planned(filled)
-        fill(filled.access, ["data/a", "data/x/z", "data/êx", "tope"])  # beside them, and planned by nobody
+        fill(filled.access, ["data/a", "data/x/z", "data/êx", "tope"])  # next to them, and in no plan
         assert outcomes(filled, objects) == dict.fromkeys(NAMES)
 
     @pytest.mark.parametrize("changed", [{"size": 99}, {"last_modified": datetime(2020, 1, 1, tzinfo=UTC)}], ids=str)
@@ -429,7 +429,7 @@ class TestPreconditions:
         assert outcomes(lake, pa.Table.from_pylist(rows, OBJECTS)) == expected
 
 
-def test_a_precondition_check_that_fails_raises_an_error(moto: Place) -> None:
+def test_a_precondition_check_that_fails_raises_an_error(moto: StoreServer) -> None:
     access = StoreAccess("s3://no-such-bucket/x", moto.options)
     preconditions = Preconditions(access)
     with pytest.raises(StoreError, match="no-such-bucket"):

@@ -1,7 +1,7 @@
-"""What may go wrong while an object is copied, and what is then said of the copy. Each kind of store: the contract."""
+"""Faults during the copy of an object, and the result of the copy. `test_contract.py` tests each kind of store."""
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from itertools import count
 from pathlib import Path
@@ -16,17 +16,11 @@ from retention_assets.objectstore.mutate.writing import ObjectWriter
 from retention_assets.objectstore.objects import ObjectReader
 from retention_assets.objectstore.outcomes import ObjectResult, Outcome
 from retention_assets.objectstore.rate_limiter import RateLimiter
-from tests.faulty_s3 import Faults, FaultyS3, Request, faulty_s3
-from tests.objectstore.places import Place
+from tests.faulty_s3 import Faults, FaultyS3, Request
 from tests.objectstore.s3 import Bucket, count_clients
+from tests.objectstore.store_servers import StoreServer
 
 MEBIBYTE = 1024**2
-
-
-@pytest.fixture
-def faulty(bucket: Bucket) -> Iterator[FaultyS3]:
-    with faulty_s3(bucket.endpoint) as proxy:
-        yield proxy
 
 
 @pytest.fixture
@@ -37,7 +31,7 @@ def access(bucket: Bucket, faulty: FaultyS3) -> StoreAccess:
 
 
 def put(bucket: Bucket, key: str, content: bytes, **more: str) -> None:
-    """Write an object behind the proxy's back."""
+    """Write an object without the proxy."""
     bucket.client().put_object(Bucket=bucket.name, Key=key, Body=content, **more)
 
 
@@ -46,7 +40,7 @@ def is_copy(request: Request) -> bool:
 
 
 def once(applies: Callable[[Request], bool], act: Callable[[], object]) -> Callable[[Request], None]:
-    """Return what acts before the first request that `applies`."""
+    """Return a hook that calls `act` before the first request for which `applies` is true."""
     done: list[bool] = []
 
     def before(request: Request) -> None:
@@ -58,7 +52,7 @@ def once(applies: Callable[[Request], bool], act: Callable[[], object]) -> Calla
 
 
 def first_copies(number: int) -> Callable[[Request], bool]:
-    """Return what applies to the first copies."""
+    """Return a condition that is true for the first copies."""
     numbers = count()
     return lambda request: is_copy(request) and next(numbers) < number
 
@@ -83,12 +77,12 @@ class TestCopiesInLocalFiles:
         assert synced == [{"x": size, "y": size}]
 
 
-class TestWhatIsSeenAfterwards:
+class TestVerificationOfTheCopy:
     def test_a_copy_that_differs_from_its_source_has_failed(
         self, bucket: Bucket, faulty: FaultyS3, access: StoreAccess
     ) -> None:
-        looks = iter(range(2))  # the first looks whether the place is free
-        at_target = lambda request: request.method == "HEAD" and request.key == "kept" and next(looks) == 1  # noqa: E731
+        requests_at_target = iter(range(2))  # the first one checks whether the path is free
+        at_target = lambda request: request.method == "HEAD" and request.key == "kept" and next(requests_at_target) == 1  # noqa: E731
         faulty.faults.before = once(at_target, lambda: put(bucket, "kept", b"less"))
         done = ObjectCopier(access, access).copy("x", "kept", 4)
         assert isinstance(done, ObjectResult), done
@@ -97,8 +91,8 @@ class TestWhatIsSeenAfterwards:
         assert "but at the target is an object of 4 bytes with ETag " in str(done.detail)
 
     def test_a_missing_copy_has_failed(self, bucket: Bucket, faulty: FaultyS3, access: StoreAccess) -> None:
-        looks = iter(range(2))
-        at_target = lambda request: request.method == "HEAD" and request.key == "kept" and next(looks) == 1  # noqa: E731
+        requests_at_target = iter(range(2))
+        at_target = lambda request: request.method == "HEAD" and request.key == "kept" and next(requests_at_target) == 1  # noqa: E731
         remove = lambda: bucket.client().delete_object(Bucket=bucket.name, Key="kept")  # noqa: E731
         faulty.faults.before = once(at_target, remove)
         done = ObjectCopier(access, access).copy("x", "kept", 4)
@@ -132,14 +126,14 @@ class TestWhatIsSeenAfterwards:
         assert done.detail == "another object is at the target; it was not overwritten"
 
 
-class TestASourceThatChanges:
+class TestChangedSource:
     def test_a_change_before_the_store_copies_the_object_invalidates_the_copy(
         self, bucket: Bucket, faulty: FaultyS3, access: StoreAccess
     ) -> None:
         faulty.faults.before = once(is_copy, lambda: put(bucket, "x", b"new!"))
         assert ObjectCopier(access, access).copy("x", "kept", 4).outcome is Outcome.SKIPPED
 
-    def test_a_server_that_takes_the_condition_refuses_the_copy(self, versitygw: Place) -> None:
+    def test_a_server_that_takes_the_condition_refuses_the_copy(self, versitygw: StoreServer) -> None:
         place = versitygw.access(uuid4().hex)
         ObjectWriter(place).put("x", b"new!")
         planned = replace(ObjectReader(place).head("x"), e_tag="0123456789abcdef0123456789abcdef")
@@ -183,7 +177,7 @@ class TestASourceThatChanges:
         assert sum(is_copy(request) for request in faulty.requests) == 1
 
 
-class TestPatience:
+class TestRetries:
     @pytest.mark.parametrize("fault", ["slow_down", "lost", "broken"])
     def test_a_retryable_failure_of_a_copy_is_retried(self, faulty: FaultyS3, access: StoreAccess, fault: str) -> None:
         rests: list[float] = []
@@ -215,7 +209,7 @@ class TestPatience:
         assert len(faulty.requests) < 100
 
 
-class TestWays:
+class TestKindsOfCopies:
     def test_s3_copies_by_itself(self, faulty: FaultyS3, access: StoreAccess) -> None:
         elsewhere = replace(access, url=f"{access.url}/elsewhere")
         assert isinstance(ObjectCopier(access, elsewhere).copy("x", "kept", 4), VerifiedCopy)

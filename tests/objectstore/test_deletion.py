@@ -1,4 +1,4 @@
-"""Deleting where nothing goes wrong, and what is refused before any store is asked."""
+"""Deletion without faults, and refusals before the first request."""
 
 from pathlib import Path
 
@@ -33,7 +33,7 @@ def azure(endpoint: str) -> StoreAccess:
     return StoreAccess("az://container/ns", options)
 
 
-class TestWhatIsNamed:
+class TestDuplicatePathsAndVersions:
     def test_paths_and_objects_may_be_named_together(self, local: StoreAccess) -> None:
         deletions = ObjectDeleter(local).delete_all(["data/a", DeleteTarget("data/c")])
         assert deletions == [DELETED, DELETED]
@@ -88,8 +88,8 @@ class TestS3:
         to_delete = [DeleteTarget("data/a", version_id=version) for version in (old, middle)]
         deletions = ObjectDeleter(bucket.access("ns")).delete_all(to_delete)
         assert [done.outcome for done in deletions] == [Outcome.DELETED] * 2
-        told = client.list_object_versions(Bucket=bucket.name)
-        assert [entry["VersionId"] for entry in told["Versions"]] == [new]
+        response = client.list_object_versions(Bucket=bucket.name)
+        assert [entry["VersionId"] for entry in response["Versions"]] == [new]
         assert client.get_object(Bucket=bucket.name, Key="ns/data/a")["Body"].read() == b"3"
 
     def test_with_a_condition_only_the_planned_object_is_deleted(self, bucket: Bucket) -> None:
@@ -103,7 +103,7 @@ class TestS3:
         assert listed(access) == ["data/b"]
 
     def test_a_store_that_ignores_the_condition_deletes_any_object_at_the_path(self, bucket: Bucket) -> None:
-        """As MinIO does, and the server of these tests in bulk. The docstrings say so: it is no guard by itself."""
+        """MinIO does so, and so does moto for bulk requests. Therefore the condition alone is no guard."""
         access = bucket.access("ns")
         access.open().put("data/a", b"1")
         (deletion,) = ObjectDeleter(access).delete_all([DeleteTarget("data/a", "0" * 32)])

@@ -1,7 +1,7 @@
-"""Deleting on an S3 server that misbehaves: what is said of each object is so, and no other object is touched."""
+"""Deletion on a faulty S3 server: the result of each object is true, and no other object is deleted."""
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from random import Random
 
 import pytest
@@ -10,7 +10,7 @@ from retention_assets.objectstore.access import StoreAccess
 from retention_assets.objectstore.mutate.deletion import ObjectDeleter
 from retention_assets.objectstore.outcomes import DELETED, DeleteTarget, ObjectResult, Outcome
 from retention_assets.objectstore.rate_limiter import RateLimiter, RetryPolicy
-from tests.faulty_s3 import Faults, FaultyS3, Request, faulty_s3
+from tests.faulty_s3 import Faults, FaultyS3, Request
 from tests.objectstore.fake_clock import FakeClock
 from tests.objectstore.s3 import Bucket
 
@@ -18,14 +18,8 @@ UNKNOWN = "the outcome is unknown"
 KEPT = ["data/kept-1", "data/kept-2"]
 
 
-@pytest.fixture(scope="module")
-def proxy(s3_endpoint: str) -> Iterator[FaultyS3]:
-    with faulty_s3(s3_endpoint) as running:
-        yield running
-
-
 class World:
-    """A bucket with objects that must stay, reached through the proxy; time passes only by sleeping."""
+    """A bucket behind the faulty proxy, with objects that must stay. Only `sleep` moves its clock."""
 
     def __init__(self, bucket: Bucket, proxy: FaultyS3) -> None:
         self.bucket, self.proxy, self.clock, self.client = bucket, proxy, FakeClock(), bucket.client()
@@ -46,8 +40,8 @@ class World:
         self.access = StoreAccess(self.access.url, {**self.access.options, **changes})
 
     def left(self) -> set[str]:
-        told = self.client.list_objects_v2(Bucket=self.bucket.name, Prefix="ns/")
-        return {entry["Key"].removeprefix("ns/") for entry in told.get("Contents", ())}
+        response = self.client.list_objects_v2(Bucket=self.bucket.name, Prefix="ns/")
+        return {entry["Key"].removeprefix("ns/") for entry in response.get("Contents", ())}
 
     def e_tag(self, path: str) -> str:
         e_tag: str = self.client.head_object(Bucket=self.bucket.name, Key=f"ns/{path}")["ETag"]
@@ -66,7 +60,7 @@ class World:
         return by_path(to_delete, self.deleter().delete_all(to_delete))
 
     def require_honest(self, deletions: dict[str, ObjectResult]) -> None:
-        """What is deleted is gone, what has failed is there or of unknown outcome, and what must stay is there."""
+        """Require that deleted objects are gone, failed ones exist or are ambiguous, and all others exist."""
         left = self.left()
         assert left >= set(KEPT)
         for path, done in deletions.items():
@@ -134,7 +128,7 @@ class TestThrottling:
         assert outcomes(world.delete(to_delete)) == {Outcome.DELETED: 200}
 
 
-class TestLostAnswers:
+class TestLostResponses:
     def test_a_deletion_without_a_response_is_requested_again(self, world: World) -> None:
         to_delete = world.to_delete(10)
         world.proxy.faults = Faults(before=_once(lambda: setattr(world.proxy.faults, "lost", 0.0)), lost=1.0)
@@ -149,7 +143,7 @@ class TestLostAnswers:
         world.options(read_timeout="500ms")
         world.proxy.faults = Faults(**{fault: 1.0})
         deletions = world.delete(to_delete)
-        assert world.left() == set(KEPT)  # it did go, which nobody told
+        assert world.left() == set(KEPT)  # it was deleted, but no response said so
         assert outcomes(deletions) == {Outcome.FAILED: 4}
         assert all(UNKNOWN in str(done.detail) for done in deletions.values())
 
@@ -316,7 +310,7 @@ class TestBrokenStore:
 
 
 def _once(act):  # type: ignore[no-untyped-def]
-    """Return a hook that acts before the first deletion only."""
+    """Return a hook that calls `act` only before the first deletion."""
     acted: list[bool] = []
 
     def before(request: Request) -> None:

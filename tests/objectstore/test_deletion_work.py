@@ -1,4 +1,4 @@
-"""Many objects at once, at a store that the test plays: what is asked, how often, and what the answers come to."""
+"""Deletion of many objects in a fake store: the requests, the retries, and the results."""
 
 import time
 from collections.abc import Callable, Sequence
@@ -26,7 +26,7 @@ Play = Callable[[Sequence[DeleteTarget]], ObjectResult]
 
 
 class FakeStore:
-    """Answers as it is told: `delete_many` by the whole request, `delete_one` by what is next for the object."""
+    """A store with answers of the test: `delete_many` by request, `delete_one` by the next answer for the object."""
 
     def __init__(self, most: int, answer: Play, *, delete_one: Sequence[ObjectResult] = ()) -> None:
         self.most_per_request = most
@@ -157,7 +157,7 @@ def test_throttled_objects_are_deleted_in_batches(clock: FakeClock) -> None:
     assert done(store, RateLimiter(1_000, clock=clock, sleep=clock.sleep), some(900)) == [GONE] * 900
     assert store.requests[:2] == [900, 80]
     assert sum(store.requests) == 900 + 900
-    assert max(store.requests[1:]) <= 100  # a tenth of what the ceiling allows in a second
+    assert max(store.requests[1:]) <= 100  # a tenth of the ceiling per second
 
 
 def test_one_key_that_is_always_throttled_does_not_delay_others(clock: FakeClock, rate_limiter: RateLimiter) -> None:
@@ -177,7 +177,7 @@ def test_a_failure_of_the_store_itself_stops_further_requests(rate_limiter: Rate
     store = FakeStore(1, lambda to_delete: NO_BUCKET)
     answers = done(store, rate_limiter, some(500))
     assert {answer.outcome for answer in answers} == {Outcome.FAILED}
-    assert len(store.requests) <= 10 * 2  # each of ten threads may have been past the look
+    assert len(store.requests) <= 10 * 2  # each of ten threads may already have checked the deadline
     assert sum(str(answer.failure and answer.failure.detail).startswith("not tried: ") for answer in answers) >= 480
 
 
@@ -232,7 +232,7 @@ def test_no_request_is_sent_after_the_deadline(clock: FakeClock, most: int) -> N
     ended = [answer.outcome for answer in answers.values()]
     assert set(ended) == {Outcome.DELETED, Outcome.ATTEMPTED}
     assert ended.count(Outcome.DELETED) == sum(store.requests)
-    assert 200 <= sum(store.requests) <= 250  # twenty seconds' worth, and what is asked for between two glances
+    assert 200 <= sum(store.requests) <= 250  # the requests of twenty seconds, and those between two polls
 
 
 def test_an_object_that_was_requested_and_failed_is_not_attempted(clock: FakeClock, rate_limiter: RateLimiter) -> None:
@@ -248,7 +248,7 @@ def test_an_object_that_was_requested_and_failed_is_not_attempted(clock: FakeClo
 def test_an_object_that_was_throttled_until_the_deadline_is_attempted(
     clock: FakeClock, rate_limiter: RateLimiter
 ) -> None:
-    """Nothing was done to it: the next look is what it waits for."""
+    """The object was not deleted. It waits for the next liveness check."""
     store = FakeStore(10, lambda to_delete: BUSY)
     answers = DeletionWork(store, rate_limiter, RetryPolicy(seconds=3600), Random(0), ended_by(clock, 60)).delete(
         some(30)
@@ -296,7 +296,7 @@ def test_after_the_machine_slept_the_deadline_is_checked_before_the_next_request
 
 
 def test_no_request_is_sent_if_the_deadline_is_exceeded_at_the_start(clock: FakeClock) -> None:
-    """A caller may have listed for long since it looked at the time last."""
+    """The caller may have listed for a long time since it last checked the time."""
     store = FakeStore(10, lambda to_delete: GONE)
     rate_limiter = RateLimiter(clock=clock, sleep=clock.sleep)
     answers = DeletionWork(store, rate_limiter, RetryPolicy(), Random(0), lambda: False).delete(some(50))
@@ -316,4 +316,4 @@ def test_an_error_of_the_deadline_check_stops_all_threads(clock: FakeClock) -> N
     rate_limiter = RateLimiter(10, clock=clock, sleep=clock.sleep)
     with pytest.raises(StoreError, match="the warehouse does not answer"):
         DeletionWork(store, rate_limiter, RetryPolicy(), Random(0), before_deadline).delete(some(500))
-    assert len(store.requests) <= 10 * 3 + 10  # the first seconds', and what was on its way
+    assert len(store.requests) <= 10 * 3 + 10  # the requests of the first seconds, and those in progress

@@ -1,4 +1,4 @@
-"""What a store's refusal looks like to a reader of the log: one line, the remedy, no secret, soon."""
+"""Errors of a store: one line in the log with the remedy, without secrets, and without long retries."""
 
 import pickle
 import time
@@ -30,7 +30,7 @@ def read_one(reader: ObjectReader) -> object:
 
 
 def refusal(access: StoreAccess, ask: Ask) -> RetentionError:
-    """The error that `ask` meets, after checking what holds for every one of them."""
+    """Return the error of `ask`, after checks that apply to all errors."""
     started = time.monotonic()
     with pytest.raises(StoreError) as caught:
         ask(ObjectReader(access))
@@ -142,8 +142,8 @@ class TestDeletion:
         assert WRONG not in str(deletion)
 
 
-class TestWhatMayPass:
-    """Which failures are asked again, which of them slow the pace, and after which the outcome is not known."""
+class TestRetryableFailures:
+    """Which failures are retried, which lower the rate, and which leave the outcome ambiguous."""
 
     @pytest.mark.parametrize(
         ("code", "status", "throttled", "retryable", "ambiguous"),
@@ -166,19 +166,19 @@ class TestWhatMayPass:
     def test_failures_are_classified_by_code_and_status(
         self, code: str, status: int | None, throttled: bool, retryable: bool, ambiguous: bool
     ) -> None:
-        told = failure_of_response(code, status, "words", ())
-        assert (told.throttled, told.retryable, told.ambiguous) == (throttled, retryable, ambiguous)
+        failure = failure_of_response(code, status, "words", ())
+        assert (failure.throttled, failure.retryable, failure.ambiguous) == (throttled, retryable, ambiguous)
 
     def test_a_request_without_a_response_is_retryable_and_ambiguous(self) -> None:
         assert (unreachable().kind, unreachable().retryable, unreachable().ambiguous) == (Kind.UNREACHABLE, True, True)
 
     @pytest.mark.parametrize(("status", "throttled"), [(503, True), (500, False)], ids=str)
     def test_errors_of_obstore_are_classified_in_the_same_way(self, status: int, throttled: bool) -> None:
-        told = failure_of(ValueError(f"Server returned non-2xx status code: {status} Oh no: "), ())
-        assert (told.throttled, told.retryable, told.ambiguous) == (throttled, True, not throttled)
+        failure = failure_of(ValueError(f"Server returned non-2xx status code: {status} Oh no: "), ())
+        assert (failure.throttled, failure.retryable, failure.ambiguous) == (throttled, True, not throttled)
 
 
-class TestWords:
+class TestMessages:
     @pytest.mark.parametrize(
         ("code", "status", "detail"),
         [
@@ -192,13 +192,13 @@ class TestWords:
         assert failure_of_response(code, status, "words", ()).detail == detail
 
     def test_a_secret_at_the_end_of_a_shortened_message_is_hidden_completely(self) -> None:
-        told = failure_of_response("Odd", 400, "x" * 160 + WRONG, [WRONG])
-        assert WRONG[:5] not in told.detail
+        failure = failure_of_response("Odd", 400, "x" * 160 + WRONG, [WRONG])
+        assert WRONG[:5] not in failure.detail
 
     def test_a_signed_url_in_a_stores_message_is_shortened(self) -> None:
-        told = failure_of(ValueError("Error performing GET https://a.example/c?sig=SIGNATURE&se=1 in 2ms"), ())
-        assert told.kind is Kind.OTHER
-        assert "SIGNATURE" not in told.detail
+        failure = failure_of(ValueError("Error performing GET https://a.example/c?sig=SIGNATURE&se=1 in 2ms"), ())
+        assert failure.kind is Kind.OTHER
+        assert "SIGNATURE" not in failure.detail
 
     def test_a_secret_is_hidden_plain_and_encoded(self) -> None:
         assert redacted("a wrong/key+= b wrong%2Fkey%2B%3D c", ["wrong/key+="]) == "a *** b *** c"

@@ -1,8 +1,7 @@
-"""The misbehaving server does what it is told, and nothing else."""
+"""The faulty S3 proxy injects the configured faults, and no others."""
 
 import subprocess
 import sys
-from collections.abc import Iterator
 from contextlib import suppress
 from typing import Any
 
@@ -16,12 +15,6 @@ from tests.faulty_s3 import Faults, FaultyS3, Named, faulty_s3
 from tests.objectstore.s3 import Bucket
 
 PATHS = [f"data/{number}" for number in range(7)]
-
-
-@pytest.fixture(scope="module")
-def proxy(s3_endpoint: str) -> Iterator[FaultyS3]:
-    with faulty_s3(s3_endpoint) as running:
-        yield running
 
 
 @pytest.fixture

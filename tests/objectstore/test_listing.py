@@ -1,4 +1,4 @@
-"""Large directories are listed in parts, which together have every name once."""
+"""Large directories are listed in key ranges, which together have every name once."""
 
 import os
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""Reading objects, beyond what the contract says of every kind of store."""
+"""Reading objects: cases that are not in the contract of all stores."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""A store that cannot be had here is named, and what needs it is skipped."""
+"""Tests of a store server that is not installed are skipped, and the reason names the server."""
 
 import sys
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Many workers, each with a pace of its own, at one store that throttles: played event by event, no second passes."""
+"""Many workers, each with its own rate limiter, on one store that throttles: a simulation without real time."""
 
 import heapq
 from collections.abc import Callable, Iterator
@@ -17,7 +17,7 @@ LATENCY = 0.3  # seconds of a request that names 1,000 objects
 
 
 class ThrottlingStore:
-    """Lets so many objects a second through, some more after a calm, and answers 503 to what goes beyond."""
+    """A store that accepts so many objects per second, more after a pause, and answers 503 to all others."""
 
     def __init__(self, clock: FakeClock, limit: Callable[[float], float], burst: float) -> None:
         self._clock, self._limit, self._burst = clock, limit, burst
@@ -37,14 +37,14 @@ class ThrottlingStore:
 
 @dataclass
 class Work:
-    """What a worker has left."""
+    """The remaining objects of a worker."""
 
     rate_limiter: RateLimiter
     left: int
 
 
 def thread(work: Work, store: ThrottlingStore, clock: FakeClock, chance: Random) -> Thread:
-    """One of a worker's threads, as `DeletionWork` has them."""
+    """A thread of a worker, like those of `DeletionWork`."""
     rate_limiter = work.rate_limiter
     while batch := min(work.left, rate_limiter.batch_size(1_000)):
         work.left -= batch
@@ -63,7 +63,7 @@ def thread(work: Work, store: ThrottlingStore, clock: FakeClock, chance: Random)
 
 
 def play(clock: FakeClock, threads: list[Thread], until: float) -> None:
-    """Let the threads run until they end, or that moment comes."""
+    """Run the threads until they end, or until the given time."""
     order = count()
     waiting = [(clock(), next(order), one) for one in threads]
     while waiting and clock() < until:
@@ -79,7 +79,7 @@ def workers(number: int, objects: int, store: ThrottlingStore, clock: FakeClock)
 
 
 def work(objects: int, clock: FakeClock) -> Work:
-    """Return what a worker has before it, with a pace of its own."""
+    """Return the work of a worker, with its own rate limiter."""
     return Work(RateLimiter(clock=clock, sleep=clock.sleep), objects)
 
 

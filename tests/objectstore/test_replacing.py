@@ -1,4 +1,4 @@
-"""Objects exchanged and removed only while they are the same, in a bucket and on a disk."""
+"""Objects are replaced and removed only if they are unchanged, in a bucket and on a disk."""
 
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -49,7 +49,7 @@ def test_an_unchanged_object_is_removed_and_a_changed_one_stays(access):
 
 
 def test_concurrent_replacements_of_a_file_do_not_undo_each_other(tmp_path: Path):
-    """Each adds one line to what it read, and reads again when another was quicker."""
+    """Each writer appends one line to the content that it read, and reads again after a conflict."""
     access = StoreAccess(f"file://{tmp_path}")
     ObjectWriter(access).put("a", b"")
 

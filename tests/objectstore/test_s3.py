@@ -1,4 +1,4 @@
-"""The client that deletes asks where obstore lists, with the credentials that obstore uses. Both talk to one server."""
+"""boto3, which deletes, uses the same endpoint and the same credentials as obstore, which lists."""
 
 import ssl
 from collections.abc import Iterator, Mapping
@@ -25,7 +25,7 @@ SECRET = KEYS["secret_access_key"]
 
 
 class Listener:
-    """A server that notes where requests come and who signed them, and answers all of them alike."""
+    """A server that records the target and the signer of each request, and answers all requests alike."""
 
     def __init__(self) -> None:
         self.seen: list[tuple[str, Mapping[str, str]]] = []  # path, headers by their name in lower case
@@ -131,8 +131,8 @@ def test_boto3_and_obstore_use_the_same_bucket_and_credentials(
     assert listener.places() == expected
 
 
-class TestFilesOfAws:
-    """Obstore reads none; a profile that sends boto3 to another store would delete in a place that nobody listed."""
+class TestAWSFiles:
+    """obstore reads no AWS files. A profile that sends boto3 to another store would delete unlisted objects there."""
 
     @pytest.fixture(autouse=True)
     def files(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -184,11 +184,11 @@ def test_a_deletion_in_bulk_carries_the_digest_that_older_servers_demand(listene
 
 
 @pytest.mark.parametrize(
-    ("span", "seconds"), [("3s", 3), ("500ms", 0.5), ("1min 30s", 90), ("2 minutes", 120), ("1h", 3_600)], ids=str
+    ("key_range", "seconds"), [("3s", 3), ("500ms", 0.5), ("1min 30s", 90), ("2 minutes", 120), ("1h", 3_600)], ids=str
 )
-def test_timeouts_are_those_of_the_options(span: str, seconds: float) -> None:
+def test_timeouts_are_those_of_the_options(key_range: str, seconds: float) -> None:
     config = s3_bucket(
-        StoreAccess("s3://lake", {**KEYS, "connect_timeout": span, "read_timeout": span})
+        StoreAccess("s3://lake", {**KEYS, "connect_timeout": key_range, "read_timeout": key_range})
     ).client.meta.config
     assert (config.connect_timeout, config.read_timeout) == (seconds, seconds)
 
@@ -208,7 +208,7 @@ def test_a_bucket_before_the_host_is_named_once() -> None:
 class TestCertificates:
     @pytest.fixture
     def encrypted(self, listener: Listener, certificate: Path) -> StoreAccess:
-        """The listener behind a certificate that nobody signed."""
+        """The listener with a self-signed certificate."""
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.load_cert_chain(certificate)
         listener.server.socket = context.wrap_socket(listener.server.socket, server_side=True)

@@ -1,6 +1,4 @@
-"""Keys that are no paths: each is listed once, under its own name, and stays as foreign."""
-
-from collections.abc import Iterator
+"""Keys that are no valid paths: each is listed once, under its own name, and counts as foreign."""
 
 import pyarrow as pa
 import pytest
@@ -17,7 +15,7 @@ from retention_assets.objectstore.objects import ObjectReader
 from retention_assets.objectstore.s3 import list_exactly, s3_bucket
 from retention_assets.sweep.preconditions import Preconditions
 from retention_assets.sweep.worker import OBJECTS
-from tests.faulty_s3 import Faults, FaultyS3, faulty_s3
+from tests.faulty_s3 import Faults, FaultyS3
 from tests.objectstore.s3 import Bucket, count_clients
 from tests.objectstore.servers import server_that_answers
 
@@ -44,12 +42,6 @@ UNUSUAL_KEYS = [
 ]
 
 
-@pytest.fixture
-def faulty(bucket: Bucket) -> Iterator[FaultyS3]:
-    with faulty_s3(bucket.endpoint) as proxy:
-        yield proxy
-
-
 def put(bucket: Bucket, prefix: str, *keys: str) -> None:
     for key in keys:  # past the server's door, which lets no key through that ends with a line end
         content = b"" if key.endswith("/") else b"bytes"
@@ -61,7 +53,7 @@ def keys(reader: ObjectReader, place: str = "") -> list[str]:
 
 
 def by_places(reader: ObjectReader) -> list[str]:
-    """List as executors do: each place by a call of its own."""
+    """List each prefix by its own call, as executors do."""
     places = prefixes(reader)
     deep = [key for place in places.deep for key in keys(reader, place)]
     flat = [batch for place in places.flat for batch in reader.list_direct(place)]
@@ -114,7 +106,7 @@ def test_empty_objects_of_usual_names_are_listed_as_they_are(bucket: Bucket) -> 
 
 @pytest.fixture
 def large_directory(bucket: Bucket) -> list[str]:
-    """A directory of two pages, the second of which has an empty object; its keys in order."""
+    """A directory of two pages, of which the second has an empty object. Returns its keys in order."""
     names = [f"data/s/{number:04}" for number in range(1_100)]
     put(bucket, "", *names)
     bucket.client().put_object(Bucket=bucket.name, Key="data/s/_SUCCESS", Body=b"")
@@ -190,9 +182,9 @@ def test_an_exact_listing_without_progress_is_an_error(bucket: Bucket, token: by
     page = b"<ListBucketResult><IsTruncated>true</IsTruncated>" + token + b"</ListBucketResult>"
     with server_that_answers(200, page) as endpoint, pytest.raises(StoreError) as refused:
         list(list_exactly(s3_bucket(bucket.access(endpoint=endpoint)), "data"))
-    told = str(refused.value)
-    assert f"s3://{bucket.name}: cannot list 'data/': a page does not say where the next page begins." in told
-    assert "The listing was not used. Run again. If the error remains, contact the store's vendor." in told
+    message = str(refused.value)
+    assert f"s3://{bucket.name}: cannot list 'data/': a page does not say where the next page begins." in message
+    assert "The listing was not used. Run again. If the error remains, contact the store's vendor." in message
 
 
 def test_a_reader_makes_one_client_for_all_of_its_listings(bucket: Bucket, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,6 +1,5 @@
-"""Versions of a bucket on a real S3 server, its pages through a proxy that can give them wrongly."""
+"""Versions of objects in a bucket, with a real S3 server and a proxy that can return wrong pages."""
 
-from collections.abc import Iterator
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -15,15 +14,9 @@ from retention_assets.objectstore.versions import (
     keeps_versions,
     lists_versions,
 )
-from tests.faulty_s3 import Faults, FaultyS3, faulty_s3
+from tests.faulty_s3 import Faults, FaultyS3
 from tests.objectstore.s3 import Bucket
 from tests.objectstore.servers import server_that_answers
-
-
-@pytest.fixture(scope="module")
-def proxy(s3_endpoint: str) -> Iterator[FaultyS3]:
-    with faulty_s3(s3_endpoint) as running:
-        yield running
 
 
 def set_versioning(bucket: Bucket, status: str) -> None:
@@ -64,7 +57,7 @@ class TestKeepsVersions:
 
 @pytest.fixture
 def written(bucket: Bucket) -> dict[str, list[str]]:
-    """The versions of each path, newest first; `gone` ends in a delete marker, `back` was written over one."""
+    """The versions of each path, newest first. `gone` has a delete marker on top, `back` was written after one."""
     set_versioning(bucket, "Enabled")
     client = bucket.client()
     versions: dict[str, list[str]] = {}

@@ -1,4 +1,4 @@
-"""`current_rules`: the rules of now beside what completed runs deleted. Worked example: seed 002."""
+"""`current_rules`: the rules in force with the history of completed runs. Worked example: seed 002."""
 
 from collections.abc import Sequence
 from datetime import date
@@ -47,7 +47,7 @@ def current(history: Sequence[pa.Table], run_id: str, completed: set[str]) -> li
 
 
 def last_deleted(history: Sequence[pa.Table], run_id: str, completed: set[str]) -> dict[str, date | None]:
-    """Return what was last deleted under each rule of the run, by `prefix@branch`."""
+    """Return `last_deleted` of each rule of the run, by `prefix@branch`."""
     return {f"{rule.prefix}@{rule.branch}": rule.last_deleted for rule in current(history, run_id, completed)}
 
 

@@ -10,7 +10,7 @@ import pytest
 
 
 def main() -> int:
-    """Run the rounds in two processes, and show the seed of each."""
+    """Run the rounds in two processes, and print the seed of each."""
     parser = argparse.ArgumentParser(prog="python -m tests.random_histories", description=__doc__)
     parser.add_argument("--rounds", type=int, default=100)
     parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(10**6), help="of the first round")

@@ -1,4 +1,4 @@
-"""The real servers of tests/real_lakefs, and what the rounds tell at the end of a run."""
+"""The real servers of tests/real_lakefs, and a summary of the rounds at the end of a run."""
 
 import pytest
 
@@ -10,8 +10,8 @@ _TOLD = "random history"
 
 
 @pytest.fixture
-def tell(record_property):
-    """Return what notes a line for the end of the run."""
+def note_for_summary(record_property):
+    """Return a function that adds a line to the summary at the end of the run."""
     return lambda line: record_property(_TOLD, line)
 
 

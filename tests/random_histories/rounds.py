@@ -1,4 +1,4 @@
-"""One round: a random history, plans and sweeps on several days, and what must hold after each of them."""
+"""One round: a random history with plans and sweeps on several days, and the checks after each sweep."""
 
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -20,7 +20,7 @@ from tests.real_lakefs.repository import Repository
 from tests.real_lakefs.retention import Retention
 from tests.real_lakefs.server import BEGINS, Server
 
-_KEPT = timedelta(days=3)  # by default; what a plan saw is looked at for as long
+_KEPT = timedelta(days=3)  # the default retention, and how long the heads of a plan must stay readable
 _POLICY: Json = {
     "retention": {"default": "3d", "branches": [{"branch": "main", "keep": "5d"}, {"branch": "exp", "keep": "4d"}]}
 }
@@ -31,7 +31,7 @@ _LONG_AFTER = 40.0  # days after which no rule keeps anything but HEADs and tags
 
 @dataclass(frozen=True, slots=True)
 class Profile:
-    """What a round is made of: the weights of the operations, and how often something happens."""
+    """The weights of the operations of a round, and the probabilities of its events."""
 
     name: str
     weights: Mapping[str, float]
@@ -48,7 +48,7 @@ class Profile:
 
 MIXED = Profile("mixed", EVERYTHING)
 _FEW = {"upload": 2, "overwrite_and_commit": 2, "commit": 1, "create_branch": 1}
-# Each is full of what one promise is about, so that a round of it loses something where that promise is not kept.
+# Each has many operations about one promise, so that a round loses an object if the promise is broken.
 _FULL: dict[str, Any] = {
     "before": (72, 96),
     "days": 1,
@@ -78,7 +78,7 @@ PROFILES = {profile.name: profile for profile in (LINKED, SAME_CONTENT, HELD, SH
 
 @dataclass
 class Round:
-    """One round. `log` is what happened, a line each."""
+    """One round. `log` has a line for each event."""
 
     seed: int
     profile: Profile
@@ -89,7 +89,7 @@ class Round:
     garbage: int = 0
 
     def run(self) -> None:
-        """Run the round. Errors: AssertionError that tells what was lost, with seed and log."""
+        """Run the round. Errors: AssertionError with the lost objects, the seed and the log."""
         try:
             with ExitStack() as stack:
                 self._run(stack)
@@ -137,7 +137,7 @@ class Round:
         return self.random.random() < share
 
     def _day(self, *, last: bool) -> None:
-        """Plan, let the users go on, approve and sweep; then live through the next day."""
+        """Plan, let users write, approve and sweep; then let users write until the next day."""
         mode = "quarantine" if self._chance(self.profile.quarantines) else "delete"
         self.retention.write(mode=mode)
         if self.settles and self._chance(self.profile.commits_held):
@@ -157,7 +157,7 @@ class Round:
             self.writer.live_through(hours - held_for)
 
     def _end(self) -> None:
-        """Let everything end, and require that what nothing holds is gone after two plans."""
+        """End all operations, and require that unreferenced objects are gone after two plans."""
         self.writer.release()
         self._require_readable("after what was held ended")
         self.retention.write(mode="delete")
@@ -175,16 +175,16 @@ class Round:
             assert verified.status == 0, f"verify: {verified.out} {verified.err}"
 
     def _garbage(self) -> dict[str, int]:
-        """Return the objects of the store that no branch, HEAD, tag or staging area shows, of both repositories."""
+        """Return the objects of the store that no branch, HEAD, tag or staging area of either repository has."""
         held = set()
         for repository in (self.repository, self.other):
             for ref in repository.refs() if repository else ():
                 for entry in repository.list(ref):
-                    held.add(entry["physical_address"].partition(f"/{self.repository.place}/")[2])
+                    held.add(entry["physical_address"].partition(f"/{self.repository.folder}/")[2])
         return {address: size for address, size in self.repository.stored().items() if address not in held}
 
     def _may_be_staged(self, size: int) -> bool:
-        """Return whether a HEAD shows an object of this size: one that was staged again is told by nothing else."""
+        """Return whether a HEAD has an object of this size. Then the server hides that this one may be staged."""
         heads = [ref for ref in self.repository.refs() if ref.endswith("@")]
         return any(entry.get("size_bytes", 0) == size for ref in heads for entry in self.repository.list(ref))
 
@@ -249,15 +249,15 @@ class Round:
         for branch, commit in heads.items():
             try:
                 lost = self.repository.readable([commit])[1]
-            except Refused:  # the server denies some commits that there are. Source: lakeFS facts, H16
+            except Refused:  # the server denies some existing commits. Source: lakeFS facts, H16
                 continue
             assert not lost, f"lost {when}, of what {branch} showed at the last plan: {lost}"
 
 
 def forward_while_branch_is_away(repository: Repository, forward: Pass, log: list[str]) -> urllib3.BaseHTTPResponse:
-    """Send a scan on, delete the branch that comes last but one in it meanwhile, and create it again afterwards.
+    """Forward a scan, delete its last but one branch meanwhile, and create the branch again afterwards.
 
-    Nothing is staged on the last one, `zzz`: so the rows of all others are lost.
+    Nothing is staged on the last branch, `zzz`, so the scan loses the rows of all other branches.
     """
     branches = repository.branches()
     for missing in {"wip", "zzz"} - branches.keys():
@@ -267,7 +267,7 @@ def forward_while_branch_is_away(repository: Repository, forward: Pass, log: lis
         answer = pool.submit(forward)
         repository.delete_branch(name)
         made = answer.result()
-    with suppress(Refused):  # the server denies some commits that there are. Source: lakeFS facts, H16
+    with suppress(Refused):  # the server denies some existing commits. Source: lakeFS facts, H16
         repository.branch(name, branches[name])
     log.append(f"  {name} was away during the scan of staged objects")
     return made

@@ -18,15 +18,15 @@ ROUNDS = int(os.environ.get("RANDOM_HISTORIES_ROUNDS", "12"))
 
 @pytest.mark.parametrize("seed", range(FIRST, FIRST + ROUNDS))
 def test_a_random_history_loses_nothing_and_leaves_no_garbage(
-    request: pytest.FixtureRequest, tmp_path: Path, tell: Callable[[str], None], seed: int
+    request: pytest.FixtureRequest, tmp_path: Path, note_for_summary: Callable[[str], None], seed: int
 ) -> None:
     started = time.monotonic()
     server: Server = request.getfixturevalue("lakefs" if seed % 3 else "lakefs_on_s3")
     one = Round(seed, MIXED, server, tmp_path)
     one.run()
     share = one.stayed / one.garbage if one.garbage else 0.0
-    told = f"{one.stayed} of {one.garbage} objects that nothing holds stay ({share:.1%})"
-    tell(f"seed {seed}: nothing is lost; {told}; {time.monotonic() - started:.0f} s")
+    description = f"{one.stayed} of {one.garbage} objects that nothing holds stay ({share:.1%})"
+    note_for_summary(f"seed {seed}: nothing is lost; {description}; {time.monotonic() - started:.0f} s")
 
 
 @pytest.mark.parametrize("profile", PROFILES)

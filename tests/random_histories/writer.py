@@ -1,4 +1,4 @@
-"""Users of a repository on the real server who do whatever comes to their minds, by a seeded random generator."""
+"""Users of a repository on the real server who run random operations, by a seeded random generator."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -22,7 +22,7 @@ _LINKED_WITHIN = timedelta(hours=20)  # an address can be linked for 24 hours
 
 @dataclass(frozen=True, slots=True)
 class Pending:
-    """An address that was issued and written to, and that is not linked yet."""
+    """An address that was issued and written, but not linked yet."""
 
     branch: str
     path: str
@@ -33,7 +33,7 @@ class Pending:
 
 @dataclass
 class Writer:
-    """Does one operation after another. What the server refuses is logged and is no mistake."""
+    """Runs one operation after another. A refusal by the server is logged and is no error."""
 
     random: Random
     repository: Repository
@@ -49,7 +49,7 @@ class Writer:
     numbers: int = 0
 
     def begin(self) -> None:
-        """Add the actions that call the webhook, and a first history."""
+        """Add the actions that call the webhook, and create a first history."""
         for on in HELD:
             self.repository.upload("main", f"_lakefs_actions/{on}.yaml", self.hook.action(*BRANCHES, on=on))
         self.repository.commit("main", "actions")
@@ -69,18 +69,18 @@ class Writer:
             self.act()
 
     def act(self, *, beside_a_sweep: bool = False) -> None:
-        """Do one operation. Beside a sweep, none that brings back what no branch, tag or staging area shows."""
+        """Run one operation. During a sweep, none that makes an unreferenced object live again."""
         allowed = [(name, weight) for name, weight in self.weights.items() if not (beside_a_sweep and name in RISKY)]
         (name,) = self.random.choices([name for name, _ in allowed], [weight for _, weight in allowed])
         try:
-            told = OPERATIONS[name](self)
+            description = OPERATIONS[name](self)
         except Refused as refused:
-            told = f"refused: {refused.status} {refused.message[:80]}"
+            description = f"refused: {refused.status} {refused.message[:80]}"
         beside = "beside the command, " if beside_a_sweep else ""
-        self.say(f"{beside}{name}: {told}")
+        self.say(f"{beside}{name}: {description}")
 
     def hold_a_commit(self) -> None:
-        """Let a commit wait for its hook from now on, while what it is to hold is overwritten."""
+        """Begin a commit that waits for its hook, and overwrite its objects meanwhile."""
         self.say(f"hold_commit_and_overwrite: {self.hold_commit_and_overwrite()}")
 
     def say(self, what: str) -> None:
@@ -88,7 +88,7 @@ class Writer:
         self.log.append(f"{self.repository.server.clock():%m-%d %H:%M:%S} {self.repository.name} {what}")
 
     def release(self) -> None:
-        """Let the operation end that waits for its hook."""
+        """Let the operation that waits for its hook end."""
         self.hook.release()
         if self.held is not None:
             try:
@@ -109,17 +109,17 @@ class Writer:
         return self.random.choice(PATHS)
 
     def _shown(self, ref: str) -> str:
-        """Return a path that a reference shows."""
+        """Return a path that a reference has."""
         paths = [entry["path"] for entry in self.repository.list(ref) if not entry["path"].startswith("_lakefs_")]
         return self.random.choice(paths) if paths else self._path()
 
     def _spellings(self) -> Sequence[str]:
         """Return how the namespace may be written: as it was given, and as a local server prints it."""
-        storage = self.repository.server.store.settings(self.repository.place)["storage"]
+        storage = self.repository.server.store.settings(self.repository.folder)["storage"]
         return [self.repository.namespace, storage if "://" in storage else f"local://{storage}"]
 
     def _content(self) -> bytes:
-        """Return bytes of a length that no other content has."""
+        """Return bytes of a unique length."""
         self.numbers += 1
         content = f"{self.repository.name} {self.numbers} ".encode()
         return content + b"." * (self.numbers * 3)
@@ -136,7 +136,7 @@ class Writer:
         return (self.repository.upload_in_parts if in_parts else self.repository.upload)(branch, path, content)
 
     def _commits(self, branch: str, *, young: bool = False) -> Sequence[str]:
-        """Return commits of a branch whose objects are all there; with `young`, those that it left lately."""
+        """Return commits of a branch whose objects all exist. With `young`, only former heads that are still young."""
         since = (self.repository.server.clock() - self.retention * 0.8).timestamp()
         log = self.repository.log(branch, first_parents=True)[:6]
         left = [True, *(child["creation_date"] > since for child in log)]
@@ -146,11 +146,11 @@ class Writer:
     def _is_readable(self, ref: str) -> bool:
         try:
             return not self.repository.readable([ref])[1]
-        except Refused:  # the server denies some commits that there are. Source: lakeFS facts, H16
+        except Refused:  # the server denies some existing commits. Source: lakeFS facts, H16
             return False
 
     def _is_parent_readable(self, branch: str, *, young: bool = False) -> bool:
-        """Return whether a branch can go back one commit; with `young`, to one that it left lately."""
+        """Return whether a branch can go back one commit. With `young`, only to a former head that is still young."""
         log = self.repository.log(branch, first_parents=True)[:2]
         return len(log) == 2 and log[1]["id"] in self._commits(branch, young=young)
 
@@ -212,14 +212,14 @@ class Writer:
         return self._link(one, as_printed=self.random.random() < 0.5)
 
     def link_as_printed(self) -> str:
-        told = self.get_address()
+        description = self.get_address()
         self._link(self.pending.pop(), as_printed=True)
-        return told
+        return description
 
     def link_relative(self) -> str:
-        told = self.get_address()
+        description = self.get_address()
         self._link(self.pending.pop(), as_printed=False)
-        return told
+        return description
 
     def _link(self, one: Pending, *, as_printed: bool) -> str:
         address = one.printed[one.printed.index("/data/") + 1 :]
@@ -241,7 +241,7 @@ class Writer:
         return branch
 
     def lend(self) -> str:
-        """Let the other repository refer to an object of this one that a HEAD shows."""
+        """Let the other repository refer to an object in a HEAD of this one."""
         if self.lends_to is None:
             return "to nobody"
         branch = self._branch()
@@ -307,7 +307,7 @@ class Writer:
         return f"{branch} to {target}"
 
     def _commit_all(self, branch: str) -> None:
-        """Commit what is staged: a branch with changes refuses merges and the like."""
+        """Commit staged changes, since a branch with changes refuses merges and similar operations."""
         if self.repository.diff(branch):
             self.repository.commit(branch, "before another operation")
 
@@ -350,16 +350,18 @@ class Writer:
             return "another one waits"
         branch = self._branch()
         kind = self.random.choice(("commit", "commit", "commit", "merge", "revert", "cherry-pick"))
-        told, act = self._held_call(kind, branch)
-        return f"{kind} on {branch}, {told}" if self._hold(act) else f"{kind} on {branch}: ended without its hook"
+        description, act = self._held_call(kind, branch)
+        return (
+            f"{kind} on {branch}, {description}" if self._hold(act) else f"{kind} on {branch}: ended without its hook"
+        )
 
     def _held_call(self, kind: str, branch: str) -> tuple[str, Callable[[], object]]:
-        """Return what is begun. Only what a branch left lately is brought back: it was not yet expired by then."""
+        """Return an operation and its description. It only returns to young former heads, which have not expired."""
         repository = self.repository
         if kind == "commit":
             path = self._path()
-            told = f"{path} {self._upload(branch, path)}"
-            return told, lambda: repository.commit(branch, "held")
+            description = f"{path} {self._upload(branch, path)}"
+            return description, lambda: repository.commit(branch, "held")
         self._commit_all(branch)
         if kind == "merge":
             source = self._branch()
@@ -378,8 +380,8 @@ class Writer:
         if not staged[branch]:
             return "nothing is staged"
         self._hold(lambda: self.repository.commit(branch, "held"))
-        told = [f"{path} {self._upload(branch, path)}" for path in staged[branch]]
-        return f"{branch} {', '.join(told)}"
+        description = [f"{path} {self._upload(branch, path)}" for path in staged[branch]]
+        return f"{branch} {', '.join(description)}"
 
     def _changed(self, branch: str) -> Sequence[Json]:
         return [entry for entry in self.repository.diff(branch) if entry["type"] != "removed"]
@@ -398,11 +400,11 @@ class Writer:
     def overwrite_held(self) -> str:
         """Overwrite or delete staged objects on some branch, as happens while a commit waits."""
         branch = self._branch()
-        told = []
+        description = []
         for entry in self._changed(branch):
             if self.random.random() < 0.7:
-                told.append(f"{entry['path']} {self._upload(branch, entry['path'])}")
-        return f"{branch} {', '.join(told)}"
+                description.append(f"{entry['path']} {self._upload(branch, entry['path'])}")
+        return f"{branch} {', '.join(description)}"
 
 
 EVERYTHING: Mapping[str, float] = {
@@ -414,7 +416,7 @@ EVERYTHING: Mapping[str, float] = {
     "hold_commit_and_overwrite": 0.3,
 }  # fmt: skip
 OPERATIONS: Mapping[str, Callable[[Writer], str]] = {name: getattr(Writer, name) for name in EVERYTHING}
-# What may bring back what nothing shows any more. Not in the window of a sweep: docs/safety.md warns of that.
+# Operations that may make unreferenced objects live again. Not in the window of a sweep: docs/safety.md warns of that.
 RISKY = {
     "revert", "cherry_pick", "create_branch_from_commit", "tag_old_commit", "hard_reset", "hold_operation",
     "hold_commit_and_overwrite",

@@ -1,4 +1,4 @@
-"""Asks the server's API and raises what it refuses. Requests are raw JSON: lakefs-sdk hides some of what it answers."""
+"""A client of the server's API with raw JSON requests, since lakefs-sdk hides parts of the responses."""
 
 import json
 from collections.abc import Iterator
@@ -16,7 +16,7 @@ Json = dict[str, Any]
 
 
 def s3_gateway(url: str) -> Any:
-    """Return boto3's client of the S3 gateway: a bucket is a repository, and a key begins with a branch."""
+    """Return a boto3 client of the S3 gateway: a bucket is a repository, and a key begins with a branch."""
     return boto3.client(
         "s3",
         endpoint_url=url,
@@ -37,7 +37,7 @@ class Refused(Exception):
 
 
 class Client:
-    """The API of one server. Each thread needs a client of its own only for speed: urllib3's pool is thread safe."""
+    """The API of one server. It is thread safe, but a client per thread is faster."""
 
     def __init__(self, url: str) -> None:
         self._url = f"{url}/api/v1"
@@ -53,7 +53,7 @@ class Client:
         *,
         timeout: float = 300.0,
     ) -> Any:
-        """Return the answer's JSON, None when it has none. `body`: JSON, or bytes. Errors: Refused."""
+        """Send a request and return the JSON of the response, None if empty. `body`: JSON or bytes. Errors: Refused."""
         answer = self.raw(method, path, query, body, timeout=timeout)
         if answer.status >= 300:
             raise Refused(f"{method} {path} {query or ''}", answer.status, _message(answer.data))
@@ -69,7 +69,7 @@ class Client:
         *,
         timeout: float = 300.0,
     ) -> urllib3.BaseHTTPResponse:
-        """Return the answer as it comes, refusals included."""
+        """Send a request and return the response, also if it is an error."""
         is_bytes = isinstance(body, bytes)
         kind = {"Content-Type": "application/octet-stream" if is_bytes else "application/json"}
         return self._pool.request(

@@ -1,4 +1,4 @@
-"""A clock that a test moves: lakeFS reads it from a file, the code under test is handed it."""
+"""A clock that a test moves. lakeFS reads it from a file, and the code under test gets it as an argument."""
 
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -7,20 +7,20 @@ from pathlib import Path
 
 @dataclass(frozen=True, slots=True)
 class MovedClock:
-    """This machine's clock, moved by the number of seconds in a file, which lakeFS reads too (CLOCK_FILE)."""
+    """This machine's clock plus the number of seconds in a file, which lakeFS reads too (CLOCK_FILE)."""
 
     file: Path
 
     def __call__(self) -> datetime:
-        """Return the moved time, UTC."""
+        """Return the time of the clock, UTC."""
         return datetime.now(UTC) + timedelta(seconds=self._offset())
 
     def set_back(self, days: float) -> None:
-        """Show the time of so many days ago."""
+        """Set the clock to the time of so many days ago."""
         self._write(-int(days * 86_400))
 
     def forward(self, *, days: float = 0, hours: float = 0, seconds: float = 0) -> datetime:
-        """Go forward, never beyond this machine's time, and return the new time."""
+        """Move the clock forward, never beyond this machine's time, and return the new time."""
         offset = self._offset() + int(timedelta(days=days, hours=hours, seconds=seconds).total_seconds())
         if offset > 0:
             raise ValueError(f"the clock would be {offset} seconds in the future: start the history earlier")
@@ -28,11 +28,11 @@ class MovedClock:
         return self()
 
     def left(self) -> timedelta:
-        """Return how far the clock can still go forward."""
+        """Return the duration by which the clock can still move forward."""
         return timedelta(seconds=-self._offset())
 
     def forward_to(self, hour: int) -> datetime:
-        """Go forward to the next time that it is `hour` o'clock, UTC."""
+        """Move the clock forward to the next time that it is `hour` o'clock, UTC."""
         now = self()
         ahead = now.replace(hour=hour, minute=0, second=0, microsecond=0) - now
         return self.forward(seconds=(ahead % timedelta(days=1)).total_seconds() + 1)

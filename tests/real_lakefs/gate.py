@@ -1,4 +1,4 @@
-"""A gate before the server: requests of the command under test pass it, and a test may act between two of them."""
+"""A proxy between the command under test and the server. A test can act between two requests."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -14,7 +14,7 @@ Act = Callable[[str, str, Pass], urllib3.BaseHTTPResponse]  # method, path below
 
 
 def let_pass(method: str, path: str, forward: Pass) -> urllib3.BaseHTTPResponse:
-    """Send a request on, and do nothing else."""
+    """Forward a request, and do nothing else."""
     return forward()
 
 
@@ -33,7 +33,7 @@ class Gate:
 
 @contextmanager
 def gate(server: str) -> Iterator[Gate]:
-    """Stand before the server at this URL for as long as the block lasts."""
+    """Run a proxy before the server at this URL for as long as the block lasts."""
     made = Gate("", server)
     listener = ThreadingHTTPServer(("127.0.0.1", 0), type("BoundPassing", (_Passing,), {"gate": made}))
     listener.daemon_threads = True

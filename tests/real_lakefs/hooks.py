@@ -1,4 +1,4 @@
-"""A webhook that lakeFS calls and that answers when the test lets it: a commit or a merge that takes its time."""
+"""A webhook of lakeFS whose answer a test can delay, so that a commit or a merge takes longer."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -14,7 +14,7 @@ _WAITS = 1800.0  # seconds, for a test that never releases; a busy machine needs
 
 @dataclass
 class Webhook:
-    """Holds every call, or the first one, until `release`. `arrived` is set once a call was made since `hold`."""
+    """Delays every call, or the first one, until `release`. `arrived` is set when a call arrives after `hold`."""
 
     url: str
     arrived: Event = field(default_factory=Event)
@@ -22,17 +22,17 @@ class Webhook:
     only_first: bool = False
 
     def hold(self, *, only_first: bool = False) -> None:
-        """Hold the calls from now on, or only the first of them."""
+        """Delay all calls from now on, or only the first one."""
         self.only_first = only_first
         self.arrived.clear()
         self.released.clear()
 
     def release(self) -> None:
-        """Answer the calls that wait, and all later ones at once."""
+        """Answer the waiting calls, and answer later ones at once."""
         self.released.set()
 
     def action(self, *branches: str, on: str = "pre-commit") -> bytes:
-        """Return the text of an action that calls this webhook; upload it below `_lakefs_actions/` of the branch."""
+        """Return an action that calls this webhook, to be uploaded below `_lakefs_actions/` of a branch."""
         properties = {"url": self.url, "timeout": f"{_WAITS:.0f}s"}
         return yaml.safe_dump(
             {
@@ -61,7 +61,7 @@ def webhook() -> Iterator[Webhook]:
 
 
 class UnderWay:
-    """A call that runs in a thread of its own, such as a commit that waits for its hook."""
+    """A call in another thread, such as a commit that waits for its hook."""
 
     def __init__(self, act: Callable[[], Any]) -> None:
         self._answer: Any = None
@@ -72,7 +72,7 @@ class UnderWay:
     def _run(self, act: Callable[[], Any]) -> None:
         try:
             self._answer = act()
-        except BaseException as error:  # told where the answer is asked for
+        except BaseException as error:  # `ended` raises it
             self._error = error
 
     def is_over(self) -> bool:

@@ -1,4 +1,4 @@
-"""One repository on the real server: what users do to it, what can be read of it, what lies in its store."""
+"""One repository on the real server: operations of users, reads, and the objects in its store."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _TASK_WITHIN = 60.0  # seconds
 
 @dataclass(frozen=True, slots=True)
 class Unreadable:
-    """An object that a branch, HEAD, tag or staging area shows and that the server cannot give."""
+    """An object of a branch, HEAD, tag or staging area that the server cannot read."""
 
     ref: str  # `main` reads through the staging area, `main@` its HEAD
     path: str
@@ -36,13 +36,13 @@ class Unreadable:
 
 @dataclass(frozen=True, slots=True)
 class Repository:
-    """A repository. Paths are the users'; addresses are relative to the namespace, as the tables have them."""
+    """A repository. Addresses are relative to the namespace, as in the tables."""
 
     server: Server
     client: Client
     name: str
-    namespace: str  # as lakeFS was told it
-    place: str  # its folder in the store
+    namespace: str  # in the form that was passed to lakeFS
+    folder: str  # its folder in the store
 
     # ---- objects of a branch
 
@@ -52,7 +52,7 @@ class Repository:
         return self.address_of(answer)
 
     def upload_in_parts(self, branch: str, path: str, *parts: bytes) -> str:
-        """Upload an object in parts, as S3's clients do through the server's gateway, and return its address."""
+        """Upload an object in parts through the server's S3 gateway, and return its address."""
         gateway, name = s3_gateway(self.server.url), {"Bucket": self.name, "Key": f"{branch}/{path}"}
         try:
             upload = gateway.create_multipart_upload(**name)["UploadId"]
@@ -71,52 +71,52 @@ class Repository:
         self._ask("DELETE", f"/branches/{branch}/objects", {"path": path})
 
     def copy(self, branch: str, source: str, target: str, *, source_ref: str | None = None) -> str:
-        """Copy an object to another path, and return the copy's address: the same one, or a new one."""
+        """Copy an object to another path, and return the copy's address, which may be the same."""
         body = {"src_path": source, "src_ref": source_ref or branch}
         return self.address_of(self._ask("POST", f"/branches/{branch}/objects/copy", {"dest_path": target}, body))
 
     def backing(self, branch: str, path: str | bytes) -> str:
-        """Return an address to write to and to link, as the server prints it."""
+        """Return a new address to write to and to link, as the server prints it."""
         answer = self._ask("GET", f"/branches/{branch}/staging/backing", {"path": path})
         return str(answer["physical_address"])
 
     def write_backing(self, printed: str, content: bytes) -> str:
-        """Write the bytes that are to be linked at an address which `backing` printed; return its address."""
+        """Write an object to an address of `backing`; return the relative address."""
         address = printed[printed.index("/data/") + 1 :]
-        self.server.store.put(self.place, address, content)
+        self.server.store.put(self.folder, address, content)
         return address
 
     def link(self, branch: str, path: str | bytes, printed: str, content: bytes) -> str:
-        """Link what was written to an address that `backing` printed, and return the address of the entry."""
+        """Link the object at an address of `backing`, and return the address of the entry."""
         return self.link_as(branch, path, printed, _checksum(content), size=len(content))
 
     def link_as(self, branch: str, path: str | bytes, printed: str, checksum: str, *, size: int) -> str:
-        """Link an address with a checksum and a size that the server does not verify; return the entry's address."""
+        """Link an address with any checksum and size; return the entry's address. The server verifies neither."""
         body = {"staging": {"physical_address": printed}, "checksum": checksum, "size_bytes": size}
         return self.address_of(self._ask("PUT", f"/branches/{branch}/staging/backing", {"path": path}, body))
 
     def upload_and_link(self, branch: str, path: str | bytes, content: bytes, *, as_printed: bool = True) -> str:
-        """Upload around the server: get an address, write to it, link it as printed or relative to the namespace."""
+        """Upload without the server: get an address, write to it, and link it, as printed or as a relative address."""
         printed = self.backing(branch, path)
         address = self.write_backing(printed, content)
         self.link(branch, path, printed if as_printed else f"{self.namespace}/{address}", content)
         return address
 
     def stage(self, branch: str, path: str, physical_address: str, content: bytes) -> Json:
-        """Stage an entry for an address that may be any URI, also one in another repository; return the entry."""
+        """Stage an entry for any URI, also in another repository; return the entry."""
         return self.stage_as(branch, path, physical_address, _checksum(content), size=len(content))
 
     def stage_as(
         self, branch: str, path: str, physical_address: str, checksum: str, *, size: int, mtime: int | None = None
     ) -> Json:
-        """Stage an entry with figures that the server does not verify, and return it. `mtime`: seconds, now if None."""
+        """Stage an entry with any checksum, size and time, and return it. `mtime`: in seconds, by default now."""
         body = {"physical_address": physical_address, "checksum": checksum, "size_bytes": size}
         body |= {"mtime": mtime} if mtime is not None else {}
         answer: Json = self._ask("PUT", f"/branches/{branch}/objects", {"path": path}, body)
         return answer
 
     def import_prefix(self, branch: str, source: str, destination: str, message: str = "import") -> str:
-        """Import what lies below a URI of the store, wait for it, and return the commit's id."""
+        """Import the objects below a URI of the store, wait for it, and return the commit's id."""
         paths = [{"path": source, "destination": destination, "type": "common_prefix"}]
         started = self._ask("POST", f"/branches/{branch}/import", body={"paths": paths, "commit": {"message": message}})
         ends = time.monotonic() + _TASK_WITHIN
@@ -140,7 +140,7 @@ class Repository:
         metadata: dict[str, str] | None = None,
         allow_empty: bool = False,
     ) -> str:
-        """Commit what is staged, and return the commit's id. `date`: what the user claims, a number as it is sent."""
+        """Commit staged changes, and return the commit's id. `date`: the date that the user sets, as it is sent."""
         body: Json = {"message": message, "metadata": metadata or {}, "allow_empty": allow_empty}
         if date is not None:
             body["date"] = int(date.timestamp()) if isinstance(date, datetime) else date
@@ -161,12 +161,12 @@ class Repository:
         self._ask("DELETE", f"/branches/{name}")
 
     def reset(self, branch: str, path: str | None = None) -> None:
-        """Throw away what is staged, or what is staged at one path."""
+        """Reset all staged changes, or those at one path."""
         what: Json = {"type": "reset"} if path is None else {"type": "object", "path": path}
         self._ask("PUT", f"/branches/{branch}", body=what)
 
     def hard_reset(self, branch: str, ref: str) -> None:
-        """Let a branch name another commit."""
+        """Reset a branch hard to another commit."""
         self._ask("PUT", f"/branches/{branch}/hard_reset", {"ref": ref})
 
     def merge(self, source: str, target: str, *, strategy: str = "source-wins") -> str:
@@ -174,7 +174,7 @@ class Repository:
         return str(self._ask("POST", f"/refs/{source}/merge/{target}", body={"strategy": strategy})["reference"])
 
     def revert(self, branch: str, ref: str, *, parent: int = 0) -> None:
-        """Revert a commit on a branch. `parent`: which one's side stays, of a merge."""
+        """Revert a commit on a branch. `parent`: for a merge, the number of the parent to return to."""
         self._ask("POST", f"/branches/{branch}/revert", body={"ref": ref, "parent_number": parent})
 
     def cherry_pick(self, branch: str, ref: str, *, parent: int = 0) -> str:
@@ -191,17 +191,17 @@ class Repository:
         self._ask("DELETE", f"/tags/{name}")
 
     def add_hook(self, branch: str, hook: Webhook, *, on: str = "pre-commit") -> None:
-        """Let the operation `on` of a branch call the webhook, from its next commit on. The action is committed."""
+        """Commit an action, so that the operation `on` of the branch calls the webhook from now on."""
         self.upload(branch, f"_lakefs_actions/{on}.yaml", hook.action(branch, on=on))
         self.commit(branch, f"an action {on}")
 
     def commit_under_way(self, branch: str, hook: Webhook, message: str = "commit") -> UnderWay:
-        """Begin a commit that waits for its hook, and return once the hook was called; `ended()` gives its id."""
+        """Begin a commit that waits for its hook, and return after the hook was called. `ended()` returns its id."""
         hook.hold()
         return self.under_way(hook, lambda: self.commit(branch, message))
 
     def under_way(self, hook: Webhook, act: Any) -> UnderWay:
-        """Begin any call that the hook holds, and return once the hook was called. `hook.hold()` comes before."""
+        """Begin a call that waits for the hook, and return after the hook was called. Call `hook.hold()` before."""
         call = UnderWay(act)
         while not hook.arrived.wait(0.01):
             if call.is_over():
@@ -222,25 +222,25 @@ class Repository:
         return {row["id"]: row["commit_id"] for row in self.client.pages(self._path("/tags"))}
 
     def log(self, ref: str, *, first_parents: bool = False) -> list[Json]:
-        """Return the commits that a reference reaches, newest first; with `first_parents` along those alone."""
+        """Return the ancestry of a reference, newest first, with `first_parents` only along first parents."""
         path = self._path(f"/refs/{quote(ref, safe='')}/commits")
         return list(self.client.pages(path, first_parent=str(first_parents).lower()))
 
     def list(self, ref: str) -> list[Json]:
-        """Return what a reference shows; of a branch with its staging area, of `branch@` without."""
+        """Return the objects of a reference. A branch includes its staging area, `branch@` does not."""
         return list(self.client.pages(self._path(f"/refs/{quote(ref, safe='')}/objects/ls")))
 
     def diff(self, branch: str) -> list[Json]:
-        """Return the uncommitted changes that the server shows."""
+        """Return the uncommitted changes that the server lists."""
         return list(self.client.pages(self._path(f"/branches/{branch}/diff")))
 
     def stat(self, ref: str, path: str) -> Json:
-        """Return an entry as a reference shows it."""
+        """Return an entry of a reference."""
         answer: Json = self._ask("GET", f"/refs/{quote(ref, safe='')}/objects/stat", {"path": path})
         return answer
 
     def read(self, ref: str, path: str) -> tuple[int, bytes]:
-        """Return status and bytes of an object as the server gives it."""
+        """Return the HTTP status and the content of an object from the server."""
         address = self._path(f"/refs/{quote(ref, safe='')}/objects")
         answer = self.client.raw("GET", address, {"path": path})
         return answer.status, answer.data
@@ -267,36 +267,36 @@ class Repository:
         return {address for address, status in read.items() if status == 200}, failed
 
     def unreadable(self) -> list[Unreadable]:
-        """Read every object of every branch, HEAD, tag and staging area; return those that the server cannot give."""
+        """Read every object of every branch, HEAD, tag and staging area; return those that the server cannot read."""
         return self.readable()[1]
 
     def address_of(self, entry: Json) -> str:
         """Return an entry's address relative to the namespace, or as it is printed when it lies outside."""
         physical = str(entry["physical_address"])
-        for inside in (f"{self.namespace}/", f"/{self.place}/"):
+        for inside in (f"{self.namespace}/", f"/{self.folder}/"):
             if inside in physical and physical[physical.index(inside) + len(inside) :].startswith("data/"):
                 return physical[physical.index(inside) + len(inside) :]
         return physical
 
     def dump(self, file: Path) -> Json:
-        """Let the server dump its references, write what it answers to `file`, and return `source` of it."""
+        """Let the server dump its references, write the dump to `file`, and return the setting `source` for it."""
         file.write_text(json.dumps(self._finished("/dump")["refs"]), encoding="utf-8")
         return {"dump": str(file)}
 
     def restored_as(self, name: str, file: Path, namespace: str | None = None) -> Repository:
         """Create a second repository over the same namespace from a dump of this one, written to `file`.
 
-        `namespace`: another spelling of the namespace.
+        `namespace`: another form of the URL of the namespace.
         """
         self.dump(file)
         body = {"name": name, "storage_namespace": namespace or self.namespace, "default_branch": "main"}
         self.client.ask("POST", "/repositories", {"bare": "true"}, body)  # `bare`: the namespace may be in use
-        second = Repository(self.server, self.client, name, self.namespace, self.place)
+        second = Repository(self.server, self.client, name, self.namespace, self.folder)
         second._finished("/restore", json.loads(file.read_text("utf-8")))
         return second
 
     def roll_back(self, file: Path) -> None:
-        """Delete the repository, and create it again from a dump in `file`, as after the loss of the database."""
+        """Delete the repository, and create it again from a dump in `file`, as after a loss of the database."""
         body = {"name": self.name, "storage_namespace": self.namespace, "default_branch": "main"}
         self.client.ask("DELETE", f"/repositories/{self.name}")
         ends = time.monotonic() + _TASK_WITHIN
@@ -317,18 +317,18 @@ class Repository:
     # ---- the store
 
     def stored(self) -> dict[str, int]:
-        """Return the bytes of every object in the store by address, `_lakefs/` left out."""
-        return self.server.store.stored(self.place)
+        """Return the size of every object in the store by address, without `_lakefs/`."""
+        return self.server.store.stored(self.folder)
 
     def age_objects(self) -> None:
-        """Let each object have been written when its address was issued: the store's own times are real ones."""
+        """Set the time of each object in the store to the time of its address, since the store uses the real clock."""
         for address in self.stored():
             if issued := issued_at(address):
-                self.server.store.set_time(self.place, address, issued + timedelta(milliseconds=500))
+                self.server.store.set_time(self.folder, address, issued + timedelta(milliseconds=500))
 
     def lose(self, address: str) -> None:
-        """Take an object out of the store, as an accident does."""
-        self.server.store.delete(self.place, address)
+        """Delete an object from the store, as by accident."""
+        self.server.store.delete(self.folder, address)
 
     # ---- the API
 

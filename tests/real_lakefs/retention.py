@@ -31,7 +31,7 @@ _SECRETS = {"LAKEFS_SECRET": SECRET_KEY}
 
 @contextmanager
 def _in_memory(_: Configuration) -> Iterator[tuple[dg.DagsterInstance, str]]:
-    """Record a run in memory: files take a quarter of the time of a small plan."""
+    """Record runs in memory, since files take a quarter of the time of a small plan."""
     with dg.DagsterInstance.ephemeral() as instance:
         yield instance, "the UI"
 
@@ -51,11 +51,11 @@ def by_the_clock(clock: MovedClock) -> Iterator[None]:
 
 
 class Retention:
-    """A retention.yaml over one or several repositories, and the commands on the first of them unless one is named.
+    """A retention.yaml of one or several repositories, and the commands on it, by default on the first repository.
 
-    `settings` are those of every repository, as the file has them; `policy` is lakeFS's own document or ours. The
-    defaults allow what small repositories do: that all of a plan comes back to life, that the live set shrinks.
-    `through`: the URL of a gate before the server, which the command asks instead.
+    `settings` are those of every repository. `policy` is a document of lakeFS or of this project. The default settings
+    allow plans that are live again and live sets that shrink, since the repositories are small. `through`: the URL of
+    a proxy before the server.
     """
 
     def __init__(
@@ -89,11 +89,11 @@ class Retention:
 
     @property
     def day(self) -> str:
-        """The clock's day: what plans are made as of."""
+        """The clock's day, for `--as-of`."""
         return self.clock().date().isoformat()
 
     def write(self, policy: Json | None = None, **changes: Any) -> None:
-        """Write retention.yaml and the policy, with changes of the settings; None takes a setting out."""
+        """Write retention.yaml and the policy, with changes of the settings. None removes a setting."""
         self.policy = policy or self.policy
         self.settings = {name: value for name, value in {**self.settings, **changes}.items() if value is not None}
         self.directory.mkdir(parents=True, exist_ok=True)
@@ -110,10 +110,10 @@ class Retention:
             "repository": repository.name,
         }
         place = {"kind": "lakefs", "namespace": repository.namespace, "source": {"api": api}}
-        return {**place, **repository.server.store.settings(repository.place), **self.settings}
+        return {**place, **repository.server.store.settings(repository.folder), **self.settings}
 
     def run(self, command: str, *arguments: str | Path, of: Repository | None = None, day: str | None = "") -> Answer:
-        """Run a command on a repository. `day`: as of which, by default the clock's; None: a command without one."""
+        """Run a command on a repository. `day`: for `--as-of`, by default the clock's day; None: without the option."""
         repository = of or self.repositories[0]
         options = [] if day is None else ["--as-of", day or self.day]
         with by_the_clock(self.clock), environment(LAKE_SECRET="testing", **_SECRETS):
@@ -124,7 +124,7 @@ class Retention:
         return answer
 
     def plan(self, *, of: Repository | None = None) -> Json:
-        """Give the objects their age, plan as of the clock's day, and return the plan. Fails when a guard refuses."""
+        """Age the objects, plan as of the clock's day, and return the plan. Fails if a guard refuses."""
         (of or self.repositories[0]).age_objects()
         document: Json = _done(self.run("plan", "--json", of=of)).document()
         return document
@@ -134,7 +134,7 @@ class Retention:
         return _done(self.run("approve", plan["plan_hash"], of=of, day=plan["day"]))
 
     def sweep(self, plan: Json | None = None, *, of: Repository | None = None) -> Answer:
-        """Carry a plan out, by default the one of the clock's day. Fails when it is refused."""
+        """Sweep a plan, by default that of the clock's day. Fails if the sweep is refused."""
         return _done(self.run("sweep", of=of, day=plan["day"] if plan else ""))
 
     def plan_and_sweep(self, *, of: Repository | None = None) -> list[Json]:
@@ -145,11 +145,11 @@ class Retention:
         return self.candidates(plan, of=of)
 
     def verify(self, *, of: Repository | None = None) -> Answer:
-        """Run `verify`; the answer tells what it found."""
+        """Run `verify` and return its answer."""
         return self.run("verify", of=of)
 
     def purge(self, *, of: Repository | None = None) -> Answer:
-        """Delete for good what is past its time in quarantine; do nothing when nothing is."""
+        """Purge the due objects, if there are any."""
         shown = _done(self.run("purge", of=of, day=None))
         words = " ".join(shown.out.split()).split()
         if "--approve" not in words:

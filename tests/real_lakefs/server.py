@@ -38,11 +38,11 @@ class Server:
     _numbers: Iterator[int] = field(default_factory=lambda: count(1))
 
     def client(self) -> Client:
-        """Return a client of its own: the connections of one are for one thread at a time."""
+        """Return a new client, for another thread."""
         return Client(self.url)
 
     def new_repository(self, name: str = "repository", *, suffix: str = "") -> Repository:
-        """Create a repository named `name-NUMBER` and return it. `suffix` ends its namespace, as it is.
+        """Create a repository named `name-NUMBER` and return it. Its namespace ends in `suffix`, unescaped.
 
         A server of a bucket decodes a namespace: the objects of `…-my%20data` are below `…-my data`.
         """
@@ -54,7 +54,7 @@ class Server:
 
 
 def lakefs_program() -> str:
-    """Return where `lakefs` is on the PATH; skip the test when it is nowhere."""
+    """Return the path of `lakefs` on the PATH. Skip the test if it is missing."""
     found = shutil.which("lakefs")
     if found is None:
         pytest.skip("lakefs is not on the PATH: no real lakeFS server can be started")

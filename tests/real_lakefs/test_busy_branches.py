@@ -1,4 +1,4 @@
-"""Branches are deleted and created again all the time: no staged object is lost, and nothing is refused."""
+"""Branches are deleted and created without pause: no staged object is lost, and no plan is refused."""
 
 import threading
 from collections.abc import Callable, Iterator
@@ -27,7 +27,7 @@ _ALIVE = 5  # branches that live at a time
 
 
 def access_to(repository: Repository) -> StoreAccess:
-    settings = repository.server.store.settings(repository.place)
+    settings = repository.server.store.settings(repository.folder)
     storage, options = settings["storage"], dict(settings.get("storage_options", {}))
     if "://" not in storage:
         return StoreAccess(f"file://{storage}")
@@ -54,7 +54,7 @@ def addresses_of(staged: StagedList, repository: Repository) -> set[str]:
 
 @contextmanager
 def again_and_again(act: Callable[[int], None], pause: float = 0.0) -> Iterator[list[int]]:
-    """Run `act` in a thread for as long as the block lasts; the list counts how often. It must not end by itself."""
+    """Call `act` in a thread again and again during the block. The list has an entry per call. Errors are raised."""
     stop, times, failed = threading.Event(), [0], list[BaseException]()
 
     def loop() -> None:
@@ -82,7 +82,7 @@ def repository(request: pytest.FixtureRequest) -> Repository:
 
 
 def with_branch_ahead(server: Server) -> Repository:
-    """Return a repository with a branch for staged objects ahead of the busy ones, and nothing staged behind them."""
+    """Return a repository with a branch for staged objects before the busy ones, and nothing staged after them."""
     made = server.new_repository("busy")
     made.upload_and_commit("main", "a", b"a")
     made.branch("a-staged")
@@ -94,7 +94,7 @@ def with_staged(repository: Repository) -> set[str]:
 
 
 def by_another(repository: Repository) -> Repository:
-    """Return the repository as another thread may use it."""
+    """Return the repository for another thread."""
     return replace(repository, client=repository.server.client())
 
 
@@ -109,7 +109,7 @@ def test_a_branch_that_is_made_again_during_the_scan_takes_no_staged_object_alon
         for scan in range(_SCANS):
             missing = wanted - addresses_of(source.staged(), repository)
             assert not missing, f"scan {scan} lost {len(missing)} of {_STAGED}, after {times[0]} branches"
-    assert times[0] > _SCANS // 4  # else little happened between the scans
+    assert times[0] > _SCANS // 4  # otherwise too little happened between the scans
 
 
 def test_a_scan_that_fails_for_its_last_branch_is_no_refusal(repository: Repository) -> None:
@@ -122,7 +122,7 @@ def test_a_scan_that_fails_for_its_last_branch_is_no_refusal(repository: Reposit
     with again_and_again(make_another) as times:
         for _ in range(_SCANS):
             assert wanted <= addresses_of(source.staged(), repository)
-    assert times[0] > _SCANS // 4  # else little happened between the scans
+    assert times[0] > _SCANS // 4  # otherwise too little happened between the scans
 
 
 def test_a_link_as_printed_is_in_the_staged_list(repository: Repository) -> None:
@@ -133,7 +133,7 @@ def test_a_link_as_printed_is_in_the_staged_list(repository: Repository) -> None
 
 @contextmanager
 def busy(repository: Repository) -> Iterator[list[int]]:
-    """Let branches come, get a commit and go, eight a second, for as long as the block lasts."""
+    """Create branches, commit to them and delete them, eight per second, for as long as the block lasts."""
     other, alive = by_another(repository), list[str]()
 
     def come_and_go(number: int) -> None:
@@ -178,7 +178,7 @@ def test_a_plan_is_made_and_swept_while_branches_come_and_go(lakefs_on_s3: Serve
     assert wanted <= repository.stored().keys()
     assert repository.unreadable() == []
     reader = ObjectReader(access_to(repository))
-    assert not reader.holds_objects(STAGED_LISTS)  # those of the plan and of each look were removed
+    assert not reader.holds_objects(STAGED_LISTS)  # the lists of the plan and of each liveness check were removed
     assert retention.verify().status == 0
 
 

@@ -1,4 +1,4 @@
-"""What a lakeFS server hides: the real one and the stand-in of tests/objectstore answer alike."""
+"""Objects that a lakeFS server hides: the real server and the fake one of tests/lakefs/source answer alike."""
 
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -9,10 +9,10 @@ from typing import Any, Protocol
 
 import pytest
 
-from tests.lakefs.source import lakefs_server
-from tests.lakefs.source.lakefs_server import LakeFSServer, serving
-from tests.lakefs.source.lakefs_world import Repository as StandIn
-from tests.lakefs.source.lakefs_world import saved
+from tests.lakefs.source import fake_lakefs_server
+from tests.lakefs.source.fake_lakefs_repository import Repository as FakeRepository
+from tests.lakefs.source.fake_lakefs_repository import saved
+from tests.lakefs.source.fake_lakefs_server import FakeLakeFSServer, serving
 from tests.real_lakefs.client import ACCESS_KEY, SECRET_KEY, Client, Refused
 from tests.real_lakefs.hooks import Webhook, webhook
 from tests.real_lakefs.repository import Repository
@@ -23,7 +23,7 @@ _MD5 = md5(_CONTENT, usedforsecurity=False).hexdigest()
 
 
 class Subject(Protocol):
-    """A server with a repository whose branch `main` has nothing staged, brought into a state."""
+    """A server with a repository whose branch `main` has nothing staged. Its methods change the state."""
 
     client: Client
     name: str
@@ -34,7 +34,7 @@ class Subject(Protocol):
         ...
 
     def link_as_printed(self, path: str) -> str:
-        """Link an object by an absolute address that lies inside but is not spelled like the namespace; return it."""
+        """Link an object inside the namespace by an address in another form than the namespace; return the address."""
         ...
 
     def overwrite_while_a_commit_waits(self, path: str) -> tuple[str, str]:
@@ -42,7 +42,7 @@ class Subject(Protocol):
         ...
 
     def stage_and_scan_while_a_branch_is_away(self, path: str) -> dict[str, Any]:
-        """Stage an object, return the answer to a scan during which a later branch is deleted and made again."""
+        """Stage an object; return the response of a scan during which a later branch is deleted and created again."""
         ...
 
 
@@ -97,14 +97,14 @@ class RealSubject:
 
 
 @dataclass
-class StandInSubject:
-    """The stand-in, of which a test sets what was done."""
+class FakeServerSubject:
+    """The fake server, whose state the test sets directly."""
 
-    server: LakeFSServer
-    repository: StandIn
+    server: FakeLakeFSServer
+    repository: FakeRepository
 
     def __post_init__(self) -> None:
-        assert (ACCESS_KEY, SECRET_KEY) == (lakefs_server.ACCESS_KEY, lakefs_server.SECRET_KEY)
+        assert (ACCESS_KEY, SECRET_KEY) == (fake_lakefs_server.ACCESS_KEY, fake_lakefs_server.SECRET_KEY)
         self.client, self.name = Client(self.server.url), self.repository.name
         self.repository.changes = ()
         entry = next(iter(self.repository.objects("main@")))
@@ -133,12 +133,12 @@ class StandInSubject:
         return scan(self)
 
 
-@pytest.fixture(params=["the_real_server", "the_stand_in"])
+@pytest.fixture(params=["the_real_server", "the_fake_server"])
 def subject(request: pytest.FixtureRequest) -> Iterator[Subject]:
-    if request.param == "the_stand_in":
+    if request.param == "the_fake_server":
         orchard = saved("orchard")
         with serving(orchard) as server:
-            yield StandInSubject(server, orchard)
+            yield FakeServerSubject(server, orchard)
         return
     lakefs: Server = request.getfixturevalue("lakefs")
     with webhook() as hook:
@@ -150,7 +150,7 @@ def ask(subject: Subject, method: str, below: str, **query: str) -> Any:
 
 
 def scan(subject: Subject) -> dict[str, Any]:
-    """Let the server write its list of staged objects; return the answer of its one page."""
+    """Let the server write its list of staged objects; return the response of its only page."""
     answer: dict[str, Any] = ask(subject, "POST", "/gc/prepare_uncommited")
     assert not answer.get("continuation_token")
     return answer

@@ -1,4 +1,4 @@
-"""What users do that once cost them live data: plan, approve, sweep, then read every object from the real server."""
+"""Operations of users that once lost live data: plan, approve, sweep, then read every object from the real server."""
 
 import json
 from collections.abc import Callable
@@ -27,7 +27,7 @@ FOREVER_ON_GOLD: Json = {
 
 
 def garbage(repository: Repository) -> str:
-    """Leave an object that nothing holds, beside one that a commit does; return its address. A sweep must take it."""
+    """Leave an unreferenced object next to a committed one; return its address. A sweep must delete the object."""
     repository.upload_and_commit("main", "always", b"there")
     address = repository.upload("main", "thrown-away", b"garbage")
     repository.reset("main", "thrown-away")
@@ -35,12 +35,12 @@ def garbage(repository: Repository) -> str:
 
 
 def require_all_readable(repository: Repository, gone: str) -> None:
-    """Every object of every branch, tag and staging area reads, and the garbage is gone."""
+    """Require that every object of every branch, tag and staging area can be read, and that the garbage is gone."""
     assert repository.unreadable() == []
     assert gone not in repository.stored()
 
 
-# ---- addresses that are inside, spelled as if they were outside
+# ---- addresses inside the namespace in another form of its URL
 
 
 @pytest.mark.parametrize(
@@ -133,7 +133,7 @@ def test_an_object_that_was_uploaded_again_in_parts_or_copied_again_stays(
 
 
 def require_kept(repository: Repository, directory: Path, again: str, gone: str) -> None:
-    """Plan and sweep three days later. The hidden object stays, every object reads, and the garbage is gone."""
+    """Plan and sweep three days later. Require that all objects, also the hidden one, can be read, without garbage."""
     assert repository.diff("main") == []
     assert repository.stat("main", "table")["physical_address"].endswith(again)
     repository.server.clock.forward(days=3)
@@ -204,11 +204,11 @@ def test_a_hidden_object_stays_that_the_bucket_encrypted_since_the_last_commit(
     store.client().put_bucket_encryption(Bucket=BUCKET, ServerSideEncryptionConfiguration={"Rules": [rule]})
     again = repository.upload("main", "table", bytes(size))
     store.client().delete_bucket_encryption(Bucket=BUCKET)
-    s3_backends[DEFAULT_ACCOUNT_ID]["aws"].get_object(BUCKET, f"{repository.place}/{again}")._etag = "0f" * 16
+    s3_backends[DEFAULT_ACCOUNT_ID]["aws"].get_object(BUCKET, f"{repository.folder}/{again}")._etag = "0f" * 16
     require_kept(repository, tmp_path, again, gone)
 
 
-# ---- operations that began before anybody looked
+# ---- operations that began before the plan
 
 
 def test_an_object_stays_that_is_overwritten_while_its_commit_waits_for_a_hook(
@@ -353,7 +353,7 @@ def test_an_object_of_a_commit_that_is_dated_back_is_not_due_before_its_time(lak
     require_all_readable(repository, gone)
 
 
-# ---- what the server takes from clients as it comes
+# ---- values from clients that the server does not verify
 
 
 @pytest.mark.parametrize(
@@ -402,7 +402,7 @@ def test_entries_with_an_impossible_time_are_planned_and_counted(lakefs: Server,
 
 
 def test_objects_at_paths_that_are_not_text_stay(lakefs: Server, tmp_path: Path) -> None:
-    """The server prints such paths with U+FFFD: linked objects are found by what is before it."""
+    """The server prints such paths with U+FFFD. Linked objects are found by the prefix before this character."""
     repository = lakefs.new_repository("no-text")
     gone = garbage(repository)
     paths = [b"linked/\x80", b"linked/\x81", "linked/é".encode(), b"\xff"]
@@ -437,14 +437,14 @@ def test_an_object_stays_that_was_hidden_from_an_old_staged_list(lakefs: Server,
     repository.upload("main", "another", b"shown")
     lakefs.clock.forward(days=3)
     staged = repository.staged_list()
-    lake = Path(lakefs.store.settings(repository.place)["storage"])
+    lake = Path(lakefs.store.settings(repository.folder)["storage"])
     for file in (lake / staged).iterdir():
-        lakefs.store.set_time(repository.place, str(file.relative_to(lake)), lakefs.clock())
+        lakefs.store.set_time(repository.folder, str(file.relative_to(lake)), lakefs.clock())
     lakefs.clock.forward(hours=12)
     repository.hard_reset("main", repository.branches()["dev"])
     source = repository.dump(tmp_path / "dump.json")
     for table in json.loads((tmp_path / "dump.json").read_text("utf-8")).values():
-        lakefs.store.set_time(repository.place, f"_lakefs/{table}", lakefs.clock())
+        lakefs.store.set_time(repository.folder, f"_lakefs/{table}", lakefs.clock())
     retention = Retention(tmp_path / "retention", repository, settle="0s", source=source, staged=staged)
     plan = retention.plan()
     assert "is more than 2h older than the references" in plan["blocked"]
@@ -505,7 +505,7 @@ def test_a_corrected_namespace_counts_from_the_next_plan_on(lakefs: Server, tmp_
     repository.commit("main")
     repository.upload("main", "staged", b"1")
     lakefs.clock.forward(days=3)
-    absolute = f"local://{lakefs.store.settings(repository.place)['storage']}"  # as the server prints addresses
+    absolute = f"local://{lakefs.store.settings(repository.folder)['storage']}"  # as the server prints addresses
     retention = Retention(tmp_path, repository, settle="0s")
     staged = repository.staged_list()  # before the references, or the plan must not be executed
     retention.write(source=repository.dump(tmp_path / "dump.json"), staged=staged)

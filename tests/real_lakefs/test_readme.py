@@ -1,4 +1,4 @@
-"""A person who has only README gets to a plan of a repository of a real server, by its five commands."""
+"""The five commands of README lead to a plan of a repository of a real server."""
 
 import re
 import shlex
@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 
 from tests.end_to_end.command import Answer, environment, run
 from tests.end_to_end.s3_server import s3_server
-from tests.objectstore.places import MOTO, s3_place
+from tests.objectstore.store_servers import MOTO, connect_s3
 from tests.real_lakefs.client import ACCESS_KEY, SECRET_KEY
 from tests.real_lakefs.repository import Repository
 from tests.real_lakefs.server import Server, lakefs_program, server_on_s3
@@ -31,11 +31,11 @@ def commands() -> list[list[str]]:
 
 @pytest.fixture
 def server(clean_environment: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    """A server over a bucket, by this machine's clock, as a user's is."""
+    """A server over a bucket, with this machine's clock."""
     lakefs_program()
     with ExitStack() as stack:
         running = stack.enter_context(s3_server())
-        store = moto_store(s3_place(MOTO, running.endpoint))
+        store = moto_store(connect_s3(MOTO, running.endpoint))
         server = stack.enter_context(server_on_s3(tmp_path_factory.mktemp("lakefs"), store))
         server.clock.forward(days=_SET_BACK)
         yield server

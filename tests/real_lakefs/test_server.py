@@ -1,4 +1,4 @@
-"""What other tests take for granted of the real server and its clock."""
+"""Properties of the real server and its clock that other tests rely on."""
 
 from datetime import timedelta
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Two configured repositories on a real server: one refers to objects of the other by their full address."""
+"""Two configured repositories on a real server, one of which refers to objects of the other by full addresses."""
 
 from pathlib import Path
 
@@ -19,9 +19,9 @@ def server(request: pytest.FixtureRequest) -> Server:
 
 
 def share(server: Server) -> tuple[Repository, Repository, str, str]:
-    """Return two repositories, an object of the first that the second refers to, and one that it does not.
+    """Return two repositories, an object of the first that the second refers to, and one without such a reference.
 
-    The first let both go more than its retention ago.
+    Both objects were deleted in the first repository longer ago than its retention.
     """
     first, second = server.new_repository("first"), server.new_repository("second")
     shared = first.upload_and_commit("main", "a", b"shared")
@@ -103,10 +103,10 @@ def test_repositories_of_the_server_that_are_not_configured_are_named(
 ) -> None:
     first, second, *_ = share(lakefs)
     retention = Retention(tmp_path, first, settle="0s")
-    for told in (" ".join(retention.plan()["warnings"]), retention.run("lint", day=None).out):
-        assert "repositories of the server are not configured: " in told
-        assert second.name in told
-        assert f"{first.name}," not in told
+    for message in (" ".join(retention.plan()["warnings"]), retention.run("lint", day=None).out):
+        assert "repositories of the server are not configured: " in message
+        assert second.name in message
+        assert f"{first.name}," not in message
 
 
 @pytest.mark.parametrize("inner", [pytest.param("", id="the_same"), pytest.param("/data/inner", id="inside_it")])
@@ -149,7 +149,7 @@ def test_a_sweep_is_refused_once_another_repository_of_the_server_has_the_same_n
     plan = retention.plan()
     retention.approve(plan)
     assert [row["address"] for row in retention.candidates(plan)] == [address]
-    namespace = spelled.format(first.place)
+    namespace = spelled.format(first.folder)
     second = first.restored_as(f"{first.name}-second", tmp_path / "dump.json", namespace)
     second.revert("main", "main")
     refused = retention.run("sweep", day=plan["day"])

@@ -1,4 +1,4 @@
-"""Plans of both systems, made by the command and recorded by a Dagster instance of their own, with their pages."""
+"""Plans of both systems by the command, with their Dagster instance and their report pages."""
 
 import json
 import re
@@ -12,7 +12,7 @@ from urllib.parse import unquote, urlsplit
 import dagster as dg
 
 from retention_assets.config.configuration import Configuration, load_configuration
-from tests.acceptance.places import DAY, Case, placed
+from tests.acceptance.cases import DAY, Case, copy_repository
 from tests.assets import icechunk_lake
 from tests.end_to_end.command import Json, environment, run
 from tests.icechunk_repositories import Commit
@@ -33,7 +33,7 @@ _ANY_CELL = re.compile(r'<td(?: class="number" data-objects="(\d+)" data-bytes="
 
 @dataclass(frozen=True)
 class Planned:
-    """A plan: what the terminal printed, what Dagster recorded, and the page that the run wrote."""
+    """A plan: the output of the command, the Dagster instance, and the report page."""
 
     configuration: Configuration
     name: str
@@ -46,7 +46,7 @@ class Planned:
         return Path(unquote(urlsplit(self.metadata["retention_report"]["report"]).path))
 
     def figures(self) -> Json:
-        """The numbers from which the page draws its plots."""
+        """The data of the plots on the page."""
         text = self.page.read_text(encoding="utf-8")
         found: Json = json.loads(text.split('id="figures">')[1].split("</script>")[0])
         return found
@@ -62,7 +62,7 @@ class Planned:
     def plots(self) -> dict[str, list[list[Any]]]:
         """The rows of the first table below each plot, by the plot's name: texts, and amounts as (objects, bytes)."""
         names = self.page.read_text(encoding="utf-8").split("<script")[0].split('data-plot="')[1:]
-        bodies = ["".join(names[place:]).split("<tbody>")[1].split("</tbody>")[0] for place in range(len(names))]
+        bodies = ["".join(names[copy:]).split("<tbody>")[1].split("</tbody>")[0] for copy in range(len(names))]
         return {
             name.split('"')[0]: list(map(_row, _ROW.findall(body))) for name, body in zip(names, bodies, strict=True)
         }
@@ -73,8 +73,8 @@ def _row(row: str) -> list[Any]:
 
 
 def plan_lakefs(directory: Path) -> Planned:
-    """Plan orchard under retention, lifecycle rules and tags. What no commit has waits to settle."""
-    configuration = placed("orchard", directory).of_case(CASE, grace="1d", settle="1d", settle_expired=False)
+    """Plan orchard under retention, lifecycle rules and tags. Uncommitted objects wait to settle."""
+    configuration = copy_repository("orchard", directory).of_case(CASE, grace="1d", settle="1d", settle_expired=False)
     return _planned(configuration, "orchard", DAY.isoformat(), directory / "dagster")
 
 

@@ -1,4 +1,4 @@
-"""UI, page, terminal and tables show the same figures for the same plan; and they are those of brute force."""
+"""UI, page, terminal and tables show the same figures for a plan, and these are the figures of brute force."""
 
 from collections import Counter
 from collections.abc import Callable, Iterable
@@ -16,12 +16,12 @@ from retention_assets.errors import TableContractError
 from retention_assets.explain.plans import newest_plan
 from retention_assets.report.groups import _ALL_AGES, OTHERS, groups_of
 from retention_assets.warehouse.warehouse import Warehouse
-from tests.acceptance.places import DAY
+from tests.acceptance.cases import DAY
 from tests.browser import CHROMIUM, DRIVER, browser
 from tests.end_to_end.command import Json, run
 from tests.explain.truth import Truth
 from tests.report.planned import CASE, Planned, plan_icechunk, plan_lakefs
-from tests.repositories import listing
+from tests.saved_repositories import listing
 
 pytestmark = pytest.mark.usefixtures("spark", "forgetful")
 BY = {"reason": "by_reason", "prefix": "by_top_prefix", "branch": "by_branch"}  # on the page, in the terminal
@@ -188,10 +188,10 @@ def test_a_plan_whose_objects_are_not_stored_any_more_has_no_figures(planned: Pl
     tables, _ = newest_plan(warehouse, repository, date.fromisoformat(planned.day))
     with pytest.raises(TableContractError) as refused:
         groups_of(replace(tables, plan=replace(tables.plan, plan_hash="f" * 64)))
-    told = str(refused.value)
-    assert f"{planned.name}: the objects of the plan of {planned.day} are no longer stored" in told
-    assert "No report was written" in told
-    assert told.endswith(f"Plan again: `retention plan {planned.name} --as-of {planned.day}`.")
+    message = str(refused.value)
+    assert f"{planned.name}: the objects of the plan of {planned.day} are no longer stored" in message
+    assert "No report was written" in message
+    assert message.endswith(f"Plan again: `retention plan {planned.name} --as-of {planned.day}`.")
 
 
 def test_a_page_that_cannot_be_written_is_named(planned: Planned, tmp_path: Path) -> None:
@@ -206,7 +206,7 @@ def pair(amount: Json) -> tuple[int, int]:
 
 
 def drawn(document: Json, plot: str) -> list[list[object]]:
-    """Return what `page.js` draws, as the rows of a table."""
+    """Return the rows of the plot that `page.js` draws."""
     if plot in GROUPS:
         groups = document["groups"][GROUPS[plot]]
         parts = ("candidate", "waiting", *(("stays",) if any(one["stays"] for one in groups) else ()))
@@ -250,7 +250,7 @@ def test_dagster_links_the_page_and_shows_the_totals_of_the_plan(planned: Planne
 
 
 def comes_due(planned: Planned) -> bool:
-    """Whether anything comes due after the day of the plan: with nothing, a sentence stands for the plot."""
+    """Return whether objects come due after the day of the plan. If not, the page has a sentence instead of a plot."""
     forecast = planned.figures()["forecast"]
     return any(one["day"] > forecast["first"] for one in forecast["days"])
 

@@ -1,4 +1,4 @@
-"""Which pairs are live is decided batch by batch as the rules decide it pair by pair."""
+"""The live pairs of a batch are those that the rules find pair by pair."""
 
 from datetime import UTC, datetime, timedelta
 

@@ -1,4 +1,4 @@
-"""Frames that read what another process can change share no rows in Spark's cache."""
+"""Frames of files that another process can change share no rows in Spark's cache."""
 
 import shutil
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""Nothing is deleted but by a plan that somebody approved by its hash, and that is still what it was."""
+"""Approvals: a sweep executes only a plan that was approved by its hash and has not changed since."""
 
 import json
 from collections.abc import Callable, Iterator, Mapping
@@ -54,7 +54,7 @@ from retention_assets.state.plan import (
 from retention_assets.sweep.sweep_run import Sweep, verification_inputs
 from retention_assets.warehouse.warehouse import Warehouse
 from tests.frames import NOW, Candidate, address, candidates
-from tests.repositories import api, place_repository, policy_file
+from tests.saved_repositories import api, copy_saved_repository, policy_file
 from tests.sweep.small_world import DAY, SETTINGS, TERMS, a_plan
 
 LIFE = timedelta(days=7)
@@ -73,7 +73,7 @@ def required(
     changed: Mapping[str, str] | None = None,
     **settings: object,
 ) -> Approval:
-    """Require the approval of a plan under the settings of a repository; `changed`: other terms than `TERMS`."""
+    """Require the approval of a plan under the settings of a repository. `changed`: terms that differ from `TERMS`."""
     terms = {**TERMS, **(changed or {})}
     return require_approval(warehouse, plan, ApprovalSettings(**settings), budget or BudgetSettings(), now, terms=terms)
 
@@ -129,7 +129,7 @@ def test_a_plan_that_is_not_current_cannot_be_approved(warehouse: Warehouse) -> 
 
 
 def test_an_approval_is_valid_only_for_the_day_it_was_given_for(warehouse: Warehouse) -> None:
-    """What was restored must not go again because a later day's plan happens to have the same hash."""
+    """A restored object must not be deleted again because a later day's plan has the same hash."""
     keep_plan(warehouse, a_plan())
     approve(warehouse, "orchard", DAY, a_plan().plan_hash, "a-person", NOW, LIFE, TERMS)
     with pytest.raises(GuardRefused, match="is not approved"):
@@ -154,7 +154,7 @@ def test_an_approval_lapses_when_the_plan_is_too_old(warehouse: Warehouse, age: 
 
 @pytest.mark.parametrize("budget", [BudgetSettings(), BudgetSettings(objects=100)], ids=["a person", "a budget"])
 def test_a_plan_from_the_future_is_neither_approved_nor_executed(warehouse: Warehouse, budget: BudgetSettings) -> None:
-    """It was made while a clock was wrong, and would lapse no earlier than that clock said."""
+    """It was made with a wrong clock, and its approval would be valid until a time by that clock."""
     plan = a_plan(made_at=NOW + timedelta(hours=2))
     keep_plan(warehouse, plan)
     with pytest.raises(GuardRefused, match="which is later than now"):
@@ -262,7 +262,7 @@ def test_an_approval_that_was_changed_approves_nothing(warehouse: Warehouse, doc
 
 # a_plan: 2 of 5 objects, 20 of 50 bytes
 @pytest.mark.parametrize(
-    ("budget", "complaint"),
+    ("budget", "violation"),
     [
         pytest.param({"objects": 2}, None, id="objects"),
         pytest.param({"objects": 1}, "2 objects are more than the budget's 1", id="too_many_objects"),
@@ -275,16 +275,16 @@ def test_an_approval_that_was_changed_approves_nothing(warehouse: Warehouse, doc
     ],
 )
 def test_a_plan_within_every_limit_of_the_budget_approves_itself(
-    warehouse: Warehouse, budget: dict, complaint: str | None
+    warehouse: Warehouse, budget: dict, violation: str | None
 ) -> None:
     plan = a_plan()
-    if complaint is None:
+    if violation is None:
         assert required(warehouse, plan, budget=BudgetSettings(**budget)).approved_by == BUDGET
         noted = warehouse.read_document("orchard", APPROVALS, f"{plan.plan_hash}.budget.json")
         assert noted is not None
         assert noted["approved_by"] == BUDGET
     else:
-        with pytest.raises(GuardRefused, match=complaint):
+        with pytest.raises(GuardRefused, match=violation):
             required(warehouse, plan, budget=BudgetSettings(**budget))
 
 
@@ -315,7 +315,7 @@ def test_an_approval_is_for_the_settings_under_which_it_was_given(warehouse: War
 
 
 def test_an_approval_to_delete_is_none_to_quarantine(warehouse: Warehouse) -> None:
-    """The place of the quarantine was not shown."""
+    """The approval did not show the location of the quarantine."""
     plan = a_plan()
     keep_plan(warehouse, plan)
     approve(warehouse, "orchard", DAY, plan.plan_hash, "a-person", NOW, LIFE, TERMS)
@@ -401,12 +401,12 @@ def test_a_plan_that_was_made_under_other_settings_is_neither_approved_nor_execu
     plan = a_plan()
     keep_plan(warehouse, plan)
     changed = {name: "another"}
-    told = rf"settings were changed since the plan was made: {name} was {SETTINGS[name]}, is another\. Nothing was"
-    with pytest.raises(GuardRefused, match=rf"{told} approved. Plan again: `retention plan orchard"):
+    message = rf"settings were changed since the plan was made: {name} was {SETTINGS[name]}, is another\. Nothing was"
+    with pytest.raises(GuardRefused, match=rf"{message} approved. Plan again: `retention plan orchard"):
         approve(warehouse, "orchard", DAY, plan.plan_hash, "a-person", NOW, LIFE, {**TERMS, **changed})
     approve(warehouse, "orchard", DAY, plan.plan_hash, "a-person", NOW, LIFE, TERMS)
     for budget in (None, BudgetSettings(objects=1_000)):
-        with pytest.raises(GuardRefused, match=rf"{told} deleted. Plan again: `retention plan orchard"):
+        with pytest.raises(GuardRefused, match=rf"{message} deleted. Plan again: `retention plan orchard"):
             required(warehouse, plan, budget=budget, changed=changed)
 
 
@@ -521,10 +521,10 @@ def test_one_duration_in_two_spellings_is_the_same_term(tmp_path: Path) -> None:
 def test_no_order_of_edits_approvals_and_withdrawals_executes_a_plan_that_was_not_shown(
     warehouse: Warehouse, seed: int
 ) -> None:
-    """What a sweep may do, told by what happened last: plans, people, budgets and edits of the file, in any order."""
+    """Plans, approvals, budgets and edits of the configuration happen in any order. The latest state decides."""
     dice = Random(seed)
     now, budget = dict(TERMS), BudgetSettings()
-    planned: Mapping[str, str] | None = None  # under which settings the plan that stands was made
+    planned: Mapping[str, str] | None = None  # the settings of the current plan
     word: Mapping[str, str] | str | None = None  # a person's last: the terms approved, or "withdrawn"
     allowed = 0
     for _ in range(120):
@@ -555,7 +555,7 @@ def test_no_order_of_edits_approvals_and_withdrawals_executes_a_plan_that_was_no
     assert allowed
 
 
-# ---- carrying out what was approved
+# ---- executing an approved plan
 
 
 @dataclass(frozen=True)
@@ -567,7 +567,7 @@ class Approved:
     plan: Plan
 
     def write(self, *rows: Candidate) -> None:
-        """Write anew what the plan names."""
+        """Rewrite the candidates of the plan."""
         where = self.sweep.warehouse.location("orchard", PLANNED_OBJECTS, self.plan.plan_hash)
         candidates(self.sweep.spark, *rows).write.mode("overwrite").parquet(where)
 
@@ -594,7 +594,7 @@ ROWS = tuple(Candidate(address(number), size=number) for number in (1, 2, 3))
 @pytest.fixture(scope="module")
 def lake(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Approved:
     root = tmp_path_factory.mktemp("approved")
-    place_repository("orchard", root / "namespace")
+    copy_saved_repository("orchard", root / "namespace")
     (root / "dump.json").write_text(json.dumps(api("orchard")["refs_dump"]), encoding="utf-8")
     (root / "policy.json").write_text(policy_file("orchard", "gc_rules.json").read_text("utf-8"), encoding="utf-8")
     (root / "retention.yaml").write_text(CONFIGURATION, encoding="utf-8")
@@ -612,7 +612,7 @@ def lake(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Appro
 
 @pytest.fixture
 def approved(lake: Approved) -> Iterator[Approved]:
-    """The lake with everything in order; what a test changes is put right again."""
+    """The lake with a valid approval. Changes of a test are undone."""
     policy = (lake.root / "policy.json").read_bytes()
     opened = lake.sweep.opened
     lake.write(*ROWS)
@@ -678,17 +678,17 @@ CHANGES: dict[str, tuple[Callable[[Approved], None], str]] = {
 
 @pytest.mark.parametrize("what", CHANGES)
 def test_a_plan_that_is_not_what_was_approved_deletes_nothing(approved: Approved, what: str) -> None:
-    change, complaint = CHANGES[what]
+    change, violation = CHANGES[what]
     before = approved.files()
     change(approved)
-    with pytest.raises(GuardRefused, match=f"{complaint}.*Nothing was deleted"):
+    with pytest.raises(GuardRefused, match=f"{violation}.*Nothing was deleted"):
         report(approved.sweep)
     assert approved.files() == before
     assert approved.sweep.warehouse.directories("orchard", "ledger") == []
 
 
 def test_the_approved_plan_passes_the_check_of_its_approval(approved: Approved) -> None:
-    """The dump has no staged list, so the sweep stops at its next question: which addresses are live now."""
+    """The dump has no staged list, so the sweep is refused at its next step, the liveness check."""
     before = approved.files()
     with pytest.raises(GuardRefused, match="the staged list is unknown"):
         report(approved.sweep)
@@ -703,7 +703,7 @@ def test_verification_fails_without_a_staged_list(approved: Approved) -> None:
 
 
 def test_a_run_that_names_a_plan_executes_no_other(approved: Approved) -> None:
-    """The plan may be made again, within a budget, between the start of the run and its sweep."""
+    """The plan may be replaced by one within a budget between the start of the run and its sweep."""
     with pytest.raises(GuardRefused, match=r"is not the current plan of .* Nothing was deleted"):
         report(approved.sweep, plan_hash="f" * 64)
 

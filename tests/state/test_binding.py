@@ -1,4 +1,4 @@
-"""The tables of a repository are of one location, and those of a location are under one name."""
+"""The tables of a repository belong to one location, and the tables of a location to one name."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -29,7 +29,7 @@ def orchard(tmp_path: Path) -> Repository:
 def test_a_repository_that_is_renamed_does_not_begin_without_its_tables(
     warehouse: Warehouse, orchard: Repository, same: str
 ) -> None:
-    """Its memory and its ledgers would not count, and two leases would allow two sweeps at once."""
+    """Its plan memory and ledgers would not count, and two leases would allow two sweeps at once."""
     require_same_location(warehouse, orchard)
     other = {"namespace": "storage", "storage": "namespace"}[same]
     renamed = replace(orchard, name="grove", **{other: "s3://lake/grove"})

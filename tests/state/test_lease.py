@@ -1,4 +1,4 @@
-"""One sweep of a repository at a time: by leases that end, and that a person can take away."""
+"""Leases: they allow one sweep of a repository at a time, expire, and can be revoked by a person."""
 
 import threading
 from collections.abc import Callable
@@ -46,7 +46,7 @@ def take(warehouse: Warehouse, holder: str = "a-run", now: datetime = NOW, repos
 
 
 class Interrupted(Warehouse):
-    """A warehouse where somebody does something between two lines of the code under test."""
+    """A warehouse that calls a function of the test before it creates a document."""
 
     def __init__(self, root: str, interruptions: list[Callable[[], object]]) -> None:
         super().__init__(root)
@@ -59,7 +59,7 @@ class Interrupted(Warehouse):
 
 
 class IgnoresConditions:
-    """A store that writes whatever is asked of it, as old S3 servers do."""
+    """A store that ignores the conditions of writes, as old S3 servers do."""
 
     def __init__(self, store: Any) -> None:
         self._store = store
@@ -77,7 +77,7 @@ def ignoring_conditions(warehouse: Warehouse) -> Warehouse:
     return made
 
 
-# ---- where conditions are not honoured
+# ---- stores that ignore conditions
 
 
 def test_no_lease_is_given_on_a_store_that_ignores_conditions(warehouse: Warehouse) -> None:
@@ -90,7 +90,7 @@ def test_no_lease_is_given_on_a_store_that_ignores_conditions(warehouse: Warehou
 def test_a_lease_whose_document_another_holder_overwrote_is_lost(
     warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Two take it at once, and the store lets both write the same document."""
+    """Two runs take the lease at once, and the store lets both write the same document."""
     careless = ignoring_conditions(warehouse)
     monkeypatch.setattr(careless, "require_conditions", lambda: None)
     first = take(careless)
@@ -125,7 +125,7 @@ def test_if_the_store_accepts_two_leases_one_of_them_is_refused_at_once(
         take(slow)
 
 
-# ---- where other machines do not see it
+# ---- warehouses that other machines do not see
 
 
 @pytest.mark.parametrize(
@@ -141,13 +141,13 @@ def test_if_the_store_accepts_two_leases_one_of_them_is_refused_at_once(
 def test_a_lease_that_other_machines_do_not_see_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, root: str, url: str, single_machine: bool, refused: bool
 ) -> None:
-    monkeypatch.setattr(Warehouse, "_require_layout", lambda _: None)  # it would ask a bucket that is not there
+    monkeypatch.setattr(Warehouse, "_require_layout", lambda _: None)  # the bucket does not exist
     warehouse = Warehouse(root.format(here=tmp_path))
     with pytest.raises(GuardRefused, match=r"sweep\.single_machine") if refused else nullcontext():
         require_seen_by_all(warehouse, "orchard", StoreAccess(url), single_machine=single_machine)
 
 
-# ---- taking it, keeping it, giving it back
+# ---- taking, renewing and releasing a lease
 
 
 def test_no_other_sweep_may_start_while_a_lease_is_held(warehouse: Warehouse) -> None:
@@ -183,10 +183,10 @@ def test_a_released_lease_can_be_taken_at_once_with_a_greater_fence(warehouse: W
 
 def test_exactly_one_of_several_concurrent_takers_gets_the_lease(warehouse: Warehouse) -> None:
     takers = 8
-    together = threading.Barrier(takers)
+    all_at_once = threading.Barrier(takers)
 
     def one(number: int) -> Lease | None:
-        together.wait()
+        all_at_once.wait()
         try:
             return take(Warehouse(warehouse.root), f"run-{number}")
         except GuardRefused:
@@ -242,7 +242,7 @@ def test_a_lease_is_renewed_once_a_quarter_of_its_life_is_over(warehouse: Wareho
     later = renew_lease(warehouse, lease, NOW + LIFE / 4)
     assert (later.until, later.fence) == (NOW + LIFE / 4 + LIFE, lease.fence)
     assert holds(warehouse, later, NOW + LIFE)
-    assert not holds(warehouse, lease, NOW)  # what was ordered under the old document ends
+    assert not holds(warehouse, lease, NOW)  # tasks of the old lease end
 
 
 def test_an_expired_lease_is_not_renewed_although_nobody_took_it(warehouse: Warehouse) -> None:
@@ -323,12 +323,12 @@ def test_a_stop_fails_after_too_many_conflicts(warehouse: Warehouse) -> None:
 
     with pytest.raises(GuardRefused) as refused:
         stop_sweeps(Interrupted(warehouse.root, [overtake] * 100), "orchard", "ada", NOW)
-    told = str(refused.value)
+    message = str(refused.value)
     assert (
         "the sweeps were not stopped: other processes wrote a lease at each of 100 attempts. Nothing was changed"
-        in told
+        in message
     )
-    assert told.endswith("Try again: `retention stop orchard`.")
+    assert message.endswith("Try again: `retention stop orchard`.")
 
 
 def test_a_renewal_at_the_time_of_a_stop_is_refused(warehouse: Warehouse) -> None:
@@ -349,7 +349,7 @@ def test_only_stopped_sweeps_can_be_resumed(warehouse: Warehouse) -> None:
         resume_sweeps(warehouse, "orchard", NOW)
 
 
-# ---- whatever happens
+# ---- random events
 
 STEPS = st.lists(
     st.tuples(st.sampled_from(["take", "renew", "release", "stop", "resume", "wait"]), st.sampled_from(["a", "b"])),

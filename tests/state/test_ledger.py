@@ -1,4 +1,4 @@
-"""The ledger: the latest known word on each address counts, and what a sweep was at is never taken for untouched."""
+"""The ledger: the latest outcome of each address counts, and an attempted object never counts as untouched."""
 
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
@@ -57,7 +57,7 @@ def reported(spark: SparkSession, warehouse: Warehouse) -> set[str]:
 
 
 def collected(spark: SparkSession, warehouse: Warehouse, repository: str = "orchard") -> set[str]:
-    """Return what is collected, asked of all ledgers and of some addresses alike."""
+    """Return the collected addresses. The queries for all ledgers and for some addresses must agree."""
     every = {row["address"] for row in all_collected_addresses(spark, warehouse, repository).collect()}
     asked = spark.createDataFrame(pa.table({"address": pa.array([*every, "unknown", "failed", "back"], pa.string())}))
     assert {row["address"] for row in collected_addresses(spark, warehouse, repository, asked).collect()} == every
@@ -86,7 +86,7 @@ def test_an_object_that_a_retry_finds_missing_was_deleted_by_the_first_try(
 def test_a_failed_retry_does_not_hide_that_the_first_try_moved_the_object(
     spark: SparkSession, warehouse: Warehouse
 ) -> None:
-    """Spark may run a task again whose worker it lost from sight."""
+    """Spark may retry a task whose worker it lost."""
     later = NOW + timedelta(seconds=1)
     sweep(warehouse, 1, a="quarantined", b="quarantined")
     again = {"a": "failed", "b": "skipped"}

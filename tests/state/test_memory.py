@@ -1,4 +1,4 @@
-"""What plans saw is remembered, also by plans that do not use it."""
+"""The memory of plans (heads and due objects), which is stored also by plans that do not use it."""
 
 from collections.abc import Mapping
 from datetime import datetime, timedelta
@@ -45,7 +45,7 @@ def plan(
     commits: Mapping[str, datetime] = COMMITS,
     **branches: str,
 ) -> None:
-    """Leave the memory of a plan."""
+    """Write the memory of a plan."""
     made = {name: Commit(name, (), dated, name) for name, dated in commits.items()}
     references = References(made, branches, {}, seen_at or made_at)
     keep_memory(warehouse, a_plan(made_at=made_at), references, POLICY)
@@ -108,7 +108,7 @@ def test_a_memory_that_was_removed_with_a_change_of_the_location_is_not_required
 
 
 def test_no_plan_is_made_while_a_plan_from_the_future_is_stored(warehouse: Warehouse) -> None:
-    """It would stay the newest: what the plans after it see would not be remembered."""
+    """It would stay the newest plan, and later plans would not be remembered."""
     plan(warehouse, NOW, main="first", gold="second")
     require_no_future_plan(warehouse, "orchard", NOW - timedelta(minutes=5))  # as the clocks of two machines may differ
     with pytest.raises(GuardRefused, match=r"memory/20\d+T\d+-\w+ belong to a plan whose time is later than now"):
@@ -118,10 +118,12 @@ def test_no_plan_is_made_while_a_plan_from_the_future_is_stored(warehouse: Wareh
 def test_the_due_objects_of_an_old_plan_are_reported_as_missing(warehouse: Warehouse) -> None:
     with pytest.raises(TableContractError) as refused:
         due_objects_location(warehouse, a_plan())
-    told = str(refused.value)
-    assert told.startswith("orchard: due_objects of the plan of 2026-11-01 is missing: only the newest plans have it.")
-    assert "Nothing was changed" in told
-    assert told.endswith("Plan again: `retention plan orchard --as-of 2026-11-01`.")
+    message = str(refused.value)
+    assert message.startswith(
+        "orchard: due_objects of the plan of 2026-11-01 is missing: only the newest plans have it."
+    )
+    assert "Nothing was changed" in message
+    assert message.endswith("Plan again: `retention plan orchard --as-of 2026-11-01`.")
 
 
 def test_the_name_of_a_plan_from_the_future_does_not_stay_the_newest(spark: SparkSession, warehouse: Warehouse) -> None:

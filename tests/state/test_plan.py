@@ -1,4 +1,4 @@
-"""A plan is the same whenever and by whomever it is made, and the day's plan is the last one that stood."""
+"""Plans: equal inputs give an equal plan, and the plan of a day is the last one that was not withdrawn."""
 
 import shutil
 from collections.abc import Callable
@@ -134,7 +134,7 @@ def test_references_are_hashed_by_what_they_name(other: References, same: bool) 
     assert (references_hash(other) == references_hash(SEEN)) is same
 
 
-# ---- what is blocked, and what is warned of
+# ---- blocked plans, and warnings
 
 
 def test_a_plan_without_a_staged_list_is_blocked_and_keeps_uncommitted_objects(
@@ -158,7 +158,7 @@ def test_a_staged_list_newer_than_the_references_blocks(spark: SparkSession, war
 def test_a_staged_list_that_is_hours_older_than_the_references_blocks(
     spark: SparkSession, warehouse: Warehouse
 ) -> None:
-    """An object that a HEAD hid from the list is in neither when the branch moved in between."""
+    """An object that a HEAD hid from the list is missing from both if the branch moved in between."""
     dumped = replace(WORLD, oldest_dump=HOUR)
     assert planned(spark, warehouse, replace(dumped, staged_at=NOW - 2 * HOUR)).blocked is None
     assert planned(spark, warehouse, replace(WORLD, staged_at=NOW - 3 * HOUR)).blocked is None  # a server's list
@@ -170,7 +170,7 @@ def test_a_staged_list_that_is_hours_older_than_the_references_blocks(
 def test_a_staged_list_beside_a_dump_blocks_if_addresses_have_several_spellings(
     spark: SparkSession, warehouse: Warehouse
 ) -> None:
-    """The server's list lacks what a client linked under another spelling, and a dump has no branches to ask."""
+    """The server's list omits objects that were linked under another form of the URL, and a dump cannot list them."""
     for namespace in ("local://orchard", "s3://lake/my orchard"):
         assert planned(spark, warehouse, replace(WORLD, namespace=namespace)).blocked is None  # a server's list
         blocked = planned(spark, warehouse, replace(WORLD, namespace=namespace, oldest_dump=HOUR)).blocked
@@ -222,7 +222,7 @@ def test_a_first_plan_deletes_nothing_however_old_its_inventory_is(
 def test_an_object_waits_from_the_newest_input_of_one_plan_to_the_older_one_of_another(
     spark: SparkSession, warehouse: Warehouse, late: str
 ) -> None:
-    """What moved between the list and the references of the first plan is in the list of the second."""
+    """An object that moved between the list and the references of the first plan is in the list of the second."""
     world = replace(WORLD, listed_at=NOW - 40 * HOUR, settle=timedelta(hours=24))
     early = {"staged_at": NOW - 40 * HOUR, "references_at": NOW - 40 * HOUR, late: NOW}
     assert planned(spark, warehouse, replace(world, **early)).first_wait_ends == NOW - HOUR + world.settle
@@ -233,7 +233,7 @@ def test_an_object_waits_from_the_newest_input_of_one_plan_to_the_older_one_of_a
 
 
 def test_an_object_that_one_plan_did_not_find_due_waits_again(spark: SparkSession, warehouse: Warehouse) -> None:
-    """Between the first and the third plan something held it, so an operation that began then may still use it."""
+    """It was referenced between the first and the third plan, so an operation that began then may still use it."""
     hold = Policy(WORLD.policy.retention, (), (Hold("audit", "prefix", "a/5", "an audit", until=DAY),))
     settle = timedelta(hours=24)
     named = []
@@ -268,7 +268,7 @@ def test_a_plan_from_tables_of_an_old_day_does_not_let_an_object_settle_that_was
         return planned(spark, warehouse, replace(world, **times, run_id=f"{at}"))
 
     plan_at(24, also_staged)
-    for hours in (25, 26, 27):  # the tables of NOW are still there, and only the candidates are made again
+    for hours in (25, 26, 27):  # the tables of NOW still exist, and only the candidates are materialized again
         from_old = plan_at(hours, world, listed_at=NOW, **dict.fromkeys(old, NOW))
         assert UNREFERENCED in {row["address"] for row in due_objects_of(spark, warehouse, from_old).collect()}
     newest = plan_at(49, world)
@@ -293,7 +293,7 @@ def test_a_plan_is_not_made_from_earlier_objects_of_which_rows_were_lost(
 def test_objects_wait_anew_after_the_earlier_objects_of_the_last_plan_were_lost(
     spark: SparkSession, warehouse: Warehouse
 ) -> None:
-    """Those of the plan before it do not replace them: it is unknown what the last plan found live."""
+    """The due objects of the plan before do not replace them, since the live objects of the last plan are unknown."""
     world = replace(WORLD, settle=timedelta(hours=24))
 
     def plan_at(hours: int) -> Plan:
@@ -307,7 +307,7 @@ def test_objects_wait_anew_after_the_earlier_objects_of_the_last_plan_were_lost(
     anew = plan_at(25)
     assert anew.candidates.objects == 0
     assert anew.first_wait_ends == NOW + 49 * HOUR
-    assert plan_at(49).candidates.objects == WORLD_CANDIDATES + 1  # `YOUNG` is old by then
+    assert plan_at(49).candidates.objects == WORLD_CANDIDATES + 1  # `YOUNG` is old enough at this time
 
 
 def test_planned_objects_of_which_rows_were_lost_are_not_used(spark: SparkSession, warehouse: Warehouse) -> None:
@@ -359,7 +359,7 @@ def test_candidates_of_plans_with_equal_hashes_are_returned_once(spark: SparkSes
 def test_objects_with_the_same_content_as_a_head_are_counted_as_may_be_staged(
     spark: SparkSession, warehouse: Warehouse, tmp_path: Path
 ) -> None:
-    """The branch may show it without its address in any list."""
+    """Such an object may be staged without its address being in any list."""
     content = b"ten bytes."
     etag = md5(content).hexdigest()
     for address in (LIVE, UNREFERENCED):
@@ -491,7 +491,7 @@ def test_the_last_plan_is_the_one_made_last_of_the_day_or_before_it(
 
 
 def test_no_plan_is_made_while_a_plan_from_the_future_is_stored(spark: SparkSession, warehouse: Warehouse) -> None:
-    """What it named would count as named by every plan since."""
+    """Its candidates would count as named by every later plan."""
     planned(spark, warehouse, replace(WORLD, made_at=NOW + HOUR))
     with pytest.raises(GuardRefused, match=r"memory/\w+-\w+ and .*due_objects/\w+-\w+ belong to a plan whose time"):
         planned(spark, warehouse, WORLD)
@@ -506,28 +506,28 @@ AGAIN = "lan again: `retention plan orchard --as-of 2026-11-01`."
 def test_a_plan_whose_objects_are_no_longer_stored_is_not_executed(spark: SparkSession, warehouse: Warehouse) -> None:
     with pytest.raises(GuardRefused) as refused:
         planned_objects(spark, warehouse, a_plan())
-    told = str(refused.value)
-    assert f"the stored objects of the plan {a_plan().plan_hash} are not complete. Nothing was deleted" in told
-    assert told.endswith(AGAIN)
+    message = str(refused.value)
+    assert f"the stored objects of the plan {a_plan().plan_hash} are not complete. Nothing was deleted" in message
+    assert message.endswith(AGAIN)
 
 
 def test_a_plan_whose_heads_are_no_longer_stored_is_not_executed(warehouse: Warehouse) -> None:
     with pytest.raises(GuardRefused) as refused:
         planned_heads(warehouse, a_plan())
-    told = str(refused.value)
-    assert told.startswith("orchard 2026-11-01: the heads of branches and tags at planning are no longer stored.")
-    assert "Nothing was deleted" in told
-    assert told.endswith(AGAIN)
+    message = str(refused.value)
+    assert message.startswith("orchard 2026-11-01: the heads of branches and tags at planning are no longer stored.")
+    assert "Nothing was deleted" in message
+    assert message.endswith(AGAIN)
 
 
 def test_a_plan_with_fewer_stored_objects_than_candidates_is_refused(spark: SparkSession, warehouse: Warehouse) -> None:
-    """Each machine of a cluster may have written its rows to a disk of its own."""
+    """Each machine of a cluster may have written its rows to its own disk."""
     with pytest.raises(TableContractError) as refused:
         keep_planned(warehouse, a_plan(), candidates(spark, Candidate(DEAD)), Heads({}, {}))
-    told = str(refused.value)
-    assert f"{warehouse.root}/orchard/planned_objects/{a_plan().plan_hash}: has 1 rows, and 2" in told
-    assert "were written. Nothing was deleted" in told
-    assert AGAIN in told
+    message = str(refused.value)
+    assert f"{warehouse.root}/orchard/planned_objects/{a_plan().plan_hash}: has 1 rows, and 2" in message
+    assert "were written. Nothing was deleted" in message
+    assert AGAIN in message
 
 
 @pytest.mark.parametrize(
@@ -546,9 +546,11 @@ def test_a_plan_that_another_version_wrote_is_not_read(
     warehouse.write_document(document, "orchard", PLANS, DAY.isoformat(), CURRENT)
     with pytest.raises(TableContractError) as refused:
         load_plan(warehouse, "orchard", DAY)
-    told = str(refused.value)
-    assert f"orchard: the plan of 2026-11-01 was written by another version: it {problem}. Nothing was deleted" in told
-    assert told.endswith(AGAIN)
+    message = str(refused.value)
+    assert (
+        f"orchard: the plan of 2026-11-01 was written by another version: it {problem}. Nothing was deleted" in message
+    )
+    assert message.endswith(AGAIN)
 
 
 @pytest.mark.parametrize(
@@ -564,8 +566,8 @@ def test_a_plan_is_found_by_the_first_digits_of_its_hash(warehouse: Warehouse, s
         keep_plan(warehouse, a_plan(plan_hash=f"{number:064x}", made_at=NOW + number * HOUR))
     with pytest.raises(GuardRefused) as refused:
         find_plan(warehouse, "orchard", start)
-    told = str(refused.value)
-    assert f"orchard: {problem} with a hash that begins with '{start}'" in told
-    assert "Nothing was changed" in told
-    assert "`retention plan orchard`" in told
+    message = str(refused.value)
+    assert f"orchard: {problem} with a hash that begins with '{start}'" in message
+    assert "Nothing was changed" in message
+    assert "`retention plan orchard`" in message
     assert find_plan(warehouse, "orchard", f"{2:064x}").made_at == NOW + 2 * HOUR

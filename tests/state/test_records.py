@@ -1,4 +1,4 @@
-"""The chain of records: each names the one before it, so that none can be changed or taken out unnoticed."""
+"""The chain of records: each has the hash of the one before, so that changed or missing records are noticed."""
 
 import json
 from collections.abc import Callable
@@ -30,10 +30,10 @@ from retention_assets.state.records import (
 from retention_assets.sweep.execute import execute
 from retention_assets.sweep.verification import VerificationInputs, records_copied, records_signed
 from retention_assets.warehouse.warehouse import Warehouse
-from tests.sweep.crashes.engine import EngineHere
+from tests.sweep.crashes.engine import InProcessEngine
 from tests.sweep.crashes.runs import sweep_run
 from tests.sweep.crashes.world import REPOSITORY, World
-from tests.sweep.repository_sweep import RepositoryHere
+from tests.sweep.repository_sweep import FakeRepository
 
 
 @pytest.fixture
@@ -183,7 +183,7 @@ def test_a_lease_names_the_record_that_was_the_newest_when_it_was_written(wareho
 
 
 class Crowded(Warehouse):
-    """A warehouse in which others are always quicker."""
+    """A warehouse in which others always create each document first."""
 
     def create_document(self, document: object, *parts: str) -> bool:
         return False
@@ -194,7 +194,7 @@ def test_a_record_that_conflicts_at_every_attempt_is_an_error(warehouse: Warehou
         write_record(Crowded(warehouse.root), record())
 
 
-# ---- against those who may write the warehouse
+# ---- attackers with write access to the warehouse
 
 
 KEY, OTHER_KEY = b"k" * 32, b"o" * 32
@@ -214,7 +214,7 @@ def copied(warehouse: Warehouse, seal: Seal) -> CheckResult:
 
 
 def write_anew(warehouse: Warehouse, **changes: Any) -> None:
-    """Write the whole chain anew with other words, as who may write the warehouse can; `None` takes a field out."""
+    """Rewrite the complete chain with changed fields, for which write access is enough. `None` removes a field."""
     before = None
     for name in warehouse.documents("orchard", "records"):
         document = {**(warehouse.read_document("orchard", "records", name) or {}), **changes}
@@ -225,7 +225,7 @@ def write_anew(warehouse: Warehouse, **changes: Any) -> None:
 
 
 def test_a_rewritten_chain_without_signatures_is_not_detected(warehouse: Warehouse) -> None:
-    """So docs/safety.md says: the chain alone proves nothing against those who may write the warehouse."""
+    """As docs/safety.md says, the chain alone does not protect against those who may write to the warehouse."""
     write(warehouse, 3)
     write_anew(warehouse, approved_by="somebody-else")
     assert follows(warehouse) == [True] * 3
@@ -291,7 +291,7 @@ def test_records_from_before_the_key_may_be_unsigned(warehouse: Warehouse, since
     assert not signed(warehouse, seal).passed
 
 
-# ---- a second place
+# ---- the witness
 
 
 @pytest.fixture
@@ -372,7 +372,7 @@ def test_a_sweep_that_cannot_copy_records_does_not_start(tmp_path: Path) -> None
         sweep_run(world, "sweep", "delete", "a-run"), seal=Seal(witness=StoreAccess(f"file://{tmp_path}/witness"))
     )
     with pytest.raises(StoreError, match=r"witness: the directory cannot be created"):
-        execute(sealed, EngineHere(world), RepositoryHere())
+        execute(sealed, InProcessEngine(world), FakeRepository())
     assert world.stored() == before
     assert world.warehouse.documents(REPOSITORY, "leases") == []
 

@@ -1,4 +1,4 @@
-"""A repository for sweeps: a test says what is live, whether it is the planned one, and what is published."""
+"""A fake `RepositorySweep`: the test sets which objects are live, which edits are published, and what fails."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -16,21 +16,21 @@ from retention_assets.sweep.engine import Directories, Layout, RepositorySweep
 from tests.sweep.small_world import a_plan
 
 
-def nothing_is_asked() -> Liveness:
-    return pytest.fail("nothing is to be looked at")
+def no_liveness_check() -> Liveness:
+    return pytest.fail("no liveness check is expected")
 
 
 @dataclass
-class RepositoryHere(RepositorySweep):
-    """See `RepositorySweep`. Without arguments: the planned repository, whose plan has no edits."""
+class FakeRepository(RepositorySweep):
+    """A fake `RepositorySweep`. By default the repository is the planned one, and the plan has no edits."""
 
-    same: Callable[[], object] = lambda: None  # raises where the repository is another one
+    same: Callable[[], object] = lambda: None  # raises if the repository is not the planned one
     edits: Callable[[Lease], Mapping[str, Any]] | None = None  # published before any object is deleted
     history_changes: int = 0
     plan: Plan = field(default_factory=a_plan)
-    candidates: DataFrame = None  # type: ignore[assignment]  # an engine without Spark has its own
+    candidates: DataFrame = None  # type: ignore[assignment]  # `InProcessEngine` does not read them
     access: StoreAccess = None  # type: ignore[assignment]
-    live: Callable[[], Liveness] = nothing_is_asked
+    live: Callable[[], Liveness] = no_liveness_check
     layout: Layout = field(default_factory=Directories)
     dump: Mapping[str, str] | None = None
 

@@ -1,4 +1,4 @@
-"""A repository of a dozen objects, one of each kind, from which a plan can be made in a second or two."""
+"""A lakeFS repository of a dozen objects, one of each kind, which can be planned in a second or two."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -22,7 +22,7 @@ from tests.frames import NOW, OLD, Listed, Pair, Staged, address
 DAY = NOW.date()
 POLICY = Policy(CommittedRetention((), timedelta(days=30), has_default=True), (), ())
 REFERENCES_HASH = "e" * 64
-SETTINGS = {"storage": "file:///lake", "grace": "1d"}  # that the plan was made under
+SETTINGS = {"storage": "file:///lake", "grace": "1d"}  # the settings of the plan
 TERMS = {"mode": "delete", **SETTINGS}
 
 LIVE, ALSO_LIVE, TAGGED, STAGED, DEAD, ALSO_DEAD, UNREFERENCED = (address(number) for number in range(7))
@@ -58,7 +58,7 @@ _COMMIT = {
 
 @dataclass(frozen=True)
 class World:
-    """What a plan is made from. All pictures are of the same instant unless a test says otherwise."""
+    """The inputs of a plan. All have the same time unless a test sets another."""
 
     inventory: Sequence[Listed] = LISTED
     pairs: Sequence[Pair] = PAIRS
@@ -76,13 +76,13 @@ class World:
     settle: timedelta = timedelta(0)
     memory: Memory = field(default_factory=Memory)
     commits: Sequence[str] = ()  # that the references have, on no branch
-    unusual: str | None = None  # what the inventory notes of keys that are no paths
+    unusual: str | None = None  # the details of the inventory about keys that are no paths
     storage: str = "s3://lake/orchard"
     oldest_dump: timedelta | None = None  # None: a server gives the references
     namespace: str | None = None  # of the settings; None: as `SETTINGS` has it
 
     def without(self, *addresses: str) -> "World":
-        """Return the world whose store lacks these objects."""
+        """Return a copy of the world without these objects in its store."""
         return replace(self, inventory=[row for row in self.inventory if row.address not in addresses])
 
     def inputs(self, spark: SparkSession) -> PlanInputs:
@@ -118,7 +118,7 @@ class World:
 
 
 def a_plan(**changes: object) -> Plan:
-    """Return a plan of the repository as an earlier run may have left it."""
+    """Return a plan of the repository as an earlier run may have stored it."""
     plan = Plan(
         repository="orchard",
         day=DAY,

@@ -1,4 +1,4 @@
-"""What lies in quarantine and no ledger calls quarantined: it is shown, brought back when it is needed, and purged."""
+"""Surplus copies in quarantine, which no ledger calls quarantined: they are shown, restored if needed, and purged."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -28,19 +28,19 @@ from retention_assets.sweep.undo import due_for_purge, purge, restore
 from retention_assets.sweep.verification import VerificationInputs, copies_in_quarantine
 from retention_assets.tables import LEDGER
 from tests.end_to_end.command import Answer, run
-from tests.objectstore.places import Place, versitygw_place
 from tests.objectstore.s3 import Bucket
+from tests.objectstore.store_servers import StoreServer, run_versitygw
 from tests.sweep.crashes.runs import sweep
-from tests.sweep.crashes.stories import quarantined_world
+from tests.sweep.crashes.scenarios import quarantined_world
 from tests.sweep.crashes.test_buckets import BucketWorld
 from tests.sweep.crashes.world import DEAD, REPOSITORY, World, address, content
-from tests.sweep.test_undo import Live, death_after, kept, outcome, selected, undo
+from tests.sweep.test_undo import FakeLiveAddresses, death_after, kept, outcome, selected, undo
 
 pytestmark = pytest.mark.usefixtures("small_steps")
 
 
 def a_world(directory: Path) -> World:
-    """Return a world of which three sweeps had the lease before: their fences are 1, 3 and 5."""
+    """Return a world after three sweeps, whose fences were 1, 3 and 5."""
     world = World(directory / "world")
     for _ in range(3):
         lease = take_lease(world.warehouse, REPOSITORY, "an-earlier-run", world.now, timedelta(minutes=30))
@@ -49,7 +49,7 @@ def a_world(directory: Path) -> World:
 
 
 def another_plan(world: World, number: int) -> Plan:
-    """Return a plan of a later day, as a daily run makes it."""
+    """Return a plan of a later day with the same candidates."""
     plan = replace(world.plan, plan_hash=f"{number:x}" * 64, day=world.plan.day + timedelta(days=number))
     keep_plan(world.warehouse, plan)
     return plan
@@ -60,10 +60,10 @@ def place(world: World, plan: Plan) -> QuarantineLocation:
 
 
 def note(world: World, plan: Plan, fence: int, *outcomes: str, name: str = "a", detail: str | None = None) -> None:
-    """Write what a sweep of a plan did to one object."""
+    """Write ledger rows with these outcomes of one object."""
     for outcome_ in outcomes:
-        told = detail or (place(world, plan).describe(address(name)) if outcome_ == Outcome.QUARANTINED else None)
-        row = {"address": address(name), "size": len(content(name)), "outcome": outcome_, "detail": told}
+        response = detail or (place(world, plan).describe(address(name)) if outcome_ == Outcome.QUARANTINED else None)
+        row = {"address": address(name), "size": len(content(name)), "outcome": outcome_, "detail": response}
         rows = pa.Table.from_pylist([{**row, "at": world.clock(), "fence": fence}], schema=LEDGER)
         kind = "attempted" if outcome_ == Outcome.ATTEMPTED else "done"
         target = LedgerLocation(world.warehouse.root, REPOSITORY, plan.day, plan.plan_hash, fence, f"run-{fence}")
@@ -78,7 +78,7 @@ def lay_copy(world: World, plan: Plan, name: str = "a", bytes_: bytes | None = N
 
 
 def copied_not_deleted(world: World, plan: Plan, fence: int = 1) -> Path:
-    """Leave what a sweep leaves that copied an object and could not delete the original."""
+    """Leave the state after a sweep copied an object and failed to delete the original."""
     note(world, plan, fence, Outcome.ATTEMPTED, Outcome.FAILED)
     return lay_copy(world, plan)
 
@@ -91,13 +91,13 @@ def moved(world: World, plan: Plan, fence: int = 3) -> Path:
 
 
 def purged(spark: SparkSession, world: World, *live: str) -> Mapping[str, Amount]:
-    """Purge what is due, if anything is."""
+    """Purge the due objects, if there are any."""
     due = due_for_purge(undo(spark, world))
     return purge(undo(spark, world), due.digest, kept(spark, *live)).ledgers if due.has_any else {}
 
 
 def shown(spark: SparkSession, world: World) -> dict[str, tuple[int, int]]:
-    """Return by plan how many copies are held and how many are surplus."""
+    """Return, by plan, the numbers of quarantined copies and of surplus copies."""
     return {
         one.plan.plan_hash: (one.moved.objects, one.surplus.objects) for one in undo(spark, world).copies().by_plan()
     }
@@ -156,7 +156,7 @@ def test_a_surplus_copy_stays_if_its_object_was_deleted_before_the_purge_checked
         world.remove("a")
         return kept(spark).now()
 
-    purge(undo(spark, world), due.digest, Live(take_it_away))
+    purge(undo(spark, world), due.digest, FakeLiveAddresses(take_it_away))
     assert copy.read_bytes() == content("a")
     assert shown(spark, world) == {plan.plan_hash: (1, 0)}
 
@@ -164,7 +164,7 @@ def test_a_surplus_copy_stays_if_its_object_was_deleted_before_the_purge_checked
 def test_a_copy_that_another_run_changed_after_it_was_found_due_is_not_purged(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Between finding out what is due and the purge of a plan, its sweep may go on."""
+    """A sweep of the plan may continue between the search for due copies and their purge."""
     world = a_world(tmp_path)
     plan = another_plan(world, 1)
     copy = copied_not_deleted(world, plan)
@@ -198,7 +198,7 @@ def test_while_a_sweep_has_the_lease_nothing_is_purged(spark: SparkSession, tmp_
 def test_the_last_copy_of_an_object_can_be_restored_whatever_the_ledger_says(
     spark: SparkSession, tmp_path: Path, answer: str | None
 ) -> None:
-    """A store that answers ambiguously may have deleted the original of what is `failed`."""
+    """After an ambiguous response of the store, the original of a `failed` object may be deleted."""
     world = a_world(tmp_path)
     plan = another_plan(world, 1)
     note(world, plan, 1, *([Outcome.ATTEMPTED, answer] if answer else [Outcome.ATTEMPTED]))
@@ -240,7 +240,7 @@ def test_copies_that_no_ledger_names_are_shown_and_never_deleted(spark: SparkSes
     plan, another_repositorys = another_plan(world, 1), replace(world.plan, day=date(2026, 1, 1), plan_hash="e" * 64)
     moved(world, plan)
     strange = lay_copy(world, plan, "never-tried", b"???")
-    theirs = lay_copy(world, another_repositorys, "theirs", b"their bytes")
+    replacement = lay_copy(world, another_repositorys, "theirs", b"their bytes")
     (world.root / "lake.quarantine" / "something" / "else").mkdir(parents=True)
     (world.root / "lake.quarantine" / "something" / "else" / "file").write_bytes(b"not ours")
     world.wait(days=31)
@@ -250,7 +250,7 @@ def test_copies_that_no_ledger_names_are_shown_and_never_deleted(spark: SparkSes
     ]
     purged(spark, world)
     assert strange.is_file()
-    assert theirs.is_file()
+    assert replacement.is_file()
 
 
 def test_manifests_are_deleted_with_the_last_copy(spark: SparkSession, tmp_path: Path) -> None:
@@ -284,7 +284,7 @@ def test_copies_that_an_interrupted_run_did_not_record_are_purged_when_they_are_
 ) -> None:
     world = World(tmp_path / "world")
     death_after(world, "quarantine", "delete", "e")
-    keep_plan(world.warehouse, replace(world.plan, plan_hash="f" * 64))  # nobody carries the plan on
+    keep_plan(world.warehouse, replace(world.plan, plan_hash="f" * 64))  # no run continues the plan
     assert "e" not in world.stored()
     world.wait(days=31)
     purged(spark, world)
@@ -331,7 +331,7 @@ def test_purge_says_that_deletion_is_permanent_only_if_versioning_is_known(
     assert ("It is unknown whether the quarantine's store keeps versions" in shown) is (keeps is None)
 
 
-# ---- the proof
+# ---- verification
 
 
 def check_result(spark: SparkSession, world: World, *plans: Plan) -> Any:
@@ -368,13 +368,13 @@ def test_verification_fails_if_an_object_that_the_ledger_calls_purged_has_a_copy
 
 @dataclass(frozen=True, slots=True)
 class Versioned:
-    """A bucket that keeps versions, with the world in it."""
+    """A world in a bucket that keeps versions."""
 
     spark: SparkSession
     world: BucketWorld
 
     def undo(self) -> Undo:
-        """Return who undoes what the world's sweep did."""
+        """Return the `Undo` of the world's sweeps."""
         access = self.world.access
         options = {name: value for name, value in access.options.items() if "key" not in name}
         entry = {
@@ -394,16 +394,16 @@ class Versioned:
         purge(self.undo(), due.digest, kept(self.spark), versions=versions)
 
     def stored(self, folder: str) -> list[str]:
-        """Return what is stored and billed below a folder: versions and delete markers, current ones too."""
+        """Return the keys of all versions and delete markers below a folder."""
         prefix = f"{self.world._prefix}/{folder}"
-        told = self.world._client.list_object_versions(Bucket=self.world.bucket.name, Prefix=prefix)
-        assert not told["IsTruncated"]
-        return sorted(entry["Key"] for entry in (*told.get("Versions", ()), *told.get("DeleteMarkers", ())))
+        response = self.world._client.list_object_versions(Bucket=self.world.bucket.name, Prefix=prefix)
+        assert not response["IsTruncated"]
+        return sorted(entry["Key"] for entry in (*response.get("Versions", ()), *response.get("DeleteMarkers", ())))
 
 
 @pytest.fixture(scope="module")
-def versitygw(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
-    with versitygw_place(tmp_path_factory.mktemp("versitygw"), versioning=True) as found:
+def versitygw(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StoreServer]:
+    with run_versitygw(tmp_path_factory.mktemp("versitygw"), versioning=True) as found:
         yield found
 
 
@@ -437,14 +437,14 @@ def test_after_a_purge_a_bucket_that_keeps_versions_stores_nothing_of_the_quaran
     left = {key.rpartition("/")[2] for key in versioned.stored("lake/")}
     assert left >= world.stored().keys()
     client, bucket = world._client, world.bucket.name
-    told = client.list_object_versions(Bucket=bucket, Prefix=f"{world._prefix}/lake/").get("Versions", ())
-    noncurrent = {entry["Key"].rpartition("/")[2] for entry in told if not entry["IsLatest"]}
+    response = client.list_object_versions(Bucket=bucket, Prefix=f"{world._prefix}/lake/").get("Versions", ())
+    noncurrent = {entry["Key"].rpartition("/")[2] for entry in response if not entry["IsLatest"]}
     assert not noncurrent & ({*DEAD} - {"b"})
 
 
 @pytest.mark.slow
 def test_versions_that_a_purge_of_an_earlier_release_left_are_found_and_deleted(versioned: Versioned) -> None:
-    """It deleted copies without their versions, and called them purged."""
+    """That release deleted copies without their versions, and recorded them as purged."""
     world = versioned.world
     sweep(world, "quarantine")
     world.wait(days=31)

@@ -1,4 +1,4 @@
-"""What a look decides of each planned object, and how a plan is cut into rounds."""
+"""The Spark engine: what a liveness check decides of each planned object, what remains, and the batches of a plan."""
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -24,15 +24,15 @@ from retention_assets.tables import DELETION_CANDIDATES, DUE_OBJECTS
 from retention_assets.warehouse.warehouse import Warehouse
 from tests.frames import NOW, OLD, Candidate, address, cached, candidates, of
 from tests.ledgers import write_ledger
-from tests.sweep.repository_sweep import RepositoryHere, nothing_is_asked
+from tests.sweep.repository_sweep import FakeRepository, no_liveness_check
 from tests.sweep.small_world import DAY, a_plan
 
 
 @dataclass(frozen=True)
 class Case:
-    """A planned object by now: why it was to go, and what holds it."""
+    """A planned object at its liveness check. `ends`: its outcome, or None if it is to be deleted."""
 
-    ends: str | None  # None: it goes
+    ends: str | None
     reason: str = "expired"
     is_live: bool = False
     is_committed: bool = False
@@ -54,12 +54,12 @@ def frame(spark: SparkSession, rows: Iterable[Mapping[str, Any]], schema: pa.Sch
 
 
 @pytest.fixture(scope="module")
-def looked(spark: SparkSession) -> dict[str, dict[str, Any]]:
-    """Return what a look decides of every case's object, by its address."""
+def checked_rows(spark: SparkSession) -> dict[str, dict[str, Any]]:
+    """Return the row of each case's object after a liveness check, by address."""
     names = pa.schema([("address", pa.string())])
     lists: dict[str, list[str]] = {"rule_ids": [], "paths": [], "branches": []}
-    facts = {"size": 10, "last_modified": OLD, "etag": "an-etag"}
-    planned = [{"address": ADDRESSES[name], "reason": case.reason, **facts, **lists} for name, case in CASES.items()]
+    columns = {"size": 10, "last_modified": OLD, "etag": "an-etag"}
+    planned = [{"address": ADDRESSES[name], "reason": case.reason, **columns, **lists} for name, case in CASES.items()]
     live = [{"address": ADDRESSES[name]} for name, case in CASES.items() if case.is_live]
     committed = [{"address": ADDRESSES[name]} for name, case in CASES.items() if case.is_committed]
     now = Liveness(frame(spark, live, names), frame(spark, committed, names), NOW)
@@ -74,40 +74,40 @@ def looked(spark: SparkSession) -> dict[str, dict[str, Any]]:
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_an_object_that_is_live_again_is_skipped(looked: dict[str, dict[str, Any]], name: str) -> None:
-    row = looked[ADDRESSES[name]]
+def test_an_object_that_is_live_again_is_skipped(checked_rows: dict[str, dict[str, Any]], name: str) -> None:
+    row = checked_rows[ADDRESSES[name]]
     assert row["outcome"] == CASES[name].ends
     assert (row["detail"] is None) is (row["outcome"] is None)
 
 
-def test_each_skipped_object_has_its_reason(looked: dict[str, dict[str, Any]]) -> None:
-    said = {name: looked[ADDRESSES[name]]["detail"] for name, case in CASES.items() if case.ends}
-    assert said == {
+def test_each_skipped_object_has_its_reason(checked_rows: dict[str, dict[str, Any]]) -> None:
+    details = {name: checked_rows[ADDRESSES[name]]["detail"] for name, case in CASES.items() if case.ends}
+    assert details == {
         "it is live again": "is live again since it was planned",
         "it is live again, and no commit ever held it": "is live again since it was planned",
         "no commit held it, now one does": "was committed since it was planned",
     }
 
 
-def test_objects_to_delete_have_the_size_time_and_etag_of_the_plan(looked: dict[str, dict[str, Any]]) -> None:
-    row = looked[ADDRESSES["nothing changed"]]
+def test_objects_to_delete_have_the_size_time_and_etag_of_the_plan(checked_rows: dict[str, dict[str, Any]]) -> None:
+    row = checked_rows[ADDRESSES["nothing changed"]]
     assert (row["size"], row["last_modified"], row["etag"]) == (10, OLD, "an-etag")
 
 
-# ---- what remains
+# ---- remaining objects
 
 
-def an_engine(spark: SparkSession, root: Path, live: Callable[[], Liveness] = nothing_is_asked) -> SparkEngine:
+def new_engine(spark: SparkSession, root: Path, live: Callable[[], Liveness] = no_liveness_check) -> SparkEngine:
     """Return an engine of the plan of `a_plan`, which names six objects in two directories."""
     (root / "lake").mkdir()
     rows = [Candidate(name) for name in ("data/x/1", "data/x/2", "data/x/3", "data/y/1", "data/y/2", "data/y/3")]
     access = StoreAccess(f"file://{root}/lake")
-    repository = RepositoryHere(candidates=candidates(spark, *rows), access=access, live=live)
+    repository = FakeRepository(candidates=candidates(spark, *rows), access=access, live=live)
     return SparkEngine(spark, Warehouse(str(root / "warehouse")), repository, most=3)
 
 
 def sweep(root: Path, name: str, fence: int = 1, detail: str | None = None, **outcomes: str) -> None:
-    """Write what a sweep did: `x1="deleted"` speaks of data/x/1."""
+    """Write a ledger of a sweep. `x1="deleted"` is the outcome of data/x/1."""
     by_address = {f"data/{short[0]}/{short[1]}": outcome for short, outcome in outcomes.items()}
     write_ledger(
         Warehouse(str(root / "warehouse")), "orchard", DAY, a_plan().plan_hash, by_address, NOW,
@@ -118,7 +118,7 @@ def sweep(root: Path, name: str, fence: int = 1, detail: str | None = None, **ou
 def test_a_finished_object_does_not_remain_whatever_rows_are_added_to_the_ledger(
     spark: SparkSession, tmp_path: Path
 ) -> None:
-    engine = an_engine(spark, tmp_path)
+    engine = new_engine(spark, tmp_path)
     remaining = [engine.remaining(1), engine.remaining(1)]
     for name, outcomes in (
         ("a", {"x1": "deleted"}),
@@ -133,7 +133,7 @@ def test_a_finished_object_does_not_remain_whatever_rows_are_added_to_the_ledger
 def test_a_failed_or_skipped_object_remains_for_the_next_sweep_and_not_for_this_one(
     spark: SparkSession, tmp_path: Path
 ) -> None:
-    engine = an_engine(spark, tmp_path)
+    engine = new_engine(spark, tmp_path)
     sweep(tmp_path, "a", x1="failed", x2="skipped", y1="attempted")
     assert engine.remaining(1) == [1, 3]
     assert engine.remaining(2) == [3, 3]
@@ -143,7 +143,7 @@ def test_a_remaining_object_has_the_quarantine_folders_to_which_earlier_sweeps_o
     spark: SparkSession, tmp_path: Path
 ) -> None:
     nothing = frame(spark, [], pa.schema([("address", pa.string())]))
-    engine = an_engine(spark, tmp_path, lambda: Liveness(nothing, nothing, NOW))
+    engine = new_engine(spark, tmp_path, lambda: Liveness(nothing, nothing, NOW))
     sweep(tmp_path, "a", x1="attempted", x2="attempted", x3="quarantined", detail="s3://attic/1")
     sweep(tmp_path, "b", 2, x1="attempted", y1="attempted")  # as a sweep in mode `delete` writes them
     sweep(tmp_path, "c", 3, x1="attempted", detail="s3://attic/2")
@@ -159,7 +159,10 @@ def test_a_remaining_object_has_the_quarantine_folders_to_which_earlier_sweeps_o
 
 def test_the_engine_releases_its_frames_when_its_block_ends_in_an_error(spark: SparkSession, tmp_path: Path) -> None:
     before = cached(spark)
-    with pytest.raises(pytest.fail.Exception, match="nothing is to be looked at"), an_engine(spark, tmp_path) as engine:
+    with (
+        pytest.raises(pytest.fail.Exception, match="no liveness check is expected"),
+        new_engine(spark, tmp_path) as engine,
+    ):
         engine.remaining(1)
         assert cached(spark) - before
         engine.check(0)
@@ -174,7 +177,7 @@ def no_due_objects(spark: SparkSession) -> DataFrame:
 
 
 def newer_plan(spark: SparkSession, root: Path, *names: str) -> Plan:
-    """Store what a plan of the next day, with these candidates, leaves for sweeps of other plans."""
+    """Store the tables of a plan of the next day with these candidates."""
     amount = Amount(len(names), 10 * len(names))
     plan = a_plan(day=DAY + timedelta(days=1), made_at=NOW, plan_hash="f" * 64, candidates=amount)
     warehouse = Warehouse(str(root / "warehouse"))
@@ -184,9 +187,9 @@ def newer_plan(spark: SparkSession, root: Path, *names: str) -> Plan:
 
 
 def excluded(spark: SparkSession, root: Path) -> dict[str, str]:
-    """Return what the next two checks say of objects that the worker skips, by address."""
+    """Return, by address, the detail of each object that both liveness checks exclude."""
     nothing = frame(spark, [], pa.schema([("address", pa.string())]))
-    with an_engine(spark, root, live=lambda: Liveness(nothing, nothing, NOW)) as engine:
+    with new_engine(spark, root, live=lambda: Liveness(nothing, nothing, NOW)) as engine:
         assert engine.remaining(1) == [3, 3]
         rows = [row for number in range(2) for row in engine.check(number).objects.toArrow().to_pylist()]
     assert {row["outcome"] for row in rows} == {None}
@@ -247,15 +250,15 @@ def test_no_object_is_deleted_while_the_candidates_of_the_newest_plan_cannot_be_
         excluded(spark, tmp_path)
 
 
-# ---- rounds
+# ---- batches
 
 
 @pytest.mark.parametrize(
-    ("name", "lies_in"),
+    ("name", "prefix"),
     [("data/slice/object", "data/slice/"), ("data/object", "data/"), ("object", ""), ("a/b/c/d", "a/b/c/")],
 )
-def test_the_prefix_of_an_object_is_its_directory(spark: SparkSession, name: str, lies_in: str) -> None:
-    assert of(spark, [name], pa.string(), directory_of) == [lies_in]
+def test_the_prefix_of_an_object_is_its_directory(spark: SparkSession, name: str, prefix: str) -> None:
+    assert of(spark, [name], pa.string(), directory_of) == [prefix]
 
 
 @pytest.mark.parametrize(

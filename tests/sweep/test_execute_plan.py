@@ -1,4 +1,4 @@
-"""Whether a sweep begins, whether it goes on, and what its end was: by totals that must fit the plan."""
+"""`execute`: when a sweep is refused, when it ends early, when its plan is complete, and what its record has."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -21,10 +21,10 @@ from retention_assets.state.records import read_records
 from retention_assets.sweep.engine import Batch, BatchResult
 from retention_assets.sweep.execute import SweepResult, execute, require_balance
 from retention_assets.sweep.worker import BeforeDeadline, TaskSpec
-from tests.sweep.crashes.engine import EngineHere
+from tests.sweep.crashes.engine import InProcessEngine
 from tests.sweep.crashes.runs import sweep, sweep_run
 from tests.sweep.crashes.world import DEAD, PLANNED, REPOSITORY, World, name_of
-from tests.sweep.repository_sweep import RepositoryHere
+from tests.sweep.repository_sweep import FakeRepository
 from tests.sweep.small_world import a_plan
 
 PLAN = a_plan(candidates=Amount(3, 30))
@@ -36,15 +36,15 @@ def world(tmp_path: Path) -> World:
 
 
 @dataclass(frozen=True)
-class EndsAlike:
-    """A deed that touches nothing and says of every object what it is told to say."""
+class ActionWithFixedOutcomes:
+    """An action that changes no object and returns the outcomes that it was given."""
 
-    outcomes: Mapping[str, str]  # by name; the rest fails
+    outcomes: Mapping[str, str]  # by object name; all others fail
 
     chunk_bytes: ClassVar[int | None] = None
     target: ClassVar[None] = None
 
-    def open(self, rate_limiter: RateLimiter) -> "EndsAlike":
+    def open(self, rate_limiter: RateLimiter) -> "ActionWithFixedOutcomes":
         return self
 
     def do(self, objects: pa.Table, name: str, before_deadline: BeforeDeadline) -> Sequence[ObjectResult]:
@@ -54,10 +54,17 @@ class EndsAlike:
         ]
 
 
+class EngineWithoutRemaining(InProcessEngine):
+    """An engine that finds no remaining objects."""
+
+    def remaining(self, fence: int) -> Sequence[int]:
+        return []
+
+
 def sweep_result(world: World, **outcomes: str) -> SweepResult:
-    """Carry the world's plan out by a deed that says so of each object that is worked on."""
+    """Execute the world's plan with an action that returns these outcomes by object name."""
     given = sweep_run(world, "sweep", "delete", "a-run")
-    return execute(replace(given, action=EndsAlike(outcomes)), EngineHere(world), RepositoryHere())
+    return execute(replace(given, action=ActionWithFixedOutcomes(outcomes)), InProcessEngine(world), FakeRepository())
 
 
 def lease_is_free(world: World) -> bool:
@@ -70,7 +77,7 @@ def lease_is_free(world: World) -> bool:
 
 
 @pytest.mark.parametrize(
-    ("outcomes", "complaint"),
+    ("outcomes", "violation"),
     [
         pytest.param({}, None, id="nothing_was_tried"),
         pytest.param(
@@ -86,16 +93,16 @@ def lease_is_free(world: World) -> bool:
         pytest.param({"deletd": Amount(1, 10)}, r"outcomes \['deletd'\]", id="an_outcome_that_there_is_not"),
     ],
 )
-def test_a_ledger_that_does_not_fit_its_plan_is_refused(outcomes: dict[str, Amount], complaint: str | None) -> None:
-    if complaint is None:
+def test_a_ledger_that_does_not_fit_its_plan_is_refused(outcomes: dict[str, Amount], violation: str | None) -> None:
+    if violation is None:
         require_balance(PLAN, outcomes)
     else:
-        with pytest.raises(GuardRefused, match=f"does not balance with the plan: .*{complaint}.*retention report orch"):
+        with pytest.raises(GuardRefused, match=f"does not balance with the plan: .*{violation}.*retention report orch"):
             require_balance(PLAN, outcomes)
 
 
-class TellsMore(EngineHere):
-    """An engine whose ledger has an object that the plan has not."""
+class EngineWithAnUnplannedObject(InProcessEngine):
+    """An engine whose totals include an object that is not in the plan."""
 
     def outcomes(self) -> Mapping[str, Amount]:
         return {**super().outcomes(), "restored": Amount(1, 10)}
@@ -103,7 +110,7 @@ class TellsMore(EngineHere):
 
 def test_a_sweep_whose_ledger_does_not_balance_has_a_record_that_says_so(world: World) -> None:
     with pytest.raises(GuardRefused, match=r"10 objects and .* of 9 and .* planned"):
-        execute(sweep_run(world, "sweep", "delete", "a-run"), TellsMore(world), RepositoryHere())
+        execute(sweep_run(world, "sweep", "delete", "a-run"), EngineWithAnUnplannedObject(world), FakeRepository())
     (record,) = read_records(world.warehouse, REPOSITORY)
     assert "the ledger does not balance with the plan" in record.document["ended_early"]
     assert record.document["outcomes"]["restored"] == {"objects": 1, "bytes": 10}
@@ -131,11 +138,11 @@ ALL_DELETED = dict.fromkeys(DEAD, "deleted")
 def test_only_a_completed_plan_is_recorded_as_completed(
     world: World, outcomes: dict[str, str], is_complete: bool
 ) -> None:
-    ended = sweep_result(world, **outcomes)
-    assert ended.is_complete is is_complete
+    result = sweep_result(world, **outcomes)
+    assert result.is_complete is is_complete
     assert completed_runs(world.warehouse, REPOSITORY) == ({world.plan.policy_run} if is_complete else set())
     (record,) = read_records(world.warehouse, REPOSITORY)
-    assert {name: Amount(**amount) for name, amount in record.document["outcomes"].items()} == ended.outcomes
+    assert {name: Amount(**amount) for name, amount in record.document["outcomes"].items()} == result.outcomes
     assert (record.document["kind"], record.document["mode"], record.document["run_id"]) == ("sweep", "delete", "a-run")
     assert lease_is_free(world)
 
@@ -147,18 +154,14 @@ def test_a_plan_with_remaining_objects_is_not_complete(world: World) -> None:
     world.limits = world.limits.model_copy(update={"budget": BudgetSettings(objects=10)})
     later = replace(sweep_run(world, "sweep", "delete", "a-later-run"), plan=other)
 
-    class OneIsLeft(EngineHere):
-        def remaining(self, fence: int) -> Sequence[int]:
-            return []
-
-    assert not execute(later, OneIsLeft(world), RepositoryHere()).is_complete
+    assert not execute(later, EngineWithoutRemaining(world), FakeRepository()).is_complete
 
 
-# ---- whether it goes on
+# ---- what ends a sweep
 
 
 def test_a_sweep_ends_if_every_object_of_a_batch_fails(world: World) -> None:
-    """Although the look found one of the round's objects alive again, which is no failure."""
+    """One object of the batch is live again. It is skipped, which is no failure."""
     with pytest.raises(StoreError, match=r"all 4 objects of a batch failed. The other \d+ were not tried. See why: "):
         sweep_result(world)
     tried = {name_of(row["address"]): row["outcome"] for row in world.ledger() if row["outcome"] != Outcome.ATTEMPTED}
@@ -170,15 +173,15 @@ def test_a_sweep_ends_if_every_object_of_a_batch_fails(world: World) -> None:
     assert sweep(world, "delete", "a-later-run").is_complete
 
 
-class Breaks(EngineHere):
-    """Its workers end with an error of their own, and then nothing can be read any more."""
+class EngineWithFailingWorkers(InProcessEngine):
+    """An engine whose workers end with an error. With `reads = False`, the ledger cannot be read afterwards."""
 
     reads = True
 
     def run(self, objects: Batch[pa.Table], task: TaskSpec) -> BatchResult:
         super().run(objects, task)
-        carried = WorkerError(AccessDenied("s3://lake: denied. Let it list."))
-        raise ValueError(f"in a worker\nretention_assets.errors.WorkerError: {carried}\n  at x")
+        error_of_worker = WorkerError(AccessDenied("s3://lake: denied. Let it list."))
+        raise ValueError(f"in a worker\nretention_assets.errors.WorkerError: {error_of_worker}\n  at x")
 
     def outcomes(self) -> Mapping[str, Amount]:
         if not self.reads:
@@ -188,7 +191,7 @@ class Breaks(EngineHere):
 
 def test_a_sweep_that_a_workers_error_ended_has_a_record_without_a_ledger_digest(world: World) -> None:
     with pytest.raises(ValueError, match="in a worker"):
-        execute(sweep_run(world, "sweep", "delete", "a-run"), Breaks(world), RepositoryHere())
+        execute(sweep_run(world, "sweep", "delete", "a-run"), EngineWithFailingWorkers(world), FakeRepository())
     (record,) = read_records(world.warehouse, REPOSITORY)
     assert record.document["ended_early"] == "s3://lake: denied. Let it list."
     assert record.document["ledger_digest"] is None
@@ -196,57 +199,57 @@ def test_a_sweep_that_a_workers_error_ended_has_a_record_without_a_ledger_digest
 
 
 def test_the_error_that_ended_the_sweep_is_raised_even_if_the_record_cannot_be_written(world: World) -> None:
-    engine = Breaks(world)
+    engine = EngineWithFailingWorkers(world)
     engine.reads = False
     with pytest.raises(ValueError, match="in a worker"):
-        execute(sweep_run(world, "sweep", "delete", "a-run"), engine, RepositoryHere())
+        execute(sweep_run(world, "sweep", "delete", "a-run"), engine, FakeRepository())
     assert list(read_records(world.warehouse, REPOSITORY)) == []
 
 
 def test_a_sweep_that_ended_while_it_published_edits_has_a_record(world: World) -> None:
-    """Some of it may have been written by then."""
+    """Some of the edits may have been written before the error."""
 
     def publish(lease: Lease) -> Mapping[str, Any]:
         raise GuardRefused("somebody stands on what is to go")
 
     with pytest.raises(GuardRefused, match="somebody stands"):
-        execute(sweep_run(world, "sweep", "delete", "a-run"), EngineHere(world), RepositoryHere(edits=publish))
+        execute(sweep_run(world, "sweep", "delete", "a-run"), InProcessEngine(world), FakeRepository(edits=publish))
     (record,) = read_records(world.warehouse, REPOSITORY)
     assert (record.document["ended_early"], record.document["published"]) == ("somebody stands on what is to go", None)
 
 
-class SlowLooks(EngineHere):
-    """Looks that take longer than a window: so many of them, then they are quick."""
+class EngineWithSlowChecks(InProcessEngine):
+    """An engine whose first `slow_checks` liveness checks take longer than the window."""
 
-    slow = 0
+    slow_checks = 0
 
     def check(self, number: int) -> Batch[pa.Table]:
         batch = super().check(number)
-        if self.looks <= self.slow:
+        if self.checks <= self.slow_checks:
             self.world.now += self.world.limits.sweep.window
         return batch
 
 
 def test_a_first_liveness_check_that_exceeded_the_window_is_repeated(world: World) -> None:
-    engine = SlowLooks(world)
-    engine.slow = len(engine.remaining(0))
-    assert execute(sweep_run(world, "sweep", "delete", "a-run"), engine, RepositoryHere()).is_complete
+    engine = EngineWithSlowChecks(world)
+    engine.slow_checks = len(engine.remaining(0))
+    assert execute(sweep_run(world, "sweep", "delete", "a-run"), engine, FakeRepository()).is_complete
 
 
 def test_liveness_checks_that_exceed_the_window_end_the_sweep_with_the_remedy(world: World) -> None:
-    engine = SlowLooks(world)
-    engine.slow = 100
+    engine = EngineWithSlowChecks(world)
+    engine.slow_checks = 100
     with pytest.raises(GuardRefused, match=r"took longer than sweep.window, 15m.* Set a longer sweep.window"):
-        execute(sweep_run(world, "sweep", "delete", "a-run"), engine, RepositoryHere())
+        execute(sweep_run(world, "sweep", "delete", "a-run"), engine, FakeRepository())
     assert not [row for row in world.ledger() if row["outcome"] == Outcome.ATTEMPTED]
-    (record,) = read_records(world.warehouse, REPOSITORY)  # of what the look itself decided
+    (record,) = read_records(world.warehouse, REPOSITORY)  # of the objects that the liveness check skipped
     assert "sweep.window" in record.document["ended_early"]
     assert lease_is_free(world)
 
 
 def test_a_failed_object_is_not_tried_again_by_the_same_sweep(world: World) -> None:
-    ended = sweep_result(world, **{**ALL_DELETED, "a": "failed", "g": "failed"})
-    assert ended.outcomes["failed"].objects == 2
+    result = sweep_result(world, **{**ALL_DELETED, "a": "failed", "g": "failed"})
+    assert result.outcomes["failed"].objects == 2
     tries = [name_of(row["address"]) for row in world.ledger() if row["outcome"] == "failed"]
     assert sorted(tries) == ["a", "g"]
 
@@ -256,7 +259,7 @@ def test_a_repository_that_is_not_the_planned_one_is_refused_before_anything_cha
         raise GuardRefused("it was created again under its name")
 
     with pytest.raises(GuardRefused, match="created again"):
-        execute(sweep_run(world, "sweep", "delete", "a-run"), EngineHere(world), RepositoryHere(another))
+        execute(sweep_run(world, "sweep", "delete", "a-run"), InProcessEngine(world), FakeRepository(another))
     assert world.ledger() == []
     assert lease_is_free(world)
 
@@ -267,51 +270,49 @@ def test_a_plan_without_remaining_objects_runs_no_liveness_check(world: World) -
     def unknown() -> None:
         raise GuardRefused("what is live is not known")
 
-    class NothingRemains(EngineHere):
-        def remaining(self, fence: int) -> Sequence[int]:
-            return []
-
-    ended = execute(sweep_run(world, "sweep", "delete", "a-run"), NothingRemains(world), RepositoryHere(unknown))
-    assert ended == SweepResult({}, is_complete=False)
+    result = execute(
+        sweep_run(world, "sweep", "delete", "a-run"), EngineWithoutRemaining(world), FakeRepository(unknown)
+    )
+    assert result == SweepResult({}, is_complete=False)
 
 
 def test_the_remaining_objects_are_counted_once_before_the_first_batch(world: World) -> None:
-    told: list[str] = []
+    calls: list[str] = []
 
-    class Tells(EngineHere):
+    class RecordingEngine(InProcessEngine):
         def remaining(self, fence: int) -> Sequence[int]:
-            told.append("remaining")
+            calls.append("remaining")
             return super().remaining(fence)
 
         def check(self, number: int) -> Batch[pa.Table]:
-            told.append("check")
+            calls.append("check")
             return super().check(number)
 
-    assert execute(sweep_run(world, "sweep", "delete", "a-run"), Tells(world), RepositoryHere()).is_complete
-    assert told[:2] == ["remaining", "check"]
+    assert execute(sweep_run(world, "sweep", "delete", "a-run"), RecordingEngine(world), FakeRepository()).is_complete
+    assert calls[:2] == ["remaining", "check"]
 
 
-# ---- what is published before
+# ---- edits, which are published first
 
 
-def published(world: World, told: list[str], budget: int = len(PLANNED) + 2) -> SweepResult:
-    """Carry the world's plan out with two edits to publish, and tell in `told` what happened in which order."""
+def publish_and_sweep(world: World, calls: list[str], budget: int = len(PLANNED) + 2) -> SweepResult:
+    """Execute the world's plan, which has two edits to publish. Append each call in its order to `calls`."""
     world.limits = world.limits.model_copy(update={"budget": BudgetSettings(objects=budget)})
 
     def publish(lease: Lease) -> Mapping[str, object]:
-        told.append(f"published under {lease.fence}, {len(world.ledger())} objects tried")
+        calls.append(f"published under {lease.fence}, {len(world.ledger())} objects tried")
         return {"conflicts": 3}
 
-    repository = RepositoryHere(lambda: told.append("the same repository"), publish, history_changes=2)
-    return execute(sweep_run(world, "sweep", "delete", "a-run"), EngineHere(world), repository)
+    repository = FakeRepository(lambda: calls.append("the same repository"), publish, history_changes=2)
+    return execute(sweep_run(world, "sweep", "delete", "a-run"), InProcessEngine(world), repository)
 
 
 def test_edits_are_published_once_before_any_object_is_tried_and_the_record_has_them(
     world: World,
 ) -> None:
-    told: list[str] = []
-    assert published(world, told).is_complete
-    assert told == ["the same repository", "published under 1, 0 objects tried"]
+    calls: list[str] = []
+    assert publish_and_sweep(world, calls).is_complete
+    assert calls == ["the same repository", "published under 1, 0 objects tried"]
     (record,) = read_records(world.warehouse, REPOSITORY)
     assert record.document["published"] == {"conflicts": 3}
 
@@ -320,48 +321,48 @@ def test_edits_of_a_plan_without_objects_are_published_too(world: World) -> None
     plan = replace(world.plan, candidates=Amount(), totals={"kept": Amount(2, 200)})
     keep_plan(world.warehouse, plan)
 
-    class NothingRemains(EngineHere):
-        def remaining(self, fence: int) -> Sequence[int]:
-            return []
-
-    told: list[str] = []
+    calls: list[str] = []
     given = replace(sweep_run(world, "sweep", "delete", "a-run"), plan=plan)
-    repository = RepositoryHere(
-        lambda: told.append("the same repository"), lambda _: told.append("published") or {}, history_changes=1
+    repository = FakeRepository(
+        lambda: calls.append("the same repository"), lambda _: calls.append("published") or {}, history_changes=1
     )
-    ended = execute(given, NothingRemains(world), repository)
-    assert told == ["the same repository", "published"]
-    assert ended == SweepResult({}, is_complete=True)
+    result = execute(given, EngineWithoutRemaining(world), repository)
+    assert calls == ["the same repository", "published"]
+    assert result == SweepResult({}, is_complete=True)
 
 
 def test_edits_of_a_plan_that_its_budget_does_not_cover_are_not_published(world: World) -> None:
-    told: list[str] = []
+    calls: list[str] = []
     with pytest.raises(GuardRefused, match="are more than the budget"):
-        published(world, told, budget=len(PLANNED) + 1)
-    assert told == []
+        publish_and_sweep(world, calls, budget=len(PLANNED) + 1)
+    assert calls == []
 
 
 def test_nothing_is_published_if_too_many_objects_are_live_again(world: World) -> None:
-    told: list[str] = []
+    calls: list[str] = []
     world.live.update(PLANNED)
     with pytest.raises(GuardRefused, match="are live again"):
-        published(world, told)
-    assert told == ["the same repository"]
+        publish_and_sweep(world, calls)
+    assert calls == ["the same repository"]
     assert world.ledger() == []
 
 
-# ---- the pace
+# ---- the rate
 
 
 def test_a_batch_begins_at_the_rate_that_earlier_batches_reached(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tests.sweep.crashes.engine._PER_ROUND", 3)
-    begun: list[float | None] = []
+    monkeypatch.setattr("tests.sweep.crashes.engine._PER_BATCH", 3)
+    rates: list[float | None] = []
 
-    class Throttled(EngineHere):
+    class ThrottledEngine(InProcessEngine):
         def run(self, objects: Batch[pa.Table], task: TaskSpec) -> BatchResult:
-            begun.append(task.reached)
-            return replace(super().run(objects, task), reached=200.0 if len(begun) == 1 else None)
+            rates.append(task.reached)
+            return replace(super().run(objects, task), reached=200.0 if len(rates) == 1 else None)
 
     given = sweep_run(world, "sweep", "delete", "a-run")
-    execute(replace(given, action=EndsAlike(dict.fromkeys(DEAD, "deleted"))), Throttled(world), RepositoryHere())
-    assert begun == [None, 200.0, 200.0]
+    execute(
+        replace(given, action=ActionWithFixedOutcomes(dict.fromkeys(DEAD, "deleted"))),
+        ThrottledEngine(world),
+        FakeRepository(),
+    )
+    assert rates == [None, 200.0, 200.0]

@@ -1,4 +1,4 @@
-"""What another repository refers to is read from its tables, and from none that has lost rows."""
+"""References of other repositories are read from their tables, and never from a table that has lost rows."""
 
 import json
 from pathlib import Path
@@ -28,7 +28,7 @@ DAY = NOW.date()
 def test_a_user_who_may_not_list_repositories_is_told_that_the_others_are_unknown() -> None:
     class Source:
         def other_repositories(self) -> None:
-            """The user may not list them."""
+            """Return None: the user is not allowed to list repositories."""
 
     warning = not_configured(cast("Any", Source()), [])
     assert warning is not None
@@ -59,7 +59,7 @@ def test_a_repository_with_the_namespace_of_a_configured_one_is_named_unless_it_
     assert (warning and warning.partition(" not configured: ")[2].partition(".")[0]) == names
 
 
-HERE = tuple(f"s3://lake/here/{address(number)}" for number in range(8))  # what `there` refers to
+HERE = tuple(f"s3://lake/here/{address(number)}" for number in range(8))  # the addresses that `there` refers to
 
 
 @pytest.fixture
@@ -85,7 +85,7 @@ def others(spark: SparkSession, tmp_path: Path) -> OtherRepositories:
 
 
 def test_references_in_a_table_of_an_older_version_count(others: OtherRepositories, tmp_path: Path) -> None:
-    """Else no plan could be made after an upgrade before all other repositories were planned."""
+    """Otherwise, after an upgrade, no repository could be planned before all others were planned."""
     policy_hash = policy_of_files(others.others[0]).policy_hash
     details = Details(policy_hash=policy_hash, references_hash="e" * 64)
     target = Path(others.warehouse.partition("there", ADDRESSES.name, DAY))

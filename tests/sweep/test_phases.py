@@ -1,4 +1,4 @@
-"""A plan whose objects go in phases: none begins before those ahead of it ended well."""
+"""Phases of an Icechunk plan: snapshots, manifests, chunks. A phase begins when the one before has no objects left."""
 
 import os
 from collections.abc import Mapping, Sequence
@@ -26,7 +26,7 @@ from tests.frames import NOW, OLD, Candidate, candidates
 from tests.ledgers import write_ledger
 from tests.sweep.crashes.runs import sweep_run
 from tests.sweep.crashes.world import World
-from tests.sweep.repository_sweep import RepositoryHere
+from tests.sweep.repository_sweep import FakeRepository
 from tests.sweep.small_world import DAY, a_plan
 
 SNAPSHOTS = ("snapshots/a", "snapshots/b")
@@ -36,15 +36,15 @@ FILES = (*SNAPSHOTS, *MANIFESTS, *CHUNKS)
 
 
 def engine_of(spark: SparkSession, warehouse: Warehouse, lake: Path, live: Sequence[str] = ()) -> SparkEngine:
-    """Return an engine of a plan that names `FILES`, a round for each directory at most."""
+    """Return an engine of a plan of `FILES`, with one directory in a batch. `live`: the addresses that are live now."""
 
-    def look() -> Liveness:
+    def check_liveness() -> Liveness:
         frame = spark.createDataFrame(pa.table({"address": pa.array(live, pa.string())}))
         return Liveness(frame, frame, NOW)
 
     objects = candidates(spark, *(Candidate(name) for name in FILES))
     access, layout = StoreAccess(f"file://{lake}"), IcechunkLayout(0)
-    repository = RepositoryHere(candidates=objects, access=access, live=look, layout=layout)
+    repository = FakeRepository(candidates=objects, access=access, live=check_liveness, layout=layout)
     return SparkEngine(spark, warehouse, repository, most=2)
 
 
@@ -54,7 +54,7 @@ def engine(spark: SparkSession, tmp_path: Path) -> SparkEngine:
     return engine_of(spark, Warehouse(str(tmp_path / "warehouse")), tmp_path / "lake")
 
 
-def told(root: Path, name: str, outcomes: Mapping[str, str], fence: int = 1) -> None:
+def write_to_ledger(root: Path, name: str, outcomes: Mapping[str, str], fence: int = 1) -> None:
     warehouse = Warehouse(str(root / "warehouse"))
     write_ledger(warehouse, "orchard", DAY, a_plan().plan_hash, outcomes, NOW, fence=fence, name=name)
 
@@ -67,29 +67,29 @@ def test_the_next_phase_remains_when_the_phase_before_has_no_objects_left(engine
         ("c", {"manifests/a": "missing"}),
         ("d", dict.fromkeys(CHUNKS, "deleted")),
     ):
-        told(tmp_path, name, outcomes)
+        write_to_ledger(tmp_path, name, outcomes)
         remaining.append(engine.remaining(1))
     assert remaining == [[2], [1], [1], [3], []]
 
 
 def test_an_object_with_an_unknown_result_holds_the_next_phase_back(engine: SparkEngine, tmp_path: Path) -> None:
-    told(tmp_path, "a", {"snapshots/a": "deleted", "snapshots/b": Outcome.ATTEMPTED})
+    write_to_ledger(tmp_path, "a", {"snapshots/a": "deleted", "snapshots/b": Outcome.ATTEMPTED})
     assert engine.remaining(1) == [1]
 
 
 def test_after_a_failure_nothing_remains_for_this_sweep_and_the_next_sweep_begins_with_the_failed_objects(
     engine: SparkEngine, tmp_path: Path
 ) -> None:
-    told(tmp_path, "a", {"snapshots/a": "deleted", "snapshots/b": "failed"})
+    write_to_ledger(tmp_path, "a", {"snapshots/a": "deleted", "snapshots/b": "failed"})
     assert engine.remaining(1) == []
     assert engine.remaining(2) == [1]
-    told(tmp_path, "b", {"snapshots/b": "deleted"}, fence=2)
+    write_to_ledger(tmp_path, "b", {"snapshots/b": "deleted"}, fence=2)
     assert engine.remaining(2) == [1]
 
 
 def test_a_failure_in_a_later_phase_does_not_hold_its_own_phase_back(engine: SparkEngine, tmp_path: Path) -> None:
-    told(tmp_path, "a", dict.fromkeys((*SNAPSHOTS, *MANIFESTS), "deleted"))
-    told(tmp_path, "b", {"chunks/a": "failed"})
+    write_to_ledger(tmp_path, "a", dict.fromkeys((*SNAPSHOTS, *MANIFESTS), "deleted"))
+    write_to_ledger(tmp_path, "b", {"chunks/a": "failed"})
     assert engine.remaining(1) == [2]
 
 
@@ -103,15 +103,15 @@ def test_resurrected_objects_are_counted_in_all_phases(spark: SparkSession, tmp_
 
 
 @dataclass(frozen=True)
-class FailsAt:
-    """A deed that touches nothing: it fails at one object and says of all others that they are deleted."""
+class ActionThatFailsOnce:
+    """An action that changes nothing. It reports one object as failed and all others as deleted."""
 
     address: str
 
     chunk_bytes: ClassVar[int | None] = None
     target: ClassVar[None] = None
 
-    def open(self, rate_limiter: RateLimiter) -> "FailsAt":
+    def open(self, rate_limiter: RateLimiter) -> "ActionThatFailsOnce":
         return self
 
     def do(self, objects: pa.Table, name: str, before_deadline: BeforeDeadline) -> Sequence[ObjectResult]:
@@ -126,14 +126,14 @@ def outcomes(frame: DataFrame) -> dict[str, str]:
 
 
 def sweep_result(spark: SparkSession, world: World, run_id: str, fails_at: str) -> tuple[SweepResult, dict[str, str]]:
-    """Carry the plan of `FILES` out, by a deed that fails at one of them."""
+    """Execute the plan of `FILES` with an action that fails at one of them. Return also the outcome of each object."""
     plan = replace(a_plan(candidates=Amount(len(FILES), 10 * len(FILES))), made_at=NOW)
     keep_plan(world.warehouse, plan)
     world.limits = world.limits.model_copy(update={"budget": BudgetSettings(objects=len(FILES))})
     engine = engine_of(spark, world.warehouse, world.root / "files")
-    given = replace(sweep_run(world, "sweep", "delete", run_id), plan=plan, action=FailsAt(fails_at))
-    ended = execute(given, engine, RepositoryHere())
-    return ended, outcomes(engine.ledger())
+    given = replace(sweep_run(world, "sweep", "delete", run_id), plan=plan, action=ActionThatFailsOnce(fails_at))
+    result = execute(given, engine, FakeRepository())
+    return result, outcomes(engine.ledger())
 
 
 def test_a_sweep_ends_after_a_failed_phase_and_the_next_sweep_continues(spark: SparkSession, tmp_path: Path) -> None:
@@ -143,9 +143,9 @@ def test_a_sweep_ends_after_a_failed_phase_and_the_next_sweep_continues(spark: S
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(b"x" * 10)
         os.utime(path, (OLD.timestamp(), OLD.timestamp()))
-    ended, ledger = sweep_result(spark, world, "a-run", "snapshots/b")
+    result, ledger = sweep_result(spark, world, "a-run", "snapshots/b")
     assert ledger == {"snapshots/a": "deleted", "snapshots/b": "failed"}
-    assert not ended.is_complete
-    ended, ledger = sweep_result(spark, world, "a-later-run", "nothing")
+    assert not result.is_complete
+    result, ledger = sweep_result(spark, world, "a-later-run", "nothing")
     assert ledger == dict.fromkeys(FILES, "deleted")
-    assert ended.is_complete
+    assert result.is_complete

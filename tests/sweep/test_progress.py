@@ -1,4 +1,4 @@
-"""What a sweep tells of itself: how many objects of how many, how fast, how long yet."""
+"""The progress that a sweep logs: objects done and left, rate, and remaining time."""
 
 import threading
 from datetime import datetime, timedelta
@@ -19,7 +19,7 @@ DAY, HASH = NOW.date(), "a" * 64
 
 
 class Clock:
-    """A clock that stands until it is moved."""
+    """A clock that stands still until it is moved."""
 
     def __init__(self) -> None:
         self.now = NOW
@@ -34,12 +34,12 @@ def done(**objects: int) -> BatchResult:
 
 def test_batches_add_up_and_the_time_left_follows_from_the_rate() -> None:
     clock, lines = Clock(), list[str]()
-    told = Progress("orchard", 4_000, clock, lines.append)
+    progress = Progress("orchard", 4_000, clock, lines.append)
     clock.now += timedelta(seconds=10)
-    told.count(done(deleted=900, failed=100))
+    progress.count(done(deleted=900, failed=100))
     clock.now += timedelta(seconds=10)
-    told.count(done(skipped=2_000))
-    assert told.done == 3_000
+    progress.count(done(skipped=2_000))
+    assert progress.done == 3_000
     assert lines == [
         "orchard: 1,000 of 4,000 objects, 100 objects/s, 0:00:30 left; 900 deleted, 100 failed in this batch",
         "orchard: 3,000 of 4,000 objects, 150 objects/s, 0:00:07 left; 2,000 skipped in this batch",
@@ -47,14 +47,14 @@ def test_batches_add_up_and_the_time_left_follows_from_the_rate() -> None:
 
 
 @pytest.mark.parametrize(
-    ("seconds", "round_"),
+    ("seconds", "batch_result"),
     [pytest.param(0, done(deleted=5), id="no_time_has_passed"), pytest.param(10, done(), id="nothing_was_done")],
 )
-def test_the_time_left_is_unknown_until_there_is_a_rate(seconds: int, round_: BatchResult) -> None:
+def test_the_time_left_is_unknown_until_there_is_a_rate(seconds: int, batch_result: BatchResult) -> None:
     clock, lines = Clock(), list[str]()
-    told = Progress("orchard", 10, clock, lines.append)
+    progress = Progress("orchard", 10, clock, lines.append)
     clock.now += timedelta(seconds=seconds)
-    told.count(round_)
+    progress.count(batch_result)
     assert "time left unknown" in lines[0]
 
 
@@ -73,12 +73,12 @@ def test_progress_counts_the_ledger_files_of_running_workers(tmp_path: Path, mon
         table = [{"address": address, "outcome": outcome, **rows} for address, outcome in outcomes.items()]
         place.append(pa.Table.from_pylist(table, LEDGER), name, kind)
 
-    told = Progress("orchard", 10, Clock(), log)
-    told.count(done(deleted=4))
-    note("an-earlier-group", "done", a="deleted")  # is counted with its round
-    with told.watched(place):
+    progress = Progress("orchard", 10, Clock(), log)
+    progress.count(done(deleted=4))
+    note("an-earlier-group", "done", a="deleted")  # is counted with its batch
+    with progress.watched(place):
         note("a-group", "attempted", b="attempted", c="attempted", d="attempted")
         note("a-group", "done", b="deleted", c="deleted")
         note("others", "decided", e="skipped")
         assert seen.wait(60), lines
-    assert told.done == 4  # only rounds that ended count
+    assert progress.done == 4  # only complete batches count

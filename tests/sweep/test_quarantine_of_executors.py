@@ -1,4 +1,4 @@
-"""Objects are not moved to directories of machines that nobody can restore them from."""
+"""A quarantine in a local directory of executors is refused, because no other machine could restore its objects."""
 
 from pathlib import Path
 from types import SimpleNamespace

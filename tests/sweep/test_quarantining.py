@@ -1,4 +1,4 @@
-"""What one worker moves: each object is copied once, and its original is deleted only while the caller's time lasts."""
+"""The quarantine action: each object is copied once, and no original is deleted after the deadline."""
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -21,19 +21,19 @@ from retention_assets.state.quarantine import QuarantineLocation, quarantine_url
 from retention_assets.sweep import actions
 from retention_assets.sweep.actions import Delete, Purge, Quarantine, Restore
 from retention_assets.sweep.worker import OBJECTS, chunks
-from tests.faulty_s3 import FaultyS3, faulty_s3
+from tests.faulty_s3 import FaultyS3
 from tests.objectstore.s3 import Bucket
 
 MEBIBYTE = 1024**2
 
 
 def objects(access: StoreAccess, *addresses: str) -> pa.Table:
-    """Return rows of `OBJECTS` as a plan has them: a local file's ETag is not known."""
-    facts = [ObjectReader(access).head(address) for address in addresses]
+    """Return rows of `OBJECTS` as in a plan, which has no ETags of local files."""
+    heads = [ObjectReader(access).head(address) for address in addresses]
     plain = {"last_modified": None, "outcome": None, "detail": None}
     rows = [
         {"address": one.path, "size": one.size, "etag": None if access.is_local else one.e_tag, **plain}
-        for one in facts
+        for one in heads
     ]
     return pa.Table.from_pylist(rows, OBJECTS)
 
@@ -59,14 +59,14 @@ def on_disk(tmp_path: Path) -> Quarantine:
 
 
 def inodes(action: Quarantine) -> dict[str, str | None]:
-    """Return the ETag of each copy on disk, which is another one for every copy that is made."""
+    """Return the ETag of each copy on disk. It contains the inode, so each new copy has a new one."""
     reader = ObjectReader(action.location.access)
     copies = [path for page in reader.list(action.location.path("")) for path in page["path"].to_pylist()]
     return {path: reader.head(path).e_tag for path in copies}
 
 
 def asked(*answers: bool) -> Callable[[], bool]:
-    """Return what gives these answers one after the other, and the last one from then on."""
+    """Return a function that returns these answers one after the other, then always the last one."""
     left: Iterator[bool] = iter(answers)
     return lambda: next(left, answers[-1])
 
@@ -119,7 +119,7 @@ def test_nothing_is_copied_after_the_deadline(on_disk: Quarantine) -> None:
 def test_objects_copied_before_the_deadline_are_moved_although_the_rest_of_the_chunk_is_late(
     on_disk: Quarantine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Else a group that takes longer than the window would be copied and never moved."""
+    """Otherwise a chunk that takes longer than the window would be copied and never moved."""
     monkeypatch.setattr(actions, "_STEP_OBJECTS", 1)
     monkeypatch.setattr(actions, "_POLL_SECONDS", -1)
     rows = objects(on_disk.access, "data/a", "data/b", "data/c")
@@ -142,14 +142,8 @@ def test_a_chunk_is_moved_in_steps(sizes: list[int], expected: list[tuple[int, i
 # ---- S3
 
 
-@pytest.fixture
-def faulty(bucket: Bucket) -> Iterator[FaultyS3]:
-    with faulty_s3(bucket.endpoint) as proxy:
-        yield proxy
-
-
 def in_parts(bucket: Bucket, key: str, content: bytes) -> None:
-    """Write an object in parts, whose ETag is no MD5 sum."""
+    """Upload an object in parts, so that its ETag is no MD5 sum."""
     client, named = bucket.client(), {"Bucket": bucket.name, "Key": key}
     upload = client.create_multipart_upload(**named)["UploadId"]
     part = client.upload_part(**named, UploadId=upload, PartNumber=1, Body=content)
@@ -177,7 +171,7 @@ def test_an_object_uploaded_in_parts_is_copied_once_over_three_attempts(bucket: 
 def test_a_copy_that_may_still_exist_is_not_called_purged(
     on_disk: Quarantine, monkeypatch: pytest.MonkeyPatch, outcome: Outcome
 ) -> None:
-    """A store can refuse with the answer of a condition that nobody made, such as for an object under a hold."""
+    """A store can answer 412 to an unconditional request, for example for an object under a legal hold."""
     rows, answer = objects(on_disk.access, "data/a", "data/b"), ObjectResult(outcome, "refused")
     monkeypatch.setattr(ObjectDeleter, "delete_all", lambda *_: [ObjectResult(Outcome.DELETED), answer])
     done = Purge(on_disk.location).open(RateLimiter()).do(rows, "1", lambda: True)
@@ -203,13 +197,13 @@ def test_a_quarantine_inside_or_around_the_repository_is_refused(
     file.write_text(yaml.safe_dump({"warehouse": "w", "repositories": {"orchard": entry}}), encoding="utf-8")
     with pytest.raises(ConfigurationError) as refused:
         quarantine_url(load_configuration(file).repository("orchard"))
-    told = str(refused.value)
-    assert f"repositories.orchard.quarantine.url: {named} is not outside of {storage}. Nothing was moved" in told
-    assert told.endswith("Set a URL outside of the storage, such as another bucket.")
+    message = str(refused.value)
+    assert f"repositories.orchard.quarantine.url: {named} is not outside of {storage}. Nothing was moved" in message
+    assert message.endswith("Set a URL outside of the storage, such as another bucket.")
 
 
 def test_an_action_can_be_pickled_until_it_is_opened(on_disk: Quarantine) -> None:
-    """Spark sends it to executors, which open its clients."""
+    """Spark sends the action to executors, which open its clients."""
     location = on_disk.location
     for action in (Delete(on_disk.access), on_disk, Restore(on_disk.access, location), Purge(location, True)):
         sent = cloudpickle.loads(cloudpickle.dumps(action))

@@ -1,4 +1,4 @@
-"""What another Icechunk repository refers to here, by the tables of its last plan and its manifests in the cache."""
+"""References of another Icechunk repository, from the tables of its last plan and the cached rows of its manifests."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -119,11 +119,11 @@ def test_references_in_lost_files_that_no_run_has_read_are_unknown(pairing: Pair
     (warning,) = others.for_plan().warnings  # a plan only warns
     assert "A sweep will be refused. there needs 2 lost files that no run has read" in warning
     for refused in (others.require_known, pairing.kept):
-        with pytest.raises(GuardRefused) as told:
+        with pytest.raises(GuardRefused) as refused:
             refused()
-        assert "Nothing" in str(told.value)
-        assert str(told.value).endswith("Put the files back, or delete the branches and tags that need them. Then plan "
-            "it again: `retention plan there`.")  # fmt: skip
+        assert "Nothing" in str(refused.value)
+        remedy = "Put the files back, or delete the branches and tags that need them. Then plan it again: "
+        assert str(refused.value).endswith(f"{remedy}`retention plan there`.")
 
 
 def test_a_lost_manifest_that_an_earlier_run_read_still_keeps_what_it_refers_to(pairing: Pairing) -> None:

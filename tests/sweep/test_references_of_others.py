@@ -1,4 +1,4 @@
-"""What another configured repository keeps here, by the tables that its last plan left in the warehouse."""
+"""Objects that another configured repository refers to, by the tables of its last plan."""
 
 import json
 import shutil
@@ -31,7 +31,7 @@ _POLICY = {"default_retention_days": 30, "branches": []}
 
 
 class Pairing:
-    """The repositories `here` and `there` in one configuration, and the tables that a plan of `there` left."""
+    """A configuration with the repositories `here` and `there`, and the tables of a plan of `there`."""
 
     def __init__(self, spark: SparkSession, directory: Path) -> None:
         self.spark = spark
@@ -43,7 +43,7 @@ class Pairing:
     def configure(
         self, policy: Any = None, there: str = "s3://lake/there", settings_there: Any = None, **settings: Any
     ) -> None:
-        """Write the configuration; `policy` is that of `there`, and `settings_there` are changes of its settings."""
+        """Write the configuration. `policy` and `settings_there`: the policy and changed settings of `there`."""
         policies = ["there.json", *(["server"] if self.on_server else [])]
         (self.directory / "here.json").write_text(json.dumps(_POLICY), encoding="utf-8")
         (self.directory / "there.json").write_text(json.dumps(policy or _POLICY), encoding="utf-8")
@@ -59,7 +59,7 @@ class Pairing:
         self.configuration = load_configuration(self.directory / "retention.yaml")
 
     def plan(self, *pairs: Pair, staged: str = "", at: datetime = NOW, **notes: str) -> None:
-        """Leave the tables of a plan of `there`, made under its policy of now."""
+        """Write the tables of a plan of `there`, made under its current policy."""
         there = self.configuration.repository("there")
         policy = open_repository(there, lambda: NOW).policy() if self.on_server else policy_of_files(there)
         terms = terms_hash(planned_terms(there))
@@ -75,18 +75,18 @@ class Pairing:
             self.write(name, frame, at, origin)
 
     def write(self, name: str, frame: DataFrame, at: datetime, notes: dict[str, str]) -> None:
-        """Write one table of `there`, of the day of `at`."""
+        """Write a table of `there` for the day of `at`."""
         frame.write.mode("overwrite").parquet(self.warehouse.partition("there", name, at.date()))
         metadata = PartitionMetadata(at, frame.count(), "a-run", Details.of_texts(notes))
         self.warehouse.write_metadata("there", name, at.date(), metadata)
 
     def others(self, now: datetime = NOW) -> OtherRepositories:
-        """Return what `here` asks of `there`."""
+        """Return the other repositories from the view of `here`."""
         here, others = self.configuration.repository("here"), self.configuration.others("here")
         return OtherRepositories(self.spark, self.warehouse, here, others, "a-run", lambda: now)
 
     def kept(self) -> set[str]:
-        """Return which of ten objects here a look finds to be kept."""
+        """Return which of ten objects of `here` a liveness check keeps."""
         objects = frames.inventory(self.spark, *(frames.Listed(address(number)) for number in range(10)))
         none = objects.select("address").limit(0)
         live = self.others().extended(Liveness(none, none, NOW), objects).live
@@ -215,14 +215,16 @@ def test_a_sweep_refuses_while_the_other_repositorys_references_are_not_known(
     assert words in warnings
     with pytest.raises(GuardRefused) as refused:
         pairing.others().require_known()
-    told = str(refused.value)
-    assert told.startswith("here: another repository may refer to objects that would be deleted. Nothing was deleted.")
-    assert words in told
-    assert told.endswith("`retention plan there`.")
+    message = str(refused.value)
+    assert message.startswith(
+        "here: another repository may refer to objects that would be deleted. Nothing was deleted."
+    )
+    assert words in message
+    assert message.endswith("`retention plan there`.")
 
 
 def test_a_longer_grace_and_settle_allow_an_older_plan(pairing: Pairing) -> None:
-    """What was named `settle` ago, a plan since then would have found to be referred to."""
+    """If an object that was named `settle` ago had a new reference, a plan since then would have found it."""
     pairing.plan(at=NOW - 50 * HOUR)
     for settings, known in (
         ({"grace": "72h"}, False),
@@ -234,7 +236,7 @@ def test_a_longer_grace_and_settle_allow_an_older_plan(pairing: Pairing) -> None
 
 
 def test_a_plan_from_the_future_does_not_hide_later_plans(pairing: Pairing) -> None:
-    """It was made while a clock was wrong, and would count as the newest until then."""
+    """It was made with a wrong clock, and would count as the newest plan until its time."""
     pairing.plan(named(0, active=True), at=NOW + 3 * DAY)
     assert "there has no complete plan yet" in " ".join(pairing.others().unknown())
     pairing.plan(named(1, active=True), at=NOW - HOUR)

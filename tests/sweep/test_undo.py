@@ -1,4 +1,4 @@
-"""What is in quarantine can be brought back or purged, also when a run before failed at it, or died on the way."""
+"""Restore and purge of quarantined objects, also after a run that failed or was interrupted."""
 
 import shutil
 from collections.abc import Callable
@@ -30,21 +30,21 @@ from tests.ledgers import write_ledger
 from tests.sweep.crashes.effects import Effects, Moment, Point, watched
 from tests.sweep.crashes.engine import latest
 from tests.sweep.crashes.runs import sweep
-from tests.sweep.crashes.stories import quarantined_world
+from tests.sweep.crashes.scenarios import quarantined_world
 from tests.sweep.crashes.world import DEAD, OTHER, REPOSITORY, World, address, content
 
 pytestmark = pytest.mark.usefixtures("small_steps")
 
 
 def undo(spark: SparkSession, world: World) -> Undo:
-    """Return who undoes what the world's sweep did."""
+    """Return the `Undo` of the world's sweeps."""
     repository = world.configuration().repository(REPOSITORY)
     return Undo(spark, world.warehouse, repository, f"run-{world.now:%d%H%M%S}", "ada", lambda _: None, world.clock)
 
 
 @dataclass(frozen=True)
-class Live:
-    """See `LiveAddresses`: asks a test."""
+class FakeLiveAddresses:
+    """A `LiveAddresses` that returns what a function of the test returns."""
 
     asked: Callable[[], DataFrame]
 
@@ -52,10 +52,10 @@ class Live:
         return self.asked()
 
 
-def kept(spark: SparkSession, *names: str) -> Live:
-    """Stand for the look at what a repository keeps."""
+def kept(spark: SparkSession, *names: str) -> FakeLiveAddresses:
+    """Return a liveness check that finds these objects live."""
     rows = pa.table({"address": pa.array([address(name) for name in names], pa.string())})
-    return Live(lambda: spark.createDataFrame(rows))
+    return FakeLiveAddresses(lambda: spark.createDataFrame(rows))
 
 
 def outcome(world: World, name: str) -> str:
@@ -67,7 +67,7 @@ def selected(name: str) -> Selection:
 
 
 def death_after(world: World, mode: str, verb: str, name: str, hours: int = 1) -> None:
-    """Sweep the world until the run dies, right after what it does to one object."""
+    """Sweep the world until the run crashes, right after its effect `verb` on one object."""
     another = world.copy(world.root.with_name("another"))
     with watched(Effects(another.root)) as whole:
         sweep(another, mode)
@@ -115,7 +115,7 @@ def test_a_restore_or_purge_releases_all_frames_that_it_cached_also_after_an_err
         raise GuardRefused("nobody knows what is live")
 
     with pytest.raises(GuardRefused, match="nobody knows"):
-        purge(undo(spark, world), due.digest, Live(unknown))
+        purge(undo(spark, world), due.digest, FakeLiveAddresses(unknown))
     assert cached(spark) <= before
     purge(undo(spark, world), due.digest, kept(spark, "c"))
     assert cached(spark) <= before
@@ -141,7 +141,7 @@ def test_nothing_is_restored_or_purged_if_other_machines_do_not_see_the_warehous
 
 
 def test_the_quarantine_of_another_location_is_neither_restored_nor_purged(spark: SparkSession, tmp_path: Path) -> None:
-    """The look at what is live would know nothing of its objects, and a restore would bring them to a wrong place."""
+    """The liveness check would not know its objects, and a restore would write them to a wrong location."""
     world = quarantined_world(tmp_path / "world")
     before = undo(spark, world)
     require_same_location(world.warehouse, before.repository)  # as the first plan does
@@ -215,14 +215,14 @@ def test_objects_that_an_interrupted_run_deleted_cannot_be_restored(spark: Spark
 def test_objects_that_an_interrupted_run_may_still_process_are_not_restored_before_its_window_ends(
     spark: SparkSession, tmp_path: Path
 ) -> None:
-    """A worker that outlives its run deletes what it has copied; with the copy gone too, nothing would be left."""
+    """A worker that outlives its run deletes originals that it has copied, and so could delete a restored object."""
     world = World(tmp_path / "world")
     death_after(world, "quarantine", "delete", "e", hours=0)
-    told: list[str] = []
-    early = replace(undo(spark, world), log=told.append)
+    lines: list[str] = []
+    early = replace(undo(spark, world), log=lines.append)
     with pytest.raises(GuardRefused, match="no such object is in quarantine"):
         restore(early, selected("e"))
-    assert [line for line in told if "may still be processing" in line and "can be restored after" in line]
+    assert [line for line in lines if "may still be processing" in line and "can be restored after" in line]
     assert world.copies().keys() == {"a", "e"}
     world.wait(hours=1)
     assert restore(undo(spark, world), selected("e")).ledgers[Outcome.RESTORED].objects == 1
@@ -232,14 +232,14 @@ def test_objects_that_an_interrupted_run_may_still_process_are_not_restored_befo
 def test_copies_in_another_quarantine_are_not_purged_unless_they_are_also_in_the_current_one(
     spark: SparkSession, tmp_path: Path
 ) -> None:
-    """Where a copy is not found, it would count as purged, and be nobody's any more."""
+    """A copy that is not found would count as purged, and no later run would delete it."""
     world = quarantined_world(tmp_path / "world")
     world.now += timedelta(days=30)
     before = undo(spark, world)
-    there, told = tmp_path / "elsewhere", list[str]()
-    now = elsewhere(before, f"file://{there}", told.append)
+    there, lines = tmp_path / "elsewhere", list[str]()
+    now = elsewhere(before, f"file://{there}", lines.append)
     assert due_for_purge(now).amount == Amount()
-    (line,) = told
+    (line,) = lines
     assert f"{len(DEAD)} copies of the plan of" in line
     assert "elsewhere" in line
     assert "To purge them, set quarantine.url to the URL that they were moved to" in line
@@ -367,7 +367,7 @@ def test_versions_of_deleted_objects_and_of_moved_objects_with_purged_copies_may
 def test_versions_stay_if_one_plan_found_the_object_missing_and_another_has_it_in_quarantine(
     spark: SparkSession, tmp_path: Path
 ) -> None:
-    """Two plans may name one object: made before the other's sweep, the second finds gone what the first moved."""
+    """Two plans may name one object. If the first sweep moves it, the second one finds it missing."""
     world = quarantined_world(tmp_path / "world")
     before = due_for_purge(undo(spark, world), versions=True).amount
     other = replace(world.plan, plan_hash="f" * 64)
@@ -445,15 +445,15 @@ def test_versions_belong_to_the_plan_of_their_day_if_two_days_have_equal_hashes(
 def test_objects_that_are_live_again_and_missing_are_not_purged(spark: SparkSession, tmp_path: Path) -> None:
     world = quarantined_world(tmp_path / "world")
     world.now += timedelta(days=30)
-    due, told = due_for_purge(undo(spark, world)), list[str]()
-    ended = purge(replace(undo(spark, world), log=told.append), due.digest, kept(spark, "b", "never")).ledgers
+    due, lines = due_for_purge(undo(spark, world)), list[str]()
+    ended = purge(replace(undo(spark, world), log=lines.append), due.digest, kept(spark, "b", "never")).ledgers
     assert ended[Outcome.PURGED].objects == len(DEAD) - 1
     assert outcome(world, "b") == Outcome.SKIPPED
     assert world.copies().keys() == {"b"}
-    assert [line for line in told if f"1 objects are live again but missing from their paths, {address('b')}" in line]
+    assert [line for line in lines if f"1 objects are live again but missing from their paths, {address('b')}" in line]
     due = due_for_purge(undo(spark, world))
     assert due.amount.objects == 1
-    world.lay("b", OTHER)  # it is there again: the copy is not its last
+    world.lay("b", OTHER)  # the object exists again, so the copy is not the last one
     assert purge(undo(spark, world), due.digest, kept(spark, "b")).ledgers[Outcome.PURGED].objects == len(DEAD)
     assert world.copies() == {}
 
@@ -469,10 +469,10 @@ def test_a_purge_runs_its_own_liveness_check_and_its_window_begins_there(spark: 
         world.now += timedelta(minutes=5)
         return kept(spark).now()
 
-    purge(undo(spark, world), due.digest, Live(answer))
+    purge(undo(spark, world), due.digest, FakeLiveAddresses(answer))
     assert asked == [True]
     *_, record = read_records(world.warehouse, REPOSITORY)
     assert record.document["longest_window_seconds"] >= 300
     with pytest.raises(GuardRefused, match="is not the hash of the objects that may be purged now"):
-        purge(undo(spark, world), due.digest, Live(answer))
+        purge(undo(spark, world), due.digest, FakeLiveAddresses(answer))
     assert asked == [True]

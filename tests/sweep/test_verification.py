@@ -1,4 +1,4 @@
-"""What a proof makes of what it sees: lost, collected, still there; and how many plans' verdicts become one."""
+"""The checks of `verify`: lost objects, deleted objects that still exist, interrupted sweeps, several plans."""
 
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -30,10 +30,10 @@ def ledger(spark: SparkSession, at: datetime = NOW, **outcomes: str) -> DataFram
     return spark.createDataFrame(pa.Table.from_pylist(rows, schema=LEDGER)).withColumn("plan_hash", F.lit(PLAN))
 
 
-def gone(told: DataFrame) -> DataFrame:
-    """Return rows of a ledger with the instant at which each object went."""
+def gone(rows: DataFrame) -> DataFrame:
+    """Return rows of a ledger with the time at which each object was deleted."""
     went = F.when(F.col("outcome").isin("deleted", "quarantined"), F.col("at"))
-    return told.withColumn("went_at", went)
+    return rows.withColumn("went_at", went)
 
 
 def planned(spark: SparkSession, **reasons: str) -> DataFrame:
@@ -64,9 +64,9 @@ def test_a_referenced_object_must_exist_unless_a_lifecycle_rule_deleted_it(
     spark: SparkSession, outcome: str | None, reason: str | None, is_there: bool, passed: bool, words: str
 ) -> None:
     listing = frames.inventory(spark, *([Listed("a")] if is_there else []), Listed("b"))
-    told = ledger(spark, **({"a": outcome} if outcome else {}))
+    rows = ledger(spark, **({"a": outcome} if outcome else {}))
     reasons = planned(spark, **({"a": reason} if reason else {}))
-    check_result = live_exist(held(spark, "a", "b"), listing, told, reasons, held(spark, "c"))
+    check_result = live_exist(held(spark, "a", "b"), listing, rows, reasons, held(spark, "c"))
     assert check_result.passed is passed
     assert words in check_result.detail
 
@@ -129,20 +129,20 @@ def test_a_kept_file_of_icechunk_exists_and_no_sweep_deleted_a_kept_log(
 ) -> None:
     absent = ("chunks/a", "manifests/a", "transactions/a")
     needed, listing = held(spark, "chunks/b", *absent), frames.inventory(spark, Listed("chunks/b"))
-    told = ledger(spark, **(dict.fromkeys(absent, outcome) if outcome else {}))
-    for check_result, complaint in (
-        (kept_exist(needed, listing, told, held(spark, *lost)), kept),
-        (logs_exist(needed, listing, told), logs),
+    rows = ledger(spark, **(dict.fromkeys(absent, outcome) if outcome else {}))
+    for check_result, violation in (
+        (kept_exist(needed, listing, rows, held(spark, *lost)), kept),
+        (logs_exist(needed, listing, rows), logs),
     ):
-        assert check_result.passed is (not complaint)
-        assert complaint in check_result.message
+        assert check_result.passed is (not violation)
+        assert violation in check_result.message
 
 
 @pytest.mark.parametrize(("days", "passed"), [(5, True), (20, False)], ids=["brought_back_since", "never_went"])
 def test_a_purged_object_counts_as_deleted_from_the_time_it_was_moved(
     spark: SparkSession, days: int, passed: bool
 ) -> None:
-    """Moved ten days ago, its copy purged today: who brought it back by hand in between did nothing wrong."""
+    """It was moved ten days ago, and its copy was purged today. A copy by hand in between is no error."""
     listing = frames.inventory(spark, Listed("a", last_modified=NOW - timedelta(days=days)))
     moved = gone(ledger(spark, NOW - timedelta(days=10), a="quarantined"))
     purged = ledger(spark, a="purged").join(moved.select("address", "went_at"), on="address")
@@ -154,14 +154,14 @@ def test_a_sweep_that_was_interrupted_before_its_record_is_reported(spark: Spark
     rows = ledger(spark, a="quarantined").drop("plan_hash").toArrow()
     LedgerLocation(warehouse.root, "orchard", plan.day, plan.plan_hash, 3, "a-run").append(rows, "one", "done")
     inputs = VerificationInputs(spark, warehouse, "orchard", [plan], [], [], None)
-    told = {
+    results = {
         check_result.guard: check_result
         for check_result in what_was_done(inputs, frames.inventory(spark), inputs.ledger())
     }
-    assert told["records_follow"].passed
+    assert results["records_follow"].passed
     assert (
         f"the last sweeps of 1 plans, {plan.day} {plan.plan_hash} first, ended without a record"
-        in told["records_follow"].detail
+        in results["records_follow"].detail
     )
 
 

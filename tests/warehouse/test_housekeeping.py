@@ -1,6 +1,6 @@
-"""Housekeeping of the warehouse: which directories go, and that nothing goes that a run or a person still needs.
+"""Housekeeping of the warehouse: the directories that it removes, and those that a run or a person still needs.
 
-The warehouses have hundreds of days. They are written as plans and sweeps write them, with files of a few bytes.
+The warehouses have hundreds of days. Their layout is that of plans and sweeps, with files of a few bytes.
 """
 
 import json
@@ -46,7 +46,7 @@ TABLES = ("storage_inventory", "addresses", "commit_graph", "policy_table", "del
 
 
 class Days:
-    """A warehouse in which things happened on many days. Files get the time of their day."""
+    """A warehouse with plans and sweeps of many days. Files have the time of their day."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
@@ -79,7 +79,7 @@ class Days:
         self.warehouse.write_metadata(NAME, table, day, PartitionMetadata(taken_at or at, 1, "a-run", details))
 
     def plan(self, age: int, *, swept: str = "", tables: tuple[str, ...] = TABLES, withdrawn: bool = False) -> str:
-        """Plan `age` days ago, and sweep the plan with this outcome if there is one. Return the hash."""
+        """Write a plan of `age` days ago, and with `outcome` its sweep. Return the hash."""
         at, day = NOW - timedelta(days=age), TODAY - timedelta(days=age)
         for table in tables:
             self.table(table, day, at)
@@ -111,7 +111,7 @@ class Days:
         return {one.path for one in removed}
 
     def entries(self) -> set[str]:
-        """Return what is there: directories and documents, by table and name. Leases are left out."""
+        """Return the directories and documents, by table and name, without leases."""
         tables = [table for table in self.root.iterdir() if table.is_dir() and table.name != "leases"]
         return {f"{table.name}/{one.name}" for table in tables for one in table.iterdir()}
 
@@ -266,7 +266,7 @@ def test_no_other_run_is_active_during_a_removal_and_a_failed_removal_continues(
             patch.setattr(Warehouse, "remove_directory", interrupted)
             with pytest.raises(KeyboardInterrupt):
                 days.remove(later)
-        for path in expected:  # what is left is complete, or no run takes it for complete
+        for path in expected:  # remaining partitions are complete, or no run counts them as complete
             table, name = path.split("/")
             if (days.root / path).is_dir() and table in TABLES and not days.warehouse.is_complete(NAME, table, name):
                 with pytest.raises(TableContractError, match="is missing, or was not written completely"):
@@ -286,9 +286,9 @@ def test_files_that_cannot_be_removed_are_reported(days: Days, monkeypatch: pyte
     monkeypatch.setattr("os.unlink", denied)
     with pytest.raises(StoreError) as refused:
         days.remove()
-    told = str(refused.value)
-    assert re.search(r"orchard/\S+: \d files could not be removed, \S+ first\. The other files were removed\.", told)
-    assert told.endswith("Let the credentials of the warehouse delete objects, then run the same command again.")
+    message = str(refused.value)
+    assert re.search(r"orchard/\S+: \d files could not be removed, \S+ first\. The other files were removed\.", message)
+    assert message.endswith("Let the credentials of the warehouse delete objects, then run the same command again.")
 
 
 def test_files_that_are_written_during_a_removal_stay(days: Days, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -362,7 +362,7 @@ def _days_of(days: Days, table: str) -> set[str]:
 
 
 def _read(days: Days) -> dict[str, Any]:
-    """Return what plans, sweeps, verifications, `explain` and `status` read of earlier days."""
+    """Return everything that plans, sweeps, verifications, `explain` and `status` read of earlier days."""
     warehouse, last = days.warehouse, last_plan(days.warehouse, NAME, TODAY)
     assert last is not None
     try:
@@ -400,9 +400,9 @@ def test_the_command_removes_nothing_without_its_option(days: Days) -> None:
     shown = run("--config", days.directory / "retention.yaml", "housekeeping", "--json")
     assert {row["path"] for row in shown.document()} == days.leftovers(datetime.now(UTC))
     assert days.entries() == before
-    told = run("--config", days.directory / "retention.yaml", "housekeeping", NAME)
-    assert "would be removed" in told.out
-    assert "--execute" in told.out
+    message = run("--config", days.directory / "retention.yaml", "housekeeping", NAME)
+    assert "would be removed" in message.out
+    assert "--execute" in message.out
 
 
 def test_a_warehouse_of_a_newer_version_is_refused(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""The metadata of partitions are read and written as versions before the typed fields wrote them."""
+"""The metadata of partitions have the same keys as in earlier versions."""
 
 from datetime import UTC, datetime
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""A table file that cannot be read ends the reading: its rows are never left out. Source: DESIGN.md, invariant 3."""
+"""An unreadable lakeFS table ends the run; its rows are never left out. Source: DESIGN.md, invariant 3."""
 
 import re
 from collections.abc import Callable
@@ -76,7 +76,7 @@ def alter(file: Path) -> None:
 
 
 def exchange(file: Path) -> None:
-    """Lay another whole table under the name."""
+    """Write another valid table under the name."""
     other = next(one for one in file.parent.iterdir() if one != file)
     file.write_bytes(other.read_bytes())
 
@@ -112,9 +112,9 @@ def test_one_unreadable_file_of_several_ends_the_reading(
 
 @dataclass
 class Cached:
-    """A cache of ranges over a place with three of them; `run` reads as a run of that name does.
+    """A cache of ranges for a namespace with three ranges. `run` reads them in a run of this name.
 
-    `held`: the driver holds the ids, so it reads the files and their rows itself.
+    `held`: the driver has the ids, so it reads the files and their rows itself.
     """
 
     spark: SparkSession
@@ -136,7 +136,7 @@ class Cached:
         return named if self.held else self.spark.createDataFrame(named)
 
     def run(self, run_id: str, ids: list[str] | None = None, *, full: bool = False) -> tuple[int, int]:
-        """Return how many rows a run gets, and how many files it had to read."""
+        """Return the number of rows that a run gets, and the number of files that it reads."""
         rows, reading = self.cache(run_id, full=full).rows(self.frame(ids or self.ids), KIND)
         return rows.count(), reading.files
 
@@ -144,7 +144,7 @@ class Cached:
         return cache_batches.cache_batches(self.warehouse, "orchard", KIND.name)
 
     def lose_a_part(self, table: str) -> None:
-        """Remove a file with rows, as where an executor wrote it to a disk of its own."""
+        """Remove a file with rows, as if an executor had written it to its own disk."""
         files = (self.root / "warehouse" / "orchard" / table).rglob("*.parquet")
         next(file for file in files if pq.read_metadata(file).num_rows).unlink()
 
@@ -253,7 +253,7 @@ def test_many_small_batches_are_merged_and_the_newest_rows_of_a_range_count(
     assert merged.has_manifest
     assert cached.run("fifth") == (9, 0)
     cached.lose_a_part(f"{KIND.name}/{merged.name}")
-    assert cached.run("sixth") == (9, 0)  # what was merged is still there, and is read again
+    assert cached.run("sixth") == (9, 0)  # the merged files still exist, and are read again
     assert merged.name not in [batch.name for batch in cached.batches()]
 
 
@@ -276,7 +276,7 @@ def test_a_batch_that_lost_rows_is_not_merged(cached: Cached, monkeypatch: pytes
     cached.run("second", full=True)
     kept = cached.batches()
     cached.lose_a_part(f"{KIND.name}/{kept[-1].name}")
-    cache_batches.write_manifest(cached.warehouse, "orchard", KIND.name, kept[-1].name)  # it agrees with what is left
+    cache_batches.write_manifest(cached.warehouse, "orchard", KIND.name, kept[-1].name)  # it matches the remaining rows
     with pytest.raises(TableContractError) as refused:
         cache_batches.merge_batches(cached.warehouse, "orchard", KIND.name, "other")
     place = cached.warehouse.location("orchard", KIND.name, kept[-1].name)

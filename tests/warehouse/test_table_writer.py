@@ -1,4 +1,4 @@
-"""A frame becomes a table's, or the contract says why not."""
+"""A frame is converted to the schema of its table, or is refused with the reason."""
 
 from datetime import date
 from pathlib import Path
@@ -57,7 +57,7 @@ def test_an_empty_table_of_each_contract_conforms_to_it(spark: SparkSession, nam
 
 
 @pytest.mark.parametrize(
-    ("added", "dropped", "complaint"),
+    ("added", "dropped", "violation"),
     [
         pytest.param({}, ["etag"], "storage_inventory: columns missing or unexpected: etag", id="missing"),
         pytest.param({"more": "1"}, [], "storage_inventory: columns missing or unexpected: more", id="unexpected"),
@@ -70,11 +70,11 @@ def test_an_empty_table_of_each_contract_conforms_to_it(spark: SparkSession, nam
     ],
 )
 def test_rows_that_do_not_fit_are_an_error_with_the_table_and_the_column(
-    spark: SparkSession, added: dict[str, str], dropped: list[str], complaint: str
+    spark: SparkSession, added: dict[str, str], dropped: list[str], violation: str
 ) -> None:
     frame = inventory(spark, Listed("a")).drop(*dropped)
     frame = frame.withColumns({name: F.expr(value) for name, value in added.items()})
-    with pytest.raises(TableContractError, match=f"{complaint}.* The table was not written. .* report it"):
+    with pytest.raises(TableContractError, match=f"{violation}.* The table was not written. .* report it"):
         conform(frame, STORAGE_INVENTORY)
 
 
@@ -92,9 +92,9 @@ def test_rows_of_the_driver_that_differ_are_an_error_that_names_the_table_and_th
     warehouse = Warehouse(str(tmp_path))
     with pytest.raises(TableContractError) as refused:
         write_rows(rows, warehouse, "orchard", STORAGE_INVENTORY.name, date(2026, 11, 1), shared=False)
-    told = str(refused.value)
-    assert f"storage_inventory: columns other than the table's: {differing}. The table was not written." in told
-    assert "report it" in told
+    message = str(refused.value)
+    assert f"storage_inventory: columns other than the table's: {differing}. The table was not written." in message
+    assert "report it" in message
     assert warehouse.directories() == []
 
 

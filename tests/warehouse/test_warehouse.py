@@ -1,4 +1,4 @@
-"""Documents of the warehouse that only one of several writers may write, and tables that have lost rows."""
+"""Documents of the warehouse that only one of several writers may create, and tables that have lost rows."""
 
 import subprocess
 import sys
@@ -101,9 +101,9 @@ def test_a_bucket_that_is_gone_is_named(bucket: Bucket, monkeypatch: pytest.Monk
     warehouse = Warehouse(f"s3a://{bucket.name}/tables")
     warehouse.remove_directory("orchard")
     bucket.client().delete_bucket(Bucket=bucket.name)
-    with pytest.raises(StoreError, match=rf"^s3a://{bucket.name}/tables: cannot .*`warehouse`") as told:
+    with pytest.raises(StoreError, match=rf"^s3a://{bucket.name}/tables: cannot .*`warehouse`") as refused:
         use(warehouse)
-    assert "storage" not in str(told.value)
+    assert "storage" not in str(refused.value)
 
 
 def test_a_warehouse_that_cannot_be_made_is_named(tmp_path: Path) -> None:
@@ -130,7 +130,7 @@ _ENDS_RIGHT_AFTER_READING = """
 import os, sys
 import pyarrow.dataset  # once, not in each child
 from retention_assets.warehouse.warehouse import Warehouse
-for _ in range(40):  # what is not flushed is printed by each child too
+for _ in range(40):  # each child would print the unflushed output again
     child = os.fork()
     if not child:
         Warehouse(sys.argv[1]).read_rows(*sys.argv[2:])
@@ -181,10 +181,10 @@ def test_a_table_with_other_rows_than_were_written_is_refused(warehouse: Warehou
     write_parts(warehouse, 3, 40)
     with pytest.raises(TableContractError) as refused:
         warehouse.require_rows("orchard", "addresses", DAY, written)
-    told = str(refused.value)
-    assert f"{warehouse.root}/orchard/addresses/2026-11-01: has 43 rows, " in told
-    assert f"and {written} were written. Nothing was deleted" in told
-    assert "`retention plan orchard --as-of 2026-11-01`" in told
+    message = str(refused.value)
+    assert f"{warehouse.root}/orchard/addresses/2026-11-01: has 43 rows, " in message
+    assert f"and {written} were written. Nothing was deleted" in message
+    assert "`retention plan orchard --as-of 2026-11-01`" in message
 
 
 def test_a_truncated_file_is_reported_with_its_name(tmp_path: Path) -> None:
@@ -234,13 +234,13 @@ def test_a_table_with_missing_columns_is_refused_with_the_command_that_makes_it(
     warehouse.write_metadata("orchard", "addresses", DAY, PartitionMetadata(datetime.now(UTC), 43, "a-run"))
     with pytest.raises(TableContractError) as refused:
         warehouse.rows(spark, "orchard", "addresses", DAY)
-    told = str(refused.value)
+    message = str(refused.value)
     assert (
         "orchard: addresses of 2026-11-01 is missing the columns active, added_at, at_head, branches, due_since,"
-        in told
+        in message
     )
-    assert "another version made it. Nothing was deleted" in told
-    assert "`retention plan orchard --as-of 2026-11-01`" in told
+    assert "another version made it. Nothing was deleted" in message
+    assert "`retention plan orchard --as-of 2026-11-01`" in message
     assert warehouse.rows(spark, "orchard", "addresses", DAY, ["address"]).frame.count() == 43
 
 

@@ -1,4 +1,4 @@
-"""One varied repository per format, made by icechunk once for all tests here; none may change it."""
+"""One varied repository per format, written by icechunk once for all tests. Tests must not change it."""
 
 from dataclasses import dataclass
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Flatbuffers whose tables share what is below them, as no builder makes them on its own."""
+"""Flatbuffers whose tables share child objects, which the builders of libraries never write."""
 
 from collections.abc import Callable
 
@@ -8,7 +8,7 @@ from tests.icechunk_repositories import HEADER, decoded, encoded, root
 
 
 def sharing(content: bytes, owners: Callable[[Table], list[Table]], slot: int) -> bytes:
-    """The metadata file with one field of all `owners` below its root pointing at what the last of them holds."""
+    """Return the metadata file with one field of all `owners` below its root pointing at the value of the last one."""
     body, field = bytearray(decoded(content)), 4 + 2 * slot
     tables = owners(root(body))
     shared = tables[-1].Indirect(tables[-1].Pos + tables[-1].Offset(field))

@@ -1,4 +1,4 @@
-"""Repo objects of any content, as icechunk could have written them."""
+"""Hypothesis strategies for repo objects that icechunk could have written."""
 
 from collections.abc import Sequence
 

@@ -1,4 +1,4 @@
-"""Damage to every kind of file, outside and inside its compression: a value comes out, or our own error."""
+"""Damage to every kind of file, outside and inside its compression: readers return a value or raise CorruptFile."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -20,14 +20,14 @@ EXTREMES = (0, 0x7FFF, 0x7FFFFFFF, 0x80000000, 0xFFFFFFFF)
 
 @dataclass(frozen=True, slots=True)
 class File:
-    """A real file, and how it is read; a label instead of its path, which would say what its id must be."""
+    """A real file and its reader. It has a label instead of its path, since the path would give the expected id."""
 
     label: str
     content: bytes
     read: Callable[[bytes, str], Any]
 
     def try_reading(self, content: bytes) -> None:
-        """Read damaged content: whatever comes out must be whole, and an error must be ours and say where."""
+        """Read damaged content. A result must be complete, and an error must be CorruptFile with the location."""
         try:
             value = self.read(content, self.label)
         except CorruptFile as error:
@@ -42,7 +42,7 @@ class File:
 
 
 def rewritten(content: bytes, name: str) -> bytes:
-    """What is read can be written, or there is a reason in words."""
+    """Write the value again. Return its content, or the reason why it cannot be written."""
     return write_repo(read_repo(content, name))
 
 
@@ -84,7 +84,7 @@ def test_changed_bytes_below_the_compression_end_in_a_value_or_our_error(
 
 
 def damaged(content: bytes, data: st.DataObject) -> bytes:
-    """Flip bytes, or put a piece in the place of another."""
+    """Flip bytes, or replace a piece by another one."""
     last = len(content) - 1
     # the vtables and offsets that lead everywhere are at the beginning and at the end
     anywhere = st.integers(0, last) | st.integers(0, min(last, 200)) | st.integers(max(0, last - 200), last)

@@ -98,7 +98,7 @@ def ref(**fields: Value) -> Fields:
 
 
 def manifest_file(arrays: Mapping[bytes, list[Fields]], **changes: Value | None) -> bytes:
-    """A manifest with refs by node; `changes` replace fields of the manifest."""
+    """Return a manifest with refs by node. `changes` replace fields of the manifest."""
     fields: dict[int, Value] = {
         0: Scalar("12s", b"m" * 12),
         1: [{0: Scalar("8s", node), 1: refs} for node, refs in arrays.items()],

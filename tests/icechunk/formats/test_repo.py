@@ -95,9 +95,9 @@ def test_icechunk_reads_a_configuration_that_we_wrote(varied_2: Varied, tmp_path
 
 
 def whole_log(directory: Path) -> list[Update]:
-    """The ops log, followed through the backups as icechunk follows it.
+    """Return the complete ops log, read through the backups as icechunk does.
 
-    The newest entry of a backup does not know under which name it was backed up; the page that leads there does.
+    The newest entry of a backup does not have the name of the backup. The page that refers to the backup has it.
     """
     repo = read(directory)
     log = list(repo.latest_updates)
@@ -114,8 +114,8 @@ def test_the_ops_log_tells_what_icechunk_tells(varied_2: Varied) -> None:
     assert len(log) > len(read(varied_2.directory).latest_updates)
     assert [(instant(u.updated_at), u.backup_path) for u in log] == [(u.updated_at, u.backup_path) for u in expected]
     assert len({update.kind for update in log}) >= 12
-    for update, told in zip(log, expected, strict=True):
-        kind: Any = told.kind
+    for update, by_icechunk in zip(log, expected, strict=True):
+        kind: Any = by_icechunk.kind
         assert type(kind).__name__.lower().startswith(update.kind.name.replace("_", "").lower())
         for field in ("previous_snapshot_id", "new_snapshot_id"):
             its_id = getattr(update, field)
@@ -139,7 +139,7 @@ def test_a_written_value_is_read_back_unchanged(repo: Repo) -> None:
 
 
 def snapshot(repository: ic.Repository) -> dict[str, Any]:
-    """Everything that icechunk tells of a repository."""
+    """Return everything that icechunk reports about a repository."""
     info = repository.inspect_repo_info()
     del info["header"]
     return {

@@ -1,4 +1,4 @@
-"""Repo objects made up field by field: what stands where, what is refused, and what is not written."""
+"""Repo objects built field by field: where each field is read, what is refused, and what is not written."""
 
 import struct
 from collections.abc import Callable
@@ -56,7 +56,7 @@ def test_a_list_of_lost_logs_is_there_only_if_something_is_in_it() -> None:
 
 
 def repo_file(spec_version: int = 2, **changes: Value | None) -> bytes:
-    """A small repo object; `changes` replace fields by their slots."""
+    """Return a small repo object. `changes` replace fields by their slots."""
     first = {0: Scalar("12s", b"a" * 12), 1: Scalar("i", -1), 2: Scalar("Q", 5), 3: "one", 4: []}
     second = {0: Scalar("12s", b"b" * 12), 2: Scalar("Q", 6), 3: "two", 4: []}  # no parent offset: 0
     initialized: dict[int, Value] = {0: Scalar("B", 1), 1: {}, 2: Scalar("Q", 7)}
@@ -199,7 +199,7 @@ def test_a_repo_object_that_would_not_be_read_back_is_not_written(change: Callab
 
 
 def many_snapshots(count: int, logs: int) -> bytes:
-    """A repo object whose snapshots all share the list of lost logs of the last one."""
+    """Return a repo object whose snapshots all share one list of lost transaction logs."""
     lost = tuple(n.to_bytes(12, "big") for n in range(logs))
     snapshots = [SnapshotInfo(n.to_bytes(12, "big"), None, 5, "", {}, lost[: 1 + n // count]) for n in range(count)]
     snapshots.append(SnapshotInfo(b"\xff" * 12, None, 5, "", {}, lost))

@@ -1,4 +1,4 @@
-"""A repository that icechunk 1.1 wrote, read by us and by the icechunk of today."""
+"""A repository that icechunk 1.1 wrote, read by this package and by the installed icechunk."""
 
 import tarfile
 from collections import Counter

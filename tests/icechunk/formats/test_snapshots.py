@@ -142,7 +142,7 @@ def test_a_file_of_spec_version_2_is_given_no_parent(varied_2: Varied) -> None:
 
 
 def snapshot_file(spec_version: int = 2, **changes: Any) -> bytes:
-    """A snapshot with one array whose chunks are in `MANIFEST`; `changes` replace fields, by their slots."""
+    """Return a snapshot with one array whose chunks are in `MANIFEST`. `changes` replace fields by their slots."""
     array = {0: [], 2: [{0: Scalar("12s", MANIFEST), 1: Structs(0, b"")}]}
     group: dict[int, Value] = {}
     nodes = [

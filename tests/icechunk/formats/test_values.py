@@ -37,7 +37,7 @@ VALUES = st.recursive(
 
 
 def typed(value: Any) -> Any:
-    """The value with its types, since 1, 1.0 and True are equal; -0.0 and 0.0 differ."""
+    """Return the value with its types, since 1, 1.0 and True are equal. -0.0 and 0.0 differ."""
     if isinstance(value, list):
         return [typed(item) for item in value]
     if isinstance(value, dict):
@@ -209,7 +209,7 @@ def test_a_value_that_holds_itself_is_refused() -> None:
 
 
 def lists_in_lists(levels: int, width: int) -> bytes:
-    """A list that holds another list `width` times, and that one the next: a level takes 1 + 2 * width bytes."""
+    """Return nested lists. Each list has the next one `width` times, so a level takes 1 + 2 * width bytes."""
     content, inner = bytearray([1, 5, 1 << 2]), 1
     for _ in range(levels):
         start = len(content) + 1

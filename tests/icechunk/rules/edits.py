@@ -1,4 +1,4 @@
-"""The operations of users on branches and tags, and an expiration, each as one edit of the repo object."""
+"""Operations on branches and tags, and an expiration, each as one edit of the repo object."""
 
 from datetime import datetime
 

@@ -1,10 +1,10 @@
-"""Small histories written by hand: snapshots called by a word or a number, hours old."""
+"""Small histories written by hand, with snapshots named by a word or a number."""
 
 from collections.abc import Mapping
 from datetime import timedelta
 
 from retention_assets.icechunk.rules.snapshots import History, ReferenceChange, Snapshot, lineage
-from tests.icechunk.rules.real import BEGINNING
+from tests.icechunk.rules.icechunk_files import BEGINNING
 
 
 def snapshot_id(name: str | int) -> bytes:
@@ -24,7 +24,7 @@ def history(
     branches: Mapping[str, str | int],
     tags: Mapping[str, str | int] | None = None,
 ) -> History:
-    """`{"a": (None, 0), "b": ("a", 1)}`: b has the parent a and was flushed one hour after the beginning."""
+    """Return a history. `{"a": (None, 0), "b": ("a", 1)}`: b has the parent a and was flushed an hour after a."""
     snapshots = {
         snapshot_id(name): Snapshot(snapshot_id(name), None if parent is None else snapshot_id(parent), at(hours))
         for name, (parent, hours) in line_of.items()
@@ -42,7 +42,7 @@ def deletion(of: History, reference: str) -> ReferenceChange:
 
 
 def line(of: History, tip: bytes) -> list[str]:
-    """What a user sees from `tip`, newest first."""
+    """Return the ancestry of `tip`, newest first."""
     return [one.decode().strip("-") for one in lineage(of, tip, ())]
 
 

@@ -1,7 +1,7 @@
-"""A slow model of snapshot retention, from the words of the design. It uses no algorithm of what it judges.
+"""A slow model of snapshot retention, written from the design document. It uses no algorithm of the package.
 
-A reference keeps what is not older than its rule's span and what is among the newest so many of its history. A snapshot
-has expired when no reference that reaches it keeps it; one that none reaches, when the default's span does not.
+A reference keeps snapshots that are not older than its rule's duration, and the newest ones of its history. A snapshot
+has expired if no reference that reaches it keeps it. The default rule applies to snapshots that no reference reaches.
 """
 
 from dataclasses import dataclass
@@ -11,45 +11,45 @@ Span = timedelta | None  # None: for ever
 
 
 @dataclass(frozen=True)
-class Keeps:
-    span: Span
+class Rule:
+    duration: Span
     last: int = 0
 
 
 @dataclass(frozen=True)
-class Made:
+class Snapshot:
     parent: str | None
     at: datetime
 
 
-Made_by = dict[str, Made]
+Snapshots = dict[str, Snapshot]
 
 
-def walk(made: Made_by, tip: str) -> list[str]:
+def walk(made: Snapshots, tip: str) -> list[str]:
     found = [tip]
     while (parent := made[found[-1]].parent) is not None:
         found.append(parent)
     return found
 
 
-def keeps(made: Made_by, tip: str, rules: list[Keeps], as_of: datetime) -> set[str]:
-    """What one reference keeps."""
+def keeps(made: Snapshots, tip: str, rules: list[Rule], as_of: datetime) -> set[str]:
+    """Return the snapshots that one reference keeps."""
     kept = set()
     for place, one in enumerate(walk(made, tip)):
         for rule in rules:
-            if place < rule.last or rule.span is None or made[one].at >= as_of - rule.span:
+            if place < rule.last or rule.duration is None or made[one].at >= as_of - rule.duration:
                 kept.add(one)
     return kept
 
 
 def expired(
-    made: Made_by, tips: dict[str, str], rules: dict[str, list[Keeps]], default: Keeps | None, as_of: datetime
+    made: Snapshots, tips: dict[str, str], rules: dict[str, list[Rule]], default: Rule | None, as_of: datetime
 ) -> set[str]:
-    """What no reference keeps, without roots."""
+    """Return the snapshots that no reference keeps, without roots."""
     kept = set().union(*(keeps(made, tip, rules[name], as_of) for name, tip in tips.items()))
     reached = set().union(*(walk(made, tip) for tip in tips.values()))
     for one in set(made) - reached:
-        counts_only = default is not None and not default.span and default.span is not None and default.last
-        if default is None or default.span is None or counts_only or made[one].at >= as_of - default.span:
+        counts_only = default is not None and not default.duration and default.duration is not None and default.last
+        if default is None or default.duration is None or counts_only or made[one].at >= as_of - default.duration:
             kept.add(one)
     return {one for one in made if made[one].parent is not None} - kept

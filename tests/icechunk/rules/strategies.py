@@ -1,4 +1,4 @@
-"""Random histories of Icechunk: trees of snapshots, references anywhere on them, and instants between and on them."""
+"""Hypothesis strategies for Icechunk histories: trees of snapshots, references, and times between and at snapshots."""
 
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 from hypothesis import strategies as st
 
 from retention_assets.icechunk.rules.snapshots import History, Snapshot
-from tests.icechunk.rules.real import BEGINNING
+from tests.icechunk.rules.icechunk_files import BEGINNING
 from tests.icechunk_repositories import INITIAL_SNAPSHOT
 
 BRANCHES = ("dev", "exp-1", "exp-2", "qa")
@@ -25,10 +25,10 @@ def at(hours: float) -> datetime:
 
 @st.composite
 def worlds(draw: st.DrawFn, *, most: int = 12, skewed: bool = False, more_roots: bool = False) -> World:
-    """Histories with one root, each snapshot an hour after the one made before it; `skewed`: by clocks that disagree.
+    """Histories with one root and a snapshot every hour. `skewed`: the writers' clocks disagree.
 
-    A snapshot stands on any made before it, mostly on the last, and references are anywhere. `more_roots`: a few stand
-    on none.
+    The parent of a snapshot is any earlier one, mostly the last. References are anywhere. `more_roots`: a few snapshots
+    have no parent.
     """
     ids = [INITIAL_SNAPSHOT, *draw(st.lists(snapshot_ids, max_size=most, unique=True))]
     hours = draw(st.permutations(range(len(ids)))) if skewed else range(len(ids))

@@ -1,4 +1,4 @@
-"""Snapshots to manifests to chunks to candidates on small frames: what one snapshot keeps nothing else lets go."""
+"""Candidates from snapshots, manifests and chunks on small frames: files of retained snapshots are never candidates."""
 
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
@@ -48,8 +48,8 @@ def frame(spark: SparkSession, rows: Sequence[dict[str, Any]], schema: pa.Schema
 
 def snapshot(letter: str, days: int, *, live: bool) -> dict[str, Any]:
     named = {} if live else {"rule_ids": [f"rule {letter}"], "branches": ["main"], "due_since": CUTOFF - days * DAY}
-    facts = {"snapshot_id": id_of(letter), "live": live, "expired": not live, "flushed_at": OLD - days * DAY}
-    return {"rule_ids": [], "branches": [], **facts, **named}
+    columns = {"snapshot_id": id_of(letter), "live": live, "expired": not live, "flushed_at": OLD - days * DAY}
+    return {"rule_ids": [], "branches": [], **columns, **named}
 
 
 def listed_manifest(snapshot_letter: str, letter: str, refs: int = 1) -> dict[str, Any]:
@@ -63,7 +63,7 @@ def named(manifest: str, chunk: str | None = None, location: str | None = None) 
 
 @pytest.fixture(scope="module")
 def manifests(spark: SparkSession) -> DataFrame:
-    """Snapshot A stays, B and C leave; M is of A and B, N of B and C."""
+    """Snapshot A stays, B and C have expired. Manifest M belongs to A and B, N to B and C."""
     snapshots = [snapshot("A", 1, live=True), snapshot("B", 2, live=False), snapshot("C", 3, live=False)]
     files = [listed_manifest(*pair) for pair in ("AM", "BM", "BN", "CN")]
     found = manifests_of(frame(spark, snapshots, SNAPSHOTS), frame(spark, files, SNAPSHOT_MANIFESTS))
@@ -79,7 +79,7 @@ def test_a_manifest_is_live_while_one_snapshot_that_stays_has_it(manifests: Data
     kept, gone = rows[f"manifests/{id_of('M')}"], rows[f"manifests/{id_of('N')}"]
     assert (kept["live"], kept["expired"], kept["rule_ids"], kept["due_since"]) == (True, False, [], None)
     assert (gone["live"], gone["expired"], gone["rule_ids"]) == (False, True, ["rule B", "rule C"])
-    assert gone["due_since"].astimezone(UTC) == CUTOFF - 2 * DAY  # the last to let go counts
+    assert gone["due_since"].astimezone(UTC) == CUTOFF - 2 * DAY  # the time of the last reference counts
     assert (kept["snapshots"], gone["snapshots"]) == (2, 2)
 
 
@@ -106,7 +106,7 @@ def test_chunks_follow_their_manifests_and_virtual_references_into_this_reposito
     assert live == {*(f"chunks/{id_of(letter)}" for letter in "023456"), "exports/a.nc"}
     assert found.keys() - live == {f"chunks/{id_of('1')}"}
     uncertain = {address for address, row in found.items() if not row["certain"]}
-    assert uncertain == {f"chunks/{id_of(letter)}" for letter in "345"}  # else a plan would ask for them in vain
+    assert uncertain == {f"chunks/{id_of(letter)}" for letter in "345"}  # otherwise a plan would request them in vain
     assert found[f"chunks/{id_of('1')}"]["rule_ids"] == ["rule B", "rule C"]
 
 
@@ -120,7 +120,7 @@ def test_a_live_manifest_with_missing_refs_is_refused(spark: SparkSession, manif
 
 
 @pytest.mark.parametrize(
-    ("is_there", "listed_at", "complaint"),
+    ("is_there", "listed_at", "violation"),
     [
         pytest.param(
             False, CUTOFF, "1 referenced objects are missing: chunks/b. They are single objects", id="missing"
@@ -131,7 +131,7 @@ def test_a_live_manifest_with_missing_refs_is_refused(spark: SparkSession, manif
 )
 @pytest.mark.parametrize("guard", ["metadata_exists", "chunks_exist"])
 def test_a_referenced_file_that_is_not_listed_is_refused_unless_it_is_new(
-    spark: SparkSession, tmp_path: Path, guard: str, is_there: bool, listed_at: datetime, complaint: str
+    spark: SparkSession, tmp_path: Path, guard: str, is_there: bool, listed_at: datetime, violation: str
 ) -> None:
     access, age_cutoff = StoreAccess(f"file://{tmp_path}"), AgeCutoff(listed_at, timedelta(0), issued=no_issue_time)
     for name in ("a", "b") if is_there else ("a",):
@@ -140,16 +140,16 @@ def test_a_referenced_file_that_is_not_listed_is_refused_unless_it_is_new(
         spark.createDataFrame([(f"chunks/{one}",) for one in names], "address string") for names in ("a", "ab", "")
     )
     check_result = referenced_exist(guard, live, listed, access, age_cutoff, none).check_result
-    assert (check_result.guard, check_result.passed) == (guard, not complaint)
-    assert complaint in check_result.message
-    assert (REMEDIES[guard] in check_result.message) is bool(complaint)
+    assert (check_result.guard, check_result.passed) == (guard, not violation)
+    assert violation in check_result.message
+    assert (REMEDIES[guard] in check_result.message) is bool(violation)
 
 
 def backup(made: datetime, original: str = REPO) -> str:
     return "overwritten/" + backup_name(int(made.timestamp() * 1000), bytes(12), original)
 
 
-# address, written, and what becomes of it when backups older than 30 days go
+# address, time, and state when backups older than 30 days are deleted
 JUDGED = [
     ("repo", OLD, "kept"),
     ("config.yaml", OLD, "kept"),

@@ -10,7 +10,7 @@ from retention_assets.icechunk.rules.collection import collected
 from retention_assets.icechunk.rules.snapshots import History, micros_of
 from retention_assets.icechunk.rules.updates import Stamp
 from tests.icechunk.rules.graphs import history, names, snapshot_id
-from tests.icechunk.rules.real import repo_of
+from tests.icechunk.rules.icechunk_files import repo_of
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 STAMP = Stamp(NOW, "repo.before")
@@ -62,7 +62,7 @@ def moved(branches: dict[str, str], tags: dict[str, str] | None = None) -> Histo
 
 
 @pytest.mark.parametrize(
-    ("now", "planned", "dropped", "complaint"),
+    ("now", "planned", "dropped", "violation"),
     [
         pytest.param(
             repo_of(moved({"main": "c"})),
@@ -94,7 +94,7 @@ def moved(branches: dict[str, str], tags: dict[str, str] | None = None) -> Histo
         ),
     ],
 )
-def test_a_collection_that_no_longer_fits_the_repository_is_refused(now, planned, dropped, complaint):
+def test_a_collection_that_no_longer_fits_the_repository_is_refused(now, planned, dropped, violation):
     nothing = "Nothing (more )?was changed or deleted"
-    with pytest.raises(GuardRefused, match=f"{complaint}.*{nothing}"):
+    with pytest.raises(GuardRefused, match=f"{violation}.*{nothing}"):
         collected(now, planned, ids(dropped), STAMP)

@@ -1,4 +1,4 @@
-"""What we keep beside what icechunk's own collection leaves, on random histories that expired before."""
+"""Our garbage collection compared with icechunk's own, on random histories after an expiration."""
 
 import shutil
 from collections.abc import Mapping
@@ -13,7 +13,7 @@ from retention_assets.icechunk.formats.ids import decode_id, encode_id
 from retention_assets.icechunk.rules.collection import collected, is_old, kept_transaction_logs, kept_v1, kept_v2
 from retention_assets.icechunk.rules.snapshots import datetime_of, reachable
 from retention_assets.icechunk.rules.updates import Stamp
-from tests.icechunk.rules.real import BEGINNING, expire, read_v1, read_v2
+from tests.icechunk.rules.icechunk_files import BEGINNING, expire, read_v1, read_v2
 from tests.icechunk.rules.strategies import World, at, worlds
 from tests.icechunk_repositories import Commit, build_history, open_repository, set_stored_at
 
@@ -21,7 +21,7 @@ on_files = settings(suppress_health_check=[HealthCheck.function_scoped_fixture],
 
 
 def build(directory: Path, spec_version: int, world: World) -> None:
-    """Make the history with files that the store got at an instant of each snapshot's own, in any order."""
+    """Write the history with a store time for the files of each snapshot, in any order."""
     history = world.history
     root = next(one for one in history.snapshots if history.is_root(one))
     called = {one: None if one == root else one.hex() for one in history.snapshots}
@@ -76,7 +76,7 @@ def test_format_2_keeps_and_writes_what_icechunk_does(tmp_path, world, threshold
     after = read_v2(directory)
     stamp = Stamp(datetime_of(after.latest_updates[0].updated_at, b""), after.latest_updates[1].backup_path)
     ours = collected(before, before.snapshots.keys(), dropped, stamp)
-    if dropped:  # icechunk writes the object even when nothing goes
+    if dropped:  # icechunk writes the object even if nothing is collected
         assert ours == after
     assert ours.snapshots == after.snapshots
     assert left(snapshots, kept, cutoff) == remaining
@@ -98,7 +98,7 @@ def test_format_1_keeps_at_least_what_icechunk_does(tmp_path, world, threshold, 
     assert remaining <= ours
     assert remaining_logs <= left(logs, kept, cutoff)
     young = {one for one, stored in snapshots.items() if not is_old(stored, cutoff)}
-    if young <= reachable(history, history.tips()):  # else we keep what a young dangling one references
+    if young <= reachable(history, history.tips()):  # otherwise we keep the files of a young dangling snapshot
         assert ours == remaining
 
 

@@ -30,7 +30,7 @@ def test_a_correct_expiration_passes():
 
 
 @pytest.mark.parametrize(
-    ("wrong", "complaint"),
+    ("wrong", "violation"),
     [
         pytest.param(replace(RIGHT, released=released(0)), "would be released, but it is a root", id="a_root"),
         pytest.param(replace(RIGHT, released=released(3)), "but a reference or a hold keeps it", id="under_a_tag"),
@@ -65,8 +65,8 @@ def test_a_correct_expiration_passes():
         ),
     ],
 )
-def test_an_expiration_that_would_lose_data_is_refused(wrong, complaint):
-    with pytest.raises(GuardRefused, match=f"{complaint}.*Nothing was changed or deleted"):
+def test_an_expiration_that_would_lose_data_is_refused(wrong, violation):
+    with pytest.raises(GuardRefused, match=f"{violation}.*Nothing was changed or deleted"):
         require_allowed(SEED, wrong)
 
 

@@ -15,33 +15,33 @@ from tests.icechunk.rules import naive
 from tests.icechunk.rules.strategies import BRANCHES, TAGS, World, at, worlds
 
 AS_OF = at(20)
-spans = st.one_of(st.just(NOT_BY_AGE), st.none(), st.integers(1, 22).map(lambda hours: timedelta(hours=hours)))
+durations = st.one_of(st.just(NOT_BY_AGE), st.none(), st.integers(1, 22).map(lambda hours: timedelta(hours=hours)))
 any_worlds = worlds(most=16) | worlds(most=16, skewed=True) | worlds(most=16, more_roots=True)
-keeps = st.tuples(spans, st.integers(0, 4))
+keeps = st.tuples(durations, st.integers(0, 4))
 
 
 @st.composite
 def policies(draw: st.DrawFn) -> SnapshotPolicy:
     named = draw(st.dictionaries(st.sampled_from((*BRANCHES, "main", *TAGS)), keeps))
     rules = tuple(
-        SnapshotRule(name, "tag" if name in TAGS else "branch", name, span, last)
-        for name, (span, last) in named.items()
+        SnapshotRule(name, "tag" if name in TAGS else "branch", name, duration, last)
+        for name, (duration, last) in named.items()
     )
     default = draw(st.none() | keeps.map(lambda one: Keep("default", *one)))
     flags = {"delete_expired_branches": draw(st.booleans()), "delete_expired_tags": draw(st.booleans())}
     return SnapshotPolicy(rules, default, **flags)
 
 
-def in_words(world: World, policy: SnapshotPolicy) -> set[bytes]:
-    """What the slow model says has expired."""
+def expired_by_the_model(world: World, policy: SnapshotPolicy) -> set[bytes]:
+    """Return the expired snapshots of the slow model."""
     history = world.history
-    made = {one: naive.Made(snapshot.parent_id, snapshot.flushed_at) for one, snapshot in history.snapshots.items()}
+    made = {one: naive.Snapshot(snapshot.parent_id, snapshot.flushed_at) for one, snapshot in history.snapshots.items()}
     tips = {str(one): one.tip for one in history.references()}
     rules = {
-        str(one): [naive.Keeps(keep.newer, keep.last) for keep in policy.keeps_for(one.kind, one.name)]
+        str(one): [naive.Rule(keep.newer, keep.last) for keep in policy.keeps_for(one.kind, one.name)]
         for one in history.references()
     }
-    default = None if policy.default is None else naive.Keeps(policy.default.newer, policy.default.last)
+    default = None if policy.default is None else naive.Rule(policy.default.newer, policy.default.last)
     return naive.expired(made, tips, rules, default, AS_OF)
 
 
@@ -49,7 +49,7 @@ def in_words(world: World, policy: SnapshotPolicy) -> set[bytes]:
 @given(worlds(most=16) | worlds(most=16, more_roots=True), policies())
 def test_what_has_expired_agrees_with_the_model(world, policy):
     selection = select(world.history, policy, AS_OF, on_roots=False)
-    assert selection.expired == in_words(world, policy)
+    assert selection.expired == expired_by_the_model(world, policy)
     for snapshot_id, decision in selection.decisions.items():
         assert decision.expired is (snapshot_id in selection.expired)
         if decision.expired:

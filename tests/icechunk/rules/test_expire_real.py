@@ -1,4 +1,4 @@
-"""Our expiration beside icechunk's own, on the same random histories."""
+"""Our expiration compared with icechunk's own, on the same random histories."""
 
 from datetime import UTC, datetime
 from pathlib import Path
@@ -11,7 +11,7 @@ from retention_assets.icechunk.rules.expiration import edited, expire_v1
 from retention_assets.icechunk.rules.snapshots import History, history_of, lineage, reachable
 from retention_assets.icechunk.rules.updates import Stamp
 from tests.icechunk.rules.edits import expire_v2
-from tests.icechunk.rules.real import (
+from tests.icechunk.rules.icechunk_files import (
     Templates,
     expire,
     read_v1,
@@ -36,7 +36,7 @@ def templates(tmp_path_factory) -> Templates:
 
 
 def lines(history: History) -> dict[str, list[bytes]]:
-    """What each reference sees."""
+    """Return the history of each reference."""
     return {str(one): lineage(history, one.tip, ()) for one in history.references()}
 
 

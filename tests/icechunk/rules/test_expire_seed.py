@@ -9,7 +9,7 @@ from retention_assets.icechunk.rules.snapshots import history_of, reachable
 from retention_assets.icechunk.rules.updates import Stamp
 from tests.icechunk.rules.edits import expire_v2
 from tests.icechunk.rules.graphs import SEED, SEED_THRESHOLD, branch_line, line, names
-from tests.icechunk.rules.real import repo_of
+from tests.icechunk.rules.icechunk_files import repo_of
 from tests.models.policies import everything_older
 
 STAMP = Stamp(datetime(2026, 1, 1, tzinfo=UTC), "repo.before")

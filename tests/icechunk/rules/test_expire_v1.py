@@ -104,7 +104,7 @@ def test_a_snapshot_goes_only_when_every_reference_lets_it_go():
         SnapshotRule("main", "branch", "main", timedelta(hours=10)),
         SnapshotRule("dev", "branch", "dev", timedelta(hours=59)),
     )
-    expiration = expire_v1(forked, SnapshotPolicy(rules), at(61))  # dev keeps b and what is younger
+    expiration = expire_v1(forked, SnapshotPolicy(rules), at(61))  # dev keeps b and younger snapshots
     assert names(expiration.released) == {"a", "d"}
     after = edited(forked, expiration.edits)
     assert branch_line(after, "dev") == ["x", "c", "b", "root"]

@@ -13,7 +13,7 @@ from retention_assets.policy.rules import Hold
 from retention_assets.policy.snapshots import NOT_BY_AGE, Keep, SnapshotPolicy, SnapshotRule
 from tests.icechunk.rules.edits import expire_v2
 from tests.icechunk.rules.graphs import at, branch_line, history, names, snapshot_id
-from tests.icechunk.rules.real import repo_of
+from tests.icechunk.rules.icechunk_files import repo_of
 from tests.models.policies import everything_older
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -190,7 +190,7 @@ def test_an_expiration_can_be_computed_without_an_edit():
 
 
 @pytest.mark.parametrize(
-    ("changes", "complaint"),
+    ("changes", "violation"),
     [
         pytest.param(
             {"status": RepoStatus(Availability.READ_ONLY, 0, "moving")}, "is read-only .reason: moving", id="read_only"
@@ -207,9 +207,9 @@ def test_an_expiration_can_be_computed_without_an_edit():
         ),
     ],
 )
-def test_an_edit_of_a_repository_that_is_not_online_is_refused(changes, complaint):
+def test_an_edit_of_a_repository_that_is_not_online_is_refused(changes, violation):
     repo = replace(repo_of(history(CHAIN, {"main": "e"}, {"v1": "b"})), **changes)
-    with pytest.raises(GuardRefused, match=f"{complaint}.*Nothing was changed or deleted"):
+    with pytest.raises(GuardRefused, match=f"{violation}.*Nothing was changed or deleted"):
         expire_v2(repo, both_flags(), at(5), STAMP)
 
 

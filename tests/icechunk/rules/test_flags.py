@@ -4,7 +4,7 @@ import pytest
 
 from retention_assets.icechunk.rules.updates import CREATE_TAG, DELETE_TAG, is_enabled
 from tests.icechunk.rules.graphs import history
-from tests.icechunk.rules.real import repo_of
+from tests.icechunk.rules.icechunk_files import repo_of
 
 REPO = repo_of(history({"root": (None, 0)}, {"main": "root"}))
 

@@ -1,4 +1,4 @@
-"""What the comparison with icechunk cannot show: edits that its API does not let anybody ask for."""
+"""Edits of the repo object that icechunk's API does not offer, so they cannot be compared with icechunk."""
 
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -12,7 +12,7 @@ from retention_assets.icechunk.rules.snapshots import micros_of
 from retention_assets.icechunk.rules.updates import Stamp
 from tests.icechunk.rules.edits import create_branch, create_tag, delete_branch, delete_tag, reset_branch
 from tests.icechunk.rules.graphs import history, snapshot_id
-from tests.icechunk.rules.real import repo_of
+from tests.icechunk.rules.icechunk_files import repo_of
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 STAMP = Stamp(NOW, "repo.before")

@@ -1,4 +1,4 @@
-"""Our edits of the repo object beside those that icechunk itself makes: the same object comes out, field by field."""
+"""Our edits of the repo object compared with icechunk's own: the results are equal field by field."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -25,7 +25,7 @@ DAYS = [datetime(2026, 1, day, tzinfo=UTC) for day in range(1, 10)]
 
 
 class Beside:
-    """A repository of icechunk, and its repo object, before and after what is done to it."""
+    """A repository of icechunk, with its repo object before and after an operation."""
 
     def __init__(self, directory: Path, ids: Mapping[str, str]) -> None:
         self.directory = directory
@@ -36,7 +36,7 @@ class Beside:
         return read_repo((self.directory / "repo").read_bytes(), "repo")
 
     def both(self, theirs: Callable[[], object], edit: Callable[..., Repo], *arguments: Any, **named: Any) -> None:
-        """Do `theirs`, then `edit` on the object from before, at the same instant, with the same backup's name."""
+        """Run `theirs`, and apply `edit` to the object from before, with the same time and backup name."""
         before = self.read()
         theirs()
         after = self.read()
@@ -47,14 +47,14 @@ class Beside:
         assert after != before
 
     def refused(
-        self, complaint: str, theirs: Callable[[], object], edit: Callable[..., Repo], *arguments: Any, **named: Any
+        self, violation: str, theirs: Callable[[], object], edit: Callable[..., Repo], *arguments: Any, **named: Any
     ) -> None:
-        """See that both refuse, and that nothing is written."""
+        """Require that both refuse, and that nothing is written."""
         before = self.read()
         with pytest.raises(ic.IcechunkError):
             theirs()
         assert self.read() == before
-        with pytest.raises(GuardRefused, match=f"{complaint}.*Nothing was changed or deleted"):
+        with pytest.raises(GuardRefused, match=f"{violation}.*Nothing was changed or deleted"):
             edit(before, *arguments, Stamp(datetime.now(UTC), "backup"), **named)
 
 
@@ -121,7 +121,7 @@ def test_the_status_is_set_as_by_icechunk_and_then_nothing_else_is_done(beside):
 def test_operations_that_icechunk_refuses_are_refused(beside):
     a, d, x, unknown = (*(beside.ids[name] for name in "adx"), encode_id(bytes(12)))
     its, here = beside.repository, decode_id(a)
-    for complaint, theirs, edit, *arguments in (
+    for violation, theirs, edit, *arguments in (
         ("a branch 'dev' already", lambda: its.create_branch("dev", a), create_branch, "dev", here),
         (f"no snapshot {unknown}", lambda: its.create_branch("new", unknown), create_branch, "new", bytes(12)),
         ("'main' cannot be deleted", lambda: its.delete_branch("main"), delete_branch, "main"),
@@ -132,7 +132,7 @@ def test_operations_that_icechunk_refuses_are_refused(beside):
         (f"no snapshot {unknown}", lambda: its.create_tag("v2", unknown), create_tag, "v2", bytes(12)),
         ("no tag 'gone'", lambda: its.delete_tag("gone"), delete_tag, "gone"),
     ):
-        beside.refused(complaint, theirs, edit, *arguments)
+        beside.refused(violation, theirs, edit, *arguments)
     beside.refused(
         f"the branch 'dev' is on {x}, not on {d}",
         lambda: its.reset_branch("dev", a, from_snapshot_id=d),

@@ -1,4 +1,4 @@
-"""The document of a plan's edits: what was written is read, and nothing else is believed."""
+"""The document of a plan's edits: it is read as written, and any other document is refused."""
 
 import json
 from datetime import UTC, datetime

@@ -7,7 +7,7 @@ from retention_assets.errors import SourceError
 from retention_assets.icechunk.rules.collection import is_old, kept_transaction_logs, kept_v1, kept_v2
 from retention_assets.icechunk.rules.snapshots import History
 from tests.icechunk.rules.graphs import at, history, names, snapshot_id
-from tests.icechunk.rules.real import repo_of
+from tests.icechunk.rules.icechunk_files import repo_of
 
 CUTOFF = at(100) + timedelta(microseconds=500)
 

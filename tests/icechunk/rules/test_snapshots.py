@@ -17,7 +17,7 @@ from retention_assets.icechunk.rules.snapshots import (
     require_complete,
 )
 from tests.icechunk.rules.graphs import SEED, at, branch_line, history, line, names, snapshot_id
-from tests.icechunk.rules.real import repo_of
+from tests.icechunk.rules.icechunk_files import repo_of
 
 FORKED = history(
     {"root": (None, 0), "a": ("root", 1), "b": ("a", 2), "c": ("b", 3), "x": ("a", 2), "lost": ("x", 4)},

@@ -9,7 +9,7 @@ from retention_assets.icechunk.formats.values import write_flexbuffer
 from retention_assets.icechunk.rules.snapshots import micros_of
 from retention_assets.icechunk.rules.updates import Stamp, updates_per_file, with_update
 from tests.icechunk.rules.graphs import history
-from tests.icechunk.rules.real import repo_of
+from tests.icechunk.rules.icechunk_files import repo_of
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 EMPTY = repo_of(history({"root": (None, 0)}, {"main": "root"}))

@@ -1,4 +1,4 @@
-"""What we make of a repository of format 1 beside what icechunk's own upgrade writes."""
+"""Our upgrade of a repository of format 1 compared with icechunk's own."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -18,7 +18,7 @@ from retention_assets.icechunk.formats.values import read_flexbuffer, upgraded_m
 from retention_assets.icechunk.rules.snapshots import History, datetime_of, micros_of
 from retention_assets.icechunk.rules.upgrade import upgraded
 from tests.icechunk.rules.graphs import at, history, names, snapshot_id
-from tests.icechunk.rules.real import Templates, read_v1, read_v2, repo_of, templates_of, write_v1
+from tests.icechunk.rules.icechunk_files import Templates, read_v1, read_v2, repo_of, templates_of, write_v1
 from tests.icechunk.rules.strategies import TAGS, World, worlds
 from tests.icechunk_repositories import build_varied, open_repository
 
@@ -46,7 +46,7 @@ class Format1:
 
 
 def format_1(directory: Path) -> Format1:
-    """Read the files, as one that upgrades a repository does."""
+    """Read the files of a repository of format 1 as an upgrade does."""
     references = read_v1(directory)
     snapshots = {}
     for path in (directory / "snapshots").iterdir():
@@ -74,7 +74,7 @@ def decoded(repo: Repo) -> dict[bytes, dict[str, object]]:
 
 
 def assert_same(ours: Repo, theirs: Repo) -> None:
-    """The same object, but for the bytes in which metadata are written, and a configuration that we did not read."""
+    """Require equal objects, except for the encoding of metadata and for the configuration, which we did not read."""
     assert decoded(ours) == decoded(theirs)
     plain = {one.id: replace(one, metadata={}) for one in theirs.snapshots.values()}
     ours_plain = {one.id: replace(one, metadata={}) for one in ours.snapshots.values()}
@@ -140,7 +140,7 @@ def test_the_log_tells_the_history_in_order_and_ends_in_the_upgrade():
 def test_a_history_that_ends_after_the_upgrade_is_refused():
     with pytest.raises(GuardRefused, match=r"is dated 1000 µs after .*Nothing was changed"):
         WHOLE.upgraded(at(2))
-    newest = at(2) + timedelta(milliseconds=1)  # when the branch is said to have been made
+    newest = at(2) + timedelta(milliseconds=1)  # the time at which the branch was created
     with pytest.raises(GuardRefused, match="is dated 0 µs after"):
         WHOLE.upgraded(newest)
     WHOLE.upgraded(newest + timedelta(microseconds=1))

@@ -1,4 +1,4 @@
-"""A repository's state goes through a table and comes back the same, as far as anything is judged by it."""
+"""A repository's state is written to a table and read back with everything that the rules use."""
 
 from datetime import UTC, datetime
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What is read of a repository, and what ends the reading: a reference that is left out would cost what it keeps."""
+"""Reading an Icechunk repository. Incomplete or changing references end the reading: their files would be deleted."""
 
 import shutil
 from collections.abc import Callable
@@ -101,12 +101,12 @@ def test_a_repository_with_everything_in_it_is_read(tmp_path, spec_version: Form
     assert found.history.branches.keys() == repository.list_branches()
     assert found.history.tags.keys() == repository.list_tags()
     for name in repository.list_branches():
-        told = [one.id for one in repository.ancestry(branch=name)]
+        listed = [one.id for one in repository.ancestry(branch=name)]
         ours, at = [], found.history.branches[name]
         while at is not None:
             ours.append(encode_id(at))
             at = found.history.snapshots[at].parent_id
-        assert ours == told
+        assert ours == listed
 
 
 def test_a_tag_that_icechunk_itself_loses_sight_of_is_kept(old):
@@ -146,7 +146,7 @@ NOWHERE = write_reference(bytes(12))
 
 
 @pytest.mark.parametrize(
-    ("damage", "error", "complaint"),
+    ("damage", "error", "violation"),
     [
         pytest.param(damaged("refs/tag.v1/ref.json", b'{"snapshot": 3}'), CorruptFile, "tag.v1/ref.json", id="tag"),
         pytest.param(damaged("refs/tag.v1/ref.json", b""), CorruptFile, "tag.v1/ref.json", id="empty_tag"),
@@ -166,14 +166,14 @@ NOWHERE = write_reference(bytes(12))
         ),
     ],
 )
-def test_what_cannot_be_believed_ends_the_reading(old, damage: Callable[[Path], object], error, complaint: str):
+def test_what_cannot_be_believed_ends_the_reading(old, damage: Callable[[Path], object], error, violation: str):
     damage(old)
-    with pytest.raises(error, match=f"{complaint}.*[Nn]othing"):
+    with pytest.raises(error, match=f"{violation}.*[Nn]othing"):
         state(old)
 
 
 def test_a_tag_that_may_not_be_read_ends_the_reading(tmp_path, bucket):
-    """Icechunk passes over it, and then collects what it keeps."""
+    """icechunk skips the tag, and then collects the files that the tag keeps."""
     access = bucket.access("r")
     client = bucket.client()
     build_history(tmp_path / "r", 1, COMMITS, {"main": "b"}, {"v1": "a"})
@@ -219,7 +219,7 @@ def test_names_that_icechunk_does_not_make_are_nobodys_business(old):
 
 
 class Deleting(ObjectReader):
-    """Somebody deletes the branch dev once the references are listed."""
+    """A reader. After it lists the references, somebody deletes the branch dev."""
 
     def list(self, prefix: str = ""):
         yield from super().list(prefix)
@@ -232,7 +232,7 @@ def test_a_reference_that_vanishes_while_it_is_read_ends_the_reading(old):
 
 
 def test_a_store_without_etags_is_refused(old):
-    """Without them nobody can tell whether the repo object changed since it was read."""
+    """Without ETags, a change of the repo object since it was read cannot be noticed."""
     half_upgraded(old)
     with server_that_answers(200, (old / "repo").read_bytes()) as endpoint:
         access = Bucket(endpoint, "lake", "any", "any").access("r")
@@ -241,7 +241,7 @@ def test_a_store_without_etags_is_refused(old):
 
 
 class Interrupted(IcechunkSource):
-    """Somebody acts once the snapshots are listed, or the references read."""
+    """A reader. After it lists the snapshots or reads the references, it calls a function of the test."""
 
     def __init__(
         self, directory: Path, *, after_listing: Callable[[], object] = int, after: Callable[[], object] = int
@@ -277,7 +277,7 @@ def test_a_commit_after_the_listing_is_known_and_counts_as_unlisted(tmp_path, sp
 
 
 def test_an_upgrade_between_the_references_ends_the_reading(old):
-    """It removes references one by one: what is read then is a part of them."""
+    """An upgrade deletes references one by one, so only a part of them is read."""
     upgrade = Interrupted(old, after=lambda: ic.upgrade_icechunk_repository(open_repository(old), dry_run=False))
     with pytest.raises(SourceError, match=r"upgraded to format 2 while it was read.*Run again"):
         upgrade.state()
@@ -309,7 +309,7 @@ def test_a_commit_of_an_old_version_after_the_upgrade_ends_the_reading(old, tmp_
 
 @pytest.mark.parametrize("is_cut", [False, True], ids=["the_log_goes_on_in_a_backup", "the_log_was_cut_off"])
 def test_it_does_so_however_much_was_written_since(old, tmp_path, is_cut: bool):
-    """The upgrade is on no page of the log that the repo object itself has: a thousand updates came since."""
+    """After a thousand updates, the upgrade is only in the backups of the ops log, not in the repo object."""
     shutil.copytree(old, tmp_path / "seen_by_the_old")
     half_upgraded(old)
     repo = read_repo((old / "repo").read_bytes(), "repo")
@@ -347,7 +347,7 @@ def test_a_damaged_repo_object_is_not_taken_for_format_1(old):
 
 
 def test_a_snapshot_of_format_2_in_a_repository_of_format_1_is_no_root(old, tmp_path):
-    """Such a file does not name its parent: its history would count as garbage."""
+    """Such a file does not name its parent, so its history would count as garbage."""
     create_repository(tmp_path / "new")
     new = open_repository(tmp_path / "new").writable_session("main").commit("new", allow_empty=True)
     shutil.copy(tmp_path / "new/snapshots" / new, old / "snapshots")
@@ -356,7 +356,7 @@ def test_a_snapshot_of_format_2_in_a_repository_of_format_1_is_no_root(old, tmp_
 
 
 class Counted(ObjectReader):
-    """Notes which snapshots are read."""
+    """A reader that records which snapshots it reads."""
 
     read_ids: ClassVar[list[str]] = []
 
@@ -367,7 +367,7 @@ class Counted(ObjectReader):
 
 
 def test_asked_again_it_reads_only_what_is_new_or_was_written_again(old, monkeypatch: pytest.MonkeyPatch):
-    """Expiration by icechunk writes x again, on the root; a is gone from its history, and stays in main's."""
+    """icechunk's expiration rewrites x with the root as its parent. a stays in the history of main."""
     monkeypatch.setattr("retention_assets.icechunk.source.repository.ObjectReader", Counted)
     asked = source(old)
     assert asked.state().history == state(old).history

@@ -1,4 +1,4 @@
-"""What snapshot files and manifests name, as rows, held against what icechunk itself says of them."""
+"""The tables of manifests and chunks, compared with what icechunk reports."""
 
 from pathlib import Path
 
@@ -20,8 +20,8 @@ def test_every_manifest_of_a_snapshot_is_named_with_its_size_and_refs(tmp_path: 
     named = 0
     for info in repository.ancestry(branch="main"):
         rows = rows_of(snapshot_manifests(), tmp_path / "r", info.id)
-        told = {(one.id, one.size_bytes, one.num_chunk_refs) for one in repository.list_manifest_files(info.id)}
-        assert {(row["manifest_id"], row["size"], row["chunk_refs"]) for row in rows} == told
+        listed = {(one.id, one.size_bytes, one.num_chunk_refs) for one in repository.list_manifest_files(info.id)}
+        assert {(row["manifest_id"], row["size"], row["chunk_refs"]) for row in rows} == listed
         assert sum(row["file_bytes"] for row in rows) in (0, (tmp_path / "r/snapshots" / info.id).stat().st_size)
         named += len(rows)
     assert named

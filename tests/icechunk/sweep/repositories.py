@@ -1,4 +1,4 @@
-"""A repository of icechunk, on disk or in a bucket, and a plan to expire some of it."""
+"""A repository written by icechunk, on disk or in a bucket, and a plan that expires some of its snapshots."""
 
 import shutil
 from collections.abc import Collection
@@ -37,8 +37,8 @@ def now() -> datetime:
 
 
 @dataclass(frozen=True)
-class Place:
-    """A repository in a directory, and the ids of its snapshots by their messages."""
+class IcechunkRepository:
+    """A repository in a directory, and the ids of its snapshots by commit message."""
 
     directory: Path
     ids: dict[str, str]
@@ -53,9 +53,9 @@ class Place:
     def open(self) -> ic.Repository:
         return open_repository(self.directory)
 
-    def copy(self, directory: Path) -> "Place":
+    def copy(self, directory: Path) -> "IcechunkRepository":
         shutil.copytree(self.directory, directory)
-        return Place(directory, self.ids)
+        return IcechunkRepository(directory, self.ids)
 
     def plan(self, policy: SnapshotPolicy = POLICY, as_of: datetime = AS_OF, **changes: Any) -> PlannedEdits:
         return planned(self.state(), policy, as_of, **changes)
@@ -64,15 +64,15 @@ class Place:
         return publish(self.access, plan, policy, now, lambda line: None)
 
     def files(self, *directories: str) -> dict[str, bytes]:
-        """Return the files below these directories of the repository, by default all."""
-        places = [self.directory / name for name in directories] or [self.directory]
-        paths = (path for place in places for path in place.rglob("*") if path.is_file())
+        """Return the files below these directories of the repository, by default all files."""
+        repositories = [self.directory / name for name in directories] or [self.directory]
+        paths = (path for repository in repositories for path in repository.rglob("*") if path.is_file())
         return {str(path.relative_to(self.directory)): path.read_bytes() for path in sorted(paths)}
 
 
-def tree(directory: Path, spec_version: Format) -> Place:
-    """Make the repository that most tests use."""
-    return Place(directory, build_history(directory, spec_version, TREE, BRANCHES, TAGS))
+def tree(directory: Path, spec_version: Format) -> IcechunkRepository:
+    """Write the repository that most tests use."""
+    return IcechunkRepository(directory, build_history(directory, spec_version, TREE, BRANCHES, TAGS))
 
 
 def expiration(state: IcechunkState, policy: SnapshotPolicy = POLICY, as_of: datetime = AS_OF) -> Expiration:
@@ -82,7 +82,7 @@ def expiration(state: IcechunkState, policy: SnapshotPolicy = POLICY, as_of: dat
 def planned(
     state: IcechunkState, policy: SnapshotPolicy = POLICY, as_of: datetime = AS_OF, dropped: Collection[str] = ()
 ) -> PlannedEdits:
-    """Return the edits of a plan on the repository as it stands."""
+    """Return the edits of a plan of the repository in its current state."""
     found = expiration(state, policy, as_of)
     return PlannedEdits(
         format=state.format,
@@ -106,7 +106,7 @@ def histories(repository: ic.Repository) -> dict[str, list[str]]:
 
 
 def values(repository: ic.Repository) -> dict[str, list[int]]:
-    """Return the array at the tip of each reference, its chunks in use read one by one."""
+    """Return the array at the tip of each reference. Each of its chunks is read."""
     heads = {f"branch {name}": {"branch": name} for name in repository.list_branches()}
     heads |= {f"tag {name}": {"tag": name} for name in repository.list_tags()}
     return {
@@ -116,9 +116,9 @@ def values(repository: ic.Repository) -> dict[str, list[int]]:
 
 
 def uploaded(directory: Path, bucket: Bucket) -> StoreAccess:
-    """Put a repository into the bucket, without its stored configuration.
+    """Upload a repository into the bucket, without its stored configuration.
 
-    Made on a disk, that one tells icechunk to write without conditions, in a bucket too.
+    The configuration was written on a disk, and would make icechunk write without conditions in the bucket too.
     """
     (directory / "config.yaml").unlink(missing_ok=True)
     if (directory / "repo").exists():

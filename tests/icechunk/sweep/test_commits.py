@@ -1,4 +1,4 @@
-"""One edit of the repo object against other writers, lost answers and clocks."""
+"""One edit of the repo object with concurrent writers, lost responses and wrong clocks."""
 
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
@@ -28,7 +28,7 @@ def tagging(repo: Repo, stamp: Stamp) -> Repo:
 
 
 def interrupted(act: Callable[[], object], times: int = 1) -> Callable[[Repo, Stamp], Repo]:
-    """Return the edit; before it is written, `act` comes in between so many times."""
+    """Return the edit. Each of the first so many times, it calls `act` before it is written."""
     left = [act] * times
 
     def edit(repo: Repo, stamp: Stamp) -> Repo:
@@ -40,12 +40,12 @@ def interrupted(act: Callable[[], object], times: int = 1) -> Callable[[Repo, St
 
 
 class World:
-    """A repository in a bucket, edited by us and by icechunk."""
+    """A repository in a bucket, edited by this package and by icechunk."""
 
     def __init__(self, bucket: Bucket) -> None:
         self.bucket = bucket
         ic.Repository.create(storage_of(bucket.endpoint, bucket.name, "repository"))
-        self.said: list[str] = []
+        self.lines: list[str] = []
         self.slept: list[float] = []
         self.number = 0
 
@@ -53,7 +53,7 @@ class World:
         return ic.Repository.open(storage_of(self.bucket.endpoint, self.bucket.name, "repository"))
 
     def commits(self, access: StoreAccess | None = None) -> RepoCommits:
-        return RepoCommits(access or self.bucket.access("repository"), now, self.said.append, sleep=self.slept.append)
+        return RepoCommits(access or self.bucket.access("repository"), now, self.lines.append, sleep=self.slept.append)
 
     def write_as_another(self) -> None:
         self.number += 1
@@ -90,7 +90,7 @@ def test_an_edit_is_written_with_a_backup_that_the_log_names(world: World):
 def test_a_slower_writer_edits_the_newer_object_and_leaves_no_needless_backup(world: World, times: int):
     done = world.commits().commit(interrupted(world.write_as_another, times))
     assert done.conflicts == times
-    assert len(world.slept) == len(world.said) == times
+    assert len(world.slept) == len(world.lines) == times
     assert world.open().list_tags() == {"ours", *(f"theirs-{number + 1}" for number in range(times))}
     assert world.backups() == world.named_backups()
     assert len(list(world.open().ops_log())) == times + 2
@@ -116,7 +116,7 @@ def test_an_error_before_a_write_ends_the_edit_and_leaves_nothing(world: World):
             raise GuardRefused("the lease is lost")
 
     access = world.bucket.access("repository")
-    commits_of_sweep = RepoCommits(access, now, world.said.append, before_write=before_write, sleep=world.slept.append)
+    commits_of_sweep = RepoCommits(access, now, world.lines.append, before_write=before_write, sleep=world.slept.append)
     with pytest.raises(GuardRefused, match="the lease is lost"):
         commits_of_sweep.commit(interrupted(world.write_as_another))
     assert world.open().list_tags() == {"theirs-1"}
@@ -133,9 +133,9 @@ def test_an_edit_fails_after_too_many_conflicts(world: World, monkeypatch: pytes
 
 @pytest.mark.parametrize("entries", [1000, 1])
 def test_a_write_with_a_lost_response_is_recognized_although_others_edited_after_it(world: World, entries: int):
-    """The store has our object, the answer is lost, another commits, and our second request is refused.
+    """The store has our object, but the response is lost. Another writer commits, and our retry is refused.
 
-    With one entry per object the log has to be followed into the backups to see it.
+    With one ops log entry per object, our edit is found only in the backups.
     """
     world.keep_entries(entries)
     before = world.backups()

@@ -1,4 +1,4 @@
-"""Random histories, expired and collected by this package and by icechunk on a copy: the same is left."""
+"""This package and icechunk expire and collect copies of random histories: the same files remain."""
 
 import shutil
 from datetime import datetime, timedelta
@@ -25,12 +25,12 @@ from retention_assets.icechunk.sweep.retained_set import (
 from retention_assets.objectstore.access import StoreAccess
 from retention_assets.objectstore.mutate.deletion import ObjectDeleter
 from retention_assets.objectstore.outcomes import Outcome
+from tests.icechunk.sweep.random_history import START, STORED, RandomHistory, arrays, files, lines
 from tests.icechunk.sweep.repositories import now
-from tests.icechunk.sweep.stories import START, STORED, Story, arrays, files, lines
 from tests.icechunk_repositories import FORMATS, Format, open_repository
 from tests.models.policies import everything_older
 
-CUTOFF = STORED + timedelta(days=1)  # of files: what sessions have open is younger, all else older
+CUTOFF = STORED + timedelta(days=1)  # files of open sessions are newer, all others older
 _FEW, _MANY = range(6), range(6, 160)  # seeds for each format: 320 histories in all
 _FLAGS = [(branches, tags) for branches in (False, True) for tags in (False, True)]
 
@@ -42,7 +42,7 @@ def by_icechunk(directory: Path, older_than: datetime, *, branches: bool, tags: 
 
 
 def by_us(directory: Path, older_than: datetime, *, branches: bool, tags: bool) -> PlannedEdits:
-    """As the assets do, but without Spark: plan, publish, look again, delete what neither reaches."""
+    """Plan, publish the edits, check again, and delete unreachable files, like the assets but without Spark."""
     access = StoreAccess(f"file://{directory}")
     source = IcechunkSource(access, now)
     policy = everything_older(delete_expired_branches=branches, delete_expired_tags=tags)
@@ -60,7 +60,7 @@ def by_us(directory: Path, older_than: datetime, *, branches: bool, tags: bool) 
 
 
 def _dead(directory: Path, retained: RetainedSet) -> set[str]:
-    """Return the files that are old and that nothing which stays reaches, by the readers of the package."""
+    """Return the old files that no remaining snapshot reaches, by the readers of the package."""
     live = {f"snapshots/{encode_id(one)}" for one in retained.snapshots}
     live |= {f"transactions/{encode_id(one)}" for one in retained.transaction_logs}
     manifests: set[str] = set()
@@ -81,10 +81,10 @@ def _stored(path: Path) -> datetime:
 
 def agree(root: Path, spec_version: Format, seed: int) -> None:
     random = Random(f"{spec_version} {seed}")
-    story = Story(root / "ours", spec_version, random)
-    story.tell(random.randint(6, 24))
-    story.leave_sessions_open()
-    older_than = START + (story.latest - START) * random.random()
+    history = RandomHistory(root / "ours", spec_version, random)
+    history.take_steps(random.randint(6, 24))
+    history.leave_sessions_open()
+    older_than = START + (history.latest - START) * random.random()
     branches, tags = _FLAGS[seed % len(_FLAGS)]
     before = files(root / "ours")
     lines_before = lines(open_repository(root / "ours"))
@@ -102,22 +102,22 @@ def agree(root: Path, spec_version: Format, seed: int) -> None:
     assert files(root / "ours") <= before
     after = arrays(ours, _reached(ours))
     assert after.items() <= contents.items()
-    _commit_on(story)
+    _commit_on(history)
 
 
 def _frees_nothing(edits: PlannedEdits) -> bool:
-    """Return whether all that expired is still pointed at; format 1 only.
+    """Return whether every expired snapshot is the tip of a reference; format 1 only.
 
-    Icechunk then puts what lies above such a tip on the root. This package does not: see the table in
-    docs/icechunk.md.
+    icechunk then gives the snapshots above such a tip the root as their parent. This package does not: see the table
+    in docs/icechunk.md.
     """
     return edits.format == 1 and not (edits.released or edits.deleted)
 
 
 def _written_for_nothing(directory: Path, before: set[str]) -> set[str]:
-    """Return the snapshot files that icechunk wrote anew for a reference that it then deleted; format 1 only.
+    """Return the snapshot files that icechunk rewrote for a reference that it then deleted; format 1 only.
 
-    Being young again, they survive its collection, without the manifests that they name. This package does not write
+    They have a new time, so they survive icechunk's collection, without their manifests. This package does not write
     them: see the table in docs/icechunk.md.
     """
     reached = {f"snapshots/{one}" for one in _reached(open_repository(directory))}
@@ -129,17 +129,17 @@ def _reached(repository: ic.Repository) -> set[str]:
     return {snapshot for line in lines(repository).values() for snapshot in line}
 
 
-def _commit_on(story: Story) -> None:
-    """Commit what the open sessions wrote, if their branch is still there, and on top of it."""
-    branches = open_repository(story.directory).list_branches()
-    for session in story.open_sessions:
+def _commit_on(history: RandomHistory) -> None:
+    """Commit the open sessions whose branch still exists, rebased on its head."""
+    branches = open_repository(history.directory).list_branches()
+    for session in history.open_sessions:
         if session.branch in branches:
             session.commit("what was left open")
-    session = open_repository(story.directory).writable_session("main")
+    session = open_repository(history.directory).writable_session("main")
     zarr.open_group(session.store, mode="a")
     zarr.create_array(session.store, name="afterwards", shape=(1,), chunks=(1,), dtype="i4")[:] = 7
     snapshot = session.commit("afterwards")
-    again = open_repository(story.directory)
+    again = open_repository(history.directory)
     assert again.lookup_branch("main") == snapshot
     arrays(again, _reached(again))
 

@@ -1,4 +1,4 @@
-"""A plan's edits are kept under its hash, and believed only if it covers them."""
+"""A plan's edits are stored under its hash, and are used only if the hash covers them."""
 
 from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta

@@ -1,4 +1,4 @@
-"""Where a file of an Icechunk repository lies for a sweep, and when it goes."""
+"""The batch and the phase of each file of an Icechunk repository in a sweep."""
 
 import pyarrow as pa
 import pytest

@@ -1,4 +1,4 @@
-"""Branches, tags and status changed by us on real repositories of both formats, and read on by icechunk."""
+"""This package changes branches, tags and the status of real repositories of both formats, and icechunk reads them."""
 
 from pathlib import Path
 
@@ -12,7 +12,7 @@ from retention_assets.icechunk.formats.model import Availability
 from retention_assets.objectstore.access import StoreAccess
 from retention_assets.objectstore.mutate.writing import ObjectWriter
 from retention_assets.objectstore.objects import ObjectReader
-from tests.icechunk.sweep.repositories import Place, histories, now, tree
+from tests.icechunk.sweep.repositories import IcechunkRepository, histories, now, tree
 from tests.icechunk.sweep.writer import commit_to
 from tests.icechunk_repositories import FORMATS, Format
 
@@ -20,39 +20,39 @@ both_formats = pytest.mark.parametrize("spec_version", FORMATS, ids=["format_1",
 NOWHERE = encode_id(bytes(12))
 
 
-def on(place: Place) -> Operations:
-    return Operations(place.access, now, lambda line: None)
+def on(repository: IcechunkRepository) -> Operations:
+    return Operations(repository.access, now, lambda line: None)
 
 
 @both_formats
 def test_references_are_created_moved_and_deleted_and_icechunk_still_works(tmp_path: Path, spec_version: Format):
-    place = tree(tmp_path / "r", spec_version)
-    ids, ours = place.ids, on(place)
+    repository = tree(tmp_path / "r", spec_version)
+    ids, ours = repository.ids, on(repository)
     ours.create_branch("side", ids["a"])
     ours.create_tag("v3", ids["c"])
     ours.reset_branch("side", ids["x"])
     ours.reset_branch("main", ids["d"], expected=ids["f"])
     ours.delete_branch("old")
     ours.delete_tag("v1")
-    found = histories(place.open())
+    found = histories(repository.open())
     assert {name: line[0] for name, line in found.items()} == {
         "branch dev": "y", "branch main": "d", "branch side": "x", "tag v2": "f", "tag v3": "c",
     }  # fmt: skip
-    repository = place.open()
+    opened = repository.open()
     with pytest.raises(ic.IcechunkError, match=r"already|deleted"):
-        repository.create_tag("v1", ids["a"])
+        opened.create_tag("v1", ids["a"])
     for branch in ("main", "side"):
-        commit_to(repository, branch)
-    repository.delete_branch("side")
-    repository.delete_tag("v3")
-    repository.create_branch("old", ids["z"])
-    assert histories(place.open())["branch main"] == ["number 11", "d", "c", "b", "a", "-"]
+        commit_to(opened, branch)
+    opened.delete_branch("side")
+    opened.delete_tag("v3")
+    opened.create_branch("old", ids["z"])
+    assert histories(repository.open())["branch main"] == ["number 11", "d", "c", "b", "a", "-"]
 
 
 def test_every_operation_is_an_entry_of_the_log_as_icechunk_reads_it(tmp_path: Path):
-    place = tree(tmp_path / "r", 2)
-    ids, ours = place.ids, on(place)
-    before = len(list(place.open().ops_log()))
+    repository = tree(tmp_path / "r", 2)
+    ids, ours = repository.ids, on(repository)
+    before = len(list(repository.open().ops_log()))
     ours.create_branch("side", ids["a"])
     ours.reset_branch("side", ids["b"])
     ours.delete_branch("side")
@@ -60,7 +60,7 @@ def test_every_operation_is_an_entry_of_the_log_as_icechunk_reads_it(tmp_path: P
     ours.delete_tag("v3")
     ours.set_status(Availability.READ_ONLY, "moving")
     ours.set_status(Availability.ONLINE)
-    log = list(place.open().ops_log())
+    log = list(repository.open().ops_log())
     assert [type(entry.kind).__name__ for entry in log[:7]] == [
         "RepoStatusChanged", "RepoStatusChanged", "TagDeleted", "TagCreated", "BranchDeleted", "BranchReset",
         "BranchCreated",
@@ -69,21 +69,21 @@ def test_every_operation_is_an_entry_of_the_log_as_icechunk_reads_it(tmp_path: P
 
 
 def test_a_repository_is_set_read_only_and_online_for_icechunk(tmp_path: Path):
-    place = tree(tmp_path / "r", 2)
-    on(place).set_status(Availability.READ_ONLY, "moving")
-    status = place.open().get_status()
+    repository = tree(tmp_path / "r", 2)
+    on(repository).set_status(Availability.READ_ONLY, "moving")
+    status = repository.open().get_status()
     assert (status.availability, status.limited_availability_reason) == (ic.RepoAvailability.read_only, "moving")
     with pytest.raises(ic.IcechunkError):
-        place.open().create_tag("v3", place.ids["a"])
+        repository.open().create_tag("v3", repository.ids["a"])
     with pytest.raises(GuardRefused, match=r"read-only \(reason: moving\)"):
-        on(place).create_tag("v3", place.ids["a"])
-    on(place).set_status(Availability.ONLINE)
-    commit_to(place.open())
+        on(repository).create_tag("v3", repository.ids["a"])
+    on(repository).set_status(Availability.ONLINE)
+    commit_to(repository.open())
 
 
 @both_formats
 @pytest.mark.parametrize(
-    ("operation", "complaint"),
+    ("operation", "violation"),
     [
         ("create_branch dev a", "a branch 'dev' already"),
         ("create_branch new nowhere", f"no snapshot {NOWHERE}"),
@@ -98,80 +98,80 @@ def test_a_repository_is_set_read_only_and_online_for_icechunk(tmp_path: Path):
         ("delete_tag gone", "no tag 'gone'"),
     ],
 )
-def test_a_refused_operation_changes_nothing(tmp_path: Path, spec_version: Format, operation: str, complaint: str):
-    place = tree(tmp_path / "r", spec_version)
-    before = place.files()
-    ids = {**place.ids, "nowhere": NOWHERE}
+def test_a_refused_operation_changes_nothing(tmp_path: Path, spec_version: Format, operation: str, violation: str):
+    repository = tree(tmp_path / "r", spec_version)
+    before = repository.files()
+    ids = {**repository.ids, "nowhere": NOWHERE}
     name, *arguments = (ids.get(word, word) for word in operation.split())
-    with pytest.raises((GuardRefused, ConfigurationError), match=f"{complaint}.*Nothing"):
-        getattr(on(place), name)(*arguments)
-    assert place.files() == before
+    with pytest.raises((GuardRefused, ConfigurationError), match=f"{violation}.*Nothing"):
+        getattr(on(repository), name)(*arguments)
+    assert repository.files() == before
 
 
 @both_formats
 def test_the_name_of_a_deleted_tag_is_never_used_again(tmp_path: Path, spec_version: Format):
-    place = tree(tmp_path / "r", spec_version)
-    place.open().delete_tag("v1")
+    repository = tree(tmp_path / "r", spec_version)
+    repository.open().delete_tag("v1")
     with pytest.raises(GuardRefused, match="the tag 'v1' was deleted"):
-        on(place).create_tag("v1", place.ids["a"])
+        on(repository).create_tag("v1", repository.ids["a"])
     with pytest.raises(GuardRefused, match="no tag 'v1'"):
-        on(place).delete_tag("v1")
+        on(repository).delete_tag("v1")
 
 
 @pytest.mark.parametrize("name", ["a/b", "é", "", "..", "a b"])
 def test_format_1_cannot_have_names_that_icechunk_would_not_see(tmp_path: Path, name: str):
-    place = tree(tmp_path / "r", 1)
-    before = place.files()
-    for make in (on(place).create_branch, on(place).create_tag):
+    repository = tree(tmp_path / "r", 1)
+    before = repository.files()
+    for make in (on(repository).create_branch, on(repository).create_tag):
         with pytest.raises(GuardRefused, match=r"cannot be a name in format 1. Nothing was changed"):
-            make(name, place.ids["a"])
-    assert place.files() == before
+            make(name, repository.ids["a"])
+    assert repository.files() == before
 
 
 def test_format_1_has_no_status(tmp_path: Path):
-    place = tree(tmp_path / "r", 1)
-    refused = rf"^{place.access.url}: .* format 1 has no status\. Nothing was changed\. Upgrade it"
+    repository = tree(tmp_path / "r", 1)
+    refused = rf"^{repository.access.url}: .* format 1 has no status\. Nothing was changed\. Upgrade it"
     with pytest.raises(GuardRefused, match=refused):
-        on(place).set_status(Availability.READ_ONLY)
+        on(repository).set_status(Availability.READ_ONLY)
 
 
 def test_a_branch_of_format_1_that_moves_meanwhile_is_not_deleted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    place = tree(tmp_path / "r", 1)
-    ours = on(place)
+    repository = tree(tmp_path / "r", 1)
+    ours = on(repository)
     read = ObjectReader.read_with_metadata
 
     def read_and_let_another_commit(self: ObjectReader, path: str):
         found = read(self, path)
         if path == "refs/branch.dev/ref.json":
-            commit_to(place.open(), "dev")
+            commit_to(repository.open(), "dev")
         return found
 
     monkeypatch.setattr(ObjectReader, "read_with_metadata", read_and_let_another_commit)
-    for act in (lambda: ours.delete_branch("dev"), lambda: ours.reset_branch("dev", place.ids["a"])):
+    for act in (lambda: ours.delete_branch("dev"), lambda: ours.reset_branch("dev", repository.ids["a"])):
         with pytest.raises(GuardRefused, match="another writer moved or deleted the branch 'dev'"):
             act()
-    assert histories(place.open())["branch dev"][:2] == ["number 11", "number 11"]
+    assert histories(repository.open())["branch dev"][:2] == ["number 11", "number 11"]
 
 
 def test_a_change_that_an_upgrade_may_have_missed_is_not_reported_as_not_made(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    place = tree(tmp_path / "r", 1)
+    repository = tree(tmp_path / "r", 1)
     create = ObjectWriter.create
 
     def upgrade_and_create(self: ObjectWriter, path: str, content: bytes) -> bool:
-        ic.upgrade_icechunk_repository(place.open(), dry_run=False)
+        ic.upgrade_icechunk_repository(repository.open(), dry_run=False)
         return create(self, path, content)
 
     monkeypatch.setattr(ObjectWriter, "create", upgrade_and_create)
     refused = r"was upgraded to format 2 while this change was made.*may be missing in the .*Make the change again\.$"
     with pytest.raises(SourceError, match=refused) as raised:
-        on(place).create_branch("side", place.ids["a"])
+        on(repository).create_branch("side", repository.ids["a"])
     assert "Nothing was changed" not in str(raised.value)
-    assert (place.directory / "refs/branch.side/ref.json").is_file()
+    assert (repository.directory / "refs/branch.side/ref.json").is_file()
     monkeypatch.undo()
-    on(place).create_branch("side", place.ids["a"])
-    assert histories(place.open())["branch side"] == ["a", "-"]
+    on(repository).create_branch("side", repository.ids["a"])
+    assert histories(repository.open())["branch side"] == ["a", "-"]
 
 
 def test_without_a_repository_nothing_is_created(tmp_path: Path):

@@ -1,4 +1,4 @@
-"""What a plan says of a repository that forbids the edits it would need."""
+"""The warnings of a plan whose edits the repository does not allow."""
 
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta

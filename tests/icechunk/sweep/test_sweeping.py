@@ -1,4 +1,4 @@
-"""Liveness checks: what is live now, and whether the repository is still the one that was planned."""
+"""Liveness checks of Icechunk sweeps: the live files, and whether the repository is still the planned one."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -27,7 +27,7 @@ from retention_assets.state.plan import Heads
 from retention_assets.sweep.sweep_run import Sweep
 from retention_assets.warehouse.warehouse import Warehouse
 from tests.icechunk.rules.graphs import at, history, snapshot_id
-from tests.icechunk_places import AS_OF, FieldPlace, ago, field_place
+from tests.icechunk_projects import AS_OF, IcechunkProject, ago, icechunk_project
 from tests.icechunk_repositories import FORMATS, Commit, open_repository
 from tests.sweep.small_world import a_plan
 
@@ -38,7 +38,7 @@ EDITS = PlannedEdits(2, at(10), at(9), (), (encode_id(snapshot_id(3)),), (), fro
 
 
 class Checks(IcechunkRepositorySweep):
-    """The liveness checks of a sweep whose plan has these `candidates` and no edits; the plan need not be stored."""
+    """The liveness checks of a sweep whose plan has these `candidates` and no edits. The plan is not stored."""
 
     def __init__(self, sweep: IcechunkSweep, planned: PlannedEdits, candidates: DataFrame) -> None:
         self._sweep, self._edits, self.candidates = sweep, planned, candidates
@@ -97,15 +97,15 @@ def test_a_repository_that_is_not_the_planned_one_is_refused(state: IcechunkStat
 
 @dataclass(frozen=True)
 class Losing:
-    """A repository whose branch `side` needs a manifest of its own, with one chunk that nothing else needs."""
+    """A repository whose branch `side` has its own manifest with one chunk that no other branch needs."""
 
     spark: SparkSession
-    field: FieldPlace
+    field: IcechunkProject
     manifest: str
     chunk: str
 
     def sweep(self, run_id: str) -> IcechunkSweep:
-        configuration = load_configuration(self.field.place.file)
+        configuration = load_configuration(self.field.project.file)
         repository = configuration.repository("field")
         opened = open_icechunk(repository, utc_now)
         warehouse = Warehouse(configuration.warehouse)
@@ -127,7 +127,7 @@ class Losing:
         return self.field.directory / self.manifest
 
 
-def chunks_in(field: FieldPlace, manifest: str) -> set[str]:
+def chunks_in(field: IcechunkProject, manifest: str) -> set[str]:
     content = (field.directory / "manifests" / manifest).read_bytes()
     return {f"chunks/{one}" for one in encode_ids(read_manifest_chunks(content, manifest).chunk_ids).to_pylist()}
 
@@ -135,7 +135,7 @@ def chunks_in(field: FieldPlace, manifest: str) -> set[str]:
 @pytest.fixture(params=[1], ids=["format_1"])
 def losing(request: pytest.FixtureRequest, spark: SparkSession, tmp_path: Path) -> Losing:
     commits = (Commit("a", None, ago(5)), Commit("s", "a", ago(4)))
-    field = field_place(tmp_path, request.param, commits, {"main": "a", "side": "s"}, {})
+    field = icechunk_project(tmp_path, request.param, commits, {"main": "a", "side": "s"}, {})
     repository = open_repository(field.directory)
     before, manifest = (repository.list_manifest_files(field.ids[name])[0].id for name in "as")
     (chunk,) = chunks_in(field, manifest) - chunks_in(field, before)
@@ -188,8 +188,8 @@ def test_a_needed_file_that_is_lost_and_was_never_read_ends_a_sweep_of_manifests
     for candidates in (["chunks/a"], ["snapshots/a", "manifests/a"]):
         with pytest.raises(GuardRefused) as refused:
             losing.live(candidates=candidates)
-        told = str(refused.value)
-        assert told.startswith(f"field {day}: {losing.manifest} is needed but lost, and no run ever read it")
-        assert "Nothing more was deleted. Restore this file" in told
-        assert told.endswith(f"Or plan again: `retention plan field --as-of {day}`.")
+        message = str(refused.value)
+        assert message.startswith(f"field {day}: {losing.manifest} is needed but lost, and no run ever read it")
+        assert "Nothing more was deleted. Restore this file" in message
+        assert message.endswith(f"Or plan again: `retention plan field --as-of {day}`.")
     assert losing.manifest in losing.live(candidates=["snapshots/a", "transactions/a"])

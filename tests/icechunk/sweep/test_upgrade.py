@@ -1,4 +1,4 @@
-"""Format 1 becomes format 2, as icechunk's own upgrade does it, and no commit is lost on the way."""
+"""The upgrade from format 1 to format 2: the same result as icechunk's own, and no commit is lost."""
 
 import shutil
 from collections import Counter
@@ -22,7 +22,7 @@ from retention_assets.icechunk.formats.values import read_flexbuffer
 from retention_assets.objectstore.mutate.writing import ObjectWriter
 from retention_assets.objectstore.objects import ObjectReader
 from tests.faulty_s3 import Faults, faulty_s3
-from tests.icechunk.sweep.repositories import Place, histories, now, tree, uploaded, values
+from tests.icechunk.sweep.repositories import IcechunkRepository, histories, now, tree, uploaded, values
 from tests.icechunk.sweep.writer import commit_to, storage_of
 from tests.icechunk_repositories import (
     build_varied,
@@ -38,7 +38,7 @@ def repo_in(directory: Path) -> Repo:
 
 
 def comparable(repo: Repo) -> Repo:
-    """Without the instant of the upgrade, and without how metadata are written; these are compared apart."""
+    """Return the repo object without the time of the upgrade and the encoding of metadata, which differ."""
     top, *older = repo.latest_updates
     plain = {its_id: replace(one, metadata={}) for its_id, one in repo.snapshots.items()}
     return replace(repo, snapshots=plain, latest_updates=(replace(top, updated_at=0), *older), config=None)
@@ -47,31 +47,31 @@ def comparable(repo: Repo) -> Repo:
 def test_an_upgraded_repository_equals_the_one_that_icechunk_upgrades(tmp_path: Path):
     build_varied(tmp_path / "ours", 1)
     shutil.copytree(tmp_path / "ours", tmp_path / "theirs")
-    place = Place(tmp_path / "ours", {})
-    done = upgrade(place.access, now, dry_run=False)
+    repository = IcechunkRepository(tmp_path / "ours", {})
+    done = upgrade(repository.access, now, dry_run=False)
     ic.upgrade_icechunk_repository(open_repository(tmp_path / "theirs"), dry_run=False)
     ours, theirs = repo_in(tmp_path / "ours"), repo_in(tmp_path / "theirs")
     assert comparable(ours) == comparable(theirs)
     assert ours.config is not None and theirs.config is not None
     assert read_flexbuffer(ours.config, "ours") == read_flexbuffer(theirs.config, "theirs")
-    assert place.files().keys() - {"repo"} == Place(tmp_path / "theirs", {}).files().keys() - {"repo"}
+    assert repository.files().keys() - {"repo"} == IcechunkRepository(tmp_path / "theirs", {}).files().keys() - {"repo"}
     assert (done.snapshots, done.branches, done.tags, done.left_out) == (len(ours.snapshots), 2, 2, 1)
 
 
 def test_icechunk_reads_on_commits_and_knows_its_configuration(tmp_path: Path):
-    place = tree(tmp_path / "r", 1)
-    before = histories(place.open()), values(place.open())
-    upgrade(place.access, now, dry_run=False)
-    repository = place.open()
-    assert repository.spec_version == ic.SpecVersion.v2
-    assert (histories(repository), values(repository)) == before
-    assert repository.config.inline_chunk_threshold_bytes == 0
-    commit_to(repository)
-    assert repository.list_tags() == {"v1", "v2"}
+    repository = tree(tmp_path / "r", 1)
+    before = histories(repository.open()), values(repository.open())
+    upgrade(repository.access, now, dry_run=False)
+    opened = repository.open()
+    assert opened.spec_version == ic.SpecVersion.v2
+    assert (histories(opened), values(opened)) == before
+    assert opened.config.inline_chunk_threshold_bytes == 0
+    commit_to(opened)
+    assert opened.list_tags() == {"v1", "v2"}
 
 
 def test_an_upgrade_reads_every_snapshot_file_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    place = tree(tmp_path / "r", 1)
+    repository = tree(tmp_path / "r", 1)
     paths: Counter[str] = Counter()
     read = ObjectReader.read_with_metadata
 
@@ -80,23 +80,23 @@ def test_an_upgrade_reads_every_snapshot_file_once(tmp_path: Path, monkeypatch: 
         return read(self, path)
 
     monkeypatch.setattr(ObjectReader, "read_with_metadata", counted)
-    upgrade(place.access, now, dry_run=False)
-    snapshots = place.files("snapshots")
+    upgrade(repository.access, now, dry_run=False)
+    snapshots = repository.files("snapshots")
     assert {path: paths[path] for path in snapshots} == dict.fromkeys(snapshots, 1)
 
 
 def test_a_configuration_with_variants_is_upgraded(tmp_path: Path):
-    repository = create_repository(tmp_path, 1)
-    config = repository.config
+    opened = create_repository(tmp_path, 1)
+    config = opened.config
     condition = ic.ManifestPreloadCondition.or_conditions(
         [ic.ManifestPreloadCondition.name_matches("a.*"), ic.ManifestPreloadCondition.true()]
     )
     config.manifest = ic.ManifestConfig(preload=ic.ManifestPreloadConfig(max_total_refs=7, preload_if=condition))
     config.compression = ic.CompressionConfig(level=5)
     config.set_virtual_chunk_container(ic.VirtualChunkContainer("s3://elsewhere/", ic.s3_store(region="eu-west-1")))
-    repository.reopen(config=config).save_config()
+    opened.reopen(config=config).save_config()
     shutil.copytree(tmp_path, tmp_path / "theirs", ignore=shutil.ignore_patterns("theirs"))
-    upgrade(Place(tmp_path, {}).access, now, dry_run=False)
+    upgrade(IcechunkRepository(tmp_path, {}).access, now, dry_run=False)
     ic.upgrade_icechunk_repository(open_repository(tmp_path / "theirs"), dry_run=False)
     ours, theirs = repo_in(tmp_path).config, repo_in(tmp_path / "theirs").config
     assert read_flexbuffer(ours or b"", "ours") == read_flexbuffer(theirs or b"", "theirs")
@@ -104,30 +104,30 @@ def test_a_configuration_with_variants_is_upgraded(tmp_path: Path):
 
 
 def test_a_dry_run_returns_the_same_and_writes_nothing(tmp_path: Path):
-    place = tree(tmp_path / "r", 1)
-    before = place.files()
-    would = upgrade(place.access, now, dry_run=True)
-    assert place.files() == before
-    assert upgrade(place.access, now, dry_run=False) == would
+    repository = tree(tmp_path / "r", 1)
+    before = repository.files()
+    would = upgrade(repository.access, now, dry_run=True)
+    assert repository.files() == before
+    assert upgrade(repository.access, now, dry_run=False) == would
     assert {*would.removed} == {name for name in before if name.startswith("refs/") or name == "config.yaml"}
 
 
-def half_upgraded(directory: Path) -> Place:
-    """A repository whose upgrade wrote the repo object and left all old files."""
-    place = tree(directory, 1)
-    ic.upgrade_icechunk_repository(place.open(), dry_run=False, delete_unused_v1_files=False)
-    return place
+def half_upgraded(directory: Path) -> IcechunkRepository:
+    """A repository whose upgrade was interrupted after it wrote the repo object, with all old files."""
+    repository = tree(directory, 1)
+    ic.upgrade_icechunk_repository(repository.open(), dry_run=False, delete_unused_v1_files=False)
+    return repository
 
 
 def test_an_upgrade_that_left_old_files_is_completed(tmp_path: Path):
-    place = half_upgraded(tmp_path / "r")
-    before = histories(place.open())
-    done = upgrade(place.access, now, dry_run=False)
+    repository = half_upgraded(tmp_path / "r")
+    before = histories(repository.open())
+    done = upgrade(repository.access, now, dry_run=False)
     assert done.was_half_done
-    assert not place.files("refs")
-    assert histories(place.open()) == before
+    assert not repository.files("refs")
+    assert histories(repository.open()) == before
     with pytest.raises(GuardRefused, match="format 2 already"):
-        upgrade(place.access, now, dry_run=False)
+        upgrade(repository.access, now, dry_run=False)
 
 
 def acting_after_creation(monkeypatch: pytest.MonkeyPatch, act) -> None:  # type: ignore[no-untyped-def]
@@ -142,12 +142,12 @@ def acting_after_creation(monkeypatch: pytest.MonkeyPatch, act) -> None:  # type
     monkeypatch.setattr(ObjectWriter, "create", create_and_act)
 
 
-def interrupted_with_a_late_commit(place: Place, monkeypatch: pytest.MonkeyPatch) -> str:
-    """Upgrade, and die once the repo object is written.
+def interrupted_with_a_late_commit(repository: IcechunkRepository, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Upgrade, and crash after the repo object is written.
 
-    A commit is made after the references were read, and before the upgrade takes the time for the ops log.
+    Another writer commits after the upgrade read the references, and before it takes the time for the ops log.
     """
-    session = place.open().writable_session("main")
+    session = repository.open().writable_session("main")
     calls: list[datetime] = []
     late: list[str] = []
 
@@ -163,126 +163,126 @@ def interrupted_with_a_late_commit(place: Place, monkeypatch: pytest.MonkeyPatch
     with monkeypatch.context() as patch:
         acting_after_creation(patch, die)
         with pytest.raises(KeyboardInterrupt):
-            upgrade(place.access, clock, dry_run=False)
+            upgrade(repository.access, clock, dry_run=False)
     return late[0]
 
 
 def test_an_interrupted_upgrade_without_a_later_commit_is_undone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    place = tree(tmp_path / "r", 1)
-    late = interrupted_with_a_late_commit(place, monkeypatch)
+    repository = tree(tmp_path / "r", 1)
+    late = interrupted_with_a_late_commit(repository, monkeypatch)
     with pytest.raises(
         SourceError, match=rf"branch\.main.*does not list its snapshot {late}.*`retention icechunk REPO"
     ):
-        place.state()  # the commit must not be collected
-    before = place.files()
+        repository.state()  # the commit must not be collected
+    before = repository.files()
     with pytest.raises(GuardRefused, match=r"Nothing was changed\. Stop all writers.*again without --dry-run"):
-        upgrade(place.access, now, dry_run=True)
-    assert place.files() == before
+        upgrade(repository.access, now, dry_run=True)
+    assert repository.files() == before
     with pytest.raises(
         GuardRefused, match=r"so the upgrade was undone.*Stop all writers of format 1, and upgrade again"
     ):
-        upgrade(place.access, now, dry_run=False)
-    assert before.keys() - place.files().keys() == {"repo"}
-    upgrade(place.access, now, dry_run=False)
-    assert histories(place.open())["branch main"][0] == "late"
+        upgrade(repository.access, now, dry_run=False)
+    assert before.keys() - repository.files().keys() == {"repo"}
+    upgrade(repository.access, now, dry_run=False)
+    assert histories(repository.open())["branch main"][0] == "late"
 
 
 @pytest.mark.parametrize("how", ["written_in_format_2", "old_reference_gone", "old_configuration_gone"])
 def test_an_interrupted_upgrade_without_a_later_commit_that_cannot_be_undone_is_not_finished(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str
 ):
-    place = tree(tmp_path / "r", 1)
-    late = interrupted_with_a_late_commit(place, monkeypatch)
+    repository = tree(tmp_path / "r", 1)
+    late = interrupted_with_a_late_commit(repository, monkeypatch)
     if how == "written_in_format_2":
-        place.open().create_tag("early", place.ids["a"])
+        repository.open().create_tag("early", repository.ids["a"])
     else:
         gone = "config.yaml" if how == "old_configuration_gone" else "refs/branch.dev/ref.json"
-        (place.directory / gone).unlink()
-    before = place.files()
+        (repository.directory / gone).unlink()
+    before = repository.files()
     with pytest.raises(SourceError, match=rf"branch\.main.*does not list its snapshot {late}.*save the snapshots"):
-        upgrade(place.access, now, dry_run=False)
-    assert place.files() == before
+        upgrade(repository.access, now, dry_run=False)
+    assert repository.files() == before
 
 
 def test_an_interrupted_upgrade_without_a_new_branch_is_undone(tmp_path: Path):
-    place = half_upgraded(tmp_path / "r")
-    (place.directory / "refs/branch.new").mkdir()
-    (place.directory / "refs/branch.new/ref.json").write_bytes(write_reference(decode_id(place.ids["c"])))
+    repository = half_upgraded(tmp_path / "r")
+    (repository.directory / "refs/branch.new").mkdir()
+    (repository.directory / "refs/branch.new/ref.json").write_bytes(write_reference(decode_id(repository.ids["c"])))
     with pytest.raises(GuardRefused, match="so the upgrade was undone"):
-        upgrade(place.access, now, dry_run=False)
-    upgrade(place.access, now, dry_run=False)
-    assert place.open().lookup_branch("new") == place.ids["c"]
+        upgrade(repository.access, now, dry_run=False)
+    upgrade(repository.access, now, dry_run=False)
+    assert repository.open().lookup_branch("new") == repository.ids["c"]
 
 
 def test_a_branch_of_format_1_after_an_interrupted_upgrade_is_not_removed_if_others_wrote_in_format_2(tmp_path: Path):
     """The repo object lists the snapshot of the branch, but not the branch, and can no longer be undone."""
-    place = half_upgraded(tmp_path / "r")
-    place.open().create_tag("early", place.ids["a"])
-    (place.directory / "refs/branch.new").mkdir()
-    (place.directory / "refs/branch.new/ref.json").write_bytes(write_reference(decode_id(place.ids["c"])))
-    before = place.files()
+    repository = half_upgraded(tmp_path / "r")
+    repository.open().create_tag("early", repository.ids["a"])
+    (repository.directory / "refs/branch.new").mkdir()
+    (repository.directory / "refs/branch.new/ref.json").write_bytes(write_reference(decode_id(repository.ids["c"])))
+    before = repository.files()
     with pytest.raises(GuardRefused, match="Save the snapshots that the old references name, and remove these"):
-        upgrade(place.access, now, dry_run=False)
-    assert place.files() == before
+        upgrade(repository.access, now, dry_run=False)
+    assert repository.files() == before
 
 
 @pytest.mark.parametrize("how", ["as_it_is", "copied", "first_backup_gone"])
 def test_references_that_an_upgrade_left_are_no_sign_of_a_writer_once_their_snapshots_are_released(
     tmp_path: Path, how: str
 ):
-    """In a copy, the files of the references are younger than the upgrade."""
-    place = half_upgraded(tmp_path / "r")
-    place.publish(place.plan())
+    """In a copy of the repository, the files of the references are newer than the upgrade."""
+    repository = half_upgraded(tmp_path / "r")
+    repository.publish(repository.plan())
     if how == "copied":
-        set_stored_at(place.directory, now() + timedelta(minutes=1))
+        set_stored_at(repository.directory, now() + timedelta(minutes=1))
     if how == "first_backup_gone":
-        max((place.directory / "overwritten").iterdir()).unlink()  # their names count down to the year 3000
-    assert decode_id(place.ids["z"]) not in place.state().history.snapshots
-    assert (place.directory / "snapshots" / place.ids["z"]).exists()
+        max((repository.directory / "overwritten").iterdir()).unlink()  # their names count down to the year 3000
+    assert decode_id(repository.ids["z"]) not in repository.state().history.snapshots
+    assert (repository.directory / "snapshots" / repository.ids["z"]).exists()
 
 
 def test_nothing_is_published_while_it_would_make_a_reference_that_an_upgrade_left_look_like_a_writers(
     tmp_path: Path,
 ):
     """The ops log no longer reaches back to the upgrade, as after a month of `collect_overwritten`."""
-    place = half_upgraded(tmp_path / "r")
+    repository = half_upgraded(tmp_path / "r")
     for number in range(3):
-        place.open().create_tag(f"t{number}", place.ids["f"])
-    repo = repo_in(place.directory)
-    (place.directory / "repo").write_bytes(write_repo(replace(repo, latest_updates=repo.latest_updates[:1])))
-    shutil.rmtree(place.directory / "overwritten")
-    plan, before = place.plan(), place.files()
-    refused = rf"refs/tag\.v1: .*removes its snapshot {place.ids['b']}.*Nothing was changed.*icechunk REPO upgrade"
+        repository.open().create_tag(f"t{number}", repository.ids["f"])
+    repo = repo_in(repository.directory)
+    (repository.directory / "repo").write_bytes(write_repo(replace(repo, latest_updates=repo.latest_updates[:1])))
+    shutil.rmtree(repository.directory / "overwritten")
+    plan, before = repository.plan(), repository.files()
+    refused = rf"refs/tag\.v1: .*removes its snapshot {repository.ids['b']}.*Nothing was changed.*icechunk REPO upgrade"
     with pytest.raises(SourceError, match=refused):
-        place.publish(plan)
-    assert place.files() == before
-    assert upgrade(place.access, now, dry_run=False).was_half_done
-    assert place.publish(plan).references_removed == ("refs/branch.old", "refs/tag.v1")
-    assert decode_id(place.ids["z"]) not in place.state().history.snapshots
+        repository.publish(plan)
+    assert repository.files() == before
+    assert upgrade(repository.access, now, dry_run=False).was_half_done
+    assert repository.publish(plan).references_removed == ("refs/branch.old", "refs/tag.v1")
+    assert decode_id(repository.ids["z"]) not in repository.state().history.snapshots
 
 
 def test_a_deleted_tag_that_an_upgrade_left_is_no_sign_of_a_writer(tmp_path: Path):
-    """An upgrade does not list a snapshot that only a deleted tag names."""
-    place = tree(tmp_path / "r", 1)
-    repository = place.open()
-    only = repository.writable_session("old").commit("only", allow_empty=True)
-    repository.create_tag("gone", only)
-    repository.delete_tag("gone")
-    repository.reset_branch("old", place.ids["z"])
-    ic.upgrade_icechunk_repository(place.open(), dry_run=False, delete_unused_v1_files=False)
-    assert decode_id(only) not in place.state().history.snapshots
-    assert upgrade(place.access, now, dry_run=False).was_half_done
+    """An upgrade does not add a snapshot to the repo object that only a deleted tag points to."""
+    repository = tree(tmp_path / "r", 1)
+    opened = repository.open()
+    only = opened.writable_session("old").commit("only", allow_empty=True)
+    opened.create_tag("gone", only)
+    opened.delete_tag("gone")
+    opened.reset_branch("old", repository.ids["z"])
+    ic.upgrade_icechunk_repository(repository.open(), dry_run=False, delete_unused_v1_files=False)
+    assert decode_id(only) not in repository.state().history.snapshots
+    assert upgrade(repository.access, now, dry_run=False).was_half_done
 
 
 def test_old_files_are_removed_after_their_snapshots_were_released(tmp_path: Path):
-    """The references that the upgrade left are no sign of a writer of format 1: the repo object once listed them."""
-    place = half_upgraded(tmp_path / "r")
-    place.publish(place.plan())
-    assert set(upgrade(place.access, now, dry_run=False).removed) >= {
+    """The references that the upgrade left are no sign of a writer of format 1, since the repo object had them."""
+    repository = half_upgraded(tmp_path / "r")
+    repository.publish(repository.plan())
+    assert set(upgrade(repository.access, now, dry_run=False).removed) >= {
         "refs/branch.old/ref.json",
         "refs/tag.v1/ref.json",
     }
-    assert not place.files("refs")
+    assert not repository.files("refs")
 
 
 OLD_TAG = "repository/refs/tag.v1/ref.json"
@@ -298,9 +298,9 @@ OLD_TAG = "repository/refs/tag.v1/ref.json"
 def test_an_old_file_that_stays_is_named_and_the_next_upgrade_deletes_it(
     tmp_path: Path, bucket: Bucket, faults: Faults, why: str
 ):
-    place = half_upgraded(tmp_path / "r")
-    uploaded(place.directory, bucket)
-    same_snapshot = write_reference(decode_id(place.ids["b"])) + b"\n"
+    repository = half_upgraded(tmp_path / "r")
+    uploaded(repository.directory, bucket)
+    same_snapshot = write_reference(decode_id(repository.ids["b"])) + b"\n"
 
     def another_writes() -> datetime:
         if not faults.errors:
@@ -319,8 +319,8 @@ def test_an_old_file_that_stays_is_named_and_the_next_upgrade_deletes_it(
 def test_a_reference_that_is_written_in_the_last_moment_is_not_deleted_on_a_store_without_conditions(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    place = tree(tmp_path / "r", 1)
-    session, check = place.open().writable_session("main"), module._require_nobody_wrote
+    repository = tree(tmp_path / "r", 1)
+    session, check = repository.open().writable_session("main"), module._require_nobody_wrote
 
     def commit_after_the_check(*given: Any) -> None:
         check(*given)
@@ -329,75 +329,75 @@ def test_a_reference_that_is_written_in_the_last_moment_is_not_deleted_on_a_stor
     monkeypatch.setattr(module, "_require_nobody_wrote", commit_after_the_check)
     left = r"somebody wrote to it meanwhile\. The repository is upgraded; 1 of its old files are left"
     with pytest.raises(StoreError, match=rf"refs/branch\.main/ref\.json: it was not deleted: {left}"):
-        upgrade(place.access, now, dry_run=False)
-    assert set(place.files("refs")) == {"refs/branch.main/ref.json"}
+        upgrade(repository.access, now, dry_run=False)
+    assert set(repository.files("refs")) == {"refs/branch.main/ref.json"}
     with pytest.raises(SourceError, match="somebody may have written this reference with an old icechunk version"):
-        place.state()
+        repository.state()
 
 
 def test_a_commit_in_format_1_during_the_upgrade_undoes_the_upgrade(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    place = tree(tmp_path / "r", 1)
-    session = place.open().writable_session("main")  # opened before: it knows format 1 only
+    repository = tree(tmp_path / "r", 1)
+    session = repository.open().writable_session("main")  # opened before: it knows format 1 only
     acting_after_creation(monkeypatch, lambda: session.commit("late", allow_empty=True))
     with pytest.raises(GuardRefused, match=r"during the upgrade, so the upgrade was undone.*Stop all writers"):
-        upgrade(place.access, now, dry_run=False)
-    assert not (place.directory / "repo").exists()
-    assert histories(place.open())["branch main"][0] == "late"
+        upgrade(repository.access, now, dry_run=False)
+    assert not (repository.directory / "repo").exists()
+    assert histories(repository.open())["branch main"][0] == "late"
     monkeypatch.undo()
-    upgrade(place.access, now, dry_run=False)
-    assert histories(place.open())["branch main"][0] == "late"
+    upgrade(repository.access, now, dry_run=False)
+    assert histories(repository.open())["branch main"][0] == "late"
 
 
 def test_a_half_written_reference_during_the_upgrade_undoes_the_upgrade(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    place = tree(tmp_path / "r", 1)
-    reference = place.directory / "refs/branch.main/ref.json"
+    repository = tree(tmp_path / "r", 1)
+    reference = repository.directory / "refs/branch.main/ref.json"
     whole = reference.read_bytes()
     acting_after_creation(monkeypatch, lambda: reference.write_bytes(whole[:9]))
     with pytest.raises(GuardRefused, match=r"during the upgrade, so the upgrade was undone.*Stop all writers"):
-        upgrade(place.access, now, dry_run=False)
-    assert not (place.directory / "repo").exists()
+        upgrade(repository.access, now, dry_run=False)
+    assert not (repository.directory / "repo").exists()
 
 
 def test_an_upgrade_that_others_have_edited_is_not_undone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    place = tree(tmp_path / "r", 1)
-    session = place.open().writable_session("main")
+    repository = tree(tmp_path / "r", 1)
+    session = repository.open().writable_session("main")
 
     def both_write() -> None:
         session.commit("late", allow_empty=True)
-        place.open().create_tag("early", place.ids["a"])
+        repository.open().create_tag("early", repository.ids["a"])
 
     acting_after_creation(monkeypatch, both_write)
     with pytest.raises(GuardRefused, match=r"in format 1 during the upgrade, and somebody else has already written"):
-        upgrade(place.access, now, dry_run=False)
-    assert "early" in place.open().list_tags()
-    assert (place.directory / "refs/branch.main/ref.json").is_file()
+        upgrade(repository.access, now, dry_run=False)
+    assert "early" in repository.open().list_tags()
+    assert (repository.directory / "refs/branch.main/ref.json").is_file()
 
 
 def test_exactly_one_of_two_concurrent_upgrades_succeeds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    place = tree(tmp_path / "r", 1)
+    repository = tree(tmp_path / "r", 1)
     create = ObjectWriter.create
 
     def another_first(self: ObjectWriter, path: str, content: bytes) -> bool:
-        (place.directory / "repo").exists() or ic.upgrade_icechunk_repository(place.open(), dry_run=False)
+        (repository.directory / "repo").exists() or ic.upgrade_icechunk_repository(repository.open(), dry_run=False)
         return create(self, path, content)
 
     monkeypatch.setattr(ObjectWriter, "create", another_first)
     with pytest.raises(GuardRefused, match=r"somebody else upgraded the repository just now. Nothing was changed"):
-        upgrade(place.access, now, dry_run=False)
-    assert len(histories(place.open())) == 5
+        upgrade(repository.access, now, dry_run=False)
+    assert len(histories(repository.open())) == 5
 
 
 def test_a_repository_in_a_bucket_is_upgraded(tmp_path: Path, bucket: Bucket):
-    place = tree(tmp_path / "r", 1)
-    place.open().delete_tag("v1")
-    access = uploaded(place.directory, bucket)
+    repository = tree(tmp_path / "r", 1)
+    repository.open().delete_tag("v1")
+    access = uploaded(repository.directory, bucket)
     before = histories(ic.Repository.open(storage_of(bucket.endpoint, bucket.name, "repository")))
     done = upgrade(access, now, dry_run=False)
     assert len(done.removed) == 6
     assert not ObjectReader(access).holds_objects("refs")
-    repository = ic.Repository.open(storage_of(bucket.endpoint, bucket.name, "repository"))
-    assert repository.spec_version == ic.SpecVersion.v2
-    assert histories(repository) == before
-    commit_to(repository)
+    opened = ic.Repository.open(storage_of(bucket.endpoint, bucket.name, "repository"))
+    assert opened.spec_version == ic.SpecVersion.v2
+    assert histories(opened) == before
+    commit_to(opened)

@@ -1,4 +1,4 @@
-"""Icechunk's own writers, in processes of their own, commit without a pause while we edit: no commit is lost."""
+"""icechunk writers in other processes commit without pause while this package edits: no commit is lost."""
 
 from itertools import count as count_up
 from pathlib import Path
@@ -21,29 +21,29 @@ __all__ = ["refused"]
 
 
 def write_and_publish(directory: Path, bucket: Bucket, spec_version: Format, count: int) -> int:
-    """Edit while icechunk commits, see that all of both is there, and return how many conflicts were counted."""
-    place = tree(directory / "r", spec_version)
+    """Edit while icechunk commits, require that no edit and no commit is lost, and return the number of conflicts."""
+    repository = tree(directory / "r", spec_version)
     for name in WRITERS:
-        place.open().create_branch(name, place.ids["f"])
-    access = uploaded(place.directory, bucket)
+        repository.open().create_branch(name, repository.ids["f"])
+    access = uploaded(repository.directory, bucket)
     plan = planned(IcechunkSource(access, now).state())
     ours = Operations(access, now, lambda line: None)
     made, conflicts = [], 0
     with Writers(bucket, count) as writers:
         published = publish(access, plan, POLICY, now, lambda line: None)
         for number in count_up():
-            conflicts += ours.create_tag(f"t{number}", place.ids["f"])
+            conflicts += ours.create_tag(f"t{number}", repository.ids["f"])
             made.append(f"t{number}")
             if not writers.at_work:
                 break
-    repository = ic.Repository.open(storage_of(bucket.endpoint, bucket.name, "repository"))
+    opened = ic.Repository.open(storage_of(bucket.endpoint, bucket.name, "repository"))
     assert published.references_removed == ("refs/branch.old", "refs/tag.v1")
-    assert repository.list_tags() == {"v2", *made}
+    assert opened.list_tags() == {"v2", *made}
     for name, commits in writers.commits.items():
         assert len(commits) == count
-        line = [one.id for one in repository.ancestry(branch=name)]
+        line = [one.id for one in opened.ancestry(branch=name)]
         assert line[:-3] == commits[::-1]
-        assert histories(repository)[f"branch {name}"][-3:] == ["f", "e", "-"]
+        assert histories(opened)[f"branch {name}"][-3:] == ["f", "e", "-"]
     history = IcechunkSource(access, now).state().history
     assert not {decode_id(one) for one in plan.released} & reachable(history, history.tips())
     return published.conflicts + conflicts

@@ -1,6 +1,6 @@
-"""A user's process that commits to one branch as fast as it can: `… ENDPOINT BUCKET PREFIX BRANCH COUNT PAUSE`.
+"""A program that commits to one branch as fast as it can: `… ENDPOINT BUCKET PREFIX BRANCH COUNT PAUSE`.
 
-It writes the id of each commit, a line each, as soon as icechunk says that it is made. It imports little, to be quick.
+It prints the id of each commit when the commit has succeeded. It imports little, so that it starts fast.
 """
 
 import sys
@@ -18,7 +18,7 @@ def commit_to(repository: ic.Repository, branch: str = "main", number: int = 11)
 
 
 def storage_of(endpoint: str, bucket: str, prefix: str) -> ic.Storage:
-    """Return icechunk's way to a repository in a bucket whose server takes any credentials."""
+    """Return icechunk's storage of a repository in a bucket whose server accepts any credentials."""
     return ic.s3_storage(
         bucket=bucket,
         prefix=prefix,

@@ -1,4 +1,4 @@
-"""Icechunk's own writers, in processes of their own, on a server that keeps its conditions."""
+"""icechunk writers in other processes, on a server with correct conditional writes."""
 
 import signal
 import subprocess
@@ -18,9 +18,9 @@ WRITERS = ("w0", "w1")
 
 @pytest.fixture
 def refused(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Let the server answer one request on an object after the other: it looks at a condition, then writes.
+    """Let the server answer one request after the other, since moto checks a condition and writes in two steps.
 
-    Returns the paths of our writes that it refuses for their condition.
+    Returns the paths of our writes whose condition the server refuses.
     """
     lock, answer = Lock(), S3Response._key_response
     paths: list[str] = []
@@ -39,7 +39,7 @@ def refused(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 class Writers:
-    """The processes, with so many seconds between a commit and the next; leaving waits for their end."""
+    """The writer processes, with so many seconds between commits. The end of the block waits for their end."""
 
     def __init__(self, bucket: Bucket, count: int, pause: float = 0.0) -> None:
         place = (bucket.endpoint, bucket.name, "repository")
@@ -68,7 +68,7 @@ class Writers:
         return self
 
     def stop(self) -> None:
-        """Stop them at whatever they are doing; a last commit may be made of which they did not tell."""
+        """Kill the processes. Each may have made a last commit that it did not print."""
         for one in self._running.values():
             one.kill()
 

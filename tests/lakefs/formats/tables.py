@@ -1,4 +1,4 @@
-"""Tables for tests: the real ones, and ones put together block by block with right checksums."""
+"""Tables (SSTables) for tests: real ones, and ones built block by block with correct checksums."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -8,7 +8,7 @@ import pyarrow as pa
 from retention_assets.decoding.columns import binary_column
 from retention_assets.lakefs.formats.sstable import open_table
 from tests.lakefs_tables import TRAILER, Block, TableFile, graveler_value, uvarint
-from tests.repositories import TABLES
+from tests.saved_repositories import TABLES
 
 BENCH_ID = "56569996e174e06211632b143e7160a003e107c30790e1bd7267f3f227a06159"
 
@@ -36,7 +36,7 @@ def read_table(content: bytes, name: str) -> SSTable:
 
 
 def data_block(records: Iterable[tuple[bytes, bytes]], trailer: bytes = TRAILER) -> bytes:
-    """Return the payload of a block of (key, value) records, in whatever order they come."""
+    """Return the payload of a block of (key, value) records in the given order."""
     block = Block(1)
     for key, value in records:
         block.add(key + trailer, value)
@@ -44,12 +44,12 @@ def data_block(records: Iterable[tuple[bytes, bytes]], trailer: bytes = TRAILER)
 
 
 def raw_block(content: bytes, restarts: int = 1) -> bytes:
-    """Return the payload of a block whose records are the bytes `content`, whatever they mean."""
+    """Return the payload of a block whose records are the bytes `content`, valid or not."""
     return content + bytes(4) + restarts.to_bytes(4, "little")
 
 
 def record(shared: int, suffix: bytes, value: bytes, *, unshared: int | None = None, size: int | None = None) -> bytes:
-    """Return a record as a block stores it, with lengths that may lie."""
+    """Return a record as a block stores it. The lengths may be wrong."""
     lengths = (shared, len(suffix) if unshared is None else unshared, len(value) if size is None else size)
     return b"".join(map(uvarint, lengths)) + suffix + value
 
@@ -61,7 +61,7 @@ def assembled(
     properties: dict[str, bytes] | None = None,
     locations: Sequence[bytes] | None = None,
 ) -> bytes:
-    """Return a table of the data blocks `payloads`; `locations` replace those that the index would name."""
+    """Return a table of the data blocks `payloads`. `locations` replace the locations in the index."""
     file = TableFile()
     found = [file.append(payload) for payload in payloads]
     file.index = [(b"%08d" % n + TRAILER, place) for n, place in enumerate(found if locations is None else locations)]

@@ -1,4 +1,4 @@
-"""Damage in every region of a table, and tables whose checksums are right and whose contents lie."""
+"""Damage in every region of a table, and crafted tables with correct checksums and wrong contents."""
 
 from collections.abc import Callable
 
@@ -112,7 +112,7 @@ def test_a_block_of_any_bytes_is_refused_or_read_but_nothing_else_happens(payloa
 
 
 def with_index(change: Callable[[TableFile, bytes], list[bytes]]) -> bytes:
-    """A table of one block whose index names what `change` returns."""
+    """Return a table of one block whose index has the locations that `change` returns."""
     file = TableFile()
     location = file.append(data_block([(b"key", VALUE)]))
     file.index = [(b"%d" % n + TRAILER, place) for n, place in enumerate(change(file, location))]
@@ -149,7 +149,7 @@ def test_an_index_with_wrong_locations_is_refused(content: bytes) -> None:
 
 
 def with_partition(change: Callable[[int, bytes], list[bytes]], count: int = 1) -> bytes:
-    """A two-level table of one block; its index partition, at a given offset, names what `change` returns."""
+    """Return a two-level table of one block. Its index partition has the locations that `change` returns."""
     file = TableFile()
     location = file.append(data_block([(b"key", VALUE)]))
     named = change(file.size, location)
@@ -179,7 +179,7 @@ def test_an_index_partition_that_loops_is_refused(content: bytes) -> None:
 
 
 def with_metaindex(name: bytes, stored: dict[bytes, bytes], location: bytes = b"") -> bytes:
-    """A table of one block. Its metaindex names the block of the properties `stored`, or `location`, by `name`."""
+    """Return a table of one block. Its metaindex has `name` for the block of properties `stored`, or for `location`."""
     file = TableFile()
     block = file.append(data_block([(b"key", VALUE)]))
     index = file.append(data_block([(b"z", block)]), compress=False)

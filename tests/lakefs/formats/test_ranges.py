@@ -89,7 +89,7 @@ ENTRIES = st.builds(
 
 
 def columns_of(message: EntryRecord) -> dict[str, object]:
-    """What the columns must say of an entry, by the protobuf library. An impossible time is unknown."""
+    """Return the expected columns of an entry, by the protobuf library. An impossible time is unknown."""
     stamp = message.last_modified
     is_possible = FIRST_SECOND <= stamp.seconds <= LAST_SECOND and 0 <= stamp.nanos < 1_000_000_000
     is_known = message.HasField("last_modified") and is_possible

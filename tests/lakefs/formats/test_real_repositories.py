@@ -1,4 +1,4 @@
-"""Commit to metarange to ranges: what the readers find is what the server lists, in every commit."""
+"""In every commit, the entries that the readers find are those that the server lists."""
 
 from functools import cache
 
@@ -7,7 +7,7 @@ import pytest
 
 from retention_assets.lakefs.formats.ranges import FULL, read_metarange, read_range
 from tests.lakefs.formats.tables import read_table
-from tests.repositories import REPOSITORIES, api, namespace, objects_by_commit
+from tests.saved_repositories import REPOSITORIES, api, namespace, objects_by_commit
 
 
 @cache

@@ -9,7 +9,7 @@ from retention_assets.lakefs.formats.lakefs_pb2 import BranchData, CommitData, T
 from retention_assets.lakefs.formats.ranges import read_metarange
 from retention_assets.lakefs.formats.references import read_branches, read_commits, read_tags
 from tests.lakefs_tables import write_table
-from tests.repositories import REPOSITORIES, api, namespace
+from tests.saved_repositories import REPOSITORIES, api, namespace
 
 type Reader = Callable[[bytes, str], Sequence[Any]]
 
@@ -52,7 +52,7 @@ def test_the_dump_holds_every_branch_with_the_hidden_ones_and_every_tag(name: st
 
 
 def commit_record(seconds: int = 5, **changes: object) -> tuple[bytes, bytes, bytes]:
-    """A record of a commit whose id is right unless `changes` say otherwise."""
+    """Return a record of a commit. Its id is correct unless `changes` has another one."""
     commit = CommitData(
         committer="ann", message="m", meta_range_id="", creation_date={"seconds": seconds}, metadata={"k": "v"}
     )

@@ -3,7 +3,7 @@ import pytest
 from retention_assets.errors import CorruptFile
 from retention_assets.lakefs.formats.lakefs_pb2 import GarbageCollectionRules
 from retention_assets.lakefs.formats.references import read_gc_rules
-from tests.repositories import REPOSITORIES, api, namespace
+from tests.saved_repositories import REPOSITORIES, api, namespace
 
 CONFIG = "_lakefs/retention/gc/rules/config.json"
 

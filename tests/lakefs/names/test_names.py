@@ -1,4 +1,4 @@
-"""Which names are lakeFS's own, and when it issued them. Source of the cases: lakeFS facts 1.1, H6 and H14."""
+"""Names that lakeFS generates, and their times. Source of the cases: lakeFS facts 1.1, H6 and H14."""
 
 from collections.abc import Callable
 from datetime import UTC, datetime
@@ -18,7 +18,7 @@ from retention_assets.lakefs.names.columns import (
 )
 from retention_assets.lakefs.names.generated import has_other_spellings, is_generated_name, namespace_urls
 from tests.frames import OLD, address, of
-from tests.repositories import REPOSITORIES, listing
+from tests.saved_repositories import REPOSITORIES, listing
 
 SLICE, XID = "gqv3epl4fd2o8m3men70", "ce8co454fd2o8m3menag"
 SIGNATURE = "3JtKavWuNJClLKEIALkPkYfJIaveOO9xr9YzQYURGzs"
@@ -124,7 +124,7 @@ ISSUED_AT = {
 
 
 def made_of(spark: SparkSession, cases: dict[str, tuple[str, Any]], then: Callable[[Column], Column]) -> dict[str, Any]:
-    """Return by case what `then` makes of its text."""
+    """Return the result of `then` for the text of each case."""
     texts = [text for text, _ in cases.values()]
     return dict(zip(cases, of(spark, texts, pa.string(), then), strict=True))
 

@@ -1,4 +1,4 @@
-"""What becomes of each listed object, case by case, and which addresses are live."""
+"""The state of each listed object, case by case, and the live addresses."""
 
 from datetime import timedelta
 

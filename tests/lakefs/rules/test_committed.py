@@ -9,7 +9,7 @@ from retention_assets.lakefs.rules.references import UNKNOWN_TIME, Commit, Refer
 from retention_assets.lakefs.rules.reflog import SeenHead
 from retention_assets.policy.rules import BranchRetention, CommittedRetention, Hold, Policy
 from tests.lakefs.rules import upstream
-from tests.lakefs.rules.naive import History, Made
+from tests.lakefs.rules.naive import History, NaiveCommit
 from tests.lakefs.rules.strategies import AS_OF, references_of
 
 
@@ -18,8 +18,8 @@ def days(number: float) -> timedelta:
 
 
 def history(**commits: tuple) -> History:
-    """`d=(5, "c", "a")`: commit d, 5 days old, with the main parent c and the other parent a."""
-    return {commit: Made(tuple(parents), AS_OF - days(age)) for commit, (age, *parents) in commits.items()}
+    """Return a history. `d=(5, "c", "a")`: commit d, 5 days old, with the main parent c and the other parent a."""
+    return {commit: NaiveCommit(tuple(parents), AS_OF - days(age)) for commit, (age, *parents) in commits.items()}
 
 
 def rules(default: int | None, **by_branch: int) -> CommittedRetention:
@@ -69,8 +69,12 @@ def test_the_example_of_the_documentation_for_two_branches():
     def on(day: int) -> datetime:
         return datetime(2022, 3, day, tzinfo=UTC)
 
-    commits = {"m2": Made((), on(2)), "m9": Made(("m2",), on(9)), "m20": Made(("m9",), on(20))}
-    commits |= {"d16": Made(("m9",), on(16)), "d23": Made(("d16",), on(23)), "d30": Made(("d23",), on(30))}
+    commits = {"m2": NaiveCommit((), on(2)), "m9": NaiveCommit(("m2",), on(9)), "m20": NaiveCommit(("m9",), on(20))}
+    commits |= {
+        "d16": NaiveCommit(("m9",), on(16)),
+        "d23": NaiveCommit(("d16",), on(23)),
+        "d30": NaiveCommit(("d23",), on(30)),
+    }
     references = references_of(commits, {"main": "m20", "dev": "d30"})
     kept = activity(references, rules(None, main=21, dev=7), on(31))
     assert {commit for commit, one in kept.items() if one.active} == {"m9", "m20", "d23", "d30"}
@@ -80,7 +84,7 @@ SEED = history(A=(20,), B=(10, "A"), C=(8, "B"), D=(5, "C"), E=(6, "B"), F=(1, "
 
 
 def test_the_simple_example_of_the_seed():
-    # 7 days ago the HEAD was B: what only A held goes.
+    # 7 days ago the HEAD was B, so objects only in A are due.
     commits = history(A=(20,), B=(10, "A"), C=(5, "B"), D=(2, "C"))
     assert active(references_of(commits, {"main": "D"}), rules(None, main=7)) == set("BCD")
 
@@ -172,7 +176,7 @@ def test_a_second_parent_is_not_kept_by_the_branch_that_merged_it():
 
 def test_the_main_parent_of_a_version_0_commit_is_its_last():
     commits = history(a=(30,), tip=(20, "a"))
-    commits["merge"] = Made(("tip", "a"), AS_OF - days(1), main_is_last=True)
+    commits["merge"] = NaiveCommit(("tip", "a"), AS_OF - days(1), main_is_last=True)
     assert active(references_of(commits, {"main": "merge"}), rules(5, main=7)) == {"merge", "a"}
 
 
@@ -187,7 +191,7 @@ def test_the_main_parent_of_a_version_0_commit_is_its_last():
 )
 def test_the_names_of_commits_do_not_decide_what_is_active(sibling, heads, walked, right):
     # Hazard H1: p <- sibling (20 days) and p <- b (5 days), all kept 10 days: 5 days ago b's branch still stood on p.
-    commits = history(p=(30,), b=(5, "p")) | {sibling: Made(("p",), AS_OF - days(20))}
+    commits = history(p=(30,), b=(5, "p")) | {sibling: NaiveCommit(("p",), AS_OF - days(20))}
     by_head = {head: days(10) for head in heads}
     order = upstream.starts(commits, by_head)
     assert upstream.walk(commits, by_head, days(10), AS_OF, order) == set(walked)
@@ -309,8 +313,8 @@ def test_what_a_held_branch_named_before_is_kept_as_long_as_both_the_reflog_and_
 
 def test_every_keeper_of_a_commit_is_returned():
     reasons = protected(Hold("b", "commit", "a", "law"), Hold("a", "tag", "v1", "audit"), tags_protect=True)
-    told = ["the tag v1 is on commit a", "the hold a on tag v1 (audit)", "the hold b on commit a (law)"]
-    assert reasons == {"a": told}
+    details = ["the tag v1 is on commit a", "the hold a on tag v1 (audit)", "the hold b on commit a (law)"]
+    assert reasons == {"a": details}
 
 
 @pytest.mark.parametrize(("kind", "value"), [("branch", "mian"), ("tag", "v2"), ("commit", "mer"), ("branch", "v1")])
@@ -325,7 +329,7 @@ def test_a_hold_counts_to_the_end_of_its_last_day_in_utc():
     assert protected(hold, as_of=AS_OF) == {}
     east = timezone(timedelta(hours=5))
     assert protected(hold, as_of=datetime(2026, 11, 1, 4, 59, tzinfo=east)) != {}
-    assert protected(replace(hold, value="gone")) == {}  # over: what it names no longer matters
+    assert protected(replace(hold, value="gone")) == {}  # the hold has ended, so its commit does not matter
 
 
 def test_a_hundred_thousand_commits_in_a_row_with_a_thousand_branches_are_walked():

@@ -1,4 +1,4 @@
-"""Random histories against the slow model."""
+"""Committed retention on random histories, compared with the slow model."""
 
 from dataclasses import replace
 from datetime import timedelta
@@ -14,7 +14,7 @@ from tests.lakefs.rules.strategies import AS_OF, Repository, repositories
 @settings(max_examples=1000, deadline=None)
 @given(repositories())
 def test_activity_and_due_dates_agree_with_the_model(repository: Repository):
-    found = naive.reigns(repository.history, repository.branches, repository.spans, repository.default)
+    found = naive.retained_heads(repository.history, repository.branches, repository.durations, repository.default)
     kept = activity(repository.references(), repository.retention(), AS_OF)
     assert {commit for commit, one in kept.items() if one.active} == naive.active(found, AS_OF)
     heads = set(repository.branches.values())
@@ -51,8 +51,8 @@ def test_all_ancestors_of_a_held_branch_are_protected(repository: Repository):
 @settings(max_examples=300, deadline=None)
 @given(repositories())
 def test_the_active_commits_contain_those_of_upstreams_walk_in_any_order(repository: Repository):
-    finite = {branch: span or timedelta(days=30) for branch, span in repository.spans.items()}
-    repository = replace(repository, spans=finite, default=timedelta(days=4), has_default=True)
+    finite = {branch: duration or timedelta(days=30) for branch, duration in repository.durations.items()}
+    repository = replace(repository, durations=finite, default=timedelta(days=4), has_default=True)
     heads: dict[str, timedelta] = {}
     for branch, head in repository.branches.items():
         heads[head] = max(finite.get(branch, timedelta(days=4)), heads.get(head, timedelta(0)))

@@ -1,4 +1,4 @@
-"""Repositories that a real lakeFS server wrote."""
+"""Committed retention on repositories that a real lakeFS server wrote."""
 
 import csv
 import json
@@ -44,7 +44,7 @@ def retention_of(name: str) -> CommittedRetention:
 
 def history_of(references: References) -> naive.History:
     return {
-        commit.commit_id: naive.Made(commit.parents, commit.created_at, commit.version == 0)
+        commit.commit_id: naive.NaiveCommit(commit.parents, commit.created_at, commit.version == 0)
         for commit in references.commits.values()
     }
 

@@ -1,4 +1,4 @@
-"""Spark's `with_lifecycle` against the pure `due_since`: each rule set over thousands of pairs in one job."""
+"""`with_lifecycle` (Spark) compared with the pure `due_since`: each rule set on thousands of pairs in one job."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -27,12 +27,12 @@ PATHS = (
 PREFIXES = ("", "foo", "foo/bar", "foo/bar/", "foo/barn", "foo/bar/x", "tmp", "größe", "a+b(c)", "nowhere")
 GLOBS = ("*.csv", "**/*.csv", "**", "foo/*", "foo/bar/**", "foo/bar?", "tmp/?.csv", "a+b(c)/*", "gr*/é.csv")
 NAMES = (*BRANCHES, "exp-*", "*", "?ev", "exp-?", "gone")
-SPANS = (
+DURATIONS = (
     None, MICROSECOND, timedelta(hours=36), DAY, 5 * DAY, 10 * DAY, 300_000 * DAY, 4_000_000 * DAY, 10**8 * DAY,
     timedelta.max,
 )  # fmt: skip
 
-spans = st.sampled_from(SPANS)
+durations = st.sampled_from(DURATIONS)
 
 
 @st.composite
@@ -41,42 +41,44 @@ def rule_sets(draw: st.DrawFn) -> list[LifecycleRule]:
     for rule_id in draw(st.permutations(("a", "b", "c")))[: draw(st.integers(min_value=1, max_value=3))]:
         glob = draw(st.none() | st.sampled_from(GLOBS))
         prefix = "" if glob else draw(st.sampled_from(PREFIXES))
-        per_branch = draw(st.dictionaries(st.sampled_from(NAMES), spans, max_size=4))
-        rules.append(LifecycleRule(rule_id, prefix, draw(spans), per_branch, draw(st.integers(0, 9)) > 0, glob))
+        per_branch = draw(st.dictionaries(st.sampled_from(NAMES), durations, max_size=4))
+        rules.append(LifecycleRule(rule_id, prefix, draw(durations), per_branch, draw(st.integers(0, 9)) > 0, glob))
     return rules
 
 
 @dataclass(frozen=True)
-class Verdict:
+class ClassifiedPair:
     since: datetime | None  # the end of the calendar is never
     due: bool
     rules: tuple[str, ...]
 
 
-def expected(rules: Sequence[LifecycleRule], pair: Pair, as_of: datetime) -> Verdict:
+def expected(rules: Sequence[LifecycleRule], pair: Pair, as_of: datetime) -> ClassifiedPair:
     ends = {rule.rule_id: due_since(rule, pair.added_at, pair.branches) for rule in rules if rule.covers(pair.key)}
     known = {rule_id: end for rule_id, end in ends.items() if end is not None and end < CALENDARS_END}
     matched = tuple(sorted(rule_id for rule_id, end in known.items() if end <= as_of))
-    return Verdict(min(known.values(), default=None), bool(matched), matched)
+    return ClassifiedPair(min(known.values(), default=None), bool(matched), matched)
 
 
-def judged(
+def classified(
     spark: SparkSession, rules: Sequence[LifecycleRule], pairs: Sequence[Pair], as_of: datetime
-) -> list[Verdict]:
-    """Return the verdicts in the order of `pairs`, whose addresses tell them apart."""
+) -> list[ClassifiedPair]:
+    """Return the classified pairs in the order of `pairs`, whose addresses are unique."""
     frame = with_lifecycle(frames.addresses(spark, *pairs), rules, BRANCHES, as_of)
     columns = ("address", "lifecycle_due_since", "lifecycle_due", "matched_rules")
     rows = {row["address"]: row for row in frame.select(*columns).toArrow().to_pylist()}
     ordered = [rows[pair.address] for pair in pairs]
-    return [Verdict(row["lifecycle_due_since"], row["lifecycle_due"], tuple(row["matched_rules"])) for row in ordered]
+    return [
+        ClassifiedPair(row["lifecycle_due_since"], row["lifecycle_due"], tuple(row["matched_rules"])) for row in ordered
+    ]
 
 
 def limits(rules: Sequence[LifecycleRule], as_of: datetime) -> Iterator[datetime]:
-    """Yield the instants at which a span of `rules` is reached, and those a moment before and after."""
-    finite = {span for rule in rules for span in (rule.default, *rule.per_branch.values()) if span}
-    for span in sorted(finite):
-        if span < as_of - datetime.min.replace(tzinfo=UTC) - DAY:
-            yield from (as_of - span - MICROSECOND, as_of - span, as_of - span + MICROSECOND)
+    """Yield the times at which a duration of `rules` ends, and the times a microsecond before and after."""
+    finite = {duration for rule in rules for duration in (rule.default, *rule.per_branch.values()) if duration}
+    for duration in sorted(finite):
+        if duration < as_of - datetime.min.replace(tzinfo=UTC) - DAY:
+            yield from (as_of - duration - MICROSECOND, as_of - duration, as_of - duration + MICROSECOND)
     yield from (as_of, as_of + DAY, datetime(1, 1, 2, tzinfo=UTC))
 
 
@@ -91,15 +93,15 @@ def test_spark_and_the_pure_rule_agree_on_every_path_branches_and_limit(
     ]
     differing = [
         (pair, found, wanted)
-        for pair, found in zip(pairs, judged(spark, rules, pairs, as_of), strict=True)
+        for pair, found in zip(pairs, classified(spark, rules, pairs, as_of), strict=True)
         if found != (wanted := expected(rules, pair, as_of))
     ]
     assert differing[:3] == []
 
 
 def rule(rule_id: str = "r", days: int | None = 10, prefix: str = "foo/bar", **per_branch: int | None) -> LifecycleRule:
-    spans = {branch.replace("_", "-"): None if age is None else age * DAY for branch, age in per_branch.items()}
-    return LifecycleRule(rule_id, prefix, None if days is None else days * DAY, spans)
+    durations = {branch.replace("_", "-"): None if age is None else age * DAY for branch, age in per_branch.items()}
+    return LifecycleRule(rule_id, prefix, None if days is None else days * DAY, durations)
 
 
 CASES: Mapping[str, tuple[list[LifecycleRule], Sequence[str], float, bool]] = {

@@ -1,4 +1,4 @@
-"""Sets of names as bits unite as lists do."""
+"""The union of sets of names as bits is the union of lists."""
 
 from dataclasses import replace
 from random import Random

@@ -1,4 +1,4 @@
-"""Commits to ranges to (path, address) pairs: who holds, since when, and whether anything keeps it."""
+"""From commits and ranges to (path, address) pairs: their commits, their age, and whether they are retained."""
 
 from datetime import timedelta
 from typing import Any

@@ -1,4 +1,4 @@
-"""What earlier plans saw keeps its promise: heads that are gone, and commits whose dates lie."""
+"""The reflog: heads that earlier plans saw and that are gone, and commits with wrong dates."""
 
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
@@ -32,7 +32,7 @@ def at(day: int) -> datetime:
 
 
 def references(day: int, commits: Mapping[str, tuple[str, int]], **branches: str) -> References:
-    """Return references; each commit with its parent (empty: none) and the day that its date says."""
+    """Return references. Each commit has its parent (empty: none) and the day of its date."""
     made = {
         name: Commit(name, (parent,) if parent else (), at(dated), name) for name, (parent, dated) in commits.items()
     }
@@ -95,9 +95,9 @@ def test_the_old_head_of_a_branch_that_moved_on_is_forgotten() -> None:
 
 
 def test_a_commit_that_vanished_is_lost_for_as_long_as_its_branch_would_keep_it() -> None:
-    """lakeFS never removes commits: the repository was restored to an older state."""
+    """lakeFS never removes commits, so the repository was restored to an older state."""
     memory = remember(references(60, {"a": ("", 0), "b": ("a", 59)}, main="b"), Memory(), POLICY)
-    for day in (61, 62):  # a plan does not forget what it lost
+    for day in (61, 62):  # lost commits stay known
         restored = references(day, {"a": ("", 0)}, main="a")
         assert [head.commit_id for head in lost_heads(restored, memory, POLICY)] == ["b"]
         memory = remember(restored, memory, POLICY)

@@ -1,4 +1,4 @@
-"""An unreferenced object stays while a head has its content: it may be staged though no list names it."""
+"""An unreferenced object stays while a head has its content, since it may be staged without being in a staged list."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -39,7 +39,7 @@ def objects(spark: SparkSession, listed: Sequence[Listed], pairs: Sequence[Pair]
 def states(
     spark: SparkSession, listed: Sequence[Listed], pairs: Sequence[Pair], md5s: dict[str, str | None]
 ) -> dict[str, str]:
-    """Return the state of each object by address. `md5s`: of the contents, by address; None cannot be read."""
+    """Return the state of each object by address. `md5s`: the MD5 of contents by address; None: cannot be read."""
     made, contents = objects(spark, listed, pairs)
     risky = at_risk(made, contents)
     known = F.create_map(*(F.lit(each) for pair in md5s.items() for each in pair))
@@ -57,7 +57,7 @@ class Stored:
     md5: str | None = None  # None: it cannot be read
     checksum: str = ""
     size: int = 10
-    entry_size: int | None = None  # None: that of the object
+    entry_size: int | None = None  # None: the size of the object
 
 
 # An unreferenced object, the object of a head, and whether the first one stays

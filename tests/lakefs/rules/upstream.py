@@ -1,4 +1,4 @@
-"""The walk that lakeFS itself does, whose answer depends on the order of commit ids (H1)."""
+"""The walk of lakeFS's own garbage collection, whose result depends on the order of commit ids (H1)."""
 
 from collections.abc import Iterable
 from datetime import datetime, timedelta
@@ -9,7 +9,7 @@ from tests.lakefs.rules.naive import History
 def walk(
     history: History, heads: dict[str, timedelta], default: timedelta, as_of: datetime, order: Iterable[str]
 ) -> set[str]:
-    """Visit the starting points in `order`; stop where a walk of equal or longer retention has been before."""
+    """Visit the starting points in `order`. Stop where an earlier walk had an equal or longer retention."""
     active: set[str] = set()
     visited: dict[str, datetime] = {}
     for start in order:
@@ -28,6 +28,6 @@ def walk(
 
 
 def starts(history: History, heads: dict[str, timedelta]) -> list[str]:
-    """HEADs and ancestry leaves, by id."""
+    """Return HEADs and ancestry leaves, by id."""
     mains = {made.before for made in history.values()}
     return sorted(commit for commit in history if commit in heads or commit not in mains)

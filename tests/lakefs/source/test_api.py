@@ -1,4 +1,4 @@
-"""What a server does while it is asked, and what it gets wrong: each hazard has a test that fails if it is built in."""
+"""Reading from a lakeFS server: changes during the reading, and each known hazard of the server."""
 
 import dataclasses
 import json
@@ -19,9 +19,9 @@ from retention_assets.lakefs.source.repository import GCRules, StagedList, stage
 from retention_assets.objectstore.access import StoreAccess
 from retention_assets.objectstore.mutate.deletion import ObjectDeleter
 from retention_assets.objectstore.outcomes import ObjectResult, Outcome
-from tests.lakefs.source.lakefs_server import ACCESS_KEY, SECRET_KEY, Answer, LakeFSServer, serving
-from tests.lakefs.source.lakefs_world import Repository, bare, saved
-from tests.repositories import api, place_repository
+from tests.lakefs.source.fake_lakefs_repository import Repository, bare, saved
+from tests.lakefs.source.fake_lakefs_server import ACCESS_KEY, SECRET_KEY, Answer, FakeLakeFSServer, serving
+from tests.saved_repositories import api, copy_saved_repository
 
 NOW = datetime(2026, 11, 21, 4, tzinfo=UTC)
 STAGED = staged_folder(api("orchard")["prepare_uncommitted"][0]["run_id"])
@@ -39,7 +39,7 @@ SAME_MARK = b64encode(b'{"branch": "~", "path": "", "run_id": "r1", "key": "1"}'
 
 
 class Clock:
-    """Seconds pass when it is read, and when someone sleeps."""
+    """A clock that moves when it is read and when `sleep` is called."""
 
     def __init__(self) -> None:
         self.now = NOW
@@ -57,7 +57,7 @@ class Clock:
 @pytest.fixture(scope="module")
 def pristine(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The namespace of orchard; no test changes it."""
-    return place_repository("orchard", tmp_path_factory.mktemp("lake") / "orchard")
+    return copy_saved_repository("orchard", tmp_path_factory.mktemp("lake") / "orchard")
 
 
 @pytest.fixture
@@ -66,7 +66,7 @@ def orchard() -> Repository:
 
 
 @pytest.fixture
-def server(orchard: Repository) -> Iterator[LakeFSServer]:
+def server(orchard: Repository) -> Iterator[FakeLakeFSServer]:
     with serving(orchard, *bare()) as running:
         yield running
 
@@ -77,7 +77,7 @@ def clock() -> Clock:
 
 
 @pytest.fixture
-def open_source(server: LakeFSServer, clock: Clock, pristine: Path) -> Callable[..., ApiSource]:
+def open_source(server: FakeLakeFSServer, clock: Clock, pristine: Path) -> Callable[..., ApiSource]:
     def opened(**different: Any) -> ApiSource:
         settings: dict[str, Any] = {
             "url": server.url,
@@ -99,7 +99,7 @@ def source(open_source: Callable[..., ApiSource]) -> ApiSource:
     return open_source()
 
 
-def asked(server: LakeFSServer, end: str, method: str = "GET") -> int:
+def asked(server: FakeLakeFSServer, end: str, method: str = "GET") -> int:
     return sum(call.method == method and call.path.endswith(end) for call in server.calls)
 
 
@@ -113,7 +113,7 @@ class TestStaged:
         ],
     )
     def test_an_empty_page_does_not_hide_the_others(  # hazard H3
-        self, source: ApiSource, orchard: Repository, server: LakeFSServer, pages: list[bool]
+        self, source: ApiSource, orchard: Repository, server: FakeLakeFSServer, pages: list[bool]
     ) -> None:
         orchard.pages = pages
         assert len(source.staged().files) == 1
@@ -141,7 +141,7 @@ class TestStaged:
 
     @pytest.mark.parametrize("gone", ["main", "feature-long-lived"])
     def test_a_page_that_lost_its_rows_is_requested_again(  # hazards H4 and H23
-        self, source: ApiSource, orchard: Repository, server: LakeFSServer, gone: str
+        self, source: ApiSource, orchard: Repository, server: FakeLakeFSServer, gone: str
     ) -> None:
         orchard.changes = [change for change in orchard.changes if change["branch"] != "main"]  # none behind `gone`
         orchard.unfound = [{gone}]
@@ -151,7 +151,7 @@ class TestStaged:
         assert asked(server, PREPARE, "POST") == 2
 
     def test_a_page_that_loses_its_rows_each_time_is_replaced_by_what_the_branches_show(
-        self, source: ApiSource, orchard: Repository, server: LakeFSServer
+        self, source: ApiSource, orchard: Repository, server: FakeLakeFSServer
     ) -> None:
         orchard.run_id = LOST_RUN
         orchard.unfound = [{"main"}, {"main", "hidden-replica"}, {"hidden-replica", "main"}]
@@ -167,7 +167,7 @@ class TestStaged:
         assert {address for address, _ in staged.shown} == STAGED_ADDRESSES
 
     def test_a_later_page_that_fails_each_time_leaves_the_earlier_ones_in_the_list(
-        self, source: ApiSource, orchard: Repository, server: LakeFSServer
+        self, source: ApiSource, orchard: Repository, server: FakeLakeFSServer
     ) -> None:
         orchard.pages = [True, True]
         server.before("POST", PREPARE, lambda: orchard.unfound.extend([{"z"}, {"z"}, {"z"}]), nth=2)
@@ -176,7 +176,7 @@ class TestStaged:
         assert staged.shown == ()  # no branch is behind the mark where the second page began
 
     def test_a_branch_that_is_deleted_before_it_is_read_has_nothing_staged(
-        self, source: ApiSource, orchard: Repository, server: LakeFSServer
+        self, source: ApiSource, orchard: Repository, server: FakeLakeFSServer
     ) -> None:
         orchard.run_id, orchard.unfound = LOST_RUN, [{"z"}, {"z"}, {"z"}]
         server.before("GET", "/branches/dev/diff", lambda: orchard.branches.pop("dev"))
@@ -184,7 +184,7 @@ class TestStaged:
         assert shown[0] == STAGED_ON_MAIN
 
     def test_an_empty_page_is_complete_if_only_deletions_are_staged(
-        self, source: ApiSource, orchard: Repository, server: LakeFSServer
+        self, source: ApiSource, orchard: Repository, server: FakeLakeFSServer
     ) -> None:
         orchard.changes = [change for change in orchard.changes if change["type"] == "removed"]
         orchard.run_id, orchard.pages = LOST_RUN, [False]
@@ -210,7 +210,7 @@ class TestStaged:
         assert {address for address, _ in source.staged().shown} == {f"data/{name}" for name in paths.values()}
 
     def test_a_page_that_ends_at_a_path_that_is_not_text_is_continued_by_what_the_branches_show(
-        self, source: ApiSource, server: LakeFSServer, orchard: Repository
+        self, source: ApiSource, server: FakeLakeFSServer, orchard: Repository
     ) -> None:
         token = b64encode(json.dumps({"branch": "dev", "path": "a\ufffd"}).encode()).decode()
         answer = {"run_id": orchard.run_id, "gc_uncommitted_location": "", "continuation_token": token}
@@ -220,7 +220,7 @@ class TestStaged:
         assert asked(server, PREPARE, "POST") == 1
 
     def test_deleted_branches_during_the_scan_need_no_second_scan(
-        self, source: ApiSource, orchard: Repository, server: LakeFSServer
+        self, source: ApiSource, orchard: Repository, server: FakeLakeFSServer
     ) -> None:
         server.before("POST", PREPARE, lambda: orchard.branches.pop("hidden-replica"))
         server.before("POST", PREPARE, lambda: orchard.branches.pop("b1"))
@@ -228,14 +228,14 @@ class TestStaged:
         assert asked(server, PREPARE, "POST") == 1
 
     def test_a_server_that_prints_another_namespace_hides_no_link(
-        self, source: ApiSource, server: LakeFSServer, orchard: Repository
+        self, source: ApiSource, server: FakeLakeFSServer, orchard: Repository
     ) -> None:
         answer = {"run_id": orchard.run_id, "gc_uncommitted_location": f"s3a://lake/orchard/{STAGED}"}
         server.override["/repositories/orchard/gc/prepare_uncommited"] = Answer(201, answer)
         assert {address for address, _ in source.staged().shown} == STAGED_ADDRESSES
 
     def test_a_namespace_that_urls_escape_hides_no_link(
-        self, open_source: Callable[..., ApiSource], server: LakeFSServer, orchard: Repository
+        self, open_source: Callable[..., ApiSource], server: FakeLakeFSServer, orchard: Repository
     ) -> None:
         """A client may have linked an object with `%20`, and the server prints its namespace with a space."""
         orchard.namespace = "s3://lake/my orchard"
@@ -246,26 +246,28 @@ class TestStaged:
             one.rpartition("/")[2] for one in STAGED_ADDRESSES
         }
 
-    def test_a_scan_that_fails_for_another_reason_is_an_error(self, source: ApiSource, server: LakeFSServer) -> None:
+    def test_a_scan_that_fails_for_another_reason_is_an_error(
+        self, source: ApiSource, server: FakeLakeFSServer
+    ) -> None:
         server.override["/repositories/orchard/gc/prepare_uncommited"] = Answer(500, {"message": "disk full"})
         with pytest.raises(SourceError, match="disk full"):
             source.staged()
 
     def test_taken_at_of_the_staged_list_is_before_the_server_writes(
-        self, source: ApiSource, server: LakeFSServer, clock: Clock
+        self, source: ApiSource, server: FakeLakeFSServer, clock: Clock
     ) -> None:
         first: list[datetime] = []
         server.before("POST", PREPARE, lambda: first.append(clock.now))
         assert source.staged().taken_at <= first[0] < clock()
 
     def test_taken_at_of_the_staged_list_is_before_the_branches_are_listed(
-        self, source: ApiSource, orchard: Repository, server: LakeFSServer, clock: Clock
+        self, source: ApiSource, orchard: Repository, server: FakeLakeFSServer, clock: Clock
     ) -> None:
         listed: list[datetime] = []
         server.before("GET", BRANCHES, lambda: listed.append(clock.now))
         assert source.staged().taken_at <= listed[0] < clock()
 
-    def test_a_continuation_that_does_not_end_is_an_error(self, source: ApiSource, server: LakeFSServer) -> None:
+    def test_a_continuation_that_does_not_end_is_an_error(self, source: ApiSource, server: FakeLakeFSServer) -> None:
         answer = {"run_id": "r1", "gc_uncommitted_location": "", "continuation_token": SAME_MARK}
         server.override["/repositories/orchard/gc/prepare_uncommited"] = Answer(201, answer)
         with pytest.raises(SourceError, match="pages that do not end"):
@@ -273,7 +275,7 @@ class TestStaged:
 
     @pytest.mark.parametrize("run_id", ["../../data", "", "a/b"])
     def test_a_run_whose_name_could_lead_elsewhere_is_an_error(
-        self, source: ApiSource, server: LakeFSServer, run_id: str
+        self, source: ApiSource, server: FakeLakeFSServer, run_id: str
     ) -> None:
         answer = {"run_id": run_id, "gc_uncommitted_location": ""}
         server.override["/repositories/orchard/gc/prepare_uncommited"] = Answer(201, answer)
@@ -282,7 +284,7 @@ class TestStaged:
 
     @pytest.mark.parametrize("token", ["%%%", "bm8ganNvbg==", "W10=", "e30="], ids=["bytes", "text", "list", "empty"])
     def test_a_continuation_token_without_a_branch_is_an_error(
-        self, source: ApiSource, server: LakeFSServer, orchard: Repository, token: str
+        self, source: ApiSource, server: FakeLakeFSServer, orchard: Repository, token: str
     ) -> None:
         answer = {"run_id": orchard.run_id, "gc_uncommitted_location": "", "continuation_token": token}
         server.override["/repositories/orchard/gc/prepare_uncommited"] = Answer(201, answer)
@@ -297,7 +299,7 @@ class TestStaged:
         ],
     )
     def test_a_location_in_another_spelling_is_inside(
-        self, source: ApiSource, server: LakeFSServer, orchard: Repository, location: str
+        self, source: ApiSource, server: FakeLakeFSServer, orchard: Repository, location: str
     ) -> None:
         answer = {"run_id": orchard.run_id, "gc_uncommitted_location": location.format(folder=STAGED)}
         server.override["/repositories/orchard/gc/prepare_uncommited"] = Answer(201, answer)
@@ -305,7 +307,7 @@ class TestStaged:
 
     @pytest.mark.parametrize("place", ["s3://lake/orchards", "s3://elsewhere/orchard", "file:///lake/orchard"])
     def test_a_location_outside_of_the_namespace_is_an_error(
-        self, source: ApiSource, server: LakeFSServer, orchard: Repository, place: str
+        self, source: ApiSource, server: FakeLakeFSServer, orchard: Repository, place: str
     ) -> None:
         answer = {"run_id": orchard.run_id, "gc_uncommitted_location": f"{place}/{STAGED}/"}
         server.override["/repositories/orchard/gc/prepare_uncommited"] = Answer(201, answer)
@@ -313,7 +315,7 @@ class TestStaged:
             source.staged()
 
     def test_the_absolute_path_of_a_local_server_is_inside(
-        self, open_source: Callable[..., ApiSource], server: LakeFSServer, orchard: Repository
+        self, open_source: Callable[..., ApiSource], server: FakeLakeFSServer, orchard: Repository
     ) -> None:
         orchard.namespace = "local://orchard"
         location = f"local:///var/lakefs/block/orchard/{STAGED}/"
@@ -334,18 +336,18 @@ class TestStaged:
 
 
 class TestRelease:
-    """The server's list is removed once it was read; nothing else ever is."""
+    """The server's staged list is removed after it was read. Nothing else is removed."""
 
     @pytest.fixture
     def lake(self, tmp_path: Path) -> Path:
-        return place_repository("orchard", tmp_path / "orchard")
+        return copy_saved_repository("orchard", tmp_path / "orchard")
 
     @pytest.fixture
     def own(self, open_source: Callable[..., ApiSource], lake: Path) -> ApiSource:
         return open_source(access=StoreAccess(f"file://{lake}"))
 
     def written(self, lake: Path, at: datetime) -> Path:
-        """Let the server have written its list at `at`, and return the file."""
+        """Write the server's list with the time `at`, and return the file."""
         (file,) = (lake / STAGED).iterdir()
         os.utime(file, (at.timestamp(), at.timestamp()))
         return file
@@ -390,7 +392,7 @@ class TestRelease:
         assert files_of(lake) == before
 
     def test_a_page_that_lies_outside_of_its_run_stays(
-        self, own: ApiSource, lake: Path, server: LakeFSServer, orchard: Repository
+        self, own: ApiSource, lake: Path, server: FakeLakeFSServer, orchard: Repository
     ) -> None:
         self.written(lake, NOW)
         answer = {"run_id": "another", "gc_uncommitted_location": f"s3://lake/orchard/{STAGED}"}
@@ -422,14 +424,14 @@ def files_of(lake: Path) -> set[str]:
 
 class TestReferences:
     def test_a_commit_whose_lookup_is_denied_is_found_in_the_log(  # hazard H16
-        self, source: ApiSource, orchard: Repository, server: LakeFSServer
+        self, source: ApiSource, orchard: Repository, server: FakeLakeFSServer
     ) -> None:
         orchard.unfindable = set(orchard.commits)
         assert source.references().commits.keys() == orchard.commits.keys()
         assert not [call.path for call in server.calls if "/orchard/commits/" in call.path]
 
     def test_a_branch_that_moves_during_the_dump_brings_its_commits(
-        self, source: ApiSource, orchard: Repository, server: LakeFSServer
+        self, source: ApiSource, orchard: Repository, server: FakeLakeFSServer
     ) -> None:
         head = orchard.branches["main"]
 
@@ -447,7 +449,7 @@ class TestReferences:
         assert len(references.commits) == 57
 
     def test_a_commit_from_a_log_counts_as_made_at_the_end_of_its_second(
-        self, source: ApiSource, orchard: Repository, server: LakeFSServer
+        self, source: ApiSource, orchard: Repository, server: FakeLakeFSServer
     ) -> None:
         head = orchard.branches["main"]
         created = int(NOW.timestamp())
@@ -457,7 +459,7 @@ class TestReferences:
         assert source.references().commits[NEW].created_at == NOW.replace(microsecond=999_999)
 
     def test_a_move_deeper_than_one_page_of_the_log_is_followed(
-        self, source: ApiSource, orchard: Repository, server: LakeFSServer
+        self, source: ApiSource, orchard: Repository, server: FakeLakeFSServer
     ) -> None:
         def move() -> None:
             head = orchard.branches["main"]
@@ -469,7 +471,7 @@ class TestReferences:
         assert len(source.references().commits) == 1_255
 
     def test_a_hidden_branch_that_moves_is_followed(  # hazard H18
-        self, source: ApiSource, orchard: Repository, server: LakeFSServer
+        self, source: ApiSource, orchard: Repository, server: FakeLakeFSServer
     ) -> None:
         old = orchard.branches["hidden-replica"]
         move = {"hidden-replica": NEW}
@@ -479,7 +481,7 @@ class TestReferences:
         assert NEW in references.commits
 
     def test_a_tag_set_on_a_new_commit_during_the_dump_is_followed(
-        self, source: ApiSource, orchard: Repository, server: LakeFSServer
+        self, source: ApiSource, orchard: Repository, server: FakeLakeFSServer
     ) -> None:
         head = orchard.branches["main"]
         server.before("GET", "/orchard/dump", lambda: orchard.tags.update(fresh=orchard.add_commit(NEW, head)))
@@ -488,7 +490,7 @@ class TestReferences:
         assert NEW in references.commits
 
     def test_a_branch_that_is_deleted_during_the_dump_needs_no_second_dump(
-        self, source: ApiSource, orchard: Repository, server: LakeFSServer
+        self, source: ApiSource, orchard: Repository, server: FakeLakeFSServer
     ) -> None:
         head = orchard.branches["b1"]
         server.before("GET", "/orchard/dump", lambda: orchard.branches.pop("b1"))
@@ -498,7 +500,7 @@ class TestReferences:
         assert asked(server, "/orchard/dump", "POST") == 1
 
     def test_branches_that_vanish_in_each_reading_of_the_list_are_no_refusal(
-        self, source: ApiSource, orchard: Repository, server: LakeFSServer
+        self, source: ApiSource, orchard: Repository, server: FakeLakeFSServer
     ) -> None:
         orchard.branches |= {f"run-{number}": orchard.branches["main"] for number in range(9)}
         for nth in range(9):
@@ -507,9 +509,9 @@ class TestReferences:
         assert asked(server, "/orchard/dump", "POST") == 1
 
     def test_a_branch_that_is_replaced_while_the_list_is_read_is_seen_under_its_new_name(
-        self, source: ApiSource, orchard: Repository, server: LakeFSServer
+        self, source: ApiSource, orchard: Repository, server: FakeLakeFSServer
     ) -> None:
-        """The list passes over `a`, `b1` is replaced by it, and the list arrives at `b1`."""
+        """After the list has passed `a`, `a` is created in place of `b1`, before the list arrives at `b1`."""
         head = orchard.branches["b1"]
         lacking = [{"id": name, "commit_id": commit} for name, commit in orchard.branches.items() if name != "b1"]
         pagination = {"has_more": False, "next_offset": "", "results": len(lacking), "max_per_page": 1000}
@@ -526,7 +528,7 @@ class TestReferences:
 
     @pytest.mark.parametrize("nth", [1, 2, 3, 4])
     def test_a_tag_that_a_branch_replaces_while_the_lists_are_read_is_seen_as_the_branch(
-        self, source: ApiSource, orchard: Repository, server: LakeFSServer, nth: int
+        self, source: ApiSource, orchard: Repository, server: FakeLakeFSServer, nth: int
     ) -> None:
         """The branch is created after the branches were listed, and the tag is deleted before the tags are listed."""
         head = orchard.branches["b1"]
@@ -539,7 +541,7 @@ class TestReferences:
             orchard.tags["kept"] = orchard.branches.pop("kept", head)
 
     def test_a_branch_that_was_created_and_replaced_since_the_last_reading_is_seen(
-        self, source: ApiSource, orchard: Repository, server: LakeFSServer
+        self, source: ApiSource, orchard: Repository, server: FakeLakeFSServer
     ) -> None:
         source.references()
         old = next(iter(source.references().commits))
@@ -557,7 +559,7 @@ class TestReferences:
         assert source.references().branches["a"] == old
 
     def test_a_branch_that_vanishes_before_its_log_is_read_is_explained_by_its_commit(
-        self, source: ApiSource, orchard: Repository, server: LakeFSServer
+        self, source: ApiSource, orchard: Repository, server: FakeLakeFSServer
     ) -> None:
         move = {"b1": orchard.add_commit(NEW, orchard.branches["b1"])}
         server.before("GET", "/orchard/dump", lambda: orchard.branches.update(move))
@@ -568,7 +570,7 @@ class TestReferences:
         assert asked(server, "/orchard/dump", "POST") == 1
 
     def test_a_branch_that_vanishes_and_whose_commit_is_not_found_is_left_out(  # hazard H16
-        self, source: ApiSource, orchard: Repository, server: LakeFSServer
+        self, source: ApiSource, orchard: Repository, server: FakeLakeFSServer
     ) -> None:
         move = {"b1": orchard.add_commit(NEW, orchard.branches["b1"])}
         orchard.unfindable = {NEW}
@@ -578,7 +580,7 @@ class TestReferences:
         assert asked(server, "/orchard/dump", "POST") == 1
 
     def test_a_branch_that_was_reset_is_explained_by_its_commit(
-        self, source: ApiSource, orchard: Repository, server: LakeFSServer
+        self, source: ApiSource, orchard: Repository, server: FakeLakeFSServer
     ) -> None:
         old = orchard.branches["main"]
         orchard.add_commit(NEW, old)
@@ -589,7 +591,7 @@ class TestReferences:
         assert NEW in references.commits
 
     def test_a_head_that_no_log_explains_is_not_returned(
-        self, source: ApiSource, orchard: Repository, server: LakeFSServer
+        self, source: ApiSource, orchard: Repository, server: FakeLakeFSServer
     ) -> None:
         old = orchard.branches["main"]
         orchard.add_commit(NEW, old)
@@ -605,7 +607,7 @@ class TestReferences:
             source.references()
 
     def test_taken_at_of_the_references_is_before_everything_is_read(
-        self, source: ApiSource, server: LakeFSServer, clock: Clock
+        self, source: ApiSource, server: FakeLakeFSServer, clock: Clock
     ) -> None:
         began: list[datetime] = []
         server.before("GET", BRANCHES, lambda: began.append(clock.now))
@@ -646,7 +648,7 @@ class TestReferences:
     def test_an_altered_table_is_refused(
         self, open_source: Callable[..., ApiSource], orchard: Repository, tmp_path: Path
     ) -> None:
-        lake = place_repository("orchard", tmp_path / "orchard")
+        lake = copy_saved_repository("orchard", tmp_path / "orchard")
         file = lake / "_lakefs" / orchard.dump["commits_meta_range_id"]
         file.write_bytes(file.read_bytes()[:-60] + bytes(7) + file.read_bytes()[-53:])
         with pytest.raises(CorruptFile, match=file.name):
@@ -655,7 +657,7 @@ class TestReferences:
 
 class TestOtherRepositories:
     def test_the_namespaces_of_the_other_repositories_are_known_in_canonical_spelling(
-        self, source: ApiSource, server: LakeFSServer
+        self, source: ApiSource, server: FakeLakeFSServer
     ) -> None:
         named = {"id": "grove", "storage_namespace": "s3a://lake/grove/"}
         own = {"id": "orchard", "storage_namespace": "s3://lake/orchard"}
@@ -664,7 +666,7 @@ class TestOtherRepositories:
         assert source.other_repositories() == {"grove": "s3://lake/grove"}
 
     def test_other_repositories_are_unknown_if_the_user_may_not_list_them(
-        self, source: ApiSource, server: LakeFSServer
+        self, source: ApiSource, server: FakeLakeFSServer
     ) -> None:
         server.override["/repositories"] = Answer(403, {"message": "insufficient permissions"})
         assert source.other_repositories() is None
@@ -674,7 +676,7 @@ class TestLaterReferences:
     """A process that reads the references again."""
 
     def test_no_dump_is_taken_if_no_branch_or_tag_moved(
-        self, source: ApiSource, server: LakeFSServer, clock: Clock
+        self, source: ApiSource, server: FakeLakeFSServer, clock: Clock
     ) -> None:
         first, second = source.references(), source.references()
         assert second == dataclasses.replace(first, taken_at=second.taken_at)
@@ -683,7 +685,7 @@ class TestLaterReferences:
         assert asked(server, "/commits") == 0
 
     def test_new_commits_of_branches_and_tags_are_found_by_their_logs(
-        self, source: ApiSource, orchard: Repository, server: LakeFSServer
+        self, source: ApiSource, orchard: Repository, server: FakeLakeFSServer
     ) -> None:
         first = source.references()
         orchard.branches["main"] = orchard.add_commit(NEW, orchard.branches["main"])
@@ -693,11 +695,11 @@ class TestLaterReferences:
         assert second.branches == orchard.branches
         assert second.tags == orchard.tags
         assert second.commits.keys() == {*first.commits, NEW, NEWER}
-        assert first.commits.keys() == second.commits.keys() - {NEW, NEWER}  # what was returned stays as it was
+        assert first.commits.keys() == second.commits.keys() - {NEW, NEWER}  # the returned value does not change
         assert asked(server, "/orchard/dump", "POST") == 1
 
     def test_a_tag_that_was_set_on_a_known_commit_is_seen(
-        self, source: ApiSource, orchard: Repository, server: LakeFSServer
+        self, source: ApiSource, orchard: Repository, server: FakeLakeFSServer
     ) -> None:
         source.references()
         orchard.tags["late"] = next(iter(orchard.commits))
@@ -712,10 +714,10 @@ class TestLaterReferences:
         orchard.branches["main"] = old
         third = source.references()
         assert third.branches == first.branches
-        assert NEW in third.commits  # what was seen once stays known, and is dangling now
+        assert NEW in third.commits  # known commits stay known, and are dangling now
 
     def test_long_logs_are_replaced_by_a_new_dump(
-        self, source: ApiSource, orchard: Repository, server: LakeFSServer, monkeypatch: pytest.MonkeyPatch
+        self, source: ApiSource, orchard: Repository, server: FakeLakeFSServer, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(lakefs_api, "_FEW_PAGES", 2)
         source.references()
@@ -727,7 +729,7 @@ class TestLaterReferences:
         assert asked(server, "/orchard/dump", "POST") == 2
 
     def test_after_ten_minutes_a_dump_shows_the_commits_that_no_branch_has_any_more(
-        self, source: ApiSource, server: LakeFSServer, clock: Clock
+        self, source: ApiSource, server: FakeLakeFSServer, clock: Clock
     ) -> None:
         source.references()
         clock.sleep(540)
@@ -738,7 +740,7 @@ class TestLaterReferences:
         assert asked(server, "/orchard/dump", "POST") == 2
 
     def test_the_references_of_a_repository_that_was_created_again_are_dumped_again(
-        self, source: ApiSource, orchard: Repository, server: LakeFSServer
+        self, source: ApiSource, orchard: Repository, server: FakeLakeFSServer
     ) -> None:
         first = source.references()
         orchard.created += 1
@@ -758,7 +760,9 @@ class TestRules:
         orchard.rules = {"default_retention_days": 7, "branches": rules}
         assert source.rules() == GCRules(7, {"main": 50})
 
-    def test_a_repository_that_vanishes_has_no_rules_to_be_none(self, source: ApiSource, server: LakeFSServer) -> None:
+    def test_a_repository_that_vanishes_has_no_rules_to_be_none(
+        self, source: ApiSource, server: FakeLakeFSServer
+    ) -> None:
         server.before("GET", "/settings/gc_rules", lambda: server.repositories.pop("orchard"))
         with pytest.raises(SourceError, match="repository not found"):
             source.rules()
@@ -790,7 +794,7 @@ class TestRepository:
 
     @pytest.mark.parametrize("ask", [ApiSource.staged, ApiSource.references, ApiSource.rules])
     def test_a_repository_with_another_namespace_on_the_server_is_refused(
-        self, open_source: Callable[..., ApiSource], server: LakeFSServer, ask: Callable[[ApiSource], object]
+        self, open_source: Callable[..., ApiSource], server: FakeLakeFSServer, ask: Callable[[ApiSource], object]
     ) -> None:
         with pytest.raises(
             SourceError, match="its namespace is s3://lake/orchard on the server, but `namespace` is s3://lake/meadow"

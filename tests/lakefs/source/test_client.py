@@ -1,4 +1,4 @@
-"""What a refusal of a lakeFS server looks like to a reader of the log: one line, the remedy, no secret, soon."""
+"""Errors of a lakeFS server: one line in the log with the remedy, without secrets, and without long retries."""
 
 import pickle
 import time
@@ -9,8 +9,8 @@ import pytest
 
 from retention_assets.errors import AccessDenied, ConfigurationError, RetentionError, SourceError
 from retention_assets.lakefs.source.client import LakeFSClient, NotFound
-from tests.lakefs.source.lakefs_server import ACCESS_KEY, SECRET_KEY, Answer, LakeFSServer, serving
-from tests.lakefs.source.lakefs_world import saved
+from tests.lakefs.source.fake_lakefs_repository import saved
+from tests.lakefs.source.fake_lakefs_server import ACCESS_KEY, SECRET_KEY, Answer, FakeLakeFSServer, serving
 from tests.objectstore.servers import server_that_hangs_up
 
 PATH = "/repositories/{repository}"
@@ -18,13 +18,13 @@ ORCHARD = {"repository": "orchard"}
 
 
 @pytest.fixture
-def server() -> Iterator[LakeFSServer]:
+def server() -> Iterator[FakeLakeFSServer]:
     with serving(saved("orchard")) as running:
         yield running
 
 
 def refusal(url: str, secret_key: str = SECRET_KEY, access_key: str = ACCESS_KEY) -> RetentionError:
-    """The error that asking for a repository meets, after checking what holds for every one of them."""
+    """Return the error of a request for a repository, after checks that apply to all errors."""
     started = time.monotonic()
     with pytest.raises(RetentionError) as caught:
         LakeFSClient(url, access_key, secret_key).get(PATH, ORCHARD)
@@ -42,7 +42,7 @@ def refusal(url: str, secret_key: str = SECRET_KEY, access_key: str = ACCESS_KEY
 
 
 @pytest.mark.parametrize("spelling", ["{url}", "{url}/", "{url}/api/v1", "{url}/api/v1/"])
-def test_the_address_may_name_the_api_or_not(server: LakeFSServer, spelling: str) -> None:
+def test_the_address_may_name_the_api_or_not(server: FakeLakeFSServer, spelling: str) -> None:
     client = LakeFSClient(spelling.format(url=server.url), ACCESS_KEY, SECRET_KEY)
     assert client.get(PATH, ORCHARD)["storage_namespace"] == "s3://lake/orchard"
 
@@ -51,21 +51,21 @@ def test_the_address_may_name_the_api_or_not(server: LakeFSServer, spelling: str
     ("access_key", "secret_key"),
     [pytest.param(ACCESS_KEY, "wrong/secret+key", id="secret"), pytest.param("AKIAUNKNOWN", SECRET_KEY, id="key")],
 )
-def test_wrong_keys_are_access_denied(server: LakeFSServer, access_key: str, secret_key: str) -> None:
+def test_wrong_keys_are_access_denied(server: FakeLakeFSServer, access_key: str, secret_key: str) -> None:
     error = refusal(server.url, secret_key, access_key)
     assert isinstance(error, AccessDenied)
     assert "refused (401: error authenticating request)" in str(error)
     assert "source.api.access_key and secret_key" in str(error)
 
 
-def test_a_request_that_the_user_may_not_make_is_access_denied(server: LakeFSServer) -> None:
+def test_a_request_that_the_user_may_not_make_is_access_denied(server: FakeLakeFSServer) -> None:
     server.override["/repositories/orchard"] = Answer(403, {"message": "insufficient permissions"})
     error = refusal(server.url)
     assert isinstance(error, AccessDenied)
     assert "insufficient permissions" in str(error)
 
 
-def test_a_404_has_the_servers_own_message(server: LakeFSServer) -> None:
+def test_a_404_has_the_servers_own_message(server: FakeLakeFSServer) -> None:
     del server.repositories["orchard"]
     error = refusal(server.url)
     assert isinstance(error, NotFound)
@@ -83,7 +83,7 @@ def test_a_404_has_the_servers_own_message(server: LakeFSServer) -> None:
         pytest.param(Answer(302, b"", {"Location": "http://elsewhere.example/"}), id="a_redirect"),
     ],
 )
-def test_a_response_that_is_not_a_json_object_is_an_error(server: LakeFSServer, answer: Answer) -> None:
+def test_a_response_that_is_not_a_json_object_is_an_error(server: FakeLakeFSServer, answer: Answer) -> None:
     server.override["/repositories/orchard"] = answer
     error = refusal(server.url)
     assert type(error) is SourceError
@@ -91,27 +91,27 @@ def test_a_response_that_is_not_a_json_object_is_an_error(server: LakeFSServer, 
     assert "address of a lakeFS server" in str(error)
 
 
-def test_a_server_error_is_reported_on_one_line_without_the_secret(server: LakeFSServer) -> None:
+def test_a_server_error_is_reported_on_one_line_without_the_secret(server: FakeLakeFSServer) -> None:
     message = f"panic:\n  goroutine 1\n  key {SECRET_KEY}\n" + "x" * 5_000
     server.override["/repositories/orchard"] = Answer(418, {"message": message})
     error = refusal(server.url)
     assert "the server failed (418: panic: goroutine 1 key ***" in str(error)
 
 
-def test_a_request_to_a_busy_server_is_retried(server: LakeFSServer) -> None:
+def test_a_request_to_a_busy_server_is_retried(server: FakeLakeFSServer) -> None:
     server.override["/repositories/orchard"] = Answer(503, {"message": "busy"}, {"Retry-After": "3600"})
     server.before("GET", "/orchard", server.override.clear, nth=3)
     client = LakeFSClient(server.url, ACCESS_KEY, SECRET_KEY)
     assert client.get(PATH, ORCHARD)["id"] == "orchard"
 
 
-def test_requests_to_a_server_that_stays_busy_fail(server: LakeFSServer) -> None:
+def test_requests_to_a_server_that_stays_busy_fail(server: FakeLakeFSServer) -> None:
     server.override["/repositories/orchard"] = Answer(503, {"message": "busy"}, {"Retry-After": "3600"})
     assert "the server failed (503: busy)" in str(refusal(server.url))
     assert len(server.calls) == 4
 
 
-def test_a_post_is_sent_once(server: LakeFSServer) -> None:
+def test_a_post_is_sent_once(server: FakeLakeFSServer) -> None:
     server.override["/repositories/orchard/dump"] = Answer(503, {"message": "busy"})
     client = LakeFSClient(server.url, ACCESS_KEY, SECRET_KEY)
     with pytest.raises(SourceError, match="busy"):
@@ -142,26 +142,26 @@ def test_an_address_that_is_none_is_refused_at_once(url: str, message: str) -> N
     assert SECRET_KEY.replace("/", "") not in str(caught.value)
 
 
-def test_nothing_prints_the_keys(server: LakeFSServer) -> None:
+def test_nothing_prints_the_keys(server: FakeLakeFSServer) -> None:
     client = LakeFSClient(server.url, ACCESS_KEY, SECRET_KEY)
     assert SECRET_KEY not in f"{client} {client!r}"
 
 
 class TestPages:
-    def test_come_to_the_last(self, server: LakeFSServer) -> None:
+    def test_come_to_the_last(self, server: FakeLakeFSServer) -> None:
         repository = server.repositories["orchard"]
         repository.branches = {f"b{number:04}": "c" for number in range(2_500)}
         pages = LakeFSClient(server.url, ACCESS_KEY, SECRET_KEY).pages(PATH + "/branches", ORCHARD)
         assert [branch["id"] for page in pages for branch in page] == list(repository.branches)
 
     @pytest.mark.parametrize("offset", ["", "b1"])
-    def test_that_run_in_circles_are_an_error(self, server: LakeFSServer, offset: str) -> None:
+    def test_that_run_in_circles_are_an_error(self, server: FakeLakeFSServer, offset: str) -> None:
         page = {"pagination": {"has_more": True, "next_offset": offset}, "results": []}
         server.override["/repositories/orchard/branches"] = Answer(200, page)
         with pytest.raises(SourceError, match="does not end"):
             list(LakeFSClient(server.url, ACCESS_KEY, SECRET_KEY).pages(PATH + "/branches", ORCHARD))
 
-    def test_that_end_at_a_path_that_is_not_text_are_an_error(self, server: LakeFSServer) -> None:
+    def test_that_end_at_a_path_that_is_not_text_are_an_error(self, server: FakeLakeFSServer) -> None:
         """The server prints U+FFFD for its bytes, so the next page would begin at another path."""
         page = {"pagination": {"has_more": True, "next_offset": "a\ufffd"}, "results": []}
         server.override["/repositories/orchard/branches"] = Answer(200, page)
@@ -169,7 +169,7 @@ class TestPages:
             list(LakeFSClient(server.url, ACCESS_KEY, SECRET_KEY).pages(PATH + "/branches", ORCHARD))
 
     @pytest.mark.parametrize("page", [{}, {"results": []}, {"pagination": {"has_more": False}}, {"pagination": []}])
-    def test_of_another_form_are_an_error(self, server: LakeFSServer, page: dict[str, object]) -> None:
+    def test_of_another_form_are_an_error(self, server: FakeLakeFSServer, page: dict[str, object]) -> None:
         server.override["/repositories/orchard/branches"] = Answer(200, page)
         with pytest.raises(SourceError, match="response has no"):
             list(LakeFSClient(server.url, ACCESS_KEY, SECRET_KEY).pages(PATH + "/branches", ORCHARD))

@@ -1,4 +1,4 @@
-"""What a dump must not be believed for, and what an absent list means."""
+"""Reading a dump: damaged or incomplete dumps are refused, and a missing staged list is unknown."""
 
 import json
 import os
@@ -18,10 +18,10 @@ from retention_assets.lakefs.source.opening import open_repository
 from retention_assets.lakefs.source.repository import RULES
 from retention_assets.lakefs.source.staged_objects import staged_rows
 from retention_assets.objectstore.access import StoreAccess
+from tests.lakefs_repositories import NAME, Version, build_repository
 from tests.lakefs_tables import Range, write_metarange
 from tests.objectstore.s3 import Bucket
-from tests.repositories import api, place_repository
-from tests.worlds import NAME, Version, build_repository
+from tests.saved_repositories import api, copy_saved_repository
 
 MANIFEST = api("orchard")["refs_dump"]
 OLD = datetime(2025, 11, 1, tzinfo=UTC)
@@ -29,7 +29,7 @@ OLD = datetime(2025, 11, 1, tzinfo=UTC)
 
 @pytest.fixture
 def lake(tmp_path: Path) -> Path:
-    return place_repository("orchard", tmp_path / "orchard")
+    return copy_saved_repository("orchard", tmp_path / "orchard")
 
 
 def source(lake: Path, document: object = MANIFEST, staged: str | None = None) -> DumpSource:
@@ -112,7 +112,7 @@ def test_a_table_of_another_kind_is_refused(lake: Path) -> None:
 
 
 def test_a_dump_without_the_commit_of_a_branch_is_refused(tmp_path: Path, lake: Path) -> None:
-    meadow = place_repository("meadow", tmp_path / "meadow")
+    meadow = copy_saved_repository("meadow", tmp_path / "meadow")
     for file in (meadow / "_lakefs").iterdir():
         if file.is_file():
             (lake / "_lakefs" / file.name).write_bytes(file.read_bytes())
@@ -210,7 +210,7 @@ def test_no_rules_and_deleted_rules_are_none(lake: Path, content: bytes | None) 
 
 
 def test_rules_of_zero_days_without_branches_read_as_none_as_the_server_reads_them(lake: Path) -> None:
-    (lake / RULES).write_bytes(b"")  # what that document is on the wire: hazard H13
+    (lake / RULES).write_bytes(b"")  # the encoding of an empty document: hazard H13
     assert source(lake).rules() is None
 
 

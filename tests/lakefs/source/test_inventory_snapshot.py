@@ -1,4 +1,4 @@
-"""The picture of the store: what is listed, what an older picture still tells, and when all is listed after all."""
+"""The inventory snapshot: what is listed, what an earlier snapshot provides, and when everything is listed."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -21,7 +21,7 @@ from retention_assets.objectstore.outcomes import Outcome
 from retention_assets.tables import STORAGE_INVENTORY
 from retention_assets.warehouse.warehouse import METADATA, Warehouse
 from tests.acceptance.runs import Run, objects_in, write_ledger
-from tests.worlds import NAME, BuiltRepository, Version, address, build_repository
+from tests.lakefs_repositories import NAME, BuiltRepository, Version, address, build_repository
 
 BEGAN = datetime(2025, 6, 1, 8, tzinfo=UTC)  # when the slice of most objects began
 HOUR = timedelta(hours=1)
@@ -32,19 +32,17 @@ FIRST, SECOND, LATE = (address(BEGAN + HOUR / 2, number, began=BEGAN) for number
 OLDER = address(BEGAN - 30 * DAY, 3, began=BEGAN - 30 * DAY)
 SIZE = 10
 
-type Place = BuiltRepository
-
 
 @pytest.fixture
-def place(tmp_path: Path) -> Place:
+def built(tmp_path: Path) -> BuiltRepository:
     commits = [Version("root", BEGAN - DAY, {"path/first": FIRST})]
     stored = {FIRST: BEGAN + HOUR, SECOND: BEGAN + HOUR, OLDER: BEGAN - 30 * DAY}
     return build_repository(tmp_path, commits, {"main": "root"}, taken_at=BEGAN, objects=stored)
 
 
-def at(spark: SparkSession, place: Place, now: datetime, **settings: Any) -> Run:
-    repository = place.repository(RULES, **{"listing": "optimized", **settings})
-    return Run(spark, repository, Warehouse(str(place.directory / "warehouse")), now.date(), now)
+def at(spark: SparkSession, built: BuiltRepository, now: datetime, **settings: Any) -> Run:
+    repository = built.repository(RULES, **{"listing": "optimized", **settings})
+    return Run(spark, repository, Warehouse(str(built.directory / "warehouse")), now.date(), now)
 
 
 def keep(run: Run) -> InventorySnapshot:
@@ -57,11 +55,13 @@ def addresses(snapshot: InventorySnapshot) -> set[str]:
     return {name for name, _, _ in objects_in(snapshot.frame)}
 
 
-def test_a_clean_run_lists_everything_but_what_lakefs_keeps_for_itself(spark: SparkSession, place: Place) -> None:
+def test_a_clean_run_lists_everything_but_what_lakefs_keeps_for_itself(
+    spark: SparkSession, built: BuiltRepository
+) -> None:
     beside = {"1a2b": BEGAN, "data/direct": BEGAN, "elsewhere/deep/er": BEGAN, "data/no-slice/x": BEGAN}
-    place.store(beside)
+    built.store(beside)
     now = BEGAN + 60 * DAY
-    snapshot = at(spark, place, now, listing="clean").snapshot()
+    snapshot = at(spark, built, now, listing="clean").snapshot()
     times = {**beside, FIRST: BEGAN + HOUR, SECOND: BEGAN + HOUR, OLDER: BEGAN - 30 * DAY}
     assert objects_in(snapshot.frame) == {(name, SIZE, written_at) for name, written_at in times.items()}
     assert (snapshot.listed, snapshot.taken_at) == (len(snapshot.prefixes.deep), now)
@@ -69,28 +69,28 @@ def test_a_clean_run_lists_everything_but_what_lakefs_keeps_for_itself(spark: Sp
 
 
 def test_a_second_listing_of_the_same_session_is_not_answered_from_the_cached_first(
-    spark: SparkSession, place: Place
+    spark: SparkSession, built: BuiltRepository
 ) -> None:
-    run = at(spark, place, BEGAN + 60 * DAY, listing="clean")
+    run = at(spark, built, BEGAN + 60 * DAY, listing="clean")
     first = run.snapshot()
     assert first.frame.cache().count() == 3
-    place.remove([SECOND])  # the places are the same as before
-    place.store({FIRST: BEGAN + 2 * HOUR})
+    built.remove([SECOND])  # the places are the same as before
+    built.store({FIRST: BEGAN + 2 * HOUR})
     assert objects_in(run.snapshot().frame) == {(FIRST, SIZE, BEGAN + 2 * HOUR), (OLDER, SIZE, BEGAN - 30 * DAY)}
     first.frame.unpersist()
 
 
-def test_an_optimized_run_lists_prefixes_that_are_not_slices(spark: SparkSession, place: Place) -> None:
+def test_an_optimized_run_lists_prefixes_that_are_not_slices(spark: SparkSession, built: BuiltRepository) -> None:
     now = BEGAN + 60 * DAY
-    keep(at(spark, place, now))
+    keep(at(spark, built, now))
     beside = {"1a2b", "data/direct", "elsewhere/deep/er", "data/no-slice/x"}
-    place.store(dict.fromkeys(beside, now))
-    snapshot = at(spark, place, now + DAY).snapshot()
+    built.store(dict.fromkeys(beside, now))
+    snapshot = at(spark, built, now + DAY).snapshot()
     assert addresses(snapshot) == {FIRST, SECOND, OLDER, *beside}
     assert snapshot.listed == 2
 
 
-# Why an optimized run lists the whole store after all: what is done to the one earlier run, and what is said.
+# Reasons for a full listing in an optimized run: a change of the earlier run, and the words of the log message.
 
 
 def _nothing(run: Run) -> None:
@@ -111,7 +111,7 @@ def _of_this_day(run: Run) -> None:
 
 
 def _of_the_future(run: Run) -> None:
-    """The clock was wrong then. Slices that are open would count as closed, and what is in them would not be seen."""
+    """The clock was wrong then. Open slices would count as closed, and their new objects would be missing."""
     keep(replace(run, day=run.day - DAY, now=run.now + 9 * DAY))
 
 
@@ -142,9 +142,9 @@ def _without_facts(run: Run) -> None:
     ],
 )
 def test_an_optimized_run_without_a_usable_base_inventory_lists_everything_and_says_why(
-    spark: SparkSession, place: Place, earlier: Callable[[Run], None], reason: str
+    spark: SparkSession, built: BuiltRepository, earlier: Callable[[Run], None], reason: str
 ) -> None:
-    run = at(spark, place, BEGAN + 30 * DAY)
+    run = at(spark, built, BEGAN + 30 * DAY)
     earlier(run)
     snapshot = run.snapshot()
     assert (snapshot.details.fell_back or "").startswith(reason)
@@ -153,20 +153,20 @@ def test_an_optimized_run_without_a_usable_base_inventory_lists_everything_and_s
 
 
 def test_an_optimized_run_lists_everything_if_the_last_full_listing_is_too_old(
-    spark: SparkSession, place: Place
+    spark: SparkSession, built: BuiltRepository
 ) -> None:
-    """However many of them ran since, and each on the day before."""
+    """Optimized runs since then do not count, even if one ran on the day before."""
     start = BEGAN + 30 * DAY
-    taken = [keep(at(spark, place, start + days * DAY, clean_every="2d")) for days in range(6)]
+    taken = [keep(at(spark, built, start + days * DAY, clean_every="2d")) for days in range(6)]
     fell_back = [bool(one.details.fell_back) for one in taken]
     assert fell_back == [True, False, False, True, False, False]
 
 
-def test_the_base_inventory_is_the_one_taken_last_whatever_its_day(spark: SparkSession, place: Place) -> None:
-    keep(at(spark, place, BEGAN + 2 * HOUR))
-    again = at(spark, place, BEGAN + CLOSED)
+def test_the_base_inventory_is_the_one_taken_last_whatever_its_day(spark: SparkSession, built: BuiltRepository) -> None:
+    keep(at(spark, built, BEGAN + 2 * HOUR))
+    again = at(spark, built, BEGAN + CLOSED)
     keep(replace(again, day=BEGAN.date() - 9 * DAY))
-    assert at(spark, place, BEGAN + CLOSED + HOUR).snapshot().listed == 0
+    assert at(spark, built, BEGAN + CLOSED + HOUR).snapshot().listed == 0
 
 
 @pytest.mark.parametrize(
@@ -178,63 +178,63 @@ def test_the_base_inventory_is_the_one_taken_last_whatever_its_day(spark: SparkS
     ],
 )
 def test_a_late_upload_into_a_slice_that_was_seen_before_is_found(
-    spark: SparkSession, place: Place, written_after: timedelta, settings: dict[str, str]
+    spark: SparkSession, built: BuiltRepository, written_after: timedelta, settings: dict[str, str]
 ) -> None:
-    before = keep(at(spark, place, BEGAN + written_after - HOUR, **settings))
+    before = keep(at(spark, built, BEGAN + written_after - HOUR, **settings))
     assert LATE not in addresses(before)
-    place.store({LATE: BEGAN + written_after})
-    after = at(spark, place, BEGAN + written_after + DAY, **settings).snapshot()
+    built.store({LATE: BEGAN + written_after})
+    after = at(spark, built, BEGAN + written_after + DAY, **settings).snapshot()
     assert after.details.fell_back is None
     assert addresses(after) == {FIRST, SECOND, OLDER, LATE}
 
 
-def test_objects_that_our_sweeps_deleted_are_not_in_the_snapshot(spark: SparkSession, place: Place) -> None:
-    run = at(spark, place, BEGAN + CLOSED)
+def test_objects_that_our_sweeps_deleted_are_not_in_the_snapshot(spark: SparkSession, built: BuiltRepository) -> None:
+    run = at(spark, built, BEGAN + CLOSED)
     keep(run)
     write_ledger(run, {SECOND: Outcome.DELETED}, run.now)
-    place.remove([SECOND])
-    snapshot = at(spark, place, BEGAN + CLOSED + DAY).snapshot()
+    built.remove([SECOND])
+    snapshot = at(spark, built, BEGAN + CLOSED + DAY).snapshot()
     assert snapshot.listed == 1
     assert addresses(snapshot) == {FIRST, OLDER}
 
 
 def test_objects_that_a_person_put_back_after_a_sweep_are_in_every_later_snapshot(
-    spark: SparkSession, place: Place
+    spark: SparkSession, built: BuiltRepository
 ) -> None:
-    run = at(spark, place, BEGAN + CLOSED)
+    run = at(spark, built, BEGAN + CLOSED)
     keep(run)
     write_ledger(run, {SECOND: Outcome.DELETED}, run.now + HOUR)
-    place.remove([SECOND])
-    keep(at(spark, place, BEGAN + CLOSED + DAY))
-    place.store({SECOND: BEGAN + HOUR})
+    built.remove([SECOND])
+    keep(at(spark, built, BEGAN + CLOSED + DAY))
+    built.store({SECOND: BEGAN + HOUR})
     for days in (2, 3):
-        later = keep(at(spark, place, BEGAN + CLOSED + days * DAY))
+        later = keep(at(spark, built, BEGAN + CLOSED + days * DAY))
         assert later.details.fell_back is None
         assert addresses(later) == {FIRST, SECOND, OLDER}
 
 
 def test_objects_that_were_restored_after_a_sweep_are_in_every_later_snapshot(
-    spark: SparkSession, place: Place
+    spark: SparkSession, built: BuiltRepository
 ) -> None:
-    run = at(spark, place, BEGAN + CLOSED)
+    run = at(spark, built, BEGAN + CLOSED)
     keep(run)
     write_ledger(run, {SECOND: Outcome.QUARANTINED}, run.now + HOUR)
-    place.remove([SECOND])
-    assert addresses(keep(at(spark, place, BEGAN + CLOSED + DAY))) == {FIRST, OLDER}
+    built.remove([SECOND])
+    assert addresses(keep(at(spark, built, BEGAN + CLOSED + DAY))) == {FIRST, OLDER}
     write_ledger(run, {SECOND: Outcome.RESTORED}, run.now + DAY + HOUR)
-    place.store({SECOND: BEGAN + CLOSED + DAY + HOUR})
+    built.store({SECOND: BEGAN + CLOSED + DAY + HOUR})
     for days in (2, 3):
-        later = keep(at(spark, place, BEGAN + CLOSED + days * DAY))
+        later = keep(at(spark, built, BEGAN + CLOSED + days * DAY))
         assert later.details.fell_back is None
         assert later.listed == 1
         assert addresses(later) == {FIRST, SECOND, OLDER}
 
 
 def test_a_slice_into_which_an_object_was_restored_after_a_delivered_inventory_is_listed(
-    spark: SparkSession, place: Place
+    spark: SparkSession, built: BuiltRepository
 ) -> None:
-    """A slice that was only swept since then is not: the ledger names what is gone from it."""
-    run = at(spark, place, BEGAN + CLOSED)
+    """A slice that was only swept since then is not listed, since the ledger has its deleted objects."""
+    run = at(spark, built, BEGAN + CLOSED)
     taken_at, listed = BEGAN + CLOSED, Prefixes((f"{SECOND.rpartition('/')[0]}/",), ())
     context = InventoryContext(spark, run.open(), run.warehouse, run.day, lambda: run.now)
     delivered = BaseInventory(run.snapshot().frame, taken_at, taken_at, taken_at, delivered=True)
@@ -245,10 +245,10 @@ def test_a_slice_into_which_an_object_was_restored_after_a_delivered_inventory_i
 
 
 def test_only_objects_removed_after_a_base_inventory_are_left_out_of_its_rows(
-    spark: SparkSession, place: Place
+    spark: SparkSession, built: BuiltRepository
 ) -> None:
-    """A delivered inventory of after the restoring has the object, and the ledger says that it was deleted before."""
-    run = at(spark, place, BEGAN + CLOSED)
+    """An inventory delivered after the restore has the object, and the ledger has its earlier deletion."""
+    run = at(spark, built, BEGAN + CLOSED)
     write_ledger(run, {SECOND: Outcome.DELETED}, BEGAN + CLOSED)
     context = InventoryContext(spark, run.open(), run.warehouse, run.day, lambda: run.now)
     frame = run.snapshot().frame.cache()
@@ -258,11 +258,11 @@ def test_only_objects_removed_after_a_base_inventory_are_left_out_of_its_rows(
         assert {row["address"] for row in _reused_rows(context, older, closed).collect()} == seen
 
 
-def test_an_old_slice_that_came_back_is_listed(spark: SparkSession, place: Place) -> None:
-    """Deleted whole, then brought back from a backup: no earlier picture tells what is in it."""
-    place.remove([OLDER])
-    keep(at(spark, place, BEGAN + CLOSED))
-    place.store({OLDER: BEGAN + CLOSED + HOUR})
-    snapshot = at(spark, place, BEGAN + CLOSED + DAY).snapshot()
+def test_an_old_slice_that_came_back_is_listed(spark: SparkSession, built: BuiltRepository) -> None:
+    """The slice was deleted and restored from a backup. No earlier snapshot has its objects."""
+    built.remove([OLDER])
+    keep(at(spark, built, BEGAN + CLOSED))
+    built.store({OLDER: BEGAN + CLOSED + HOUR})
+    snapshot = at(spark, built, BEGAN + CLOSED + DAY).snapshot()
     assert snapshot.listed == 1
     assert addresses(snapshot) == {FIRST, SECOND, OLDER}

@@ -5,8 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from retention_assets.lakefs.source.inventory_snapshot import is_closed, slice_began
-from tests.repositories import REPOSITORIES, listing
-from tests.worlds import slice_name
+from tests.lakefs_repositories import slice_name
+from tests.saved_repositories import REPOSITORIES, listing
 
 BEGAN = datetime(2026, 10, 1, 12, tzinfo=UTC)
 HOUR = timedelta(hours=1)

@@ -1,4 +1,4 @@
-"""One contract for both sources of references, over the same repositories: a dump and a server agree."""
+"""One contract for both sources of references: a dump and a server return the same for the saved repositories."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -14,9 +14,9 @@ from retention_assets.lakefs.source.api import ApiSource
 from retention_assets.lakefs.source.dump import DumpSource
 from retention_assets.lakefs.source.repository import GCRules, LakeFSSource, staged_folder
 from retention_assets.objectstore.access import StoreAccess
-from tests.lakefs.source.lakefs_server import ACCESS_KEY, SECRET_KEY, serving
-from tests.lakefs.source.lakefs_world import saved
-from tests.repositories import REPOSITORIES, api, listing, place_repository
+from tests.lakefs.source.fake_lakefs_repository import saved
+from tests.lakefs.source.fake_lakefs_server import ACCESS_KEY, SECRET_KEY, serving
+from tests.saved_repositories import REPOSITORIES, api, copy_saved_repository, listing
 
 NOW = datetime(2026, 11, 21, 4, tzinfo=UTC)
 
@@ -36,7 +36,7 @@ def known(name: str) -> Known:
 
 @pytest.fixture(scope="module")
 def lake(name: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return place_repository(name, tmp_path_factory.mktemp("lake") / name)
+    return copy_saved_repository(name, tmp_path_factory.mktemp("lake") / name)
 
 
 def folder(known: Known) -> str:
@@ -44,7 +44,7 @@ def folder(known: Known) -> str:
 
 
 class SourceContract:
-    """What both must say of a repository."""
+    """The tests that both sources must pass."""
 
     def test_all_commits_are_returned_dangling_commits_too(self, source: LakeFSSource, known: Known) -> None:
         commits = source.references().commits.values()

@@ -1,4 +1,4 @@
-"""Two sets of candidates side by side: which changes there are, how much of each, and who has the objects now."""
+"""The comparison of two sets of candidates: the changes, their amounts, and the heads that have the objects."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -121,16 +121,16 @@ def test_objects_without_branch_and_path_are_counted_too(spark: SparkSession) ->
 
 def test_amounts_of_systems_without_paths_are_counted_by_directory(spark: SparkSession) -> None:
     row = Candidate("chunks/0", 3, paths=())
-    told = amounts(changed_amounts(changes(spark, (), (row,)), 12, directory))
-    assert ("newly_freed", "prefix", "chunks/", 1, 3) in told
+    found_amounts = amounts(changed_amounts(changes(spark, (), (row,)), 12, directory))
+    assert ("newly_freed", "prefix", "chunks/", 1, 3) in found_amounts
 
 
 def test_only_the_largest_groups_of_each_change_are_returned(spark: SparkSession) -> None:
-    """Three prefixes of which two are told; the total has all three, and the other change its own two."""
+    """Of three prefixes, the two largest are returned. The total counts all three."""
     rows = [Candidate(address(number), number, paths=(f"p{number}/x",)) for number in (1, 2, 3)]
     two_sides = changes(spark, [Candidate(address(9), 9, paths=("q/x",))], rows)
-    told = [found for found in amounts(changed_amounts(two_sides, 2)) if found[1] in ("prefix", "total")]
-    assert told == [
+    found_amounts = [found for found in amounts(changed_amounts(two_sides, 2)) if found[1] in ("prefix", "total")]
+    assert found_amounts == [
         ("newly_freed", "prefix", "p3/", 1, 3),
         ("newly_freed", "prefix", "p2/", 1, 2),
         ("newly_freed", "total", "", 3, 6),
@@ -157,7 +157,7 @@ def test_commits_at_heads_have_the_names_of_their_branches_and_tags(spark: Spark
 
 
 def with_names(spark: SparkSession) -> DataFrame:
-    """Return four changes: one object at two heads, one at one, one that is not freed newly, one of old versions."""
+    """Return four changes: an object at two heads, one at one head, one that is not newly freed, an old version."""
     freed = [Candidate(ONE, 10), Candidate(TWO, 20), Candidate(FOUR, 40)]
     found = changes(spark, [Candidate(THREE, 30)], freed)
     pairs = [Pair(ONE, "a", branches=["main"]), Pair(ONE, "b", branches=["dev", "main"])]
@@ -175,16 +175,16 @@ def test_newly_freed_objects_have_the_heads_of_all_their_paths(spark: SparkSessi
 
 
 @pytest.mark.parametrize(
-    ("most", "told"),
+    ("most", "found_amounts"),
     [
         pytest.param(3, [("", 2, 30), ("tag v1", 1, 20), ("dev", 1, 10), ("main", 1, 10)], id="all"),
         pytest.param(1, [("", 2, 30), ("tag v1", 1, 20)], id="the_largest"),
     ],
 )
 def test_objects_that_heads_lose_count_once_in_total_and_once_for_each_head(
-    spark: SparkSession, most: int, told: list[tuple[str, int, int]]
+    spark: SparkSession, most: int, found_amounts: list[tuple[str, int, int]]
 ) -> None:
-    assert amounts(head_amounts(with_names(spark), most)) == told
+    assert amounts(head_amounts(with_names(spark), most)) == found_amounts
 
 
 def test_no_head_loses_anything_where_nothing_changes(spark: SparkSession) -> None:

@@ -1,4 +1,4 @@
-"""Each guard alone stands between a wrong input, or a fault in the judging, and a plan that would delete too much."""
+"""Each guard refuses a plan that would delete too much, because of a wrong input or a fault of the classification."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -44,7 +44,7 @@ HORIZON = AgeCutoff(NOW, timedelta(hours=24), issued=issued_at)
 
 @dataclass(frozen=True)
 class Case:
-    """A guard, and what it alone catches: a world, or a fault in what the planner makes of a good one."""
+    """A guard, and the input or the fault of the planner that only this guard refuses."""
 
     guard: str
     world: World = WORLD
@@ -54,7 +54,7 @@ class Case:
 
 
 def taken_for_candidate(wrong: str, reason: str = "expired") -> Callable[[DataFrame], DataFrame]:
-    """Return the fault of judging `wrong` to be a candidate."""
+    """Return a fault that classifies `wrong` as a candidate."""
 
     def fault(classified: DataFrame) -> DataFrame:
         is_wrong = F.col("address") == wrong
@@ -160,7 +160,7 @@ def test_if_no_guard_refuses_the_plan_is_stored(spark: SparkSession, warehouse: 
     assert (plan.live, plan.candidates) == (4, Amount(3, 30))
 
 
-# ---- the guards that look at one table each, before a plan is made
+# ---- guards that check a single table
 
 
 def references(branches: dict[str, str], tags: dict[str, str]) -> References:
@@ -205,9 +205,10 @@ def test_heads_whose_commits_are_in_the_table_pass() -> None:
 def test_a_range_must_have_the_entries_that_its_metarange_counts(
     spark: SparkSession, entries: dict[str, int], passed: bool
 ) -> None:
-    told = [("m1", "r1", 2), ("m2", "r1", 2), ("m2", "r2", 1)]
+    counts = [("m1", "r1", 2), ("m2", "r1", 2), ("m2", "r2", 1)]
     of_commits = pa.Table.from_pylist(
-        [{"metarange_id": meta, "range_id": one, "count": count} for meta, one, count in told], schema=METARANGE_RANGES
+        [{"metarange_id": meta, "range_id": one, "count": count} for meta, one, count in counts],
+        schema=METARANGE_RANGES,
     )
     found = pa.Table.from_pylist(
         [{"range_id": one, "key": str(place)} for one, count in entries.items() for place in range(count)],
@@ -281,7 +282,7 @@ def test_locations_are_compared_in_the_form_in_which_they_are_opened(one: str, o
 
 
 @pytest.mark.parametrize(
-    ("told", "detail"),
+    ("counts", "detail"),
     [
         pytest.param(NOW, "", id="the_same"),
         pytest.param(NOW - timedelta(seconds=61), "", id="the_most_allowed_behind_a_whole_second"),
@@ -290,13 +291,13 @@ def test_locations_are_compared_in_the_form_in_which_they_are_opened(one: str, o
         pytest.param(None, "the store does not return its time", id="a_store_without_a_clock"),
     ],
 )
-def test_clocks_that_differ_are_refused(told: datetime | None, detail: str) -> None:
-    check_result = guards.clock_agrees(NOW, told, NOW + timedelta(seconds=2), timedelta(minutes=1))
+def test_clocks_that_differ_are_refused(counts: datetime | None, detail: str) -> None:
+    check_result = guards.clock_agrees(NOW, counts, NOW + timedelta(seconds=2), timedelta(minutes=1))
     assert check_result.passed is (not detail)
     assert detail in check_result.message
 
 
-# ---- where each guard draws its line
+# ---- the limits of each guard
 
 
 def unlisted(spark: SparkSession, live: DataFrame, *collected: str) -> tuple[guards.CheckResult, int]:

@@ -1,4 +1,4 @@
-"""A sweep is refused before it deletes anything where it cannot know what is live, or meets another repository."""
+"""A sweep is refused before it deletes anything if it cannot determine liveness, or finds another repository."""
 
 import os
 import re
@@ -22,13 +22,13 @@ from retention_assets.policy.rules import LifecycleRule, Policy
 from retention_assets.state.plan import Heads
 from retention_assets.warehouse.table_cache import TableCache
 from retention_assets.warehouse.warehouse import Warehouse
-from tests import worlds
+from tests import lakefs_repositories
 from tests.end_to_end.command import orchard_on_disk
-from tests.lakefs.source.lakefs_server import ACCESS_KEY, SECRET_KEY, LakeFSServer, serving
-from tests.lakefs.source.lakefs_world import saved
+from tests.lakefs.source.fake_lakefs_repository import saved
+from tests.lakefs.source.fake_lakefs_server import ACCESS_KEY, SECRET_KEY, FakeLakeFSServer, serving
+from tests.lakefs_repositories import NAME, STAGED, BuiltRepository, Version, address, build_repository
 from tests.lakefs_tables import Range
 from tests.sweep.small_world import a_plan
-from tests.worlds import NAME, STAGED, BuiltRepository, Version, address, build_repository
 
 NOW = datetime(2025, 11, 1, 6, tzinfo=UTC)
 OLD = NOW - timedelta(days=100)
@@ -44,7 +44,7 @@ PLAN_AGAIN = rf"`retention plan {NAME} --as-of 2025-11-01`"
 def liveness(
     repository: Configured, tables: Path, spark: SparkSession | None = None, clock: Callable[[], datetime] = lambda: NOW
 ) -> LakeFSLiveness:
-    without: Any = None  # what is refused at once needs no Spark
+    without: Any = None  # an immediate refusal needs no Spark
     opened = open_repository(repository, lambda: NOW)
     cache = TableCache(spark or without, Warehouse(str(tables)), repository.name, opened.access, "a-run")
     query = LivenessQuery(opened, opened.policy(), NOW.date(), Memory())
@@ -55,8 +55,8 @@ def built(directory: Path, **changes: Any) -> BuiltRepository:
     return build_repository(directory, COMMITS, {"main": "only"}, taken_at=TAKEN_AT, **changes)
 
 
-def of_dump(place: BuiltRepository, spark: SparkSession | None = None, **settings: Any) -> LakeFSLiveness:
-    return liveness(place.repository(RULES, **settings), place.directory / "warehouse", spark)
+def of_dump(project: BuiltRepository, spark: SparkSession | None = None, **settings: Any) -> LakeFSLiveness:
+    return liveness(project.repository(RULES, **settings), project.directory / "warehouse", spark)
 
 
 @pytest.mark.parametrize(
@@ -70,13 +70,13 @@ def of_dump(place: BuiltRepository, spark: SparkSession | None = None, **setting
     ],
 )
 def test_a_staged_list_that_may_lack_objects_is_refused(tmp_path: Path, after: timedelta | None, problem: str) -> None:
-    place = built(tmp_path, staged=None if after is None else ())
+    project = built(tmp_path, staged=None if after is None else ())
     if after is not None:
         written_at = (TAKEN_AT + after).timestamp()
-        os.utime(place.lake / STAGED / "0001", (written_at, written_at))
+        os.utime(project.lake / STAGED / "0001", (written_at, written_at))
     refused = rf"^{NAME}: the staged list {re.escape(problem)}.* {NOTHING} Provide a new staged list, .*{PLAN_AGAIN}"
     with pytest.raises(GuardRefused, match=refused):
-        of_dump(place).now()
+        of_dump(project).now()
 
 
 def test_a_dump_that_is_too_old_is_refused_with_its_time_and_both_remedies(tmp_path: Path) -> None:
@@ -87,8 +87,8 @@ def test_a_dump_that_is_too_old_is_refused_with_its_time_and_both_remedies(tmp_p
 
 
 def test_a_dump_that_becomes_too_old_during_a_sweep_ends_the_sweep_at_the_next_check(tmp_path: Path) -> None:
-    place, clock = built(tmp_path), [TAKEN_AT + timedelta(hours=23)]
-    repository = place.repository(RULES, source={"dump": "dump.json", "dump_age": "1d"})
+    project, clock = built(tmp_path), [TAKEN_AT + timedelta(hours=23)]
+    repository = project.repository(RULES, source={"dump": "dump.json", "dump_age": "1d"})
     asked = liveness(repository, tmp_path / "warehouse", clock=lambda: clock[-1])
     asked.require_same(a_plan(repository=NAME), NO_HEADS)
     clock.append(TAKEN_AT + timedelta(hours=25))
@@ -97,7 +97,7 @@ def test_a_dump_that_becomes_too_old_during_a_sweep_ends_the_sweep_at_the_next_c
 
 
 def test_commits_that_a_gone_branch_reached_count_for_its_lifecycle_rules() -> None:
-    """`dev` was deleted: what its commit shows stays as long as the rule gives to `dev`."""
+    """`dev` was deleted. The objects of its commit stay as long as the lifecycle rule says for `dev`."""
     commits = {name: Commit(name, (), OLD, "") for name in ("first", "second")}
     references = References(commits, {"main": "first"}, {}, NOW)
     rule = LifecycleRule("raw", "raw", timedelta(days=10), {"dev": timedelta(days=60)})
@@ -112,20 +112,20 @@ def test_commits_that_a_gone_branch_reached_count_for_its_lifecycle_rules() -> N
 
 
 def test_a_repository_that_lost_a_commit_of_the_plan_is_refused(tmp_path: Path) -> None:
-    place = built(tmp_path)
-    planned = Heads({"main": place.commit_ids["only"]}, {"v1": "f" * 64})
+    project = built(tmp_path)
+    planned = Heads({"main": project.commit_ids["only"]}, {"v1": "f" * 64})
     seen = (
         f"^{NAME} 2025-11-01: the repository is not the one .*: v1 pointed to {'f' * 64}, which does not exist any more"
     )
     with pytest.raises(GuardRefused, match=rf"{seen}\. {NOTHING} Plan again: {PLAN_AGAIN}"):
-        of_dump(place).require_same(a_plan(repository=NAME), planned)
+        of_dump(project).require_same(a_plan(repository=NAME), planned)
 
 
 def test_a_refusal_says_that_nothing_more_was_deleted_only_after_the_first_check(
     spark: SparkSession, tmp_path: Path
 ) -> None:
-    place, clock = built(tmp_path), [TAKEN_AT]
-    repository = place.repository(RULES, source={"dump": "dump.json", "dump_age": "1d"})
+    project, clock = built(tmp_path), [TAKEN_AT]
+    repository = project.repository(RULES, source={"dump": "dump.json", "dump_age": "1d"})
     asked = liveness(repository, tmp_path / "warehouse", spark, clock=lambda: clock[-1])
     asked.entries()  # a sweep reads them before its first check if the plan has names of old versions
     clock.append(NOW)
@@ -142,17 +142,17 @@ def test_a_refusal_says_that_nothing_more_was_deleted_only_after_the_first_check
 def test_a_range_with_fewer_entries_than_its_metarange_counts_is_refused(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    write = worlds._write_objects
+    write = lakefs_repositories._write_objects
 
     def one_too_many(range_id: str, low: bytes, high: bytes, count: int, size: int) -> Range:
         return Range(range_id, low, high, count + 1, size)
 
     def miscounted(*given: Any) -> str:
         with monkeypatch.context() as patch:
-            patch.setattr(worlds, "Range", one_too_many)
+            patch.setattr(lakefs_repositories, "Range", one_too_many)
             return write(*given)
 
-    monkeypatch.setattr(worlds, "_write_objects", miscounted)
+    monkeypatch.setattr(lakefs_repositories, "_write_objects", miscounted)
     seen = rf"^{NAME}: ranges_complete: 1 ranges, \w+ first, are missing entries"
     with pytest.raises(GuardRefused, match=rf"{seen}\. {NOTHING} Take a new dump"):
         of_dump(built(tmp_path), spark).entries()
@@ -170,21 +170,21 @@ def test_a_liveness_check_that_loses_the_commit_of_a_branch_is_refused(
 
 
 @pytest.fixture
-def server() -> Iterator[LakeFSServer]:
+def server() -> Iterator[FakeLakeFSServer]:
     with serving(saved("orchard")) as running:
         yield running
 
 
 def test_a_repository_that_was_created_again_under_its_name_is_refused(
-    server: LakeFSServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    server: FakeLakeFSServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("LAKE_SECRET", SECRET_KEY)
-    place, keys = orchard_on_disk(tmp_path), {"access_key": ACCESS_KEY, "secret_key": {"env": "LAKE_SECRET"}}
-    place.write(source={"api": {"url": server.url, **keys}}, staged=None)
-    repository = load_configuration(place.file).repository("orchard")
+    project, keys = orchard_on_disk(tmp_path), {"access_key": ACCESS_KEY, "secret_key": {"env": "LAKE_SECRET"}}
+    project.write(source={"api": {"url": server.url, **keys}}, staged=None)
+    repository = load_configuration(project.file).repository("orchard")
     seen = r"^orchard 2025-11-01: the repository is not the one .*: it was deleted and created again under its name"
     refused = rf"{seen}\. {NOTHING} Plan again: `retention plan orchard"
-    plan, known = a_plan(instance="1"), liveness(repository, place.warehouse)
+    plan, known = a_plan(instance="1"), liveness(repository, project.warehouse)
     with pytest.raises(GuardRefused, match=refused):
         known.require_same(plan, NO_HEADS)
     created = server.repositories["orchard"].created

@@ -31,7 +31,7 @@ def lake(tmp_path: Path) -> StoreAccess:
 
 
 def written(lake: StoreAccess) -> list[dict[str, object]]:
-    """Return every row below the results' folder, the partition's date among them."""
+    """Return every row below the results' folder, with the date of its partition."""
     folder = lake.url.removeprefix("file://") + "/_lakefs/retention/lc/addresses"
     table = ds.dataset(folder, format="parquet", partitioning=ds.partitioning(flavor="hive")).to_table()
     return table.sort_by("address").to_pylist()
@@ -67,7 +67,7 @@ def test_results_are_a_table_by_date_of_the_candidates_and_their_rules(spark: Sp
 
 
 def test_results_that_are_written_again_are_not_doubled(spark: SparkSession, lake: StoreAccess) -> None:
-    """A task that Spark tries again has written its rows before."""
+    """A task that Spark retries has already written its rows."""
     for _ in range(2):
         write_results(lake, candidates(spark, *PLANNED).repartition(3, "address"), DAY, "run-1")
     assert len(written(lake)) == len(PLANNED)

@@ -1,7 +1,8 @@
-"""Every side effect of a run, seen where all of them pass: obstore's functions, boto3's requests, Python's own files.
+"""Records every side effect of a run, and crashes the run at a chosen one.
 
-Nothing of the code under test is named: whatever is not known to only read is an effect, so that a new one is seen by
-itself. A run can be made to die at any effect; nothing that it tries after its death has any effect.
+Effects are recorded in obstore's functions, boto3's requests and Python's file functions, not in the code under test.
+Every call that is not known to only read counts as an effect, so new kinds of effects are found without changes here.
+After its crash, a run has no further effects.
 """
 
 import os
@@ -29,24 +30,24 @@ Act = Callable[[], object]
 
 
 class Crash(BaseException):
-    """The process died here. Not an Exception: nothing may take it for a store's error."""
+    """The crash of the process. It is no Exception, so that no code handles it as an error of the store."""
 
 
 class Moment(StrEnum):
-    """When, beside its effect, a run dies."""
+    """When a run crashes: before, during or after an effect."""
 
     BEFORE = "before"
-    DURING = "during"  # half of it done: of several keys the first half, of a local file a part under another name
+    DURING = "during"  # only the first half of several keys, or a partial local file under another name
     AFTER = "after"
 
 
 @dataclass(frozen=True, slots=True)
 class Effect:
-    """One side effect: what is done to what, by a path relative to the watched directory."""
+    """A side effect: its verb and its target, a path relative to the watched directory."""
 
     verb: str
     target: str
-    divisible: bool = False  # it may be half done
+    divisible: bool = False  # a crash can leave it half done
 
     def __str__(self) -> str:
         return f"{self.verb} {self.target}"
@@ -54,14 +55,14 @@ class Effect:
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """Where a run dies: beside its `number`th effect."""
+    """Where a run crashes: at its effect with this number."""
 
     number: int
     moment: Moment
 
 
 def points(effects: Sequence[Effect]) -> list[Point]:
-    """Return every point at which a run that has these effects can die."""
+    """Return every point at which a run with these effects can crash."""
     return [
         Point(number, moment)
         for number, effect in enumerate(effects)
@@ -70,34 +71,34 @@ def points(effects: Sequence[Effect]) -> list[Point]:
     ]
 
 
-class Notes:
-    """What one process notes of a run: its effects so far, and whether it died."""
+class EffectLog:
+    """The effects of a run so far, and whether the run crashed. All threads of one process share it."""
 
-    is_on = True  # they are taken
+    is_on = True  # effects are recorded
 
     def __init__(self) -> None:
         self.seen: list[Effect] = []
         self.dead = False
         self._lock = Lock()
 
-    def alone(self) -> AbstractContextManager[object]:
-        """Keep all others waiting: effects happen one after the other."""
+    def exclusive(self) -> AbstractContextManager[object]:
+        """Return a lock, so that effects happen one after the other."""
         return self._lock
 
     def add(self, effect: Effect) -> int:
-        """Note an effect, and return its number."""
+        """Record an effect, and return its number."""
         self.seen.append(effect)
         return len(self.seen) - 1
 
     def end(self) -> None:
-        """Note that the run died."""
+        """Record that the run crashed."""
         self.dead = True
 
 
 class Effects:
-    """The effects of one run, in their order: those on files below `root`, and those on any store. It dies at `point`.
+    """The effects of one run on files below `root` and on any store, in their order. The run crashes at `point`.
 
-    `watch` is told of each effect before it happens.
+    `watch` is called with each effect before the effect happens.
     """
 
     def __init__(
@@ -105,30 +106,30 @@ class Effects:
         root: Path,
         point: Point | None = None,
         watch: Callable[[Effect], None] | None = None,
-        notes: Notes | None = None,
+        effect_log: EffectLog | None = None,
     ) -> None:
         self.root = f"{root}/"
-        self.notes = notes or Notes()
+        self.effect_log = effect_log or EffectLog()
         self._point = point
         self._watch = watch
 
     @property
     def seen(self) -> Sequence[Effect]:
-        """All effects so far."""
-        return self.notes.seen
+        """The effects so far."""
+        return self.effect_log.seen
 
     @property
     def dead(self) -> bool:
-        """Whether the run died."""
-        return self.notes.dead
+        """Whether the run crashed."""
+        return self.effect_log.dead
 
     @contextmanager
     def effect(self, verb: str, target: str, half: Act | None = None) -> Iterator[None]:
-        """Let the block, which is an effect, happen or not, or only its half."""
-        with self.notes.alone():
+        """Run the block, which has the effect. At the crash point, run none or half of it, or crash after it."""
+        with self.effect_log.exclusive():
             moment = self._moment_of(Effect(verb, target.replace(self.root, ""), half is not None))
             if moment is Moment.DURING and half is not None:
-                with aside():
+                with outside_the_run():
                     half()
             if moment in (Moment.BEFORE, Moment.DURING):
                 self._die()
@@ -139,39 +140,39 @@ class Effects:
                     self._die()
 
     def change_of_file(self, verb: str, target: str) -> None:
-        """Note a change that happens as soon as this returns. After it the run is dead, and dies at its next effect."""
-        with self.notes.alone():
+        """Record a change that happens after this returns. A crash after it takes place at the run's next effect."""
+        with self.effect_log.exclusive():
             moment = self._moment_of(Effect(verb, target.replace(self.root, "")))
             if moment is Moment.BEFORE:
                 self._die()
             if moment is Moment.AFTER:
-                self.notes.end()
+                self.effect_log.end()
 
     def end_process(self) -> NoReturn:
-        """Let this process die."""
+        """End this process."""
         raise Crash
 
     def _die(self) -> NoReturn:
-        self.notes.end()
+        self.effect_log.end()
         self.end_process()
 
     def _moment_of(self, effect: Effect) -> Moment | None:
-        if self.notes.dead:
+        if self.effect_log.dead:
             self.end_process()
         if self._watch:
-            with aside():
+            with outside_the_run():
                 self._watch(effect)
-        number = self.notes.add(effect)
+        number = self.effect_log.add(effect)
         return self._point.moment if self._point and self._point.number == number else None
 
 
-_running: list[Effects] = []  # of this process; the last one counts
+_running: list[Effects] = []  # in this process; the last one records
 _aside = local()
 
 
 @contextmanager
-def aside() -> Iterator[None]:
-    """Let this thread act as somebody else: what it does is no effect of the run."""
+def outside_the_run() -> Iterator[None]:
+    """Do not count what this thread does in the block as effects of the run."""
     before, _aside.now = getattr(_aside, "now", False), True
     try:
         yield
@@ -181,7 +182,7 @@ def aside() -> Iterator[None]:
 
 @contextmanager
 def watched(effects: Effects) -> Iterator[Effects]:
-    """Watch this process for as long as the block lasts, and end quietly when it dies."""
+    """Record the effects of the block. A crash ends the block without an error."""
     watch_this_process()
     _running.append(effects)
     try:
@@ -193,25 +194,25 @@ def watched(effects: Effects) -> Iterator[Effects]:
 
 @cache
 def watch_this_process() -> None:
-    """Lead all effects of this process past those that watch, from now on: an audit hook cannot be taken away."""
+    """Wrap all functions with effects, for the rest of this process: an audit hook cannot be removed."""
     for name, function in list(vars(obstore).items()):
         if callable(function) and not name.startswith(("_", *_READS)):
-            setattr(obstore, name, _led_past(name, function))
-    _lead_requests_past()
-    sys.addaudithook(_hear)
+            setattr(obstore, name, _wrapped(name, function))
+    _wrap_requests()
+    sys.addaudithook(_on_audit_event)
 
 
 def watch_from_now_on(effects: Effects) -> None:
-    """Watch this process for as long as notes are taken: one that outlives the run."""
+    """Record the effects of a worker process, which may outlive the run, for as long as the log is on."""
     watch_this_process()
     _running[:] = [effects]
 
 
 def _watcher() -> Effects | None:
-    return _running[-1] if _running and _running[-1].notes.is_on and not getattr(_aside, "now", False) else None
+    return _running[-1] if _running and _running[-1].effect_log.is_on and not getattr(_aside, "now", False) else None
 
 
-def _led_past(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
+def _wrapped(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
     def at_once(store: Any, *arguments: Any, **options: Any) -> Any:
         if (effects := _watcher()) is None:
             return function(store, *arguments, **options)
@@ -227,7 +228,7 @@ def _led_past(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
     return later if name.endswith("_async") else at_once
 
 
-def _lead_requests_past() -> None:
+def _wrap_requests() -> None:
     send = BaseClient._make_api_call
 
     def call(client: BaseClient, operation: str, parameters: dict[str, Any]) -> Any:
@@ -244,8 +245,8 @@ def _lead_requests_past() -> None:
     BaseClient._make_api_call = call
 
 
-def _hear(event: str, arguments: tuple[Any, ...]) -> None:
-    """Be told by the interpreter of a file that is about to be changed."""
+def _on_audit_event(event: str, arguments: tuple[Any, ...]) -> None:
+    """Record a change of a file, which the interpreter announces by an audit event."""
     is_open = (
         event == "open" and isinstance(arguments[2], int) and arguments[2] & (os.O_WRONLY | os.O_RDWR | os.O_CREAT)
     )
@@ -256,24 +257,24 @@ def _hear(event: str, arguments: tuple[Any, ...]) -> None:
 
 
 def _target(store: Any, arguments: tuple[Any, ...]) -> str:
-    """Return where an effect lands: of a local store the file, of another its kind and the path."""
+    """Return the target of an effect: the file of a local store, else the kind of store and the path."""
     paths = [path for path in arguments[:2] if isinstance(path, str)] or arguments[0]
     place = str(store.prefix or "/") if isinstance(store, LocalStore) else type(store).__name__
     return ", ".join(f"{place}/{path}" for path in paths)
 
 
 def _half(function: Callable[..., Any], store: Any, arguments: tuple[Any, ...]) -> Act | None:
-    """Return how an effect is done by half; None when its store does it whole or not at all."""
+    """Return a function that does half of an effect; None if the store does it completely or not at all."""
     path = arguments[0]
     if not isinstance(path, str):
         return (lambda: function(store, path[: len(path) // 2])) if len(path) > 1 else None
     if isinstance(store, LocalStore) and len(arguments) > 1 and function.__name__.startswith("put"):
-        return lambda: _leave_part(Path(str(store.prefix or "/"), path), arguments[1])
+        return lambda: _write_part(Path(str(store.prefix or "/"), path), arguments[1])
     return None
 
 
-def _leave_part(file: Path, content: Any) -> None:
-    """Leave what a local store's writing leaves when it is cut off: a part, under a name that it does not list."""
+def _write_part(file: Path, content: Any) -> None:
+    """Leave the partial file of an interrupted write of a local store. The store does not list its name."""
     file.parent.mkdir(parents=True, exist_ok=True)
     try:
         part = bytes(content)

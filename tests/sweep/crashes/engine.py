@@ -1,6 +1,6 @@
-"""The sweep's engine in this process: objects in Arrow tables, the ledger in lists, a model of what is live.
+"""The sweep's engine without Spark: objects in Arrow tables, ledger rows in a list, the names of live objects in a set.
 
-What Spark does is written here once more, in plain Python; one test holds the two against each other.
+`test_model.py` compares its reading of the ledger with that of Spark.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -17,17 +17,17 @@ from retention_assets.state.ledger import FINISHED
 from retention_assets.sweep.engine import Batch, BatchResult
 from retention_assets.sweep.preconditions import InterruptedMoves
 from retention_assets.sweep.worker import OBJECTS, TaskSpec, work
-from tests.sweep.crashes.effects import aside
-from tests.sweep.crashes.world import PLANNED, Row, World, address, content
+from tests.sweep.crashes.effects import outside_the_run
+from tests.sweep.crashes.world import PLANNED, Row, World, address, content, name_of
 
-_PER_ROUND, _WORKERS, _PER_BATCH = 5, 2, 2
-_A_LOOK_TAKES = timedelta(minutes=8)  # so that the lease is renewed on the way
+_PER_BATCH, _WORKERS, _PER_CHUNK = 5, 2, 2
+_CHECK_TAKES = timedelta(minutes=8)  # so that the lease is renewed on the way
 
 Hook = Callable[[int], object]
 
 
 def latest(rows: Iterable[Row]) -> dict[str, Row]:
-    """Return the latest known word on each address; `attempted` where nothing else is known."""
+    """Return the latest row of each address. A row of an attempt counts only if the address has no other row."""
     found: dict[str, Row] = {}
     for row in sorted(
         rows,
@@ -43,22 +43,27 @@ def latest(rows: Iterable[Row]) -> dict[str, Row]:
     return found
 
 
-def standing(rows: Iterable[Row]) -> list[Row]:
-    """Return of each address the row that says where it is: how an attempt ended, or that its end is not known.
+def outcomes(world: World) -> dict[str, str]:
+    """Return the latest outcome of each object in the ledger, by name."""
+    return {name_of(row["address"]): row["outcome"] for row in latest(world.ledger()).values()}
 
-    An attempt that failed, or an object that was left alone, says nothing new: what was said before stands.
+
+def conclusive(rows: Iterable[Row]) -> list[Row]:
+    """Return, for each address, the row that tells where the object is: its last finished or interrupted attempt.
+
+    Failed attempts and skipped objects do not change where an object is, so their rows do not count.
     """
-    conclusive: dict[str, list[Row]] = {}
+    by_address: dict[str, list[Row]] = {}
     for (name, _), sweep in _by_sweep(rows).items():
         ended = [row for row in sweep if row["outcome"] in FINISHED]
         attempts = [row for row in sweep if row["outcome"] == Outcome.ATTEMPTED]
         is_open = len(attempts) > len(sweep) - len(attempts)
-        conclusive.setdefault(name, []).extend([*ended, *attempts[:1]] if is_open else ended)
-    return [_last_of(of_address) for of_address in conclusive.values() if of_address]
+        by_address.setdefault(name, []).extend([*ended, *attempts[:1]] if is_open else ended)
+    return [_last_of(of_address) for of_address in by_address.values() if of_address]
 
 
 def _last_of(rows: Sequence[Row]) -> Row:
-    """Return the last row; the purge of a copy says nothing of an object that was restored."""
+    """Return the last row. The purge of a copy does not count for an object that was restored."""
 
     def order(row: Row) -> tuple[int, bool, datetime]:
         return row["fence"], row["outcome"] != Outcome.ATTEMPTED, row["at"]
@@ -86,47 +91,47 @@ def amounts(rows: Iterable[Row]) -> dict[str, Amount]:
 
 @dataclass
 class Hooks:
-    """What others do while a sweep is at work. Each is told the number of the look, counted over all passes."""
+    """What others do during a sweep. Each hook gets the number of the liveness check, counted over all batches."""
 
-    before_look: Hook = lambda _: None
-    after_look: Hook = lambda _: None  # between look and deed
-    between_batches: Hook = lambda _: None
-    after_round: Hook = lambda _: None
+    before_check: Hook = lambda _: None
+    after_check: Hook = lambda _: None  # before the first object is deleted or moved
+    between_chunks: Hook = lambda _: None
+    after_batch: Hook = lambda _: None
 
 
 @dataclass
-class EngineHere:
-    """See `Engine`: of a sweep's plan."""
+class InProcessEngine:
+    """An `Engine` for the plan of a `World`. It calls `hooks` between its steps."""
 
     world: World
     keeps_missing: bool = False
     hooks: Hooks = field(default_factory=Hooks)
-    looks: int = 0
-    _rounds: list[list[str]] = field(default_factory=list)
+    checks: int = 0
+    _batches: list[list[str]] = field(default_factory=list)
 
     def remaining(self, fence: int) -> Sequence[int]:
         """See `Engine`."""
-        self._rounds = [list(names) for names in batched(self._unfinished(fence), _PER_ROUND)]
-        return [len(names) for names in self._rounds]
+        self._batches = [list(names) for names in batched(self._unfinished(fence), _PER_BATCH)]
+        return [len(names) for names in self._batches]
 
     def resurrected(self) -> int:
         """See `Engine`."""
-        return sum(name in self.world.live for names in self._rounds for name in names)
+        return sum(name in self.world.live for names in self._batches for name in names)
 
     def check(self, number: int) -> Batch[pa.Table]:
         """See `Engine`."""
-        self.looks += 1
-        self._let(self.hooks.before_look)
-        world, names = self.world, self._rounds[number]
+        self.checks += 1
+        self._call_hook(self.hooks.before_check)
+        world, names = self.world, self._batches[number]
         checked_at, stored = world.clock(), world.stored()
-        world.checked_at, world.looked = checked_at, {name: name in world.live for name in names}
-        rows = [self._fate(name, stored) for name in names]
-        world.now += _A_LOOK_TAKES
-        self._let(self.hooks.after_look)
+        world.checked_at, world.live_at_check = checked_at, {name: name in world.live for name in names}
+        rows = [self._checked_row(name, stored) for name in names]
+        world.now += _CHECK_TAKES
+        self._call_hook(self.hooks.after_check)
         return Batch(pa.Table.from_pylist(rows, OBJECTS), checked_at)
 
     def run(self, objects: Batch[pa.Table], task: TaskSpec) -> BatchResult:
-        """See `Engine`. One worker after the other, each with its share in small batches."""
+        """See `Engine`. The workers run one after the other, each with its share of the objects."""
         here = replace(task, ahead=timedelta(0))
         tallies = [
             row
@@ -134,7 +139,7 @@ class EngineHere:
             for tally in work(here, self._share(objects.objects, worker), f"{worker}-0", self.world.clock)
             for row in tally.to_pylist()
         ]
-        self._let(self.hooks.after_round)
+        self._call_hook(self.hooks.after_batch)
         total: dict[str, Amount] = {}
         for row in tallies:
             known = total.get(row["outcome"], Amount())
@@ -150,18 +155,18 @@ class EngineHere:
         return ledger_digest(self.world, fence)
 
     def _unfinished(self, fence: int) -> list[str]:
-        over = self._over(FINISHED, fence)
+        over = self._finished(FINISHED, fence)
         return [name for name in sorted(PLANNED) if address(name) not in over]
 
-    def _over(self, ended: Sequence[str], fence: int) -> set[str]:
-        """Return the addresses that ended so, or of which this sweep knows what became of them."""
+    def _finished(self, ended: Sequence[str], fence: int) -> set[str]:
+        """Return the addresses with one of the outcomes `ended`, or with any outcome of this sweep."""
         return {
             row["address"]
             for row in self.world.ledger()
             if row["outcome"] in ended or (row["fence"] == fence and row["outcome"] != Outcome.ATTEMPTED)
         }
 
-    def _fate(self, name: str, stored: Mapping[str, bytes]) -> Row:
+    def _checked_row(self, name: str, stored: Mapping[str, bytes]) -> Row:
         size = len(content(name))
         outcome, detail = None, None
         targets = self._targets().get(address(name))
@@ -178,7 +183,7 @@ class EngineHere:
         return {**row, "outcome": outcome, "detail": detail, "earlier_targets": targets}
 
     def _targets(self) -> dict[str, list[str]]:
-        """Return, by address, where the attempts of the plan's sweeps moved objects to."""
+        """Return, by address, the quarantine paths to which the plan's sweeps attempted to move the object."""
         found: dict[str, list[str]] = {}
         for row in self.world.ledger():
             if row["outcome"] == Outcome.ATTEMPTED and row["detail"]:
@@ -187,32 +192,32 @@ class EngineHere:
 
     def _share(self, objects: pa.Table, worker: int) -> Iterator[pa.RecordBatch]:
         share = objects.take(pa.array(range(worker, objects.num_rows, _WORKERS), pa.int64()))
-        for number, batch in enumerate(share.combine_chunks().to_batches(max_chunksize=_PER_BATCH)):
+        for number, batch in enumerate(share.combine_chunks().to_batches(max_chunksize=_PER_CHUNK)):
             if number:
-                self._let(self.hooks.between_batches)
+                self._call_hook(self.hooks.between_chunks)
             yield batch
 
-    def _let(self, hook: Hook) -> None:
-        with aside():
-            hook(self.looks - 1)
+    def _call_hook(self, hook: Hook) -> None:
+        with outside_the_run():
+            hook(self.checks - 1)
 
 
 @dataclass
-class EngineOfQuarantine(EngineHere):
-    """See `Engine`: of what lies in quarantine, to be restored or purged."""
+class InProcessUndoEngine(InProcessEngine):
+    """An `Engine` that restores or purges the quarantined objects `names`."""
 
     names: Sequence[str] = ()
 
     def _unfinished(self, fence: int) -> list[str]:
-        over = self._over((Outcome.PURGED, Outcome.RESTORED), fence)
+        over = self._finished((Outcome.PURGED, Outcome.RESTORED), fence)
         return [name for name in self.names if address(name) not in over]
 
-    def _fate(self, name: str, stored: Mapping[str, bytes]) -> Row:
+    def _checked_row(self, name: str, stored: Mapping[str, bytes]) -> Row:
         row = {"address": address(name), "size": len(content(name))}
         return {**row, **dict.fromkeys(("last_modified", "etag", "outcome", "detail"))}
 
 
 def ledger_digest(world: World, fence: int) -> str:
-    """Return a hash of the plan's ledger up to and with the sweep of `fence`."""
+    """Return a hash of the ledger rows of all sweeps up to and including `fence`."""
     rows = sorted(str(sorted(row.items())) for row in world.ledger() if row["fence"] <= fence)
     return sha256("\n".join(rows).encode()).hexdigest()

@@ -1,4 +1,4 @@
-"""The effects of a run in several processes, driver and Spark's workers: counted together; when one dies, all do."""
+"""Crashes of a run with several processes: the driver and Spark's workers. When one process dies, all die."""
 
 import fcntl
 import os
@@ -10,11 +10,11 @@ from typing import NoReturn
 
 from retention_assets.objectstore.rate_limiter import RateLimiter
 from retention_assets.sweep.worker import Action
-from tests.sweep.crashes.effects import Effect, Effects, Notes, Point, aside, watch_from_now_on
+from tests.sweep.crashes.effects import Effect, EffectLog, Effects, Point, outside_the_run, watch_from_now_on
 
 
-class SharedNotes(Notes):
-    """What all processes of a run note, in one folder; they do so for as long as it has a file `on`."""
+class SharedEffectLog(EffectLog):
+    """The side effects of all processes of a run, in one folder. They are recorded while it has a file named `on`."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -33,9 +33,9 @@ class SharedNotes(Notes):
         return [Effect(verb, target, bool(half)) for verb, target, half in (line.split("\t") for line in lines)]
 
     @contextmanager
-    def alone(self) -> Iterator[None]:
-        with aside(), (self._folder / "lock").open("w") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)  # a process that dies lets go of it
+    def exclusive(self) -> Iterator[None]:
+        with outside_the_run(), (self._folder / "lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)  # the lock ends with its process
             yield
 
     def add(self, effect: Effect) -> int:
@@ -49,25 +49,25 @@ class SharedNotes(Notes):
 
 
 @contextmanager
-def notes_in(folder: Path) -> Iterator[SharedNotes]:
-    """Give notes that all processes take for as long as the block lasts."""
+def effect_log_in(folder: Path) -> Iterator[SharedEffectLog]:
+    """Record the side effects of all processes for as long as the block lasts."""
     folder.mkdir()
     (folder / "seen").touch()
     (folder / "on").touch()
     try:
-        yield SharedNotes(folder)
+        yield SharedEffectLog(folder)
     finally:
         (folder / "on").unlink()
 
 
-class _OfAWorker(Effects):
+class _WorkerEffects(Effects):
     def end_process(self) -> NoReturn:
         os._exit(1)
 
 
 @dataclass(frozen=True)
-class Mortal:
-    """A deed whose workers are watched, and die with their run."""
+class CrashingAction:
+    """An action whose workers record their side effects, and die when the run dies."""
 
     action: Action
     root: Path
@@ -83,5 +83,5 @@ class Mortal:
         return self.action.target
 
     def open(self, rate_limiter: RateLimiter) -> Action:
-        watch_from_now_on(_OfAWorker(self.root, self.point, notes=SharedNotes(self.folder)))
+        watch_from_now_on(_WorkerEffects(self.root, self.point, effect_log=SharedEffectLog(self.folder)))
         return self.action.open(rate_limiter)

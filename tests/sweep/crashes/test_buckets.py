@@ -1,19 +1,17 @@
-"""The same deaths where objects lie in S3: many keys go by one request, of which half may have been carried out."""
+"""Crashes of a sweep of an S3 bucket, where one request deletes many keys and may have deleted only half of them."""
 
 import json
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
 
 import pytest
-from moto.server import ThreadedMotoServer
 
 from retention_assets.objectstore.access import StoreAccess
 from retention_assets.state.quarantine import QuarantineLocation
 from tests.objectstore.s3 import Bucket
 from tests.sweep.crashes.effects import Effects, Moment, Point, points, watched
-from tests.sweep.crashes.stories import STORIES
+from tests.sweep.crashes.scenarios import SCENARIOS
 from tests.sweep.crashes.world import World, address, content, name_of
 
 _NUMBERS = count()
@@ -21,20 +19,9 @@ _NUMBERS = count()
 pytestmark = pytest.mark.usefixtures("small_steps")
 
 
-@pytest.fixture(scope="module")
-def bucket() -> Iterator[Bucket]:
-    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
-    server.start()
-    host, port = server.get_host_and_port()
-    made = Bucket(f"http://{host}:{port}", "a-bucket", "a-key", "a-secret")
-    made.client().create_bucket(Bucket=made.name)
-    yield made
-    server.stop()
-
-
 @dataclass
 class BucketWorld(World):
-    """A world whose objects and copies lie in a bucket, below a prefix of its own; the warehouse is a directory."""
+    """A world whose objects and copies are in a bucket, below a prefix of its own. The warehouse is a directory."""
 
     bucket: Bucket = field(kw_only=True)
 
@@ -83,13 +70,13 @@ class BucketWorld(World):
 def test_a_death_beside_a_deletion_of_many_keys_loses_nothing(
     kind: str, which: str, bucket: Bucket, tmp_path: Path
 ) -> None:
-    story = STORIES[kind]
+    scenario = SCENARIOS[kind]
 
     def run(point: Point | None) -> tuple[BucketWorld, Effects]:
         world = BucketWorld(tmp_path / (f"{point.number}-{point.moment}" if point else "whole"), bucket=bucket)
-        with watched(Effects(world.root, point, world.require_dead)) as effects:
-            story.run(world, "a-run")
-        story.lost_nothing(world)
+        with watched(Effects(world.root, point, world.require_checked_as_dead)) as effects:
+            scenario.run(world, "a-run")
+        scenario.lost_nothing(world)
         return world, effects
 
     _, whole = run(None)
@@ -100,5 +87,5 @@ def test_a_death_beside_a_deletion_of_many_keys_loses_nothing(
         world, effects = run(point)
         assert effects.dead
         world.wait(hours=1)
-        story.ended_well(world, story.run(world, "the-next-run"))
-        story.lost_nothing(world)
+        scenario.ended_well(world, scenario.run(world, "the-next-run"))
+        scenario.lost_nothing(world)

@@ -1,4 +1,4 @@
-"""Whatever changes a store or a file is seen, in its order, and a run can die at it; reading is no effect."""
+"""`Effects` records every change of a store or file in its order, and a run can crash at each. Reads are no effects."""
 
 import asyncio
 import os
@@ -10,8 +10,8 @@ import obstore
 import pytest
 from obstore.store import LocalStore
 
-from tests.sweep.crashes.effects import Crash, Effects, Moment, Point, aside, points, watched
-from tests.sweep.crashes.stories import STORIES
+from tests.sweep.crashes.effects import Crash, Effects, Moment, Point, outside_the_run, points, watched
+from tests.sweep.crashes.scenarios import SCENARIOS
 
 
 @pytest.fixture
@@ -47,7 +47,7 @@ def test_every_change_is_detected_and_no_read(store: LocalStore, tmp_path: Path)
             store.get("h" if not (tmp_path / "a").exists() else "a").bytes()
             store.list().collect()
             [file.read_bytes() for file in tmp_path.iterdir() if file.is_file()]
-        with aside():
+        with outside_the_run():
             store.put("others", b"what others do is no effect of the run")
     store.put("later", b"nor what happens after it")
     assert [str(effect) for effect in effects.seen] == list(CHANGES)
@@ -111,7 +111,7 @@ def test_a_half_written_local_file_has_another_name(store: LocalStore, tmp_path:
     assert store.list("new").collect() == []
 
 
-# Some of what a run of each kind writes to: if it were not watched, it would be missing.
+# Some targets of each kind of run, which must be among the recorded effects.
 KINDS = {
     "delete": {"approvals", "leases", "ledger", "records", "completed", "lake"},
     "quarantine": {"approvals", "leases", "ledger", "records", "lake", "manifest", "objects", "lake.quarantine"},
@@ -121,12 +121,12 @@ KINDS = {
 
 
 @pytest.mark.usefixtures("small_steps")
-@pytest.mark.parametrize("kind", STORIES)
+@pytest.mark.parametrize("kind", SCENARIOS)
 def test_runs_have_effects_of_these_kinds(kind: str, tmp_path: Path) -> None:
-    story = STORIES[kind]
-    world = story.begin(tmp_path / "world")
+    scenario = SCENARIOS[kind]
+    world = scenario.begin(tmp_path / "world")
     with watched(Effects(world.root)) as effects:
-        story.run(world, "a-run")
+        scenario.run(world, "a-run")
     places = [effect.target.split("/") for effect in effects.seen]
     kinds = {_kind(parts) for parts in places}
     assert kinds >= KINDS[kind]
@@ -134,7 +134,7 @@ def test_runs_have_effects_of_these_kinds(kind: str, tmp_path: Path) -> None:
 
 
 def _kind(parts: list[str]) -> str:
-    """Return what a target is: the table below a warehouse's repository, else the part of the place that tells."""
+    """Return the kind of a target: the table for a path in the warehouse, else the directory that identifies it."""
     if parts[0] == "warehouse":
         return parts[min(2, len(parts) - 1)]
     return parts[3] if len(parts) > 3 and parts[0] != "lake" else parts[0]

@@ -1,4 +1,4 @@
-"""The ledger as this package's engine reads it is the ledger as Spark reads it, whatever sweeps wrote."""
+"""`InProcessEngine` and Spark read the same outcomes from any ledger."""
 
 from collections.abc import Iterable
 from datetime import timedelta
@@ -27,9 +27,9 @@ from retention_assets.sweep.engine import SparkEngine
 from retention_assets.tables import LEDGER
 from retention_assets.warehouse.warehouse import Warehouse
 from tests.frames import NOW
-from tests.sweep.crashes.engine import latest, standing
+from tests.sweep.crashes.engine import conclusive, latest
 from tests.sweep.crashes.world import Row
-from tests.sweep.repository_sweep import RepositoryHere
+from tests.sweep.repository_sweep import FakeRepository
 from tests.sweep.small_world import a_plan
 
 DAY, HASH = NOW.date(), "a" * 64
@@ -37,7 +37,7 @@ DAY, HASH = NOW.date(), "a" * 64
 
 @pytest.fixture(scope="module")
 def rows() -> list[Row]:
-    """Rows of three sweeps about three hundred objects, in any order of outcomes."""
+    """Random ledger rows of three sweeps and three hundred objects."""
     random = Random(7)
     return [
         {
@@ -56,49 +56,49 @@ def rows() -> list[Row]:
 
 @pytest.fixture(scope="module")
 def warehouse(rows: list[Row], tmp_path_factory: pytest.TempPathFactory) -> Warehouse:
-    """A warehouse with these rows, and what a sweep leaves that died while it wrote a file."""
+    """A warehouse with these rows, and partial files of interrupted writes."""
     warehouse = Warehouse(str(tmp_path_factory.mktemp("warehouse")))
     for fence, of_sweep in groupby(sorted(rows, key=lambda row: row["fence"]), key=lambda row: row["fence"]):
-        place = LedgerLocation(warehouse.root, "orchard", DAY, HASH, fence, "a-run")
-        place.append(pa.Table.from_pylist(list(of_sweep), LEDGER), "rows", "done")
+        location = LedgerLocation(warehouse.root, "orchard", DAY, HASH, fence, "a-run")
+        location.append(pa.Table.from_pylist(list(of_sweep), LEDGER), "rows", "done")
     for file in list(Path(warehouse.root).rglob("*.parquet")):
         file.with_name(f"{file.name}#1").write_bytes(file.read_bytes()[:100])
     return warehouse
 
 
-def said(rows: Iterable[Row]) -> dict[str, tuple[str, int]]:
+def known(rows: Iterable[Row]) -> dict[str, tuple[str, int]]:
     return {row["address"]: (row["outcome"], row["fence"]) for row in rows}
 
 
-def told(frame: DataFrame) -> dict[str, tuple[str, int]]:
+def outcomes_in_frame(frame: DataFrame) -> dict[str, tuple[str, int]]:
     found = frame.select("address", "outcome", "fence").collect()
     assert len(found) == len({row["address"] for row in found})
-    return said(row.asDict() for row in found)
+    return known(row.asDict() for row in found)
 
 
 def test_the_model_agrees_on_the_latest_outcome_of_each_address(
     spark: SparkSession, warehouse: Warehouse, rows: list[Row]
 ) -> None:
-    assert told(ledger_of_plan(spark, warehouse, "orchard", DAY, HASH)) == said(latest(rows).values())
+    assert outcomes_in_frame(ledger_of_plan(spark, warehouse, "orchard", DAY, HASH)) == known(latest(rows).values())
 
 
 def test_the_model_agrees_on_the_last_finished_outcome_of_each_address(
     spark: SparkSession, warehouse: Warehouse, rows: list[Row]
 ) -> None:
     found = finished_of(read_ledgers(spark, warehouse, "orchard", [(DAY.isoformat(), HASH)]))
-    assert told(found) == said(latest(row for row in rows if row["outcome"] in FINISHED).values())
+    assert outcomes_in_frame(found) == known(latest(row for row in rows if row["outcome"] in FINISHED).values())
 
 
 def test_the_model_agrees_on_where_each_object_is(spark: SparkSession, warehouse: Warehouse, rows: list[Row]) -> None:
     found = newest_conclusive(read_ledgers(spark, warehouse, "orchard", [(DAY.isoformat(), HASH)]))
-    assert told(found) == said(standing(rows))
+    assert outcomes_in_frame(found) == known(conclusive(rows))
 
 
 def test_the_model_agrees_on_the_collected_addresses(
     spark: SparkSession, warehouse: Warehouse, rows: list[Row]
 ) -> None:
     found = {row["address"] for row in all_collected_addresses(spark, warehouse, "orchard").collect()}
-    assert found == {row["address"] for row in standing(rows) if row["outcome"] in ABSENT}
+    assert found == {row["address"] for row in conclusive(rows) if row["outcome"] in ABSENT}
     assert 50 < len(found) < 290
 
 
@@ -106,14 +106,18 @@ def test_the_model_agrees_on_the_collected_addresses(
 def test_the_model_agrees_on_the_remaining_objects(
     spark: SparkSession, warehouse: Warehouse, rows: list[Row], fence: int
 ) -> None:
-    """What ended once remains no more, whatever failed later, nor what the sweep of this fence knows already."""
+    """Finished objects do not remain, nor do objects that the sweep with this fence has tried."""
     addresses = sorted({row["address"] for row in rows})
     planned = spark.createDataFrame(pa.table({"address": addresses}))
     access = StoreAccess(f"file://{warehouse.root}")
-    repository = RepositoryHere(plan=a_plan(day=DAY, plan_hash=HASH), candidates=planned, access=access)
-    over = {
+    repository = FakeRepository(plan=a_plan(day=DAY, plan_hash=HASH), candidates=planned, access=access)
+    finished = {
         row["address"]
         for row in rows
         if row["outcome"] in FINISHED or (row["fence"] == fence and row["outcome"] != Outcome.ATTEMPTED)
     }
-    assert sum(SparkEngine(spark, warehouse, repository, most=1_000).remaining(fence)) == len(addresses) - len(over) > 0
+    assert (
+        sum(SparkEngine(spark, warehouse, repository, most=1_000).remaining(fence))
+        == len(addresses) - len(finished)
+        > 0
+    )

@@ -1,6 +1,6 @@
-"""The whole run dies, driver and workers, in the middle of Dagster's job on orchard; a later run ends what it left.
+"""Driver and workers crash during Dagster's sweep job of orchard, and a later run completes the sweep.
 
-What Spark's JVM writes by itself, tables of the warehouse, is no effect here: each is written whole before it counts.
+Tables that Spark's JVM writes do not count as effects: no reader uses them before they are complete.
 """
 
 from datetime import UTC, datetime, timedelta
@@ -18,85 +18,87 @@ from retention_assets.definitions import build_definitions
 from retention_assets.objectstore.outcomes import Outcome
 from retention_assets.state.ledger import all_collected_addresses
 from retention_assets.state.records import read_records
-from retention_assets.sweep import sweep_run as attempt
+from retention_assets.sweep import sweep_run as sweep_run_module
 from retention_assets.sweep.worker import Action
 from retention_assets.warehouse.warehouse import Warehouse
 from tests.clocks import GivenClock
-from tests.end_to_end.command import DAY, Place, files_below, sample
+from tests.end_to_end.command import DAY, Project, files_below, sample
 from tests.sweep.crashes.effects import Effect, Effects, Moment, Point, points, watched
-from tests.sweep.crashes.processes import Mortal, notes_in
+from tests.sweep.crashes.processes import CrashingAction, effect_log_in
 
-_DEATHS = 20  # evenly spread over all points; every other one is of a quarantine
+_CRASHES = 20  # evenly spread over all points; every second sweep moves to quarantine
 
 
-def swept(place: Place, after: timedelta = timedelta(0)) -> bool:
-    """Run the job that sweeps, some time from now; return whether it succeeded."""
-    definitions = build_definitions(load_configuration(place.file), clock=GivenClock(lambda: datetime.now(UTC) + after))
-    job = definitions.resolve_job_def(sweep_job(place.name))
+def swept(project: Project, after: timedelta = timedelta(0)) -> bool:
+    """Run the sweep job with a clock that is ahead by `after`; return whether it succeeded."""
+    definitions = build_definitions(
+        load_configuration(project.file), clock=GivenClock(lambda: datetime.now(UTC) + after)
+    )
+    job = definitions.resolve_job_def(sweep_job(project.name))
     with dg.DagsterInstance.ephemeral() as instance:
         return bool(job.execute_in_process(partition_key=DAY, instance=instance, raise_on_error=False).success)
 
 
-def effects_of_a_sweep(place: Place, point: Point | None, after: timedelta = timedelta(0)) -> list[Effect]:
-    """Sweep in a run that dies at `point`, all its processes at once; return its effects."""
-    folder, action_of = place.directory.with_name(f"notes-{uuid4()}"), attempt.action_of
+def effects_of_a_sweep(project: Project, point: Point | None, after: timedelta = timedelta(0)) -> list[Effect]:
+    """Run a sweep whose processes all crash at `point`; return its effects."""
+    folder, action_of = project.directory.with_name(f"notes-{uuid4()}"), sweep_run_module.action_of
 
-    def mortal(*sweep_plan_mode: object) -> Action:
-        return Mortal(action_of(*sweep_plan_mode), place.directory, folder, point)  # type: ignore[arg-type]
+    def crashing_action(*sweep_plan_mode: object) -> Action:
+        return CrashingAction(action_of(*sweep_plan_mode), project.directory, folder, point)  # type: ignore[arg-type]
 
-    with notes_in(folder) as notes, pytest.MonkeyPatch.context() as patch:
-        patch.setattr(attempt, "action_of", mortal)
-        with watched(Effects(place.directory, point, notes=notes)):
-            assert swept(place, after) or point
-        assert notes.dead is (point is not None)
-        return notes.seen
+    with effect_log_in(folder) as effect_log, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sweep_run_module, "action_of", crashing_action)
+        with watched(Effects(project.directory, point, effect_log=effect_log)):
+            assert swept(project, after) or point
+        assert effect_log.dead is (point is not None)
+        return effect_log.seen
 
 
-class Whole:
-    """The effects of sweeps that do not die, by mode, each found when it is first asked for."""
+class CompleteSweeps:
+    """The effects of sweeps that do not crash. The sweep of a mode runs when it is first needed."""
 
-    def __init__(self, approved: Place, directory: Path) -> None:
+    def __init__(self, approved: Project, directory: Path) -> None:
         self._approved = approved
         self._directory = directory
         self._effects: dict[str, list[Effect]] = {}
 
     def effects(self, mode: str) -> list[Effect]:
         if mode not in self._effects:
-            place = self._approved.copy(self._directory / mode, mode=mode)
-            self._effects[mode] = effects_of_a_sweep(place, None)
+            project = self._approved.copy(self._directory / mode, mode=mode)
+            self._effects[mode] = effects_of_a_sweep(project, None)
         return self._effects[mode]
 
 
 @pytest.fixture(scope="module")
-def whole(approved: Place, tmp_path_factory: pytest.TempPathFactory) -> Whole:
-    return Whole(approved, tmp_path_factory.mktemp("whole"))
+def complete_sweeps(approved: Project, tmp_path_factory: pytest.TempPathFactory) -> CompleteSweeps:
+    return CompleteSweeps(approved, tmp_path_factory.mktemp("whole"))
 
 
-def report(place: Place) -> dict[str, str]:
+def report(project: Project) -> dict[str, str]:
     """Return the outcome of each planned object."""
-    rows = pq.read_table(place.warehouse / place.name / "deletion_report" / DAY).to_pylist()
+    rows = pq.read_table(project.warehouse / project.name / "deletion_report" / DAY).to_pylist()
     outcomes = {row["address"]: row["outcome"] for row in rows}
     assert len(rows) == len(outcomes)
     return outcomes
 
 
-def planned(place: Place) -> set[str]:
-    return set(pq.read_table(place.warehouse / place.name / "deletion_candidates" / DAY)["address"].to_pylist())
+def planned(project: Project) -> set[str]:
+    return set(pq.read_table(project.warehouse / project.name / "deletion_candidates" / DAY)["address"].to_pylist())
 
 
-def requires_that_what_is_gone_is_known(place: Place, spark: SparkSession, gone: set[str]) -> None:
-    collected = all_collected_addresses(spark, Warehouse(str(place.warehouse)), place.name)
+def require_missing_objects_in_the_ledger(project: Project, spark: SparkSession, gone: set[str]) -> None:
+    collected = all_collected_addresses(spark, Warehouse(str(project.warehouse)), project.name)
     assert gone <= {row["address"] for row in collected.collect()}
 
 
-def requires_a_good_end(place: Place, mode: str, to_delete: set[str], gone: set[str]) -> None:
-    """Require of a swept place that all that was planned went, some of it earlier, and that its books say so."""
-    outcomes = report(place)
+def require_complete_sweep(project: Project, mode: str, to_delete: set[str], gone: set[str]) -> None:
+    """Require that the report, the records and the quarantine account for all planned objects."""
+    outcomes = report(project)
     assert outcomes.keys() == to_delete
-    assert all(kept.follows for kept in read_records(Warehouse(str(place.warehouse)), place.name))
+    assert all(kept.follows for kept in read_records(Warehouse(str(project.warehouse)), project.name))
     if mode == "quarantine":
         assert set(outcomes.values()) == {Outcome.QUARANTINED}
-        (objects,) = place.directory.glob("lake.quarantine/*/*/objects")
+        (objects,) = project.directory.glob("lake.quarantine/*/*/objects")
         assert {path: (objects / path).read_bytes() for path in to_delete} == {path: sample(path) for path in to_delete}
     else:
         assert set(outcomes.values()) <= {Outcome.DELETED, Outcome.MISSING}
@@ -105,56 +107,56 @@ def requires_a_good_end(place: Place, mode: str, to_delete: set[str], gone: set[
 
 @pytest.mark.slow
 def test_run_after_run_dies_in_the_middle_of_the_job_and_the_last_one_ends_well(
-    approved: Place, spark: SparkSession, tmp_path: Path
+    approved: Project, spark: SparkSession, tmp_path: Path
 ) -> None:
-    place = approved.copy(tmp_path / "orchard", mode="delete")
-    lake, to_delete = place.directory / "lake", planned(place)
+    project = approved.copy(tmp_path / "orchard", mode="delete")
+    lake, to_delete = project.directory / "lake", planned(project)
     before = files_below(lake)
-    deaths = (Point(0, Moment.AFTER), Point(30, Moment.BEFORE), Point(10, Moment.AFTER))
-    for hours, point in enumerate(deaths):
-        effects_of_a_sweep(place, point, timedelta(hours=hours))
+    crash_points = (Point(0, Moment.AFTER), Point(30, Moment.BEFORE), Point(10, Moment.AFTER))
+    for hours, point in enumerate(crash_points):
+        effects_of_a_sweep(project, point, timedelta(hours=hours))
         gone = before.keys() - files_below(lake).keys()
         assert bool(gone) is (hours > 0)
-        requires_that_what_is_gone_is_known(place, spark, gone)
-    assert swept(place, timedelta(hours=len(deaths)))
-    assert files_below(lake) == {path: facts for path, facts in before.items() if path not in to_delete}
-    requires_a_good_end(place, "delete", to_delete, gone)
+        require_missing_objects_in_the_ledger(project, spark, gone)
+    assert swept(project, timedelta(hours=len(crash_points)))
+    assert files_below(lake) == {path: size_and_time for path, size_and_time in before.items() if path not in to_delete}
+    require_complete_sweep(project, "delete", to_delete, gone)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("death", range(_DEATHS))
+@pytest.mark.parametrize("crash", range(_CRASHES))
 def test_a_death_in_the_middle_of_the_job_loses_nothing_and_the_next_run_ends_well(
-    death: int, whole: Whole, approved: Place, spark: SparkSession, tmp_path: Path
+    crash: int, complete_sweeps: CompleteSweeps, approved: Project, spark: SparkSession, tmp_path: Path
 ) -> None:
-    mode = "quarantine" if death % 2 else "delete"
-    places = points(whole.effects(mode))
-    place = approved.copy(tmp_path / "orchard", mode=mode)
-    lake, to_delete = place.directory / "lake", planned(place)
+    mode = "quarantine" if crash % 2 else "delete"
+    all_points = points(complete_sweeps.effects(mode))
+    project = approved.copy(tmp_path / "orchard", mode=mode)
+    lake, to_delete = project.directory / "lake", planned(project)
     before = files_below(lake)
-    effects_of_a_sweep(place, places[(2 * death + 1) * len(places) // (2 * _DEATHS)])
+    effects_of_a_sweep(project, all_points[(2 * crash + 1) * len(all_points) // (2 * _CRASHES)])
     gone = before.keys() - files_below(lake).keys()
-    requires_that_what_is_gone_is_known(place, spark, gone)
-    assert swept(place, timedelta(hours=1))
-    assert files_below(lake) == {path: facts for path, facts in before.items() if path not in to_delete}
-    requires_a_good_end(place, mode, to_delete, gone)
+    require_missing_objects_in_the_ledger(project, spark, gone)
+    assert swept(project, timedelta(hours=1))
+    assert files_below(lake) == {path: size_and_time for path, size_and_time in before.items() if path not in to_delete}
+    require_complete_sweep(project, mode, to_delete, gone)
 
 
 def test_materialize_all_reports_and_deletes_nothing_though_the_plan_is_approved(
-    approved: Place, tmp_path: Path
+    approved: Project, tmp_path: Path
 ) -> None:
-    place = approved.copy(tmp_path / "all", mode="delete")
-    before = files_below(place.directory / "lake")
-    job = build_definitions(load_configuration(place.file)).resolve_implicit_global_asset_job_def()
-    assets = [dg.AssetKey([place.name, "deletion_report"])]
+    project = approved.copy(tmp_path / "all", mode="delete")
+    before = files_below(project.directory / "lake")
+    job = build_definitions(load_configuration(project.file)).resolve_implicit_global_asset_job_def()
+    assets = [dg.AssetKey([project.name, "deletion_report"])]
     with dg.DagsterInstance.ephemeral() as instance:
-        ended = job.execute_in_process(
+        result = job.execute_in_process(
             partition_key=DAY, instance=instance, asset_selection=assets, raise_on_error=False
         )
-        assert ended.success
-        assert files_below(place.directory / "lake") == before
-        assert report(place) == {}
+        assert result.success
+        assert files_below(project.directory / "lake") == before
+        assert report(project) == {}
         tagged = job.execute_in_process(
             partition_key=DAY, instance=instance, asset_selection=assets, tags={SWEEP: "true"}, raise_on_error=False
         )
     assert tagged.success
-    assert report(place).keys() == planned(place)
+    assert report(project).keys() == planned(project)

@@ -1,4 +1,4 @@
-"""A small repository on disk with its plan, its quarantine and its warehouse, and what may be asked of all three."""
+"""`World`: a small repository on disk with an approved plan, a quarantine and a warehouse."""
 
 import json
 import shutil
@@ -31,9 +31,9 @@ LIMITS = Limits.model_validate(
 )
 LIVE = ("live-1", "live-2")
 DEAD = ("a", "b", "d", "e", "g", "i")
-REVIVED, GONE, CHANGED = "c", "f", "h"  # planned, and by now alive again, not there any more, written over
-PLANNED = (*DEAD, REVIVED, GONE, CHANGED)
-OTHER = b"something else"  # the bytes of what was written over
+LIVE_AGAIN, GONE, CHANGED = "c", "f", "h"  # planned, and since then live again, missing, overwritten
+PLANNED = (*DEAD, LIVE_AGAIN, GONE, CHANGED)
+OTHER = b"something else"  # the content of an overwritten object
 _SIZES = {name: 40 + 3 * number for number, name in enumerate((*sorted(PLANNED), *LIVE))}  # bytes, all different
 _LARGE, _SIZE_OF_LARGE = "a", 200  # more than one chunk, where a test makes chunks small
 _OBJECTS = "data/fu2qb0hksduf3vibnmug"
@@ -43,14 +43,14 @@ Row = dict[str, Any]
 
 @dataclass
 class World:
-    """One repository below `root`: what is there already stays as it is. Objects go by their names."""
+    """A repository below `root`, which is written if `root` is empty. Objects are named by their last path segment."""
 
     root: Path
     now: datetime = NOW
-    live: set[str] = field(default_factory=lambda: {*LIVE, REVIVED})  # what commits and staging areas hold
+    live: set[str] = field(default_factory=lambda: {*LIVE, LIVE_AGAIN})  # objects that a liveness check finds live
     limits: Limits = LIMITS
     checked_at: datetime | None = None
-    looked: dict[str, bool] = field(default_factory=dict)  # whether it was live, of the objects of the last look
+    live_at_check: dict[str, bool] = field(default_factory=dict)  # by object of the last liveness check
     _read: dict[Path, list[Row]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -61,13 +61,13 @@ class World:
             keep_plan(self.warehouse, self.plan)
 
     def copy(self, root: Path) -> "World":
-        """Return the same world in another place."""
+        """Return a copy of the world in another directory."""
         shutil.copytree(self.root, root)
         return World(root, self.now, set(self.live), self.limits)
 
     @cached_property
     def plan(self) -> Plan:
-        """The day's plan: what `PLANNED` names."""
+        """The plan of the day. Its candidates are `PLANNED`."""
         total = Amount(len(PLANNED), sum(len(content(name)) for name in PLANNED))
         return a_plan(candidates=total, totals={"candidate": total, "kept": Amount(2, 200)}, made_at=NOW)
 
@@ -88,7 +88,7 @@ class World:
         return QuarantineLocation(access, f"{self.plan.day}/{self.plan.plan_hash[:16]}")
 
     def configuration(self) -> Configuration:
-        """Write the configuration of the repository, and return it. Its source and its policy are not there."""
+        """Write and load a configuration of the repository. Its source and policy files do not exist."""
         entry = {"kind": "lakefs", "namespace": "s3://lake/orchard", "storage": "lake", "policy": "none.json"}
         document = {"warehouse": "warehouse", "repositories": {REPOSITORY: {**entry, "source": {"dump": "none.json"}}}}
         file = self.root / "retention.yaml"
@@ -96,7 +96,7 @@ class World:
         return load_configuration(file)
 
     def action(self, mode: str) -> Action:
-        """Return what a mode does to objects."""
+        """Return the action of a mode."""
         match mode:
             case "delete":
                 return Delete(self.access)
@@ -108,44 +108,44 @@ class World:
                 return Purge(self.place)
 
     def clock(self) -> datetime:
-        """Return the time, which goes on by a second with every look at it."""
+        """Return the time. Each call moves it forward by a second."""
         self.now += timedelta(seconds=1)
         return self.now
 
-    def wait(self, **span: float) -> None:
+    def wait(self, **duration: float) -> None:
         """Let time pass."""
-        self.now += timedelta(**span)
+        self.now += timedelta(**duration)
 
     # ---- objects
 
     def lay(self, name: str, bytes_: bytes | None = None) -> None:
-        """Write an object, by default as it was planned, over what is there."""
+        """Write or overwrite an object. Default content: that of the planned object."""
         file = self._file(name)
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_bytes(content(name) if bytes_ is None else bytes_)
 
     def remove(self, name: str) -> None:
-        """Take an object out of the store."""
+        """Delete an object from the store."""
         self._file(name).unlink()
 
     def stored(self) -> dict[str, bytes]:
-        """Return what the repository's store lists."""
+        """Return the content of each object in the repository, by name."""
         return _listed(self._file("any").parent)
 
     def copies(self) -> dict[str, bytes]:
-        """Return what the plan's folder in quarantine lists."""
+        """Return the content of each copy in the plan's quarantine folder, by name."""
         return _listed(self.root / "lake.quarantine" / self.place.path(_OBJECTS))
 
     def manifests(self) -> set[str]:
-        """Return the names of the objects that the manifests in quarantine name."""
+        """Return the names of all objects in the quarantine's manifests."""
         texts = _listed(self.root / "lake.quarantine" / self.place.folder / "manifest").values()
         return {name_of(one["address"]) for text in texts for one in json.loads(text)["objects"]}
 
-    def require_dead(self, effect: Effect) -> None:
-        """Require of a deletion in the repository that the last look, not longer ago than the window, allows it."""
+    def require_checked_as_dead(self, effect: Effect) -> None:
+        """Require that the last liveness check found a deleted object dead, and is not older than the window."""
         if effect.verb.lower().startswith("delete") and "lake/" in effect.target:
             for target in effect.target.split(", "):
-                assert self.looked.get(name_of(target)) is False, effect
+                assert self.live_at_check.get(name_of(target)) is False, effect
             assert self.checked_at and self.now - self.checked_at <= self.limits.sweep.window, effect
 
     def _file(self, name: str) -> Path:
@@ -154,7 +154,7 @@ class World:
     # ---- the ledger
 
     def ledger(self) -> list[Row]:
-        """Return every row of the plan's ledger. A file of it never changes: each is read once."""
+        """Return every row of the plan's ledger. Its files never change, so each is read once."""
         folder = self.root / "warehouse" / REPOSITORY / LEDGERS / self.plan.day.isoformat() / self.plan.plan_hash
         for file in folder.glob("*/*.parquet"):
             if file not in self._read:
@@ -173,12 +173,12 @@ def name_of(address: str) -> str:
 
 
 def content(name: str) -> bytes:
-    """Return the bytes that were planned, or are to stay."""
+    """Return the content of an object when the plan was made."""
     size = _SIZE_OF_LARGE if name == _LARGE else _SIZES[name]
     return (f"{name} " * size).encode()[:size]
 
 
 def _listed(folder: Path) -> dict[str, bytes]:
-    """Return the files of a directory that obstore lists: not the parts of what was never written whole."""
+    """Return the files of a directory that obstore lists. Parts of interrupted writes are left out."""
     files = folder.iterdir() if folder.is_dir() else ()
     return {file.name: file.read_bytes() for file in files if "#" not in file.name}

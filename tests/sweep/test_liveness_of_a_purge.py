@@ -1,4 +1,4 @@
-"""What a repository keeps is asked before each pass of a purge: the source is opened once, and no rows stay cached."""
+"""Liveness checks of a purge. A purge reads the policy before each pass, opens the source once, and leaves no cache."""
 
 import json
 import shutil
@@ -20,7 +20,7 @@ from retention_assets.sweep.copies import Undo
 from retention_assets.warehouse.warehouse import Warehouse
 from tests.end_to_end.command import orchard_on_disk, staged_folder
 from tests.frames import cached
-from tests.icechunk_places import ago, field_place
+from tests.icechunk_projects import ago, icechunk_project
 from tests.icechunk_repositories import Commit
 
 
@@ -29,14 +29,14 @@ def orchard(directory: Path) -> Path:
 
 
 def add_a_file_to_the_staged_list(directory: Path) -> None:
-    """Let Spark read other files than before, of the same rows: a frame like one that is cached is not cached anew."""
+    """Add a file without changing the rows, since Spark would reuse the cached rows of an identical frame."""
     folder = directory / "lake" / staged_folder()
     for file in list(folder.iterdir()) if folder.is_dir() else ():
         shutil.copy2(file, file.with_name(f"{file.name}-again"))
 
 
 def field(directory: Path) -> Path:
-    return field_place(directory, 2, (Commit("a", None, ago(5)),), {"main": "a"}, {}).place.file
+    return icechunk_project(directory, 2, (Commit("a", None, ago(5)),), {"main": "a"}, {}).project.file
 
 
 def undo(spark: SparkSession, warehouse: Warehouse, repository: Repository, run_id: str) -> Undo:
@@ -98,8 +98,8 @@ def test_a_purge_needs_the_chunks_of_a_lost_icechunk_manifest_from_an_earlier_ru
     manifest = min(address for address in before if address.startswith("manifests/"))
     assert any(address.startswith("chunks/") for address in before)
     (tmp_path / "repository" / manifest).unlink()
-    for place in (warehouse, Warehouse(str(tmp_path / "another"))):
-        write_acknowledgement(place, repository.name, [manifest], LOST, "anna", utc_now())
+    for project in (warehouse, Warehouse(str(tmp_path / "another"))):
+        write_acknowledgement(project, repository.name, [manifest], LOST, "anna", utc_now())
     assert live(warehouse, "second") == before
     with pytest.raises(GuardRefused, match=rf"{manifest} is needed but lost, and no run ever read it"):
         live(Warehouse(str(tmp_path / "another")), "third")
@@ -107,7 +107,7 @@ def test_a_purge_needs_the_chunks_of_a_lost_icechunk_manifest_from_an_earlier_ru
 
 def test_an_acknowledgement_fails_after_too_many_conflicts(tmp_path: Path) -> None:
     class Overtaken(Warehouse):
-        """Another process writes each entry first."""
+        """A warehouse where another process always writes an entry first."""
 
         def append_rows(self, rows: pa.Table, *parts: str) -> None:
             super().append_rows(rows, *parts)
@@ -115,6 +115,6 @@ def test_an_acknowledgement_fails_after_too_many_conflicts(tmp_path: Path) -> No
 
     with pytest.raises(TableContractError) as refused:
         write_acknowledgement(Overtaken(str(tmp_path)), "orchard", ["data/a"], LOST, "anna", utc_now())
-    told = str(refused.value)
-    assert "orchard: other runs wrote the next entry of acknowledged at each of 10 attempts. Nothing" in told
-    assert told.endswith("Run the same command again.")
+    message = str(refused.value)
+    assert "orchard: other runs wrote the next entry of acknowledged at each of 10 attempts. Nothing" in message
+    assert message.endswith("Run the same command again.")

@@ -1,4 +1,4 @@
-"""What a plan's sweeps removed of references stands in the report, however many sweeps it took."""
+"""The report has all references that the sweeps of a plan removed, also if there were several sweeps."""
 
 from dataclasses import replace
 from datetime import timedelta

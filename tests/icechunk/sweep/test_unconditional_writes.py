@@ -1,4 +1,4 @@
-"""Who edits beside writers that look at no condition is told so."""
+"""Edits warn if the configuration of a repository lets icechunk write without conditions."""
 
 from pathlib import Path
 
@@ -18,8 +18,8 @@ def test_a_configuration_with_unconditional_writes_causes_a_warning(tmp_path: Pa
     create_repository(tmp_path).save_config()
     config = read_repo((tmp_path / "repo").read_bytes(), "repo").config
     assert config is not None
-    told = unconditional_writes_warning(IN_A_BUCKET, config)
-    assert told is not None and "storage.unsafe_use_conditional_update" in told
+    message = unconditional_writes_warning(IN_A_BUCKET, config)
+    assert message is not None and "storage.unsafe_use_conditional_update" in message
     assert unconditional_writes_warning(StoreAccess(f"file://{tmp_path}"), None) is not None
 
 

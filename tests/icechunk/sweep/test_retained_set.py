@@ -1,4 +1,4 @@
-"""What of a repository stays: after an expiration and a collection, and as it is just before anything is deleted."""
+"""The retained set: the snapshots that stay after a plan, and at the liveness check of its sweep."""
 
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta

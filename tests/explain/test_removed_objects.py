@@ -1,4 +1,4 @@
-"""`explain` tells of removed objects by which plan, rule, approval and record they went, and where their copy is."""
+"""`explain` for a removed object shows the plan, rule, approval and record of its removal, and where its copy is."""
 
 import json
 import subprocess
@@ -16,7 +16,7 @@ from retention_assets.objectstore.outcomes import ObjectResult, Outcome
 from retention_assets.state.ledger import LedgerLocation
 from retention_assets.state.plan import keep_plan
 from retention_assets.warehouse.warehouse import Warehouse
-from tests.end_to_end.command import Answer, Json, Place, orchard, run
+from tests.end_to_end.command import Answer, Json, Project, orchard, run
 from tests.sweep.small_world import a_plan
 
 NOW = datetime(2026, 11, 2, tzinfo=UTC)
@@ -25,21 +25,21 @@ _WATCHED = ("pyspark", "dagster")
 
 
 @pytest.fixture(scope="module")
-def swept(planned_orchard: tuple[Place, Answer], tmp_path_factory: pytest.TempPathFactory) -> Place:
-    """Orchard after a sweep that moved its candidates to quarantine. Not to be changed."""
+def swept(planned_orchard: tuple[Project, Answer], tmp_path_factory: pytest.TempPathFactory) -> Project:
+    """Orchard after a sweep that moved its candidates to quarantine. Tests must not change it."""
     planned, answer = planned_orchard
-    place = planned.copy(tmp_path_factory.mktemp("swept"), mode="quarantine")
+    project = planned.copy(tmp_path_factory.mktemp("swept"), mode="quarantine")
     plan_hash = answer.document()["plan_hash"]
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("RETENTION_APPROVER", APPROVER)
-        assert place.run("approve", plan_hash).status == 0
-        answer = place.run("sweep")
+        assert project.run("approve", plan_hash).status == 0
+        answer = project.run("sweep")
     assert answer.status == 0, answer.err
-    return place
+    return project
 
 
-def explained(place: Place, asked: str) -> Json:
-    answer = run("--config", place.file, "explain", "orchard", asked, "--json")
+def explained(project: Project, asked: str) -> Json:
+    answer = run("--config", project.file, "explain", "orchard", asked, "--json")
     assert answer.status == 0, answer.err
     document: Json = answer.document()
     return document
@@ -53,11 +53,11 @@ def test_without_a_plan_that_stands_nothing_is_explained(tmp_path: Path) -> None
     assert "Plan with: `retention plan orchard`" in message
 
 
-def an_expired(place: Place) -> Json:
-    return next(row for row in place.rows("deletion_candidates") if row["reason"] == "expired")
+def an_expired(project: Project) -> Json:
+    return next(row for row in project.rows("deletion_candidates") if row["reason"] == "expired")
 
 
-def test_an_object_in_quarantine_is_told_with_its_plan_rule_approval_record_and_copy(swept: Place) -> None:
+def test_an_object_in_quarantine_is_told_with_its_plan_rule_approval_record_and_copy(swept: Project) -> None:
     row = an_expired(swept)
     document = explained(swept, row["address"])
     one = document["objects"][0]
@@ -73,21 +73,21 @@ def test_an_object_in_quarantine_is_told_with_its_plan_rule_approval_record_and_
     assert datetime.fromisoformat(removal["purge_after"]) - datetime.fromisoformat(removal["at"]) == timedelta(days=30)
 
 
-def test_the_text_says_who_approved_it_and_how_to_bring_it_back(swept: Place) -> None:
+def test_the_text_says_who_approved_it_and_how_to_bring_it_back(swept: Project) -> None:
     text = run("--config", swept.file, "explain", "orchard", an_expired(swept)["address"]).out
     assert "is gone" in text
     assert f"approved by {APPROVER}" in text
     assert "restore orchard --address" in text
 
 
-def test_a_path_whose_object_is_gone_is_explained_by_the_path(swept: Place) -> None:
+def test_a_path_whose_object_is_gone_is_explained_by_the_path(swept: Project) -> None:
     row = an_expired(swept)
     document = explained(swept, row["paths"][0])
     assert document["kind"] == "path"
     assert "gone" in {one["state"] for one in document["objects"] if one["address"] == row["address"]}
 
 
-def test_explain_simulate_and_report_import_neither_spark_nor_dagster(swept: Place, tmp_path: Path) -> None:
+def test_explain_simulate_and_report_import_neither_spark_nor_dagster(swept: Project, tmp_path: Path) -> None:
     script = (
         "import json, sys\n"
         "from retention_assets.cli.main import cli\n"
@@ -109,7 +109,7 @@ def test_explain_simulate_and_report_import_neither_spark_nor_dagster(swept: Pla
 
 
 def test_the_page_has_the_outcomes_of_the_sweep_as_the_ledger_and_the_terminal_have_them(
-    swept: Place, tmp_path: Path
+    swept: Project, tmp_path: Path
 ) -> None:
     page = tmp_path / "page.html"
     assert run("--config", swept.file, "report", "orchard", "--html", page).status == 0
@@ -154,9 +154,9 @@ def test_the_newest_row_that_shows_whether_an_object_is_gone_decides(
 
 
 def test_of_two_days_with_one_hash_the_copy_is_in_the_folder_of_the_day_that_was_swept(tmp_path: Path) -> None:
-    place, hash_of_both = orchard(tmp_path, "lake"), "a" * 64
-    place.write(mode="quarantine")
-    configuration = load_configuration(place.file)
+    project, hash_of_both = orchard(tmp_path, "lake"), "a" * 64
+    project.write(mode="quarantine")
+    configuration = load_configuration(project.file)
     warehouse, swept_day = Warehouse(configuration.warehouse), date(2026, 11, 1)
     for day in (swept_day, date(2026, 11, 2)):
         keep_plan(warehouse, a_plan(day=day, plan_hash=hash_of_both))
@@ -185,7 +185,7 @@ def test_no_row_decides_nothing() -> None:
 
 @pytest.mark.parametrize("command", ["quarantined", "report"])
 def test_the_hash_of_a_plan_is_printed_whole_on_one_line(
-    swept: Place, command: str, monkeypatch: pytest.MonkeyPatch
+    swept: Project, command: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COLUMNS", "80")
     plan_hash = explained(swept, an_expired(swept)["address"])["plan"]["plan_hash"]

@@ -1,4 +1,4 @@
-"""The saved lakeFS repositories, for every test: orchard is told by hand, meadow and thicket wander at random."""
+"""The saved lakeFS repositories: orchard has a history by hand, meadow and thicket have random histories."""
 
 import csv
 import json
@@ -22,7 +22,7 @@ AS_OF = datetime(2026, 11, 1, tzinfo=UTC)  # the instant that every expected fil
 
 @dataclass(frozen=True, slots=True)
 class ExpectedCandidate:
-    """One row of an expected list of candidates, as brute force found it."""
+    """One row of an expected list of candidates, found by brute force."""
 
     address: str  # relative to the namespace, signature included
     size: int  # bytes
@@ -39,14 +39,14 @@ class ListedObject:
     etag: str
 
 
-def place_repository(name: str, target: Path) -> Path:
+def copy_saved_repository(name: str, target: Path) -> Path:
     """Copy the namespace of `name` to `target` with the store's own times, and return `target`."""
     place_sample(DATA / name, target)
     return target
 
 
 def namespace(name: str) -> Path:
-    """Return where the namespace lies, read only: its files have the times of the checkout."""
+    """Return the directory of the namespace. It is read only, and its files have the times of the checkout."""
     return DATA / name / "namespace"
 
 
@@ -57,14 +57,14 @@ def policy_file(name: str, policy: str) -> Path:
 
 @cache
 def api(name: str) -> dict[str, Any]:
-    """Return the server's own answers. One object for all tests: do not change it."""
+    """Return the recorded answers of the server. All tests share the object: do not change it."""
     answers: dict[str, Any] = json.loads((DATA / name / "api.json").read_text(encoding="utf-8"))
     return answers
 
 
 @cache
 def listing(name: str) -> tuple[ListedObject, ...]:
-    """Return what an S3 listing of the namespace says, in its order, `_lakefs/` included."""
+    """Return the S3 listing of the namespace, in its order, with `_lakefs/`."""
     return tuple(
         ListedObject(
             address=row["key"].removeprefix(f"{name}/"),
@@ -78,13 +78,13 @@ def listing(name: str) -> tuple[ListedObject, ...]:
 
 @cache
 def objects_by_commit(name: str) -> pa.Table:
-    """Return what the server lists in each commit: the truth that a reader of ranges must reproduce."""
+    """Return the objects of each commit, as the server lists them. Readers of ranges must find the same."""
     return pq.read_table(DATA / name / "objects_by_commit.parquet")
 
 
 @cache
 def active_commits(name: str) -> frozenset[str]:
-    """Return the ids of the active commits under `gc_rules.json`, by the order-independent rule."""
+    """Return the ids of the active commits under `gc_rules.json`, independent of the order of commit ids."""
     return frozenset(row["commit_id"] for row in _rows(DATA / name / "expected" / "active_commits.csv"))
 
 
@@ -98,8 +98,8 @@ def expected(name: str, file: str) -> frozenset[ExpectedCandidate]:
 def expected_of_plan(name: str, file: str) -> frozenset[ExpectedCandidate]:
     """Return the expected candidates of one file that a plan may name.
 
-    The sample of thicket lacks the bytes of its objects, so nothing explains the checksums of its entries. Then an
-    uncommitted object that has the size of an entry of a head may be staged.
+    The sample of thicket has no content of its objects, so the checksums of its entries match no object. Then an
+    uncommitted object with the size of an entry of a head may be staged.
     """
     found = expected(name, file)
     if name != "thicket":

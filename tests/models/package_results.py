@@ -1,4 +1,4 @@
-"""The worlds as the code under test sees them: many in one set of frames, so that a few jobs judge them all."""
+"""Runs the package on many worlds at once: they share one set of frames, so that few Spark jobs classify them all."""
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
@@ -36,21 +36,21 @@ from tests.models.world import Objects, World
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """What the code under test finds: candidates with their reasons, and the live addresses."""
+    """The result of the package: candidates with their reasons, and the live addresses."""
 
     candidates: Mapping[str, str]
     live: set[str]
 
 
 def policy_of(document: Mapping[str, Any]) -> Policy:
-    """Return the policy that a document writes; an empty one is no policy."""
+    """Return the policy of a document, or None for an empty document."""
     if not any(document.values()):
         return Policy(None, (), ())
     return join([read_document(json.dumps(document), "model.json")])
 
 
 def found(spark: SparkSession, truths: Sequence[Truth]) -> Found:
-    """Judge many worlds at once. Their rules differ in nothing but holds on branches, tags and commits."""
+    """Find the candidates of many worlds at once. Their rules differ only in holds on branches, tags and commits."""
     rules, as_of, now = truths[0].rules, truths[0].as_of, truths[0].world.now
     policy = policy_of(rules.document())
     prefixes = [hold.value for hold in policy.holds if hold.kind == "prefix"]
@@ -72,7 +72,7 @@ def found(spark: SparkSession, truths: Sequence[Truth]) -> Found:
 
 
 class Tables:
-    """Ranges and metaranges, named by their content as lakeFS names them; equal ones are one."""
+    """Ranges and metaranges with ids by content, as in lakeFS. Equal ones exist once."""
 
     def __init__(self, versions: Iterator[Objects]) -> None:
         self._ranges: dict[str, list[tuple[str, str]]] = {}
@@ -100,12 +100,12 @@ class Tables:
 
 
 def metarange_id(objects: Objects) -> str:
-    """Return the id of what holds these objects; a commit without objects has none."""
+    """Return the id of the metarange with these objects; empty if there are none."""
     return _name([range_id for range_id, _ in _ranges(objects)]) if objects else ""
 
 
 def _ranges(objects: Objects) -> Iterator[tuple[str, list[tuple[str, str]]]]:
-    """Yield ranges with their entries; where one ends depends on a path alone, so that commits share most."""
+    """Yield ranges with their entries. The ends depend only on paths, so that commits share most ranges."""
     part: list[tuple[str, str]] = []
     for path, address in sorted(objects.items()):
         part.append((path, address))
@@ -121,7 +121,7 @@ def _name(content: object) -> str:
 
 
 def references_of(world: World) -> References:
-    """Return the references as a source would give them."""
+    """Return the references as a source returns them."""
     commits = {
         name: Commit(name, made.parents, made.at, metarange_id(made.objects), 0 if made.main_is_last else 1)
         for name, made in world.commits.items()

@@ -1,7 +1,7 @@
-"""Histories as writers make them, drawn at random, in a repository on disk: made by icechunk, then dated.
+"""A repository on disk with a random history: icechunk runs random operations, then the files get other times.
 
-Commits, grown, rewritten and deleted arrays, branches and tags made, moved and deleted, amended and detached snapshots,
-a session rebased on another's commit, and sessions that never commit.
+The operations are: commits; arrays that grow, are rewritten or deleted; branches and tags that are created, moved or
+deleted; amended and detached snapshots; a session rebased on another commit; sessions that never commit.
 """
 
 from dataclasses import dataclass, field
@@ -24,13 +24,13 @@ from tests.icechunk_repositories import (
 )
 
 START = datetime(2025, 1, 1, tzinfo=UTC)
-STORED = START + timedelta(days=400)  # when the store says that everything was written, but what is written yet
+STORED = START + timedelta(days=400)  # the store's time of all files except those of open sessions
 _CHUNK, _LONGEST = 2, 12
 
 
 @dataclass
-class Story:
-    """A repository that grows by random steps. `open_sessions` have written chunks that nothing refers to."""
+class RandomHistory:
+    """A repository that grows by random steps. `open_sessions` have written chunks without references."""
 
     directory: Path
     spec_version: Format
@@ -43,8 +43,8 @@ class Story:
         self.repository = create_repository(self.directory, self.spec_version)
         self._commit("main")
 
-    def tell(self, steps: int) -> None:
-        """Take so many steps, and date what they made: an hour to three days between a snapshot and the next."""
+    def take_steps(self, steps: int) -> None:
+        """Run so many steps, then set times: an hour to three days between a snapshot and the next."""
         kinds = [self._commit_anywhere] * 6 + [self._branch, self._drop_branch, self._reset, self._tag, self._drop_tag]
         kinds += [self._rebase, self._rebase]
         if self.spec_version == 2:
@@ -60,7 +60,7 @@ class Story:
         set_stored_at(self.directory, STORED)
 
     def leave_sessions_open(self) -> None:
-        """Write chunks in sessions that go on: the store has them as written now."""
+        """Write chunks in sessions that stay open. The chunks have the current time in the store."""
         repository = open_repository(self.directory)
         for branch in self.random.sample(sorted(repository.list_branches()), 1):
             session = repository.writable_session(branch)
@@ -104,7 +104,7 @@ class Story:
         self.repository.create_branch(f"branch-{self._number()}", self.random.choice(self._known()))
 
     def _known(self) -> list[str]:
-        """Return the snapshots that a branch or tag reaches: icechunk names no other."""
+        """Return the snapshots that a branch or tag reaches. icechunk lists no others."""
         heads = [{"branch": name} for name in sorted(self.repository.list_branches())]
         heads += [{"tag": name} for name in sorted(self.repository.list_tags())]
         return sorted({one.id for head in heads for one in self.repository.ancestry(**head)})
@@ -170,6 +170,6 @@ def arrays(repository: ic.Repository, snapshots: set[str]) -> dict[tuple[str, st
 
 
 def files(directory: Path) -> set[str]:
-    """Return the files that a collection is of."""
+    """Return the files of the directories that a garbage collection covers."""
     kinds = ("snapshots", "transactions", "manifests", "chunks")
     return {path.relative_to(directory).as_posix() for kind in kinds for path in directory.glob(f"{kind}/*")}

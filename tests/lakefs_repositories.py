@@ -1,6 +1,6 @@
-"""Small lakeFS repositories, written in a moment: commits, a dump, a staged list, objects with times of their own.
+"""Writes small lakeFS repositories: commits, a dump, a staged list, and objects with given times.
 
-What is built is what a server would have left: ranges and metaranges named by their content, commits by theirs.
+The files are those that a server would write: ranges, metaranges and commits have their ids by content.
 """
 
 import json
@@ -33,25 +33,25 @@ _RANGE = 4  # entries of a range: few, so that a small repository has several
 
 
 def xid(seconds: int, number: int = 0) -> str:
-    """Return an xid: 32 bits of seconds, 64 bits of whatever else. Source: lakeFS facts 1.1."""
+    """Return an xid: 32 bits of seconds and 64 other bits. Source: lakeFS facts 1.1."""
     value = ((seconds & 0xFFFFFFFF) << 64 | number) << 4  # 96 bits in 20 digits of 5: four are left over
     return "".join(_DIGITS[value >> shift & 31] for shift in range(95, -1, -5))
 
 
 def slice_name(began: datetime, number: int = 0) -> str:
-    """Return the name of a slice that began then; servers that began one in the same second differ in `number`."""
+    """Return the name of a slice that began at this time. `number` differs between servers."""
     return xid(_SLICES_FROM - int(began.timestamp()), number)
 
 
 def address(issued: datetime, number: int = 0, *, began: datetime | None = None, signature: str = "") -> str:
-    """Return an address as a server issues it, in the slice that began at `began`, by default half an hour before."""
+    """Return an address as a server issues it. `began`: the begin of its slice, by default half an hour before."""
     place = slice_name(began or issued - timedelta(minutes=30))
     return f"data/{place}/{xid(int(issued.timestamp()), number)}" + (f",{signature}" if signature else "")
 
 
 @dataclass(frozen=True, slots=True)
 class Version:
-    """A commit to be written. `objects`: all that it holds, the address by path; a URI lies outside the namespace."""
+    """A commit to be written. `objects`: addresses by path. An address that is a URI is outside the namespace."""
 
     name: str  # by which parents, branches and tags call it
     created_at: datetime
@@ -61,7 +61,7 @@ class Version:
 
 @dataclass(frozen=True, slots=True)
 class BuiltRepository:
-    """Where it was built: `lake/` is the namespace, `dump.json` the dump; policies and configuration come beside."""
+    """A repository below a directory: `lake/` is the namespace, `dump.json` the dump."""
 
     directory: Path
     commit_ids: Mapping[str, str]  # by the names of the versions
@@ -73,19 +73,19 @@ class BuiltRepository:
         return self.directory / "lake"
 
     def store(self, objects: Mapping[str, datetime], size: int = 10) -> None:
-        """Lay objects into the store, each written at its time; over what is there."""
+        """Write or overwrite objects in the store, each with its time."""
         for name, written_at in objects.items():
             _write(self.lake / name, content_of(name, size), written_at)
 
     def remove(self, addresses: Iterable[str]) -> None:
-        """Take objects out of the store, and the directories that this empties, which a store would not have."""
+        """Delete objects from the store, and directories that are empty then, which an object store does not have."""
         for name in addresses:
             (self.lake / name).unlink()
             if not any((self.lake / name).parent.iterdir()):
                 (self.lake / name).parent.rmdir()
 
     def configure(self, *policies: Mapping[str, Any], **settings: Any) -> Configuration:
-        """Write `retention.yaml` with these policy documents and return it, read; settings as the file has them."""
+        """Write `retention.yaml` with these policy documents and settings, and load it."""
         names = [f"policy-{number}.json" for number in range(len(policies))]
         for name, policy in zip(names, policies, strict=True):
             (self.directory / name).write_text(json.dumps(policy), encoding="utf-8")
@@ -104,7 +104,7 @@ class BuiltRepository:
         return load_configuration(file)
 
     def repository(self, *policies: Mapping[str, Any], **settings: Any) -> Repository:
-        """Return the one repository of that configuration."""
+        """Return the only repository of that configuration."""
         return self.configure(*policies, **settings).repository(NAME)
 
 
@@ -118,16 +118,16 @@ def build_repository(
     taken_at: datetime,
     objects: Mapping[str, datetime] | None = None,
 ) -> BuiltRepository:
-    """Write a repository into `directory`, over an earlier one; objects that are there stay.
+    """Write a repository into `directory`, over an earlier one. Existing objects stay.
 
     Args:
-        directory: where; it is made.
+        directory: the directory of the repository; it is created.
         commits: parents before their children.
-        branches: the version that each names.
-        tags: the version that each names.
-        staged: the addresses that staging areas hold; None when nobody knows.
-        taken_at: when the staged list and the dump were taken.
-        objects: what lies in the store, by address, with the time it was written; see `BuiltRepository.store`.
+        branches: the commit of each branch.
+        tags: the commit of each tag.
+        staged: the addresses in staging areas; None: unknown.
+        taken_at: the time of the staged list and the dump.
+        objects: the modification times of the objects in the store, by address; see `BuiltRepository.store`.
     """
     lake = directory / "lake"
     ids: dict[str, str] = {}
@@ -240,5 +240,5 @@ def _write_staged(lake: Path, staged: Collection[str], at: datetime) -> None:
 
 
 def content_of(name: str, size: int = 10) -> bytes:
-    """Return the content of an object: another one for each name."""
+    """Return the content of an object, which is unique for its name."""
     return shake_256(name.encode()).digest(size)

@@ -1,4 +1,4 @@
-"""Whole runs of the `retention` command, Dagster and all: on tables and caches of earlier runs, and without them."""
+"""Complete runs of the `retention` command through Dagster, with and without tables and caches of earlier runs."""
 
 import csv
 from collections.abc import Iterator
@@ -17,19 +17,19 @@ import pytest
 from retention_assets.config.configuration import Configuration, load_configuration
 from retention_assets.state.plan import Plan, load_plan
 from retention_assets.warehouse.warehouse import Warehouse
-from tests.acceptance.places import CASES, DAY, Case, Place, placed
+from tests.acceptance.cases import CASES, DAY, Case, RepositoryCopy, copy_repository
 from tests.acceptance.runs import Found, kinds
 from tests.end_to_end.command import files_below, run
 from tests.inventories import FORMATS
-from tests.repositories import REPOSITORIES
-from tests.worlds import NAME, BuiltRepository, Version, address, build_repository
+from tests.lakefs_repositories import NAME, BuiltRepository, Version, address, build_repository
+from tests.saved_repositories import REPOSITORIES
 
 pytestmark = pytest.mark.usefixtures("spark", "forgetful")
 
 
 @dataclass(frozen=True)
 class Planned:
-    """What a run left."""
+    """The tables of a run."""
 
     plan: Plan
     found: set[Found]
@@ -37,7 +37,7 @@ class Planned:
 
 
 def plan(configuration: Configuration, name: str, day: date, *options: str) -> Planned:
-    """Plan by the command and read what it left in the warehouse."""
+    """Plan by the command, and read the tables of the warehouse."""
     answer = run("--config", configuration.file, "plan", name, "--as-of", day.isoformat(), *options)
     assert answer.status == 0, answer.err
     warehouse = Warehouse(configuration.warehouse)
@@ -51,9 +51,9 @@ def plan(configuration: Configuration, name: str, day: date, *options: str) -> P
 
 @pytest.mark.slow
 def test_a_full_run_by_an_inventory_makes_the_plan_of_a_run_by_listing(tmp_path: Path) -> None:
-    place, case = placed("meadow", tmp_path), Case("meadow", "lifecycle-2_and_retention_tags_protect")
-    first = plan(place.of_case(case), "meadow", DAY)
-    by_inventory = place.of_case(case, inventory=place.deliver("ORC"))
+    copy, case = copy_repository("meadow", tmp_path), Case("meadow", "lifecycle-2_and_retention_tags_protect")
+    first = plan(copy.of_case(case), "meadow", DAY)
+    by_inventory = copy.of_case(case, inventory=copy.deliver("ORC"))
     second = plan(by_inventory, "meadow", DAY, "--full")
     assert kinds(first.found) == kinds(second.found) == case.answer()
     assert second.listed == 0 < first.listed
@@ -62,8 +62,8 @@ def test_a_full_run_by_an_inventory_makes_the_plan_of_a_run_by_listing(tmp_path:
 
 @pytest.mark.slow
 def test_an_optimized_run_says_when_it_lists_everything(tmp_path: Path) -> None:
-    place, case = placed("orchard", tmp_path), Case("orchard", "lifecycle-1_and_retention")
-    optimized = place.of_case(case, listing="optimized")
+    copy, case = copy_repository("orchard", tmp_path), Case("orchard", "lifecycle-1_and_retention")
+    optimized = copy.of_case(case, listing="optimized")
     first = plan(optimized, "orchard", DAY - timedelta(days=1))
     assert [text for text in first.plan.warnings if "there is no inventory of an earlier run" in text]
     second = plan(optimized, "orchard", DAY)
@@ -73,28 +73,28 @@ def test_an_optimized_run_says_when_it_lists_everything(tmp_path: Path) -> None:
 
 
 @pytest.fixture(scope="module")
-def places(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Place]:
-    return {name: placed(name, tmp_path_factory.mktemp(name)) for name in REPOSITORIES}
+def copies(tmp_path_factory: pytest.TempPathFactory) -> dict[str, RepositoryCopy]:
+    return {name: copy_repository(name, tmp_path_factory.mktemp(name)) for name in REPOSITORIES}
 
 
-def _settings(place: Place) -> Iterator[dict[str, Any]]:
-    """Give the ways in which the store can be seen, over and over."""
+def _settings(copy: RepositoryCopy) -> Iterator[dict[str, Any]]:
+    """Yield settings for each kind of inventory, again and again."""
     for way in cycle(["clean", "optimized", *FORMATS]):
-        yield {"inventory": place.deliver(way)} if way in FORMATS else {"listing": way}
+        yield {"inventory": copy.deliver(way)} if way in FORMATS else {"listing": way}
 
 
 @pytest.fixture(scope="module")
-def ways(places: dict[str, Place]) -> dict[str, Iterator[dict[str, Any]]]:
-    return {name: _settings(place) for name, place in places.items()}
+def ways(copies: dict[str, RepositoryCopy]) -> dict[str, Iterator[dict[str, Any]]]:
+    return {name: _settings(copy) for name, copy in copies.items()}
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("case", [pytest.param(case, id=str(case)) for case in CASES])
 def test_a_whole_run_after_others_finds_the_expected_candidates(
-    places: dict[str, Place], ways: dict[str, Iterator[dict[str, Any]]], case: Case
+    copies: dict[str, RepositoryCopy], ways: dict[str, Iterator[dict[str, Any]]], case: Case
 ) -> None:
     settings = {"guards": {"max_live_shrink": 1}, **next(ways[case.repository])}  # cases keep very different amounts
-    configuration = places[case.repository].of_case(case, **settings)
+    configuration = copies[case.repository].of_case(case, **settings)
     assert kinds(plan(configuration, case.repository, DAY).found) == case.answer_of_plan()
 
 
@@ -143,7 +143,7 @@ def test_a_hold_keeps_what_lies_at_a_path_whose_letters_are_composed_otherwise(t
 
 
 def sweep(built: BuiltRepository, **settings: Any) -> Planned:
-    """Plan, approve and sweep; only the command writes."""
+    """Plan, approve and sweep by the command."""
     configuration = built.configure(RETENTION, LIFECYCLE, mode="delete", guards={"max_live_shrink": 1}, **settings)
     planned = plan(configuration, NAME, NOW.date())
     assert {(name, why) for name, _, why in planned.found} == {
@@ -165,7 +165,7 @@ def test_nothing_is_written_below_the_namespace_unless_results_are_asked_for(tmp
     before = files_below(built.lake)
     planned = sweep(built)
     gone = {name for name, _, _ in planned.found}
-    assert files_below(built.lake) == {name: facts for name, facts in before.items() if name not in gone}
+    assert files_below(built.lake) == {name: metadata for name, metadata in before.items() if name not in gone}
 
 
 @pytest.mark.slow

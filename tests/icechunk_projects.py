@@ -1,4 +1,4 @@
-"""Icechunk repositories with a configuration and a warehouse of their own, and what a user sees in them."""
+"""Icechunk repositories with a configuration and a warehouse, and the arrays that users read in them."""
 
 import random
 import shutil
@@ -13,9 +13,9 @@ import yaml
 import zarr
 from zarr.errors import ArrayNotFoundError
 
-from tests.end_to_end.command import Place
+from tests.end_to_end.command import Project
 from tests.icechunk_repositories import Commit, Format, build_history, open_repository, set_stored_at
-from tests.repositories import AS_OF
+from tests.saved_repositories import AS_OF
 
 STORED = AS_OF - timedelta(days=90)  # when the store got every file, unless a test says otherwise
 KEEP = timedelta(days=60)
@@ -25,55 +25,57 @@ FOREIGN = "chunks/notes.txt"
 
 
 def ago(days: float) -> datetime:
-    """Return an instant so many days before the day of the plan."""
+    """Return the time so many days before the day of the plan."""
     return AS_OF - timedelta(days=days)
 
 
 @dataclass(frozen=True)
-class FieldPlace:
-    """A repository in `repository` below the place of its configuration; snapshots by the names of their commits."""
+class IcechunkProject:
+    """A project whose Icechunk repository is in `repository`. `ids`: its snapshots by commit name."""
 
-    place: Place
+    project: Project
     format: Format
     ids: Mapping[str, str]
 
     @property
     def directory(self) -> Path:
-        return self.place.directory / "repository"
+        return self.project.directory / "repository"
 
     def files(self, *directories: str) -> set[str]:
-        """Return the paths of all files, or of those below some directories."""
+        """Return the paths of the files below these directories, by default of all files."""
         found = {path.relative_to(self.directory).as_posix() for path in self.directory.rglob("*") if path.is_file()}
         return {path for path in found if not directories or path.partition("/")[0] in directories}
 
-    def copy(self, directory: Path) -> "FieldPlace":
-        """Return the same in another place, with the store's times."""
-        shutil.copytree(self.place.directory, directory, dirs_exist_ok=True)
-        return FieldPlace(Place(directory, dict(self.place.settings), name=self.place.name), self.format, self.ids)
+    def copy(self, directory: Path) -> "IcechunkProject":
+        """Return a copy in another directory. Files keep their times."""
+        shutil.copytree(self.project.directory, directory, dirs_exist_ok=True)
+        return IcechunkProject(
+            Project(directory, dict(self.project.settings), name=self.project.name), self.format, self.ids
+        )
 
 
-def field_place(
+def icechunk_project(
     directory: Path,
     spec_version: Format,
     commits: Sequence[Commit],
     branches: Mapping[str, str | None],
     tags: Mapping[str, str | None] | None = None,
     **settings: object,
-) -> FieldPlace:
-    """Make a repository with this history whose files are all old, garbage and a foreign file among them."""
+) -> IcechunkProject:
+    """Write a repository with this history and only old files, including garbage and a foreign file."""
     ids = build_history(directory / "repository", spec_version, commits, branches, tags)
     for path in (GARBAGE, FOREIGN):
         (directory / "repository" / path).write_bytes(b"nobody's")
     set_stored_at(directory / "repository", STORED)
     (directory / "policy.yaml").write_text(yaml.safe_dump(POLICY), encoding="utf-8")
     entry = {"kind": "icechunk", "storage": "repository", "policy": "policy.yaml", "mode": "delete", **settings}
-    place = Place(directory, entry, name="field")
-    place.write()
-    return FieldPlace(place, spec_version, ids)
+    project = Project(directory, entry, name="field")
+    project.write()
+    return IcechunkProject(project, spec_version, ids)
 
 
 def reachable_arrays(directory: Path) -> dict[str, npt.NDArray[np.int32]]:
-    """Return by its id what each snapshot that a branch or tag reaches holds."""
+    """Return the array of each snapshot that a branch or tag reaches, by snapshot id."""
     repository = open_repository(directory)
     heads = [{"branch": name} for name in repository.list_branches()] + [
         {"tag": name} for name in repository.list_tags()
@@ -83,7 +85,7 @@ def reachable_arrays(directory: Path) -> dict[str, npt.NDArray[np.int32]]:
 
 
 def array_of(directory: Path, snapshot: str) -> npt.NDArray[np.int32]:
-    """Return all that the snapshot's array holds; empty when it has none."""
+    """Return the values of the snapshot's array; empty if it has none."""
     session = open_repository(directory).readonly_session(snapshot_id=snapshot)
     try:
         return np.asarray(zarr.open_array(session.store, path="a", mode="r")[:])
@@ -92,7 +94,7 @@ def array_of(directory: Path, snapshot: str) -> npt.NDArray[np.int32]:
 
 
 def commit_again(directory: Path) -> str:
-    """Commit to `main`, read it back, and return the new snapshot."""
+    """Commit to `main`, read the commit, and return the new snapshot."""
     session = open_repository(directory).writable_session("main")
     zarr.create_array(session.store, name="again", shape=(2,), chunks=(1,), dtype="i4")[:] = 7
     snapshot = session.commit("again")
@@ -102,7 +104,7 @@ def commit_again(directory: Path) -> str:
 
 
 def random_history(seed: int) -> tuple[list[Commit], dict[str, str | None], dict[str, str | None]]:
-    """Return commits, mostly one on the other, days apart around what is kept, with branches and tags anywhere."""
+    """Return random commits, mostly in a line, with ages around the retention, and random branches and tags."""
     dice = random.Random(seed)
     commits: list[Commit] = []
     for number in range(dice.randint(4, 9)):

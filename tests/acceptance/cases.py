@@ -1,4 +1,4 @@
-"""The saved repositories in places of their own, with the policies, tags and inventories that a test wants."""
+"""The files of brute force results (`expected/`), and copies of the saved repositories to plan with them."""
 
 import json
 from collections.abc import Iterator, Mapping
@@ -12,7 +12,7 @@ import yaml
 from retention_assets.config.configuration import Configuration, load_configuration
 from tests.acceptance.runs import Found
 from tests.inventories import listed_rows, make_inventory
-from tests.repositories import AS_OF, DATA, REPOSITORIES, api, expected, expected_of_plan, place_repository
+from tests.saved_repositories import AS_OF, DATA, REPOSITORIES, api, copy_saved_repository, expected, expected_of_plan
 
 DAY = AS_OF.date()
 SAVED_AT = datetime(2026, 11, 21, 4, tzinfo=UTC)  # after the dump and the staged list of all three were written
@@ -20,33 +20,33 @@ SAVED_AT = datetime(2026, 11, 21, 4, tzinfo=UTC)  # after the dump and the stage
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """One file of `expected/`: what it asks, and what brute force answers."""
+    """One file of `expected/`: a repository, policy files, the setting `tags`, and the candidates by brute force."""
 
     repository: str
     stem: str
 
     @property
     def policies(self) -> list[str]:
-        """The policy files."""
+        """The names of the policy files."""
         lifecycle = [self.stem.split("_")[0]] if self.stem.startswith("lifecycle") else []
         return [*lifecycle, *(["gc_rules"] if "retention" in self.stem else [])]
 
     @property
     def tags(self) -> str:
-        """Whether tags protect."""
+        """The setting `tags`."""
         return "protect" if self.stem.endswith("tags_protect") else "ignore"
 
     @property
     def commits(self) -> tuple[bool, str]:
-        """What decides which commits keep: whether there is committed retention, and the tags."""
+        """Whether the policy has retention rules, and the setting `tags`. Together they decide the active commits."""
         return "gc_rules" in self.policies, self.tags
 
     def answer(self) -> set[Found]:
-        """The candidates, with their kind instead of a reason."""
+        """The expected candidates: address, size, kind."""
         return {(row.address, row.size, row.kind) for row in expected(self.repository, f"{self.stem}.csv")}
 
     def answer_of_plan(self) -> set[Found]:
-        """The candidates that a plan may name; see `expected_of_plan`."""
+        """The expected candidates that a plan may name; see `expected_of_plan`."""
         return {(row.address, row.size, row.kind) for row in expected_of_plan(self.repository, f"{self.stem}.csv")}
 
     def __str__(self) -> str:
@@ -64,14 +64,14 @@ CASES = tuple(_cases())
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
-    """A saved repository below a directory: `lake/`, `dump.json`, and what tests add."""
+class RepositoryCopy:
+    """A copy of a saved repository: `lake/`, `dump.json` and policy files below a directory."""
 
     name: str
     directory: Path
 
     def configure(self, policies: list[str], **settings: Any) -> Configuration:
-        """Write a configuration with these policy files of the repository and return it, read."""
+        """Write and load a configuration with these policy files of the repository."""
         run_id = api(self.name)["prepare_uncommitted"][0]["run_id"]
         own = {
             "kind": "lakefs",
@@ -88,23 +88,23 @@ class Place:
         return load_configuration(file)
 
     def of_case(self, case: Case, **settings: Any) -> Configuration:
-        """Return the configuration that asks what the case asks."""
+        """Return the configuration with the policy files and tags of a case."""
         return self.configure(case.policies, tags=case.tags, **settings)
 
     def add_policy(self, name: str, document: Mapping[str, Any]) -> None:
-        """Add a policy file to those of the repository."""
+        """Add a policy file to the repository."""
         (self.directory / f"{name}.json").write_text(json.dumps(document), encoding="utf-8")
 
     def deliver(self, file_format: str, created_at: datetime = SAVED_AT) -> dict[str, str]:
-        """Deliver an inventory that lists the repository; return the setting that names it."""
+        """Write an S3 inventory of the repository, and return the `inventory` setting for it."""
         made = make_inventory(listed_rows(self.name), "lake", created_at, file_format)
         return {"url": made.write_to(self.directory / f"deliveries-{file_format}"), "format": file_format}
 
 
-def placed(name: str, directory: Path) -> Place:
-    """Place a saved repository with its policies and its dump."""
-    place_repository(name, directory / "lake")
+def copy_repository(name: str, directory: Path) -> RepositoryCopy:
+    """Copy a saved repository with its policies and its dump to `directory`."""
+    copy_saved_repository(name, directory / "lake")
     for policy in (DATA / name / "policies").iterdir():
         (directory / policy.name).write_bytes(policy.read_bytes())
     (directory / "dump.json").write_text(json.dumps(api(name)["refs_dump"]), encoding="utf-8")
-    return Place(name, directory)
+    return RepositoryCopy(name, directory)

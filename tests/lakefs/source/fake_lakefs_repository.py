@@ -1,4 +1,4 @@
-"""What the stand-in for a lakeFS server knows: repositories that tests may change while it answers."""
+"""The repositories of the fake lakeFS server. Tests may change them while the server runs."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -8,14 +8,14 @@ from typing import Any
 from retention_assets.lakefs.formats.lakefs_pb2 import Entry
 from retention_assets.lakefs.formats.ranges import RELATIVE, read_metarange
 from tests.lakefs.formats.tables import read_table
-from tests.repositories import DATA, api, listing
+from tests.saved_repositories import DATA, api, listing
 
 Json = dict[str, Any]
 
 
 @dataclass
 class Repository:
-    """One repository, open to change. Commits and rules are the server's own JSON."""
+    """One repository, which a test may change. Commits and rules are JSON of the real server."""
 
     name: str
     namespace: str
@@ -50,7 +50,7 @@ class Repository:
         }
 
     def commit_of(self, ref: str) -> str | None:
-        """Return the commit that a branch, a tag or an id names."""
+        """Return the commit of a branch, a tag or a commit id."""
         by_id = ref if ref in self.commits and ref not in self.unfindable else None
         return self.branches.get(ref.removesuffix("@")) or self.tags.get(ref) or by_id
 
@@ -70,7 +70,7 @@ class Repository:
         return commit["creation_date"], commit["generation"], commit["id"]
 
     def add_commit(self, commit_id: str, *parents: str, created: int | None = None) -> str:
-        """Make a commit that holds what its first parent holds, and return its id."""
+        """Add a commit with the objects of its first parent, and return its id."""
         old = self.commits[parents[0]]
         self.commits[commit_id] = {
             **old,
@@ -99,11 +99,11 @@ class Repository:
         yield from (found[path] for path in sorted(found))
 
     def size_of(self, change: Json) -> int:
-        """Return the bytes of a staged object."""
+        """Return the size of a staged object in bytes."""
         return int(change.get("size_bytes", self.sizes.get(change["physical_address"], 0)))
 
     def shown_changes(self, branch: str) -> list[Json]:
-        """Return what a diff of the branch shows, by path: not what was staged again with the content of its head.
+        """Return the diff of the branch by path. It omits objects that were staged again with the content of its head.
 
         Size, checksum, metadata and content type make two entries equal, whatever their addresses. Hazard H20.
         """
@@ -116,7 +116,7 @@ class Repository:
         return [last[path] for path in sorted(last)]
 
     def lists_rows_of(self, branch: str) -> bool:
-        """Return whether the list of staged objects has rows of the branch: not of addresses outside. Hazard H21."""
+        """Return whether the list of staged objects has rows of the branch. Addresses outside have none. Hazard H21."""
         inside = f"{self.namespace}/"
         changes = (change for change in self.shown_changes(branch) if change["type"] != "removed")
         return any(change["physical_address"].startswith(inside) for change in changes)
@@ -146,7 +146,7 @@ class Repository:
 
 
 def saved(name: str) -> Repository:
-    """Return one of the saved repositories as its server knew it, to be changed at will."""
+    """Return one of the saved repositories, which a test may change."""
     known = api(name)
     visible = {branch["id"] for branch in known["branches_without_hidden"]}
     branches = {branch["id"]: branch["commit_id"] for branch in known["branches"]}
@@ -174,7 +174,7 @@ def saved(name: str) -> Repository:
 
 
 def bare() -> tuple[Repository, ...]:
-    """Return the repositories that the recorded requests mention and of which nothing else is known."""
+    """Return empty repositories for the names in the recorded requests."""
     root = "5f67fc5da12cf7f026c770cb3103fca42a4378a238269d6972e85889260ba021"
     first = {
         "committer": "", "creation_date": 1780293600, "generation": 1, "id": root, "message": "Repository created",

@@ -1,4 +1,4 @@
-"""The stand-in for a lakeFS server answers each recorded request as the real server did."""
+"""The fake lakeFS server answers each recorded request as the real server did."""
 
 import json
 import re
@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 import urllib3
 
-from tests.lakefs.source.lakefs_server import ACCESS_KEY, SECRET_KEY, LakeFSServer, serving
-from tests.lakefs.source.lakefs_world import bare, saved
-from tests.repositories import DATA
+from tests.lakefs.source.fake_lakefs_repository import bare, saved
+from tests.lakefs.source.fake_lakefs_server import ACCESS_KEY, SECRET_KEY, FakeLakeFSServer, serving
+from tests.saved_repositories import DATA
 
 RECORDED = json.loads((DATA / "http.json").read_text(encoding="utf-8"))
 CREDENTIALS = {
@@ -24,19 +24,19 @@ RUN_ID = re.compile(r"(?<![0-9a-v])[0-9a-v]{20}(?![0-9a-v])")
 
 
 @pytest.fixture(scope="module")
-def server() -> Iterator[LakeFSServer]:
+def server() -> Iterator[FakeLakeFSServer]:
     with serving(saved("orchard"), saved("meadow"), saved("thicket"), *bare()) as running:
         yield running
 
 
 @pytest.fixture(scope="module")
-def tasks(server: LakeFSServer) -> dict[str, str]:
+def tasks(server: FakeLakeFSServer) -> dict[str, str]:
     """The server's own id for each recorded task."""
     started = [each for each in RECORDED if each["response"]["status"] == 202]
     return {each["response"]["body"]["id"]: ask(server, each, {}).json()["id"] for each in started}
 
 
-def ask(server: LakeFSServer, recorded: dict[str, Any], tasks: dict[str, str]) -> urllib3.BaseHTTPResponse:
+def ask(server: FakeLakeFSServer, recorded: dict[str, Any], tasks: dict[str, str]) -> urllib3.BaseHTTPResponse:
     """Send the recorded request, with the server's own ids of tasks."""
     request = recorded["request"]
     credentials = CREDENTIALS.get(recorded["note"], f"{ACCESS_KEY}:{SECRET_KEY}")
@@ -51,7 +51,7 @@ def ask(server: LakeFSServer, recorded: dict[str, Any], tasks: dict[str, str]) -
 
 
 def steady(value: Any) -> Any:
-    """`value` without what differs between two runs of a server."""
+    """Return `value` without the parts that differ between two runs of a server."""
     if isinstance(value, dict):
         return {key: steady(item) for key, item in value.items() if key not in VARYING}
     if isinstance(value, list):
@@ -64,7 +64,7 @@ def steady(value: Any) -> Any:
 @pytest.mark.parametrize(
     "recorded", [pytest.param(each, id=f"{number}-{each['note']}") for number, each in enumerate(RECORDED)]
 )
-def test_answers_as_recorded(server: LakeFSServer, tasks: dict[str, str], recorded: dict[str, Any]) -> None:
+def test_answers_as_recorded(server: FakeLakeFSServer, tasks: dict[str, str], recorded: dict[str, Any]) -> None:
     expected = recorded["response"]
     answer = ask(server, recorded, tasks)
     assert answer.status == expected["status"]
@@ -81,7 +81,7 @@ def test_answers_as_recorded(server: LakeFSServer, tasks: dict[str, str], record
 
 
 def shape(value: Any) -> Any:
-    """The keys of `value` and the types below them, with nothing left out."""
+    """Return the keys of `value` with all types below them."""
     if isinstance(value, dict):
         return {key: shape(item) for key, item in value.items()}
     return [shape(item) for item in value] if isinstance(value, list) else type(value)

@@ -1,6 +1,6 @@
-"""Histories as files that icechunk itself reads: in format 1 a file per snapshot and reference, in format 2 one object.
+"""Writes histories as files that icechunk reads: in format 1 a file per snapshot and reference, in format 2 one object.
 
-Icechunk stamps the clock's time on what it makes, so its own files serve as templates, with ids and times of ours.
+icechunk writes the time of the clock into its files. So its files serve as templates, with other ids and times.
 """
 
 import shutil
@@ -24,7 +24,7 @@ BEGINNING = datetime(2024, 1, 1, tzinfo=UTC)
 
 @dataclass(frozen=True)
 class Template:
-    """A snapshot file of icechunk with the parts of it that histories differ in."""
+    """A snapshot file of icechunk, and the positions of its id, parent, time and message."""
 
     body: bytes
     snapshot_id: bytes
@@ -51,7 +51,7 @@ def _replaced(body: bytes, old: bytes, new: bytes) -> bytes:
 
 
 def templates_of(directory: Path) -> Templates:
-    """Make a repository of format 1 with one commit in the empty `directory`, and return its files."""
+    """Create a repository of format 1 with one commit in the empty `directory`, and return its files as templates."""
     child = create_repository(directory, 1).writable_session("main").commit("a commit", allow_empty=True)
     return Templates(_template(directory, encode_id(INITIAL_SNAPSHOT)), _template(directory, child))
 
@@ -65,7 +65,7 @@ def _template(directory: Path, name: str) -> Template:
 
 
 def write_v1(directory: Path, history: History, templates: Templates) -> None:
-    """Write a repository of format 1 in place of what is in `directory`."""
+    """Replace the content of `directory` by a repository of format 1."""
     shutil.rmtree(directory, ignore_errors=True)
     (directory / "snapshots").mkdir(parents=True)
     for snapshot_id, snapshot in history.snapshots.items():
@@ -78,7 +78,7 @@ def write_v1(directory: Path, history: History, templates: Templates) -> None:
 
 
 def read_v1(directory: Path) -> History:
-    """Return the history that the files in `directory` tell: live tags only."""
+    """Return the history of the repository in `directory`, without deleted tags."""
     snapshots = {}
     for path in (directory / "snapshots").iterdir():
         one = read_snapshot(path.read_bytes(), path.name)
@@ -92,7 +92,7 @@ def read_v1(directory: Path) -> History:
 
 
 def repo_of(history: History) -> Repo:
-    """Return a repo object that tells `history`."""
+    """Return a repo object with `history`."""
     snapshots = {
         snapshot_id: SnapshotInfo(snapshot_id, one.parent_id, micros_of(one.flushed_at), "a commit")
         for snapshot_id, one in history.snapshots.items()
@@ -108,7 +108,7 @@ def repo_of(history: History) -> Repo:
 
 
 def write_v2(directory: Path, repo: Repo) -> None:
-    """Write the repo object of a repository of format 2 in place of what is in `directory`."""
+    """Replace the content of `directory` by the repo object of a repository of format 2."""
     shutil.rmtree(directory, ignore_errors=True)
     directory.mkdir(parents=True)
     (directory / "repo").write_bytes(write_repo(repo))
@@ -119,7 +119,7 @@ def read_v2(directory: Path) -> Repo:
 
 
 def expire(directory: Path, older_than: datetime, *, branches: bool, tags: bool) -> set[bytes]:
-    """Expire by icechunk itself; return the ids that it returns."""
+    """Let icechunk expire snapshots; return their ids."""
     returned = open_repository(directory).expire_snapshots(
         older_than, delete_expired_branches=branches, delete_expired_tags=tags
     )

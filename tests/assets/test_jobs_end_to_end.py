@@ -1,4 +1,4 @@
-"""From the plan to its verification and back, by Dagster's jobs alone, as a person does it in the UI."""
+"""Plan, approve, sweep, verify and restore by Dagster's jobs, as in the UI."""
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -34,7 +34,7 @@ class Ui:
         return {name: value.value for name, value in made[asset].metadata.items()}
 
     def requested(self) -> dg.RunRequest:
-        """Return what the sensor of approved plans requests."""
+        """Return the run requests of the sensor of approved plans."""
         repository = self.definitions.get_repository_def()
         sensor = repository.get_sensor_def("orchard_approved")
         resources = needed(self.definitions, "orchard_approved")
@@ -53,7 +53,7 @@ def ui(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Iterato
 
 @pytest.fixture(scope="module")
 def planned(ui: Ui) -> dict[str, Any]:
-    """Return the numbers of a plan that anna approved."""
+    """Plan, let anna approve, and return the figures of the plan."""
     ended = ui.run("orchard_plan")
     assert ended.success
     numbers = ui.numbers(ended, "deletion_candidates")

@@ -1,4 +1,4 @@
-"""Empty places in stores of every kind, and what the contract knows of each kind."""
+"""Runs store servers of every kind with empty buckets, and describes how the kinds differ."""
 
 import hmac
 import json
@@ -29,7 +29,7 @@ _KEY = "testing"  # access key and secret of versitygw and moto
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """What a kind of store does, as far as the kinds differ."""
+    """A kind of store, and the behaviour in which kinds differ."""
 
     name: str
     deletes_on_condition: bool = False
@@ -48,19 +48,19 @@ KINDS = (MEMORY, LOCAL, MOTO, VERSITYGW, AZURITE, GCS)
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
-    """A store of one kind, and the way into its buckets."""
+class StoreServer:
+    """A running store of one kind, with the URL and options of its buckets."""
 
     kind: Kind
     url: str  # with {bucket}
     options: dict[str, str]
 
     def access(self, prefix: str, bucket: str = BUCKET) -> StoreAccess:
-        """Return the way to `prefix` in a bucket. Of files it is a directory, which must be there."""
+        """Return access to `prefix` in a bucket. For local files, the directory must exist."""
         return StoreAccess(f"{self.url.format(bucket=bucket)}/{prefix}", self.options)
 
 
-def s3_place(kind: Kind, endpoint: str) -> Place:
+def connect_s3(kind: Kind, endpoint: str) -> StoreServer:
     """Return an S3 server with two empty buckets."""
     client = boto3.client(
         "s3", endpoint_url=endpoint, aws_access_key_id=_KEY, aws_secret_access_key=_KEY, region_name=REGION
@@ -68,12 +68,12 @@ def s3_place(kind: Kind, endpoint: str) -> Place:
     options = {"endpoint": endpoint, "region": REGION, "access_key_id": _KEY, "secret_access_key": _KEY}
     for bucket in (BUCKET, ANOTHER_BUCKET):
         client.create_bucket(Bucket=f"{kind.name}-{bucket}")
-    return Place(kind, f"s3://{kind.name}-{{bucket}}", options)
+    return StoreServer(kind, f"s3://{kind.name}-{{bucket}}", options)
 
 
 @contextmanager
-def versitygw_place(directory: Path, *, versioning: bool = False) -> Iterator[Place]:
-    """Run versitygw over a directory for as long as the block lasts. With `versioning` buckets can keep versions."""
+def run_versitygw(directory: Path, *, versioning: bool = False) -> Iterator[StoreServer]:
+    """Run versitygw over a directory for as long as the block lasts. `versioning`: buckets can keep versions."""
     port = free_port()
     for name in ("objects", "attributes", "versions"):  # the file system need not have extended attributes
         (directory / name).mkdir()
@@ -84,11 +84,11 @@ def versitygw_place(directory: Path, *, versioning: bool = False) -> Iterator[Pl
     ]  # fmt: skip
     secrets = {"ROOT_ACCESS_KEY": _KEY, "ROOT_SECRET_KEY": _KEY}
     with running(command, port, directory / "log", secrets) as endpoint:
-        yield s3_place(VERSITYGW, endpoint)
+        yield connect_s3(VERSITYGW, endpoint)
 
 
 @contextmanager
-def azurite_place(directory: Path) -> Iterator[Place]:
+def run_azurite(directory: Path) -> Iterator[StoreServer]:
     """Run Azurite, which keeps everything in memory, for as long as the block lasts."""
     port = free_port()
     command = [
@@ -99,11 +99,11 @@ def azurite_place(directory: Path) -> Iterator[Place]:
         for bucket in (BUCKET, ANOTHER_BUCKET):
             _create_container(endpoint, bucket)
         options = {"account_name": _ACCOUNT, "account_key": _ACCOUNT_KEY, "endpoint": f"{endpoint}/{_ACCOUNT}"}
-        yield Place(AZURITE, "az://{bucket}", options)
+        yield StoreServer(AZURITE, "az://{bucket}", options)
 
 
 @contextmanager
-def gcs_place(directory: Path) -> Iterator[Place]:
+def run_gcs(directory: Path) -> Iterator[StoreServer]:
     """Run fake-gcs-server, which keeps everything in memory, behind its gateway for as long as the block lasts."""
     port = free_port()
     command = [
@@ -116,7 +116,7 @@ def gcs_place(directory: Path) -> Iterator[Place]:
             plain = {"Content-Type": "application/json"}
             with urlopen(Request(f"{server}/storage/v1/b?project=p", content, plain)):
                 pass
-        yield Place(GCS, "gs://{bucket}", {"base_url": endpoint, "bearer_token": "any"})
+        yield StoreServer(GCS, "gs://{bucket}", {"base_url": endpoint, "bearer_token": "any"})
 
 
 def _create_container(endpoint: str, name: str) -> None:

@@ -1,4 +1,4 @@
-"""What comes of planned objects by what the store says of them; `tests/objectstore` has how each store is asked."""
+"""Preconditions: planned objects that the store lists changed or not at all. `tests/objectstore` tests the requests."""
 
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime, timedelta
@@ -22,7 +22,7 @@ Row = dict[str, Any]
 
 @dataclass(frozen=True)
 class Stored:
-    """An object as it was planned, or as a listing shows it."""
+    """An object of the plan or of a listing."""
 
     size: int = 10
     last_modified: datetime | None = OLD
@@ -31,9 +31,9 @@ class Stored:
 
 @dataclass(frozen=True)
 class Case:
-    """A planned object, what the store lists in its place, and what comes again on a page that it repeats."""
+    """A planned object, the object that the store lists at its path, and its entry on a repeated page."""
 
-    ends: str | None  # None: it goes
+    ends: str | None  # None: it is deleted
     stored: Stored | None = Stored()
     again: Stored | None = None
     planned: Stored = Stored()
@@ -64,7 +64,7 @@ def objects(cases: dict[str, Case]) -> pa.Table:
 
 
 def classified(*, keeps_missing: bool) -> dict[str, Row]:
-    """Return what comes of every case's object by the listing of all, between others that nobody planned."""
+    """Return each case's object after the check against a listing, which has other objects between them."""
     shown = [(name, one) for name, case in CASES.items() for one in (case.stored, case.again) if one]
     listed = [
         {"path": name, "last_modified": one.last_modified, "size": one.size, "e_tag": one.etag}
@@ -80,8 +80,12 @@ def classified(*, keeps_missing: bool) -> dict[str, Row]:
 def test_missing_and_changed_objects_are_not_processed(name: str) -> None:
     row = classified(keeps_missing=False)[name]
     assert row["outcome"] == CASES[name].ends
-    said = {None: None, "missing": "was gone before", "skipped": CASES[name].detail or "changed since it was planned"}
-    assert row["detail"] == said[CASES[name].ends]
+    details = {
+        None: None,
+        "missing": "was gone before",
+        "skipped": CASES[name].detail or "changed since it was planned",
+    }
+    assert row["detail"] == details[CASES[name].ends]
     planned = CASES[name].planned
     assert (row["size"], row["last_modified"], row["etag"]) == (planned.size, planned.last_modified, planned.etag)
 

@@ -1,6 +1,6 @@
-"""A stand-in for a lakeFS server: real HTTP on 127.0.0.1, with the answers that the real one gave.
+"""A fake lakeFS server: HTTP on 127.0.0.1, with the recorded answers of a real server.
 
-`before` lets a test change the world between two requests; `calls` says what was asked.
+`before` lets a test change the repository between two requests. `calls` has all requests.
 """
 
 import json
@@ -16,7 +16,7 @@ from threading import Lock, Thread
 from typing import Any, ClassVar
 from urllib.parse import parse_qsl, quote, unquote, urlsplit
 
-from tests.lakefs.source.lakefs_world import Json, Repository
+from tests.lakefs.source.fake_lakefs_repository import Json, Repository
 
 ACCESS_KEY = "AKIAIOSFODNN7EXAMPLE"
 SECRET_KEY = "wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY"
@@ -48,7 +48,7 @@ class Answer:
 
 
 class Refusal(Exception):
-    """An answer that a lookup inside a route ends with."""
+    """An error response that a lookup in a route raises."""
 
     def __init__(self, status: int, message: str) -> None:
         self.answer = Answer(status, {"message": message})
@@ -64,7 +64,7 @@ class Hook:
     act: Callable[[], object]
 
 
-Route = Callable[["LakeFSServer", Call, re.Match[str]], Answer]
+Route = Callable[["FakeLakeFSServer", Call, re.Match[str]], Answer]
 _ROUTES: list[tuple[str, re.Pattern[str], Route]] = []
 
 
@@ -79,8 +79,8 @@ def route(method: str, path: str) -> Callable[[Route], Route]:
     return register
 
 
-class LakeFSServer:
-    """The server's state. `override` answers a path alone, to play a proxy or a broken server."""
+class FakeLakeFSServer:
+    """The server's state. `override` has fixed answers by path, to act as a proxy or a broken server."""
 
     def __init__(self, repositories: Iterable[Repository]) -> None:
         self.repositories = {repository.name: repository for repository in repositories}
@@ -134,7 +134,7 @@ class LakeFSServer:
         return task
 
     def asked(self, task: str) -> int:
-        """Return how often a task was asked about before now."""
+        """Return how many earlier requests asked for the state of a task."""
         if task not in self._tasks:
             raise Refusal(404, _NOT_FOUND)
         self._tasks[task] += 1
@@ -142,9 +142,9 @@ class LakeFSServer:
 
 
 @contextmanager
-def serving(*repositories: Repository) -> Iterator[LakeFSServer]:
+def serving(*repositories: Repository) -> Iterator[FakeLakeFSServer]:
     """Run a server over `repositories` for as long as the block lasts."""
-    state = LakeFSServer(repositories)
+    state = FakeLakeFSServer(repositories)
     handler = type("BoundHandler", (_Handler,), {"state": state})
     server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
     server.daemon_threads = True
@@ -160,7 +160,7 @@ def serving(*repositories: Repository) -> Iterator[LakeFSServer]:
 class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     wbufsize = -1  # head and body leave together: sent apart, each answer waits 40 ms for an acknowledgement
-    state: ClassVar[LakeFSServer]
+    state: ClassVar[FakeLakeFSServer]
 
     def do_GET(self) -> None:
         url = urlsplit(self.path)
@@ -190,7 +190,7 @@ def _basic(access_key: str, secret_key: str) -> str:
 
 
 def _page(call: Call, results: Iterable[Json], key: str) -> Answer:
-    """Return the page of `results` that follows `after`; they come in the listing's order."""
+    """Return the page of `results` after `after`, in the order of the listing."""
     amount, after = int(call.query.get("amount", 100)), call.query.get("after", "")
     remaining = iter(results)
     if after:
@@ -211,12 +211,12 @@ def _heads(heads: Mapping[str, str], hidden: Iterable[str] = ()) -> list[Json]:
 
 
 @route("GET", "/healthcheck")
-def _health(server: LakeFSServer, call: Call, match: re.Match[str]) -> Answer:
+def _health(server: FakeLakeFSServer, call: Call, match: re.Match[str]) -> Answer:
     return Answer(204)
 
 
 @route("GET", "/config")
-def _config(server: LakeFSServer, call: Call, match: re.Match[str]) -> Answer:
+def _config(server: FakeLakeFSServer, call: Call, match: re.Match[str]) -> Answer:
     storage = {
         "blockstore_description": "", "blockstore_id": "", "blockstore_namespace_ValidityRegex": "^s3://",
         "blockstore_namespace_example": "s3://example-bucket/", "blockstore_type": "s3",
@@ -229,39 +229,39 @@ def _config(server: LakeFSServer, call: Call, match: re.Match[str]) -> Answer:
 
 
 @route("GET", "/config/version")
-def _version(server: LakeFSServer, call: Call, match: re.Match[str]) -> Answer:
+def _version(server: FakeLakeFSServer, call: Call, match: re.Match[str]) -> Answer:
     return Answer(200, {"version": "dev", "version_context": "lakeFS"})
 
 
 @route("GET", "/config/garbage-collection")
-def _grace(server: LakeFSServer, call: Call, match: re.Match[str]) -> Answer:
+def _grace(server: FakeLakeFSServer, call: Call, match: re.Match[str]) -> Answer:
     return Answer(200, {"grace_period": _GRACE_SECONDS})
 
 
 @route("GET", "/user")
-def _user(server: LakeFSServer, call: Call, match: re.Match[str]) -> Answer:
+def _user(server: FakeLakeFSServer, call: Call, match: re.Match[str]) -> Answer:
     return Answer(200, {"user": {"creation_date": 1795230503, "email": "", "friendly_name": "", "id": "admin"}})
 
 
 @route("GET", "/repositories")
-def _repositories(server: LakeFSServer, call: Call, match: re.Match[str]) -> Answer:
+def _repositories(server: FakeLakeFSServer, call: Call, match: re.Match[str]) -> Answer:
     return _page(call, [server.repositories[name].answer() for name in sorted(server.repositories)], "id")
 
 
 @route("GET", "/repositories/{repository}")
-def _repository(server: LakeFSServer, call: Call, match: re.Match[str]) -> Answer:
+def _repository(server: FakeLakeFSServer, call: Call, match: re.Match[str]) -> Answer:
     return Answer(200, server.repository(match).answer())
 
 
 @route("GET", "/repositories/{repository}/branches")
-def _branches(server: LakeFSServer, call: Call, match: re.Match[str]) -> Answer:
+def _branches(server: FakeLakeFSServer, call: Call, match: re.Match[str]) -> Answer:
     repository = server.repository(match)
     hidden = () if call.query.get("show_hidden", "").lower() == "true" else repository.hidden
     return _page(call, _heads(repository.branches, hidden), "id")
 
 
 @route("GET", "/repositories/{repository}/branches/{branch}")
-def _branch(server: LakeFSServer, call: Call, match: re.Match[str]) -> Answer:
+def _branch(server: FakeLakeFSServer, call: Call, match: re.Match[str]) -> Answer:
     heads = server.repository(match).branches
     name = unquote(match["branch"])
     if name not in heads:
@@ -270,7 +270,7 @@ def _branch(server: LakeFSServer, call: Call, match: re.Match[str]) -> Answer:
 
 
 @route("GET", "/repositories/{repository}/branches/{branch}/diff")
-def _diff(server: LakeFSServer, call: Call, match: re.Match[str]) -> Answer:
+def _diff(server: FakeLakeFSServer, call: Call, match: re.Match[str]) -> Answer:
     repository = server.repository(match)
     if unquote(match["branch"]) not in repository.branches:
         raise Refusal(404, "branch not found")
@@ -287,12 +287,12 @@ def _diff(server: LakeFSServer, call: Call, match: re.Match[str]) -> Answer:
 
 
 @route("GET", "/repositories/{repository}/tags")
-def _tags(server: LakeFSServer, call: Call, match: re.Match[str]) -> Answer:
+def _tags(server: FakeLakeFSServer, call: Call, match: re.Match[str]) -> Answer:
     return _page(call, _heads(server.repository(match).tags), "id")
 
 
 @route("GET", "/repositories/{repository}/refs/{ref}/commits")
-def _log(server: LakeFSServer, call: Call, match: re.Match[str]) -> Answer:
+def _log(server: FakeLakeFSServer, call: Call, match: re.Match[str]) -> Answer:
     repository = server.repository(match)
     head = repository.commit_of(unquote(match["ref"]))
     if head is None:
@@ -301,7 +301,7 @@ def _log(server: LakeFSServer, call: Call, match: re.Match[str]) -> Answer:
 
 
 @route("GET", "/repositories/{repository}/commits/{commit}")
-def _commit(server: LakeFSServer, call: Call, match: re.Match[str]) -> Answer:
+def _commit(server: FakeLakeFSServer, call: Call, match: re.Match[str]) -> Answer:
     repository = server.repository(match)
     if match["commit"] not in repository.commits or match["commit"] in repository.unfindable:
         raise Refusal(404, "commit not found")
@@ -309,14 +309,14 @@ def _commit(server: LakeFSServer, call: Call, match: re.Match[str]) -> Answer:
 
 
 @route("GET", "/repositories/{repository}/metadata/(meta_range|range)/{id}")
-def _location(server: LakeFSServer, call: Call, match: re.Match[str]) -> Answer:
+def _location(server: FakeLakeFSServer, call: Call, match: re.Match[str]) -> Answer:
     server.repository(match)
     location = f"_lakefs/{match['id']}"
     return Answer(200, {"location": location}, {"Location": f"{location}?{_SIGNED}"})
 
 
 @route("GET", "/repositories/{repository}/metadata/object/(meta_range|range)/{id}")
-def _table(server: LakeFSServer, call: Call, match: re.Match[str]) -> Answer:
+def _table(server: FakeLakeFSServer, call: Call, match: re.Match[str]) -> Answer:
     repository = server.repository(match)
     if call.query.get("presign") == "true":
         place = f"{_STORE}/{repository.namespace.removeprefix('s3://')}/_lakefs/{match['id']}?{_SIGNED}"
@@ -325,7 +325,7 @@ def _table(server: LakeFSServer, call: Call, match: re.Match[str]) -> Answer:
 
 
 @route("GET", "/repositories/{repository}/refs/{ref}/objects/ls")
-def _objects(server: LakeFSServer, call: Call, match: re.Match[str]) -> Answer:
+def _objects(server: FakeLakeFSServer, call: Call, match: re.Match[str]) -> Answer:
     repository, ref = server.repository(match), unquote(match["ref"])
     if repository.commit_of(ref) is None:
         raise Refusal(404, _NOT_FOUND)
@@ -335,7 +335,7 @@ def _objects(server: LakeFSServer, call: Call, match: re.Match[str]) -> Answer:
 
 
 @route("GET", "/repositories/{repository}/refs/{ref}/objects/stat")
-def _object(server: LakeFSServer, call: Call, match: re.Match[str]) -> Answer:
+def _object(server: FakeLakeFSServer, call: Call, match: re.Match[str]) -> Answer:
     for found in server.repository(match).objects(unquote(match["ref"])):
         if found["path"] == call.query["path"]:
             return Answer(200, found)
@@ -343,7 +343,7 @@ def _object(server: LakeFSServer, call: Call, match: re.Match[str]) -> Answer:
 
 
 @route("GET", "/repositories/{repository}/settings/gc_rules")
-def _rules(server: LakeFSServer, call: Call, match: re.Match[str]) -> Answer:
+def _rules(server: FakeLakeFSServer, call: Call, match: re.Match[str]) -> Answer:
     rules = server.repository(match).rules
     if rules is None:
         raise Refusal(404, _NOT_FOUND)
@@ -351,13 +351,13 @@ def _rules(server: LakeFSServer, call: Call, match: re.Match[str]) -> Answer:
 
 
 @route("POST", "/repositories/{repository}/dump")
-def _start_dump(server: LakeFSServer, call: Call, match: re.Match[str]) -> Answer:
+def _start_dump(server: FakeLakeFSServer, call: Call, match: re.Match[str]) -> Answer:
     server.repository(match)
     return Answer(202, {"id": server.start_task("DR")})
 
 
 @route("GET", "/repositories/{repository}/dump")
-def _dump(server: LakeFSServer, call: Call, match: re.Match[str]) -> Answer:
+def _dump(server: FakeLakeFSServer, call: Call, match: re.Match[str]) -> Answer:
     repository = server.repository(match)
     task = call.query["task_id"]
     done = server.asked(task) >= repository.dump_polls
@@ -368,13 +368,13 @@ def _dump(server: LakeFSServer, call: Call, match: re.Match[str]) -> Answer:
 
 
 @route("POST", "/repositories/{repository}/gc/prepare_commits/async")
-def _start_prepare(server: LakeFSServer, call: Call, match: re.Match[str]) -> Answer:
+def _start_prepare(server: FakeLakeFSServer, call: Call, match: re.Match[str]) -> Answer:
     server.repository(match)
     return Answer(202, {"id": server.start_task("GCPC")})
 
 
 @route("GET", "/repositories/{repository}/gc/prepare_commits/status")
-def _prepared(server: LakeFSServer, call: Call, match: re.Match[str]) -> Answer:
+def _prepared(server: FakeLakeFSServer, call: Call, match: re.Match[str]) -> Answer:
     repository = server.repository(match)
     task = call.query["id"]
     server.asked(task)
@@ -390,7 +390,7 @@ def _prepared(server: LakeFSServer, call: Call, match: re.Match[str]) -> Answer:
 
 
 @route("POST", "/repositories/{repository}/gc/prepare_uncommited")
-def _prepare_uncommitted(server: LakeFSServer, call: Call, match: re.Match[str]) -> Answer:
+def _prepare_uncommitted(server: FakeLakeFSServer, call: Call, match: re.Match[str]) -> Answer:
     repository = server.repository(match)
     number = _page_number(call.body.get("continuation_token", ""))
     has_rows = repository.pages[number] if number < len(repository.pages) else False
@@ -410,9 +410,9 @@ def _prepare_uncommitted(server: LakeFSServer, call: Call, match: re.Match[str])
 
 
 def _has_rows_without(repository: Repository, unfound: set[str]) -> bool:
-    """Return whether the only page is written, where the scan does not find some branches. Hazards H4 and H23.
+    """Return whether the page is written although the scan does not find some branches. Hazards H4 and H23.
 
-    Each of them sets the count of rows to nothing, and one that is the last makes the request fail.
+    Each such branch resets the count of rows to zero. If it is the last branch, the request fails.
     """
     names = sorted({*repository.branches, *unfound})
     has_rows = False

@@ -1,21 +1,30 @@
-"""Compares the bytes of ranges and metaranges that a daily run and a full run read, for a short and a long history.
+"""Compares a daily run with a first run: the bytes that they read, and the seconds that they take.
 
-Each day adds a directory with 1 % of the objects, and removes the oldest directory. The bytes are those that executors
-fetched, without the dump of the references, which a server writes again for each run.
+Each day adds a directory with 1 % of the objects, and removes the oldest directory. The bytes are those of ranges and
+metaranges that executors fetched, without the dump of the references, which a server writes again for each run. The
+seconds are those of plans in one warm process, without the seconds of a plan of a few objects.
 """
 
 import argparse
+import contextlib
+import io
 import json
 import logging
+import shutil
 import tempfile
+import time
+from datetime import timedelta
 from pathlib import Path
+from statistics import median
 
 from growth import growth
-from lake import Lake
+from lake import TODAY, Lake
+from plan import configure
 from rich.console import Console
 from rich.table import Table
 
 from retention_assets.assets.resources import session, spark_resource
+from retention_assets.cli.main import cli
 from retention_assets.lakefs.rules.committed import commit_graph
 from retention_assets.lakefs.source.dump import DumpSource
 from retention_assets.lakefs.source.ranges import metaranges, ranges
@@ -24,6 +33,9 @@ from retention_assets.warehouse.table_cache import TableCache
 from retention_assets.warehouse.warehouse import Warehouse
 
 _DAYS = 5  # daily runs that are averaged: single days differ, because ranges end at different keys
+_WINDOW = 100  # days of objects in a commit, so that a day changes 1 %
+_COMMITS = 10  # of a repository that is planned for the first time
+_TIMES = 3  # plans of each kind; their median is the result
 
 
 def bytes_read(spark, lake: Lake, warehouse: Path, run_id: str) -> int:
@@ -52,6 +64,55 @@ def measure(spark, directory: Path, history: int, per_day: int, window: int) -> 
     return full, sum(daily) // _DAYS
 
 
+def shares_of_first(directory: Path, listed: int) -> dict[str, float]:
+    """Return the seconds of a first plan, and the shares of it that a plan takes without changes and with 1 % changed.
+
+    The seconds of a plan of a few objects are subtracted from each. The other days are those after the first plan.
+    """
+    few, other, lake = (
+        _lake(directory / name, size) for name, size in (("few", 0), ("other", listed), ("all", listed))
+    )
+    fixed = median([_seconds(few, day) for day in range(1 + _TIMES)][1:])
+    _seconds(other, 0)  # Java compiles what a plan of this size needs
+    first = _seconds(lake, 0)
+    unchanged = median(_seconds(lake, day) for day in range(1, 1 + _TIMES))
+    changed = []
+    for day in range(_TIMES):
+        _grow(lake, _COMMITS + 1 + day)
+        changed.append(_seconds(lake, 1 + _TIMES + day))
+    return {
+        "fixed_seconds": round(fixed, 1),
+        "first_seconds": round(first, 1),
+        "share_of_first_unchanged": round((unchanged - fixed) / (first - fixed), 3),
+        "share_of_first_at_1_percent": round((median(changed) - fixed) / (first - fixed), 3),
+    }
+
+
+def _lake(directory: Path, listed: int) -> Lake:
+    """Return a new repository with its configuration. Its inventory lists about `listed` objects."""
+    per_day = max(1, listed // (_WINDOW + _COMMITS))
+    lake = Lake(directory, per_day, _WINDOW, raggedness=max(2, per_day * 2))
+    directory.mkdir()
+    _grow(lake, _COMMITS)
+    return lake
+
+
+def _grow(lake: Lake, days: int) -> None:
+    lake.grow(days)
+    shutil.rmtree(lake.directory / "inventory", ignore_errors=True)
+    configure(lake, days, {})
+
+
+def _seconds(lake: Lake, day: int) -> float:
+    """Return the seconds of a plan in this process. `day` counts from the day of the first plan."""
+    as_of = f"{TODAY + timedelta(days=day):%Y-%m-%d}"
+    began = time.perf_counter()
+    with contextlib.redirect_stdout(io.StringIO()):
+        file = str(lake.directory / "retention.yaml")
+        cli.main(args=["--config", file, "plan", "rolling", "--as-of", as_of, "--json"], standalone_mode=False)
+    return time.perf_counter() - began
+
+
 def main() -> None:
     """Print the figures."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -61,16 +122,17 @@ def main() -> None:
     parser.add_argument(
         "--days", type=int, default=0, help="also compare plans with this many days of history, such as 1000"
     )
+    parser.add_argument("--listed", type=int, default=500_000, help="listed objects of the plans that are timed")
     parser.add_argument("--plans", type=int, default=3, help="plans of each kind whose median is compared")
     arguments = parser.parse_args()
     logging.disable(logging.WARNING)
     spark = session(spark_resource({}))
-    window = 100
     with tempfile.TemporaryDirectory() as directory:
         runs = {
-            days: measure(spark, Path(directory), days, arguments.objects // window, window)
+            days: measure(spark, Path(directory), days, arguments.objects // _WINDOW, _WINDOW)
             for days in (arguments.history, 10 * arguments.history)
         }
+        shares = shares_of_first(Path(directory), arguments.listed)
     (full, daily), (_, daily_later) = runs.values()
     figures = {
         "objects": arguments.objects,
@@ -78,6 +140,7 @@ def main() -> None:
         "daily_bytes": daily,
         "reading_share": round(daily / full, 4),
         "growth_at_10x": round(daily_later / daily, 3),
+        **shares,
     }
     if arguments.days:
         figures |= growth(arguments.days, arguments.plans)
@@ -91,6 +154,7 @@ def main() -> None:
         table.add_row(f"{days}", f"{whole:,} B", f"{part:,} B", f"{part / whole:.2%}")
     Console().print(table)
     print(json.dumps({name: value for name, value in figures.items() if "days" in name}) if arguments.days else "")
+    print(", ".join(f"{name} {value}" for name, value in shares.items()))
     print(f"reading_share {daily / full:.2%} (at most 5 %), growth_at_10x {daily_later / daily:.3f} (at most 1.3)")
 
 

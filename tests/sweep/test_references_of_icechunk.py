@@ -118,9 +118,9 @@ def test_references_in_lost_files_that_no_run_has_read_are_unknown(pairing: Pair
     others = pairing.others()
     (warning,) = others.for_plan().warnings  # a plan only warns
     assert "A sweep will be refused. there needs 2 lost files that no run has read" in warning
-    for refused in (others.require_known, pairing.kept):
+    for require in (others.require_known, pairing.kept):
         with pytest.raises(GuardRefused) as refused:
-            refused()
+            require()
         assert "Nothing" in str(refused.value)
         remedy = "Put the files back, or delete the branches and tags that need them. Then plan it again: "
         assert str(refused.value).endswith(f"{remedy}`retention plan there`.")

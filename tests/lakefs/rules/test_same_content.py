@@ -32,7 +32,7 @@ def objects(spark: SparkSession, listed: Sequence[Listed], pairs: Sequence[Pair]
     rows = frames.pairs(spark, *pairs)
     made = classified(
         frames.inventory(spark, *listed), commits_by_address(rows, ()), frames.staged(spark), HORIZON, staged_known=True
-    )
+    ).localCheckpoint()  # computed once, as a plan caches the classified objects
     return made, head_contents(rows, made)
 
 

@@ -178,8 +178,8 @@ def answered_by_a_server(known: Known, case: Case, monkeypatch: pytest.MonkeyPat
     ("name", "stem"),
     [
         ("orchard", "lifecycle-2_and_retention_tags_protect"),
-        ("meadow", "lifecycle-1_and_retention"),
-        ("thicket", "lifecycle-1_alone"),
+        pytest.param("meadow", "lifecycle-1_and_retention", marks=pytest.mark.slow),
+        pytest.param("thicket", "lifecycle-1_alone", marks=pytest.mark.slow),
     ],
 )
 def test_a_server_leads_to_the_same_candidates(known: Known, stem: str, monkeypatch: pytest.MonkeyPatch) -> None:

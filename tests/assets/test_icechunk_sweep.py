@@ -197,6 +197,7 @@ def test_a_kept_file_that_is_lost_does_not_pass(swept: Swept, tmp_path: Path) ->
     assert f"kept_exist: 1 kept files are not in the store, first chunks/{lost.name}" in answer.err
 
 
+@pytest.mark.slow
 def test_after_the_restore_of_one_snapshot_a_plan_names_the_command_that_restores_what_it_needs(
     planned: Planned, tmp_path: Path
 ) -> None:

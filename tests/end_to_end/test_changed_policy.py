@@ -32,7 +32,7 @@ OF_FILE = (
             id="the_policy",
         ),
         pytest.param({}, {"mode": "plan"}, OF_FILE, id="the_mode"),
-        pytest.param({}, {"grace": "2d"}, OF_FILE, id="the_grace_period"),
+        pytest.param({}, {"grace": "2d"}, OF_FILE, id="the_grace_period", marks=pytest.mark.slow),
     ],
 )
 def test_a_sweep_of_lakefs_ends_when_the_policy_or_a_setting_is_changed_between_two_batches(

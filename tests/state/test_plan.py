@@ -255,7 +255,14 @@ def test_an_object_that_one_plan_did_not_find_due_waits_again(spark: SparkSessio
     assert DEAD not in named[2]
 
 
-@pytest.mark.parametrize("old", [("staged_at", "references_at"), ("staged_at",), ("references_at",)], ids="-".join)
+@pytest.mark.parametrize(
+    "old",
+    [
+        pytest.param(("staged_at", "references_at"), id="staged_at_and_references_at"),
+        pytest.param(("staged_at",), id="staged_at", marks=pytest.mark.slow),
+        pytest.param(("references_at",), id="references_at", marks=pytest.mark.slow),
+    ],
+)
 def test_a_plan_from_tables_of_an_old_day_does_not_let_an_object_settle_that_was_staged_since(
     spark: SparkSession, warehouse: Warehouse, old: tuple[str, ...]
 ) -> None:

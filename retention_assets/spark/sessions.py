@@ -9,6 +9,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import weakref
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
@@ -233,14 +234,14 @@ def _prepare_environment(python: str | None) -> None:
         os.environ["JAVA_HOME"] = recorded.read_text(encoding="utf-8").strip()
 
 
-_sent_to: set[int] = set()
+_sent_to = weakref.WeakSet[SparkSession]()
 
 
 def _send_package(spark: SparkSession) -> None:
-    if id(spark) in _sent_to:
+    if spark in _sent_to:
         return
     spark.addArtifacts(str(package_archive()), pyfile=True)
-    _sent_to.add(id(spark))
+    _sent_to.add(spark)
 
 
 _directory = cache(lambda: tempfile.TemporaryDirectory(prefix="retention-assets-"))  # removed when the process ends

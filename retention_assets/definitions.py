@@ -140,7 +140,7 @@ def _automation(repository: Repository) -> _Automation:
         dg.build_schedule_from_partitioned_job(job, hour_of_day=at.hour, minute_of_hour=at.minute) for job, at in times
     ]
     schedules.append(_housekeeping(repository))
-    return _Automation(jobs, schedules, repository_sensors(repository, [plan], jobs))
+    return _Automation(jobs, schedules, repository_sensors(repository, jobs))
 
 
 def _housekeeping(repository: Repository) -> dg.ScheduleDefinition:

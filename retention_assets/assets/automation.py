@@ -71,6 +71,7 @@ if TYPE_CHECKING:
     from dagster._core.definitions.unresolved_asset_job_definition import UnresolvedAssetJobDefinition
 
 _EVERY = 60  # seconds between two ticks
+_EVERY_FEW_RUNS = 30  # seconds between two ticks of a sensor to which Dagster passes at most 5 runs per tick
 _DAYS = 7  # how many of the newest planned days are searched for approved plans
 _PARTITION = "dagster/partition"
 
@@ -115,23 +116,28 @@ def _approved(resource: RepositoryResource) -> Iterator[tuple[Plan, Approval]]:
                 yield plan, state.approval
 
 
-def waiting_sensor(repository: Repository, plans: Jobs) -> dg.SensorDefinition:
-    """Return the sensor that sends a message when a new plan needs a person's approval."""
+def waiting_sensor(repository: Repository) -> dg.SensorDefinition:
+    """Return the sensor that sends a message when a new plan needs a person's approval.
+
+    Runs of any job can make a plan, so the sensor monitors all jobs of the code location.
+    """
     sensor = dg.run_status_sensor(
         run_status=dg.DagsterRunStatus.SUCCESS,
         name=f"{repository.name}_waiting",
-        monitored_jobs=plans,
-        minimum_interval_seconds=_EVERY,
-        description=f"Sends a message when a plan of {repository.name} waits for approval.",
+        minimum_interval_seconds=_EVERY_FEW_RUNS,
+        description=f"Sends a message when a run of any job made a plan of {repository.name} that waits for approval.",
     )
     return sensor(for_repository(_send_if_plan_waits, repository.name))
 
 
 def _send_if_plan_waits(context: dg.RunStatusSensorContext, resource: RepositoryResource) -> dg.SkipReason | None:
     run = context.dagster_run
-    plan = load_plan(resource.warehouse, resource.name, date.fromisoformat(run.tags[_PARTITION]))
+    try:  # a run without a partition, and one of another project with other partitions, made no plan
+        plan = load_plan(resource.warehouse, resource.name, date.fromisoformat(run.tags.get(_PARTITION, "")))
+    except (ValueError, GuardRefused, TableContractError):
+        return dg.SkipReason(f"{resource.name} has no plan of this run's day")
     if plan.run_id != run.run_id:
-        return dg.SkipReason(f"another run has replaced the plan of {plan.day}")
+        return dg.SkipReason(f"this run did not make the current plan of {plan.day}")
     if not _waits(resource, plan):
         return dg.SkipReason(f"the plan of {plan.day} does not wait for approval")
     send(waiting_message(plan))
@@ -165,17 +171,26 @@ def waiting_message(plan: Plan) -> Message:
 
 
 def failure_sensor(repository: Repository, jobs: Jobs) -> dg.SensorDefinition:
-    """Return the sensor that sends a message when a run of the repository was refused or failed."""
+    """Return the sensor that sends a message when a run of the repository was refused or failed.
+
+    `jobs`: all jobs of the repository. Runs of other jobs, such as "Materialize all", count if an asset of the
+    repository failed, or if its assets were selected and no asset has failed.
+    """
+    names = {job.name for job in jobs}
 
     @dg.run_failure_sensor(
         name=f"{repository.name}_failed",
-        monitored_jobs=jobs,
         minimum_interval_seconds=_EVERY,
-        description=f"Sends a message when a run of {repository.name} was refused or failed.",
+        description=f"Sends a message when a run of any job with assets of {repository.name} was refused or failed.",
     )
-    def sensor(context: dg.RunFailureSensorContext) -> None:
+    def sensor(context: dg.RunFailureSensorContext) -> dg.SkipReason | None:
         run = context.dagster_run
         events = [entry.dagster_event for entry in context.instance.all_logs(run.run_id) if entry.dagster_event]
+        if run.job_name not in names:
+            others_failed = any(event.is_step_failure for event in events)
+            events = [event for event in events if _is_of(event, repository.name)]
+            if not events or (others_failed and not any(event.is_step_failure for event in events)):
+                return dg.SkipReason(f"no asset of {repository.name} failed in the run {run.run_id}")
         error = failure_of(events, run.job_name, run.run_id)
         send(
             {
@@ -187,14 +202,21 @@ def failure_sensor(repository: Repository, jobs: Jobs) -> dg.SensorDefinition:
                 "run_id": run.run_id,
             }
         )
+        return None
 
     return sensor
 
 
-def repository_sensors(repository: Repository, plan: Jobs, every: Jobs) -> list[dg.SensorDefinition]:
-    """Return the sensors of a repository. In mode `plan` there is no sensor that sweeps."""
+def _is_of(event: dg.DagsterEvent, repository: str) -> bool:
+    """Return whether the event is of an asset of the repository."""
+    step, asset = event.step_key or "", event.asset_key
+    return step.rpartition("__")[0] == repository or bool(asset and asset.path[0] == repository)
+
+
+def repository_sensors(repository: Repository, jobs: Jobs) -> list[dg.SensorDefinition]:
+    """Return the sensors of a repository with these jobs. In mode `plan` there is no sensor that sweeps."""
     sweeping = [] if repository.settings.mode == "plan" else [approved_sensor(repository)]
-    return [*sweeping, waiting_sensor(repository, plan), failure_sensor(repository, every)]
+    return [*sweeping, waiting_sensor(repository), failure_sensor(repository, jobs)]
 
 
 def _as_tag(text: str) -> str:

@@ -20,7 +20,7 @@ from retention_assets.assets.resources import TABLES, RepositoryResource, SparkR
 from retention_assets.assets.runs import daily
 from retention_assets.config.configuration import Repository
 from retention_assets.core.guards import CheckResult, refusals
-from retention_assets.spark.sessions import reporting_out_of_memory
+from retention_assets.spark.failures import reporting_exhaustion
 from retention_assets.sweep.sweep_run import Report
 from retention_assets.sweep.verification import by_check
 from retention_assets.tables import DELETION_CANDIDATES, DELETION_PROOF
@@ -101,7 +101,7 @@ def _instrumented(make: Callable[..., Made], repository: Repository, system: str
     @wraps(make)
     def timed(*arguments: object, **inputs: object) -> Made:
         began = time.monotonic()
-        with reporting_out_of_memory():
+        with reporting_exhaustion():
             spark, resource = inputs.get("pyspark"), inputs.get(key)
             if isinstance(spark, SparkResource) and isinstance(resource, RepositoryResource):
                 spark.fit_to(resource.objects_listed())

@@ -131,7 +131,7 @@ def _approve(context: dg.OpExecutionContext, resource: RepositoryResource, confi
 
 
 def _withdraw(context: dg.OpExecutionContext, resource: RepositoryResource, config: DayOptions) -> None:
-    """Withdraw the approval of the day's plan. A budget does not approve the plan again. A running sweep continues."""
+    """Withdraw the approvals of the day's plans. A budget does not approve them again. A running sweep continues."""
     by, day = config.person(context.run), _day(config.day)
     plan = withdraw_approval(resource.warehouse, resource.name, day, by, resource.clock.now())
     _report(context, f"{by} withdrew the approval of {plan.plan_hash} of {day}.", {"planned": plan.candidates})

@@ -36,7 +36,8 @@ from retention_assets.objectstore.access import open_store
 from retention_assets.policy.rules import Policy
 from retention_assets.policy.snapshots import SnapshotPolicy
 from retention_assets.repositories.other_repositories import OtherRepositories
-from retention_assets.spark.sessions import SparkSettings, fit_to, prepared, reporting_out_of_memory, spark_settings
+from retention_assets.spark.failures import reporting_exhaustion
+from retention_assets.spark.sessions import SparkSettings, fit_to, prepared, spark_settings
 from retention_assets.state.acknowledged import acknowledged_addresses, known_addresses, record_missing
 from retention_assets.state.ledger import quarantined_by
 from retention_assets.state.plan import PLANNED_OBJECTS, Planned
@@ -287,7 +288,7 @@ class WarehouseIOManager(dg.ConfigurableIOManager):
     tables: dg.ResourceDependency[WarehouseResource]
     pyspark: dg.ResourceDependency[LazyPySparkResource]
 
-    @reporting_out_of_memory()
+    @reporting_exhaustion()
     def handle_output(self, context: dg.OutputContext, obj: Rows) -> None:
         """Overwrite the partition, then write its metadata. Without metadata, a partition is incomplete."""
         repository, name = context.asset_key.path
@@ -302,7 +303,7 @@ class WarehouseIOManager(dg.ConfigurableIOManager):
             metadata["seconds"] = dg.MetadataValue.float(round(time.monotonic() - obj.began, 3))
         context.add_output_metadata(metadata)
 
-    @reporting_out_of_memory()
+    @reporting_exhaustion()
     def load_input(self, context: dg.InputContext) -> Rows:
         """Return the rows of the partition that a step reads."""
         repository, name = context.asset_key.path

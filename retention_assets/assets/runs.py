@@ -15,6 +15,7 @@ from retention_assets import errors
 from retention_assets.config.configuration import Configuration
 from retention_assets.config.durations import parse_positive_duration
 from retention_assets.errors import ConfigurationError, GuardRefused, RetentionError, error_named_in
+from retention_assets.tables import DELETION_PROOF
 
 SWEEP = "retention/sweep"  # a run of any job with this tag ("true") may sweep
 
@@ -100,7 +101,6 @@ class SweepOptions(dg.Config):
 
 
 _OWN_ERRORS = {name: kind for name, kind in vars(errors).items() if isinstance(kind, type)}
-_VERIFY_SUFFIX = verify_job("")  # of the names of verification jobs
 
 
 def failure_of(events: Sequence[dg.DagsterEvent], job: str, run_id: str) -> RetentionError:
@@ -109,7 +109,7 @@ def failure_of(events: Sequence[dg.DagsterEvent], job: str, run_id: str) -> Rete
     refused = [check for check in (event.asset_check_evaluation_data for event in checks) if not check.passed]
     if refused:
         lines = "\n  ".join(f"{check.check_name}: {check.description}" for check in refused)
-        if job.endswith(_VERIFY_SUFFIX):
+        if any(check.asset_key.path[-1] == DELETION_PROOF.name for check in refused):
             return GuardRefused(f"{job}: the verification failed. Nothing was changed.\n  {lines}")
         return GuardRefused(f"{job}: a guard refused. Nothing was deleted, and there is no plan.\n  {lines}")
     for event in events:

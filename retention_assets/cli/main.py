@@ -19,7 +19,7 @@ from retention_assets.cli import (  # noqa: F401 - their commands join the group
     undoing,
 )
 from retention_assets.cli.group import AS_IT_IS, cli, examples, progress
-from retention_assets.errors import OutOfMemory, own_error
+from retention_assets.errors import RetentionError, own_error
 
 _VARIABLE = "_RETENTION_COMPLETE"  # the environment variable that the script sets to get completions
 
@@ -29,19 +29,19 @@ def main(arguments: Sequence[str] | None = None) -> None:
     try:
         cli.main(args=list(arguments) if arguments is not None else None, prog_name="retention", standalone_mode=True)
     except Exception as error:
-        own = own_error(error) or _lack_of_memory(error)
+        own = own_error(error) or _exhaustion(error)
         if own is None:
             raise
         progress.print(f"error: {own}", style="red", **AS_IT_IS)
         sys.exit(own.exit_code)
 
 
-def _lack_of_memory(error: Exception) -> OutOfMemory | None:
+def _exhaustion(error: Exception) -> RetentionError | None:
     if "pyspark" not in sys.modules:  # importing Spark takes seconds
         return None
-    from retention_assets.spark.sessions import out_of_memory_error
+    from retention_assets.spark.failures import exhaustion_error
 
-    return out_of_memory_error(error)
+    return exhaustion_error(error)
 
 
 @cli.command(

@@ -73,7 +73,8 @@ def approve(target: Target, plan_hash: str, day: date, json_wanted: bool) -> Non
 def withdraw(target: Target, day: date, json_wanted: bool) -> None:
     """Withdraw the approval of the day's plan of REPOSITORY. A budget does not approve this plan again.
 
-    A running sweep continues.
+    Approvals of earlier plans of the day are withdrawn, too: a new plan can have the hash of an earlier one. A running
+    sweep continues.
     """
     by = person()
     made = withdraw_approval(target.warehouse, target.name, day, by, utc_now())

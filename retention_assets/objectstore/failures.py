@@ -32,7 +32,10 @@ _THROTTLES = (
 )  # fmt: skip
 _THROTTLE_STATUSES = ("429", "503")
 _SERVER_ERRORS = ("InternalError", "InternalServerError", "OperationTimedOut")
-_DENIALS = ("AccessDenied", "Permission denied", "Read-only file system", "Operation not permitted")
+_DENIALS = (
+    "AccessDenied", "Permission denied", "Read-only file system", "Operation not permitted",
+    "Mkdirs failed to create",  # Hadoop's text for a directory in which this user may not write
+)  # fmt: skip
 _FULL = ("No space left on device", "quota exceeded")
 # The store did nothing, and the same request may succeed later:
 _RETRYABLE_CODES = ("RequestTimeout", "OperationAborted", "ConditionalRequestConflict")

@@ -5,11 +5,11 @@ This module does not import Dagster. So Java can start in the background while D
 
 import contextlib
 import os
-import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Callable, Iterator, Mapping
+import weakref
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -21,7 +21,7 @@ from pyspark.sql import SparkSession
 
 import retention_assets
 from retention_assets.config.settings import READ_TASKS, SWEEP_WORKERS, FromEnvironment, SparkValue
-from retention_assets.errors import ConfigurationError, OutOfMemory, RetentionError
+from retention_assets.errors import ConfigurationError
 from retention_assets.spark.frames import is_local_master, is_one_process
 
 _DEFAULTS: Mapping[str, str] = {
@@ -62,8 +62,6 @@ _FOR_FEW_OBJECTS: Mapping[str, tuple[str, str]] = {  # the values for few object
     "spark.sql.adaptive.enabled": ("false", "true"),
 }
 _FEW_OBJECTS = 50_000
-_OUT_OF_MEMORY = 3  # exit status of Java with -XX:+ExitOnOutOfMemoryError
-_SECONDS_TO_END = 1  # to wait until Java has ended after its sockets were closed
 _PYTHON, _MEMORY = "spark.pyspark.python", "spark.driver.memory"
 _SUBMIT_PORT = "PYSPARK_GATEWAY_PORT"  # set if `spark-submit` started the driver with a master and settings
 _LOGGING = Path(__file__).with_name("log4j2.properties")
@@ -144,32 +142,6 @@ def spark_settings(settings: Mapping[str, SparkValue]) -> SparkSettings:
     return SparkSettings({**defaults, **given, **_REQUIRED}, secrets, suits_few)
 
 
-def out_of_memory_error(error: BaseException) -> OutOfMemory | None:
-    """Return the error to show in place of `error` if Java used up its memory; None if it did not."""
-    status, process = None, getattr(SparkContext._gateway, "proc", None)
-    if process is not None:
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            status = process.wait(_SECONDS_TO_END)
-    if status != _OUT_OF_MEMORY and "OutOfMemoryError" not in str(error):
-        return None
-    return OutOfMemory(
-        "Java used up its memory, so this run ended. Nothing more was done. Set more memory in the configuration, such "
-        "as `spark: {spark.driver.memory: 4g}` (the default is 1g; on a cluster, set spark.executor.memory too). Then "
-        "run the same command again: a sweep continues from its ledger."
-    )
-
-
-@contextlib.contextmanager
-def reporting_out_of_memory() -> Iterator[None]:
-    """Raise OutOfMemory in place of an error of the `with` block if Java used up its memory."""
-    try:
-        yield
-    except Exception as error:
-        if explained := None if isinstance(error, RetentionError) else out_of_memory_error(error):
-            raise explained from error
-        raise
-
-
 _starting = threading.RLock()
 
 
@@ -233,14 +205,14 @@ def _prepare_environment(python: str | None) -> None:
         os.environ["JAVA_HOME"] = recorded.read_text(encoding="utf-8").strip()
 
 
-_sent_to: set[int] = set()
+_sent_to = weakref.WeakSet[SparkSession]()
 
 
 def _send_package(spark: SparkSession) -> None:
-    if id(spark) in _sent_to:
+    if spark in _sent_to:
         return
     spark.addArtifacts(str(package_archive()), pyfile=True)
-    _sent_to.add(id(spark))
+    _sent_to.add(spark)
 
 
 _directory = cache(lambda: tempfile.TemporaryDirectory(prefix="retention-assets-"))  # removed when the process ends

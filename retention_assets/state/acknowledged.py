@@ -2,7 +2,8 @@
 
 Each file below `acknowledged/` is one entry: the person, the time and the addresses. If a plan finds an acknowledged
 object in the listing again, the plan adds an entry too. The object is then treated like any other: if it is missing
-again later, plans are refused until a person acknowledges it again.
+again later, plans are refused until a person acknowledges it again. The same applies after the configuration gave the
+repository another location.
 """
 
 import hashlib
@@ -26,7 +27,7 @@ if TYPE_CHECKING:  # Spark is imported in the functions that use it: commands wi
     from pyspark.sql import DataFrame, SparkSession
 
 ACKNOWLEDGED, MISSING = "acknowledged", "missing_live.json"
-LOST, FOUND = "lost", "found"
+LOST, FOUND, RELOCATED = "lost", "found", "relocated"
 MOST_LISTED = 100_000  # missing addresses stored when a plan is refused: about 10 MB
 _TRIES = 10
 _AT_ONCE = 16  # concurrent requests to the store
@@ -34,7 +35,7 @@ _SCHEMA = pa.schema(
     [
         pa.field("number", pa.int64(), nullable=False),  # of the entry; an address has the kind of its newest entry
         pa.field("address", pa.string(), nullable=False),
-        pa.field("kind", pa.string(), nullable=False),  # lost or found
+        pa.field("kind", pa.string(), nullable=False),  # lost, found or relocated
         pa.field("acknowledged_by", pa.string(), nullable=False),
         pa.field("at", TIMESTAMP, nullable=False),
     ]
@@ -68,7 +69,7 @@ def lost_addresses(
 
 
 def known_addresses(warehouse: Warehouse, repository: str) -> set[str]:
-    """Return the addresses that are acknowledged as lost and have not been found again."""
+    """Return the addresses that are acknowledged as lost at this location and have not been found again."""
     newest: dict[str, str] = {}
     for name in _files(warehouse, repository):
         rows = warehouse.read_rows(repository, ACKNOWLEDGED, name)
@@ -131,6 +132,16 @@ def record_found(
 def first_of(addresses: "DataFrame") -> list[str]:
     """Return the first `MOST_LISTED` addresses, sorted."""
     return [row["address"] for row in addresses.select("address").orderBy("address").limit(MOST_LISTED).collect()]
+
+
+def end_acknowledgements(warehouse: Warehouse, repository: str, location: str, at: datetime) -> None:
+    """Store that no acknowledgement counts any more, because the repository has another `location` since `at`.
+
+    An object that was lost at the old location may be live at the new one. The entries remain, for the records.
+    """
+    if addresses := sorted(known_addresses(warehouse, repository)):
+        write_acknowledgement(warehouse, repository, addresses, RELOCATED, f"the change to {location}", at)
+    warehouse.remove_document(repository, MISSING)
 
 
 def record_missing(warehouse: Warehouse, repository: str, guard: str, addresses: Sequence[str], at: datetime) -> None:

@@ -9,7 +9,7 @@ import hashlib
 import json
 import os
 import socket
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from datetime import date, datetime, timedelta
@@ -19,9 +19,9 @@ from retention_assets.config.configuration import Repository
 from retention_assets.config.durations import format_duration
 from retention_assets.config.limits import ApprovalSettings, BudgetSettings
 from retention_assets.core.amounts import Amount, sum_of
-from retention_assets.errors import GuardRefused, RetentionError
+from retention_assets.errors import GuardRefused, RetentionError, TableContractError
 from retention_assets.state.lease import MARGIN
-from retention_assets.state.plan import Plan, load_plan, require_plan
+from retention_assets.state.plan import PLANS, Plan, load_plan, require_plan
 from retention_assets.warehouse.warehouse import Warehouse
 
 APPROVALS = "approvals"
@@ -139,19 +139,16 @@ def approve(
 
 
 def withdraw_approval(warehouse: Warehouse, repository: str, day: date, by: str, now: datetime) -> Plan:
-    """Withdraw the approval of the current plan of the day, and return the plan.
+    """Withdraw the approvals of all plans of the day, and return the current plan.
 
-    Until a person approves the plan again, the budget does not approve it either. This applies to every plan with the
-    same hash, on any day. A running sweep is not stopped. Errors: GuardRefused when the day has no current plan.
+    An approval of an earlier plan of the day would count again if a new plan had the same hash. Until a person approves
+    the current plan again, the budget does not approve it either. This applies to every plan with the same hash, on any
+    day. A running sweep is not stopped. Errors: GuardRefused when the day has no current plan.
     """
     plan = load_plan(warehouse, repository, day)
-    document = {
-        "plan_hash": plan.plan_hash,
-        "day": day.isoformat(),
-        "withdrawn_by": by,
-        "withdrawn_at": now.isoformat(),
-    }
-    warehouse.write_document(document, *_path(repository, plan.plan_hash))
+    withdrawn = {"day": day.isoformat(), "withdrawn_by": by, "withdrawn_at": now.isoformat()}
+    for plan_hash in (plan.plan_hash, *_approved_by_person(warehouse, plan)):
+        warehouse.write_document({"plan_hash": plan_hash, **withdrawn}, *_path(repository, plan_hash))
     return plan
 
 
@@ -379,6 +376,20 @@ def _path(repository: str, plan_hash: str, by: str | None = None) -> tuple[str, 
     Earlier versions wrote all approvals to one document.
     """
     return repository, APPROVALS, f"{plan_hash}{_OF_BUDGET if by == BUDGET else ''}.json"
+
+
+def _approved_by_person(warehouse: Warehouse, plan: Plan) -> Iterator[str]:
+    """Yield the hashes of the plans of this plan's day that a person approved. A damaged document approves nothing."""
+    repository, day = plan.repository, plan.day.isoformat()
+    # The names of the documents of plans end with the first 12 digits of the hash.
+    of_day = {name.removesuffix(".json")[-12:] for name in warehouse.documents(repository, PLANS, day)}
+    for name in warehouse.documents(repository, APPROVALS):
+        if name[:12] not in of_day:
+            continue
+        with suppress(TableContractError):
+            document = warehouse.read_document(repository, APPROVALS, name) or {}
+            if document.get("approved_by", BUDGET) != BUDGET and document.get("day") == day:
+                yield name.removesuffix(".json")
 
 
 def _withdrawn(document: Mapping[str, Any], plan: Plan) -> GuardRefused:

@@ -1,14 +1,16 @@
-"""Binds the ledgers and the memory of a repository to one location: its namespace and its storage URL.
+"""Binds the tables of a repository to one location: its namespace and its storage URL.
 
-The warehouse stores ledgers and memory under the name of the repository in `retention.yaml`. If the configuration gives
-this name to another location, they do not apply: an object that was deleted in the old location may be live in the new
-one.
+The warehouse stores ledgers, the memory, and acknowledgements of lost objects under the name of the repository in
+`retention.yaml`. If the configuration gives this name to another location, they do not apply: an object that was
+deleted in the old location may be live in the new one.
 """
 
 from collections.abc import Mapping
 
 from retention_assets.config.configuration import Repository
+from retention_assets.config.timestamps import Clock, utc_now
 from retention_assets.errors import GuardRefused
+from retention_assets.state.acknowledged import end_acknowledgements
 from retention_assets.state.ledger import plans_with_ledgers
 from retention_assets.state.memory import forget
 from retention_assets.warehouse.warehouse import Warehouse
@@ -16,11 +18,12 @@ from retention_assets.warehouse.warehouse import Warehouse
 _LOCATION = "place.json"
 
 
-def require_same_location(warehouse: Warehouse, repository: Repository) -> None:
+def require_same_location(warehouse: Warehouse, repository: Repository, clock: Clock = utc_now) -> None:
     """Bind the tables of the repository to its location. Raise GuardRefused if a sweep bound them to another location.
 
-    Before the first sweep, the location may be changed. The memory of earlier plans is then removed. A location that
-    has tables under another name is refused, too.
+    Before the first sweep, the location may be changed. The memory of earlier plans is then removed, and plans
+    require the objects again that a person acknowledged as lost. A location that has tables under another name is
+    refused, too.
     """
     warehouse.write_layout()
     location, bound = _location(repository), warehouse.read_document(repository.name, _LOCATION)
@@ -36,6 +39,7 @@ def require_same_location(warehouse: Warehouse, repository: Repository) -> None:
         return
     if bound is not None:
         forget(warehouse, repository.name)
+        end_acknowledgements(warehouse, repository.name, repository.storage, clock())
     warehouse.write_document(location, repository.name, _LOCATION)
 
 

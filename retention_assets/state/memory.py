@@ -162,7 +162,7 @@ def keep_due(warehouse: Warehouse, plan: Plan, due: "DataFrame", seen_at: dateti
     parts = plan.repository, DUE_OBJECTS.name, made_name(plan)
     if not warehouse.is_complete(*parts):
         rows = due.select(*DUE_OBJECTS.schema.names)
-        written = write_counted(rows, warehouse.location(*parts)).rows
+        written = write_counted(rows, warehouse, *parts).rows
         warehouse.write_document({"rows": written, "seen_at": made_at_name(seen_at)}, *parts, _ROWS)
         _require_due(warehouse, plan.repository, parts[-1], written)
     _keep_newest(warehouse, plan, made_at_name(seen_at))

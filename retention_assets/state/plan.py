@@ -107,7 +107,7 @@ def keep_planned(warehouse: Warehouse, plan: Plan, candidates: "DataFrame", head
     try:
         planned_objects(candidates.sparkSession, warehouse, plan)
     except GuardRefused:
-        conform(candidates, DELETION_CANDIDATES).write.mode("overwrite").parquet(warehouse.location(*parts))
+        warehouse.write_frame(conform(candidates, DELETION_CANDIDATES), *parts)
     _require_planned(warehouse, plan)
     warehouse.write_document(asdict(heads), plan.repository, PLANNED_HEADS, f"{plan.plan_hash}.json")
     return warehouse.frame(candidates.sparkSession, *parts)

@@ -4,6 +4,7 @@ import os
 from collections.abc import Collection, Iterator, Sequence
 from functools import reduce
 from operator import or_
+from posixpath import commonpath
 from typing import Any
 
 import pyarrow as pa
@@ -48,8 +49,14 @@ def scan_directory(
     warehouse: Warehouse, *parts: str, schema: pa.Schema, columns: Sequence[str]
 ) -> Iterator[pa.RecordBatch]:
     """Yield the rows of the Parquet files in a directory in batches, so that they are never all in memory."""
-    files = _files_below(warehouse, *parts, schema=schema)
-    yield from files.to_batches(columns=list(columns), batch_readahead=_READ_AHEAD, fragment_readahead=1)
+
+    def opened() -> Iterator[pa.RecordBatch]:
+        files = _files_below(warehouse, *parts, schema=schema)
+        return iter(files.to_batches(columns=list(columns), batch_readahead=_READ_AHEAD, fragment_readahead=1))
+
+    batches = warehouse.read_with(opened, *parts)
+    while (batch := warehouse.read_with(lambda: next(batches, None), *parts)) is not None:
+        yield batch
 
 
 def first_rows(
@@ -67,9 +74,13 @@ def read_files(warehouse: Warehouse, files: Sequence[str], schema: pa.Schema, wh
     """Return rows of Parquet files. `files`: paths below the root of the warehouse."""
     if not files:
         return schema.empty_table()
-    store, root = _store(warehouse)
-    paths = [f"{root}/{file}" for file in files]
-    return ds.dataset(paths, format="parquet", filesystem=store, schema=schema).to_table(filter=where)
+
+    def read() -> pa.Table:
+        store, root = _store(warehouse)
+        paths = [f"{root}/{file}" for file in files]
+        return ds.dataset(paths, format="parquet", filesystem=store, schema=schema).to_table(filter=where)
+
+    return warehouse.read_with(read, commonpath(files))
 
 
 def _files_below(warehouse: Warehouse, *parts: str, schema: pa.Schema) -> ds.Dataset:

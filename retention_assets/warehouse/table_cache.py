@@ -267,7 +267,7 @@ class TableCache:
         rows = read_tables(missing.repartition(width), kind, self._access).select("*", batch)
         size = F.coalesce(F.sum(FILE_BYTES.name), F.lit(0)).alias("bytes")
         counts = F.count(F.lit(1)).alias(ROWS.name), F.coalesce(F.sum(_checksum_share(kind)), F.lit(0)).alias("shares")
-        rows.observe(decoded, size, *counts).write.mode("error").parquet(self._location(kind.name, name))
+        self._write(rows.observe(decoded, size, *counts), kind.name, name)
         written = decoded.get[ROWS.name]
         self._require_rows(written, kind.name, name)
         there = missing.join(self._counts(kind, [name]).drop(BATCH.name), on=kind.id_column, how="left")
@@ -275,8 +275,7 @@ class TableCache:
         files = F.count(F.lit(1)).alias("files")
         read = F.coalesce(F.sum(ROWS.name), F.lit(0)).alias(ROWS.name)
         shares = F.coalesce(F.sum(F.col(ROWS.name) * _checksum_share(kind)), F.lit(0)).alias("shares")
-        target = self._location(ids_of(kind.name), name)
-        ids.observe(read_back, files, read, shares).write.mode("error").parquet(target)
+        self._write(ids.observe(read_back, files, read, shares), ids_of(kind.name), name)
         if any(decoded.get[one] != read_back.get[one] for one in (ROWS.name, "shares")):
             self._warehouse.remove_directory(self._repository, ids_of(kind.name), name)
             raise TableContractError(
@@ -286,6 +285,9 @@ class TableCache:
         self._require_rows(read_back.get["files"], ids_of(kind.name), name)
         write_manifest(self._warehouse, self._repository, kind.name, name)
         return Fetched(read_back.get["files"], decoded.get["bytes"])
+
+    def _write(self, rows: DataFrame, table: str, batch: str) -> None:
+        self._warehouse.write_frame(rows, self._repository, table, batch, mode="error")
 
     def _require_rows(self, written: int, table: str, batch: str) -> None:
         self._warehouse.require_row_count(written, self._repository, table, batch, remedy=_AGAIN)

@@ -43,17 +43,21 @@ def write_rows(
     else:
         if not shared:  # an existing session may have another master than the configuration
             require_seen_by_executors(warehouse.root, [master_of(rows.sparkSession)])
-        written = write_counted(conform(rows, TABLES[table]), warehouse.partition(repository, table, day), observe)
+        conforming = conform(rows, TABLES[table])
+        written = write_counted(conforming, warehouse, repository, table, day.isoformat(), observe=observe)
     warehouse.require_rows(repository, table, day, written.rows)
     return written
 
 
-def write_counted(rows: DataFrame, target: str, observe: Sequence[Column] = ()) -> Written:
-    """Overwrite a directory with `rows`, and return the figures that Spark counted while it wrote them."""
+def write_counted(rows: DataFrame, warehouse: Warehouse, *parts: str, observe: Sequence[Column] = ()) -> Written:
+    """Overwrite a directory with `rows`, and return the figures that Spark counted while it wrote them.
+
+    Errors: as `Warehouse.write_frame`.
+    """
     observed = Observation()
     size = F.sum("size") if "size" in rows.columns else F.lit(None).cast("long")
     counted = rows.observe(observed, F.count(F.lit(1)).alias("rows"), size.alias("bytes"), *observe)
-    counted.write.mode("overwrite").parquet(target)
+    warehouse.write_frame(counted, *parts)
     return Written(observed.get["rows"], observed.get["bytes"] or 0, observed.get)
 
 

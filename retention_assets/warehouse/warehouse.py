@@ -231,6 +231,23 @@ class Warehouse:
         """Return the rows of a directory that Spark wrote, with the columns of its files."""
         return self._frame(spark, self._footers(*parts), *parts)
 
+    def write_frame(self, rows: "DataFrame", *parts: str, mode: str = "overwrite") -> None:
+        """Write the rows of a frame to a directory with Spark. `mode`: of Spark, for a directory that exists.
+
+        Errors: AccessDenied or StoreError if the files cannot be written; Spark's own error for another reason.
+        """
+        from retention_assets.spark.failures import refused_write
+
+        def write() -> None:
+            try:
+                rows.write.mode(mode).parquet(self.location(*parts))
+            except Exception as error:
+                if reason := refused_write(str(error)):
+                    raise OSError(reason) from error
+                raise
+
+        self._call(write, "/".join(parts), _WRITE)
+
     def _frame(self, spark: "SparkSession", files: Sequence[pq.FileMetaData], *parts: str) -> "DataFrame":
         """Read a directory with the schema in its files' footers, because Spark would start a job to infer it."""
         from pyspark.sql.pandas.types import from_arrow_schema
@@ -291,8 +308,17 @@ class Warehouse:
         return sorted((one["path"], one["size"]) for one in listed if has_rows(one["path"].rpartition("/")[2]))
 
     def read_with[T](self, read: Callable[[], T], *parts: str) -> T:
-        """Return the result of `read`, which reads this path without obstore. Errors: AccessDenied or StoreError."""
-        return self._call(read, "/".join(parts), _READ)
+        """Return the result of `read`, which reads the tables of this path with pyarrow.
+
+        Errors: AccessDenied or StoreError; TableContractError if a file is damaged.
+        """
+        try:
+            return self._call(read, "/".join(parts), _READ)
+        except pa.ArrowException as error:
+            raise TableContractError(
+                f"{self.location(*parts)}: a file is damaged, or has other columns: {error} Nothing was deleted. Copy "
+                "it from a backup of the warehouse, or plan again if it belongs to a plan."
+            ) from error
 
     def _level(self, *parts: str) -> Mapping[str, Any]:
         path = "/".join(parts)

@@ -14,6 +14,9 @@ from uuid import UUID
 import dagster as dg
 import pytest
 import yaml
+from dagster._core.definitions.run_status_sensor_definition import RunStatusSensorCursor
+from dagster._core.execution.plan.objects import StepFailureData
+from dagster._utils.error import SerializableErrorInfo
 
 from retention_assets.assets.automation import WEBHOOK, send
 from retention_assets.assets.declaration import checked, declared
@@ -431,6 +434,75 @@ def test_a_guard_that_refuses_is_told_with_what_it_saw(project: Project, webhook
     assert "a guard refused. Nothing was deleted, and there is no plan." in message["text"]
     assert "live_listed: 2 live addresses are not in the listing" in message["text"]
     assert "nothing_live" not in message["text"]
+
+
+ALL = "__ASSET_JOB"  # the job of "Materialize all", of the launchpad of assets, and of backfills
+
+
+def run_tick(project: Project, sensor: str, job: dg.JobDefinition, run_id: str, **steps: bool) -> None:
+    """Record a run of `job` with these steps and whether each of them succeeded. Then run the next tick of a sensor."""
+    repository = project.definitions.get_repository_def()
+    with dg.instance_for_test() as instance:
+        tags = {"dagster/partition": DAY.isoformat()}
+        before = RunStatusSensorCursor(record_id=0, record_timestamp="2026-11-01T00:00:00+00:00")
+        run = instance.create_run_for_job(job, run_id=run_id, tags=tags)
+        for step, succeeded in steps.items():
+            if not succeeded:
+                error = SerializableErrorInfo(f"StoreError: {step} failed\n", [], "StoreError")
+                data = StepFailureData(error, None)
+                event = dg.DagsterEvent("STEP_FAILURE", job.name, step_key=step, event_specific_data=data)
+                instance.report_dagster_event(event, run.run_id)
+        kind = "PIPELINE_SUCCESS" if all(steps.values()) else "PIPELINE_FAILURE"
+        instance.report_dagster_event(dg.DagsterEvent(kind, job.name), run.run_id)
+        with dg.build_sensor_context(
+            instance, cursor=before.to_json(), repository_def=repository, resources=needed(project.definitions, sensor)
+        ) as context:
+            repository.get_sensor_def(sensor).evaluate_tick(context)
+
+
+@pytest.mark.parametrize("job", ["orchard_plan", ALL])
+def test_a_plan_that_waits_is_told_whatever_job_made_it(project: Project, webhook: FakeWebhook, job: str) -> None:
+    definition = project.definitions.get_repository_def().get_job(job)
+    run_tick(project, "orchard_waiting", definition, project.plan.run_id)
+    assert [message["plan_hash"] for message in webhook.messages] == [project.plan.plan_hash]
+
+
+def test_a_run_that_made_no_plan_is_not_told_as_waiting(project: Project, webhook: FakeWebhook) -> None:
+    definition = project.definitions.get_repository_def().get_job(ALL)
+    run_tick(project, "orchard_waiting", definition, str(UUID(int=5)))
+    assert webhook.messages == []
+
+
+@pytest.mark.parametrize(
+    ("steps", "told"),
+    [
+        pytest.param({"orchard__addresses": False}, ["orchard__addresses failed"], id="own_asset"),
+        pytest.param({"other__addresses": False}, [], id="asset_of_another_repository"),
+        pytest.param(
+            {"other__addresses": False, "orchard__addresses": False}, ["orchard__addresses failed"], id="both"
+        ),
+    ],
+)
+def test_a_failure_is_told_whatever_job_ran(
+    project: Project, webhook: FakeWebhook, steps: dict[str, bool], told: list[str]
+) -> None:
+    definition = project.definitions.get_repository_def().get_job(ALL)
+    run_tick(project, "orchard_failed", definition, str(UUID(int=5)), **steps)
+    assert [message["text"].partition(": ")[2].partition("\n")[0] for message in webhook.messages] == told
+
+
+def test_a_verification_that_fails_is_told_as_such_whatever_job_ran(project: Project, webhook: FakeWebhook) -> None:
+    @declared(checks=["nothing_live"], has_rows=False)
+    def deletion_proof() -> dg.MaterializeResult:
+        failed = CheckResult("nothing_live", passed=False, detail="one address is live")
+        made = checked(Rows(DELETION_CANDIDATES.schema.empty_table(), NOW), [failed])
+        return dg.MaterializeResult(check_results=made.check_results)
+
+    failing = deletion_proof.definition(project.configuration.repository("orchard"))
+    job = dg.Definitions([failing]).resolve_implicit_global_asset_job_def()
+    run_failure_sensor(project, job, **{"dagster/partition": DAY.isoformat()})
+    (message,) = webhook.messages
+    assert "the verification failed. Nothing was changed." in message["text"]
 
 
 def test_a_message_is_sent_again_after_an_error_of_the_server(webhook: FakeWebhook) -> None:

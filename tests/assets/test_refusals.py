@@ -19,7 +19,7 @@ from retention_assets.lakefs.source.opening import open_repository
 from retention_assets.policy.documents import from_server
 from retention_assets.warehouse import table_writer
 from retention_assets.warehouse.cache_batches import MANIFEST
-from retention_assets.warehouse.warehouse import Written
+from retention_assets.warehouse.warehouse import Warehouse, Written
 from tests.assets.conftest import AFTER_TAGS, TwicePlanned
 from tests.assets.lake import DAY, NOW, PLANNING_ASSETS, SLICE, Lake, Run
 
@@ -160,8 +160,8 @@ def test_a_table_of_which_a_part_cannot_be_read_back_is_not_complete(
 ) -> None:
     write = table_writer.write_counted
 
-    def partly(frame: DataFrame, target: str, observe: Sequence[Column]) -> Written:
-        written = write(frame, target, observe)
+    def partly(frame: DataFrame, warehouse: Warehouse, *parts: str, observe: Sequence[Column]) -> Written:
+        written = write(frame, warehouse, *parts, observe=observe)
         part_of(lake, "addresses").unlink()
         return written
 

@@ -195,6 +195,29 @@ def test_an_approval_can_be_withdrawn_and_given_again(warehouse: Warehouse) -> N
     assert required(warehouse, plan).approved_by == "a-person"
 
 
+def test_a_withdrawal_also_ends_the_approval_of_an_earlier_plan_of_the_day(warehouse: Warehouse) -> None:
+    shown = a_plan()
+    other_day = replace(shown, day=DAY - timedelta(days=1), plan_hash="b" * 64)
+    for plan in (shown, other_day):
+        keep_plan(warehouse, plan)
+        approve(warehouse, "orchard", plan.day, plan.plan_hash, "a-person", NOW, LIFE, TERMS)
+    keep_plan(warehouse, replace(shown, plan_hash="c" * 64))
+    withdraw_approval(warehouse, "orchard", DAY, "another", NOW)
+    keep_plan(warehouse, shown)  # a new plan has the hash that was approved
+    with pytest.raises(GuardRefused, match="another withdrew the approval of"):
+        required(warehouse, shown)
+    assert required(warehouse, other_day).approved_by == "a-person"
+
+
+def test_a_damaged_approval_does_not_prevent_a_withdrawal(warehouse: Warehouse) -> None:
+    shown = a_plan()
+    keep_plan(warehouse, shown)
+    warehouse.write_text("{", "orchard", APPROVALS, f"{shown.plan_hash}.json")
+    current = replace(shown, plan_hash="c" * 64)
+    keep_plan(warehouse, current)
+    assert withdraw_approval(warehouse, "orchard", DAY, "another", NOW) == current
+
+
 def test_a_budget_does_not_approve_a_withdrawn_plan_on_another_day(warehouse: Warehouse) -> None:
     plan = a_plan()
     keep_plan(warehouse, plan)

@@ -8,8 +8,16 @@ import yaml
 
 from retention_assets.config.configuration import Repository, load_configuration
 from retention_assets.errors import GuardRefused
+from retention_assets.state.acknowledged import (
+    LOST,
+    known_addresses,
+    missing_addresses,
+    record_missing,
+    write_acknowledgement,
+)
 from retention_assets.state.binding import require_same_location
 from retention_assets.warehouse.warehouse import Warehouse
+from tests.frames import NOW
 
 
 @pytest.fixture
@@ -47,3 +55,18 @@ def test_a_renamed_repository_can_start_once_the_tables_under_its_old_name_are_m
     require_same_location(warehouse, replace(orchard, name="grove"))
     with pytest.raises(GuardRefused, match="under the name grove"):
         require_same_location(warehouse, orchard)
+
+
+def test_objects_that_were_lost_at_another_location_are_not_acknowledged_at_the_new_one(
+    warehouse: Warehouse, orchard: Repository
+) -> None:
+    require_same_location(warehouse, orchard)
+    write_acknowledgement(warehouse, "orchard", ["data/a"], LOST, "anna", NOW)
+    record_missing(warehouse, "orchard", "live_listed", ["data/b"], NOW)
+    require_same_location(warehouse, orchard)
+    assert known_addresses(warehouse, "orchard") == {"data/a"}
+    assert missing_addresses(warehouse, "orchard") == ["data/b"]
+    require_same_location(warehouse, replace(orchard, namespace="s3://lake/new", storage="s3://lake/new"))
+    assert known_addresses(warehouse, "orchard") == set()
+    assert missing_addresses(warehouse, "orchard") == []
+    assert len(warehouse.files("orchard", "acknowledged")) == 2, "the entry of the person remains"

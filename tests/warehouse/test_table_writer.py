@@ -12,7 +12,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from retention_assets.core.digest import candidates_digest
-from retention_assets.errors import ConfigurationError, TableContractError
+from retention_assets.errors import ConfigurationError, StoreError, TableContractError
 from retention_assets.tables import STORAGE_INVENTORY, TABLES
 from retention_assets.warehouse.table_writer import conform, write_rows
 from retention_assets.warehouse.warehouse import Warehouse
@@ -44,6 +44,28 @@ def test_times_are_read_in_utc_whatever_form_the_session_writes(spark: SparkSess
     found = warehouse.frame(spark, "orchard", "rows")
     assert dict(found.dtypes)["last_modified"] == "timestamp"
     assert candidates_digest(found) == candidates_digest(rows)
+
+
+def test_a_frame_that_spark_cannot_write_is_an_error_with_the_path_and_the_remedy(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    (tmp_path / "orchard").write_text("no directory")
+    rows, warehouse = inventory(spark, Listed("a")), Warehouse(str(tmp_path))
+    with pytest.raises(
+        StoreError,
+        match=rf"^{tmp_path}: cannot write 'orchard/storage_inventory/2026-11-01': .* not a directory: \S+/orchard\. "
+        r"It was not written\. Run the same command again\. If it fails again, check `warehouse`",
+    ):
+        write_rows(rows, warehouse, "orchard", "storage_inventory", date(2026, 11, 1), shared=True)
+
+
+def test_an_error_of_the_rows_is_not_an_error_of_the_directory_that_they_are_written_to(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    rows = inventory(spark, Listed("a")).withColumn("size", F.expr("raise_error('no size')").cast("long"))
+    with pytest.raises(Exception, match="no size") as told:
+        write_rows(rows, Warehouse(str(tmp_path)), "orchard", "storage_inventory", date(2026, 11, 1), shared=True)
+    assert not isinstance(told.value, StoreError)
 
 
 @pytest.mark.parametrize("name", TABLES)

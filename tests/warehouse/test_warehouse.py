@@ -17,7 +17,7 @@ from retention_assets.lakefs.rules.tables import commit_graph_rows, potential_co
 from retention_assets.tables import NAMES, POTENTIAL_COMMITS
 from retention_assets.warehouse import warehouse as module
 from retention_assets.warehouse.metadata import PartitionMetadata
-from retention_assets.warehouse.reading import read_directory
+from retention_assets.warehouse.reading import one_of, read_directory, read_files, scan_directory
 from retention_assets.warehouse.table_writer import write_rows
 from retention_assets.warehouse.warehouse import Warehouse
 from tests.objectstore.s3 import Bucket
@@ -59,6 +59,7 @@ def test_a_document_that_cannot_be_written_is_an_error(tmp_path: Path) -> None:
 
 
 Use = Callable[[Warehouse], object]
+_SCHEMA = pa.schema([("a", pa.string())])
 _WRITES: dict[str, Use] = {
     "document": lambda warehouse: warehouse.write_document({}, *PLACE),
     "text": lambda warehouse: warehouse.write_text("", *PLACE),
@@ -77,7 +78,9 @@ _READS: dict[str, Use] = {
     "tree": lambda warehouse: warehouse.tree("orchard"),
     "later": lambda warehouse: warehouse.has_document_after(*PLACE),
     "count": lambda warehouse: warehouse.row_count("orchard"),
-    "table": lambda warehouse: read_directory(warehouse, "orchard", schema=pa.schema([("a", pa.int64())])),
+    "table": lambda warehouse: read_directory(warehouse, "orchard", schema=_SCHEMA),
+    "batches": lambda warehouse: list(scan_directory(warehouse, "orchard", schema=_SCHEMA, columns=["a"])),
+    "tables": lambda warehouse: read_files(warehouse, ["orchard/a.parquet"], _SCHEMA, one_of("a", ["x"])),
 }
 
 
@@ -104,6 +107,16 @@ def test_a_bucket_that_is_gone_is_named(bucket: Bucket, monkeypatch: pytest.Monk
     with pytest.raises(StoreError, match=rf"^s3a://{bucket.name}/tables: cannot .*`warehouse`") as refused:
         use(warehouse)
     assert "storage" not in str(refused.value)
+
+
+@pytest.mark.parametrize("name", ["table", "batches", "tables"])
+def test_a_damaged_table_is_named(tmp_path: Path, name: str) -> None:
+    warehouse = Warehouse(str(tmp_path))
+    warehouse.write_text("no Parquet file", "orchard", "a.parquet")
+    with pytest.raises(
+        TableContractError, match=rf"^{tmp_path}/orchard\S*: a file is damaged.* Nothing was deleted\. .*from a backup"
+    ):
+        _READS[name](warehouse)
 
 
 def test_a_warehouse_that_cannot_be_made_is_named(tmp_path: Path) -> None:

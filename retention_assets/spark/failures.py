@@ -1,0 +1,69 @@
+"""Explains errors of Spark: Java has no memory left, a disk is full, or the files of a table cannot be written."""
+
+import contextlib
+import re
+import subprocess
+from collections.abc import Iterator
+
+from pyspark.core.context import SparkContext
+
+from retention_assets.errors import OutOfMemory, RetentionError, StoreError, error_named_in
+
+_OUT_OF_MEMORY = 3  # exit status of Java with -XX:+ExitOnOutOfMemoryError
+_SECONDS_TO_END = 1  # to wait until Java has ended after its sockets were closed
+_FULL = re.compile("No space left on device|quota exceeded")
+_TEMPORARY = re.compile("TimeTrackingOutputStream|DiskBlockObjectWriter|storage.DiskStore")  # classes that write there
+_READING = "FAILED_READ_FILE"  # Spark's name of an error while it reads a file
+_REFUSED = re.compile(
+    "(No space left on device|quota exceeded|Mkdirs failed to create|Parent path is not a directory|Permission denied|"
+    "Read-only file system|Operation not permitted|AccessDenied).*"
+)
+_AGAIN = "Then run the same command again: a sweep continues from its ledger."
+
+
+def refused_write(text: str) -> str | None:
+    """Return why the files of a table cannot be written, from the text of Spark's error; None for another error.
+
+    An error of the rows also ends a write: a file that they come from cannot be read, or a temporary file is not
+    written.
+    """
+    if _READING in text or _is_of_temporary_files(text) or error_named_in(text):
+        return None
+    found = _REFUSED.search(text)
+    return found.group() if found else None
+
+
+def exhaustion_error(error: BaseException) -> RetentionError | None:
+    """Return the error to show in place of `error` if Java used up its memory or its disk; None for another error."""
+    status, process = None, getattr(SparkContext._gateway, "proc", None)
+    if process is not None:
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            status = process.wait(_SECONDS_TO_END)
+    if status == _OUT_OF_MEMORY or "OutOfMemoryError" in str(error):
+        return OutOfMemory(
+            "Java used up its memory, so this run ended. Nothing more was done. Set more memory in the configuration, "
+            "such as `spark: {spark.driver.memory: 4g}` (the default is 1g; on a cluster, set spark.executor.memory "
+            f"too). {_AGAIN}"
+        )
+    if _is_of_temporary_files(str(error)):
+        return StoreError(
+            "The disk of Spark's temporary files is full, so this run ended. Nothing more was done. Free space on it, "
+            "or set a directory on a larger disk in the configuration: `spark: {spark.local.dir: /directory}` (the "
+            f"default is /tmp; a cluster may have its own setting). {_AGAIN}"
+        )
+    return None
+
+
+@contextlib.contextmanager
+def reporting_exhaustion() -> Iterator[None]:
+    """Raise the error of `exhaustion_error` in place of an error of the `with` block."""
+    try:
+        yield
+    except Exception as error:
+        if explained := None if isinstance(error, RetentionError) else exhaustion_error(error):
+            raise explained from error
+        raise
+
+
+def _is_of_temporary_files(text: str) -> bool:
+    return bool(_FULL.search(text) and _TEMPORARY.search(text))

@@ -1,7 +1,7 @@
 """Reports the status of each repository: plan, approval, last sweep, quarantine, trend, and required actions."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from datetime import date, datetime, timedelta
 from typing import Any
 
@@ -14,6 +14,7 @@ from retention_assets.explain.plans import approval_of
 from retention_assets.objectstore.outcomes import Outcome
 from retention_assets.state.approval import NOT_APPROVED, OTHER_SETTINGS, ApprovalState
 from retention_assets.state.lease import lease_in_force
+from retention_assets.state.ledger import LEDGERS
 from retention_assets.state.plan import PLANS, Plan, load_plan
 from retention_assets.state.records import RECORDS, amounts_in
 from retention_assets.warehouse.warehouse import Warehouse
@@ -36,13 +37,14 @@ class LastSweep:
 
 @dataclass(frozen=True, slots=True)
 class InQuarantine:
-    """The objects that a plan's sweeps moved to quarantine and that nobody restored or purged."""
+    """The objects that a sweep of a plan moved to quarantine and that nobody restored or purged."""
 
     day: date
     plan_hash: str
     objects: int
     bytes: int
-    until: datetime  # `purge` may delete them after this time (UTC)
+    until: datetime  # `purge` deletes none of them before this time (UTC)
+    all_due: datetime  # `purge` may delete all of them after this time (UTC)
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +123,7 @@ def status_of(
         approval=approval.name if approval else None,
         approved_by=approval.by if approval else None,
         sweep=_last_sweep(records),
-        quarantine=tuple(_in_quarantine(records, settings.quarantine.keep)),
+        quarantine=tuple(_in_quarantine(warehouse, name, records, settings.quarantine.keep)),
         trend=tuple((one.day, one.candidates.bytes + one.totals.get(WAITING, Amount()).bytes) for one in plans),
         stopped_by=holder[0] if holder and holder[1] else None,
         running=holder[0] if holder and not holder[1] else None,
@@ -154,7 +156,7 @@ def _needs_of(
         yield f"The last sweep ended early: {status.sweep.ended_early}"
     if status.sweep and (failed := status.sweep.outcomes.get(Outcome.FAILED, Amount()).objects):
         yield f"{failed:,} objects failed in the last sweep. See: {{program}} report {name} --as-of {status.sweep.day}"
-    due = [one for one in status.quarantine if one.until <= now]
+    due = [one for one in status.quarantine if one.all_due <= now]
     if due:
         objects = sum(one.objects for one in due)
         yield f"The time in quarantine of {objects:,} objects is over. See: {{program}} purge {name}"
@@ -218,20 +220,69 @@ def _last_sweep(records: Sequence[Mapping[str, Any]]) -> LastSweep | None:
     )
 
 
-def _in_quarantine(records: Sequence[Mapping[str, Any]], keep: timedelta) -> Iterator[InQuarantine]:
-    """Yield the plans whose newest record has quarantined objects. Their time counts from the end of the last sweep."""
-    newest: dict[tuple[str, str], Mapping[str, Any]] = {}
-    swept: dict[tuple[str, str], datetime] = {}
+@dataclass(frozen=True, slots=True)
+class _Moved:
+    """The objects that a sweep moved to quarantine, and that are still there.
+
+    `record` has the first totals with these objects, and `after` is the fence of the plan's record before it.
+    """
+
+    record: Mapping[str, Any]
+    after: int
+    objects: int
+    bytes: int
+
+
+def _in_quarantine(
+    warehouse: Warehouse, name: str, records: Sequence[Mapping[str, Any]], keep: timedelta
+) -> Iterator[InQuarantine]:
+    """Yield the objects in quarantine by plan and sweep.
+
+    As in a purge, the time of each object counts from its move. Each record has the totals of its plan's ledger, so an
+    increase since the record before it is what was moved in between. A purge deletes the oldest objects. The records do
+    not tell which objects were restored: the newest are assumed, so no time is too late.
+    """
+    moved: dict[tuple[str, str], list[_Moved]] = {}
+    fences: dict[tuple[str, str], int] = {}
     for record in records:
         plan = record["day"], record["plan_hash"]
-        newest[plan] = record
-        if record["kind"] == "sweep":
-            swept[plan] = datetime.fromisoformat(record["ended"])
-    for (day, plan_hash), record in sorted(newest.items()):
-        amount = amounts_in(record).get(Outcome.QUARANTINED, Amount())
-        if amount.objects and (day, plan_hash) in swept:
-            until = swept[day, plan_hash] + keep
-            yield InQuarantine(date.fromisoformat(day), plan_hash, amount.objects, amount.bytes, until)
+        known = moved.get(plan, [])
+        held = amounts_in(record).get(Outcome.QUARANTINED, Amount())
+        objects, size = (held.objects - sum(one.objects for one in known), held.bytes - sum(one.bytes for one in known))
+        if objects > 0:
+            moved[plan] = [*known, _Moved(record, fences.get(plan, 0), objects, max(0, size))]
+        elif objects < 0:
+            moved[plan] = _without(known, -objects, -size, oldest=record["kind"] == "purge")
+        fences[plan] = record["fence"]
+    for (day, plan_hash), parts in sorted(moved.items()):
+        for part in parts:
+            ended = datetime.fromisoformat(part.record["ended"])
+            until = _began(warehouse, name, part) + keep
+            yield InQuarantine(date.fromisoformat(day), plan_hash, part.objects, part.bytes, until, ended + keep)
+
+
+def _without(parts: Sequence[_Moved], objects: int, size: int, *, oldest: bool) -> list[_Moved]:
+    """Return the parts without this number of objects and bytes: those of the oldest or of the newest moves."""
+    left = []
+    for part in parts if oldest else reversed(parts):
+        taken, freed = min(part.objects, objects), min(part.bytes, size)
+        objects, size = objects - taken, size - freed
+        if taken < part.objects:
+            left.append(replace(part, objects=part.objects - taken, bytes=part.bytes - freed))
+    return left if oldest else left[::-1]
+
+
+def _began(warehouse: Warehouse, name: str, part: _Moved) -> datetime:
+    """Return when the first of these objects was moved, or an earlier time.
+
+    A sweep that was interrupted has no record, but its ledger files are older than the record of the sweep after it.
+    """
+    ledger = name, LEDGERS, part.record["day"], part.record["plan_hash"]
+    began = [datetime.fromisoformat(part.record["started"])]
+    for sweep in warehouse.directories(*ledger):
+        if part.after < int(sweep.partition("-")[0]) < part.record["fence"]:
+            began += [file.written_at for file in warehouse.tree(*ledger, sweep).values()]
+    return min(began)
 
 
 def _document(value: Any) -> Any:

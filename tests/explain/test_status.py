@@ -20,6 +20,7 @@ from retention_assets.report.groups import PlanGroups
 from retention_assets.report.page import page_of
 from retention_assets.state.approval import Approval, approved_terms, planned_terms, withdraw_approval
 from retention_assets.state.lease import stop_sweeps
+from retention_assets.state.ledger import LEDGER, LEDGERS
 from retention_assets.state.plan import Plan, keep_plan, withdraw_plan
 from retention_assets.state.records import Record, write_record
 from retention_assets.warehouse.warehouse import Warehouse
@@ -242,6 +243,53 @@ def test_what_is_in_quarantine_is_counted_by_plan_until_it_may_be_purged(world: 
     assert any("purge" in need for need in world.status(NOW + timedelta(days=11)).needs)
     write_record(world.warehouse, a_record("restore", ended=NOW + timedelta(days=1), restored=5))
     assert world.status().quarantine == ()
+
+
+def test_the_time_in_quarantine_counts_from_the_sweep_that_moved_the_objects(world: World) -> None:
+    """A purge counts from the ledger row of each object. A later sweep of the plan does not extend the time."""
+    world.configure(quarantine={"keep": "10d"})
+    later, last = NOW + timedelta(days=3), NOW + timedelta(days=6)
+    write_record(world.warehouse, a_record(quarantined=5, failed=3))
+    write_record(world.warehouse, replace(a_record(ended=later, quarantined=7, failed=1), started=later.isoformat()))
+    write_record(world.warehouse, replace(a_record(ended=last, quarantined=7, failed=1), started=last.isoformat()))
+    held = world.status().quarantine
+    assert [(one.objects, one.bytes, one.until) for one in held] == [
+        (5, 50, NOW + timedelta(days=10)),
+        (2, 20, later + timedelta(days=10)),
+    ]
+    assert "The time in quarantine of 5 objects is over" in " ".join(world.status(NOW + timedelta(days=11)).needs)
+
+
+@pytest.mark.parametrize(
+    ("kind", "left"),
+    [
+        pytest.param("purge", [(1, 10, 3)], id="a_purge_deletes_the_oldest"),
+        pytest.param("restore", [(1, 10, 0)], id="a_restore_may_have_taken_the_newest"),
+    ],
+)
+def test_objects_that_left_the_quarantine_do_not_make_a_time_later(
+    world: World, kind: str, left: list[tuple[int, int, int]]
+) -> None:
+    world.configure(quarantine={"keep": "10d"})
+    later = NOW + timedelta(days=3)
+    write_record(world.warehouse, a_record(quarantined=5))
+    write_record(world.warehouse, replace(a_record(ended=later, quarantined=7), started=later.isoformat()))
+    write_record(world.warehouse, a_record(kind, quarantined=1, ended=later))
+    held = world.status().quarantine
+    assert [(one.objects, one.bytes, (one.until - NOW).days - 10) for one in held] == left
+
+
+def test_objects_of_a_long_or_interrupted_sweep_are_due_from_its_begin(world: World) -> None:
+    """The interrupted sweep has a ledger and no record."""
+    world.configure(quarantine={"keep": "10d"})
+    world.warehouse.append_rows(LEDGER.empty_table(), NAME, LEDGERS, DAY.isoformat(), HASH, "00000001-x", "a.parquet")
+    written = min(file.written_at for file in world.warehouse.tree(NAME, LEDGERS).values())
+    started, ended = written + timedelta(hours=1), written + timedelta(hours=9)
+    write_record(world.warehouse, replace(a_record(quarantined=5, ended=ended), fence=2, started=started.isoformat()))
+    (held,) = world.status().quarantine
+    assert (held.until, held.all_due) == (written + timedelta(days=10), ended + timedelta(days=10))
+    write_record(world.warehouse, replace(a_record(quarantined=7, ended=ended), fence=3, started=started.isoformat()))
+    assert world.status().quarantine[1].until == started + timedelta(days=10)
 
 
 def test_failures_of_the_last_sweep_and_its_early_end_need_a_person(world: World) -> None:

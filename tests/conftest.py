@@ -11,7 +11,7 @@ from hypothesis import settings
 from pyspark.sql import SparkSession
 from xdist.scheduler import LoadFileScheduling  # type: ignore[import-untyped]
 
-from retention_assets.spark.sessions import class_archive
+from retention_assets.spark.sessions import LATE_COMPILER, class_archive
 from tests.end_to_end.command import Answer, Project, orchard_on_disk
 from tests.refusals import record
 
@@ -102,10 +102,6 @@ telemetry: {enabled: false}
 compute_logs: {module: dagster._core.storage.noop_compute_log_manager, class: NoOpComputeLogManager}
 """
 
-# Without Java's optimizing compiler, tests over a dozen rows take a sixth less processor time. The code of the quick
-# compiler needs more room than the default of 48 MB.
-QUICK_COMPILER = "-XX:+UseSerialGC -XX:MetaspaceSize=256m -XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=128m"
-
 # Queries over a dozen rows cost more to compile than to interpret: compiled, they take twice the processor time.
 # `tests/end_to_end/test_sweep.py` compiles, as runs with many objects do.
 INTERPRETED = {
@@ -137,7 +133,7 @@ def spark(clean_environment: None, tmp_path_factory: pytest.TempPathFactory) -> 
         .config("spark.ui.showConsoleProgress", "false")
         .config("spark.python.sql.dataFrameDebugging.enabled", "false")
         .config("spark.buffer.pageSize", "2m")
-        .config("spark.driver.extraJavaOptions", " ".join([QUICK_COMPILER, *class_archive()]))
+        .config("spark.driver.extraJavaOptions", " ".join([LATE_COMPILER, *class_archive()]))
         .config(map=INTERPRETED)
         .getOrCreate()
     )

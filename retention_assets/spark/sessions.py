@@ -51,7 +51,7 @@ _REQUIRED: Mapping[str, str] = {
 # small plan. Without this compiler, aggregates of 500,000 rows take more than twice as long, and the quick compiler
 # stops when its 48 MB of code are full. MetaspaceSize is as large as Spark's classes need: a smaller value causes
 # garbage collections.
-_LATE_COMPILER = (
+LATE_COMPILER = (
     "-XX:+UseSerialGC -XX:MetaspaceSize=256m -XX:Tier4InvocationThreshold=100000 -XX:Tier4MinInvocationThreshold=20000 "
     "-XX:Tier4CompileThreshold=300000 -XX:Tier4BackEdgeThreshold=800000"
 )
@@ -72,7 +72,7 @@ def _local_defaults() -> dict[str, str]:
     cores = str(max(2, os.cpu_count() or 1))
     return {
         "spark.driver.extraJavaOptions": " ".join(
-            [_LATE_COMPILER, f"-Dlog4j2.configurationFile={_LOGGING.as_uri()}", *class_archive()]
+            [LATE_COMPILER, f"-Dlog4j2.configurationFile={_LOGGING.as_uri()}", *class_archive()]
         ),
         "spark.master": "local[*]",
         _MEMORY: "1g",

@@ -115,6 +115,7 @@ def small(directory: Path) -> BuiltRepository:
     return build_repository(directory, commits, {"main": "second"}, taken_at=NOW, objects=objects)
 
 
+@pytest.mark.slow
 def test_a_plan_warns_about_a_hold_that_keeps_nothing_and_about_months_written_as_minutes(tmp_path: Path) -> None:
     built = small(tmp_path)
     holds = [{"id": f"hold-{at}", "prefix": prefix, "reason": "a lawsuit"} for at, prefix in enumerate(PREFIXES)]

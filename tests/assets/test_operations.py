@@ -436,6 +436,7 @@ def test_a_guard_that_refuses_is_told_with_what_it_saw(project: Project, webhook
     assert "nothing_live" not in message["text"]
 
 
+AGAIN = "Nothing was deleted. Run it again."
 ALL = "__ASSET_JOB"  # the job of "Materialize all", of the launchpad of assets, and of backfills
 
 
@@ -448,7 +449,7 @@ def run_tick(project: Project, sensor: str, job: dg.JobDefinition, run_id: str, 
         run = instance.create_run_for_job(job, run_id=run_id, tags=tags)
         for step, succeeded in steps.items():
             if not succeeded:
-                error = SerializableErrorInfo(f"StoreError: {step} failed\n", [], "StoreError")
+                error = SerializableErrorInfo(f"StoreError: {step} failed. {AGAIN}\n", [], "StoreError")
                 data = StepFailureData(error, None)
                 event = dg.DagsterEvent("STEP_FAILURE", job.name, step_key=step, event_specific_data=data)
                 instance.report_dagster_event(event, run.run_id)
@@ -476,10 +477,10 @@ def test_a_run_that_made_no_plan_is_not_told_as_waiting(project: Project, webhoo
 @pytest.mark.parametrize(
     ("steps", "told"),
     [
-        pytest.param({"orchard__addresses": False}, ["orchard__addresses failed"], id="own_asset"),
+        pytest.param({"orchard__addresses": False}, [f"orchard__addresses failed. {AGAIN}"], id="own_asset"),
         pytest.param({"other__addresses": False}, [], id="asset_of_another_repository"),
         pytest.param(
-            {"other__addresses": False, "orchard__addresses": False}, ["orchard__addresses failed"], id="both"
+            {"other__addresses": False, "orchard__addresses": False}, [f"orchard__addresses failed. {AGAIN}"], id="both"
         ),
     ],
 )

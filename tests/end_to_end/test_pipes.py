@@ -113,6 +113,7 @@ def planned_on_emr(code: str) -> dg.ExecuteInProcessResult:
     return dg.materialize([example("emr").orchard_plan], resources={"emr": emr}, partition_key=DAY)
 
 
+@pytest.mark.slow
 def test_the_request_of_the_emr_example_is_valid_and_its_job_reports_through_s3(aws: None) -> None:
     ended = planned_on_emr(_JOB)
     (made,) = ended.asset_materializations_for_node("orchard_plan")

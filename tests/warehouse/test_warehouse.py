@@ -152,6 +152,7 @@ for _ in range(40):  # each child would print the unflushed output again
 """
 
 
+@pytest.mark.slow
 def test_a_process_that_ends_right_after_it_read_rows_has_its_own_exit_status(tmp_path: Path) -> None:
     rows = pa.table({name: ["x"] * 10 for name in ("address", "size", "outcome", "detail", "at", "fence")})
     Warehouse(str(tmp_path)).append_rows(rows, "orchard", "ledgers", "part.parquet")

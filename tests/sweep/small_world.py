@@ -1,8 +1,11 @@
 """A lakeFS repository of a dozen objects, one of each kind, which can be planned in a second or two."""
 
+import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from datetime import date, datetime, timedelta
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pyarrow as pa
 from pyspark.sql import SparkSession
@@ -12,7 +15,7 @@ from retention_assets.lakefs.rules.reflog import Memory
 from retention_assets.lakefs.sweep.planning import PlanInputs, PlanParameters, make_plan
 from retention_assets.objectstore.access import StoreAccess
 from retention_assets.policy.rules import CommittedRetention, Policy
-from retention_assets.state.plan import Plan, Planned, plan_hash
+from retention_assets.state.plan import Plan, Planned, plan_hash, planned_objects
 from retention_assets.tables import COMMIT_GRAPH
 from retention_assets.warehouse.metadata import Details
 from retention_assets.warehouse.warehouse import Rows, Warehouse
@@ -43,6 +46,9 @@ PAIRS = (
     Pair(FOREIGN, "a/8"),
 )
 
+
+_WAREHOUSES = TemporaryDirectory(prefix="planned_worlds_")  # each after the first plan of a world
+_planned: dict[str, tuple[Path, Planned]] = {}  # by world
 
 _COMMIT = {
     "parents": [],
@@ -96,7 +102,25 @@ class World:
         )
 
     def plan(self, spark: SparkSession, warehouse: Warehouse) -> Planned:
-        """Make the plan of `DAY`."""
+        """Make the plan of `DAY`. A world is planned once per process: later empty warehouses get a copy of its files.
+
+        Equal inputs give an equal plan, and most of these tests begin with a plan of the same world.
+        """
+        root, world = Path(warehouse.root), repr(self)
+        if root.is_dir() and any(root.iterdir()):
+            return self._plan(spark, warehouse)
+        if world not in _planned:
+            planned = self._plan(spark, warehouse)
+            if planned.plan:
+                copied = Path(_WAREHOUSES.name) / str(len(_planned))
+                _planned[world] = Path(shutil.copytree(root, copied)), planned
+            return planned
+        copied, planned = _planned[world]
+        assert planned.plan
+        shutil.copytree(copied, root, dirs_exist_ok=True)
+        return replace(planned, candidates=planned_objects(spark, warehouse, planned.plan))
+
+    def _plan(self, spark: SparkSession, warehouse: Warehouse) -> Planned:
         parameters = PlanParameters(
             repository="orchard",
             day=DAY,

@@ -149,41 +149,37 @@ def test_a_plan_without_a_staged_list_is_blocked_and_keeps_uncommitted_objects(
     assert UNREFERENCED not in {row["address"] for row in made.candidates.collect()}
 
 
-def test_a_staged_list_newer_than_the_references_blocks(spark: SparkSession, warehouse: Warehouse) -> None:
-    blocked = planned(spark, warehouse, replace(WORLD, references_at=NOW - HOUR)).blocked
+def test_a_staged_list_newer_than_the_references_blocks(spark: SparkSession) -> None:
+    blocked = replace(WORLD, references_at=NOW - HOUR).blocked(spark)
     assert blocked is not None
     assert blocked.startswith("the staged list (2026-11-01 00:00:00 UTC) is newer than the references (2026-10-31 23:")
 
 
-def test_a_staged_list_that_is_hours_older_than_the_references_blocks(
-    spark: SparkSession, warehouse: Warehouse
-) -> None:
+def test_a_staged_list_that_is_hours_older_than_the_references_blocks(spark: SparkSession) -> None:
     """An object that a HEAD hid from the list is missing from both if the branch moved in between."""
     dumped = replace(WORLD, oldest_dump=HOUR)
-    assert planned(spark, warehouse, replace(dumped, staged_at=NOW - 2 * HOUR)).blocked is None
-    assert planned(spark, warehouse, replace(WORLD, staged_at=NOW - 3 * HOUR)).blocked is None  # a server's list
-    blocked = planned(spark, warehouse, replace(dumped, staged_at=NOW - 2.01 * HOUR)).blocked
+    assert replace(dumped, staged_at=NOW - 2 * HOUR).blocked(spark) is None
+    assert replace(WORLD, staged_at=NOW - 3 * HOUR).blocked(spark) is None  # a server's list
+    blocked = replace(dumped, staged_at=NOW - 2.01 * HOUR).blocked(spark)
     assert blocked is not None
     assert blocked.startswith("the staged list (2026-10-31 21:59:24 UTC) is more than 2h older than the references (2")
 
 
-def test_a_staged_list_beside_a_dump_blocks_if_addresses_have_several_spellings(
-    spark: SparkSession, warehouse: Warehouse
-) -> None:
+def test_a_staged_list_beside_a_dump_blocks_if_addresses_have_several_spellings(spark: SparkSession) -> None:
     """The server's list omits objects that were linked under another form of the URL, and a dump cannot list them."""
     for namespace in ("local://orchard", "s3://lake/my orchard"):
-        assert planned(spark, warehouse, replace(WORLD, namespace=namespace)).blocked is None  # a server's list
-        blocked = planned(spark, warehouse, replace(WORLD, namespace=namespace, oldest_dump=HOUR)).blocked
+        assert replace(WORLD, namespace=namespace).blocked(spark) is None  # a server's list
+        blocked = replace(WORLD, namespace=namespace, oldest_dump=HOUR).blocked(spark)
         assert blocked is not None
         assert blocked.startswith(f"the staged list may be incomplete: addresses inside the namespace {namespace} have")
-    assert planned(spark, warehouse, replace(WORLD, namespace="s3://lake/orchard", oldest_dump=HOUR)).blocked is None
+    assert replace(WORLD, namespace="s3://lake/orchard", oldest_dump=HOUR).blocked(spark) is None
 
 
 def test_a_plan_is_blocked_if_a_commit_of_an_earlier_plan_no_longer_exists(
     spark: SparkSession, warehouse: Warehouse
 ) -> None:
     seen = Memory((SeenHead("branch", "main", "c2", NOW - HOUR),), {"c2": None}, NOW - HOUR)
-    assert planned(spark, warehouse, replace(WORLD, memory=seen, commits=["c1", "c2"])).blocked is None
+    assert replace(WORLD, memory=seen, commits=["c1", "c2"]).blocked(spark) is None
     blocked = planned(spark, warehouse, replace(WORLD, memory=seen, commits=["c1"])).blocked
     assert blocked is not None
     assert "branch main had c2. lakeFS never removes commits, so the repository was restored" in blocked

@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 
 from retention_assets.core.amounts import Amount
 from retention_assets.lakefs.rules.reflog import Memory
-from retention_assets.lakefs.sweep.planning import PlanInputs, PlanParameters, make_plan
+from retention_assets.lakefs.sweep.planning import PlanInputs, PlanParameters, blocked, make_plan
 from retention_assets.objectstore.access import StoreAccess
 from retention_assets.policy.rules import CommittedRetention, Policy
 from retention_assets.state.plan import Plan, Planned, plan_hash, planned_objects
@@ -120,8 +120,16 @@ class World:
         shutil.copytree(copied, root, dirs_exist_ok=True)
         return replace(planned, candidates=planned_objects(spark, warehouse, planned.plan))
 
+    def blocked(self, spark: SparkSession) -> str | None:
+        """Return why a plan of this world must not be executed; None if it may."""
+        inputs = self.inputs(spark)
+        return blocked(self._parameters(), inputs, inputs.references())
+
     def _plan(self, spark: SparkSession, warehouse: Warehouse) -> Planned:
-        parameters = PlanParameters(
+        return make_plan(spark, warehouse, self._parameters(), self.inputs(spark))
+
+    def _parameters(self) -> PlanParameters:
+        return PlanParameters(
             repository="orchard",
             day=DAY,
             policy=self.policy,
@@ -138,7 +146,6 @@ class World:
             memory=self.memory,
             settings=SETTINGS if self.namespace is None else {**SETTINGS, "namespace": self.namespace},
         )
-        return make_plan(spark, warehouse, parameters, self.inputs(spark))
 
 
 def a_plan(**changes: object) -> Plan:

@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from hashlib import md5
 
-import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
@@ -114,38 +113,35 @@ def test_an_unreferenced_object_with_the_content_of_a_head_is_kept(spark: SparkS
     assert {name: (expected[name][0], state) for name, state in found_states.items()} == expected
 
 
-def test_an_object_stays_when_no_object_of_a_head_of_its_size_can_be_read(spark: SparkSession) -> None:
-    """The head's object lies outside the namespace, or was lost and acknowledged as lost."""
-    for at_head in ("s3://elsewhere/table", address(3)):
-        entry = Pair(at_head, active=True, at_head=True, etag=MD5)
-        found = states(spark, [Listed(UNREFERENCED, etag=OTHER)], [entry], {UNREFERENCED: OTHER})
-        assert found == {UNREFERENCED: "may_be_staged"}
+# The objects of a head's entries with the checksum MD5, the MD5 of an unreferenced object, and whether it stays
+OUTSIDE, LISTED, UNLISTED, LOST, LOST_TOO = "outside", "listed", "unlisted", "lost", "lost, with the greatest address"
+HEADS = {
+    "outside_the_namespace": ((OUTSIDE,), OTHER, True),
+    "lost_and_acknowledged_as_lost": ((LOST,), OTHER, True),
+    "written_after_the_listing_and_the_content_is_another": ((UNLISTED,), OTHER, False),
+    "written_after_the_listing_and_the_content_is_the_same": ((UNLISTED,), MD5, True),
+    "one_inside_and_one_outside": ((OUTSIDE, LISTED), OTHER, False),
+    "one_in_the_store_and_one_with_a_lesser_address_lost": ((LOST, LISTED), OTHER, False),
+    "one_in_the_store_and_one_with_a_greater_address_lost": ((LOST_TOO, LISTED), OTHER, False),
+}
 
 
-def test_an_entry_whose_object_was_written_after_the_listing_is_compared_with_its_content(spark: SparkSession) -> None:
-    entry = Pair(AT_HEAD, active=True, at_head=True, etag=MD5)
-    for content, state in ((OTHER, "candidate"), (MD5, "may_be_staged")):
-        digests = {UNREFERENCED: content, AT_HEAD: MD5}
-        assert states(spark, [Listed(UNREFERENCED, etag=content)], [entry], digests) == {UNREFERENCED: state}
-
-
-def test_an_entry_that_has_one_object_inside_and_one_outside_is_compared_with_the_one_inside(
+def test_content_is_compared_with_an_object_of_the_head_that_can_be_read_and_without_one_the_object_stays(
     spark: SparkSession,
 ) -> None:
-    entries = [Pair(one, active=True, at_head=True, etag=MD5) for one in ("s3://elsewhere/table", AT_HEAD)]
-    listed = [Listed(UNREFERENCED, etag=OTHER), Listed(AT_HEAD, etag=MD5)]
-    found = states(spark, listed, entries, {UNREFERENCED: OTHER, AT_HEAD: MD5})
-    assert found == {UNREFERENCED: "candidate", AT_HEAD: "kept"}
-
-
-@pytest.mark.parametrize("gone", [address(0), address(9)])
-def test_an_entry_that_has_one_object_in_the_store_and_one_not_is_compared_with_the_one_there(
-    spark: SparkSession, gone: str
-) -> None:
-    entries = [Pair(one, active=True, at_head=True, etag=MD5) for one in (gone, AT_HEAD)]
-    listed = [Listed(UNREFERENCED, etag=OTHER), Listed(AT_HEAD, etag=MD5)]
-    found = states(spark, listed, entries, {UNREFERENCED: OTHER, AT_HEAD: MD5})
-    assert found == {UNREFERENCED: "candidate", AT_HEAD: "kept"}
+    """Each case has addresses and a size of its own."""
+    listed, entries, digests, expected = list[Listed](), list[Pair](), dict[str, str | None](), dict[str, str]()
+    for size, (case, (heads, content, stays)) in enumerate(HEADS.items(), start=100):
+        lost, unreferenced, at_head, lost_too = (address(10 * size + number) for number in range(4))
+        inside = {LISTED: at_head, UNLISTED: at_head, LOST: lost, LOST_TOO: lost_too}
+        listed += [Listed(unreferenced, size, etag=content)]
+        listed += [Listed(at_head, size, etag=MD5) for head in heads if head == LISTED]
+        names = [inside.get(head, f"s3://elsewhere/{size}") for head in heads]
+        entries += [Pair(name, size=size, active=True, at_head=True, etag=MD5) for name in names]
+        digests |= {unreferenced: content, **({at_head: MD5} if {LISTED, UNLISTED} & set(heads) else {})}
+        expected |= {unreferenced: f"{case}: {'may_be_staged' if stays else 'candidate'}"}
+    found = states(spark, listed, entries, digests)
+    assert {one: f"{case}: {found[one]}" for one, case in zip(expected, HEADS, strict=True)} == expected
 
 
 def test_only_deciding_contents_are_read_and_only_etags_that_may_be_an_md5_are_used(

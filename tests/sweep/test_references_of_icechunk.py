@@ -176,3 +176,14 @@ def test_the_store_of_the_other_repository_is_not_needed_while_its_manifests_are
     pairing.configure(storage_options={"region": {"env": "NOT_SET_HERE"}})
     pairing.file.unlink()
     assert pairing.kept() == {SHARED}
+
+
+def test_references_at_another_location_are_unknown_until_a_plan_reads_them(pairing: Pairing) -> None:
+    """The repository may refer to other objects there. The references at the old location still count."""
+    pairing.plan()
+    assert pairing.kept() == {SHARED}  # and puts the manifest into the cache
+    (pairing.root / "moved").mkdir()
+    pairing.configure(storage="moved")
+    (reason,) = pairing.others().unknown()
+    assert "a setting such as `tags` or `reflog` changed since its last complete plan" in reason
+    assert pairing.kept() == {SHARED}

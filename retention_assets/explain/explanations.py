@@ -12,6 +12,7 @@ GONE = "gone"  # a sweep removed the object
 ABSENT = "absent"  # the plan did not list the object, and no ledger has it
 MISSING = "missing"  # as `absent`, but something refers to the object
 _STILL_THERE = ("restored", "failed", "skipped")  # outcomes after which the object is in the store
+_UNKNOWN = "attempted"  # after this outcome, only a listing shows whether the object is in the store
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +97,8 @@ class ObjectExplanation:
         """Return the explanation with a removal from a ledger. `made_at`: the time of the plan (UTC)."""
         if removal is None:
             return self
-        is_gone = removal.outcome not in _STILL_THERE and (not self.listed or removal.at >= made_at)
+        is_after = removal.at >= made_at and removal.outcome != _UNKNOWN
+        is_gone = removal.outcome not in _STILL_THERE and (not self.listed or is_after)
         if not is_gone:
             return replace(self, removal=removal)
         return replace(self, removal=removal, state=GONE, goes_on=None)

@@ -156,7 +156,7 @@ class TableCache:
         return rows, reading
 
     def _require_there(self, kind: Kind, batches: Sequence[CacheBatch]) -> None:
-        """Raise TableContractError if a batch is not complete any more: its files have no rows, and were not fetched."""
+        """Raise TableContractError if a batch is not complete any more: its rows are missing."""
         there = complete_batches(self._warehouse, self._repository, kind.name)
         if gone := [batch.name for batch in batches if batch.name not in there]:
             raise TableContractError(

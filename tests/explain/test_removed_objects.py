@@ -204,7 +204,7 @@ def test_the_newest_sweep_decides_even_if_its_plan_is_of_an_older_day(tmp_path: 
         pytest.param("restored", False, "restored", id="restored after a plan that did not list the object"),
     ],
 )
-def test_a_ledger_row_that_is_newer_than_the_plan_shows_whether_the_object_is_gone(outcome: str, listed: bool, state: str) -> None:
+def test_a_newer_row_than_the_plan_shows_whether_the_object_is_gone(outcome: str, listed: bool, state: str) -> None:
     removal = Removal(outcome, NOW, None, "a" * 64, NOW.date(), 1, None, (), (), None, None, None, None, None)
     before = ObjectExplanation("data/a", "candidate" if listed else "absent", listed=listed)
     assert before.with_removal(removal, NOW - timedelta(hours=1)).state == state

@@ -32,7 +32,7 @@ from retention_assets.cli.rendering import format_amount, human_bytes, human_cos
 from retention_assets.config.configuration import Repository
 from retention_assets.config.timestamps import utc_now
 from retention_assets.core.amounts import Amount
-from retention_assets.explain.explanations import GONE, CommitState, Explanation, ObjectExplanation, Removal
+from retention_assets.explain.explanations import GONE, RESTORED, CommitState, Explanation, ObjectExplanation, Removal
 from retention_assets.explain.plans import newest_plan
 from retention_assets.explain.simulation import Forecast, forecast_of
 from retention_assets.explain.status import RepositoryStatus, statuses
@@ -141,6 +141,7 @@ _STATES = {
     "waiting": "waits to be deleted",
     "candidate": "may be deleted",
     GONE: "is gone",
+    RESTORED: "was brought back after the plan was made",
     "absent": "does not exist",
     "missing": "is missing",
 }
@@ -225,6 +226,8 @@ def _future(one: ObjectExplanation, today: date) -> str:
         return f"If nothing changes, a plan of {one.goes_on} or later may delete it ({_days(one.goes_on, today)})."
     if one.state == GONE:
         return "No plan can delete it again."
+    if one.state == RESTORED:
+        return "Sweeps of this plan do not touch it. A new plan shows what keeps it."
     if one.state == "absent":
         return "It was not in the store when the plan was made, and no sweep of this tool removed it."
     if one.state == "missing":

@@ -13,7 +13,7 @@ from retention_assets.config.configuration import Configuration, Repository
 from retention_assets.errors import ConfigurationError, RetentionError
 from retention_assets.explain.explanations import Explanation, ObjectExplanation, Removal
 from retention_assets.explain.plans import PlanTables, Row, newest_plan
-from retention_assets.objectstore.outcomes import Outcome
+from retention_assets.objectstore.outcomes import OF_COPY, Outcome
 from retention_assets.policy.rules import Policy
 from retention_assets.policy.snapshots import SnapshotPolicy
 from retention_assets.state.approval import stored_approval
@@ -25,6 +25,7 @@ from retention_assets.warehouse.reading import one_of, read_directory, read_file
 from retention_assets.warehouse.warehouse import Warehouse
 
 _FOLDERS = {"snapshot": ("snapshots/", "transactions/"), "manifest": ("manifests/",), "chunk": ("chunks/",)}
+_REMOVED = (Outcome.DELETED, Outcome.QUARANTINED, Outcome.PURGED)
 
 
 def explain(configuration: Configuration, name: str, asked: str, day: date | None = None) -> Explanation:
@@ -152,8 +153,9 @@ def removals(warehouse: Warehouse, repository: Repository, addresses: Collection
 def deciding_row(rows: Collection[Row]) -> Row | None:
     """Return the newest row of an address that shows whether the object is gone, else the newest row of any kind.
 
-    Finished outcomes and attempts with an unknown result show this. For Spark, `ledger.newest_conclusive` has the same
-    rule.
+    Finished outcomes and attempts with an unknown result show this. The purge of a copy is ignored after the object was
+    restored. For Spark, `ledger.newest_conclusive` has the same rule, with one difference: here, a sweep that found the
+    object missing is ignored after another one deleted or moved it. The earlier sweep shows where the object is.
     """
     attempts = Counter(row["fence"] for row in rows if row["outcome"] == Outcome.ATTEMPTED)
     results = Counter(row["fence"] for row in rows if row["outcome"] != Outcome.ATTEMPTED)
@@ -163,9 +165,15 @@ def deciding_row(rows: Collection[Row]) -> Row | None:
         if row["outcome"] in FINISHED
         or (row["outcome"] == Outcome.ATTEMPTED and attempts[row["fence"]] > results[row["fence"]])
     ]
-    return max(
-        deciding or rows, key=lambda row: (row["fence"], row["outcome"] != Outcome.ATTEMPTED, row["at"]), default=None
-    )
+    found: Row | None = None
+    order = sorted(deciding or rows, key=lambda row: (row["fence"], row["outcome"] != Outcome.ATTEMPTED, row["at"]))
+    for row in order:
+        before, is_copy = found and found["outcome"], (row["detail"] or "").startswith(OF_COPY)
+        is_known = row["outcome"] == Outcome.MISSING and before in _REMOVED
+        is_of_copy = row["outcome"] == Outcome.PURGED and is_copy and before == Outcome.RESTORED
+        if not (is_known or is_of_copy):
+            found = row
+    return found
 
 
 def _planned(warehouse: Warehouse, repository: str, plan_hash: str, addresses: Collection[str]) -> dict[str, Row]:

@@ -11,7 +11,9 @@ from retention_assets.core.keepers import Keeper
 GONE = "gone"  # a sweep removed the object
 ABSENT = "absent"  # the plan did not list the object, and no ledger has it
 MISSING = "missing"  # as `absent`, but something refers to the object
+RESTORED = "restored"  # a person brought the object back after the plan was made
 _STILL_THERE = ("restored", "failed", "skipped")  # outcomes after which the object is in the store
+_UNKNOWN = "attempted"  # after this outcome, only a listing shows whether the object is in the store
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +81,7 @@ class ObjectExplanation:
     """Why one object is kept or gone."""
 
     address: str
-    state: str  # one of `core.states.STATES`, or `gone`, `absent` or `missing`
+    state: str  # one of `core.states.STATES`, or `gone`, `restored`, `absent` or `missing`
     listed: bool
     size: int | None = None
     last_modified: datetime | None = None
@@ -96,8 +98,11 @@ class ObjectExplanation:
         """Return the explanation with a removal from a ledger. `made_at`: the time of the plan (UTC)."""
         if removal is None:
             return self
-        is_gone = removal.outcome not in _STILL_THERE and (not self.listed or removal.at >= made_at)
-        if not is_gone:
+        is_after = removal.at >= made_at
+        if removal.outcome == RESTORED and is_after:
+            return replace(self, removal=removal, state=RESTORED, goes_on=None)
+        is_shown = not self.listed or (is_after and removal.outcome != _UNKNOWN)
+        if removal.outcome in _STILL_THERE or not is_shown:
             return replace(self, removal=removal)
         return replace(self, removal=removal, state=GONE, goes_on=None)
 

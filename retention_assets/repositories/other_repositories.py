@@ -186,7 +186,7 @@ class OtherRepositories:
             table = self._table(other, name, day)
             if table and other.is_icechunk:
                 manifests = self._table(other, REACHABLE_MANIFESTS.name, day)
-                table = replace(table, unread=table.unread + manifests.unread) if manifests else None
+                table = _of_both(manifests, table) if manifests else None
             if table and (newest is None or table.taken_at > newest.taken_at):
                 newest = table
             if newest and self.clock() - newest.taken_at <= _LEAST_AGE:
@@ -310,6 +310,16 @@ def _is_configured(name: str, namespace: str, configured: Collection[Repository]
     found = [one for one in configured if one.namespace == namespace and not one.is_icechunk]
     names = [one.lakefs.source.api and (one.lakefs.source.api.repository or one.name) for one in found]
     return name in names or None in names  # a dump does not have the name of its repository
+
+
+def _of_both(manifests: _Table, chunks: _Table) -> _Table:
+    """Return the two tables of an Icechunk repository as one, without details if they are of different policies.
+
+    An interrupted plan wrote only the manifests. Which of them are live depends on its policy and settings.
+    """
+    of_both = {(one.details.policy_hash, one.details.terms_hash) for one in (manifests, chunks)}
+    details = chunks.details if len(of_both) == 1 else Details()
+    return replace(chunks, details=details, unread=chunks.unread + manifests.unread)
 
 
 def _is_live(hold_prefixes: Sequence[str]) -> Column:

@@ -134,14 +134,17 @@ def collected_addresses(
 
 
 def quarantined_by(spark: "SparkSession", warehouse: Warehouse, repository: str, addresses: Sequence[str]) -> list[str]:
-    """Return the hashes of the plans whose sweeps moved one of these objects to quarantine, if it is still there."""
+    """Return the hashes of the plans whose sweeps moved one of these objects to quarantine, if its copy is still there.
+
+    Each plan counts by itself: another plan may have found the object missing since.
+    """
     from pyspark.sql import functions as F
 
     from retention_assets.spark.frames import from_arrow
 
     wanted = from_arrow(spark, pa.table({"address": pa.array(addresses, pa.string())}))
     rows = read_ledgers(spark, warehouse, repository, plans_with_ledgers(warehouse, repository))
-    last = finished_of(rows.join(wanted, on="address", how="left_semi"))
+    last = finished_of(rows.join(wanted, on="address", how="left_semi"), "day", "plan_hash")
     moved = last.where(F.col("outcome") == Outcome.QUARANTINED).select("plan_hash").distinct()
     return sorted(row["plan_hash"] for row in moved.collect())
 

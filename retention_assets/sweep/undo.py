@@ -40,7 +40,7 @@ from retention_assets.sweep.execute import SweepResult, SweepRun, work_and_concl
 from retention_assets.sweep.sweep_run import require_clock
 from retention_assets.sweep.worker import OBJECTS, Action, TaskSpec
 
-_IS_LAST = "is live again but missing from its path: this copy may be the last"
+_IS_LAST = "is live again but missing from its path, or has another size there: this copy may be the last"
 _MAY_BE_LAST = "the object is missing from its path: this copy may be the last"
 _ZERO = Amount()
 
@@ -367,30 +367,30 @@ class UndoEngine(LedgerEngine):
         if self._live:
             objects = self._skip_missing_live(objects, self._live.now())
         if self._surplus.objects:
-            objects = _with_skipped(objects, self._without_object(objects), _MAY_BE_LAST)
+            objects = _with_skipped(objects, self._without_object(objects.where("surplus")), _MAY_BE_LAST)
         return Batch(objects.select(*OBJECTS.names, "surplus"), checked_at)
 
     def _skip_missing_live(self, objects: DataFrame, live: DataFrame) -> DataFrame:
-        """Skip objects that are live again but missing from their path: the copy may be the last one."""
-        again = objects.join(live, on="address", how="left_semi").select("address")
-        absent = presence(again, self._undo.access()).where(F.col("last_modified").isNull())
-        missing = self._undo.frames.cache(absent.select("address"))
+        """Skip objects that are live again and not at their path: the copy may be the last one."""
+        missing = self._without_object(objects.join(live, on="address", how="left_semi"))
         number, first = _count_and_first(missing, "address")
         if not number:
             return objects
         name = self._undo.repository.name
         self._undo.log(
-            f"{name}: {number:,} objects are live again but missing from their paths, {first} first. They were not "
-            f"purged. Restore them from quarantine: `retention restore {name} --address {first}`, or from the bucket's "
-            "versions."
+            f"{name}: {number:,} objects are live again but missing from their paths, or have another size there, "
+            f"{first} first. They were not purged. If an object of another size is there, move it away. Restore them "
+            f"from quarantine: `retention restore {name} --address {first}`, or from the bucket's versions."
         )
         return _with_skipped(objects, missing, _IS_LAST)
 
-    def _without_object(self, objects: DataFrame) -> DataFrame:
-        """Return the addresses of surplus copies whose objects are no longer at their path."""
-        copies = objects.where("surplus").select("address", "size")
-        there = presence(copies.select("address"), self._undo.access())
-        without = copies.join(there.select("address", "size"), on=["address", "size"], how="left_anti")
+    def _without_object(self, copies: DataFrame) -> DataFrame:
+        """Return the addresses of the copies whose object is not at its path. An object of another size does not count.
+
+        For example, somebody brought back a part of the object.
+        """
+        there = presence(copies.select("address"), self._undo.access()).select("address", "size")
+        without = copies.join(there, on=["address", "size"], how="left_anti")
         return self._undo.frames.cache(without.select("address"))
 
     def run(self, objects: Batch[DataFrame], task: TaskSpec) -> BatchResult:

@@ -65,6 +65,11 @@ def cache_batches(warehouse: Warehouse, repository: str, kind: str, of_run: str 
     return [batch for batch in complete if batch.name not in replaced_names]
 
 
+def complete_batches(warehouse: Warehouse, repository: str, kind: str) -> set[str]:
+    """Return the names of all complete batches, also of those that were merged into another one."""
+    return {batch.name for batch in _read(warehouse, repository, kind)[0]}
+
+
 def replaced_batches(warehouse: Warehouse, repository: str, kind: str) -> list[Replaced]:
     """Return the batches that are no longer read, because a complete merged batch has their rows."""
     return _read(warehouse, repository, kind)[1]

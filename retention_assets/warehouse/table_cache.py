@@ -25,6 +25,7 @@ from retention_assets.warehouse.cache_batches import (
     ROWS,
     CacheBatch,
     cache_batches,
+    complete_batches,
     ids_of,
     merge_batches,
     need_merge,
@@ -140,16 +141,28 @@ class TableCache:
         Errors: CorruptFile, AccessDenied or StoreError, which executors raise too; TableContractError when cached rows
         are missing.
         """
-        if need_merge(self._batches(kind)) and not self._full:  # a full run reads its own batches only
+        known = self._batches(kind)
+        if need_merge(known) and not self._full:  # a full run reads its own batches only
             merge_batches(self._warehouse, self._repository, kind.name, self._run_id)
         wanted = _few_ids(ids, kind)
         index = None if wanted is None or self._lost is not None else self._index(kind)
         if wanted is None or index is None:
             reading = self._fetch_missing(as_frame(self._spark, ids), kind)
         else:
-            known = index[kind.id_column].combine_chunks()
-            reading = self._fetch_few(wanted.filter(pc.invert(pc.is_in(wanted, known))), kind)
-        return self.cached_rows(ids, kind), reading
+            cached = index[kind.id_column].combine_chunks()
+            reading = self._fetch_few(wanted.filter(pc.invert(pc.is_in(wanted, cached))), kind)
+        rows = self.cached_rows(ids, kind)
+        self._require_there(kind, known)
+        return rows, reading
+
+    def _require_there(self, kind: Kind, batches: Sequence[CacheBatch]) -> None:
+        """Raise TableContractError if a batch is not complete any more: its rows are missing."""
+        there = complete_batches(self._warehouse, self._repository, kind.name)
+        if gone := [batch.name for batch in batches if batch.name not in there]:
+            raise TableContractError(
+                f"{self._location(kind.name, gone[0])}: was removed or damaged during this run. Nothing was deleted. "
+                f"{_AGAIN}"
+            )
 
     def _fetch_missing(self, ids: DataFrame, kind: Kind) -> Fetched:
         """Fetch the files in `ids` that are not cached and not lost, on executors."""

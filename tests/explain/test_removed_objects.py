@@ -12,7 +12,8 @@ import pytest
 
 from retention_assets.config.configuration import load_configuration
 from retention_assets.explain.explaining import deciding_row, removals
-from retention_assets.objectstore.outcomes import ObjectResult, Outcome
+from retention_assets.explain.explanations import ObjectExplanation, Removal
+from retention_assets.objectstore.outcomes import OF_COPY, ObjectResult, Outcome
 from retention_assets.state.ledger import LedgerLocation
 from retention_assets.state.plan import keep_plan
 from retention_assets.warehouse.warehouse import Warehouse
@@ -129,7 +130,9 @@ def test_the_page_has_the_outcomes_of_the_sweep_as_the_ledger_and_the_terminal_h
 
 
 def row(outcome: str, fence: int, hours: int = 0) -> dict[str, Any]:
-    return {"outcome": outcome, "fence": fence, "at": NOW + timedelta(hours=hours), "address": "data/a"}
+    detail = OF_COPY if outcome == "purged" else None
+    at = NOW + timedelta(hours=hours)
+    return {"outcome": outcome, "fence": fence, "at": at, "address": "data/a", "detail": detail}
 
 
 @pytest.mark.parametrize(
@@ -142,6 +145,18 @@ def row(outcome: str, fence: int, hours: int = 0) -> dict[str, Any]:
         pytest.param([row("skipped", 1), row("failed", 2)], "failed", 2, id="nothing was done"),
         pytest.param(
             [row("attempted", 1), row("attempted", 1), row("missing", 1)], "missing", 1, id="answers before attempts"
+        ),
+        pytest.param([row("quarantined", 1), row("missing", 2)], "quarantined", 1, id="another plan finds it missing"),
+        pytest.param(
+            [row("quarantined", 1), row("purged", 2), row("missing", 3)], "purged", 2, id="missing after a purge"
+        ),
+        pytest.param([row("restored", 1), row("missing", 2)], "missing", 2, id="missing after a restore"),
+        pytest.param([row("attempted", 1), row("missing", 2)], "missing", 2, id="missing after an open attempt"),
+        pytest.param(
+            [row("restored", 1), row("purged", 2), row("missing", 3)], "missing", 3, id="missing after a copy purge"
+        ),
+        pytest.param(
+            [row("quarantined", 1), row("restored", 2), row("purged", 3)], "restored", 2, id="another copy is purged"
         ),
     ],
 )
@@ -177,6 +192,24 @@ def test_the_newest_sweep_decides_even_if_its_plan_is_of_an_older_day(tmp_path: 
         ledger.append(ledger.rows(objects, [ObjectResult(outcome)], NOW), "00000-00000-0-00000", "done")
     removed = removals(warehouse, configuration.repository("orchard"), ["data/a"])["data/a"]
     assert (removed.outcome, removed.fence, removed.plan_hash) == (Outcome.DELETED, 8, "b" * 64)
+
+
+@pytest.mark.parametrize(
+    ("outcome", "listed", "state"),
+    [
+        pytest.param("deleted", True, "gone", id="deleted after the plan"),
+        pytest.param("attempted", True, "candidate", id="an interrupted sweep, whose result is unknown"),
+        pytest.param("attempted", False, "gone", id="an interrupted sweep, after which a plan did not list the object"),
+        pytest.param("restored", True, "restored", id="restored after a plan that listed the object"),
+        pytest.param("restored", False, "restored", id="restored after a plan that did not list the object"),
+    ],
+)
+def test_a_newer_row_than_the_plan_shows_whether_the_object_is_gone(outcome: str, listed: bool, state: str) -> None:
+    removal = Removal(outcome, NOW, None, "a" * 64, NOW.date(), 1, None, (), (), None, None, None, None, None)
+    before = ObjectExplanation("data/a", "candidate" if listed else "absent", listed=listed)
+    assert before.with_removal(removal, NOW - timedelta(hours=1)).state == state
+    if outcome == "restored":
+        assert before.with_removal(removal, NOW + timedelta(hours=1)).state == before.state
 
 
 def test_no_row_decides_nothing() -> None:

@@ -21,6 +21,7 @@ from retention_assets.state.ledger import (
     ledger_digest,
     ledger_of_plan,
     plans_with_ledgers,
+    quarantined_by,
     read_ledgers,
     report_of,
 )
@@ -145,6 +146,16 @@ def test_the_purge_of_a_copy_under_another_plan_does_not_hide_that_the_object_wa
     location = LedgerLocation(warehouse.root, "orchard", DAY, "c" * 64, 4, "a-purge")
     location.append(pa.Table.from_pylist(purged, LEDGER), "rows", "done")
     assert collected(spark, warehouse) == {"moved", "again"}
+
+
+def test_an_object_is_in_quarantine_also_after_another_plan_found_it_missing(
+    spark: SparkSession, warehouse: Warehouse
+) -> None:
+    sweep(warehouse, 1, a="quarantined", b="quarantined")
+    sweep(warehouse, 2, plan="b" * 64, a="missing", b="missing")
+    assert quarantined_by(spark, warehouse, "orchard", ["a"]) == [HASH]
+    sweep(warehouse, 3, b="purged")
+    assert quarantined_by(spark, warehouse, "orchard", ["b"]) == []
 
 
 def test_many_addresses_are_looked_up_by_spark_with_the_same_result(

@@ -56,11 +56,17 @@ class Pairing:
         here, there = (configuration.repository(name) for name in ("here", "there"))
         return OtherRepositories(self.spark, self.warehouse, here, [there], "a-run", lambda: NOW)
 
-    def plan(self, of_manifests: Mapping[str, Any] | None = None, of_chunks: Mapping[str, Any] | None = None) -> None:
-        """Write the tables of a plan of `there`, with these details."""
+    def plan(
+        self,
+        of_manifests: Mapping[str, Any] | None = None,
+        of_chunks: Mapping[str, Any] | None = None,
+        *,
+        live: bool = True,
+    ) -> None:
+        """Write the tables of a plan of `there`, with these details. `live`: whether its manifest is live."""
         manifest = {
             "manifest_id": self.manifest, "address": f"manifests/{self.manifest}", "size": 1, "chunk_refs": 1,
-            "snapshots": 1, "live": True, "expired": False, "rule_ids": [], "branches": [],
+            "snapshots": 1, "live": live, "expired": not live, "rule_ids": [], "branches": [],
         }  # fmt: skip
         there = load_configuration(self.root / "retention.yaml").repository("there")
         known = {"policy_hash": snapshot_policy(there).policy_hash, "terms_hash": terms_hash(planned_terms(there))}
@@ -70,7 +76,7 @@ class Pairing:
         ):
             frame = from_arrow(self.spark, pa.Table.from_pylist(rows, table.schema))
             frame.write.mode("overwrite").parquet(self.warehouse.partition("there", table.name, NOW.date()))
-            metadata = PartitionMetadata(NOW, len(rows), "a-run", Details(**known, **(details or {})))
+            metadata = PartitionMetadata(NOW, len(rows), "a-run", Details(**{**known, **(details or {})}))
             self.warehouse.write_metadata("there", table.name, NOW.date(), metadata)
 
     def kept(self) -> set[str]:
@@ -176,3 +182,28 @@ def test_the_store_of_the_other_repository_is_not_needed_while_its_manifests_are
     pairing.configure(storage_options={"region": {"env": "NOT_SET_HERE"}})
     pairing.file.unlink()
     assert pairing.kept() == {SHARED}
+
+
+def test_references_at_another_location_are_unknown_until_a_plan_reads_them(pairing: Pairing) -> None:
+    """The repository may refer to other objects there. The references at the old location still count."""
+    pairing.plan()
+    assert pairing.kept() == {SHARED}  # and puts the manifest into the cache
+    (pairing.root / "moved").mkdir()
+    pairing.configure(storage="moved")
+    (reason,) = pairing.others().unknown()
+    assert "a setting such as `tags` or `reflog` changed since its last complete plan" in reason
+    assert pairing.kept() == {SHARED}
+
+
+@pytest.mark.parametrize("changed", ["policy_hash", "terms_hash"])
+def test_every_manifest_counts_if_a_plan_under_another_policy_or_setting_was_interrupted(
+    pairing: Pairing, changed: str
+) -> None:
+    """The interrupted plan wrote manifests, and the chunks are of the plan before. Then the policy was changed back."""
+    pairing.plan(of_manifests={changed: "of another plan"}, live=False)
+    (reason,) = pairing.others().unknown()
+    assert "The policy of there or a setting such as `tags` or `reflog` changed" in reason
+    assert pairing.kept() == {SHARED}
+    pairing.plan(live=False)
+    assert pairing.others().unknown() == []
+    assert pairing.kept() == set()

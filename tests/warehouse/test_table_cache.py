@@ -238,6 +238,26 @@ def test_files_whose_cached_rows_were_lost_are_read_again(cached: Cached, table:
     assert files > 0
 
 
+def test_a_batch_that_is_removed_while_a_run_fetches_other_files_ends_the_run(
+    cached: Cached, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The rows of a metarange would be missing, and its objects would seem dead."""
+    cached.run("first", cached.ids[:2])
+    next_batch = TableCache._next_batch
+
+    def after_removal(cache: TableCache, kind: Kind) -> str:
+        name = next_batch(cache, kind)
+        for table in (KIND.name, f"{KIND.name}_ids"):
+            cached.warehouse.remove_directory("orchard", table, "00000001-first")
+        return name
+
+    with monkeypatch.context() as patch:
+        patch.setattr(TableCache, "_next_batch", after_removal)
+        with pytest.raises(TableContractError, match=r"00000001-first: was removed or damaged during this run\."):
+            cached.run("second")
+    assert cached.run("third") == (9, 2)
+
+
 def test_many_small_batches_are_merged_and_the_newest_rows_of_a_range_count(
     cached: Cached, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -88,7 +88,10 @@ def committed_contents(cache: TableCache, namespace_urls: Sequence[str], commits
 
 
 _HOUR = timedelta(hours=1)
-_NEW_LIST = "Provide a new staged list, and references that were taken just after it."
+_NEW_LIST = (
+    "Let the server write a new staged list, name its folder in `staged`, and take a new dump just after that: "
+    "`lakectl refs-dump lakefs://REPOSITORY -o FILE`."
+)
 _CREATED_AGAIN = "it was deleted and created again under its name"
 
 

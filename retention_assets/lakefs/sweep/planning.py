@@ -104,10 +104,10 @@ class PlanInputs:
 
     @property
     def settling_from(self) -> datetime:
-        """The time at which the settling time of an object begins if this plan finds it due: when the store was listed.
+        """The time at which the settling time of an object begins if this plan finds it due: the oldest input.
 
-        The time is at most one hour before the staged list and the references. A delivered inventory can be days old,
-        and an operation that began after the inventory was taken can hide objects from the staged list.
+        The time is at most one hour before the newer of staged list and references. A delivered inventory can be days
+        old, and an operation that began after the inventory was taken can hide objects from the staged list.
         """
         return max(self.oldest, max(self._checked_at) - _LISTING)
 

@@ -74,7 +74,7 @@ def test_a_staged_list_that_may_lack_objects_is_refused(tmp_path: Path, after: t
     if after is not None:
         written_at = (TAKEN_AT + after).timestamp()
         os.utime(project.lake / STAGED / "0001", (written_at, written_at))
-    refused = rf"^{NAME}: the staged list {re.escape(problem)}.* {NOTHING} Provide a new staged list, .*{PLAN_AGAIN}"
+    refused = rf"^{NAME}: the staged list {re.escape(problem)}.* {NOTHING} Let the server write a new .*{PLAN_AGAIN}"
     with pytest.raises(GuardRefused, match=refused):
         of_dump(project).now()
 

@@ -72,7 +72,7 @@ def files_to_spare(sweep: IcechunkSweep) -> DataFrame:
     if reach.unread:
         raise GuardRefused(
             f"{sweep.name}: {unread_refusal(reach.unread)} Nothing was deleted. Restore this file, or delete the "
-            "branches and tags that need it. Then run this again."
+            "branches and tags that need it. Then run the same command again."
         )
     return reach.live()
 

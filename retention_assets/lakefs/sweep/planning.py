@@ -484,7 +484,7 @@ def _warnings(
         warnings.append(
             f"The dump was taken at {taken_at:%Y-%m-%d %H:%M} UTC. `retention sweep` refuses dumps that are older than "
             f"{format_duration(parameters.oldest_dump)}, because they do not show which objects are live again by now. "
-            "Replace it with a new dump, taken after a new staged list, plan again, and sweep. "
+            "Replace it with a new dump (`lakectl refs-dump`), taken after a new staged list, plan again, and sweep. "
             "`retention sweep --dump-age` accepts an older dump."
         )
     elif parameters.oldest_dump is None and parameters.now - taken_at > _ONE_DAY:

@@ -78,7 +78,7 @@ def corrupt(name: str, what: str) -> CorruptFile:
     """Return the error for the file `name`, with `what` as the problem. The caller raises it."""
     return CorruptFile(
         f"{name}: {what}. The file was not used. Nothing was deleted. "
-        "Read it again from the store. If the error persists, restore the file from a backup."
+        "Run the same command again. If the error persists, restore the file from a backup."
     )
 
 

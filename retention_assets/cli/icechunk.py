@@ -18,6 +18,7 @@ from retention_assets.cli.group import (
     name_argument,
     print_json,
     print_result,
+    program,
     say,
     working,
 )
@@ -175,7 +176,10 @@ def log(context: click.Context, limit: int, json_wanted: bool) -> None:
         found = source.repo_object()
         if found is None:
             source.references()
-            raise ConfigurationError(f"{access.url}: a repository of format 1 has no log. Upgrade it to format 2.")
+            raise ConfigurationError(
+                f"{access.url}: a repository of format 1 has no log. Upgrade it to format 2: "
+                f"`{program()} icechunk {repository.name} upgrade`."
+            )
         entries = [_readable(asdict(update)) for update in islice(ops_log(ObjectReader(access), found.repo), limit)]
     if json_wanted:
         print_json(entries)

@@ -228,7 +228,7 @@ class LakeFSSettings(CommonSettings):
     inventory: Annotated[list[InventorySettings], BeforeValidator(_as_list)] = Field(default_factory=list)
     listing: Literal["clean", "optimized"] = "clean"  # optimized: list only what may have changed. Source: seed 001
     clean_every: Duration = timedelta(days=7)  # after this time, an optimized run lists the whole store again
-    legacy_names: bool = False  # true: names of old lakeFS versions may be deleted even if no entry has such a name
+    legacy_names: bool = False  # true: objects with names of old lakeFS versions may be deleted
     write_results: bool = False  # whether results and statistics are also written below _lakefs/retention/lc/
 
     @property

@@ -38,7 +38,13 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _LATEST_TIMESTAMP = (datetime.max.replace(tzinfo=UTC) - _EPOCH) // timedelta(milliseconds=1)
 
 
-def unusable(name: str, what: str, remedy: str = "Fetch it again, or use another delivery.") -> CorruptFile:
+_REMEDY = (
+    "Run the same command again. If the error persists, wait for the next delivery, or remove `inventory` so that the "
+    "store is listed."
+)
+
+
+def unusable(name: str, what: str, remedy: str = _REMEDY) -> CorruptFile:
     """Return the error for the inventory file `name`, with `what` as the problem. The caller raises the error."""
     return CorruptFile(f"{name}: {what}. The inventory was not used and nothing was deleted. {remedy}")
 

@@ -213,7 +213,7 @@ def _across_slashes(policy: SnapshotPolicy, references: References) -> Iterator[
         ]
         if names and not rule.keep.covers(default):
             matched = f"the glob {rule.pattern!r} matches {', '.join(names)} only across `/`"
-            counts = "so the default counts too, and whatever either keeps is kept"
+            counts = "so the default counts too: a snapshot stays if the rule or the default keeps it"
             yield _warning(rule.rule_id, f"{matched}, {counts}. To apply only the rule, write `**` for `*`")
 
 

@@ -83,7 +83,8 @@ class Operations:
         if self._source.repo_object() is None:
             self._source.references()  # raises when there is no repository
             raise GuardRefused(
-                f"{self._url}: a repository of format 1 has no status. Nothing was changed. Upgrade it first."
+                f"{self._url}: a repository of format 1 has no status. Nothing was changed. Upgrade it first: "
+                "`retention icechunk REPO upgrade`."
             )
         return self._commits.commit(lambda repo, stamp: set_status(repo, availability, reason, stamp)).conflicts
 
@@ -97,7 +98,8 @@ class Operations:
         if not self._references.apply(change):
             raise GuardRefused(
                 f"another writer {'created' if change.before is None else 'moved or deleted'} the {change.kind} "
-                f"{change.name!r} just now. Nothing was changed or deleted. Read the repository again."
+                f"{change.name!r} just now. Nothing was changed or deleted. Check the branches and tags (`retention "
+                "icechunk REPO status`), then run the same command again."
             )
         if self._source.repo_object() is not None:
             raise SourceError(
@@ -122,6 +124,7 @@ class Operations:
 def _id(text: str) -> bytes:
     if not is_canonical(text):
         raise ConfigurationError(
-            f"{text!r} is not the id of a snapshot: an id has 20 characters, as `log` shows. Nothing was changed."
+            f"{text!r} is not the id of a snapshot: an id has 20 characters, such as 1CECHNKREP0F1RSTCMT0. Nothing was "
+            "changed. `retention show REPO expired_snapshots` lists the ids."
         )
     return decode_id(text)

@@ -133,8 +133,8 @@ def _require_nobody_wrote_before(
         if dry_run:
             raise GuardRefused(
                 f"{access.url}: somebody wrote to the repository in format 1 during or after an interrupted upgrade. "
-                "Nothing was changed. Stop all writers of format 1. Then run this again without --dry-run, which "
-                "undoes the interrupted upgrade."
+                "Nothing was changed. Stop all writers of format 1. Then run the same command again without "
+                "--dry-run, which undoes the interrupted upgrade."
             )
         raise _undone(access, found)
     source.state()

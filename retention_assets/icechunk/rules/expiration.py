@@ -255,5 +255,6 @@ def _require_tags_deletable(repo: Repo, expiration: Expiration) -> None:
     if tags and not is_enabled(repo, DELETE_TAG):
         raise GuardRefused(
             f"{len(tags)} tags, {tags[0]!r} first, have expired, and the repository's feature flag delete_tag is off. "
-            f"Nothing was changed or deleted. Take delete_expired_tags out of the policy, or turn the flag on."
+            f"Nothing was changed or deleted. Take delete_expired_tags out of the policy, or turn the flag on with "
+            "icechunk (`Repository.set_feature_flag`)."
         )

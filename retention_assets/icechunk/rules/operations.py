@@ -65,8 +65,10 @@ def reset(references: NamedSnapshots, name: str, snapshot_id: bytes, expected: b
     """
     tip = _tip(references, "branch", name)
     if expected is not None and tip != expected:
+        found = encode_id(tip)
         _refuse(
-            f"the branch {name!r} is on {encode_id(tip)}, not on {encode_id(expected)}", "Read the repository again."
+            f"the branch {name!r} is on {found}, not on {encode_id(expected)}",
+            f"If you still want to move the branch: `--from {found}`.",
         )
     return ReferenceChange("branch", name, tip, snapshot_id)
 
@@ -137,7 +139,8 @@ def _tip(references: NamedSnapshots, kind: RefKind, name: str) -> bytes:
 
 def _require_flag(repo: Repo, flag: int, name: str) -> None:
     if not is_enabled(repo, flag):
-        _refuse(f"the repository's feature flag {name} is off", "Its owner may turn it on.")
+        remedy = "Its owner can turn it on with icechunk (`Repository.set_feature_flag`)."
+        _refuse(f"the repository's feature flag {name} is off", remedy)
 
 
 def _require_utf_8(text: str, what: str) -> None:

@@ -74,8 +74,8 @@ def require_online(repo: Repo, undone: str = "was changed or deleted") -> None:
         word = status.availability.name.lower().replace("_", "-")
         reason = status.limited_availability_reason or "none given"
         raise GuardRefused(
-            f"the repository is {word} (reason: {reason}). Nothing {undone}. Set its status to online when its owner "
-            f"agrees."
+            f"the repository is {word} (reason: {reason}). Nothing {undone}. When its owner agrees, set it to "
+            "online: `retention icechunk REPO status online`."
         )
 
 

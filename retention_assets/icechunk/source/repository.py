@@ -271,7 +271,7 @@ class IcechunkSource:
             raise SourceError(
                 f"{self._url}: the repository has format 1, but snapshot {encode_id(file.id)} has format "
                 f"{file.spec_version}, which does not name its parent. Nothing was changed or deleted. Upgrade the "
-                f"repository."
+                f"repository: `retention icechunk REPO upgrade`."
             )
         return Snapshot(file.id, file.parent_id, datetime_of(file.flushed_at, file.id))
 

@@ -61,8 +61,8 @@ def files_kept(sweep: IcechunkSweep, state: IcechunkState) -> DataFrame:
 def files_to_spare(sweep: IcechunkSweep) -> DataFrame:
     """Return the addresses of all files that a plan would keep now, also of files that need not exist.
 
-    Besides what references and holds keep, this is what snapshots younger than the grace period need: a restored
-    snapshot is young, and its manifests and chunks may still be in quarantine.
+    These are the files that references and holds keep, and the files that snapshots younger than the grace period need.
+    A restored snapshot is young, and its manifests and chunks may still be in quarantine.
     Snapshots and manifests that earlier runs read are not read again, so the content of a lost file is known from such
     a run. Errors: GuardRefused if no run ever read the lost file.
     """
@@ -72,7 +72,7 @@ def files_to_spare(sweep: IcechunkSweep) -> DataFrame:
     if reach.unread:
         raise GuardRefused(
             f"{sweep.name}: {unread_refusal(reach.unread)} Nothing was deleted. Restore this file, or delete the "
-            "branches and tags that need it. Then run this again."
+            "branches and tags that need it. Then run the same command again."
         )
     return reach.live()
 

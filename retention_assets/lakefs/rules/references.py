@@ -9,8 +9,8 @@ from datetime import UTC, datetime
 from retention_assets.errors import SourceError
 
 _REMEDY = (
-    "Nothing was deleted. Read the references again: a dump may miss a commit to which a branch moved during the dump. "
-    "If the error persists, the source has lost a commit."
+    "Nothing was deleted. Run the same command again, with `source.dump` after a new dump: a dump may miss a commit to "
+    "which a branch moved during the dump. If the error persists, the source has lost a commit."
 )
 
 UNKNOWN_TIME = datetime(9000, 1, 1, tzinfo=UTC)

@@ -248,7 +248,7 @@ class StagedScan:
 
     def _unusable(self, what: str) -> SourceError:
         return SourceError(
-            f"{self._where}: prepare_uncommited responds with {what}. Nothing was used. Run again when no other "
+            f"{self._where}: prepare_uncommited responds with {what}. The list was not used. Run again when no other "
             "garbage collection runs."
         )
 

@@ -21,6 +21,7 @@ from retention_assets.objectstore.objects import ObjectReader
 from retention_assets.spark.frames import Batches, from_arrow, on_workers
 from retention_assets.tables import UNCOMMITTED_OBJECTS
 
+_NEW_LIST = "Run the same command again. With `source.dump`, first let the server write a new staged list (`staged`)."
 _ADDRESS, _CREATED = "physical_address", "creation_date"  # unix seconds, the server's clock
 _FULL_OR_RELATIVE = 0
 _FEW_FILES, _FEW_BYTES = 8, 2**20  # the driver reads a list of at most so many files and bytes
@@ -75,12 +76,11 @@ def staged_rows(content: bytes, name: str) -> Iterator[pa.RecordBatch]:
         addresses = table[_ADDRESS].cast(pa.string()).combine_chunks()
     except (pa.ArrowException, KeyError, OSError) as error:
         raise CorruptFile(
-            f"{name}: is not a staged list of lakeFS ({brief(error)}). Nothing was deleted. Take the staged list again."
+            f"{name}: is not a staged list of lakeFS ({brief(error)}). Nothing was deleted. {_NEW_LIST}"
         ) from error
     if addresses.null_count:
         raise CorruptFile(
-            f"{name}: {addresses.null_count:,} staged objects have no address. Nothing was deleted. Take the staged "
-            "list again."
+            f"{name}: {addresses.null_count:,} staged objects have no address. Nothing was deleted. {_NEW_LIST}"
         )
     possible = pc.and_(pc.greater_equal(seconds, FIRST_SECOND), pc.less_equal(seconds, LAST_SECOND))
     seconds = pc.if_else(possible, seconds, pa.scalar(None, pa.int64()))

@@ -88,7 +88,10 @@ def committed_contents(cache: TableCache, namespace_urls: Sequence[str], commits
 
 
 _HOUR = timedelta(hours=1)
-_NEW_LIST = "Provide a new staged list, and references that were taken just after it."
+_NEW_LIST = (
+    "Let the server write a new staged list, name its folder in `staged`, and take a new dump just after that: "
+    "`lakectl refs-dump lakefs://REPOSITORY -o FILE`."
+)
 _CREATED_AGAIN = "it was deleted and created again under its name"
 
 
@@ -223,9 +226,9 @@ class LakeFSLiveness:
             raise GuardRefused(
                 f"{name}: the dump {repository.lakefs.source.dump} was taken on {references.taken_at:%Y-%m-%d %H:%M} "
                 f"UTC. It does not show which objects are live again by now, so it may be at most "
-                f"{format_duration(oldest)} old. {self._undone} Replace it with a new dump, taken after a new staged "
-                f"list, and run this again. To sweep with this dump: `retention sweep {name} --as-of {day} --dump-age "
-                f"{age // _HOUR + 2}h`, or set source.dump_age."
+                f"{format_duration(oldest)} old. {self._undone} Replace it with a new dump (`lakectl refs-dump`), "
+                "taken after a new staged list, and run the same command again. To sweep with this dump: "
+                f"`retention sweep {name} --as-of {day} --dump-age {age // _HOUR + 2}h`, or set source.dump_age."
             )
         return references
 

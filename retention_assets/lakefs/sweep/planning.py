@@ -104,10 +104,10 @@ class PlanInputs:
 
     @property
     def settling_from(self) -> datetime:
-        """The time at which the settling time of an object begins if this plan finds it due: when the store was listed.
+        """The time at which the settling time of an object begins if this plan finds it due: the oldest input.
 
-        The time is at most one hour before the staged list and the references. A delivered inventory can be days old,
-        and an operation that began after the inventory was taken can hide objects from the staged list.
+        The time is at most one hour before the newer of staged list and references. A delivered inventory can be days
+        old, and an operation that began after the inventory was taken can hide objects from the staged list.
         """
         return max(self.oldest, max(self._checked_at) - _LISTING)
 
@@ -484,7 +484,7 @@ def _warnings(
         warnings.append(
             f"The dump was taken at {taken_at:%Y-%m-%d %H:%M} UTC. `retention sweep` refuses dumps that are older than "
             f"{format_duration(parameters.oldest_dump)}, because they do not show which objects are live again by now. "
-            "Replace it with a new dump, taken after a new staged list, plan again, and sweep. "
+            "Replace it with a new dump (`lakectl refs-dump`), taken after a new staged list, plan again, and sweep. "
             "`retention sweep --dump-age` accepts an older dump."
         )
     elif parameters.oldest_dump is None and parameters.now - taken_at > _ONE_DAY:

@@ -210,7 +210,7 @@ def test_a_metaindex_that_names_the_properties_is_read() -> None:
     ],
 )
 def test_unreadable_properties_are_refused_with_the_value_seen(content: bytes, what: str) -> None:
-    undone = r"The file was not used\. Nothing was deleted\. Read it again"
+    undone = r"The file was not used\. Nothing was deleted\. Run the same command again"
     with pytest.raises(CorruptFile, match=f"^x: .*{what}.*{undone}"):
         read_table(content, "x")
 
@@ -323,7 +323,7 @@ def test_a_piece_is_copied_only_from_inside_and_where_there_is_room(start: int, 
 )
 def test_a_column_of_pieces_that_no_table_has_is_refused(start: int, length: int, what: str) -> None:
     pieces = Pieces(np.zeros(100, np.uint8), np.array([start], np.int64), np.array([length], np.int64))
-    with pytest.raises(CorruptFile, match=rf"^x: {what}.*Nothing was deleted\. Read it again"):
+    with pytest.raises(CorruptFile, match=rf"^x: {what}.*Nothing was deleted\. Run the same command again"):
         binary_column(pieces, "x")
 
 

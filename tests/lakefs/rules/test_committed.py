@@ -236,7 +236,7 @@ def test_contradictory_references_end_the_run(references, message):
         with pytest.raises(SourceError) as raised:
             read()
         assert str(raised.value).startswith(message)
-        assert "Nothing was deleted. Read the references again" in str(raised.value)
+        assert "Nothing was deleted. Run the same command again" in str(raised.value)
 
 
 def test_protection_refuses_incomplete_references_too():

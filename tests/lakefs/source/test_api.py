@@ -279,7 +279,7 @@ class TestStaged:
     ) -> None:
         answer = {"run_id": run_id, "gc_uncommitted_location": ""}
         server.override["/repositories/orchard/gc/prepare_uncommited"] = Answer(201, answer)
-        with pytest.raises(SourceError, match="Nothing was used"):
+        with pytest.raises(SourceError, match="The list was not used"):
             source.staged()
 
     @pytest.mark.parametrize("token", ["%%%", "bm8ganNvbg==", "W10=", "e30="], ids=["bytes", "text", "list", "empty"])

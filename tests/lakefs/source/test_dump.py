@@ -173,7 +173,7 @@ def parquet(**columns: list[object]) -> bytes:
     ],
 )
 def test_an_invalid_file_of_the_staged_list_is_refused(content: bytes, what: str) -> None:
-    with pytest.raises(CorruptFile, match=f"^lake/part-1: {what}.*Nothing was deleted. Take the staged list again"):
+    with pytest.raises(CorruptFile, match=f"^lake/part-1: {what}.*Nothing was deleted. Run the same command again"):
         list(staged_rows(content, "lake/part-1"))
 
 

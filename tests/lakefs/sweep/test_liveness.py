@@ -74,14 +74,14 @@ def test_a_staged_list_that_may_lack_objects_is_refused(tmp_path: Path, after: t
     if after is not None:
         written_at = (TAKEN_AT + after).timestamp()
         os.utime(project.lake / STAGED / "0001", (written_at, written_at))
-    refused = rf"^{NAME}: the staged list {re.escape(problem)}.* {NOTHING} Provide a new staged list, .*{PLAN_AGAIN}"
+    refused = rf"^{NAME}: the staged list {re.escape(problem)}.* {NOTHING} Let the server write a new .*{PLAN_AGAIN}"
     with pytest.raises(GuardRefused, match=refused):
         of_dump(project).now()
 
 
 def test_a_dump_that_is_too_old_is_refused_with_its_time_and_both_remedies(tmp_path: Path) -> None:
     seen = rf"^{NAME}: the dump dump\.json was taken on 2025-10-29 06:00 UTC\. .* at most 1d old"
-    remedy = r"Replace it with a new dump, .*`retention sweep grove --as-of 2025-11-01 --dump-age 74h`"
+    remedy = r"Replace it with a new dump .*`retention sweep grove --as-of 2025-11-01 --dump-age 74h`"
     with pytest.raises(GuardRefused, match=rf"{seen}\. {NOTHING} {remedy}"):
         of_dump(built(tmp_path), source={"dump": "dump.json", "dump_age": "1d"}).now()
 

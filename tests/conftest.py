@@ -2,7 +2,7 @@
 
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -44,6 +44,14 @@ def pytest_configure() -> None:
     """Record errors from the first import on, in this process and in xdist's workers: see `tests.refusals`."""
     if folder := os.environ.get("REFUSALS"):
         record(Path(folder).resolve())
+
+
+deselected: set[str] = set()  # the ids of tests that this run collected and does not execute
+
+
+def pytest_deselected(items: Sequence[pytest.Item]) -> None:
+    """Remember the tests that a marker or a name leaves out."""
+    deselected.update(item.nodeid for item in items)
 
 
 # Files that share a fixture which takes long. One xdist worker runs all files of a set, so the fixture runs once.

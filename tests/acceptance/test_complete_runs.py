@@ -130,6 +130,7 @@ def test_a_plan_warns_about_a_hold_that_keeps_nothing_and_about_months_written_a
     assert "6m is shorter than 3h: the unit m is minutes" in warned[-1]
 
 
+@pytest.mark.slow
 def test_a_hold_keeps_what_lies_at_a_path_whose_letters_are_composed_otherwise(tmp_path: Path) -> None:
     composed, decomposed = (normalize(form, "größe") for form in ("NFC", "NFD"))
     commits = [

@@ -699,12 +699,53 @@ KNOWING = (
             "::test_a_live_address_that_is_acknowledged_as_lost_is_counted_and_a_new_one_refuses",
         ),
     ),
+    Mutation(
+        name="a batch of the cache disappears unnoticed",
+        breaks="unknown is not zero: rows that a run has looked up must be there when it reads them (invariant 3)",
+        file="retention_assets/warehouse/table_cache.py",
+        old="        if gone := [batch.name for batch in batches if batch.name not in there]:\n",
+        new="        if gone := [batch.name for batch in batches[:0] if batch.name not in there]:\n",
+        caught_by=(
+            "tests/warehouse/test_table_cache.py"
+            "::test_a_batch_that_is_removed_while_a_run_fetches_other_files_ends_the_run[on_the_driver]",
+        ),
+    ),
+    Mutation(
+        name="manifests of an interrupted plan decide",
+        breaks="what another configured repository holds here stays (invariant 6)",
+        file="retention_assets/repositories/other_repositories.py",
+        old="    details = chunks.details if len(of_both) == 1 else Details()\n",
+        new="    details = chunks.details if of_both else Details()\n",
+        caught_by=(
+            "tests/sweep/test_references_of_icechunk.py"
+            "::test_every_manifest_counts_if_a_plan_under_another_policy_or_setting_was_interrupted[policy_hash]",
+        ),
+    ),
+    Mutation(
+        name="references at an earlier location of a repository are believed",
+        breaks="what another configured repository holds here stays (invariant 6)",
+        file="retention_assets/state/approval.py",
+        old='if name != "storage" or "namespace" not in terms}\n',
+        new='if name != "storage"}\n',
+        caught_by=(
+            "tests/sweep/test_references_of_icechunk.py"
+            "::test_references_at_another_location_are_unknown_until_a_plan_reads_them",
+        ),
+    ),
 )
 
 _COPIES = "tests/sweep/test_copies.py"
 _RECORDS = "tests/state/test_records.py"
 
 KEEPING_BOOKS = (
+    Mutation(
+        name="any object at the path of a live object counts as the object",
+        breaks="a purge keeps the last copy of a live object",
+        file="retention_assets/sweep/undo.py",
+        old='        without = copies.join(there, on=["address", "size"], how="left_anti")\n',
+        new='        without = copies.join(there.where("size IS NOT NULL"), on="address", how="left_anti")\n',
+        caught_by=("tests/sweep/test_undo.py::test_objects_that_are_live_again_and_missing_are_not_purged",),
+    ),
     Mutation(
         name="a purge leaves the versions of a copy",
         breaks="what is called purged is not stored any more",

@@ -197,7 +197,7 @@ def test_the_oldest_input_decides_what_is_young(spark: SparkSession, warehouse: 
     ("listed", "settles_at"),
     [
         pytest.param(timedelta(0), timedelta(0), id="listed_just_before"),
-        pytest.param(HOUR / 2, HOUR / 2, id="the_listing_took_half_an_hour"),
+        pytest.param(HOUR / 2, HOUR / 2, id="the_listing_took_half_an_hour", marks=pytest.mark.slow),
         pytest.param(40 * HOUR, HOUR, id="an_inventory_that_was_delivered_yesterday"),
     ],
 )

@@ -190,8 +190,8 @@ def test_references_at_another_location_are_unknown_until_a_plan_reads_them(pair
     assert pairing.kept() == {SHARED}  # and puts the manifest into the cache
     (pairing.root / "moved").mkdir()
     pairing.configure(storage="moved")
-    (reason,) = pairing.others().unknown()
-    assert "a setting such as `tags` or `reflog` changed since its last complete plan" in reason
+    reasons = pairing.others().unknown()
+    assert ["a setting such as `tags` or `reflog` changed since its last" in reason for reason in reasons] == [True]
     assert pairing.kept() == {SHARED}
 
 
@@ -201,8 +201,8 @@ def test_every_manifest_counts_if_a_plan_under_another_policy_or_setting_was_int
 ) -> None:
     """The interrupted plan wrote manifests, and the chunks are of the plan before. Then the policy was changed back."""
     pairing.plan(of_manifests={changed: "of another plan"}, live=False)
-    (reason,) = pairing.others().unknown()
-    assert "The policy of there or a setting such as `tags` or `reflog` changed" in reason
+    reasons = pairing.others().unknown()
+    assert ["The policy of there or a setting such as" in reason for reason in reasons] == [True]
     assert pairing.kept() == {SHARED}
     pairing.plan(live=False)
     assert pairing.others().unknown() == []

@@ -91,7 +91,11 @@ def exchange(file: Path) -> None:
     ],
 )
 @pytest.mark.parametrize(
-    ("kind", "tables"), [(ranges(), ranges_of), (metaranges(), metaranges_of)], ids=["ranges", "metaranges"]
+    ("kind", "tables"),
+    [
+        pytest.param(ranges(), ranges_of, id="ranges"),
+        pytest.param(metaranges(), metaranges_of, id="metaranges", marks=pytest.mark.slow),
+    ],
 )
 def test_one_unreadable_file_of_several_ends_the_reading(
     spark: SparkSession,

@@ -6,14 +6,14 @@ from datetime import date, datetime
 from typing import Any
 
 from retention_assets.core.keepers import Keeper
+from retention_assets.objectstore.outcomes import Outcome
 
 # States in addition to those of `core.states`.
 GONE = "gone"  # a sweep removed the object
 ABSENT = "absent"  # the plan did not list the object, and no ledger has it
 MISSING = "missing"  # as `absent`, but something refers to the object
 RESTORED = "restored"  # a person brought the object back after the plan was made
-_STILL_THERE = ("restored", "failed", "skipped")  # outcomes after which the object is in the store
-_UNKNOWN = "attempted"  # after this outcome, only a listing shows whether the object is in the store
+_STILL_THERE = (Outcome.RESTORED, Outcome.FAILED, Outcome.SKIPPED)  # after these, the object is in the store
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,9 +99,10 @@ class ObjectExplanation:
         if removal is None:
             return self
         is_after = removal.at >= made_at
-        if removal.outcome == RESTORED and is_after:
+        if removal.outcome == Outcome.RESTORED and is_after:
             return replace(self, removal=removal, state=RESTORED, goes_on=None)
-        is_shown = not self.listed or (is_after and removal.outcome != _UNKNOWN)
+        # the result of an attempt is unknown: only a plan that does not list the object shows that it is gone
+        is_shown = not self.listed or (is_after and removal.outcome != Outcome.ATTEMPTED)
         if removal.outcome in _STILL_THERE or not is_shown:
             return replace(self, removal=removal)
         return replace(self, removal=removal, state=GONE, goes_on=None)

@@ -8,7 +8,7 @@ import pytest
 from tests.end_to_end.command import run
 from tests.lakefs_repositories import NAME, Version, address, build_repository
 
-pytestmark = [pytest.mark.usefixtures("spark"), pytest.mark.slow]
+pytestmark = pytest.mark.usefixtures("spark")
 
 
 def test_a_sweep_of_yesterdays_plan_keeps_an_object_that_todays_plan_found_staged(tmp_path: Path) -> None:

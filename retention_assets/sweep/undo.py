@@ -94,6 +94,8 @@ class UndoResult:
 def restore(undo: Undo, selection: Selection) -> UndoResult:
     """Restore the selected objects, and return the results.
 
+    Objects that another run changes after they were selected count as failed, unless it restores them too.
+
     Errors: GuardRefused when no object is selected, when another sweep of the repository is running, or when the
     ledgers are of another location than the configured one.
     """
@@ -298,7 +300,7 @@ def _execute_each(
         )
         for name, amount in _execute(undo, run, engine).outcomes.items():
             outcomes[name] = sum_of([outcomes.get(name, Amount()), amount])
-        failed += engine.failed
+        failed += engine.failed + engine.overtaken
     return UndoResult(outcomes, failed)
 
 
@@ -335,6 +337,7 @@ class UndoEngine(LedgerEngine):
         self._rest: DataFrame | None = None
         self._surplus = found.surplus
         self.failed = 0  # objects, in this run
+        self.overtaken = 0  # selected objects that another run changed before this one could restore them
 
     def surplus(self) -> Mapping[str, Any]:
         """Return the entry of the audit record for surplus copies: their number, bytes and digest."""
@@ -346,15 +349,26 @@ class UndoEngine(LedgerEngine):
         ledger = self._rows()
         known = (F.col("fence") == fence) & (F.col("outcome") != Outcome.ATTEMPTED)
         is_others = (F.col("fence") != fence) & (F.col("fence") > F.col("last_fence"))
-        touched = (
-            ledger.join(self._found.select("address", "last_fence"), on="address").where(is_others).select("address")
-        )
-        finished = ledger.where(known).select("address").unionByName(touched)
+        touched = ledger.join(self._found.select("address", "last_fence"), on="address").where(is_others)
+        if not self._live:
+            is_restored = F.max(F.col("outcome") == Outcome.RESTORED).alias("is_restored")
+            self._count_overtaken(touched.groupBy("address").agg(is_restored))
+        finished = ledger.where(known).select("address").unionByName(touched.select("address"))
         if self._surplus.objects:
             finished = finished.unionByName(self._rows(SURPLUS_LEDGERS).where(known).select("address"))
         self._rest = self._found.join(finished, on="address", how="left_anti")
         objects = self._rest.count()
         return [objects] if objects else []
+
+    def _count_overtaken(self, touched: DataFrame) -> None:
+        """Count the objects that another run changed after they were selected, and did not restore."""
+        number, first = _count_and_first(touched.where("NOT is_restored"), "address")
+        if number > self.overtaken:
+            self._undo.log(
+                f"{self._undo.repository.name}: another run changed {number:,} of the selected objects of the plan of "
+                f"{self._plan.day} meanwhile, {first} first. They are not restored."
+            )
+        self.overtaken = number
 
     def check(self, number: int) -> Batch[DataFrame]:
         """See `Engine`."""

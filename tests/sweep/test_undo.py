@@ -22,7 +22,8 @@ from retention_assets.state.plan import keep_plan
 from retention_assets.state.quarantine import QuarantineLocation, quarantine_url
 from retention_assets.state.records import read_records
 from retention_assets.sweep import sweep_run
-from retention_assets.sweep.copies import Undo
+from retention_assets.sweep import undo as undo_module
+from retention_assets.sweep.copies import PlanCopies, Undo
 from retention_assets.sweep.undo import Selection, due_for_purge, purge, restore
 from retention_assets.tables import LEDGER
 from tests.frames import cached
@@ -94,6 +95,29 @@ def test_a_restore_that_failed_can_be_run_again(spark: SparkSession, tmp_path: P
     assert world.stored()["b"] == content("b")
     with pytest.raises(GuardRefused, match="no such object is in quarantine"):
         restore(undo(spark, world), selected("b"))
+
+
+def test_a_restore_fails_for_objects_that_a_purge_deleted_after_they_were_selected(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world, log = quarantined_world(tmp_path / "world"), []
+    world.now += timedelta(days=30)
+    another = undo(spark, world)
+    with another.frames:
+        due = due_for_purge(another)
+
+    def selected_before_a_purge(here: Undo, selection: Selection) -> list[PlanCopies]:
+        found = selected_now(here, selection)
+        purge(replace(another, run_id="another"), due.digest, kept(spark))
+        return found
+
+    selected_now = undo_module._selected
+    monkeypatch.setattr(undo_module, "_selected", selected_before_a_purge)
+    ended = restore(replace(undo(spark, world), log=log.append), selected("b"))
+    assert outcome(world, "b") == Outcome.PURGED
+    with pytest.raises(StoreError, match="1 objects could not be restored"):
+        ended.require_complete(REPOSITORY, "restored")
+    assert "another run changed 1 of the selected objects" in "".join(log)
 
 
 @pytest.mark.slow

@@ -4,7 +4,8 @@ A batch is a set of objects that one liveness check covers. A chunk is a part of
 the worker writes `attempted` rows to the ledger, applies the action, and writes the results.
 
 These are plain functions over Arrow record batches: Spark runs them on executors, a test runs them in its own process.
-The worker changes no object after the deadline, nor after the lease is lost. Source: DESIGN.md, invariants 5 and 8.
+The worker changes no object after the deadline, nor after the lease is lost.
+Source: docs/safety.md, Before and during a sweep.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence

@@ -115,7 +115,7 @@ def select(
 
     With one rule for all references, the same snapshots expire as with icechunk's `expire_snapshots`: those flushed
     before `as_of` minus the rule's duration, and not exactly at that time.
-    `on_roots`: whether a reference to a root can expire: true in format 1, false in format 2. Source: Icechunk facts 3.
+    `on_roots`: whether a reference to a root can expire: true in format 1, false in format 2. Source: docs/icechunk.md.
     Errors: SourceError as `require_complete`; GuardRefused when a hold in force names something that does not exist.
     """
     require_complete(history)

@@ -1,6 +1,6 @@
 """Computes which branches hold each range and each (path, address) pair, since when, and whether it is active.
 
-Source: seed 004, steps 4 and 5, for ranges; seed 002, steps 3 and 4 of finding addresses, for pairs; DESIGN.md, Tables.
+Source: docs/retention.md, for ranges; docs/lifecycle.md, for pairs. `tables.py` has the meaning of each column.
 """
 
 from collections.abc import Mapping, Sequence

@@ -92,7 +92,7 @@ class ApiSource:
 
         `taken_at` of the list is the time before the branches are listed. Each branch is scanned after that time. So
         an object that was staged at that time is in the list, or was committed or discarded before the scan.
-        `StagedScan` explains why the list is complete. Source: lakeFS facts, H3, H4, H23.
+        `StagedScan` explains why the list is complete. Source: docs/uncommitted.md; lakeFS facts, H3.
 
         Errors: SourceError when the server fails, or when a file that the server reports is missing.
         """

@@ -61,7 +61,7 @@ def planned_edits(warehouse: Warehouse, plan: Plan) -> PlannedEdits:
     heads = planned_heads(warehouse, plan)
     planned = PlannedEdits.read(document["edits"], heads.branches, heads.tags)
     if hash_with_edits(document["references"], planned) != plan.references_hash or planned.cutoff > plan.made_at:
-        raise _refusal(plan, "are not the approved ones")
+        raise _refusal(plan, "do not match its hash or its time")
     return planned
 
 

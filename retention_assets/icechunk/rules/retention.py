@@ -52,12 +52,12 @@ _NOT_APPROVED = Decision(False, None, None, None, "kept: the approved plan does 
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """The decision of a policy on every snapshot, the references to delete, and the snapshots that a hold names."""
+    """The decision of a policy on every snapshot, the references to delete, and the held snapshots."""
 
     decisions: Mapping[bytes, Decision]
     expired: frozenset[bytes]  # never roots or held snapshots; a reference may still name one of them
     deleted: tuple[Reference, ...]  # expired references that the policy deletes, in icechunk's order
-    held: frozenset[bytes]
+    held: frozenset[bytes]  # by a hold, or because they are `Unapproved`
 
 
 @dataclass(frozen=True, slots=True)

@@ -246,7 +246,7 @@ def require_approval(
 
 
 def stored_approval(warehouse: Warehouse, repository: str, day: date, plan_hash: str) -> Approval | None:
-    """Return the approval of the day's plan with this hash; None if there is none that can be read."""
+    """Return the approval of the day's plan with this hash; None if none can be read or it was withdrawn."""
     for by in (None, BUDGET):
         document = warehouse.read_document(*_path(repository, plan_hash, by))
         if document and "withdrawn_by" in document:

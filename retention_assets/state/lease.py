@@ -87,7 +87,7 @@ def renew_lease(warehouse: Warehouse, lease: Lease, now: datetime) -> Lease:
 
 
 def require_lease(warehouse: Warehouse, lease: Lease, now: datetime) -> None:
-    """Raise GuardRefused when the lease has expired, or when another holder has written a newer document."""
+    """Raise GuardRefused when the lease has expired, or when its document is not the newest any more."""
     if not holds(warehouse, lease, now):
         raise _lease_lost(lease)
 

@@ -102,7 +102,7 @@ class TaskSpec:
     batch_number: int  # counted over all passes of this sweep
     rate: float | None = None
     reached: float | None = None
-    ahead: timedelta = timedelta(0)  # how far the clock that set the deadline is ahead of this machine's clock
+    ahead: timedelta = timedelta(0)  # how far the run's clock is ahead of the clock of its machine
     workers: int = 1  # the number of workers that share the rate of the sweep
     preconditions: Preconditions | None = None  # checked before each chunk; None: the action checks by itself
 

@@ -55,7 +55,6 @@ _OF_MANIFESTS = pa.schema([("manifest_id", pa.string()), ("chunk_id", pa.string(
 class IcechunkExplainer(Explainer[SnapshotPolicy]):
     """Explains files of one Icechunk repository."""
 
-    references = REPOSITORY_HISTORY.name
     may_be_held = (HELD, CANDIDATE)
 
     def snapshot(self, snapshot_id: str) -> Mapping[str, Any] | None:

@@ -67,7 +67,7 @@ class LakeRepository:
         The method uses the existing Spark session. If there is none, it starts one with the configuration's settings.
 
         Args:
-            day: the day of the plan (UTC), up to whose start ages count; default: today.
+            day: the day of the plan (UTC); default: today. Ages count up to the start of this day.
             full: read every table file again, even if an earlier run read it.
             progress: show progress and logs on standard error.
 

@@ -272,7 +272,7 @@ DUE_OBJECTS = Table(
     columns=(
         *DELETION_CANDIDATES.columns,
         ("found_at", TIMESTAMP, False, "Every plan since this time has listed the object as due."),
-        ("waits_until", TIMESTAMP, True, "A plan made later may delete it; null: it is a candidate now."),
+        ("waits_until", TIMESTAMP, True, "When its settling time ends. Candidates have it too."),
     ),
 )
 

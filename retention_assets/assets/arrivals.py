@@ -35,10 +35,12 @@ class Arrivals:
 def arrivals(complete: Sequence[Sequence[str]], cursor: str | None) -> Arrivals:
     """Return the days for which every inventory has a complete delivery that was not started yet.
 
-    `complete` has the names of the complete deliveries of each inventory. The cursor has the run keys that were started
-    in the last `WINDOW`. So a delivery that arrives late, or after a newer one, still starts its day, and no delivery
-    starts a day twice. Without a cursor, only the newest day starts, so that years of old inventories are not planned.
-    The same happens if the cursor is of another number of inventories: every run key has a name of each of them.
+    `complete` has the names of the complete deliveries of each inventory. A run key joins one name of each inventory.
+    The cursor has the run keys of the last `WINDOW` that need not start any more. So a delivery that arrives late, or
+    after a newer one, still starts its day, and no delivery starts a day twice.
+
+    Without a cursor, only the newest day starts, so that years of old inventories are not planned. The new cursor has
+    the keys of the older days too. The same happens if the number of inventories changed since the cursor was written.
     """
     newest_of_day = [{name[_DAY]: name for name in sorted(names)} for names in complete]
     common = sorted(set.intersection(*(set(by_day) for by_day in newest_of_day))) if newest_of_day else []

@@ -132,7 +132,7 @@ def waiting_sensor(repository: Repository) -> dg.SensorDefinition:
 
 def _send_if_plan_waits(context: dg.RunStatusSensorContext, resource: RepositoryResource) -> dg.SkipReason | None:
     run = context.dagster_run
-    try:  # a run without a partition, and one of another project with other partitions, made no plan
+    try:  # a run without a partition, or with partitions of another project, made no plan
         plan = load_plan(resource.warehouse, resource.name, date.fromisoformat(run.tags.get(_PARTITION, "")))
     except (ValueError, GuardRefused, TableContractError):
         return dg.SkipReason(f"{resource.name} has no plan of this run's day")
@@ -173,8 +173,8 @@ def waiting_message(plan: Plan) -> Message:
 def failure_sensor(repository: Repository, jobs: Jobs) -> dg.SensorDefinition:
     """Return the sensor that sends a message when a run of the repository was refused or failed.
 
-    `jobs`: all jobs of the repository. Runs of other jobs, such as "Materialize all", count if an asset of the
-    repository failed, or if its assets were selected and no asset has failed.
+    `jobs`: all jobs of the repository. A run of another job, such as "Materialize all", counts if an asset of the
+    repository failed. It also counts if it had assets of the repository and failed without a failed asset.
     """
     names = {job.name for job in jobs}
 

@@ -92,9 +92,9 @@ def _freshness(repository: Repository) -> dg.FreshnessPolicy | None:
 
 
 def _instrumented(make: Callable[..., Made], repository: Repository, system: str) -> Callable[..., Made]:
-    """Return `make`, which then runs with Spark settings that fit the size of the repository.
+    """Return a function that calls `make` with Spark settings that fit the size of the repository.
 
-    Its result gets the column lineage and the time at which the asset started.
+    It adds the column lineage to the result of `make`, and the time at which the asset started.
     """
     key, lineage = repository_key(repository.name), column_lineage(system, repository.name, make.__name__)
 
@@ -184,7 +184,7 @@ def _plotted(check_result: CheckResult) -> Mapping[str, float]:
 def code_version() -> str:
     """Return a digest of the modules that decide what a table contains.
 
-    A version that people must change by hand would be forgotten. The digest also changes with a comment. Dagster then
+    People would forget to change a version by hand. The digest changes even if only a comment changes. Dagster then
     shows the assets as outdated until their next run.
     """
     package = Path(retention_assets.__file__).parent

@@ -126,7 +126,7 @@ def reachable_manifests(
     storage_inventory: Rows,
     repository_history: Rows,
 ) -> Made:
-    """Every manifest of a retained snapshot (`live`), and every listed manifest of released snapshots only."""
+    """Every manifest of a retained snapshot (`live`), and every listed manifest that only released snapshots use."""
     basis, lost = _basis(resource, context, repository_history), resource.lost(pyspark, storage_inventory)
     access = resource.open_icechunk().access
     missing = missing_snapshots(session(pyspark), basis.retained, basis.state, access)

@@ -187,8 +187,7 @@ def addresses(
     cache = resource.cache(context, pyspark, config)
     entries, reading = cache.rows(active_ranges.ids("range_id"), ranges())
     known = resource.cache(context, pyspark, ReadOptions()) if config.full else cache
-    # The metaranges from which `active_ranges` was made, also if another run read them. With `full`, only ranges are
-    # read again.
+    # With `full`, only ranges are read again: these metaranges are the ones from which `active_ranges` was made.
     of_commits = known.cached_rows(_metaranges_of(potential_commits), metaranges())
     check_result = ranges_complete(of_commits, entries, active_ranges.frame)
     names = NameSets.of_commits(potential_commits.columns(*OF_COMMITS))

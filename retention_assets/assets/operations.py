@@ -102,7 +102,7 @@ def operation_jobs(repository: Repository) -> list[dg.JobDefinition]:
 
 
 def _job(repository: Repository, function: Callable[..., None]) -> dg.JobDefinition:
-    """Return the job of one operation. Dagster does not retry the job, and requires another name for the operation."""
+    """Return the job of one operation. Dagster does not retry it. The operation must have another name than the job."""
     name = function.__name__.removeprefix("_")
     tags = {"retention/deletes": "true"} if function is _purge else None
     operation = dg.op(name=f"{name}__{repository.name}", tags=tags)(for_repository(function, repository.name))

@@ -80,7 +80,7 @@ def spark_resource(settings: Mapping[str, SparkValue]) -> SparkResource:
 
 
 def session(resource: LazyPySparkResource) -> SparkSession:
-    """Return the session. Errors: as of `prepared`."""
+    """Return the session. Errors: as `prepared`."""
     return prepared(lambda: resource.spark_session)
 
 
@@ -262,7 +262,7 @@ def repository_key(repository: str) -> str:
 
 
 def for_repository[R](function: Callable[..., R], repository: str) -> Callable[..., R]:
-    """Return `function` for one repository: its parameter `resource` gets the name of the repository's resource.
+    """Return `function` with its parameter `resource` renamed to the key of the repository's resource.
 
     Dagster finds resources by the names of parameters, and each repository has its own resource.
     """

@@ -172,6 +172,8 @@ def outlook_of(
 ) -> tuple["Outlook", "Proposal"]:
     """Return what the policy in `files` would change in the plan of `day`, and the proposal.
 
+    The proposal has that policy, and the plan with which it was compared.
+
     Errors: ConfigurationError if a file cannot be read; GuardRefused if there is no plan; as `outlook`.
     """
     from retention_assets.lakefs.source.opening import policy_in

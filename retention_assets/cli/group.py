@@ -67,7 +67,7 @@ def _configuration(given: Path | None) -> Configuration:
 
 
 class RepositoryName(click.ParamType):
-    """The name of a repository, which a shell completes. The configuration is not read."""
+    """The name of a repository, which a shell completes. Only completion reads the configuration."""
 
     name = "repository"
 

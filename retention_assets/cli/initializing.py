@@ -147,7 +147,7 @@ def init(
 @try_writes_option
 @as_json
 def access(target: Target, try_writes: bool, json_wanted: bool) -> None:
-    """Test the permissions on REPOSITORY, and list what each mode is missing. Changes no object of the repository."""
+    """Test the permissions on REPOSITORY, and list those that each mode lacks. Changes no object of the repository."""
     with working(f"{target.name}: testing the permissions"):
         found = permissions_of(target.repository, try_writes=try_writes)
     if json_wanted:

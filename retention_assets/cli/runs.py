@@ -151,7 +151,7 @@ def progress_logger(steps: Steps, console: Console) -> dg.LoggerDefinition:
     def progress(context: dg.InitLoggerContext) -> logging.Logger:
         if context.job_def is not None:
             steps.expect({node.name for node in context.job_def.nodes})
-        logger = logging.Logger(_PROGRESS, logging.DEBUG)  # the level of the event that begins a step
+        logger = logging.Logger(_PROGRESS, logging.DEBUG)  # the event that begins a step has this level
         logger.addHandler(Progress())
         return logger
 

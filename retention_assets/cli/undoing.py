@@ -156,7 +156,7 @@ def restore(target: Target, plan_hash: str | None, path: str | None, address: st
     "--approve",
     "approved",
     metavar="HASH",
-    help="Delete the objects with this hash. Without --approve, the command prints the hash.",
+    help="Delete the objects that this hash covers. Without --approve, the command prints the hash.",
 )
 @as_json
 def purge(target: Target, versions: bool, approved: str | None, json_wanted: bool) -> None:

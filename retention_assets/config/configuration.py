@@ -146,7 +146,9 @@ class Repository:
         """
         api = self.lakefs.source.api
         if api is None:
-            raise ConfigurationError(f"{self.file}: repositories.{self.name}.source has no api")
+            raise ConfigurationError(
+                f"{self.file}: repositories.{self.name}.source has no api. Add it, with the server's URL and keys."
+            )
         where = f"{self.file}: repositories.{self.name}.source.api"
         return resolve(api.access_key, f"{where}.access_key"), resolve(api.secret_key, f"{where}.secret_key")
 

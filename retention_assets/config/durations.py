@@ -22,7 +22,6 @@ def parse_duration(text: object) -> timedelta:
     """Return the duration in `text`: a whole number and one unit (w, d, h, m, s). Zero is allowed.
 
     Errors: ConfigurationError that explains the format, also for a number without a unit, which is ambiguous.
-    Source: seed 004, the CLI comments.
     """
     written = str(text)
     found = _DURATION.fullmatch(written)

@@ -1,1 +1,1 @@
-"""The rules that lakeFS and Icechunk share: object states, guards, the age rule, settling. Most are for Spark."""
+"""The rules that lakeFS and Icechunk share: states, guards, the age rule, settling. Most are Spark expressions."""

@@ -1,4 +1,4 @@
-"""The age rule: how old an object must be before it may be deleted. Source: DESIGN.md, invariant 2."""
+"""The age rule: how old an object must be before it may be deleted. Source: promise 2 of docs/safety.md."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -30,7 +30,7 @@ class AgeCutoff:
         token_life: an unreferenced object that is younger than this is kept, because its uploader may still link it.
         issued: returns the time at which an address was issued; null if the address does not contain the time.
 
-    Source: DESIGN.md, invariant 2; lakeFS facts 1.1 (link addresses).
+    Source: promise 2 of docs/safety.md; docs/uncommitted.md.
     """
 
     oldest_input: datetime

@@ -1,4 +1,4 @@
-"""The hash of a set of candidates, computed on the executors. Source: DESIGN.md, Decisions (Plan hash)."""
+"""The hash of a set of candidates, computed on the executors. Source: docs/safety.md, Guards."""
 
 import hashlib
 from collections.abc import Iterable, Mapping

@@ -1,7 +1,7 @@
 """The guards: the checks that a plan must pass. If a guard fails, there is no plan.
 
 Each guard checks finished tables. So a guard can detect a bug in the steps that made the tables.
-Source: DESIGN.md, Invariants.
+Source: docs/safety.md, Guards: the checks of a plan.
 """
 
 import re
@@ -58,7 +58,7 @@ def _overlap(one: str, other: str) -> bool:
 
 
 def _decoded(location: str) -> str:
-    """Return the location with its percent-escapes decoded and without a query, as URLs are opened.
+    """Return the location with its percent-escapes decoded and without a query, as clients of stores open it.
 
     A path of this machine is unchanged. A lakeFS server with local storage ignores a slash at the beginning of a
     namespace, empty and `.` segments, and resolves `..`.
@@ -71,9 +71,9 @@ def _decoded(location: str) -> str:
 
 
 def _of_azure(location: str) -> tuple[str, str]:
-    """Return the account in a URL of Azure, and the location in one spelling for all its schemes; others unchanged.
+    """Return the account in a URL of Azure, and the location in one spelling for all its schemes.
 
-    The account is empty if the URL does not have it: `az://` has only the container.
+    The account is empty if the URL does not have it: `az://` has only the container. Other locations are unchanged.
     """
     scheme, _, rest = location.partition("://")
     host, _, path = rest.partition("/")
@@ -92,7 +92,7 @@ class LiveListed:
     check_result: CheckResult
     collected: int  # live addresses that are not listed, but that an earlier sweep accounts for
     lost: int  # live addresses that are not listed, but that a person acknowledged as lost
-    missing: DataFrame | None  # the other live addresses that are not listed, in one column; None: there are none
+    missing: DataFrame | None  # the other live addresses that are not listed, in one column; None or empty: none
 
 
 ALL_LISTED = LiveListed(CheckResult("live_listed", True, "every live address is listed", 0), 0, 0, None)
@@ -101,7 +101,8 @@ ALL_LISTED = LiveListed(CheckResult("live_listed", True, "every live address is 
 def unlisted_live(live: DataFrame, inventory: DataFrame, listing_cutoff: AgeCutoff) -> DataFrame:
     """Return the live addresses that are missing from the listing (column `address`).
 
-    Addresses that are not older than `listing_cutoff` are left out: they may have been written after the listing.
+    Addresses that are not older than `listing_cutoff` are left out: they may have been written after the listing. An
+    address of unknown age is not left out.
     """
     return live.where(must_be_listed(listing_cutoff)).select("address").join(inventory, on="address", how="left_anti")
 
@@ -125,7 +126,7 @@ def live_listed(
         collected: those of the addresses that our sweeps deleted, found missing, or had started on when interrupted.
         acknowledged: the addresses that a person acknowledged as lost; None if there are none.
 
-    Source: DESIGN.md, invariant 7.
+    Source: docs/safety.md, Objects that are lost.
     """
     known = collected.limit(0) if acknowledged is None else acknowledged
     looked_up = unlisted.join(collected.withColumn("was_collected", F.lit(True)), on="address", how="left").join(
@@ -318,7 +319,7 @@ def check_candidates(row: Mapping[str, Any]) -> tuple[CheckResult, ...]:
 def totals_balance(totals: Mapping[str, Amount], listed: int, candidates: Amount) -> CheckResult:
     """Check that the objects of all states add up to the listed objects, and the candidates to those of the plan.
 
-    Source: DESIGN.md, invariant 9.
+    Source: docs/safety.md, Guards: the checks of a plan.
     """
     by_state = sum(totals.get(state, Amount()).objects for state in STATES)
     planned = totals.get(CANDIDATE, Amount())
@@ -340,7 +341,7 @@ def clock_agrees(before: datetime, store_time: datetime | None, after: datetime,
         after: this machine's time after the store's response.
         most: the largest difference allowed.
 
-    Source: DESIGN.md, invariant 2.
+    Source: docs/stores.md, Times and ETags.
     """
     if store_time is None:
         detail = "the store does not return its time; guards.max_clock_skew: null switches the check off"

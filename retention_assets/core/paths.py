@@ -16,7 +16,7 @@ def below(path: Column, prefix: str) -> Column:
     """Return whether `prefix` covers `path`: the path equals the prefix or is below it.
 
     A prefix is a directory: `foo/bar` covers `foo/bar/x`, not `foo/barn`. An empty prefix covers everything.
-    Source: DESIGN.md, Decisions (Lifecycle).
+    Source: docs/lifecycle.md.
     """
     directory = prefix.rstrip("/")
     if not directory:

@@ -3,7 +3,7 @@
 A plan cannot see an operation that is in progress. For example, while a commit waits for its hook, its staged objects
 are no longer staged and not in a commit yet. If a writer overwrites their paths meanwhile, nothing shows these objects.
 So an object waits until a plan that found it due is `settle` old, and every later plan has found it due, too.
-Source: DESIGN.md, invariant 5.
+Source: docs/uncommitted.md, Settling.
 """
 
 from datetime import datetime, timedelta
@@ -30,7 +30,7 @@ def settled(
         objects: the classified objects, each with its state (see `candidates.classified`).
         earlier: `due_objects` of the last plan: its candidates and waiting objects, and when each was first found due.
         listed_at: the time at which this plan finds objects due (UTC): the time of its oldest input, but
-            at most an hour before the newer of its staged list and references.
+            in lakeFS at most an hour before the newer of its staged list and references.
         now: when this plan's references were read (UTC), or its staged list if that is older. The wait ends at this
             time of a later plan. This time is after the listing, so a wait of a day is over when the plan is made at
             the same time on the next day.

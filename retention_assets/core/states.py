@@ -1,4 +1,4 @@
-"""The states of a listed object, and the reasons for deleting one. Source: DESIGN.md, Decisions (Reasons)."""
+"""The states of a listed object, and the reasons for deleting one. Source: docs/runbook.md."""
 
 FOREIGN, KEPT, HELD, YOUNG, CANDIDATE = "foreign", "kept", "held", "young", "candidate"
 MAY_BE_STAGED = "may_be_staged"  # unreferenced, but the head of a branch has the same content: see `same_content`

@@ -4,7 +4,6 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from functools import cached_property
 from typing import ClassVar
 
 from retention_assets.config.configuration import Configuration
@@ -27,7 +26,6 @@ class Explainer[P](ABC):
     policy: P | None = None  # the policy to apply; None: the policy of the plan
     settles: bool = True  # True: `goes_on` includes the settling time; False: it is the day when an object comes due
 
-    references: ClassVar[str]  # the table with the references of a plan
     may_be_held: ClassVar[Collection[str]]  # states in which a reference of another repository keeps the object
 
     @abstractmethod
@@ -50,6 +48,7 @@ class Explainer[P](ABC):
         asked = [one.address for one in unlisted]
         rows = self.tables.rows(STORAGE_INVENTORY.name, one_of("address", asked), _LISTED)
         listed, due = {row["address"]: row for row in rows}, self.tables.due(asked)
+        candidates = self.tables.candidates(due)
         if self.policy:
             due = {address: row for address, row in due.items() if self._is_due_under_any_policy(row)}
         found = []
@@ -58,15 +57,16 @@ class Explainer[P](ABC):
             if row := listed.get(one.address):
                 explained = replace(one, listed=True, size=row["size"], last_modified=row["last_modified"])
                 of_plan = due.get(one.address)
-                explained = self._due(explained, of_plan) if of_plan else classified(explained)
+                is_candidate = one.address in candidates
+                explained = self._due(explained, of_plan, is_candidate) if of_plan else classified(explained)
             found.append(explained)
         of_others = [one.address for one in found if one.state in self.may_be_held and one.address not in due]
         others = referring_repositories(self.configuration, self.tables.repository.name, of_others)
         return [_held_by(others[one.address], one) if one.address in others else one for one in found]
 
-    def _due(self, explained: ObjectExplanation, due: Row) -> ObjectExplanation:
-        waits = due.get("waits_until")
-        ends = waits if waits is not None and waits > self._references_at else None
+    def _due(self, explained: ObjectExplanation, due: Row, is_candidate: bool) -> ObjectExplanation:
+        waits = due.get("waits_until")  # a candidate that need not settle has it too
+        ends = None if is_candidate else waits
         return replace(
             explained,
             state=WAITING if ends else CANDIDATE,
@@ -76,10 +76,6 @@ class Explainer[P](ABC):
             due_since=due["due_since"],
             waits_until=waits,
         )
-
-    @cached_property
-    def _references_at(self) -> datetime:
-        return self.tables.metadata(self.references).taken_at
 
     def _young(
         self, explained: ObjectExplanation, detail: str, old_enough: datetime, settle: timedelta

@@ -154,8 +154,9 @@ def deciding_row(rows: Collection[Row]) -> Row | None:
     """Return the newest row of an address that shows whether the object is gone, else the newest row of any kind.
 
     Finished outcomes and attempts with an unknown result show this. The purge of a copy is ignored after the object was
-    restored. For Spark, `ledger.newest_conclusive` has the same rule, with one difference: here, a sweep that found the
-    object missing is ignored after another one deleted or moved it. The earlier sweep shows where the object is.
+    restored. For Spark, `ledger.newest_conclusive` has the same rule, with one difference. Here, a row that says that
+    the object was missing is ignored if an earlier row says that it was deleted or moved. The earlier row shows where
+    the object is.
     """
     attempts = Counter(row["fence"] for row in rows if row["outcome"] == Outcome.ATTEMPTED)
     results = Counter(row["fence"] for row in rows if row["outcome"] != Outcome.ATTEMPTED)
@@ -246,6 +247,6 @@ def _copy_of(warehouse: Warehouse, repository: Repository, plan_hash: str, day: 
 
     try:
         quarantine = quarantine_of_plan(repository, find_plan(warehouse, repository.name, plan_hash, day))
-    except RetentionError:  # the quarantine is configured otherwise, or a variable is not set: the URL is left out
+    except RetentionError:  # the quarantine's configuration changed, or a variable is not set: leave out the URL
         return None
     return quarantine.describe(address)

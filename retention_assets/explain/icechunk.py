@@ -55,7 +55,6 @@ _OF_MANIFESTS = pa.schema([("manifest_id", pa.string()), ("chunk_id", pa.string(
 class IcechunkExplainer(Explainer[SnapshotPolicy]):
     """Explains files of one Icechunk repository."""
 
-    references = REPOSITORY_HISTORY.name
     may_be_held = (HELD, CANDIDATE)
 
     def snapshot(self, snapshot_id: str) -> Mapping[str, Any] | None:
@@ -66,7 +65,7 @@ class IcechunkExplainer(Explainer[SnapshotPolicy]):
         """See `Explainer`."""
         asked = sorted(set(addresses))
         live, snapshot_ids = self._live(asked), self._snapshots_with(asked)
-        if self.policy:  # `live` is from the plan's policy
+        if self.policy:  # `live` is from the plan's policy, not from this one
             live = {address for address in live if address not in snapshot_ids}
         keepers = {one: self._keepers(one, live, snapshot_ids.get(one, set())) for one in asked}
         unlisted = [ObjectExplanation(one, ABSENT, listed=False, kept_by=keepers[one]) for one in asked]

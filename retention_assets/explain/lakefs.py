@@ -50,7 +50,6 @@ _METARANGE_COLUMNS = pa.schema([("metarange_id", pa.string()), ("range_id", pa.s
 class LakeFSExplainer(Explainer[Policy]):
     """Explains objects of one lakeFS repository."""
 
-    references = COMMIT_GRAPH.name
     may_be_held = (MAY_BE_STAGED, CANDIDATE)
 
     def may_be_address(self, asked: str) -> bool:

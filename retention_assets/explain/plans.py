@@ -67,6 +67,15 @@ class PlanTables:
             found = read_directory(self.warehouse, *parts, schema=DELETION_CANDIDATES.schema, where=where)
         return {row["address"]: row for row in found.to_pylist()}
 
+    def candidates(self, addresses: Collection[str]) -> frozenset[str]:
+        """Return those of the addresses that the plan may delete."""
+        parts, where = (self.repository.name, PLANNED_OBJECTS, self.plan.plan_hash), one_of("address", addresses)
+        if not self.warehouse.is_complete(*parts):
+            return frozenset()
+        schema = DELETION_CANDIDATES.schema
+        found = read_directory(self.warehouse, *parts, schema=schema, where=where, columns=["address"])
+        return frozenset(found["address"].to_pylist())
+
     def duration(self, name: str) -> timedelta | None:
         """Return a duration of the plan's settings; None: the setting is `null` or does not exist for this kind."""
         written = self.plan.terms.get(name)

@@ -31,7 +31,7 @@ class LastSweep:
     plan_hash: str
     ended: datetime
     mode: str
-    outcomes: Mapping[str, Amount]  # totals of the plan's ledger, also of other sweeps
+    outcomes: Mapping[str, Amount]  # totals of the plan's ledger, which also has rows of other sweeps
     ended_early: str | None
 
 
@@ -238,9 +238,9 @@ def _in_quarantine(
 ) -> Iterator[InQuarantine]:
     """Yield the objects in quarantine by plan and sweep.
 
-    As in a purge, the time of each object counts from its move. Each record has the totals of its plan's ledger, so an
-    increase since the record before it is what was moved in between. A purge deletes the oldest objects. The records do
-    not tell which objects were restored: the newest are assumed, so no time is too late.
+    As in a purge, the time of each object counts from its move. Each record has the totals of its plan's ledger. If
+    they increased since the record before it, the difference was moved in between. A purge deletes the oldest objects.
+    The records do not tell which objects were restored. The function assumes the newest, so no time is too late.
     """
     moved: dict[tuple[str, str], list[_Moved]] = {}
     fences: dict[tuple[str, str], int] = {}

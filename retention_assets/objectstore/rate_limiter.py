@@ -107,7 +107,7 @@ class RateLimiter:
         return None if self._throttled_at is None else self._rate
 
     def batch_size(self, most: int) -> int:
-        """Return the best batch size of a request: a second's worth of objects or less, from 1 to `most`."""
+        """Return the best batch size of a request, from 1 to `most`: what the rate allows in a second, or less."""
         rate = self._rate
         if rate is None:
             return most

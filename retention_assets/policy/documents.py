@@ -56,7 +56,7 @@ def read_document(text: str, source: str) -> Document:
 
 
 def from_server(default_days: int, branches: Mapping[str, int]) -> Document:
-    """Return the rules of a lakeFS server, which are in days. Errors: ConfigurationError, also for zero days (H13)."""
+    """Return the rules of a lakeFS server, which are in days. Errors: ConfigurationError, also for zero days."""
     entries = [{"branch_id": branch, "retention_days": days} for branch, days in branches.items()]
     return _checked(ServerForm, {"default_retention_days": default_days, "branches": entries}, SERVER)
 

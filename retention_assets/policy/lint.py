@@ -150,7 +150,10 @@ def _holds(holds: Collection[Hold], known: Mapping[str, Collection[str]], as_of:
         if not hold.in_force(as_of):
             yield _warning(hold.hold_id, f"the hold expired on {hold.until}: it protects nothing any more")
         elif hold.kind in known and hold.value not in known[hold.kind]:
-            message = f"the hold names the {hold.kind} {hold.value!r}, which does not exist: plans will be refused"
+            message = (
+                f"the hold names the {hold.kind} {hold.value!r}, which does not exist: plans will be refused. Correct "
+                "the name, or remove the hold"
+            )
             yield Finding("error", hold.hold_id, message)
 
 

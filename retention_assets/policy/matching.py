@@ -69,7 +69,7 @@ def rules_naming[Rule](rules: Iterable[tuple[str, Rule]], name: str) -> tuple[li
 def prefix_covers(prefix: str, path: str) -> bool:
     """Return whether `path` is `prefix` or is below the directory `prefix`. The empty prefix covers everything.
 
-    Both `foo/bar` and `foo/bar/` cover `foo/bar` and `foo/bar/x`, but not `foo/barn`. Source: DESIGN.md, Lifecycle.
+    Both `foo/bar` and `foo/bar/` cover `foo/bar` and `foo/bar/x`, but not `foo/barn`. Source: docs/lifecycle.md.
     """
     directory = canonical_prefix(prefix)
     return not directory or path == directory or path.startswith(f"{directory}/")

@@ -66,14 +66,14 @@ class CommittedRetention:
 
     @property
     def default_kept(self) -> Kept:
-        """The default for branches that no rule names, and for dangling commits. Source: seed 004."""
+        """The default for branches that no rule names, and for dangling commits. Source: docs/retention.md."""
         return Kept(self.default, DEFAULT_RULE if self.has_default else None)
 
     def duration_for(self, branch: str) -> Kept:
         """Return how long `branch` is kept, and by which rule.
 
-        Of several rules that apply, the longest retention counts. Source: `rules_naming`; DESIGN.md, Decisions (policy
-        files).
+        Of several rules that apply, the longest retention counts. Source: `rules_naming`; docs/retention.md,
+        Policy.
         """
         rules, with_default = rules_naming(((rule.branch, rule) for rule in self.rules), branch)
         kept = [Kept(rule.duration, rule.rule_id) for rule in rules]
@@ -131,7 +131,7 @@ def due_since(rule: LifecycleRule, added: datetime, branches: Collection[str]) -
 
     The longest duration of the branches that contain the pair counts. If no branch contains the pair, the default
     counts. Under a disabled rule, nothing is due. `added` (UTC): the creation of the oldest commit with the pair.
-    Source: DESIGN.md, Lifecycle.
+    Source: docs/lifecycle.md.
     """
     if not rule.enabled:
         return None

@@ -203,7 +203,7 @@ class LifecycleEntry(_Form):
 
 
 class OwnForm(_Form):
-    """Our own document. Source: DESIGN.md, Decisions (policies)."""
+    """Our own document. Source: docs/retention.md, Policy; docs/lifecycle.md."""
 
     retention: RetentionSection | None = None  # which commits are active
     holds: list[HoldEntry] = []  # what is kept whatever the rules say
@@ -262,7 +262,7 @@ class SeedRule(_Form):
 
 
 class SeedForm(RootModel[dict[RuleId, SeedRule]]):
-    """Lifecycle rules by their ids. Source: seed 002."""
+    """Lifecycle rules by their ids: the older JSON form. Source: docs/lifecycle.md."""
 
     def policy(self) -> Policy:
         """Return the document's rules."""

@@ -75,7 +75,7 @@ class SnapshotPolicy:
         """Return the conditions for the history of a branch or tag. A snapshot that meets one of them is kept.
 
         All rules that apply count, so the longest duration and the highest number win.
-        Source: `rules_naming`; DESIGN.md, Decisions (policy files).
+        Source: `rules_naming`; docs/icechunk.md.
         """
         rules, with_default = rules_naming(((rule.pattern, rule) for rule in self.rules if rule.kind == kind), name)
         keeps = [rule.keep for rule in rules]

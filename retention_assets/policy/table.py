@@ -1,6 +1,6 @@
 """Makes the rows of `policy_table` (the deletion dates of a policy on one day) and of `current_rules` (rules in force).
 
-Source: seed 002, policy table and `current_rule`; DESIGN.md, Tables.
+Source of `last_deleted`: docs/lifecycle.md, Every plan evaluates every pair.
 """
 
 from collections.abc import Collection, Iterator, Sequence

@@ -1,7 +1,8 @@
 """Finds the tables and documents that the warehouse no longer needs, and removes them, without Spark.
 
-This module removes only tables of old days, the objects of old plans that nobody swept, and batches of caches that are
-no longer read. Everything else stays: ledgers, records, policies, and the data that plans store for later plans.
+This module removes only tables of old days, the objects, heads and edits of old plans that nobody swept, and batches of
+caches that are no longer read. If `warehouse_keep.plans` is set, it also removes the documents and approvals of such
+plans. Everything else stays: ledgers, records, policies, and the data that plans store for later plans.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence

@@ -1,7 +1,7 @@
 """Approval of a plan by its hash, by a person or by a budget. Without an approval, a sweep deletes nothing.
 
 An approval is for one plan and for the settings at that time. Its document lists the settings as `terms`. A sweep with
-other settings is refused. Source: DESIGN.md, Decisions (Modes) and invariant 12.
+other settings is refused. Source: docs/safety.md, What an approval is for.
 """
 
 import getpass
@@ -246,7 +246,7 @@ def require_approval(
 
 
 def stored_approval(warehouse: Warehouse, repository: str, day: date, plan_hash: str) -> Approval | None:
-    """Return the approval of the day's plan with this hash; None if there is none that can be read."""
+    """Return the approval of the day's plan with this hash; None if none can be read or it was withdrawn."""
     for by in (None, BUDGET):
         document = warehouse.read_document(*_path(repository, plan_hash, by))
         if document and "withdrawn_by" in document:

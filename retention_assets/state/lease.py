@@ -6,7 +6,7 @@ does not release the lease, another sweep can start `MARGIN` after the end. `ret
 too, so that workers lose their lease.
 
 Each document stores the fingerprint of the newest audit record at that time. The chain of records does not protect its
-newest record. This fingerprint shows whether that record was changed or removed. Source: DESIGN.md, invariants 5 and 8.
+newest record. This fingerprint shows whether that record was changed or removed. Source: promise 6 of docs/safety.md.
 """
 
 from collections.abc import Iterator
@@ -87,7 +87,7 @@ def renew_lease(warehouse: Warehouse, lease: Lease, now: datetime) -> Lease:
 
 
 def require_lease(warehouse: Warehouse, lease: Lease, now: datetime) -> None:
-    """Raise GuardRefused when the lease has expired, or when another holder has written a newer document."""
+    """Raise GuardRefused when the lease has expired, or when its document is not the newest any more."""
     if not holds(warehouse, lease, now):
         raise _lease_lost(lease)
 

@@ -1,4 +1,4 @@
-"""The ledger: the results for each object, by plan and sweep. Rows are only added. Source: DESIGN.md, Decisions.
+"""The ledger: the results for each object, by plan and sweep. Rows are only added. Source: docs/safety.md.
 
 Each file has the rows of one chunk and is written atomically. Before the sweep applies an action, it writes an
 `attempted` row for each object. If only this row exists after a crash, the result for the object is unknown: the object

@@ -2,8 +2,8 @@
 
 The directories are `memory/<plan>` and `due_objects/<plan>` of a repository. A plan reads those of the plan that saw
 the newest state of the repository. A plan from the tables of an old day is newer, but it saw an older state. The
-document `newest_due.json` names that plan, so a loss of its due objects is noticed. Source: DESIGN.md, invariants 5
-and 11.
+document `newest_due.json` names that plan, so a loss of its due objects is noticed. Source: promises
+10 and 11 of docs/safety.md.
 """
 
 from datetime import datetime

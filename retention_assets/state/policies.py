@@ -23,10 +23,7 @@ POLICIES = "policies"  # has one document for each policy
 
 
 def policy_versions(warehouse: Warehouse, repository: str, day: date, policy: Policy, run_id: str) -> pa.Table:
-    """Return the day's rows of `policy_table`: the rows of earlier runs, and the rows of this run, from `policy`.
-
-    Source: seed 002, policy table.
-    """
+    """Return the day's rows of `policy_table`: the rows of earlier runs, and the rows of this run, from `policy`."""
     return with_earlier_runs(warehouse, repository, day, policy_rows(policy, day, run_id), run_id)
 
 

@@ -1,7 +1,7 @@
 """The actions of a sweep: delete, quarantine, restore, purge, remove versions.
 
 An action processes one chunk of objects on an executor, and returns a result for each object. An action can be repeated
-after a crash at any point: it completes partly processed objects. Source: DESIGN.md, invariant 8.
+after a crash at any point: it completes partly processed objects. Source: promise 4 of docs/safety.md.
 
 The fields with `init=False` are clients. Only an open action has them, because they cannot be pickled to executors.
 """

@@ -133,7 +133,7 @@ def execute(run: SweepRun, engine: SweepEngine[Any], repository: RepositorySweep
     """Delete or quarantine the objects of the approved plan that are still unreferenced.
 
     Objects that an earlier attempt finished are skipped. The edits of the plan are published before any object is
-    deleted. Source: DESIGN.md, invariant 4.
+    deleted. Source: docs/safety.md, Before and during a sweep.
 
     Errors: GuardRefused before any change, or later when the lease is lost or the plan was withdrawn or replaced.
     """
@@ -259,8 +259,8 @@ def _is_complete(plan: Plan, outcomes: Mapping[str, Amount]) -> bool:
     """Return whether the plan was completed, from the totals of its ledger.
 
     A plan with failed, unattempted, quarantined or restored objects is not completed: `last_deleted` does not advance.
-    Skipped objects do not prevent completion, because a later plan includes them again. Source: DESIGN.md, Decisions
-    (`last_deleted`).
+    Skipped objects do not prevent completion, because a later plan includes them again. Source: docs/lifecycle.md,
+    Every plan evaluates every pair.
     """
     held_back = any(
         outcomes.get(name, Amount()).objects for name in (Outcome.FAILED, Outcome.QUARANTINED, Outcome.RESTORED)
@@ -303,7 +303,7 @@ def _record(
 def require_balance(plan: Plan, outcomes: Mapping[str, Amount]) -> None:
     """Raise GuardRefused when the ledger has more objects or bytes than its plan, or unknown outcomes.
 
-    Source: DESIGN.md, invariant 9.
+    Source: docs/safety.md, Before and during a sweep.
     """
     strange = sorted(set(outcomes) - {*OUTCOMES, Outcome.ATTEMPTED})
     tried = sum_of(outcomes.values())

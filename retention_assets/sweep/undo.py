@@ -345,7 +345,7 @@ class UndoEngine(LedgerEngine):
         return {"surplus_copies": self._surplus.objects, "bytes": self._surplus.bytes, "digest": digest}
 
     def remaining(self, fence: int) -> Sequence[int]:
-        """See `Engine`. All objects are one batch, because nothing has to be checked between batches."""
+        """See `Engine`. All remaining objects are one batch, so one check of live addresses covers them."""
         ledger = self._rows()
         known = (F.col("fence") == fence) & (F.col("outcome") != Outcome.ATTEMPTED)
         is_others = (F.col("fence") != fence) & (F.col("fence") > F.col("last_fence"))

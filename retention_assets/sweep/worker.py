@@ -4,7 +4,8 @@ A batch is a set of objects that one liveness check covers. A chunk is a part of
 the worker writes `attempted` rows to the ledger, applies the action, and writes the results.
 
 These are plain functions over Arrow record batches: Spark runs them on executors, a test runs them in its own process.
-The worker changes no object after the deadline, nor after the lease is lost. Source: DESIGN.md, invariants 5 and 8.
+The worker changes no object after the deadline, nor after the lease is lost.
+Source: docs/safety.md, Before and during a sweep.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -101,7 +102,7 @@ class TaskSpec:
     batch_number: int  # counted over all passes of this sweep
     rate: float | None = None
     reached: float | None = None
-    ahead: timedelta = timedelta(0)  # how far the clock that set the deadline is ahead of this machine's clock
+    ahead: timedelta = timedelta(0)  # how far the run's clock is ahead of the clock of its machine
     workers: int = 1  # the number of workers that share the rate of the sweep
     preconditions: Preconditions | None = None  # checked before each chunk; None: the action checks by itself
 

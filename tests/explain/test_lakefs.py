@@ -163,3 +163,17 @@ def test_a_name_that_nothing_has_is_refused_with_the_plan_that_was_asked(explain
     assert answer.status == 2
     assert "no/such/path" in answer.err
     assert explained.plan.day.isoformat() in answer.err
+
+
+def test_objects_that_need_not_settle_are_explained_as_candidates(tmp_path: Path) -> None:
+    case = Case("orchard", "retention")
+    settings = {"grace": "1d", "settle": "3d", "settle_expired": False}
+    configuration = copy_repository(case.repository, tmp_path).of_case(case, **settings)
+    answer = run("--config", configuration.file, "plan", case.repository, "--as-of", DAY.isoformat())
+    assert answer.status == 0, answer.err
+    plan = load_plan(Warehouse(configuration.warehouse), case.repository, DAY)
+    names = {one.address for one in listing(case.repository) if not one.address.startswith("_lakefs/")}
+    counted = Counter(one.state for one in explain_objects(configuration, case.repository, names))
+    assert plan.candidates.objects
+    for state in ("candidate", "waiting"):
+        assert counted[state] == plan.totals[state].objects, state

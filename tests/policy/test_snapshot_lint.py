@@ -78,7 +78,8 @@ def test_globs_overlap_only_where_no_exact_rule_decides_and_only_of_one_kind():
     ],
 )
 def test_a_hold_on_what_is_not_there_is_an_error(hold, named):
-    message = f"the hold names the {named}, which does not exist: plans will be refused"
+    refused = "plans will be refused. Correct the name, or remove the hold"
+    message = f"the hold names the {named}, which does not exist: {refused}"
     assert found(SnapshotPolicy(default=DEFAULT, holds=(hold,))) == [Finding("error", "h", message)]
 
 

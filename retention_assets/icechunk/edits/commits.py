@@ -174,7 +174,7 @@ def unconditional_writes_warning(access: StoreAccess, config: bytes | None) -> s
 
     On local files, icechunk always writes unconditionally. The configuration of a repository that was created there has
     this setting. A copy of the repository in a bucket has the setting too.
-    Source: Icechunk facts 6, Conditional updates.
+    Source: docs/icechunk.md, Limits.
     Errors: CorruptFile for a configuration that cannot be read.
     """
     if access.is_local:

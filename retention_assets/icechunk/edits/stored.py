@@ -4,7 +4,7 @@ Before a sweep applies the edits, it writes the references that it will remove t
 `publications/<plan hash>/begun/<fence>.json`. After the edits, and before it changes any object, it writes the applied
 edits to `publications/<plan hash>/<fence>.json`.
 References are in these documents and in the report. They are not in the ledger, whose totals count objects, because in
-format 2 references are not objects and have no size. Source: DESIGN.md, Decisions (Plan hash).
+format 2 references are not objects and have no size. Source: docs/safety.md, Guards.
 """
 
 import hashlib
@@ -61,7 +61,7 @@ def planned_edits(warehouse: Warehouse, plan: Plan) -> PlannedEdits:
     heads = planned_heads(warehouse, plan)
     planned = PlannedEdits.read(document["edits"], heads.branches, heads.tags)
     if hash_with_edits(document["references"], planned) != plan.references_hash or planned.cutoff > plan.made_at:
-        raise _refusal(plan, "are not the approved ones")
+        raise _refusal(plan, "do not match its hash or its time")
     return planned
 
 

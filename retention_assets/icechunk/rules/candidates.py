@@ -1,6 +1,6 @@
 """Classifies each listed object of an Icechunk repository as foreign, kept, young or a candidate, with the reason.
 
-Source: Icechunk facts 1 and 4; DESIGN.md, invariants 1, 2, 9 and 10.
+Source: docs/icechunk.md, What is deleted; Icechunk facts 1 and 4.
 """
 
 from dataclasses import replace

@@ -3,7 +3,7 @@
 A collection keeps snapshots with everything that they reference. The age of a file counts from the time at which the
 store wrote it, not from the flush time that its writer recorded. The snapshots are listed before the references are
 read. So a snapshot that is created in between is not in the listing, and is kept.
-Source: Icechunk facts 4.
+Source: docs/icechunk.md, What is deleted and Where it differs from icechunk; Icechunk facts 4.
 """
 
 from collections.abc import Collection, Mapping

@@ -1,7 +1,7 @@
 """Computes which snapshots and references expire, and the edits: new parents of snapshots, deleted references.
 
 In format 1, snapshot files are rewritten with another parent, one after the other. In format 2, one edit of the repo
-object makes all changes, and no snapshot file changes. Source: seed 000; Icechunk facts 3.
+object makes all changes, and no snapshot file changes. Source: docs/icechunk.md; Icechunk facts 3.
 """
 
 from collections.abc import Collection, Iterable, Mapping
@@ -75,7 +75,7 @@ def require_allowed(before: History, expiration: Expiration) -> None:
     The check is independent of the code that computed the expiration. A released snapshot must have expired, and must
     not be a root, held, or reachable from a remaining reference. No other snapshot may become unreachable, except the
     root of a history without references. A new parent must be an ancestor, so that every history keeps its root. The
-    branch `main` must stay. Source: seed 000, Forbidden operations.
+    branch `main` must stay. Source: docs/icechunk.md, What is deleted.
     """
     after = edited(before, expiration.edits)
     selection, released = expiration.selection, expiration.released

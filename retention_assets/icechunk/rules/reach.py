@@ -1,4 +1,4 @@
-"""Finds the manifests of snapshots and the chunks of manifests, and whether each is live. Source: Icechunk facts 4.
+"""Finds the manifests of snapshots and the chunks of manifests, and whether each is live. Source: docs/icechunk.md.
 
 Manifests inherit `live`, the rules and the branches from their snapshots, and chunks from their manifests. A chunk of
 one live snapshot is live, however many expired snapshots share the chunk.

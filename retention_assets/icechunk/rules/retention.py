@@ -52,12 +52,12 @@ _NOT_APPROVED = Decision(False, None, None, None, "kept: the approved plan does 
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """The decision of a policy on every snapshot, the references to delete, and the snapshots that a hold names."""
+    """The decision of a policy on every snapshot, the references to delete, and the held snapshots."""
 
     decisions: Mapping[bytes, Decision]
     expired: frozenset[bytes]  # never roots or held snapshots; a reference may still name one of them
     deleted: tuple[Reference, ...]  # expired references that the policy deletes, in icechunk's order
-    held: frozenset[bytes]
+    held: frozenset[bytes]  # by a hold, or because they are `Unapproved`
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +115,7 @@ def select(
 
     With one rule for all references, the same snapshots expire as with icechunk's `expire_snapshots`: those flushed
     before `as_of` minus the rule's duration, and not exactly at that time.
-    `on_roots`: whether a reference to a root can expire: true in format 1, false in format 2. Source: Icechunk facts 3.
+    `on_roots`: whether a reference to a root can expire: true in format 1, false in format 2. Source: docs/icechunk.md.
     Errors: SourceError as `require_complete`; GuardRefused when a hold in force names something that does not exist.
     """
     require_complete(history)

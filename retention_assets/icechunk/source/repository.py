@@ -56,7 +56,7 @@ def read_references(reader: ObjectReader) -> References:
     """Return all branches, live tags and deleted tags.
 
     Icechunk skips a tag that it cannot read, and its garbage collection then deletes the snapshots that only this
-    tag reaches. Here an unreadable tag is an error that ends the run. Source: Icechunk facts 1, v1 hazard.
+    tag reaches. Here an unreadable tag is an error that ends the run. Source: docs/icechunk.md, Where it differs.
     Errors: CorruptFile for a file without the id of a snapshot, and for a file below `refs/` that is no reference;
     SourceError for a reference that disappears while it is read.
     """

@@ -104,11 +104,15 @@ class PlanBasis:
         """Why a sweep would refuse the edits although they can be planned; None: a sweep would apply them."""
         details = self.history.details
         if details.availability != "online":
-            return f"the repository is {details.availability} (reason: {details.limits or 'none given'})."
+            return (
+                f"the repository is {details.availability} (reason: {details.limits or 'none given'}). When its owner "
+                "agrees, set it to online: `retention icechunk REPO status online`."
+            )
         if self.edits.deleted_tags and details.tags_deletable is not True:
             return (
                 f"{len(self.edits.deleted_tags):,} tags, {self.edits.deleted_tags[0]!r} first, have expired, and the "
-                "repository's feature flag delete_tag is off."
+                "repository's feature flag delete_tag is off. Take delete_expired_tags out of the policy, or turn the "
+                "flag on with icechunk (`Repository.set_feature_flag`)."
             )
         return None
 

@@ -1,6 +1,6 @@
 """Finds the files that retained snapshots reach, for plans, sweeps and verifications.
 
-Executors read the files that are not in the cache yet. Source: Icechunk facts 4; DESIGN.md, invariants 1 and 5.
+Executors read the files that are not in the cache yet. Source: docs/icechunk.md, What is deleted; Icechunk facts 4.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence

@@ -1,6 +1,6 @@
 """Sweeps an Icechunk repository: applies the plan's edits to the history, then removes the files, phase by phase.
 
-Source: DESIGN.md, invariants 4 and 5.
+Source: docs/icechunk.md, What is deleted.
 """
 
 from collections.abc import Mapping

@@ -1,7 +1,7 @@
 """Recognizes names that lakeFS generates, reads the time inside them, and makes addresses canonical.
 
-`generated` has the same rules for Python strings. Source: lakeFS facts 1.1, 2.3 and 5.5; DESIGN.md, invariants 6,
-7 and 10.
+`generated` has the same rules for Python strings. Source: docs/uncommitted.md, One object, many
+spellings; promise 7 of docs/safety.md; lakeFS facts 1.1, 2.3 and 5.5.
 """
 
 from collections.abc import Sequence
@@ -57,7 +57,8 @@ def stored_name(address: Column) -> Column:
     """Return the name under which the store lists the object of a canonical address.
 
     If an absolute address ends in a generated name, that name is returned, whatever precedes it. Generated names are
-    globally unique, and the URL of a namespace has more spellings than can be listed. Source: DESIGN.md, invariant 6.
+    globally unique, and the URL of a namespace has more spellings than can be listed. Source: docs/uncommitted.md, One
+    object, many spellings.
     """
     decoded = F.coalesce(F.try_url_decode(address), address)
     tails = [F.regexp_extract(text, _TAIL, 1) for text in (address, decoded)]

@@ -1,6 +1,6 @@
 """The patterns of names that lakeFS generates, and the rules of `columns` for Python strings, without Spark.
 
-Source: lakeFS facts 1.1, 2.3 and 5.5; DESIGN.md, invariants 6, 7 and 10.
+Source: docs/uncommitted.md, One object, many spellings; promise 7 of docs/safety.md; lakeFS facts 1.1, 2.3 and 5.5.
 """
 
 import re

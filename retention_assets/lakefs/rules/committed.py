@@ -66,9 +66,9 @@ class _Due(NamedTuple):
 def commit_graph(references: References) -> tuple[CommitNode, ...]:
     """Return all commits in order of their ids, with the branches and tags that reach or name them.
 
-    A commit is `dangling` if no branch HEAD reaches it by main parents, as seed 004 defines. So the tip of a feature
+    A commit is `dangling` if no branch HEAD reaches it by main parents. So the tip of a feature
     branch that was merged and deleted is dangling, although a branch still reaches it by a second parent. Retention is
-    counted only from dangling *leaves*, which are fewer (see `activity`). Source: seed 004, Dangling Commits.
+    counted only from dangling *leaves*, which are fewer (see `activity`). Source: docs/retention.md, Rule.
 
     Errors: SourceError when the commit of a parent, branch or tag is missing, and for a cycle.
     """
@@ -110,10 +110,10 @@ def activity(
         a <- b <- c (HEAD)        a: due at created(b) + period, or at created(x) + default, whichever is later
           <- x <- y (leaf)        x: due at created(y) + default        y: due at created(y) + default
 
-    A commit that is due exactly at `as_of` is not active. Without rules all commits are active (H5). Tags do not keep
+    A commit that is due exactly at `as_of` is not active. Without rules all commits are active. Tags do not keep
     commits active.
 
-    Source: lakeFS facts 4.3, the order-independent statement (H1); DESIGN.md, invariant 11. Errors: as `commit_graph`.
+    Source: docs/retention.md, Rule and The reflog. Errors: as `commit_graph`.
     """
     ordered = children_first(references)
     if retention is None:

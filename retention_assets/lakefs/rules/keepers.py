@@ -1,7 +1,7 @@
 """Computes what keeps the commits and the (path, address) pairs of a lakeFS repository, and until when.
 
 All functions are pure. The rules are those of `committed`, `reflog` and `lifecycle`.
-Source: DESIGN.md, invariants 1 and 11.
+Source: promises 1 and 11 of docs/safety.md.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence

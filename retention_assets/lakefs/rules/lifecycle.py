@@ -2,7 +2,7 @@
 
 `policy.rules.due_since` is the same rule in plain Python.
 
-Source: DESIGN.md, Decisions (Lifecycle); seed 002.
+Source: docs/lifecycle.md.
 """
 
 from collections.abc import Collection, Sequence

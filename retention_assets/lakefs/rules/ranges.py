@@ -1,6 +1,6 @@
 """Computes which branches hold each range and each (path, address) pair, since when, and whether it is active.
 
-Source: seed 004, steps 4 and 5, for ranges; seed 002, steps 3 and 4 of finding addresses, for pairs; DESIGN.md, Tables.
+Source: docs/retention.md, for ranges; docs/lifecycle.md, for pairs. `tables.py` has the meaning of each column.
 """
 
 from collections.abc import Mapping, Sequence
@@ -23,7 +23,7 @@ _TIMELESS, _UNREADABLE, _FIRST = "timeless_entries", "unreadable_paths", "first_
 
 
 def state_aggregates() -> list[Column]:
-    """Return the aggregates of a group of commits or ranges: whether they are active, protected and due, and more.
+    """Return the aggregates of a group of commits or ranges: `active`, `protected`, `at_head`, and two times.
 
     `due_since` is null if a member of the group is active. Otherwise it is the latest time of all members.
     """
@@ -39,9 +39,10 @@ def state_aggregates() -> list[Column]:
 def active_ranges(
     potential_commits: DataFrame | pa.Table, metarange_ranges: DataFrame, names: NameSets | None = None
 ) -> DataFrame:
-    """Return one row per range of any commit: the union of branches, the oldest creation time, `active` and more.
+    """Return one row per range of any commit: the union of branches and rules, `potential`, and `state_aggregates`.
 
-    `rule_ids` are the rules under which the commits of the range came due.
+    `first_added_at` is the creation time of the oldest commit. `rule_ids` are the rules under which the commits of
+    the range came due.
 
     Args:
         potential_commits: rows of `potential_commits`, for Spark or on the driver, with the columns `OF_COMMITS`.

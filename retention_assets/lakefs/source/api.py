@@ -34,7 +34,7 @@ from retention_assets.objectstore.objects import ObjectReader
 from retention_assets.objectstore.outcomes import Outcome
 
 _LOG = logging.getLogger(__name__)
-_CLOCK_TOLERANCE = timedelta(minutes=5)  # between this machine's clock and the store's; with more, files stay
+_CLOCK_TOLERANCE = timedelta(minutes=5)  # of this machine's clock and the store's; if they differ by more, files stay
 _GONE = (Outcome.DELETED, Outcome.MISSING)
 _ATTEMPTS = 3  # times that the branches and tags are read for one dump
 _DUMP_LIFE = timedelta(minutes=10)  # a dump is reused for this long; see `ApiSource.references`
@@ -92,7 +92,7 @@ class ApiSource:
 
         `taken_at` of the list is the time before the branches are listed. Each branch is scanned after that time. So
         an object that was staged at that time is in the list, or was committed or discarded before the scan.
-        `StagedScan` explains why the list is complete. Source: lakeFS facts, H3, H4, H23.
+        `StagedScan` explains why the list is complete. Source: docs/uncommitted.md; lakeFS facts, H3.
 
         Errors: SourceError when the server fails, or when a file that the server reports is missing.
         """

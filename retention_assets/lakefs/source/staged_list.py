@@ -3,7 +3,7 @@
 The server scans its branches in the order of their names, one page per request. If the server meets a branch that was
 deleted, it forgets that the page has rows of earlier branches. If no later branch has rows, the server discards the
 page and reports that nothing is staged. If the deleted branch is the last one of the page, the request fails. A listing
-of the branches cannot show this reliably, because the branch may exist again by then. Source: lakeFS facts, H4 and H23.
+of the branches cannot show this reliably, because the branch may exist again by then. Source: docs/uncommitted.md.
 """
 
 import json

@@ -20,6 +20,10 @@ from retention_assets.state.plan import Plan
 
 _APART = timedelta(hours=2)  # a dump may take an hour. Source: lakeFS facts 3.3
 USE_SERVER = "Configure `source.api` instead of `source.dump`."
+NEW_LIST = (
+    "Let the server write a new staged list, name its folder in `staged`, and take a new dump just after that: "
+    "`lakectl refs-dump lakefs://REPOSITORY -o FILE`."
+)
 
 
 def unusable_staged_list(staged_at: datetime, references_at: datetime, *, of_dump: bool) -> str | None:

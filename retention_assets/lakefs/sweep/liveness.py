@@ -1,6 +1,7 @@
 """Checks which addresses are live just before deleting: reads the staged list, references and ranges again.
 
-Source: DESIGN.md, invariant 5. The check uses the same retention rules and the same cache as the planner.
+The check uses the same retention rules and the same cache as the planner.
+Source: docs/safety.md, Before and during a sweep.
 
 `CommittedContents` has the contents of commits: the ranges of metaranges, and the entries of ranges.
 """
@@ -36,6 +37,7 @@ from retention_assets.lakefs.source.ranges import metaranges, ranges
 from retention_assets.lakefs.source.repository import StagedList
 from retention_assets.lakefs.source.staged_objects import staged_objects
 from retention_assets.lakefs.sweep.guards import (
+    NEW_LIST,
     USE_SERVER,
     heads_present,
     locations_apart,
@@ -88,10 +90,6 @@ def committed_contents(cache: TableCache, namespace_urls: Sequence[str], commits
 
 
 _HOUR = timedelta(hours=1)
-_NEW_LIST = (
-    "Let the server write a new staged list, name its folder in `staged`, and take a new dump just after that: "
-    "`lakectl refs-dump lakefs://REPOSITORY -o FILE`."
-)
 _CREATED_AGAIN = "it was deleted and created again under its name"
 
 
@@ -106,7 +104,7 @@ class LivenessQuery:
 
     @property
     def as_of(self) -> datetime:
-        """The time 00:00 UTC of the day. Source: DESIGN.md, Decisions (As of)."""
+        """The time 00:00 UTC of the day. Source: docs/retention.md, Rule."""
         return start_of_day(self.day)
 
 
@@ -239,7 +237,7 @@ class LakeFSLiveness:
             f"Plan again: `retention plan {name} --as-of {day}`."
         )
 
-    def _without_staged_list(self, problem: str, remedy: str = _NEW_LIST) -> GuardRefused:
+    def _without_staged_list(self, problem: str, remedy: str = NEW_LIST) -> GuardRefused:
         name = self._query.opened.repository.name
         return GuardRefused(
             f"{name}: {problem} {self._undone} {remedy} Then plan again: `retention plan {name} --as-of "

@@ -51,7 +51,7 @@ from retention_assets.lakefs.rules.same_content import (
 from retention_assets.lakefs.rules.tables import REFERENCES, references_of
 from retention_assets.lakefs.source.checksums import md5_of
 from retention_assets.lakefs.source.inventory_snapshot import is_usable
-from retention_assets.lakefs.sweep.guards import USE_SERVER, partial_staged_list, unusable_staged_list
+from retention_assets.lakefs.sweep.guards import NEW_LIST, USE_SERVER, partial_staged_list, unusable_staged_list
 from retention_assets.lakefs.sweep.memory import keep_memory
 from retention_assets.objectstore.access import StoreAccess
 from retention_assets.policy.lint import duration_warnings
@@ -164,7 +164,7 @@ class PlanParameters:
 
     @property
     def as_of(self) -> datetime:
-        """The time 00:00 UTC of the day. Source: DESIGN.md, Decisions (As of)."""
+        """The time 00:00 UTC of the day. Source: docs/retention.md, Rule."""
         return start_of_day(self.day)
 
     def counting_heads(self, references: References) -> tuple[SeenHead, ...]:
@@ -175,7 +175,7 @@ class PlanParameters:
 def blocked(parameters: PlanParameters, inputs: PlanInputs, references: References) -> str | None:
     """Return why a plan from these tables must not be executed; None if it may.
 
-    Source: DESIGN.md, The way data flows.
+    Source: docs/uncommitted.md, The order of reading is a safety property.
     """
     if lost := lost_heads(references, parameters.memory, parameters.policy):
         return (
@@ -186,10 +186,13 @@ def blocked(parameters: PlanParameters, inputs: PlanInputs, references: Referenc
             f"<warehouse>/{parameters.repository}/memory, and plan once with `reflog: false`."
         )
     if not inputs.staged_known:
-        return "no staged list is known, so staged objects cannot be distinguished from others."
+        return (
+            "no staged list is known, so staged objects cannot be distinguished from others. Give the server's staged "
+            "list in `staged`, or use `source.api`."
+        )
     of_dump = parameters.oldest_dump is not None
     if problem := unusable_staged_list(inputs.staged.taken_at, inputs.graph.taken_at, of_dump=of_dump):
-        return problem
+        return f"{problem} {NEW_LIST}" if of_dump else problem
     problem = partial_staged_list(parameters.settings.get("namespace", ""), of_dump=of_dump)
     return problem and f"{problem} {USE_SERVER}"
 

@@ -1,4 +1,4 @@
-"""Writes results and statistics into the repository's namespace. Source: seed 002.
+"""Writes results and statistics into the repository's namespace. Source: docs/lifecycle.md.
 
 This happens only with `write_results: true`. Planning writes nothing else outside the warehouse.
 """

@@ -155,7 +155,7 @@ class _Streamed:
             yield await (await self._source.get_async(path, options=options)).bytes_async()
 
 
-_AT_ONCE = 10  # more concurrent requests made S3 return SlowDown. Source: lakeFS facts 8, #5729
+_AT_ONCE = 10  # more concurrent requests made S3 return SlowDown. Source: lakeFS issue 5729
 _RETRY_POLICY = RetryPolicy()
 SIZE, SIZE_AND_ETAG = "size", "size and etag"  # how a copy was verified
 _MAY_BE_MD5 = re.compile(r"[0-9a-f]{32}")  # ETags that may be the MD5 of the content; a multipart upload has another

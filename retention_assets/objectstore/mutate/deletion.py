@@ -57,7 +57,7 @@ class ObstoreDeletion(OpenStore):
         return result_of(failure)
 
 
-AT_ONCE = 10  # more than 12 concurrent deletions made S3 return SlowDown. Source: lakeFS facts 8, #5729
+AT_ONCE = 10  # more than 12 concurrent deletions made S3 return SlowDown. Source: lakeFS issue 5729
 
 _POLL_SECONDS = 2.0  # seconds between two polls of the caller's deadline, because a poll may cost a request
 _RETRY_POLICY = RetryPolicy()

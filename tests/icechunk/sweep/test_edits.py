@@ -76,12 +76,12 @@ def test_stored_edits_are_read_back_unchanged(tmp_path: Path) -> None:
     ],
 )
 def test_edits_that_do_not_match_the_hash_of_the_plan_are_refused(tmp_path: Path, changed: PlannedEdits) -> None:
-    with pytest.raises(GuardRefused, match=r"are not the approved ones. Nothing was changed"):
+    with pytest.raises(GuardRefused, match=r"do not match its hash or its time. Nothing was changed"):
         planned_edits(kept(tmp_path, changed), plan_of(EDITS))
 
 
 def test_edits_of_another_history_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(GuardRefused, match="are not the approved ones"):
+    with pytest.raises(GuardRefused, match="do not match its hash or its time"):
         planned_edits(kept(tmp_path, EDITS, references="of another"), plan_of(EDITS))
 
 

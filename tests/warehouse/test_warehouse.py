@@ -258,6 +258,14 @@ def test_a_table_with_missing_columns_is_refused_with_the_command_that_makes_it(
     assert warehouse.rows(spark, "orchard", "addresses", DAY, ["address"]).frame.count() == 43
 
 
+@pytest.mark.parametrize("name", ["lake[12]", "lake{1,2}", "lake?", "lake*"])
+def test_the_directory_of_a_warehouse_is_no_pattern(spark: SparkSession, tmp_path: Path, name: str) -> None:
+    """Spark would take it as one: it would find no files, or those of the warehouse in the directory beside it."""
+    for directory, rows in ((name, 43), ("lake1", 7)):
+        Warehouse(str(tmp_path / directory)).write_frame(spark.range(rows), *TABLE)
+    assert Warehouse(str(tmp_path / name)).frame(spark, *TABLE).count() == 43
+
+
 def test_the_files_of_lists_that_have_each_name_once_have_the_schema_of_the_table(tmp_path: Path) -> None:
     rows = potential_commits_rows(commit_graph_rows([]), {}, {}, frozenset())
     assert rows.schema.field("branches").type == NAMES

@@ -479,12 +479,6 @@ def test_a_session_that_skips_files_is_refused(tmp_path: Path, name: str) -> Non
     assert with_spark(tmp_path, **{key: False}).spark == {key: False}
 
 
-@pytest.mark.parametrize("url", ["s3a://lake/a#b", "s3://lake/tables?x=1"])
-def test_a_warehouse_whose_url_would_be_cut_is_refused(tmp_path: Path, url: str) -> None:
-    with pytest.raises(ConfigurationError, match="warehouse: in a URL, the path ends before"):
-        load_configuration(written(tmp_path, {"warehouse": url, "repositories": {"orchard": ORCHARD}}))
-
-
 def test_the_directories_that_a_local_storage_links_to_are_locations_of_the_repository(tmp_path: Path) -> None:
     for directory in ("other/chunks", "storage/manifests"):
         (tmp_path / directory).mkdir(parents=True)

@@ -266,6 +266,17 @@ def test_the_directory_of_a_warehouse_is_no_pattern(spark: SparkSession, tmp_pat
     assert Warehouse(str(tmp_path / name)).frame(spark, *TABLE).count() == 43
 
 
+@pytest.mark.parametrize("name", ["a%20b", "a%23b", "a%b", "a#b", "a?b=c"])
+def test_the_url_of_a_warehouse_names_the_directory_that_spark_writes_to(bucket: Bucket, name: str) -> None:
+    """Spark takes a URL literally, so all other files must be at the literal name, too."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("AWS_ENDPOINT", bucket.endpoint)
+        patch.setenv("AWS_ALLOW_HTTP", "true")
+        Warehouse(f"s3a://{bucket.name}/{name}").write_document({"holder": "a"}, *PLACE)
+    listed = bucket.client().list_objects_v2(Bucket=bucket.name)["Contents"]
+    assert [one["Key"] for one in listed] == [f"{name}/{'/'.join(PLACE)}"]
+
+
 def test_the_files_of_lists_that_have_each_name_once_have_the_schema_of_the_table(tmp_path: Path) -> None:
     rows = potential_commits_rows(commit_graph_rows([]), {}, {}, frozenset())
     assert rows.schema.field("branches").type == NAMES

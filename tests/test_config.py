@@ -9,6 +9,7 @@ import pytest
 import yaml
 
 from retention_assets.config.configuration import Configuration, canonical_namespace, load_configuration
+from retention_assets.config.documents import load_document
 from retention_assets.config.settings import FromEnvironment
 from retention_assets.errors import ConfigurationError
 
@@ -326,6 +327,13 @@ def test_a_key_that_stands_twice_is_refused(tmp_path: Path, doubled: str) -> Non
     text = yaml.safe_dump({"warehouse": "w", "repositories": {"orchard": {**ORCHARD, "mode": "plan"}}}, sort_keys=False)
     with pytest.raises(ConfigurationError, match=r"retention\.yaml: .*(mode|orchard|warehouse).*is duplicated"):
         load_configuration(written(tmp_path, _after_its_like(text, doubled)))
+
+
+def test_a_key_that_a_merge_adds_is_not_duplicated() -> None:
+    """A merge adds keys to the mapping that it refers to, before that mapping is read itself."""
+    text = "{one: {inner: &inner {<<: {grace: 24h, settle: 1h}, grace: 48h}}, other: {<<: *inner, settle: 2h}}"
+    merged = {"grace": "48h", "settle": "1h"}
+    assert load_document(f"---\n{text}") == {"one": {"inner": merged}, "other": {**merged, "settle": "2h"}}
 
 
 def _after_its_like(text: str, line: str) -> str:

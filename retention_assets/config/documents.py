@@ -2,7 +2,7 @@
 
 import json
 from collections import Counter
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import yaml
@@ -39,12 +39,16 @@ def load_document(text: str) -> object:
 
 
 class _UniqueKeys(yaml.SafeLoader):
-    """A safe YAML loader that rejects duplicated keys."""
+    """A safe YAML loader that rejects duplicated keys.
 
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
+    It checks a mapping as it is written. Merges (`<<`) add keys later, also to mappings that others refer to.
+    """
+
+    def compose_mapping_node(self, anchor: Any) -> yaml.MappingNode:
+        node = super().compose_mapping_node(anchor)
         keys = [key for key, _ in node.value if isinstance(key, yaml.ScalarNode)]
         _require_unique([key.value for key in keys], f"the mapping that begins at line {node.start_mark.line + 1}")
-        return super().construct_mapping(node, deep=deep)
+        return node
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

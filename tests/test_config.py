@@ -336,6 +336,14 @@ def test_a_key_that_a_merge_adds_is_not_duplicated() -> None:
     assert load_document(f"---\n{text}") == {"one": {"inner": merged}, "other": {**merged, "settle": "2h"}}
 
 
+@pytest.mark.parametrize("name", ["2024", "null", "yes", "2026-11-01"])
+def test_a_name_that_is_no_text_in_yaml_is_refused_with_the_remedy(tmp_path: Path, name: str) -> None:
+    file = tmp_path / "retention.yaml"
+    file.write_text(f"warehouse: w\nrepositories:\n  {name}: {{kind: icechunk, storage: s, policy: p}}\n")
+    with pytest.raises(ConfigurationError, match=r"repositories: a key is a number, .*: write it in quotes$"):
+        load_configuration(file)
+
+
 def _after_its_like(text: str, line: str) -> str:
     if line.startswith("warehouse"):
         return text.replace("repositories:", f"{line}repositories:")

@@ -18,6 +18,9 @@ _REASONS = {  # by pydantic's type of the problem; other problems have pydantic'
     "union_tag_not_found": _KINDS,
 }
 
+_OF_KEY = "[key]"  # the end of pydantic's path of a problem of a key
+_NOT_TEXT = "a key is a number, truth value, date or null in YAML: write it in quotes"
+
 KeyPath = tuple[int | str, ...]
 
 
@@ -70,7 +73,9 @@ def wrong_keys(error: ValidationError, in_file: Callable[[KeyPath, str], KeyPath
     found = []
     for problem in error.errors(include_input=False, include_url=False):
         parts = in_file(problem["loc"], problem["type"])
-        key = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in parts).lstrip(".")
         reason = _REASONS.get(problem["type"]) or problem["msg"].removeprefix("Value error, ")
+        if parts[-1:] == (_OF_KEY,) and problem["type"] == "string_type":
+            parts, reason = parts[:-2], _NOT_TEXT  # the part before it is the key, spelled as Python does
+        key = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in parts).lstrip(".")
         found.append(f"{key or 'the document'}: {reason}")
     return list(dict.fromkeys(found))

@@ -277,6 +277,14 @@ def test_the_url_of_a_warehouse_names_the_directory_that_spark_writes_to(bucket:
     assert [one["Key"] for one in listed] == [f"{name}/{'/'.join(PLACE)}"]
 
 
+@pytest.mark.parametrize("name", ["a b", "a%20b", "a%23b", "a#b", "a?b", "ü"])
+def test_arrow_reads_the_directory_that_the_url_of_a_warehouse_names(tmp_path: Path, name: str) -> None:
+    Warehouse(str(tmp_path / name)).write_table(pa.table({"address": ["data/a"]}), *TABLE)
+    warehouse = Warehouse(f"file://{tmp_path}/{name}")
+    schema = pa.schema([("address", pa.string())])
+    assert read_directory(warehouse, *TABLE, schema=schema)["address"].to_pylist() == ["data/a"]
+
+
 def test_the_files_of_lists_that_have_each_name_once_have_the_schema_of_the_table(tmp_path: Path) -> None:
     rows = potential_commits_rows(commit_graph_rows([]), {}, {}, frozenset())
     assert rows.schema.field("branches").type == NAMES

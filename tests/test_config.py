@@ -9,6 +9,7 @@ import pytest
 import yaml
 
 from retention_assets.config.configuration import Configuration, canonical_namespace, load_configuration
+from retention_assets.config.documents import load_document
 from retention_assets.config.settings import FromEnvironment
 from retention_assets.errors import ConfigurationError
 
@@ -328,6 +329,21 @@ def test_a_key_that_stands_twice_is_refused(tmp_path: Path, doubled: str) -> Non
         load_configuration(written(tmp_path, _after_its_like(text, doubled)))
 
 
+def test_a_key_that_a_merge_adds_is_not_duplicated() -> None:
+    """A merge adds keys to the mapping that it refers to, before that mapping is read itself."""
+    text = "{one: {inner: &inner {<<: {grace: 24h, settle: 1h}, grace: 48h}}, other: {<<: *inner, settle: 2h}}"
+    merged = {"grace": "48h", "settle": "1h"}
+    assert load_document(f"---\n{text}") == {"one": {"inner": merged}, "other": {**merged, "settle": "2h"}}
+
+
+@pytest.mark.parametrize("name", ["2024", "null", "yes", "2026-11-01"])
+def test_a_name_that_is_no_text_in_yaml_is_refused_with_the_remedy(tmp_path: Path, name: str) -> None:
+    file = tmp_path / "retention.yaml"
+    file.write_text(f"warehouse: w\nrepositories:\n  {name}: {{kind: icechunk, storage: s, policy: p}}\n")
+    with pytest.raises(ConfigurationError, match=r"repositories: a key is a number, .*: write it in quotes$"):
+        load_configuration(file)
+
+
 def _after_its_like(text: str, line: str) -> str:
     if line.startswith("warehouse"):
         return text.replace("repositories:", f"{line}repositories:")
@@ -477,12 +493,6 @@ def test_a_session_that_skips_files_is_refused(tmp_path: Path, name: str) -> Non
         with pytest.raises(ConfigurationError, match=f"{name} must be false"):
             with_spark(tmp_path, **{key: value})
     assert with_spark(tmp_path, **{key: False}).spark == {key: False}
-
-
-@pytest.mark.parametrize("url", ["s3a://lake/a#b", "s3://lake/tables?x=1"])
-def test_a_warehouse_whose_url_would_be_cut_is_refused(tmp_path: Path, url: str) -> None:
-    with pytest.raises(ConfigurationError, match="warehouse: in a URL, the path ends before"):
-        load_configuration(written(tmp_path, {"warehouse": url, "repositories": {"orchard": ORCHARD}}))
 
 
 def test_the_directories_that_a_local_storage_links_to_are_locations_of_the_repository(tmp_path: Path) -> None:

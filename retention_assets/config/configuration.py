@@ -270,11 +270,6 @@ def _configuration(document: object, file: Path) -> Configuration:
         name: replace(_located(name, entry, file), records=records) for name, entry in settings.repositories.items()
     }
     warehouse = _location(settings.warehouse, file.parent)
-    if "://" in warehouse and {"#", "?"} & {*warehouse}:
-        raise ConfigurationError(
-            f"{file}: warehouse: in a URL, the path ends before `#` or `?`, so the tables would be written to another "
-            f"location. Nothing was read or deleted. Write `#` as %23, or choose another name."
-        )
     if not settings.shared_warehouse:
         masters = [str(settings.spark[key]) for key in ("spark.master", "spark.remote") if key in settings.spark]
         require_seen_by_executors(warehouse, masters, file)

@@ -2,7 +2,7 @@
 
 import json
 from collections import Counter
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import yaml
@@ -17,6 +17,9 @@ _REASONS = {  # by pydantic's type of the problem; other problems have pydantic'
     "union_tag_invalid": _KINDS,
     "union_tag_not_found": _KINDS,
 }
+
+_OF_KEY = "[key]"  # the end of pydantic's path of a problem of a key
+_NOT_TEXT = "a key is a number, truth value, date or null in YAML: write it in quotes"
 
 KeyPath = tuple[int | str, ...]
 
@@ -39,12 +42,16 @@ def load_document(text: str) -> object:
 
 
 class _UniqueKeys(yaml.SafeLoader):
-    """A safe YAML loader that rejects duplicated keys."""
+    """A safe YAML loader that rejects duplicated keys.
 
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
+    It checks a mapping as it is written. Merges (`<<`) add keys later, also to mappings that others refer to.
+    """
+
+    def compose_mapping_node(self, anchor: Any) -> yaml.MappingNode:
+        node = super().compose_mapping_node(anchor)
         keys = [key for key, _ in node.value if isinstance(key, yaml.ScalarNode)]
         _require_unique([key.value for key in keys], f"the mapping that begins at line {node.start_mark.line + 1}")
-        return super().construct_mapping(node, deep=deep)
+        return node
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -66,7 +73,9 @@ def wrong_keys(error: ValidationError, in_file: Callable[[KeyPath, str], KeyPath
     found = []
     for problem in error.errors(include_input=False, include_url=False):
         parts = in_file(problem["loc"], problem["type"])
-        key = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in parts).lstrip(".")
         reason = _REASONS.get(problem["type"]) or problem["msg"].removeprefix("Value error, ")
+        if parts[-1:] == (_OF_KEY,) and problem["type"] == "string_type":
+            parts, reason = parts[:-2], _NOT_TEXT  # the part before it is the key, spelled as Python does
+        key = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in parts).lstrip(".")
         found.append(f"{key or 'the document'}: {reason}")
     return list(dict.fromkeys(found))

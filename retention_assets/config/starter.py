@@ -63,7 +63,7 @@ def configuration_text(starter: Starter, policy: str) -> str:
         "warehouse: warehouse          # where the tables are written; for several machines a URL: s3a://bucket/tables",
         "",
         "repositories:",
-        f"  {starter.name}:",
+        f"  {_inline(starter.name)}:",
         *_indented(_storage(starter) if starter.kind == "icechunk" else [*_storage(starter), *_source(starter)]),
         f"    policy: {_inline(policy)}",
         "    grace: 24h                 # no younger object is a candidate; choose more than your longest write takes",

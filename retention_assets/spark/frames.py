@@ -32,8 +32,11 @@ def opened_files(spark: SparkSession) -> DataFrameReader:
 
     Spark takes the result of a query from the cached rows of an equal query, even if the files were replaced since.
     Queries with different options are not equal, so each reader has an option with a unique value.
+
+    A path names exactly one file or directory. By default, Spark takes `[`, `{`, `*` and `?` in a path as wildcards. It
+    would not find these files, or would read the files of another directory.
     """
-    return spark.read.option("retention.opened", uuid4().hex)
+    return spark.read.option("retention.opened", uuid4().hex).option("__globPaths__", "false")
 
 
 def as_frame(spark: SparkSession, rows: DataFrame | pa.Table) -> DataFrame:

@@ -6,6 +6,7 @@ from functools import reduce
 from operator import or_
 from posixpath import commonpath
 from typing import Any
+from urllib.parse import quote
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -101,7 +102,7 @@ def _store(warehouse: Warehouse) -> tuple[fs.FileSystem, str]:
         return fs.LocalFileSystem(), root
     endpoint = next(filter(None, map(os.environ.get, _ENDPOINTS)), None)
     if endpoint is None or not root.startswith("s3://"):
-        return fs.FileSystem.from_uri(root)
+        return fs.FileSystem.from_uri(quote(root, safe=":/@"))  # Arrow decodes a URL; Spark takes it literally
     scheme, _, host = endpoint.rstrip("/").partition("://")
     region = os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION") or "us-east-1"
     return fs.S3FileSystem(endpoint_override=host, scheme=scheme, region=region), root.removeprefix("s3://")

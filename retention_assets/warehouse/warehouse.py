@@ -40,6 +40,7 @@ _ROW_GROUP = 8192  # rows of a row group of that file: each is decoded whole, an
 _FOOTER = 2**16  # bytes read from the end of a Parquet file; a longer footer takes a second read
 _FEW = 10_000  # the most rows of which the driver reads a column
 _AT_ONCE = 16  # footers or documents read at the same time
+_ENCODED = str.maketrans({"%": "%25", "#": "%23", "?": "%3F"})
 _CONDITIONS = "_conditions"  # scratch file that tests whether the store honours conditional writes
 _READ, _WRITE, _LIST, _REMOVE = (replace(one, of_warehouse=True) for one in (READ, WRITE, LIST, REMOVE))
 
@@ -128,11 +129,14 @@ class Warehouse:
             self._require_layout()
 
     def _opened(self) -> tuple[Any, Any]:
-        """Return obstore's store for the root, and one that sends each request once."""
+        """Return obstore's store for the root, and one that sends each request once.
+
+        Spark takes the characters of a URL literally. obstore decodes `%23`, and ends the path before `#` and `?`.
+        """
         if "://" not in self._root:
             store = LocalStore(self._root, mkdir=True)
             return store, store
-        url = self._root.replace("s3a://", "s3://", 1)
+        url = self._root.replace("s3a://", "s3://", 1).translate(_ENCODED)
         return from_url(url), from_url(url, retry_config=NO_RETRIES)
 
     def _call[T](self, call: Callable[[], T], path: str, request: RequestKind) -> T:

@@ -261,3 +261,11 @@ def test_an_icechunk_repository_is_read(empty_folder: Path) -> None:
     refused = run("init", "field", "--kind", "icechunk", "--storage", str(empty_folder), "--overwrite")
     assert refused.status == 3
     assert "there is no Icechunk repository" in refused.out
+
+
+@pytest.mark.parametrize("name", ["2024", "null", "yes", "0x1F", "1e3"])
+def test_a_name_that_yaml_reads_as_another_value_is_written_in_quotes(empty_folder: Path, name: str) -> None:
+    create_repository(empty_folder / "field")
+    answer = run("init", name, "--kind", "icechunk", "--storage", "field", "--json")
+    assert answer.status == 0, answer.out + answer.err
+    assert list(load_configuration(empty_folder / "retention.yaml").repositories) == [name]

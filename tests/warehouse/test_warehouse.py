@@ -258,6 +258,33 @@ def test_a_table_with_missing_columns_is_refused_with_the_command_that_makes_it(
     assert warehouse.rows(spark, "orchard", "addresses", DAY, ["address"]).frame.count() == 43
 
 
+@pytest.mark.parametrize("name", ["lake[12]", "lake{1,2}", "lake?", "lake*"])
+def test_the_directory_of_a_warehouse_is_no_pattern(spark: SparkSession, tmp_path: Path, name: str) -> None:
+    """Spark would take it as one: it would find no files, or those of the warehouse in the directory beside it."""
+    for directory, rows in ((name, 43), ("lake1", 7)):
+        Warehouse(str(tmp_path / directory)).write_frame(spark.range(rows), *TABLE)
+    assert Warehouse(str(tmp_path / name)).frame(spark, *TABLE).count() == 43
+
+
+@pytest.mark.parametrize("name", ["a%20b", "a%23b", "a%b", "a#b", "a?b=c"])
+def test_the_url_of_a_warehouse_names_the_directory_that_spark_writes_to(bucket: Bucket, name: str) -> None:
+    """Spark takes a URL literally, so all other files must be at the literal name, too."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("AWS_ENDPOINT", bucket.endpoint)
+        patch.setenv("AWS_ALLOW_HTTP", "true")
+        Warehouse(f"s3a://{bucket.name}/{name}").write_document({"holder": "a"}, *PLACE)
+    listed = bucket.client().list_objects_v2(Bucket=bucket.name)["Contents"]
+    assert [one["Key"] for one in listed] == [f"{name}/{'/'.join(PLACE)}"]
+
+
+@pytest.mark.parametrize("name", ["a b", "a%20b", "a%23b", "a#b", "a?b", "ü"])
+def test_arrow_reads_the_directory_that_the_url_of_a_warehouse_names(tmp_path: Path, name: str) -> None:
+    Warehouse(str(tmp_path / name)).write_table(pa.table({"address": ["data/a"]}), *TABLE)
+    warehouse = Warehouse(f"file://{tmp_path}/{name}")
+    schema = pa.schema([("address", pa.string())])
+    assert read_directory(warehouse, *TABLE, schema=schema)["address"].to_pylist() == ["data/a"]
+
+
 def test_the_files_of_lists_that_have_each_name_once_have_the_schema_of_the_table(tmp_path: Path) -> None:
     rows = potential_commits_rows(commit_graph_rows([]), {}, {}, frozenset())
     assert rows.schema.field("branches").type == NAMES

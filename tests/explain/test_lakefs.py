@@ -163,3 +163,13 @@ def test_a_name_that_nothing_has_is_refused_with_the_plan_that_was_asked(explain
     assert answer.status == 2
     assert "no/such/path" in answer.err
     assert explained.plan.day.isoformat() in answer.err
+
+
+def test_a_folder_is_refused_with_one_of_its_paths(explained: Explained) -> None:
+    path = next(path for path, _ in explained.truth.entries if "/" in path)
+    folder = path.partition("/")[0]
+    answer = run("--config", explained.configuration.file, "explain", explained.case.repository, folder)
+    below = sorted({one for one, _ in explained.truth.entries if one.startswith(f"{folder}/")})
+    assert answer.status == 2
+    assert f"'{folder}' is a folder with {len(below):,} paths" in answer.err
+    assert f"such as {below[0]!r}" in answer.err

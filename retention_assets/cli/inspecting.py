@@ -350,11 +350,11 @@ def _show(plan: Plan, now: Forecast, other: Forecast | None) -> None:
     title = f"{plan.repository}: what comes due until {now.last}, from the plan of {plan.day}"
     screen.print(Text(title, style="bold"), soft_wrap=True)
     table = Table()
-    table.add_column("day", no_wrap=True)
+    table.add_column("day")  # only this column is wrapped on a narrow screen
     titles = ("current policy", "other policy")[: 2 if other else 1]
     for column in titles:
-        table.add_column(column, justify="right")
-        table.add_column("due by then", justify="right", no_wrap=True)
+        for heading in (column, "due by then"):
+            table.add_column(heading.replace(" ", "\n", 1), justify="right", no_wrap=True)
     forecasts = [now] if other is None else [now, other]
     for day in sorted({day for one in forecasts for day in one.days} | {now.first}):
         cells = [cell for one in forecasts for cell in (_amount(one.total(day)), _amount(one.due_until(day)))]

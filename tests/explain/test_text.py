@@ -2,9 +2,16 @@
 
 from datetime import date
 
+import pytest
+from rich.console import Console
+
+from retention_assets.cli import inspecting
 from retention_assets.cli.inspecting import lines_of
+from retention_assets.core.amounts import Amount
 from retention_assets.explain.explanations import EntryState, Explanation, ObjectExplanation, UsedPlan
+from retention_assets.explain.simulation import Forecast
 from tests.frames import NOW
+from tests.sweep.small_world import a_plan
 
 
 def test_two_entries_with_one_path_are_both_printed() -> None:
@@ -17,3 +24,15 @@ def test_two_entries_with_one_path_are_both_printed() -> None:
         "  at a/1: 1 commit has it, 1 of them active",
         "  at a/1: 4 commits have it, 1 of them active",
     ]
+
+
+def test_a_forecast_under_two_policies_breaks_no_amount_at_80_columns(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    day, amount = date(2026, 11, 1), Amount(123, 1_300)
+    forecast = Forecast("a" * 64, day, day, {day: {"fruit/": amount}}, Amount(), amount)
+    monkeypatch.setattr(inspecting, "screen", Console(width=80))
+    inspecting._show(a_plan(), forecast, forecast)
+    lines = capsys.readouterr().out.splitlines()
+    assert max(map(len, lines)) <= 80
+    assert [line.count("123, 1.3 KiB") for line in lines if "123" in line][:2] == [4, 2]

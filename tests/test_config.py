@@ -270,8 +270,12 @@ def test_a_mistake_is_told_with_its_file_and_key(tmp_path: Path, mistake: str) -
 
 DOCUMENTS = {
     "a day that no calendar has": ("warehouse: 2027-02-30\n", "is not YAML: "),
-    "empty": ("", "the document: "),
-    "a list": ("- a\n- b\n", "the document: "),
+    "empty": ("", "is empty. Nothing was read or deleted. Write a first"),
+    "a list": ("- a\n- b\n", "the document: must be a mapping"),
+    "keys beside their repository": (
+        "warehouse: w\nrepositories:\n  orchard:\n  kind: lakefs\n",
+        "repositories.orchard: must be a mapping: write its keys below it, indented",
+    ),
     "not YAML": ("a: [b\n", "is not YAML: "),
     "no repositories": ("warehouse: w\n", "repositories: is missing"),
     "an empty list of repositories": ("warehouse: w\nrepositories: {}\n", "repositories: "),

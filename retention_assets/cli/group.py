@@ -36,7 +36,20 @@ progress = Console(stderr=True)  # progress and logs; results go to standard out
 screen = Console()
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
+class _Commands(click.Group):
+    """The group of all commands. Its own options stand before the name of a command."""
+
+    def invoke(self, context: click.Context) -> Any:
+        try:
+            return super().invoke(context)
+        except click.NoSuchOption as error:
+            if error.option_name != "--config" or error.ctx is None:
+                raise
+            hint = f"{error.message} Write it before the command: retention --config FILE {error.ctx.info_name} …"
+            raise click.NoSuchOption(error.option_name, hint, ctx=error.ctx) from None
+
+
+@click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
 @click.option(
     "--config",
     "file",
@@ -114,7 +127,10 @@ class _Day(click.DateTime):
         super().__init__(["%Y-%m-%d"])
 
     def convert(self, value: Any, param: click.Parameter | None, context: click.Context | None) -> Any:
-        day = super().convert(value, param, context) if isinstance(value, str) else value
+        try:
+            day = super().convert(value, param, context) if isinstance(value, str) else value
+        except click.BadParameter:
+            self.fail(f"{value!r} is not a day. Write YYYY-MM-DD, such as 2026-11-01.", param, context)
         return day.date() if isinstance(day, datetime) else day
 
 

@@ -269,7 +269,7 @@ def _program_of(file: Path) -> str:
 def _show(found: Permissions) -> None:
     table = Table(box=SIMPLE_HEAD)
     for column in ("location", "permission", "", "needed by"):
-        table.add_column(column)
+        table.add_column(column, overflow="fold")
     for one in found.checks:
         modes = "every mode" if one.modes == MODES else ", ".join(one.modes) or "warnings only"
         style = "red" if one.state in ("refused", "failed") else ""
@@ -294,9 +294,11 @@ def _listed(checks: Sequence[PermissionCheck]) -> str:
 def _require_readable(found: Permissions, called: str) -> None:
     """Raise StoreError if a plan cannot be made with these credentials."""
     if missing := found.missing("plan"):
+        is_refused = all(one.state == "refused" for one in missing)
+        remedy = "Grant the missing permissions" if is_refused else "Do what the lines above say"
         raise StoreError(
-            f"{found.repository}: no plan can be made: {_listed(missing)} is missing. Nothing was deleted. Grant "
-            f"the missing permissions, then test again: `{called} access {found.repository}`."
+            f"{found.repository}: no plan can be made without: {_listed(missing)}. Nothing was deleted. {remedy}, then "
+            f"test again: `{called} access {found.repository}`."
         )
 
 

@@ -204,7 +204,8 @@ def _of_object(one: ObjectExplanation, now: datetime) -> Iterator[str]:
     size = "" if one.size is None else f" ({human_bytes(one.size)})"
     yield f"{one.address}{size} {_STATES.get(one.state, one.state)}"
     for entry in one.entries[:_FEW]:
-        yield f"  at {entry.path}: {entry.commits:,} commits have it, {entry.active_commits:,} of them active"
+        have = "1 commit has" if entry.commits == 1 else f"{entry.commits:,} commits have"
+        yield f"  at {entry.path}: {have} it, {entry.active_commits:,} of them active"
     if one.reason and one.state != GONE:
         yield f"  because {_REASONS.get(one.reason, one.reason)}{_rules(one.rule_ids)}{_since(one.due_since)}"
     for keeper in () if one.state == GONE else one.kept_by[:_FEW]:
@@ -349,11 +350,11 @@ def _show(plan: Plan, now: Forecast, other: Forecast | None) -> None:
     title = f"{plan.repository}: what comes due until {now.last}, from the plan of {plan.day}"
     screen.print(Text(title, style="bold"), soft_wrap=True)
     table = Table()
-    table.add_column("day", no_wrap=True)
+    table.add_column("day")  # only this column is wrapped on a narrow screen
     titles = ("current policy", "other policy")[: 2 if other else 1]
     for column in titles:
-        table.add_column(column, justify="right")
-        table.add_column("due by then", justify="right")
+        for heading in (column, "due by then"):
+            table.add_column(heading.replace(" ", "\n", 1), justify="right", no_wrap=True)
     forecasts = [now] if other is None else [now, other]
     for day in sorted({day for one in forecasts for day in one.days} | {now.first}):
         cells = [cell for one in forecasts for cell in (_amount(one.total(day)), _amount(one.due_until(day)))]

@@ -188,7 +188,7 @@ def purge(target: Target, versions: bool, approved: str | None, json_wanted: boo
         print_json({"repository": repository, **amounts, "approve": digest, "keeps_versions": due.keeps_versions})
         return
     what = "deleted, but the bucket may keep versions" if versions else "due: their time in quarantine is over"
-    say(f"{repository}: {human_amount(due.amount)}, {what}.")
+    say(f"{repository}: {human_amount(due.amount) if due.amount.objects else 'no object'}, {what}.")
     if due.surplus.objects:
         say(f"{repository}: {human_amount(due.surplus)}, surplus: their originals are still in the repository.")
     if due.manifests:

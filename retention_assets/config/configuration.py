@@ -228,6 +228,11 @@ def configuration_in(text: str, file: Path) -> Configuration:
         raise ConfigurationError(f"{file}: {error}") from None
     except ValueError as error:
         raise ConfigurationError(f"{file}: is not YAML: {error}") from error
+    if document is None:
+        raise ConfigurationError(
+            f"{file}: is empty. Nothing was read or deleted. Write a first configuration with `retention init "
+            "--overwrite`."
+        )
     if isinstance(document, dict) and document.keys() >= {"type", "attributes"}:
         return configuration_of_component(document["attributes"], file)
     return _configuration(document, file)

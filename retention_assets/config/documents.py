@@ -11,15 +11,29 @@ from pydantic import ValidationError
 from retention_assets.errors import ConfigurationError
 
 _KINDS = "write `kind: lakefs` or `kind: icechunk`"
+_MAPPING = "must be a mapping: write its keys below it, indented"
 _REASONS = {  # by pydantic's type of the problem; other problems have pydantic's message
     "extra_forbidden": "unknown key",
     "missing": "is missing",
+    "dict_type": _MAPPING,
+    "model_type": _MAPPING,
+    "model_attributes_type": _MAPPING,
+    "list_type": "must be a list",
+    "tuple_type": "must be a list",
+    "string_type": "must be a text: put it in quotes",
+    "bool_type": "must be `true` or `false`",
     "union_tag_invalid": _KINDS,
     "union_tag_not_found": _KINDS,
 }
 
 _OF_KEY = "[key]"  # the end of pydantic's path of a problem of a key
 _NOT_TEXT = "a key is a number, truth value, date or null in YAML: write it in quotes"
+_HINTS = {  # by a part of YAML's own message
+    "expected <block end>": "the line is indented more or less than its neighbours",
+    "mapping values are not allowed": "the line is indented more than its neighbours, or has a second `: `",
+    r"'\t'": "indent with spaces, not with tabs",
+    "scanning an alias": "put a text that begins with `*` in quotes",
+}
 
 KeyPath = tuple[int | str, ...]
 
@@ -38,7 +52,16 @@ def load_document(text: str) -> object:
                 pass  # YAML's flow style also begins with `{`
         return yaml.load(text, Loader=_UniqueKeys)
     except (yaml.YAMLError, ValueError, RecursionError) as error:  # ValueError: a date such as 2027-02-30
-        raise ValueError(" ".join(str(error).split())) from error
+        raise ValueError(" ".join(_problem(error).split())) from error
+
+
+def _problem(error: Exception) -> str:
+    """Return line, column, YAML's message and a hint, without the text of the line, which may be a secret."""
+    if not isinstance(error, yaml.MarkedYAMLError) or error.problem_mark is None:
+        return str(error)
+    mark, text = error.problem_mark, ": ".join(part for part in (error.context, error.problem) if part)
+    hint = next((f": {hint}" for part, hint in _HINTS.items() if part in text), "")
+    return f"line {mark.line + 1}, column {mark.column + 1}{hint} ({text})"
 
 
 class _UniqueKeys(yaml.SafeLoader):
@@ -74,6 +97,7 @@ def wrong_keys(error: ValidationError, in_file: Callable[[KeyPath, str], KeyPath
     for problem in error.errors(include_input=False, include_url=False):
         parts = in_file(problem["loc"], problem["type"])
         reason = _REASONS.get(problem["type"]) or problem["msg"].removeprefix("Value error, ")
+        reason = reason.replace("Input should be ", "must be ")
         if parts[-1:] == (_OF_KEY,) and problem["type"] == "string_type":
             parts, reason = parts[:-2], _NOT_TEXT  # the part before it is the key, spelled as Python does
         key = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in parts).lstrip(".")

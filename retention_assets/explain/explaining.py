@@ -85,6 +85,11 @@ def _of_lakefs(configuration: Configuration, tables: PlanTables, asked: str, not
     objects = _with_removals(tables, explainer.objects(addresses or [asked]))
     if addresses:
         notes.append("An object that is staged at this path and not committed is not included.")
+    if not _is_known(objects) and (below := explainer.paths_below(asked)):
+        raise ConfigurationError(
+            f"{tables.repository.name}: {asked!r} is a folder with {len(below):,} paths. Nothing was "
+            f"explained. Name one of the paths, such as {below[0]!r}."
+        )
     _require_known(tables, asked, objects)
     plan = tables.used_plan("commit_graph")
     return Explanation(tables.repository.name, asked, kind, plan, tuple(objects), tuple(notes))

@@ -61,6 +61,11 @@ class LakeFSExplainer(Explainer[Policy]):
         rows = self.tables.rows(ADDRESSES.name, pc.field("key") == path, ["address"])
         return sorted({listed_name(row["address"]) for row in rows})
 
+    def paths_below(self, folder: str) -> list[str]:
+        """Return the sorted paths below a folder that any commit has."""
+        below = pc.starts_with(pc.field("key"), f"{folder.rstrip('/')}/")
+        return sorted({row["key"] for row in self.tables.rows(ADDRESSES.name, below, ["key"])})
+
     def commit(self, commit_id: str) -> CommitState | None:
         """Return the state of a commit in the plan; None: the plan has no commit with this id."""
         return self._commit(commit_id) if commit_id in self._kept.references.commits else None

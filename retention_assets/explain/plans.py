@@ -109,8 +109,7 @@ def newest_plan(warehouse: Warehouse, repository: Repository, day: date | None) 
         notes = [f"The plan of {one} was withdrawn or refused, so an older plan is used." for one in without]
         return PlanTables(warehouse, repository, plan), notes
     raise GuardRefused(
-        f"{repository.name}: there is no valid plan, so nothing can be explained. Nothing was read. Plan with: "
-        f"`retention plan {repository.name}`."
+        f"{repository.name}: there is no valid plan. Nothing was read. Plan with: `retention plan {repository.name}`."
     )
 
 

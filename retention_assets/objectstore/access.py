@@ -1,5 +1,6 @@
 """Access to an object store: a URL and options (including secrets), which are sent to executors."""
 
+import os
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -36,6 +37,7 @@ _CLIENT_UNSUPPORTED = frozenset(
 _CLIENT_DEFAULTS = {"connect_timeout": "3s", "read_timeout": "120s", "timeout": "600s"}
 _RETRIES: Any = {"max_retries": 4, "retry_timeout": timedelta(seconds=10)}
 NO_RETRIES: Any = {"max_retries": 0}
+S3_ENDPOINTS = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT")  # the first variable that is set counts
 
 
 _from_url: Any = from_url  # its overloads need the kind of store as a static type
@@ -63,6 +65,12 @@ class HiddenOptions(Mapping[str, str]):
 
     def __repr__(self) -> str:
         return "{" + ", ".join(f"{name}: ***" for name in sorted(self._values)) + "}"
+
+
+def has_plain_endpoint(url: str) -> bool:
+    """Return whether the environment names an endpoint with `http://` for a URL of S3."""
+    endpoint = next(filter(None, map(os.environ.get, S3_ENDPOINTS)), "")
+    return url.startswith("s3://") and endpoint.startswith("http://")
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +134,7 @@ class StoreAccess:
             else:
                 options[name] = value
         endpoints = (value for name, value in options.items() if _ENDPOINT_OPTION.search(name.lower()))
-        if any(value.startswith("http://") for value in endpoints):
+        if any(value.startswith("http://") for value in endpoints) or has_plain_endpoint(self.url):
             client.setdefault("allow_http", True)
         return self._open_remote(options, client, _RETRIES if retrying else NO_RETRIES)
 

@@ -3,6 +3,7 @@
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import date, timedelta
+from difflib import get_close_matches
 from itertools import combinations
 from typing import Literal
 
@@ -96,7 +97,10 @@ def _warning(rule_id: str, message: str) -> Finding:
 def _unknown(kind: str, pattern: str, names: Collection[str]) -> str | None:
     if any(matches_name(pattern, name) for name in names):
         return None
-    return f"the glob {pattern!r} matches no {kind}" if is_glob(pattern) else f"there is no {kind} {pattern!r}"
+    if is_glob(pattern):
+        return f"the glob {pattern!r} matches no {kind}"
+    similar = get_close_matches(pattern, names, 1)
+    return f"there is no {kind} {pattern!r}" + (f" (did you mean {similar[0]!r}?)" if similar else "")
 
 
 def _unmatched(rule_id: str, kind: str, pattern: str, names: Collection[str]) -> Iterator[Finding]:

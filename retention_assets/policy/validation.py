@@ -1,7 +1,7 @@
 """Loads a policy document from YAML or JSON, and validates it strictly. One error line lists every wrong key."""
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Iterator, Mapping
+from typing import Any, get_args
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
@@ -16,8 +16,17 @@ def checked[F: BaseModel](form: type[F], mapping: Mapping[str, Any], source: str
     try:
         return form.model_validate(mapping)
     except ValidationError as error:
-        problems = "; ".join(wrong_keys(error))
+        problems = "; ".join([*wrong_keys(error), *_misplaced(form, mapping)])
         raise ConfigurationError(f"{source}: {problems}. Nothing was deleted. Correct the document.") from None
+
+
+def _misplaced(form: type[BaseModel], mapping: Mapping[str, Any]) -> Iterator[str]:
+    """Yield a hint for each unknown key that a part of the form has: such a key is indented too little."""
+    for name, field in form.model_fields.items():
+        parts = [part for part in (field.annotation, *get_args(field.annotation)) if isinstance(part, type)]
+        known = {key for part in parts if issubclass(part, BaseModel) for key in part.model_fields}
+        if keys := sorted(known & mapping.keys() - form.model_fields.keys()):
+            yield f"{', '.join(keys)} must be indented below `{name}:`"
 
 
 def mapping_of(text: str, source: str) -> dict[str, Any]:

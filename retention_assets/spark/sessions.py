@@ -17,6 +17,7 @@ from zipfile import ZIP_DEFLATED, ZipFile
 
 from pyspark.conf import SparkConf
 from pyspark.core.context import SparkContext
+from pyspark.errors import PySparkRuntimeError
 from pyspark.sql import SparkSession
 
 import retention_assets
@@ -64,6 +65,7 @@ _FOR_FEW_OBJECTS: Mapping[str, tuple[str, str]] = {  # the values for few object
 _FEW_OBJECTS = 50_000
 _PYTHON, _MEMORY = "spark.pyspark.python", "spark.driver.memory"
 _SUBMIT_PORT = "PYSPARK_GATEWAY_PORT"  # set if `spark-submit` started the driver with a master and settings
+_NO_JAVA = "JAVA_GATEWAY_EXITED"  # Spark's name of the error when Java cannot be started, or ends at once
 _LOGGING = Path(__file__).with_name("log4j2.properties")
 
 
@@ -153,10 +155,16 @@ def started(settings: Mapping[str, SparkValue]) -> SparkSession:
 def prepared(start: Callable[[], SparkSession]) -> SparkSession:
     """Return the session that `start` returns. If executors run in other processes, send this package to them.
 
-    Errors: ConfigurationError when an existing or remote session may run a task twice at the same time.
+    Errors: ConfigurationError when Java does not start, or when an existing or remote session may run a task twice at
+    the same time.
     """
     with _starting:
-        spark = start()
+        try:
+            spark = start()
+        except PySparkRuntimeError as error:
+            if _NO_JAVA not in str(error):
+                raise
+            raise ConfigurationError(_no_java()) from error
         for key, value in _REQUIRED.items():  # an existing or remote session may have other values
             if spark.conf.get(key, "") != value:
                 spark.conf.set(key, value)
@@ -168,6 +176,15 @@ def prepared(start: Callable[[], SparkSession]) -> SparkSession:
         if not is_one_process(spark):
             _send_package(spark)
     return spark
+
+
+def _no_java() -> str:
+    home = os.environ.get("JAVA_HOME")
+    where = f"JAVA_HOME is {home}" if home else "JAVA_HOME is not set, so `java` on PATH is used"
+    return (
+        f"Java did not start. {where}. Spark's own message is above. Nothing was read or deleted. Install Java 17 or "
+        "21, and set JAVA_HOME to its directory. In a checkout, `make setup` finds Java."
+    )
 
 
 def fit_to(objects: int, spark: SparkSession) -> None:

@@ -256,9 +256,11 @@ def require_plan(warehouse: Warehouse, repository: str, day: date, plan_hash: st
     """
     plan = load_plan(warehouse, repository, day)
     if plan.plan_hash != plan_hash.strip().lower():
+        is_part = plan_hash.strip() and plan.plan_hash.startswith(plan_hash.strip().lower())
+        whole = "Give the whole hash. " if is_part else ""
         raise GuardRefused(
             f"{repository}: {plan_hash} is not the current plan of {day}. The current plan is {plan.plan_hash}. "
-            f"Nothing was {undone}. See what the current plan would delete: `retention show {repository} "
+            f"{whole}Nothing was {undone}. See what the current plan would delete: `retention show {repository} "
             f"deletion_candidates --as-of {day}`."
         )
     return plan

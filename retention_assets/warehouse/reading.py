@@ -13,13 +13,13 @@ import pyarrow.compute as pc
 import pyarrow.dataset as ds
 import pyarrow.fs as fs
 
+from retention_assets.objectstore.access import S3_ENDPOINTS
 from retention_assets.tables import NAMES
 from retention_assets.warehouse.cache_batches import cache_batches
 from retention_assets.warehouse.warehouse import Warehouse
 
 _FEW_VALUES = 16  # values for which a condition is written as comparisons
 _READ_AHEAD = 2  # batches
-_ENDPOINTS = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT")  # the first one that is set counts
 
 
 def read_directory(
@@ -100,7 +100,7 @@ def _store(warehouse: Warehouse) -> tuple[fs.FileSystem, str]:
     root = warehouse.root.replace("s3a://", "s3://", 1)
     if "://" not in root:
         return fs.LocalFileSystem(), root
-    endpoint = next(filter(None, map(os.environ.get, _ENDPOINTS)), None)
+    endpoint = next(filter(None, map(os.environ.get, S3_ENDPOINTS)), None)
     if endpoint is None or not root.startswith("s3://"):
         return fs.FileSystem.from_uri(quote(root, safe=":/@"))  # Arrow decodes a URL; Spark takes it literally
     scheme, _, host = endpoint.rstrip("/").partition("://")

@@ -21,7 +21,7 @@ from obstore.exceptions import BaseError
 from obstore.store import LocalStore, from_url
 
 from retention_assets.errors import GuardRefused, ObjectMissing, TableContractError
-from retention_assets.objectstore.access import NO_RETRIES
+from retention_assets.objectstore.access import NO_RETRIES, has_plain_endpoint
 from retention_assets.objectstore.conditional import Conditional, require_known
 from retention_assets.objectstore.failures import LIST, READ, REMOVE, WRITE, Failure, RequestKind, failure_of
 from retention_assets.tables import DELETION_PROOF, DELETION_REPORT, TABLES, TIMESTAMP, packed
@@ -137,7 +137,9 @@ class Warehouse:
             store = LocalStore(self._root, mkdir=True)
             return store, store
         url = self._root.replace("s3a://", "s3://", 1).translate(_ENCODED)
-        return from_url(url), from_url(url, retry_config=NO_RETRIES)
+        # As for `storage_options`, an endpoint with http:// needs no second setting.
+        client: Any = {"allow_http": True} if has_plain_endpoint(url) else None
+        return from_url(url, client_options=client), from_url(url, client_options=client, retry_config=NO_RETRIES)
 
     def _call[T](self, call: Callable[[], T], path: str, request: RequestKind) -> T:
         """Return the result of `call`. Errors: ObjectMissing, AccessDenied or StoreError if the store fails.

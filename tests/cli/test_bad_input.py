@@ -186,7 +186,9 @@ def test_a_day_to_come_cannot_be_planned(healthy: Project) -> None:
     ("arguments", "names"),
     [
         (["show", "orchard", "adresses"], ["adresses", "addresses"]),
-        (["plan", "orchard", "--as-of", "yesterday"], ["yesterday", "%Y-%m-%d"]),
+        (["plan", "orchard", "--as-of", "yesterday"], ["yesterday", "YYYY-MM-DD"]),
+        (["plan", "orchard", "--as-of", "2026-13-01"], ["2026-13-01", "YYYY-MM-DD"]),
+        (["plan", "orchard", "--config", "x.yaml"], ["before the command: retention --config FILE plan …"]),
         (["plan"], ["REPOSITORY"]),
         (["show", "orchard", "addresses", "--limit", "-1"], ["--limit", "-1"]),
         (["destroy"], ["destroy"]),

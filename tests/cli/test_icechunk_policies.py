@@ -23,7 +23,9 @@ def test_a_policy_is_held_against_the_repositorys_references(tmp_path: Path) -> 
     file = laid(tmp_path, "snapshots: {branches: [{branch: mian, keep_newer: 7d, id: slip}]}")
     answer = run("--config", file, "lint")
     assert answer.status == 0
-    assert "field: warning: slip: there is no branch 'mian'; the rule has no effect" in answer.out
+    assert (
+        "field: warning: slip: there is no branch 'mian' (did you mean 'main'?); the rule has no effect" in answer.out
+    )
 
 
 def test_a_hold_on_what_does_not_exist_is_an_error(tmp_path: Path) -> None:

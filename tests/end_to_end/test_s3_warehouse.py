@@ -46,7 +46,7 @@ def on_s3(jars: list[Path], s3: S3Server, tmp_path: Path) -> Callable[[str], Jso
             "spark.hadoop.fs.s3a.secret.key": {"env": "LAKE_SECRET"},
             **INTERPRETED,
         }
-        obstore = {"AWS_ENDPOINT_URL": s3.endpoint, "AWS_ALLOW_HTTP": "true", "AWS_REGION": REGION}
+        obstore = {"AWS_ENDPOINT_URL": s3.endpoint, "AWS_REGION": REGION}
         keys = {"AWS_ACCESS_KEY_ID": "the-key", "AWS_SECRET_ACCESS_KEY": "a secret"}
         output = driven(scenario, project, session, **obstore, **keys)
         assert not (project.directory / "warehouse").exists()

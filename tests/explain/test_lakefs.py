@@ -177,3 +177,13 @@ def test_objects_that_need_not_settle_are_explained_as_candidates(tmp_path: Path
     assert plan.candidates.objects
     for state in ("candidate", "waiting"):
         assert counted[state] == plan.totals[state].objects, state
+
+
+def test_a_folder_is_refused_with_one_of_its_paths(explained: Explained) -> None:
+    path = next(path for path, _ in explained.truth.entries if "/" in path)
+    folder = path.partition("/")[0]
+    answer = run("--config", explained.configuration.file, "explain", explained.case.repository, folder)
+    below = sorted({one for one, _ in explained.truth.entries if one.startswith(f"{folder}/")})
+    assert answer.status == 2
+    assert f"'{folder}' is a folder with {len(below):,} paths" in answer.err
+    assert f"such as {below[0]!r}" in answer.err

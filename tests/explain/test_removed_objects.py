@@ -50,7 +50,7 @@ def test_without_a_plan_that_stands_nothing_is_explained(tmp_path: Path) -> None
     answer = run("--config", orchard(tmp_path, "lake").file, "explain", "orchard", "data/a")
     assert answer.status == 1
     message = " ".join(answer.err.split())
-    assert "orchard: there is no valid plan, so nothing can be explained. Nothing was read" in message
+    assert "orchard: there is no valid plan. Nothing was read" in message
     assert "Plan with: `retention plan orchard`" in message
 
 

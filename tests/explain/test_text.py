@@ -2,18 +2,37 @@
 
 from datetime import date
 
+import pytest
+from rich.console import Console
+
+from retention_assets.cli import inspecting
 from retention_assets.cli.inspecting import lines_of
+from retention_assets.core.amounts import Amount
 from retention_assets.explain.explanations import EntryState, Explanation, ObjectExplanation, UsedPlan
+from retention_assets.explain.simulation import Forecast
 from tests.frames import NOW
+from tests.sweep.small_world import a_plan
 
 
 def test_two_entries_with_one_path_are_both_printed() -> None:
     """One commit has the object by a relative address, another commit by an absolute one."""
-    entries = tuple(EntryState("a/1", ("main",), NOW, commits, 1, (), None, None) for commits in (3, 4))
+    entries = tuple(EntryState("a/1", ("main",), NOW, commits, 1, (), None, None) for commits in (1, 4))
     one = ObjectExplanation("data/a", "kept", True, entries=entries)
     plan = UsedPlan(date(2026, 11, 1), "a" * 64, NOW, NOW, None)
     lines = list(lines_of(Explanation("orchard", "data/a", "address", plan, (one,)), NOW))
     assert [line for line in lines if "a/1" in line] == [
-        "  at a/1: 3 commits have it, 1 of them active",
+        "  at a/1: 1 commit has it, 1 of them active",
         "  at a/1: 4 commits have it, 1 of them active",
     ]
+
+
+def test_a_forecast_under_two_policies_breaks_no_amount_at_80_columns(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    day, amount = date(2026, 11, 1), Amount(123, 1_300)
+    forecast = Forecast("a" * 64, day, day, {day: {"fruit/": amount}}, Amount(), amount)
+    monkeypatch.setattr(inspecting, "screen", Console(width=80))
+    inspecting._show(a_plan(), forecast, forecast)
+    lines = capsys.readouterr().out.splitlines()
+    assert max(map(len, lines)) <= 80
+    assert [line.count("123, 1.3 KiB") for line in lines if "123" in line][:2] == [4, 2]

@@ -9,6 +9,7 @@ import pytest
 from retention_assets.errors import ConfigurationError
 from retention_assets.objectstore.access import StoreAccess
 from retention_assets.objectstore.objects import ObjectReader
+from tests.objectstore.s3 import Bucket
 
 SECRET = "wJalrXUtnFEMI/K7MDENG+bPxRfiCYEXAMPLEKEY"
 OPTIONS = {"access_key_id": "AKIAEXAMPLE", "secret_access_key": SECRET, "region": "eu-central-1"}
@@ -74,6 +75,16 @@ def test_each_spelling_opens_its_store_at_its_prefix(url: str, options: dict[str
 @pytest.mark.parametrize("name", ["allow_http", "AWS_ALLOW_HTTP"])
 def test_an_option_of_the_client_may_carry_the_cloud_s_name(name: str) -> None:
     assert StoreAccess("s3://lake", {name: "true"}).open().client_options["allow_http"] == "true"
+
+
+@pytest.mark.parametrize("variable", ["AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT"])
+def test_an_endpoint_of_the_environment_with_http_needs_no_second_setting(
+    bucket: Bucket, monkeypatch: pytest.MonkeyPatch, variable: str
+) -> None:
+    bucket.client().put_object(Bucket=bucket.name, Key="x", Body=b"1")
+    monkeypatch.setenv(variable, bucket.endpoint)
+    keys = {"access_key_id": bucket.access_key, "secret_access_key": bucket.secret_key}
+    assert ObjectReader(StoreAccess(f"s3://{bucket.name}", keys)).read("x") == b"1"
 
 
 def test_a_file_url_is_a_literal_path(tmp_path: Path) -> None:

@@ -47,7 +47,10 @@ def test_a_policy_that_fits_the_repository_has_no_findings():
 
 @pytest.mark.parametrize(
     ("branch", "message"),
-    [("mian", "there is no branch 'mian'; the rule has no effect"), ("old-*", "the glob 'old-*' matches no branch")],
+    [
+        ("mian", "there is no branch 'mian' (did you mean 'main'?); the rule has no effect"),
+        ("old-*", "the glob 'old-*' matches no branch"),
+    ],
 )
 def test_a_rule_that_names_no_branch_is_found(branch, message):
     (finding,) = found(retention(BranchRetention("rule", branch, days(7))))
@@ -152,7 +155,7 @@ def test_a_glob_may_overlap_a_prefix():
         ),
         pytest.param(
             LifecycleRule("r", "raw", days(3), {"mian": days(90)}),
-            ["there is no branch 'mian'; its duration has no effect"],
+            ["there is no branch 'mian' (did you mean 'main'?); its duration has no effect"],
             id="a_slip_beside_a_default",
         ),
     ],

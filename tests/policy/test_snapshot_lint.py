@@ -34,7 +34,7 @@ def test_a_policy_that_fits_the_repository_has_no_findings():
 @pytest.mark.parametrize(
     ("kind", "pattern", "message"),
     [
-        ("branch", "mian", "there is no branch 'mian'; the rule has no effect"),
+        ("branch", "mian", "there is no branch 'mian' (did you mean 'main'?); the rule has no effect"),
         ("branch", "old-*", "the glob 'old-*' matches no branch; the rule has no effect"),
         ("tag", "main", "there is no tag 'main'; the rule has no effect"),
         ("tag", "exp-*", "the glob 'exp-*' matches no tag; the rule has no effect"),

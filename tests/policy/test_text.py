@@ -32,6 +32,23 @@ def test_what_is_neither_yaml_nor_json_is_an_error_in_one_line(text):
     assert "\n" not in str(raised.value)
 
 
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("retention:\n  default: 3d\n holds: []\n", "line 3, column 2: the line is indented more or less than"),
+        ("retention:\n  default: 3d\n    branches: []\n", "line 3, column 13: the line is indented more than"),
+        ("retention:\n\tdefault: 3d\n", "line 2, column 1: indent with spaces, not with tabs"),
+        ("retention:\n  branches: [{branch: *, keep: 3d}]\n", "column 24: put a text that begins with `*` in quotes"),
+    ],
+)
+def test_an_error_of_yaml_names_the_line_and_a_remedy_and_does_not_show_the_line(text, message):
+    with pytest.raises(ConfigurationError) as raised:
+        mapping_of(text, "p")
+    assert message in str(raised.value)
+    assert "3d" not in str(raised.value)
+    assert "<unicode string>" not in str(raised.value)
+
+
 @pytest.mark.parametrize("text", ["just words", "[1, 2]", "3", "false", "1: a", "yes: a"])
 def test_what_is_no_mapping_of_text_is_an_error(text):
     with pytest.raises(ConfigurationError, match=r"^p: a policy is a mapping with text as keys\. .* deleted\. Begin"):

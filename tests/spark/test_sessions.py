@@ -2,6 +2,11 @@
 
 from typing import Any
 
+import pytest
+from pyspark.java_gateway import launch_gateway
+from pyspark.sql import SparkSession
+
+from retention_assets.errors import ConfigurationError
 from retention_assets.spark.sessions import prepared
 
 
@@ -33,3 +38,15 @@ def test_every_new_session_gets_the_package_once() -> None:
             prepared(lambda session=session: session)
         assert len(session.sent) == 1
         del session
+
+
+def test_a_java_that_is_missing_is_reported_with_the_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Spark starts `java` in a process of its own, so the test does the same without a session of this process."""
+    monkeypatch.setenv("JAVA_HOME", "/no/java")
+
+    def start() -> SparkSession:
+        launch_gateway()
+        raise AssertionError("Java was started")
+
+    with pytest.raises(ConfigurationError, match=r"^Java did not start\. JAVA_HOME is /no/java\..* Install Java 17 or"):
+        prepared(start)

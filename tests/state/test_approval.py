@@ -109,8 +109,11 @@ def test_an_approval_is_of_one_plan_of_one_repository(warehouse: Warehouse) -> N
 @pytest.mark.parametrize("wrong", ["", "f" * 64, a_plan().plan_hash[:12], f"{a_plan().plan_hash}0", "../plans"])
 def test_another_hash_approves_nothing(warehouse: Warehouse, wrong: str) -> None:
     keep_plan(warehouse, a_plan())
-    with pytest.raises(GuardRefused, match=r"is not the current plan of 2026-11-01\. .* Nothing was approved"):
+    with pytest.raises(
+        GuardRefused, match=r"is not the current plan of 2026-11-01\. .* Nothing was approved"
+    ) as refused:
         approve(warehouse, "orchard", DAY, wrong, "a-person", NOW, LIFE, TERMS)
+    assert ("Give the whole hash." in str(refused.value)) == (wrong == a_plan().plan_hash[:12])
     assert warehouse.documents("orchard", APPROVALS) == []
 
 

@@ -442,7 +442,6 @@ def test_housekeeping_works_in_the_same_way_for_a_bucket(
     days: Days, bucket: Bucket, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("AWS_ENDPOINT", bucket.endpoint)
-    monkeypatch.setenv("AWS_ALLOW_HTTP", "true")
     warehouse = days.warehouse = Warehouse(f"s3a://{bucket.name}/tables")
     rows = pa.table({"address": ["a"]})
     for table in ("addresses", "policy_table"):

@@ -39,7 +39,7 @@ def test_arrow_reads_tables_at_the_endpoint_where_obstore_reads_documents(
     client.put_object(Bucket=bucket.name, Key="tables/orchard/document.json", Body=b'{"of": "obstore"}')
     keys = {"AWS_ACCESS_KEY_ID": bucket.access_key, "AWS_SECRET_ACCESS_KEY": bucket.secret_key, "AWS_REGION": REGION}
     endpoints = {name: text.format(bucket.endpoint) for name, text in environment.items()}
-    for name, value in {**keys, **endpoints, "AWS_ALLOW_HTTP": "true"}.items():
+    for name, value in {**keys, **endpoints}.items():
         monkeypatch.setenv(name, value)
     warehouse = Warehouse(f"s3a://{bucket.name}/tables")
     assert warehouse.read_document("orchard", "document.json") == {"of": "obstore"}
@@ -61,7 +61,7 @@ def test_a_name_that_many_rows_have_is_in_memory_once(spark: SparkSession, tmp_p
 
 
 def test_an_unreachable_warehouse_is_reported_with_its_location(monkeypatch: pytest.MonkeyPatch) -> None:
-    keys = {"AWS_ACCESS_KEY_ID": "a", "AWS_SECRET_ACCESS_KEY": "b", "AWS_REGION": REGION, "AWS_ALLOW_HTTP": "true"}
+    keys = {"AWS_ACCESS_KEY_ID": "a", "AWS_SECRET_ACCESS_KEY": "b", "AWS_REGION": REGION}
     for name, value in {**keys, "AWS_ENDPOINT_URL": NOBODY}.items():
         monkeypatch.setenv(name, value)
     with pytest.raises(StoreError, match=r"s3://nowhere/tables: cannot read 'warehouse\.json'.* It was not read\."):

@@ -33,7 +33,6 @@ def warehouse(request: pytest.FixtureRequest, tmp_path: Path, bucket: Bucket) ->
         return
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("AWS_ENDPOINT", bucket.endpoint)
-        patch.setenv("AWS_ALLOW_HTTP", "true")
         yield Warehouse(f"s3a://{bucket.name}/tables")
 
 
@@ -100,7 +99,6 @@ def test_every_write_that_fails_names_the_file_and_the_remedy(tmp_path: Path, wr
 )
 def test_a_bucket_that_is_gone_is_named(bucket: Bucket, monkeypatch: pytest.MonkeyPatch, use: Use) -> None:
     monkeypatch.setenv("AWS_ENDPOINT", bucket.endpoint)
-    monkeypatch.setenv("AWS_ALLOW_HTTP", "true")
     warehouse = Warehouse(f"s3a://{bucket.name}/tables")
     warehouse.remove_directory("orchard")
     bucket.client().delete_bucket(Bucket=bucket.name)

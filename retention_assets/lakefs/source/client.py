@@ -189,7 +189,10 @@ def _object(content: str) -> Json | None:
 def _checked_address(url: str) -> str:
     parts = urlsplit(url)
     if parts.scheme not in ("http", "https") or not parts.hostname:
-        raise ConfigurationError("source.api.url must be the address of a lakeFS server: https://host[:port]")
+        shown = "" if set("@?") & set(url) else f"{url!r} is not one. "  # such a URL may have a password
+        raise ConfigurationError(
+            f"source.api.url must be the address of a lakeFS server. {shown}Write https://host or https://host:port."
+        )
     if parts.username or parts.password or parts.query:
         raise ConfigurationError(
             f"source.api.url: {parts.hostname}: messages would show the keys in the URL. "

@@ -142,11 +142,12 @@ def test_the_commands_of_the_page_succeed(installed: Path, project: Path, monkey
         here = {
             "https://lakefs.example.com": server.url,
             "AKIAEXAMPLE": ACCESS_KEY,
+            "s3a://tables/retention": project / "warehouse",
             "lake/orchard\n": f"lake/orchard\n      storage: {project / 'namespace'}\n",
         }
         text = file.read_text("utf-8")
         for shown, used in here.items():
-            text = text.replace(shown, used)
+            text = text.replace(shown, str(used))
         file.write_text(text, encoding="utf-8")
         for line in commands:
             program, *arguments = line.split()

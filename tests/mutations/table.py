@@ -560,8 +560,8 @@ SWEEPING = (
         name="cached rows of a table answer for the table that replaced it",
         breaks="what was read before a table changed is not used afterwards (invariants 1 and 8)",
         file="retention_assets/spark/frames.py",
-        old='    return spark.read.option("retention.opened", uuid4().hex)\n',
-        new="    return spark.read\n",
+        old='    return spark.read.option("retention.opened", uuid4().hex).option(',
+        new="    return spark.read.option(",
         caught_by=(
             "tests/spark/test_frames.py"
             "::test_a_frame_that_is_opened_again_does_not_use_the_cached_rows[names_in_table]",

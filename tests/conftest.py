@@ -11,7 +11,7 @@ from hypothesis import settings
 from pyspark.sql import SparkSession
 from xdist.scheduler import LoadFileScheduling  # type: ignore[import-untyped]
 
-from retention_assets.spark.sessions import LATE_COMPILER, class_archive
+from retention_assets.spark.sessions import FEW_RETAINED, LATE_COMPILER, class_archive
 from tests.end_to_end.command import Answer, Project, orchard_on_disk
 from tests.refusals import record
 
@@ -142,7 +142,7 @@ def spark(clean_environment: None, tmp_path_factory: pytest.TempPathFactory) -> 
         .config("spark.python.sql.dataFrameDebugging.enabled", "false")
         .config("spark.buffer.pageSize", "2m")
         .config("spark.driver.extraJavaOptions", " ".join([LATE_COMPILER, *class_archive()]))
-        .config(map=INTERPRETED)
+        .config(map={**INTERPRETED, **FEW_RETAINED})
         .getOrCreate()
     )
     yield session

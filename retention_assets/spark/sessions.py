@@ -56,6 +56,13 @@ LATE_COMPILER = (
     "-XX:+UseSerialGC -XX:MetaspaceSize=256m -XX:Tier4InvocationThreshold=100000 -XX:Tier4MinInvocationThreshold=20000 "
     "-XX:Tier4CompileThreshold=300000 -XX:Tier4BackEdgeThreshold=800000"
 )
+# Spark keeps figures of finished queries for its UI, by default of 1,000: 100 to 200 MB of Java's heap after 100 plans.
+FEW_RETAINED: Mapping[str, str] = {
+    "spark.sql.ui.retainedExecutions": "50",
+    "spark.ui.retainedJobs": "100",
+    "spark.ui.retainedStages": "100",
+    "spark.ui.retainedTasks": "1000",
+}
 # For few rows, compiling code and replanning a query after each stage take longer than the query itself.
 _FOR_FEW_OBJECTS: Mapping[str, tuple[str, str]] = {  # the values for few objects, and for more
     "spark.sql.codegen.wholeStage": ("false", "true"),
@@ -78,6 +85,7 @@ def _local_defaults() -> dict[str, str]:
         ),
         "spark.master": "local[*]",
         _MEMORY: "1g",
+        **FEW_RETAINED,
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.sql.shuffle.partitions": cores,

@@ -11,7 +11,7 @@ from retention_assets.core.keepers import Keeper, plan_day
 from retention_assets.core.states import CANDIDATE, HELD, WAITING, YOUNG
 from retention_assets.explain.explanations import ABSENT, MISSING, ObjectExplanation
 from retention_assets.explain.plans import PlanTables, Row, referring_repositories
-from retention_assets.tables import STORAGE_INVENTORY
+from retention_assets.tables import DELETION_CANDIDATES, STORAGE_INVENTORY
 from retention_assets.warehouse.reading import one_of
 
 _LISTED = ("address", "size", "last_modified")
@@ -48,7 +48,8 @@ class Explainer[P](ABC):
         asked = [one.address for one in unlisted]
         rows = self.tables.rows(STORAGE_INVENTORY.name, one_of("address", asked), _LISTED)
         listed, due = {row["address"]: row for row in rows}, self.tables.due(asked)
-        candidates = self.tables.candidates(due)
+        of_plan = self.tables.rows(DELETION_CANDIDATES.name, one_of("address", due), ["address"]) if due else []
+        candidates = {row["address"] for row in of_plan}
         if self.policy:
             due = {address: row for address, row in due.items() if self._is_due_under_any_policy(row)}
         found = []
@@ -56,9 +57,9 @@ class Explainer[P](ABC):
             explained = replace(one, state=MISSING if one.kept_by else ABSENT)
             if row := listed.get(one.address):
                 explained = replace(one, listed=True, size=row["size"], last_modified=row["last_modified"])
-                of_plan = due.get(one.address)
+                of_due = due.get(one.address)
                 is_candidate = one.address in candidates
-                explained = self._due(explained, of_plan, is_candidate) if of_plan else classified(explained)
+                explained = self._due(explained, of_due, is_candidate) if of_due else classified(explained)
             found.append(explained)
         of_others = [one.address for one in found if one.state in self.may_be_held and one.address not in due]
         others = referring_repositories(self.configuration, self.tables.repository.name, of_others)

@@ -25,6 +25,7 @@ from retention_assets.warehouse.reading import one_of, read_directory, read_file
 from retention_assets.warehouse.warehouse import Warehouse
 
 _FOLDERS = {"snapshot": ("snapshots/", "transactions/"), "manifest": ("manifests/",), "chunk": ("chunks/",)}
+_MANY = 10_000  # paths of a folder that are counted
 _REMOVED = (Outcome.DELETED, Outcome.QUARANTINED, Outcome.PURGED)
 
 
@@ -85,10 +86,11 @@ def _of_lakefs(configuration: Configuration, tables: PlanTables, asked: str, not
     objects = _with_removals(tables, explainer.objects(addresses or [asked]))
     if addresses:
         notes.append("An object that is staged at this path and not committed is not included.")
-    if not _is_known(objects) and (below := explainer.paths_below(asked)):
+    if not _is_known(objects) and (below := explainer.paths_below(asked, _MANY)):
+        paths = f"{len(below):,} paths" if len(below) <= _MANY else f"more than {_MANY:,} paths"
         raise ConfigurationError(
-            f"{tables.repository.name}: {asked!r} is a folder with {len(below):,} paths. Nothing was "
-            f"explained. Name one of the paths, such as {below[0]!r}."
+            f"{tables.repository.name}: {asked!r} is a folder with {paths}. Nothing was explained. Name one of the "
+            f"paths, such as {below[0]!r}."
         )
     _require_known(tables, asked, objects)
     plan = tables.used_plan("commit_graph")

@@ -39,6 +39,7 @@ from retention_assets.tables import (
 from retention_assets.warehouse.reading import one_of, read_batches
 
 _SHOWN = 10  # commits of an entry in an explanation
+_AFTER_SLASH = chr(ord("/") + 1)  # paths below a folder are sorted before this character, so row groups are skipped
 _PAIR = ("address", "key", "size", "added_at", "branches", "left_branches")
 _RANGE_COLUMNS = pa.schema(
     [("range_id", pa.string()), ("key", pa.string()), ("address", pa.string()), ("address_type", pa.int8())]
@@ -61,10 +62,15 @@ class LakeFSExplainer(Explainer[Policy]):
         rows = self.tables.rows(ADDRESSES.name, pc.field("key") == path, ["address"])
         return sorted({listed_name(row["address"]) for row in rows})
 
-    def paths_below(self, folder: str) -> list[str]:
-        """Return the sorted paths below a folder that any commit has."""
-        below = pc.starts_with(pc.field("key"), f"{folder.rstrip('/')}/")
-        return sorted({row["key"] for row in self.tables.rows(ADDRESSES.name, below, ["key"])})
+    def paths_below(self, folder: str, most: int) -> list[str]:
+        """Return the sorted paths below a folder that any commit has; about `most` of them if there are more."""
+        name, paths = folder.rstrip("/"), set[str]()
+        below = (pc.field("key") >= f"{name}/") & (pc.field("key") < f"{name}{_AFTER_SLASH}")
+        for batch in self.tables.batches(ADDRESSES.name, ["key"], below):
+            paths.update(batch.column(0).to_pylist())
+            if len(paths) > most:
+                break
+        return sorted(paths)
 
     def commit(self, commit_id: str) -> CommitState | None:
         """Return the state of a commit in the plan; None: the plan has no commit with this id."""

@@ -50,11 +50,13 @@ class PlanTables:
         found: list[Row] = self.table(table, where, columns).to_pylist()
         return found
 
-    def batches(self, table: str, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
-        """Yield the rows of a table of the plan's day in batches. Errors: as `metadata`."""
+    def batches(
+        self, table: str, columns: Sequence[str], where: pc.Expression | None = None
+    ) -> Iterator[pa.RecordBatch]:
+        """Yield rows of a table of the plan's day in batches. Errors: as `metadata`."""
         self.warehouse.require(self.repository.name, table, self.plan.day)
         parts, schema = (self.repository.name, table, self.plan.day.isoformat()), TABLES[table].schema
-        yield from scan_directory(self.warehouse, *parts, schema=schema, columns=columns)
+        yield from scan_directory(self.warehouse, *parts, schema=schema, columns=columns, where=where)
 
     def due(self, addresses: Collection[str]) -> dict[str, Row]:
         """Return the plan's row of each address that is a candidate or waits. Other addresses are omitted."""
@@ -66,15 +68,6 @@ class PlanTables:
             parts = name, PLANNED_OBJECTS, self.plan.plan_hash
             found = read_directory(self.warehouse, *parts, schema=DELETION_CANDIDATES.schema, where=where)
         return {row["address"]: row for row in found.to_pylist()}
-
-    def candidates(self, addresses: Collection[str]) -> frozenset[str]:
-        """Return those of the addresses that the plan may delete."""
-        parts, where = (self.repository.name, PLANNED_OBJECTS, self.plan.plan_hash), one_of("address", addresses)
-        if not self.warehouse.is_complete(*parts):
-            return frozenset()
-        schema = DELETION_CANDIDATES.schema
-        found = read_directory(self.warehouse, *parts, schema=schema, where=where, columns=["address"])
-        return frozenset(found["address"].to_pylist())
 
     def duration(self, name: str) -> timedelta | None:
         """Return a duration of the plan's settings; None: the setting is `null` or does not exist for this kind."""

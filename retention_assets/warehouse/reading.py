@@ -47,13 +47,19 @@ def read_directory(
 
 
 def scan_directory(
-    warehouse: Warehouse, *parts: str, schema: pa.Schema, columns: Sequence[str]
+    warehouse: Warehouse, *parts: str, schema: pa.Schema, columns: Sequence[str], where: pc.Expression | None = None
 ) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of the Parquet files in a directory in batches, so that they are never all in memory."""
+    """Yield rows of the Parquet files in a directory in batches, so that they are never all in memory.
+
+    `where`: as in `read_directory`.
+    """
 
     def opened() -> Iterator[pa.RecordBatch]:
         files = _files_below(warehouse, *parts, schema=schema)
-        return iter(files.to_batches(columns=list(columns), batch_readahead=_READ_AHEAD, fragment_readahead=1))
+        batches = files.to_batches(
+            columns=list(columns), filter=where, batch_readahead=_READ_AHEAD, fragment_readahead=1
+        )
+        return iter(batches)
 
     batches = warehouse.read_with(opened, *parts)
     while (batch := warehouse.read_with(lambda: next(batches, None), *parts)) is not None:

@@ -10,6 +10,7 @@ import pytest
 
 from retention_assets.config.configuration import Configuration
 from retention_assets.core.keepers import old_enough_at
+from retention_assets.explain import explaining
 from retention_assets.explain.explaining import explain, explain_objects
 from retention_assets.explain.explanations import ObjectExplanation
 from retention_assets.lakefs.names.generated import issued
@@ -187,3 +188,13 @@ def test_a_folder_is_refused_with_one_of_its_paths(explained: Explained) -> None
     assert answer.status == 2
     assert f"'{folder}' is a folder with {len(below):,} paths" in answer.err
     assert f"such as {below[0]!r}" in answer.err
+
+
+def test_the_paths_of_a_large_folder_are_not_all_read(explained: Explained, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(explaining, "_MANY", 1)
+    paths = {path for path, _ in explained.truth.entries if "/" in path}
+    folders = Counter(path.partition("/")[0] for path in paths)
+    folder, _ = folders.most_common(1)[0]
+    answer = run("--config", explained.configuration.file, "explain", explained.case.repository, folder)
+    assert answer.status == 2
+    assert f"'{folder}' is a folder with more than 1 paths" in answer.err

@@ -37,7 +37,7 @@ _CLIENT_UNSUPPORTED = frozenset(
 _CLIENT_DEFAULTS = {"connect_timeout": "3s", "read_timeout": "120s", "timeout": "600s"}
 _RETRIES: Any = {"max_retries": 4, "retry_timeout": timedelta(seconds=10)}
 NO_RETRIES: Any = {"max_retries": 0}
-S3_ENDPOINTS = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT")  # the first variable that is set counts
+_S3_ENDPOINTS = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT")  # the first variable that is set counts
 
 
 _from_url: Any = from_url  # its overloads need the kind of store as a static type
@@ -67,10 +67,14 @@ class HiddenOptions(Mapping[str, str]):
         return "{" + ", ".join(f"{name}: ***" for name in sorted(self._values)) + "}"
 
 
+def s3_endpoint() -> str:
+    """Return the endpoint of S3 that the environment names; empty if it names none."""
+    return next(filter(None, map(os.environ.get, _S3_ENDPOINTS)), "")
+
+
 def has_plain_endpoint(url: str) -> bool:
     """Return whether the environment names an endpoint with `http://` for a URL of S3."""
-    endpoint = next(filter(None, map(os.environ.get, S3_ENDPOINTS)), "")
-    return url.startswith("s3://") and endpoint.startswith("http://")
+    return url.startswith("s3://") and s3_endpoint().startswith("http://")
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 import pyarrow.dataset as ds
 import pyarrow.fs as fs
 
-from retention_assets.objectstore.access import S3_ENDPOINTS
+from retention_assets.objectstore.access import s3_endpoint
 from retention_assets.tables import NAMES
 from retention_assets.warehouse.cache_batches import cache_batches
 from retention_assets.warehouse.warehouse import Warehouse
@@ -106,8 +106,8 @@ def _store(warehouse: Warehouse) -> tuple[fs.FileSystem, str]:
     root = warehouse.root.replace("s3a://", "s3://", 1)
     if "://" not in root:
         return fs.LocalFileSystem(), root
-    endpoint = next(filter(None, map(os.environ.get, S3_ENDPOINTS)), None)
-    if endpoint is None or not root.startswith("s3://"):
+    endpoint = s3_endpoint()
+    if not endpoint or not root.startswith("s3://"):
         return fs.FileSystem.from_uri(quote(root, safe=":/@"))  # Arrow decodes a URL; Spark takes it literally
     scheme, _, host = endpoint.rstrip("/").partition("://")
     region = os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION") or "us-east-1"

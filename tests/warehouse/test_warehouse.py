@@ -269,7 +269,6 @@ def test_the_url_of_a_warehouse_names_the_directory_that_spark_writes_to(bucket:
     """Spark takes a URL literally, so all other files must be at the literal name, too."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("AWS_ENDPOINT", bucket.endpoint)
-        patch.setenv("AWS_ALLOW_HTTP", "true")
         Warehouse(f"s3a://{bucket.name}/{name}").write_document({"holder": "a"}, *PLACE)
     listed = bucket.client().list_objects_v2(Bucket=bucket.name)["Contents"]
     assert [one["Key"] for one in listed] == [f"{name}/{'/'.join(PLACE)}"]

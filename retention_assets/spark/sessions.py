@@ -170,7 +170,7 @@ def prepared(start: Callable[[], SparkSession]) -> SparkSession:
         try:
             spark = start()
         except PySparkRuntimeError as error:
-            if _NO_JAVA not in str(error):
+            if error.getCondition() != _NO_JAVA:
                 raise
             raise ConfigurationError(_no_java()) from error
         for key, value in _REQUIRED.items():  # an existing or remote session may have other values

@@ -66,9 +66,9 @@ class _Due(NamedTuple):
 def commit_graph(references: References) -> tuple[CommitNode, ...]:
     """Return all commits in order of their ids, with the branches and tags that reach or name them.
 
-    A commit is `dangling` if no branch HEAD reaches it by main parents. So the tip of a feature
-    branch that was merged and deleted is dangling, although a branch still reaches it by a second parent. Retention is
-    counted only from dangling *leaves*, which are fewer (see `activity`). Source: docs/retention.md, Rule.
+    A commit is `dangling` if no branch HEAD reaches it by main parents. So the tip of a feature branch that was merged
+    and deleted is dangling, although a branch still reaches it by a second parent. Retention is counted only from
+    dangling *leaves*, which are fewer (see `activity`). Source: docs/retention.md, Rule.
 
     Errors: SourceError when the commit of a parent, branch or tag is missing, and for a cycle.
     """

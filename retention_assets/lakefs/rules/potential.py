@@ -1,8 +1,8 @@
 """Computes which commits may hold objects that became due since the last run.
 
-The result is only a hint: pairs of all other commits are classified too. The rule uses the
-latest time of several branches, but a pair is due by the branch with the longest retention. So older commits can also
-hold objects that became due. Source: docs/lifecycle.md.
+The result is only a hint: pairs of all other commits are classified too. The rule uses the latest time of several
+branches, but a pair is due by the branch with the longest retention. So older commits can also hold objects that became
+due. Source: docs/lifecycle.md.
 """
 
 from collections.abc import Collection, Iterable, Mapping

@@ -1,8 +1,8 @@
 """Takes the inventory snapshot: a full listing of the store, or a base inventory with some prefixes listed again.
 
-The base inventory is the repository's last inventory table (an optimized run) or an inventory that the store
-delivered. Its rows are used only for closed slices of `data/`: nothing can have been written to them since. All other
-prefixes are listed now. Source: docs/uncommitted.md, What is listed.
+The base inventory is the repository's last inventory table (an optimized run) or an inventory that the store delivered.
+Its rows are used only for closed slices of `data/`: nothing can have been written to them since. All other prefixes are
+listed now. Source: docs/uncommitted.md, What is listed.
 
 The name of a slice contains the time at which lakeFS created the slice. It is an xid with an inverted time, so that the
 newest slice is listed first. Source: lakeFS facts 1.1.

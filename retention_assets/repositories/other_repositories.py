@@ -51,7 +51,9 @@ _SCHEMES = {"s3": "s3", "gs": "gs", "gcs": "gs", "file": "local", "local": "loca
 class _Table:
     """The newest complete table of another repository.
 
-    `unread`: the number of lost Icechunk files that no run has read. The references in them are unknown.
+    `unread`: the number of lost Icechunk files that no run has read. The references in them are unknown. `staged_by`:
+    the run that wrote the staged list of the same day; None: the list is missing, or there is none. `is_mixed`: the
+    list is missing, or a later plan wrote it. An object that was committed between the two is in neither.
     """
 
     repository: str
@@ -59,6 +61,9 @@ class _Table:
     taken_at: datetime
     details: Details
     unread: int
+    run_id: str
+    staged_by: str | None = None
+    is_mixed: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,7 +139,7 @@ class OtherRepositories:
         """
         for other in self.others:
             table = self._newest(other)
-            if table is None or table in self._kept_by:
+            if table is None or table.is_mixed or table in self._kept_by:
                 self._require_table_read(other)
                 continue
             parts = last_parts([self._references(other, table)])
@@ -191,10 +196,25 @@ class OtherRepositories:
                 newest = table
             if newest and self.clock() - newest.taken_at <= _LEAST_AGE:
                 break
-        return newest
+        return newest if newest is None or other.is_icechunk else self._with_staged_list(other, newest)
+
+    def _with_staged_list(self, other: Repository, table: _Table) -> _Table:
+        """Return the table with `staged_by` and `is_mixed`. Only a plan from a dump may have a newer staged list."""
+        staged = self._metadata(other, UNCOMMITTED_OBJECTS.name, table.day)
+        if staged is None:
+            return replace(table, is_mixed=True)
+        is_newer = staged.run_id != table.run_id and staged.taken_at > table.taken_at
+        return replace(table, staged_by=staged.run_id, is_mixed=is_newer and staged.details.known is not False)
 
     def _table(self, other: Repository, name: str, day: date) -> _Table | None:
-        """Return the table of a day; None if it is incomplete, a guard refused it, or its time is in the future.
+        """Return the table of a day; None as `_metadata`."""
+        found = self._metadata(other, name, day)
+        if found is None:
+            return None
+        return _Table(other.name, day, found.taken_at, found.details, found.details.unread or 0, found.run_id)
+
+    def _metadata(self, other: Repository, name: str, day: date) -> PartitionMetadata | None:
+        """Return the metadata of a table; None if it is incomplete, a guard refused it, or its time is in the future.
 
         A table whose time is in the future was made while a clock was wrong. It would hide tables that are made later.
         """
@@ -205,7 +225,7 @@ class OtherRepositories:
         metadata = PartitionMetadata.of_document(document)
         if metadata.details.refused is not None or metadata.taken_at > self.clock() + MARGIN:
             return None
-        return _Table(other.name, day, metadata.taken_at, metadata.details, metadata.details.unread or 0)
+        return metadata
 
     def _references(self, other: Repository, table: _Table) -> DataFrame:
         """Return the references of `other`: full addresses and virtual chunk references (column `address`).

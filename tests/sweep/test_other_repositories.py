@@ -15,7 +15,7 @@ from retention_assets.core.liveness import Liveness
 from retention_assets.errors import TableContractError
 from retention_assets.lakefs.source.opening import policy_of_files
 from retention_assets.repositories.other_repositories import OtherRepositories, not_configured
-from retention_assets.tables import ADDRESSES
+from retention_assets.tables import ADDRESSES, UNCOMMITTED_OBJECTS
 from retention_assets.warehouse.metadata import Details, PartitionMetadata
 from retention_assets.warehouse.table_writer import conform
 from retention_assets.warehouse.warehouse import Warehouse
@@ -80,6 +80,10 @@ def others(spark: SparkSession, tmp_path: Path) -> OtherRepositories:
     conform(pairs, ADDRESSES).repartition(2).write.mode("overwrite").parquet(target)
     details = Details(policy_hash="f" * 64, references_hash="e" * 64)
     warehouse.write_metadata("there", ADDRESSES.name, DAY, PartitionMetadata(NOW, len(HERE), "a-run", details))
+    conform(frames.staged(spark), UNCOMMITTED_OBJECTS).write.parquet(
+        warehouse.partition("there", UNCOMMITTED_OBJECTS.name, DAY)
+    )
+    warehouse.write_metadata("there", UNCOMMITTED_OBJECTS.name, DAY, PartitionMetadata(NOW, 0, "a-run"))
     here, there = configuration.repositories.values()
     return OtherRepositories(spark, warehouse, here, [there], "a-run", lambda: NOW)
 

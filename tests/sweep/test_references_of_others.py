@@ -74,10 +74,10 @@ class Pairing:
         ):
             self.write(name, frame, at, origin)
 
-    def write(self, name: str, frame: DataFrame, at: datetime, notes: dict[str, str]) -> None:
+    def write(self, name: str, frame: DataFrame, at: datetime, notes: dict[str, str], run_id: str = "a-run") -> None:
         """Write a table of `there` for the day of `at`."""
         frame.write.mode("overwrite").parquet(self.warehouse.partition("there", name, at.date()))
-        metadata = PartitionMetadata(at, frame.count(), "a-run", Details.of_texts(notes))
+        metadata = PartitionMetadata(at, frame.count(), run_id, Details.of_texts(notes))
         self.warehouse.write_metadata("there", name, at.date(), metadata)
 
     def others(self, now: datetime = NOW) -> OtherRepositories:
@@ -270,6 +270,52 @@ def test_the_result_of_a_check_stays_while_the_other_repository_is_planned_again
         pairing.others().extended(Liveness(none, none, NOW), objects)
     pairing.plan(named(1, active=True), at=NOW)
     assert live() == {address(0), address(1)}
+
+
+@pytest.mark.parametrize(
+    ("known", "later", "run_id", "is_refused"),
+    [
+        pytest.param(None, HOUR, "", True, id="the_list_is_being_written"),
+        pytest.param("true", HOUR, "a-later-run", True, id="the_list_is_of_a_later_plan"),
+        pytest.param("true", -HOUR, "an-earlier-run", False, id="the_references_were_read_again"),
+        pytest.param("true", HOUR, "a-run", False, id="both_are_of_one_plan_from_a_dump"),
+        pytest.param("false", HOUR, "a-later-run", False, id="there_is_no_list"),
+    ],
+)
+def test_a_sweep_refuses_while_the_staged_list_and_the_references_are_of_different_plans(
+    pairing: Pairing, known: str | None, later: timedelta, run_id: str, is_refused: bool
+) -> None:
+    """An object that was committed after the references and before the list is in neither."""
+    at = NOW - 3 * HOUR
+    pairing.plan(named(0, active=True), at=at)
+    if known is None:
+        pairing.warehouse.remove_directory("there", "uncommitted_objects", at.date().isoformat())
+    else:
+        pairing.write("uncommitted_objects", frames.staged(pairing.spark), at + later, {"known": known}, run_id)
+    if not is_refused:
+        assert pairing.kept() == {address(0)}
+        return
+    with pytest.raises(GuardRefused, match="the references of there are unknown while there is being planned"):
+        pairing.kept()
+    pairing.plan(named(1, active=True), at=at + later)
+    assert pairing.kept() == {address(1)}
+
+
+def test_a_sweep_refuses_if_the_staged_list_is_written_while_it_is_read(
+    pairing: Pairing, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    at = NOW - 3 * HOUR
+    pairing.plan(named(0, active=True), at=at, staged=f"s3://lake/here/{address(1)}")
+    read = Warehouse.rows
+
+    def rows(warehouse: Warehouse, spark: SparkSession, repository: str, table: str, *rest: Any) -> Any:
+        if table == "uncommitted_objects":
+            pairing.write(table, frames.staged(spark), at + HOUR, {"known": "true"}, "a-later-run")
+        return read(warehouse, spark, repository, table, *rest)
+
+    monkeypatch.setattr(Warehouse, "rows", rows)
+    with pytest.raises(GuardRefused, match="the references of there are unknown while there is being planned"):
+        pairing.kept()
 
 
 def test_a_sweep_sees_the_new_references_when_another_process_plans_the_same_day_again(

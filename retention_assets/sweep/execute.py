@@ -227,8 +227,7 @@ def work_through(run: SweepRun, engine: Engine[Any], lease: Lease, batches: Sequ
             batch = engine.check(number)
             lease = renew_lease(run.warehouse, lease, run.clock())
             run.log(f"{run.name}: {run.mode} {objects:,} objects, checked at {batch.checked_at:%H:%M:%S} UTC")
-            deadline = min(lease.until, batch.checked_at + run.limits.sweep.window)
-            task = _task_of(run, lease, deadline, next(batch_numbers), reached)
+            task = _task_of(run, lease, batch.checked_at, next(batch_numbers), reached)
             with progress.watched(task.ledger):
                 result = engine.run(batch, task)
             window = max(window, (result.until - batch.checked_at).total_seconds() if result.until else 0.0)
@@ -317,13 +316,24 @@ def require_balance(plan: Plan, outcomes: Mapping[str, Amount]) -> None:
         )
 
 
-def _task_of(run: SweepRun, lease: Lease, deadline: datetime, batch_number: int, reached: float | None) -> TaskSpec:
-    plan = run.plan
+def _task_of(run: SweepRun, lease: Lease, checked_at: datetime, batch_number: int, reached: float | None) -> TaskSpec:
+    """Return the task of the batch `batch_number`, whose liveness check began at `checked_at`."""
+    plan, now = run.plan, run.clock()
     location = LedgerLocation(
         run.warehouse.root, plan.repository, plan.day, plan.plan_hash, lease.fence, f"{run.run_id}-{lease.number}"
     )
-    ahead = run.clock() - utc_now()
-    return TaskSpec(run.action, location, lease, deadline, batch_number, run.share_of_rate, reached, ahead, run.workers)
+    return TaskSpec(
+        run.action,
+        location,
+        lease,
+        deadline=min(lease.until, checked_at + run.limits.sweep.window),
+        batch_number=batch_number,
+        rate=run.share_of_rate,
+        reached=reached,
+        ahead=now - utc_now(),
+        sent_at=max(now, checked_at),  # the clock may have been set back since the check
+        workers=run.workers,
+    )
 
 
 def _window_too_short(run: SweepRun, left: int) -> GuardRefused:

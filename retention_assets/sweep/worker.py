@@ -18,7 +18,7 @@ from typing import ClassVar, Protocol
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from retention_assets.config.timestamps import Clock, utc_now
+from retention_assets.config.timestamps import Clock, elapsed_seconds, utc_now
 from retention_assets.objectstore.outcomes import ObjectResult, Outcome
 from retention_assets.objectstore.rate_limiter import RateLimiter
 from retention_assets.state.lease import Lease, holds
@@ -103,6 +103,7 @@ class TaskSpec:
     rate: float | None = None
     reached: float | None = None
     ahead: timedelta = timedelta(0)  # how far the run's clock is ahead of the clock of its machine
+    sent_at: datetime | None = None  # by the run's clock; None: the clock of the worker's machine counts alone
     workers: int = 1  # the number of workers that share the rate of the sweep
     preconditions: Preconditions | None = None  # checked before each chunk; None: the action checks by itself
 
@@ -113,17 +114,24 @@ class TaskSpec:
 
 
 def work(
-    task: TaskSpec, batches: Iterable[pa.RecordBatch], worker: str, system: Clock = utc_now
+    task: TaskSpec,
+    batches: Iterable[pa.RecordBatch],
+    worker: str,
+    system: Clock = utc_now,
+    elapsed: Callable[[], float] = elapsed_seconds,
 ) -> Iterator[pa.RecordBatch]:
     """Process record batches of `OBJECTS`, and yield `TALLY` rows that count the rows written to the ledger.
 
-    `worker` names the Spark partition and its attempt. Objects left at the deadline are not in any tally.
+    `worker` names the Spark partition and its attempt. Objects left at the deadline are not in any tally. `system` and
+    `elapsed`: the clocks of this machine.
     """
     warehouse, rate_limiter = Warehouse(task.ledger.warehouse), RateLimiter(task.rate, task.reached)
-    open_action = task.action.open(rate_limiter)
+    open_action, began = task.action.open(rate_limiter), elapsed()
 
     def clock() -> datetime:
-        return system() + task.ahead
+        # If this machine's clock is slow or is set back, the deadline must not move, nor an object in quarantine age.
+        earliest = task.sent_at + timedelta(seconds=elapsed() - began) if task.sent_at else None
+        return max(filter(None, (system() + task.ahead, earliest)))
 
     def before_deadline() -> bool:
         return clock() < task.deadline and holds(warehouse, task.lease, clock())

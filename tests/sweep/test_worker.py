@@ -219,6 +219,25 @@ def test_a_worker_uses_the_clock_that_set_the_deadline(setup: WorkerSetup) -> No
     assert at == NOW + timedelta(minutes=14)
 
 
+def test_a_clock_that_is_set_back_moves_neither_the_deadline_nor_the_times_in_the_ledger(setup: WorkerSetup) -> None:
+    """Otherwise objects would be deleted long after their liveness check, and copies in quarantine would be older."""
+    minutes = 0
+
+    def meanwhile(chunks_done: int) -> None:
+        nonlocal minutes
+        minutes += 8
+        setup.now = NOW - timedelta(days=1)
+
+    action, task = RecordingAction(meanwhile), {"deadline": NOW + timedelta(minutes=15), "sent_at": NOW}
+    spec = TaskSpec(action, setup.ledger_location(), setup.lease, batch_number=0, rate=0.2, **task)
+    parts = work(spec, [batch("a", "b", "c", "d", "e")], "0-0", setup.clock, lambda: 1000 + 60.0 * minutes)
+    assert sum(row["objects"] for part in parts for row in part.to_pylist()) == 4
+    assert action.done == ["a", "b", "c", "d"]
+    assert action.before_deadline == [True, False]
+    files = Path(setup.warehouse.root).rglob("*.parquet")
+    assert min(row["at"] for file in files for row in pq.read_table(file).to_pylist()) == NOW
+
+
 def stop_all_sweeps(setup: WorkerSetup) -> None:
     stop_sweeps(setup.warehouse, "orchard", "ada", setup.now)
 

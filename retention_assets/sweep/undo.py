@@ -96,9 +96,11 @@ def restore(undo: Undo, selection: Selection) -> UndoResult:
 
     Objects that another run changes after they were selected count as failed, unless it restores them too.
 
-    Errors: GuardRefused when no object is selected, when another sweep of the repository is running, or when the
-    ledgers are of another location than the configured one.
+    Errors: GuardRefused when no object is selected, when another sweep of the repository is running, when the ledgers
+    are of another location than the configured one, or when this machine's clock is wrong. A clock that is ahead would
+    take the lease of a running sweep, whose workers could delete the restored objects.
     """
+    require_clock(undo.repository, undo.access(), undo.clock)
     require_same_location(undo.warehouse, undo.repository)
     with undo.frames:
         selected = _selected(undo, selection)

@@ -16,7 +16,7 @@ from retention_assets.errors import GuardRefused, StoreError
 from retention_assets.objectstore.access import StoreAccess
 from retention_assets.objectstore.outcomes import Outcome
 from retention_assets.state.binding import require_same_location
-from retention_assets.state.lease import LEASES
+from retention_assets.state.lease import LEASES, holds, take_lease
 from retention_assets.state.ledger import LedgerLocation
 from retention_assets.state.plan import keep_plan
 from retention_assets.state.quarantine import QuarantineLocation, quarantine_url
@@ -191,6 +191,20 @@ def test_a_wrong_clock_purges_nothing(spark: SparkSession, tmp_path: Path, monke
     world.now += timedelta(days=30)
     with pytest.raises(GuardRefused, match=r"clock_agrees: .* Nothing was deleted"):
         purge(undo(spark, world), due_for_purge(undo(spark, world)).digest, kept(spark))
+    assert world.copies().keys() == set(DEAD)
+
+
+def test_a_wrong_clock_restores_nothing_and_leaves_the_lease_of_a_running_sweep(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = quarantined_world(tmp_path / "world")
+    store_says = world.now
+    monkeypatch.setattr(sweep_run, "store_time", lambda *_: store_says)
+    lease = take_lease(world.warehouse, REPOSITORY, "a sweep", store_says, timedelta(minutes=30))
+    world.now += timedelta(hours=1)
+    with pytest.raises(GuardRefused, match=r"clock_agrees: .* Nothing was deleted"):
+        restore(undo(spark, world), selected("b"))
+    assert holds(world.warehouse, lease, store_says)
     assert world.copies().keys() == set(DEAD)
 
 

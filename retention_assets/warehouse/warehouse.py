@@ -210,9 +210,11 @@ class Warehouse:
             needed: columns that the partition must have; None: all columns of the table.
 
         Errors: TableContractError when the partition is missing or incomplete, when its files have another number of
-        rows than were written, or when columns are missing; the message names the command that makes the partition.
+        rows than were written, when columns are missing, or when another run writes or removes the partition meanwhile.
         GuardRefused when a guard refused the data in it.
         """
+        parts = repository, table, day.isoformat()
+        listed = self._listed(*parts)
         metadata = self.metadata(repository, table, day)
         if refused := metadata.details.refused:
             raise GuardRefused(
@@ -223,15 +225,34 @@ class Warehouse:
         if needed is None:
             needed = TABLES[table].schema.names if table in TABLES else []
         self._require_columns(files, needed, repository, table, day)
-        parts = repository, table, day.isoformat()
 
         def read(columns: Sequence[str] | None) -> pa.Table:
             from retention_assets.warehouse.reading import read_directory
 
-            return read_directory(self, *parts, schema=packed(TABLES[table].schema), columns=columns)
+            found = read_directory(self, *parts, schema=packed(TABLES[table].schema), columns=columns)
+            self._require_unchanged(listed, *parts)
+            return found
 
         frame = self._frame(spark, files, *parts)
+        self._require_unchanged(listed, *parts)
         return Rows(frame, metadata.taken_at, metadata.details, read=read, count=metadata.rows)
+
+    def _listed(self, *parts: str) -> list[tuple[Any, ...]]:
+        """Return the files of a directory, sorted, so that two results differ if a file was written or removed."""
+        files = self._level(*parts)["objects"]
+        return sorted((one["path"], one["size"], one["last_modified"], one["e_tag"]) for one in files)
+
+    def _require_unchanged(self, listed: Sequence[tuple[Any, ...]], repository: str, table: str, day: str) -> None:
+        """Raise TableContractError if the files of a partition are not those that were `listed`.
+
+        Spark and Arrow list the directory themselves. If another run replaces or removes the partition meanwhile, they
+        read only some of its rows, or the rows of another run.
+        """
+        if self._listed(repository, table, day) != listed:
+            raise TableContractError(
+                f"{repository}: {table} of {day} was written or removed by another run while it was read. Nothing more "
+                f"was deleted. Run the same command again."
+            )
 
     def frame(self, spark: "SparkSession", *parts: str) -> "DataFrame":
         """Return the rows of a directory that Spark wrote, with the columns of its files."""

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, date, datetime
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -254,6 +255,54 @@ def test_a_table_with_missing_columns_is_refused_with_the_command_that_makes_it(
     assert "another version made it. Nothing was deleted" in message
     assert "`retention plan orchard --as-of 2026-11-01`" in message
     assert warehouse.rows(spark, "orchard", "addresses", DAY, ["address"]).frame.count() == 43
+
+
+@pytest.fixture
+def planned(tmp_path: Path) -> Warehouse:
+    """A warehouse with a complete table of two files."""
+    warehouse = Warehouse(str(tmp_path))
+    write_parts(warehouse, 3, 40)
+    warehouse.mark_complete(*TABLE)
+    warehouse.write_metadata("orchard", "addresses", DAY, PartitionMetadata(datetime.now(UTC), 43, "a-run"))
+    return warehouse
+
+
+def remove_one_part(warehouse: Warehouse) -> None:
+    """Remove one file, as housekeeping does before it removes the others."""
+    warehouse.remove_document(*TABLE, "part-00001.snappy.parquet")
+
+
+def write_again(warehouse: Warehouse) -> None:
+    """Write the table again, as another run for the same day does: other rows, and as many of them."""
+    warehouse.write_table(pa.table({"address": [f"other/{row}" for row in range(43)]}), *TABLE)
+    warehouse.write_metadata("orchard", "addresses", DAY, PartitionMetadata(datetime.now(UTC), 43, "another-run"))
+
+
+@pytest.mark.parametrize("meanwhile", [remove_one_part, write_again])
+@pytest.mark.parametrize("reader", ["spark", "the_driver"])
+def test_a_table_that_another_run_removes_or_replaces_is_not_read(
+    spark: SparkSession,
+    planned: Warehouse,
+    monkeypatch: pytest.MonkeyPatch,
+    meanwhile: Callable[[Warehouse], None],
+    reader: str,
+) -> None:
+    """Live addresses would be missing, or the rows would be of another run than the metadata."""
+    open_frame = Warehouse._frame
+
+    def frame(warehouse: Warehouse, *given: Any) -> Any:
+        meanwhile(warehouse)  # after the rows were counted, and before Spark lists the directory
+        return open_frame(warehouse, *given)
+
+    def use() -> None:
+        if reader == "spark":
+            monkeypatch.setattr(Warehouse, "_frame", frame)
+        rows = planned.rows(spark, "orchard", "addresses", DAY, ["address"])
+        meanwhile(planned)
+        rows.columns("address")
+
+    with pytest.raises(TableContractError, match="addresses of 2026-11-01 was written or removed by another run"):
+        use()
 
 
 @pytest.mark.parametrize("name", ["lake[12]", "lake{1,2}", "lake?", "lake*"])

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from datetime import datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
@@ -76,6 +77,54 @@ def test_a_plan_from_older_references_forgets_nothing(warehouse: Warehouse) -> N
     plan(warehouse, NOW, main="first", gold="second")
     before = memory(warehouse)
     plan(warehouse, NOW + DAY, NOW - timedelta(hours=1), {"first": OLD}, main="first")
+    assert memory(warehouse) == before
+
+
+@pytest.mark.parametrize("order", ["newer_references_first", "older_references_first", "at_the_same_time"])
+def test_what_plans_found_that_ran_at_the_same_time_is_remembered(
+    warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch, order: str
+) -> None:
+    """One of them found a branch that was deleted before the other read its references."""
+    plan(warehouse, NOW, main="first")
+    hour = timedelta(hours=1)
+
+    def older() -> None:
+        plan(warehouse, NOW + 3 * hour, NOW + hour, main="first", gold="second")
+
+    def newer(*commits: str) -> None:
+        plan(warehouse, NOW + 2 * hour, commits={**COMMITS, **dict.fromkeys(commits, OLD)}, main="first")
+
+    if order == "at_the_same_time":
+        write, others = Warehouse.append_rows, [older]
+
+        def append_rows(warehouse: Warehouse, *given: Any) -> None:
+            write(warehouse, *given)
+            while others:
+                others.pop()()  # after the plan read the memory, and before it stored its own
+
+        monkeypatch.setattr(Warehouse, "append_rows", append_rows)
+        newer("third")
+    else:
+        for run in (newer, older) if order == "newer_references_first" else (older, newer):
+            run()
+    expected = {"main": ("first", NOW + 2 * hour), "gold": ("second", NOW + hour)}
+    assert heads(memory(warehouse)) == expected
+    assert memory(warehouse).seen_at == NOW + 2 * hour
+    for day in (1, 2, 3):
+        plan(warehouse, NOW + day * DAY, main="first")
+        assert heads(memory(warehouse)) == {**expected, "main": ("first", NOW + day * DAY)}
+    assert len(warehouse.directories("orchard", MEMORY)) == 2
+
+
+def test_the_memory_of_an_earlier_version_includes_those_before_it(warehouse: Warehouse) -> None:
+    for number in range(2):
+        plan(warehouse, NOW + number * DAY, main="first", **{f"b{number}": "second"})
+    before = memory(warehouse)
+    for name in warehouse.directories("orchard", MEMORY):
+        document = warehouse.read_document("orchard", MEMORY, name, "heads.json") or {}
+        warehouse.write_document(
+            {key: document[key] for key in ("seen_at", "heads")}, "orchard", MEMORY, name, "heads.json"
+        )
     assert memory(warehouse) == before
 
 

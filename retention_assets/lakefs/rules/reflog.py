@@ -125,6 +125,29 @@ def remember(references: References, memory: Memory, policy: Policy) -> Memory:
     return Memory(tuple(heads), known, at if memory.seen_at is None else max(at, memory.seen_at))
 
 
+def merged(one: Memory, other: Memory) -> Memory:
+    """Return the memory of two plans that ran at the same time: neither has what the other found."""
+    heads: dict[tuple[str, str, str], SeenHead] = {}
+    for head in sorted((*one.heads, *other.heads), key=lambda head: head.last_seen):
+        heads[head.kind, head.name, head.commit_id] = head
+    known = dict(one.not_before)
+    for commit_id, at in other.not_before.items():
+        known[commit_id] = max((time for time in (known.get(commit_id), at) if time), default=None)
+    seen_at = max((time for time in (one.seen_at, other.seen_at) if time), default=None)
+    return Memory(tuple(heads[key] for key in sorted(heads)), known, seen_at)
+
+
+def with_older_heads(references: References, memory: Memory, policy: Policy) -> Memory:
+    """Return `memory` with the heads of older references whose branch or tag no plan in it found.
+
+    The branch was deleted after these references and before those of the other plans.
+    """
+    found = remember(references, Memory(), policy).heads
+    known, at = {(head.kind, head.name) for head in memory.heads}, memory.seen_at or references.taken_at
+    missing = [one for one in found if (one.kind, one.name) not in known and _is_remembered(one, policy, at)]
+    return merged(memory, Memory(tuple(missing)))
+
+
 def _is_remembered(head: SeenHead, policy: Policy, at: datetime) -> bool:
     until = held_until(head, policy)
     return until is None or max(until, head.last_seen + _REMEMBERED) > at

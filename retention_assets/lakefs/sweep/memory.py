@@ -1,6 +1,7 @@
 """Stores the heads and commits that each plan found, for later plans."""
 
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
+from functools import reduce
 from typing import Any
 
 import pyarrow as pa
@@ -8,15 +9,16 @@ import pyarrow as pa
 from retention_assets.config.settings import LakeFSSettings
 from retention_assets.errors import TableContractError
 from retention_assets.lakefs.rules.references import References
-from retention_assets.lakefs.rules.reflog import Memory, SeenHead, remember, with_true_ages
+from retention_assets.lakefs.rules.reflog import Memory, SeenHead, merged, remember, with_older_heads, with_true_ages
 from retention_assets.policy.rules import Policy
 from retention_assets.state.binding import are_of_location
 from retention_assets.state.memory import MEMORY, PLANS_STORED
-from retention_assets.state.plan import Plan, last_terms, made_name
+from retention_assets.state.plan import Plan, last_terms, made_at_name, made_name
 from retention_assets.tables import TIMESTAMP
 from retention_assets.warehouse.warehouse import Warehouse
 
 _COMMITS, _HEADS = "commits.parquet", "heads.json"
+_LONGEST_WRITE = timedelta(days=1)  # an incomplete memory that is older is of an interrupted plan
 _KNOWN = pa.schema([("commit_id", pa.string()), ("not_before", TIMESTAMP)])
 
 
@@ -28,7 +30,7 @@ def read_memory(warehouse: Warehouse, repository: str, settings: LakeFSSettings)
     """
     if not settings.keeps_reflog:
         return Memory()
-    memory = _newest(warehouse, repository)
+    memory, _ = _stored(warehouse, repository)
     if memory is None and are_of_location(last_terms(warehouse, repository), warehouse, repository):
         raise TableContractError(
             f"{warehouse.location(repository, MEMORY)}: is missing, and earlier plans wrote it. The commits of deleted "
@@ -38,28 +40,45 @@ def read_memory(warehouse: Warehouse, repository: str, settings: LakeFSSettings)
     return memory or Memory()
 
 
-def _newest(warehouse: Warehouse, repository: str) -> Memory | None:
-    """Return the memory of the newest plan; None if there is none. Each plan stores it before its own document."""
-    for name in reversed(warehouse.directories(repository, MEMORY)):
+def _stored(warehouse: Warehouse, repository: str) -> tuple[Memory | None, list[str]]:
+    """Return what the stored plans found, and the names of all stored memories. None: there is no memory.
+
+    The newest memory includes those before it. Plans that ran at the same time do not include each other.
+    """
+    stored = {}
+    for name in warehouse.directories(repository, MEMORY):
         document = warehouse.read_document(repository, MEMORY, name, _HEADS)
-        if document is not None:  # written last: if it is missing, the plan was interrupted
-            return _memory(document, warehouse.read_rows(repository, MEMORY, name, _COMMITS))
-    return None
+        if document is not None:  # written last: if it is missing, the plan was interrupted, or is still running
+            stored[name] = document
+    included: set[str] = set()
+    for name, document in stored.items():  # earlier versions did not write the names
+        included.update(document.get("includes", [one for one in stored if one < name]))
+    memories = [
+        _memory(document, warehouse.read_rows(repository, MEMORY, name, _COMMITS))
+        for name, document in stored.items()
+        if name not in included
+    ]
+    return reduce(merged, memories) if memories else None, sorted(stored)
 
 
 def keep_memory(warehouse: Warehouse, plan: Plan, references: References, policy: Policy) -> None:
-    """Store what earlier plans and this plan found, and remove memories that no later plan reads.
+    """Store what earlier plans and this plan found, and remove memories that this plan has included.
 
     The memory is stored even while the reflog is switched off. Otherwise one plan without the reflog would lose what
-    all earlier plans found. For the same reason, nothing is stored if the references are older than those of the last
-    plan. This happens when a plan is made again from the stored tables of an earlier day.
+    all earlier plans found. If the references are older than those of another plan, only branches and tags that no
+    other plan found are added. This happens when plans run at the same time, or when a plan is made again from the
+    stored tables of an earlier day.
     """
-    name, before = made_name(plan), _newest(warehouse, plan.repository) or Memory()
+    name, (stored, included) = made_name(plan), _stored(warehouse, plan.repository)
+    if name in included:
+        return
+    before = stored or Memory()
     if before.seen_at is not None and references.taken_at < before.seen_at:
-        return
-    memory = remember(with_true_ages(references, before), before, policy)
-    if warehouse.read_document(plan.repository, MEMORY, name, _HEADS) is not None:
-        return
+        memory = with_older_heads(references, before, policy)
+        if memory == before:
+            return
+    else:
+        memory = remember(with_true_ages(references, before), before, policy)
     commits = sorted(memory.not_before.items())
     columns = [[commit for commit, _ in commits], [at for _, at in commits]]
     warehouse.append_rows(pa.table(columns, schema=_KNOWN), plan.repository, MEMORY, name, _COMMITS)
@@ -68,9 +87,13 @@ def keep_memory(warehouse: Warehouse, plan: Plan, references: References, policy
         for head in memory.heads
     ]
     seen_at = memory.seen_at.isoformat() if memory.seen_at else None
-    warehouse.write_document({"seen_at": seen_at, "heads": heads}, plan.repository, MEMORY, name, _HEADS)
+    document = {"seen_at": seen_at, "heads": heads, "includes": included}
+    warehouse.write_document(document, plan.repository, MEMORY, name, _HEADS)
     for old in warehouse.directories(plan.repository, MEMORY)[:-PLANS_STORED]:
-        warehouse.remove_directory(plan.repository, MEMORY, old)
+        is_complete = warehouse.file(plan.repository, MEMORY, old, _HEADS) is not None
+        is_interrupted = not is_complete and old < made_at_name(plan.made_at - _LONGEST_WRITE)
+        if old in included or is_interrupted:  # others are of plans that run at the same time
+            warehouse.remove_directory(plan.repository, MEMORY, old)
 
 
 def _memory(document: dict[str, Any], commits: pa.Table) -> Memory:

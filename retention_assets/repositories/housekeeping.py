@@ -18,7 +18,7 @@ from retention_assets.icechunk.edits.stored import PLANNED_EDITS, PUBLICATIONS
 from retention_assets.objectstore.outcomes import Outcome
 from retention_assets.state.approval import APPROVALS
 from retention_assets.state.binding import is_bound_elsewhere
-from retention_assets.state.lease import MARGIN, held_lease, renew_lease
+from retention_assets.state.lease import MARGIN, held_lease, lease_written_at, renew_lease
 from retention_assets.state.ledger import LEDGERS, SURPLUS_LEDGERS
 from retention_assets.state.plan import CURRENT, PLANNED_HEADS, PLANNED_OBJECTS, PLANS, made_at_name
 from retention_assets.state.records import RECORDS
@@ -292,7 +292,7 @@ def remove_leftovers(
         return []
     removed = []
     with held_lease(warehouse, name, f"housekeeping {run_id}", clock, repository.settings.sweep.lease) as lease:
-        _require_clock(warehouse, name, clock())
+        _require_clock(name, lease_written_at(warehouse, lease), clock())
         for kind in many:
             merge_batches(warehouse, name, kind, run_id)
         for leftover in leftovers(warehouse, repository, keep, clock()):
@@ -304,9 +304,8 @@ def remove_leftovers(
     return removed
 
 
-def _require_clock(warehouse: Warehouse, name: str, now: datetime) -> None:
-    """Raise GuardRefused if this machine's clock differs from the clock of the store, which timed the new lease."""
-    written = max(file.written_at for file in warehouse.tree(name, "leases").values())
+def _require_clock(name: str, written: datetime, now: datetime) -> None:
+    """Raise GuardRefused if this machine's clock differs from the clock of the store: the new lease was `written`."""
     if abs(now - written) > MARGIN:
         raise GuardRefused(
             f"{name}: this machine's clock says {now:%Y-%m-%d %H:%M:%S} UTC, and the store of the warehouse "

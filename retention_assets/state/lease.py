@@ -110,6 +110,17 @@ def _is_newest(warehouse: Warehouse, lease: Lease) -> bool:
     return written == (lease.holder, lease.fence, lease.until.isoformat(), False)
 
 
+def lease_written_at(warehouse: Warehouse, lease: Lease) -> datetime:
+    """Return when the document of the lease was written, by the clock of the store (UTC).
+
+    Errors: GuardRefused when the lease is lost.
+    """
+    document = warehouse.file(lease.repository, LEASES, _name(lease.number))
+    if document is None:
+        raise _lease_lost(lease)
+    return document.written_at
+
+
 def release_lease(warehouse: Warehouse, lease: Lease, now: datetime) -> None:
     """Release the lease, also after renewals. Do nothing if the lease was lost to another holder."""
     number, document = _newest(warehouse, lease.repository)

@@ -25,7 +25,7 @@ from retention_assets.explain.plans import newest_plan
 from retention_assets.explain.status import status_of
 from retention_assets.repositories import housekeeping
 from retention_assets.repositories.housekeeping import Leftover, leftovers, remove_leftovers
-from retention_assets.state.lease import lease_in_force, take_lease
+from retention_assets.state.lease import held_lease, lease_in_force, take_lease
 from retention_assets.state.ledger import plans_with_ledgers
 from retention_assets.state.plan import find_plan, keep_plan, last_plan, withdraw_plan
 from retention_assets.state.records import Record, read_records, write_record
@@ -333,6 +333,18 @@ def test_a_clock_that_differs_from_the_store_s_is_refused(tmp_path: Path) -> Non
     with pytest.raises(GuardRefused, match="Set the clock"):
         days.remove(datetime.now(UTC) + timedelta(days=365))
     assert partitions(OLD) <= days.entries()
+
+
+def test_a_lease_from_a_time_when_the_clock_was_ahead_does_not_stop_housekeeping(tmp_path: Path) -> None:
+    days = Days(tmp_path)
+    for year in (2001, 2002):
+        days.table("addresses", date(year, 1, 1), datetime(year, 1, 1, tzinfo=UTC))
+        days.date_files(datetime(year, 1, 1, tzinfo=UTC))
+    now = datetime.now(UTC)
+    with held_lease(days.warehouse, NAME, "a sweep", lambda: now, timedelta(minutes=30)):
+        pass
+    days.date_files(now + timedelta(days=365))
+    assert days.remove(now) == {"addresses/2001-01-01"}
 
 
 @pytest.mark.parametrize("seed", range(4))

@@ -3,10 +3,12 @@
 import os
 import sys
 from collections.abc import Iterator, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
+from alembic.script import ScriptDirectory
 from hypothesis import settings
 from pyspark.sql import SparkSession
 from xdist.scheduler import LoadFileScheduling  # type: ignore[import-untyped]
@@ -109,6 +111,15 @@ _DAGSTER = """
 telemetry: {enabled: false}
 compute_logs: {module: dagster._core.storage.noop_compute_log_manager, class: NoOpComputeLogManager}
 """
+
+
+@pytest.fixture(scope="session", autouse=True)
+def migrations_read_once() -> Iterator[None]:
+    """Let Dagster read its migrations once per process. It reads a hundred files for each new database of a test."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ScriptDirectory, "from_config", cache(ScriptDirectory.from_config))
+        yield
+
 
 # Queries over a dozen rows cost more to compile than to interpret: compiled, they take twice the processor time.
 # `tests/end_to_end/test_sweep.py` compiles, as runs with many objects do.

@@ -191,6 +191,7 @@ def approval_state(
     """
     document, approval, by = warehouse.read_document(*_path(plan.repository, plan.plan_hash)), None, None
     name, refusal = NOT_APPROVED, None
+    removes = 0 if plan.blocked else plan.candidates.objects + history_changes
     if document is not None and "withdrawn_by" in document:
         name, by, refusal = WITHDRAWN, document["withdrawn_by"], _withdrawn(document, plan)
     elif document is not None and document.get("day") == plan.day.isoformat():  # another day needs a new approval
@@ -211,10 +212,9 @@ def approval_state(
             name = WITHIN_BUDGET
             approval = stored_approval(warehouse, plan.repository, plan.day, plan.plan_hash)
         else:
-            refusal = _not_approved(plan, excess)
+            refusal = _not_approved(plan, excess) if removes or plan.blocked else _nothing_to_delete(plan)
     plan_refusal = _age_refusal(plan, "was made", plan.made_at, settings.life, now)
     plan_refusal = plan_refusal or _settings_refusal_of_plan(plan, terms, "deleted")
-    removes = 0 if plan.blocked else plan.candidates.objects + history_changes
     return ApprovalState(name, by, approval, plan_refusal, refusal, removes)
 
 
@@ -285,6 +285,15 @@ def _not_approved(plan: Plan, excess: str) -> GuardRefused:
     return GuardRefused(
         f"{plan.repository}: the plan {plan.plan_hash} of {plan.day} is not approved{excess}. Nothing was deleted. "
         f"Approve it: `retention approve {plan.repository} {plan.plan_hash} --as-of {plan.day}`."
+    )
+
+
+def _nothing_to_delete(plan: Plan) -> GuardRefused:
+    when = f"after {plan.first_wait_ends:%Y-%m-%d %H:%M} UTC" if plan.first_wait_ends else "tomorrow"
+    waits = "objects wait until then" if plan.first_wait_ends else "no approval is needed"
+    return GuardRefused(
+        f"{plan.repository}: the plan {plan.plan_hash} of {plan.day} has nothing to delete. Nothing was deleted. "
+        f"Plan again {when} ({waits}): `retention plan {plan.repository}`."
     )
 
 

@@ -314,6 +314,23 @@ def test_a_plan_within_every_limit_of_the_budget_approves_itself(
             required(warehouse, plan, budget=BudgetSettings(**budget))
 
 
+@pytest.mark.parametrize(
+    ("first_wait_ends", "remedy"),
+    [
+        pytest.param(None, r"Plan again tomorrow \(no approval is needed\)", id="nothing_waits"),
+        pytest.param(NOW, r"Plan again after 2026-11-01 00:00 UTC \(objects wait until then\)", id="objects_wait"),
+    ],
+)
+def test_a_sweep_of_an_empty_plan_is_told_that_there_is_nothing_to_delete(
+    warehouse: Warehouse, first_wait_ends: datetime | None, remedy: str
+) -> None:
+    empty = a_plan(candidates=Amount(), first_wait_ends=first_wait_ends)
+    with pytest.raises(GuardRefused, match=rf"has nothing to delete\. Nothing was deleted\. {remedy}: `retention plan"):
+        required(warehouse, empty)
+    with pytest.raises(GuardRefused, match="is not approved"):
+        require_approval(warehouse, empty, ApprovalSettings(), BudgetSettings(), NOW, terms=TERMS, history_changes=1)
+
+
 def test_an_approval_lapses_if_too_many_planned_objects_are_live_again() -> None:
     plan, settings = a_plan(candidates=Amount(8, 80)), ApprovalSettings()
     require_few_resurrected(plan, 2, settings)

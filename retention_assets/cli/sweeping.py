@@ -31,6 +31,7 @@ from retention_assets.errors import ConfigurationError, StoreError, TableContrac
 from retention_assets.objectstore.outcomes import Outcome
 from retention_assets.state.approval import approve as approve_plan
 from retention_assets.state.approval import approved_terms, person, withdraw_approval
+from retention_assets.state.lease import unseen_lease
 from retention_assets.state.ledger import first_failure, results_of, sweeps_of
 from retention_assets.state.plan import Plan, load_plan
 from retention_assets.state.records import amounts_in, newest_of_plan
@@ -58,9 +59,18 @@ def approve(target: Target, plan_hash: str, day: date, json_wanted: bool) -> Non
         f"Approved by {by}: {human_amount(amount)}, of {target.name} as of {made.day}; "
         f"valid until {until:%Y-%m-%d %H:%M} UTC, under these settings:\n"
         + "".join(f"  {name}: {value}\n" for name, value in terms.items())
-        + f"Sweep with: {program()} sweep {target.name} --as-of {made.day}"
+        + _next_of_approval(target, made.day)
     )
     print_result({**_identity(made), **document}, text, json_wanted=json_wanted)
+
+
+def _next_of_approval(target: Target, day: date) -> str:
+    """Return the next step after an approval: the sweep, or first the remedy if every sweep would be refused."""
+    repository = target.repository
+    single_machine = repository.settings.sweep.single_machine
+    unseen = unseen_lease(target.warehouse, target.name, repository.storage, single_machine=single_machine)
+    sweep_with = f"weep with: {program()} sweep {target.name} --as-of {day}"
+    return f"A sweep would be refused: {unseen}\nThen s{sweep_with}" if unseen else f"S{sweep_with}"
 
 
 @cli.command(

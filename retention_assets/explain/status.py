@@ -8,12 +8,12 @@ from typing import Any
 from retention_assets.config.configuration import Configuration, Repository
 from retention_assets.core.amounts import Amount, monthly_cost
 from retention_assets.core.states import WAITING
-from retention_assets.errors import RetentionError
+from retention_assets.errors import GuardRefused, RetentionError
 from retention_assets.explain.explanations import plain
 from retention_assets.explain.plans import approval_of
 from retention_assets.objectstore.outcomes import Outcome
 from retention_assets.state.approval import NOT_APPROVED, OTHER_SETTINGS, ApprovalState
-from retention_assets.state.lease import lease_in_force
+from retention_assets.state.lease import lease_in_force, unseen_lease
 from retention_assets.state.ledger import LEDGERS
 from retention_assets.state.plan import PLANS, Plan, load_plan
 from retention_assets.state.records import RECORDS, amounts_in
@@ -129,7 +129,8 @@ def status_of(
         running=holder[0] if holder and not holder[1] else None,
         needs=(),
     )
-    needs = tuple(_needs_of(found, days[-1] if days else None, approval, now, settings.approval.life))
+    unseen = unseen_lease(warehouse, name, repository.storage, single_machine=settings.sweep.single_machine)
+    needs = tuple(_needs_of(found, days[-1] if days else None, approval, now, settings.approval.life, unseen))
     return RepositoryStatus(**{**{one: getattr(found, one) for one in found.__slots__}, "needs": needs})
 
 
@@ -141,6 +142,7 @@ def _needs_of(
     life: timedelta,
 ) -> Iterator[str]:
     """Yield the required actions, the most urgent first.
+    unseen: GuardRefused | None,
 
     Args:
         status: the status of the repository, with `needs` still empty.
@@ -150,6 +152,7 @@ def _needs_of(
         life: how long a plan may be used.
     """
     name, plan = status.repository, status.plan
+        unseen: the refusal of all sweeps, because other machines would not see their lease; None: they see it.
     if status.stopped_by:
         yield f"Sweeps are stopped by {status.stopped_by.rstrip(',')}. Resume with: {{program}} resume {name}"
     if status.sweep and status.sweep.ended_early:
@@ -170,19 +173,27 @@ def _needs_of(
     elif now - plan.made_at > life:
         yield f"The plan of {plan.day} is too old to be swept. Plan again: {{program}} plan {name}"
     elif status.mode != "plan":
-        yield from _next_step(status, plan, approval)
+        yield from _next_step(status, plan, approval, unseen)
 
 
-def _next_step(status: RepositoryStatus, plan: Plan, approval: ApprovalState) -> Iterator[str]:
+def _next_step(
+    status: RepositoryStatus, plan: Plan, approval: ApprovalState, unseen: GuardRefused | None
+) -> Iterator[str]:
     name, day = status.repository, plan.day
     if approval.plan_refusal:
         yield str(approval.plan_refusal)
-    elif approval.waits_for_person:
+        return
+    if approval.waits_for_person:
         for_others = approval.name == OTHER_SETTINGS
         why = f"{approval.by} approved the plan for other settings." if for_others else "The plan waits for approval."
-        yield f"{why} Approve it with: {{program}} approve {name} {plan.plan_hash} --as-of {day}"
+        step = f"{why} Approve it with: {{program}} approve {name} {plan.plan_hash} --as-of {day}"
     elif approval.removes and (status.sweep is None or status.sweep.plan_hash != plan.plan_hash):
-        yield f"The plan is approved. Sweep with: {{program}} sweep {name} --as-of {day}"
+        step = f"The plan is approved. Sweep with: {{program}} sweep {name} --as-of {day}"
+    else:
+        return
+    if unseen:
+        yield f"A sweep would be refused: {unseen}"
+    yield step
 
 
 def _newest_plans(warehouse: Warehouse, name: str, days: Sequence[str]) -> list[Plan]:

@@ -63,18 +63,25 @@ def held_lease(warehouse: Warehouse, repository: str, holder: str, clock: Clock,
 
 
 def require_seen_by_all(warehouse: Warehouse, repository: str, access: StoreAccess, *, single_machine: bool) -> None:
-    """Raise GuardRefused if sweeps on other machines cannot see the lease.
+    """Raise GuardRefused if sweeps on other machines cannot see the lease. See `unseen_lease`."""
+    if refusal := unseen_lease(warehouse, repository, access.url, single_machine=single_machine):
+        raise refusal
+
+
+def unseen_lease(warehouse: Warehouse, repository: str, url: str, *, single_machine: bool) -> GuardRefused | None:
+    """Return the refusal of a sweep whose lease other machines cannot see; None: all machines see the lease.
 
     Other machines cannot see the lease if the warehouse is on a disk of this machine and the repository is in a bucket.
-    `single_machine`: the configuration says that no other machine sweeps the repository.
+    `url`: the location of the objects, in its canonical spelling. `single_machine`: the configuration says that no
+    other machine sweeps the repository.
     """
-    if single_machine or not warehouse.is_local or access.is_local:
-        return
-    raise GuardRefused(
-        f"{repository}: the warehouse {warehouse.root} is on this machine, and the repository {access.url} is not. A "
-        f"sweep on another machine would not see the lease of this sweep. Nothing was deleted. Put the warehouse into "
-        f"a store that all machines reach. If no other machine ever sweeps this repository, set sweep.single_machine "
-        f"to true."
+    if single_machine or not warehouse.is_local or url.startswith("file://"):
+        return None
+    return GuardRefused(
+        f"{repository}: the warehouse {warehouse.root} is on this machine, and the repository {url} is not. A sweep on "
+        f"another machine would not see the lease of this sweep. Nothing was deleted. Put the warehouse into a store "
+        f"that all machines reach. If no other machine ever sweeps this repository, set "
+        f"repositories.{repository}.sweep.single_machine to true."
     )
 
 

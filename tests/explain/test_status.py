@@ -13,6 +13,7 @@ import yaml
 
 from retention_assets.cli.inspecting import sparkline
 from retention_assets.config.configuration import Repository, load_configuration
+from retention_assets.config.timestamps import utc_now
 from retention_assets.core.amounts import Amount
 from retention_assets.explain.status import RepositoryStatus, status_of
 from retention_assets.report.figures import Figures
@@ -218,6 +219,60 @@ def test_a_plan_within_the_budget_needs_only_a_sweep(world: World) -> None:
     status = world.status()
     assert status.approval == "within the budget"
     assert [" sweep " in need for need in status.needs] == [True]
+
+
+IN_A_BUCKET = {"storage": "s3://lake/orchard"}
+
+
+@pytest.mark.parametrize("approved", [False, True], ids=["waits_for_approval", "approved"])
+def test_a_sweep_that_would_be_refused_for_its_lease_is_told_before_the_next_step(world: World, approved: bool) -> None:
+    world.configure(**IN_A_BUCKET)
+    world.keep(a_plan())
+    if approved:
+        world.approve()
+    first, second = world.status().needs
+    assert first.startswith("A sweep would be refused: orchard: the warehouse ")
+    assert "set repositories.orchard.sweep.single_machine to true" in first
+    assert (" sweep " if approved else " approve ") in second
+    world.configure(**IN_A_BUCKET, sweep={"single_machine": True})
+    assert world.status().needs == (second,)
+
+
+def test_an_approval_says_that_a_sweep_would_be_refused_for_its_lease(world: World) -> None:
+    world.configure(**IN_A_BUCKET)
+    yesterday = (utc_now() - timedelta(days=1)).date()
+    world.keep(a_plan(yesterday))
+    day = ("--as-of", yesterday)
+    before = run("--config", world.file, "approve", NAME, HASH, *day)
+    assert before.status == 0, before.err
+    refused = before.out.index("A sweep would be refused: orchard: the warehouse")
+    assert refused < before.out.index("Then sweep with: ")
+    world.configure(**IN_A_BUCKET, sweep={"single_machine": True})
+    after = run("--config", world.file, "approve", NAME, HASH, *day)
+    assert "refused" not in after.out
+    assert "Sweep with: " in after.out
+
+
+def test_waiting_objects_are_told_with_their_number_and_time(world: World) -> None:
+    ends = NOW + timedelta(days=1)
+    world.keep(replace(a_plan(objects=0, size=0, waiting=3), first_wait_ends=ends, last_wait_ends=ends))
+    answer = run("--config", world.file, "status")
+    assert answer.status == 0, answer.err
+    waits = "orchard: Waiting until 2026-11-02 12:00 UTC (`settle`): 3 objects, 3 B. A plan that is made after"
+    assert waits in answer.out
+    document = run("--config", world.file, "status", "--json").document()
+    assert document[0]["plan"]["last_wait_ends"] == ends.isoformat()
+
+
+def test_objects_in_quarantine_are_told_with_their_number_and_time(world: World) -> None:
+    world.configure(quarantine={"keep": "20000d"})
+    world.keep(a_plan())
+    write_record(world.warehouse, a_record(quarantined=5))
+    answer = run("--config", world.file, "status")
+    assert answer.status == 0, answer.err
+    until = f"{NOW + timedelta(days=20000):%Y-%m-%d %H:%M} UTC"
+    held = "orchard: In quarantine: 5 objects, 50 B, of the plan of 2026-11-01. `purge` may delete them after"
+    assert f"{held} {until}." in answer.out
 
 
 def test_a_repository_in_mode_plan_needs_no_approval(world: World) -> None:

@@ -143,6 +143,8 @@ class ValidPlan(Model):
     plan_hash: str
     made_at: datetime
     blocked: str | None
+    first_wait_ends: datetime | None
+    last_wait_ends: datetime | None
 
 
 class TrendDay(Model):

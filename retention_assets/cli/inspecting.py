@@ -31,7 +31,7 @@ from retention_assets.cli.group import (
 from retention_assets.cli.rendering import format_amount, human_bytes, human_cost, print_amounts
 from retention_assets.config.configuration import Repository
 from retention_assets.config.timestamps import utc_now
-from retention_assets.core.amounts import Amount
+from retention_assets.core.amounts import Amount, human_amount
 from retention_assets.explain.explanations import GONE, RESTORED, CommitState, Explanation, ObjectExplanation, Removal
 from retention_assets.explain.plans import newest_plan
 from retention_assets.explain.simulation import Forecast, forecast_of
@@ -70,8 +70,22 @@ def status(context: click.Context, repositories: tuple[str, ...], json_wanted: b
             say(f"{one.repository}: plan {one.plan.plan_hash}")
         for need in one.needs_with(program()):
             say(f"{one.repository}: {need}", style="yellow")
+        for line in _waits(one, now):
+            say(f"{one.repository}: {line}")
     if not any(one.needs for one in found):
         say("No action is needed.")
+
+
+def _waits(one: RepositoryStatus, now: datetime) -> Iterator[str]:
+    """Yield a sentence for the objects that wait until they have settled, and for those that wait in quarantine."""
+    if one.waiting.objects and one.plan and one.plan.first_wait_ends:
+        ends = (f"{at:%Y-%m-%d %H:%M} UTC" for at in (one.plan.first_wait_ends, one.plan.last_wait_ends) if at)
+        until, amount = " to ".join(dict.fromkeys(ends)), human_amount(one.waiting)
+        yield f"Waiting until {until} (`settle`): {amount}. A plan that is made after that time may delete them."
+    for held in one.quarantine:
+        if held.all_due > now:  # else a required action names them
+            amount, until = human_amount(Amount(held.objects, held.bytes)), f"{held.all_due:%Y-%m-%d %H:%M} UTC"
+            yield f"In quarantine: {amount}, of the plan of {held.day}. `purge` may delete them after {until}."
 
 
 def sparkline(values: Sequence[int]) -> str:

@@ -82,6 +82,8 @@ class RepositoryStatus:
             "plan_hash": plan.plan_hash,
             "made_at": plan.made_at,
             "blocked": plan.blocked,
+            "first_wait_ends": plan.first_wait_ends,
+            "last_wait_ends": plan.last_wait_ends,
         }
         rest = {name: getattr(self, name) for name in self.__slots__ if name not in ("plan", "trend")}
         parts = {name: _document(value) for name, value in rest.items()}
@@ -140,9 +142,9 @@ def _needs_of(
     approval: ApprovalState | None,
     now: datetime,
     life: timedelta,
+    unseen: GuardRefused | None,
 ) -> Iterator[str]:
     """Yield the required actions, the most urgent first.
-    unseen: GuardRefused | None,
 
     Args:
         status: the status of the repository, with `needs` still empty.
@@ -150,9 +152,9 @@ def _needs_of(
         approval: the state of the plan's approval; None: there is no plan.
         now: UTC.
         life: how long a plan may be used.
+        unseen: the refusal of all sweeps, because other machines would not see their lease; None: they see it.
     """
     name, plan = status.repository, status.plan
-        unseen: the refusal of all sweeps, because other machines would not see their lease; None: they see it.
     if status.stopped_by:
         yield f"Sweeps are stopped by {status.stopped_by.rstrip(',')}. Resume with: {{program}} resume {name}"
     if status.sweep and status.sweep.ended_early:

@@ -23,6 +23,8 @@ from retention_assets.assets.runs import failure_of, require_day
 from retention_assets.cli.group import Steps, shown
 from retention_assets.config.configuration import Configuration
 from retention_assets.definitions import build_definitions
+from retention_assets.spark.sessions import started
+from retention_assets.warehouse.warehouse import Warehouse
 
 _PROGRESS = "progress"
 _LOCATION = "RETENTION_CODE_LOCATION"  # the environment variable with the name of the runs' code location
@@ -42,12 +44,24 @@ def run_job(
 ) -> FinishedRun:
     """Run `job` for `day`. Errors: the RetentionError that ended the run, or GuardRefused with all failed checks."""
     require_day(day.isoformat(), "--as-of")
+    _require_usable_warehouse(configuration)
     with _instance(configuration) as (instance, ui), _shown(instance, job, day, console) as logger:
         definitions = build_definitions(configuration, loggers={_PROGRESS: logger})
         run, events = _executed(definitions, job, day, instance, tags or {})
     if not run.is_success:
         raise failure_of(events, job, run.run_id)
     return FinishedRun(run.run_id, ui)
+
+
+def _require_usable_warehouse(configuration: Configuration) -> None:
+    """Require, before the first step, that the run can write the warehouse and that Spark can read it.
+
+    Errors: as a step that opens the warehouse, and as `Warehouse.require_used_by_spark`.
+    """
+    warehouse = Warehouse(configuration.warehouse)
+    warehouse.write_layout()
+    if not warehouse.is_local:
+        warehouse.require_used_by_spark(started(configuration.spark))
 
 
 def _executed(

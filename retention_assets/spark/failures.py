@@ -18,6 +18,8 @@ _REFUSED = re.compile(
     "(No space left on device|quota exceeded|Mkdirs failed to create|Parent path is not a directory|Permission denied|"
     "Read-only file system|Operation not permitted|AccessDenied).*"
 )
+_NO_FILE_SYSTEM = re.compile(r'No FileSystem for scheme "\w+"|Class org\.apache\.hadoop\.fs\.[\w.$]+ not found')
+_CALL = re.compile(r"An error occurred while calling \S+\s*:?\s*")  # how py4j begins the text of an error of Java
 _AGAIN = "Then run the same command again: a sweep continues from its ledger."
 
 
@@ -31,6 +33,17 @@ def refused_write(text: str) -> str | None:
         return None
     found = _REFUSED.search(text)
     return found.group() if found else None
+
+
+def missing_file_system(text: str) -> str | None:
+    """Return Hadoop's words for a store that Spark has no jars for, from the text of an error; None: another error."""
+    found = _NO_FILE_SYSTEM.search(text)
+    return found.group() if found else None
+
+
+def first_line(error: Exception) -> str:
+    """Return the first line of an error of Spark that names the problem."""
+    return _CALL.sub("", str(error)).strip().partition("\n")[0]
 
 
 def exhaustion_error(error: BaseException) -> RetentionError | None:

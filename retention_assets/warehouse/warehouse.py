@@ -20,7 +20,7 @@ import pyarrow.parquet as pq
 from obstore.exceptions import BaseError
 from obstore.store import LocalStore, from_url
 
-from retention_assets.errors import GuardRefused, ObjectMissing, TableContractError
+from retention_assets.errors import ConfigurationError, GuardRefused, ObjectMissing, TableContractError
 from retention_assets.objectstore.access import NO_RETRIES, has_plain_endpoint
 from retention_assets.objectstore.conditional import Conditional, require_known
 from retention_assets.objectstore.failures import LIST, READ, REMOVE, WRITE, Failure, RequestKind, failure_of
@@ -261,7 +261,8 @@ class Warehouse:
     def write_frame(self, rows: "DataFrame", *parts: str, mode: str = "overwrite") -> None:
         """Write the rows of a frame to a directory with Spark. `mode`: of Spark, for a directory that exists.
 
-        Errors: AccessDenied or StoreError if the files cannot be written; Spark's own error for another reason.
+        Errors: AccessDenied or StoreError if the files cannot be written; ConfigurationError if Spark has no jars for
+        the store; Spark's own error for another reason.
         """
         from retention_assets.spark.failures import refused_write
 
@@ -269,11 +270,42 @@ class Warehouse:
             try:
                 rows.write.mode(mode).parquet(self.location(*parts))
             except Exception as error:
+                self._require_file_system(error)
                 if reason := refused_write(str(error)):
                     raise OSError(reason) from error
                 raise
 
         self._call(write, "/".join(parts), _WRITE)
+
+    def require_used_by_spark(self, spark: "SparkSession") -> None:
+        """Require that Spark can read the warehouse. It has its own client and credentials for a store.
+
+        Errors: ConfigurationError if Spark has no jars for the store; AccessDenied or StoreError if it cannot read it.
+        """
+        from retention_assets.spark.failures import first_line
+        from retention_assets.spark.frames import opened_files
+
+        def read() -> None:
+            try:
+                opened_files(spark).text(self.location(_LAYOUT)).isEmpty()
+            except Exception as error:
+                self._require_file_system(error)
+                raise OSError(f"Spark: {first_line(error)}") from error
+
+        if not self.is_local:
+            self._call(read, _LAYOUT, _READ)
+
+    def _require_file_system(self, error: Exception) -> None:
+        """Raise ConfigurationError if the error of Spark means that Spark has no jars for the store."""
+        from retention_assets.spark.failures import missing_file_system
+
+        if reason := missing_file_system(str(error)):
+            scheme = " Outside EMR, write the URL with `s3a://`." if self._root.startswith("s3://") else ""
+            raise ConfigurationError(
+                f"{self._root}: Spark cannot use the warehouse, because it has no jars for this store ({reason}). "
+                f"Nothing was deleted. Name the jars with `spark.jars.packages` under `spark` in the configuration; "
+                f"docs/running.md has an example.{scheme}"
+            ) from error
 
     def _frame(self, spark: "SparkSession", files: Sequence[pq.FileMetaData], *parts: str) -> "DataFrame":
         """Read a directory with the schema in its files' footers, because Spark would start a job to infer it."""

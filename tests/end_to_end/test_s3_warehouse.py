@@ -5,10 +5,12 @@ from pathlib import Path
 
 import pyspark
 import pytest
+from pyspark.sql import SparkSession
 
+from retention_assets.cli import runs
 from tests.conftest import INTERPRETED
 from tests.end_to_end.clusters import driven
-from tests.end_to_end.command import Json, orchard_on_disk
+from tests.end_to_end.command import Json, environment, orchard_on_disk
 from tests.end_to_end.s3_server import REGION, S3Server, empty_lake
 from tests.objectstore.programs import INSTALLED
 
@@ -70,3 +72,31 @@ def test_a_plan_whose_tables_are_on_s3_is_made_approved_executed_and_verified(on
         (row["address"], "deleted") for row in seen["candidates"]
     }
     assert {"deletion_proof", "ledger", "records"} <= seen["tables"]
+
+
+def test_a_warehouse_that_spark_cannot_use_is_refused_before_the_first_step(
+    s3: S3Server, spark: SparkSession, tmp_path: Path
+) -> None:
+    tables = empty_lake(s3, "tables-without-jars", "warehouse")
+    project = orchard_on_disk(tmp_path)
+    project.tables = tables.storage.replace("s3://", "s3a://")
+    project.write()
+    keys = {"AWS_ACCESS_KEY_ID": "the-key", "AWS_SECRET_ACCESS_KEY": "a secret"}
+    with environment(AWS_ENDPOINT_URL=s3.endpoint, AWS_REGION=REGION, **keys):
+        answer = project.run("plan")
+    assert answer.status == 2, answer.err
+    assert f"{project.tables}: Spark cannot use the warehouse" in answer.err
+    assert tables.listing().keys() == {"warehouse.json"}
+
+
+def test_a_warehouse_that_cannot_be_written_is_refused_before_the_first_step(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(runs, "build_definitions", lambda *_, **__: pytest.fail("a run began"))
+    project = orchard_on_disk(tmp_path)
+    (tmp_path / "file").write_text("no directory")
+    project.tables = "file/warehouse"
+    project.write()
+    answer = project.run("plan")
+    assert answer.status == 3
+    assert "file/warehouse: cannot write its objects" in answer.err

@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
-from retention_assets.errors import StoreError, TableContractError
+from retention_assets.errors import ConfigurationError, StoreError, TableContractError
 from retention_assets.lakefs.rules.tables import commit_graph_rows, potential_commits_rows
 from retention_assets.tables import NAMES, POTENTIAL_COMMITS
 from retention_assets.warehouse import warehouse as module
@@ -122,6 +122,43 @@ def test_a_warehouse_that_cannot_be_made_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(StoreError, match=rf"^{tmp_path}/file/tables: cannot write its objects: .*check `warehouse`"):
         Warehouse(f"{tmp_path}/file/tables")
+
+
+# ---- Spark's own client of a store
+
+
+@pytest.mark.parametrize(
+    ("scheme", "problem", "remedy"),
+    [
+        pytest.param("s3a", r"Class org.apache.hadoop.fs.s3a.S3AFileSystem not found", "example\\.$", id="no_jars"),
+        pytest.param("s3", 'No FileSystem for scheme "s3"', "write the URL with `s3a://`", id="unknown_scheme"),
+    ],
+)
+def test_a_store_that_spark_has_no_jars_for_is_named_with_the_setting(
+    spark: SparkSession, bucket: Bucket, monkeypatch: pytest.MonkeyPatch, scheme: str, problem: str, remedy: str
+) -> None:
+    monkeypatch.setenv("AWS_ENDPOINT", bucket.endpoint)
+    warehouse = Warehouse(f"{scheme}://{bucket.name}/tables")
+    uses: list[Use] = [
+        lambda one: one.require_used_by_spark(spark),
+        lambda one: one.write_frame(spark.range(1), "rows"),
+    ]
+    for use in uses:
+        with pytest.raises(ConfigurationError, match=rf"(?s){problem}.*Nothing was deleted.*jars\.packages.*{remedy}"):
+            use(warehouse)
+
+
+def test_a_store_that_spark_cannot_read_is_named_with_the_error_of_spark(
+    spark: SparkSession, bucket: Bucket, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AWS_ENDPOINT", bucket.endpoint)
+    warehouse = Warehouse(f"s3a://{bucket.name}/tables")
+    spark.conf.set("fs.s3a.impl", "org.apache.hadoop.fs.RawLocalFileSystem")  # which reads no such URL
+    try:
+        with pytest.raises(StoreError, match=r"cannot read 'warehouse\.json'.*Spark: .*Wrong FS.*It was not read"):
+            warehouse.require_used_by_spark(spark)
+    finally:
+        spark.conf.unset("fs.s3a.impl")
 
 
 @pytest.mark.parametrize("after", [1, 99, 150, 151])

@@ -133,7 +133,7 @@ def init(
         print_json({"files": [str(file), str(policy)], **found.document()})
     else:
         say(f"Written: {file}, {policy}. Nothing else was changed.")
-        _show(found)
+        _show(found, _program_of(file))
     _require_readable(found, _program_of(file))
     if not json_wanted:
         say(f"Next: {_program_of(file)} lint")
@@ -153,7 +153,7 @@ def access(target: Target, try_writes: bool, json_wanted: bool) -> None:
     if json_wanted:
         print_json(found.document())
     else:
-        _show(found)
+        _show(found, program())
     _require_readable(found, program())
     if not json_wanted:
         say(f"Next: {program()} plan {target.name}")
@@ -266,7 +266,8 @@ def _program_of(file: Path) -> str:
     return called if is_found or "--config" in called else f"{called} --config {shlex.quote(str(file))}"
 
 
-def _show(found: Permissions) -> None:
+def _show(found: Permissions, called: str) -> None:
+    """Print the result of the checks. `called`: the text that calls the command."""
     table = Table(box=SIMPLE_HEAD)
     for column in ("location", "permission", "", "needed by"):
         table.add_column(column, overflow="fold")
@@ -280,6 +281,8 @@ def _show(found: Permissions) -> None:
             say(f"{one.permission}: {one.detail}")
     for mode in MODES:
         say(f"{mode}: {_readiness(found.missing(mode), found.untried(mode))}")
+    if found.can_try_more:
+        say(f"Test writing and deleting, too, on names of its own: {called} access {found.repository} --try-writes")
 
 
 def _readiness(missing: Sequence[PermissionCheck], untried: Sequence[PermissionCheck]) -> str:

@@ -68,6 +68,11 @@ class Permissions:
         """Return the checks that were not tried and that a mode needs."""
         return [one for one in self.checks if mode in one.modes and one.state == "not tried"]
 
+    @property
+    def can_try_more(self) -> bool:
+        """Whether `try_writes` would make further checks."""
+        return any(one.detail == _WRITES for one in self.checks)
+
     def document(self) -> dict[str, Any]:
         """Return the result as JSON values."""
         modes = {

@@ -11,6 +11,7 @@ from pathlib import Path
 import click
 import pytest
 
+from retention_assets.state.approval import APPROVER
 from scripts.output_schemas import OUTPUTS
 from tests.doc_pages import ROOT, commands_in, parse
 from tests.end_to_end.command import orchard, run
@@ -31,6 +32,10 @@ def test_the_help_has_examples_that_parse(name: str) -> None:
     for arguments in examples:
         assert [word for word in arguments if word in words][: len(words)] == words
         parse(arguments)
+
+
+def test_the_help_of_approve_names_the_variable_with_the_person_who_approves() -> None:
+    assert APPROVER in click.Context(COMMANDS["retention approve"], terminal_width=110).get_help()
 
 
 @pytest.mark.parametrize("name", sorted(COMMANDS.keys() - WITHOUT_JSON))

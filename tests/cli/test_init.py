@@ -215,6 +215,10 @@ def test_writing_is_tried_only_on_request_and_leaves_nothing(server: FakeLakeFSS
     assert init(server, bucket).status == 0
     with environment(AWS_ENDPOINT_URL=bucket.server.endpoint, **CREDENTIALS):
         untried, tried = run("access", "orchard", "--json"), run("access", "orchard", "--json", "--try-writes")
+        told, not_told = run("access", "orchard"), run("access", "orchard", "--try-writes")
+    named = "Test writing and deleting, too, on names of its own: retention access orchard --try-writes"
+    assert named in told.out
+    assert named not in not_told.out
     assert states(untried)["storage s3:DeleteObject"] == "not tried"
     assert states(tried)["storage s3:DeleteObject"] == "allowed"
     assert [state for name, state in states(tried).items() if name.startswith("quarantine")] == ["allowed"] * 3

@@ -291,6 +291,34 @@ DOCUMENTS = {
 }
 
 
+@pytest.mark.parametrize(
+    ("document", "suggestion"),
+    [
+        pytest.param({"warehous": "w"}, "warehous: unknown key; did you mean `warehouse`?", id="at_the_top"),
+        pytest.param({"orchard": {"graze": "3d"}}, "graze: unknown key; did you mean `grace`?", id="of_a_repository"),
+        pytest.param(
+            {"orchard": {"sweep": {"single_machines": True}}},
+            "sweep.single_machines: unknown key; did you mean `single_machine`?",
+            id="of_a_part",
+        ),
+        pytest.param(
+            {"orchard": {"source": {"api": {**API, "urls": "x"}}}},
+            "source.api.urls: unknown key; did you mean `url`?",
+            id="of_a_part_of_a_part",
+        ),
+        pytest.param({"orchard": {"collect_overwriten": "7d"}}, "collect_overwriten: unknown key$", id="other_kind"),
+        pytest.param({"orchard": {"zebra": 1}}, "zebra: unknown key$", id="nothing_alike"),
+    ],
+)
+def test_an_unknown_key_is_told_with_the_known_key_that_is_almost_alike(
+    tmp_path: Path, document: dict[str, Any], suggestion: str
+) -> None:
+    changes = document.pop("orchard", {})
+    written_ = {"warehouse": "w", "repositories": {"orchard": {**ORCHARD, **changes}}, **document}
+    with pytest.raises(ConfigurationError, match=suggestion.replace("?", r"\?").replace(".", r"\.")):
+        load_configuration(written(tmp_path, yaml.safe_dump(written_)))
+
+
 @pytest.mark.parametrize("mistake", DOCUMENTS)
 def test_a_document_that_is_no_configuration_is_refused(tmp_path: Path, mistake: str) -> None:
     text, violation = DOCUMENTS[mistake]

@@ -267,7 +267,8 @@ def _configuration(document: object, file: Path) -> Configuration:
     try:
         settings = Settings.model_validate(document)
     except ValidationError as error:
-        raise ConfigurationError("\n".join(f"{file}: {wrong}" for wrong in wrong_keys(error, _in_file))) from None
+        wrong = wrong_keys(error, _in_file, Settings)
+        raise ConfigurationError("\n".join(f"{file}: {one}" for one in wrong)) from None
     if found := [f"{file}: {key}: {_SECRET_URL}" for key in _secret_urls(document)]:
         raise ConfigurationError("\n".join(found))
     records = settings.records

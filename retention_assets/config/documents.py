@@ -2,11 +2,12 @@
 
 import json
 from collections import Counter
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+from difflib import get_close_matches
+from typing import Any, get_args
 
 import yaml
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 
 from retention_assets.errors import ConfigurationError
 
@@ -88,10 +89,15 @@ def _require_unique(keys: Sequence[str], where: str) -> None:
             raise ConfigurationError(f"the key {key!r} is duplicated in {where}")
 
 
-def wrong_keys(error: ValidationError, in_file: Callable[[KeyPath, str], KeyPath] = lambda path, _: path) -> list[str]:
+def wrong_keys(
+    error: ValidationError,
+    in_file: Callable[[KeyPath, str], KeyPath] = lambda path, _: path,
+    model: type[BaseModel] | None = None,
+) -> list[str]:
     """Return `key: reason` for each wrong key of a document.
 
-    `in_file` returns the key path in the document for pydantic's path and pydantic's type of the problem.
+    `in_file` returns the key path in the document for pydantic's path and pydantic's type of the problem. `model`: the
+    model of the document; with it, the reason of an unknown key has the known key that is spelled almost alike.
     """
     found = []
     for problem in error.errors(include_input=False, include_url=False):
@@ -100,6 +106,32 @@ def wrong_keys(error: ValidationError, in_file: Callable[[KeyPath, str], KeyPath
         reason = reason.replace("Input should be ", "must be ")
         if parts[-1:] == (_OF_KEY,) and problem["type"] == "string_type":
             parts, reason = parts[:-2], _NOT_TEXT  # the part before it is the key, spelled as Python does
+        if model and problem["type"] == "extra_forbidden":
+            known = _known_keys(model, problem["loc"])
+            reason += "".join(f"; did you mean `{one}`?" for one in get_close_matches(str(parts[-1]), known, 1))
         key = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in parts).lstrip(".")
         found.append(f"{key or 'the document'}: {reason}")
     return list(dict.fromkeys(found))
+
+
+def _known_keys(model: type[BaseModel], path: KeyPath) -> list[str]:
+    """Return the keys that a document of this model may have beside the key with this path of pydantic."""
+    models = {model}
+    for part in path[:-1]:
+        fields = [one.model_fields[part] for one in models if part in one.model_fields]
+        if fields:
+            models = {inner for field in fields for inner in _models_in(field.annotation)}
+        else:  # an index, the name of an entry, or the kind of a repository
+            of_kind = {
+                one for one in models if part in get_args(getattr(one.model_fields.get("kind"), "annotation", None))
+            }
+            models = of_kind or models
+    return sorted({name for one in models for name in one.model_fields})
+
+
+def _models_in(annotation: Any) -> Iterator[type[BaseModel]]:
+    """Yield the models in a type, such as the values of a dictionary or the members of a union."""
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        yield annotation
+    for argument in get_args(annotation):
+        yield from _models_in(argument)

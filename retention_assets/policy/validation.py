@@ -16,7 +16,7 @@ def checked[F: BaseModel](form: type[F], mapping: Mapping[str, Any], source: str
     try:
         return form.model_validate(mapping)
     except ValidationError as error:
-        problems = "; ".join([*wrong_keys(error), *_misplaced(form, mapping)])
+        problems = "; ".join([*wrong_keys(error, model=form), *_misplaced(form, mapping)])
         raise ConfigurationError(f"{source}: {problems}. Nothing was deleted. Correct the document.") from None
 
 

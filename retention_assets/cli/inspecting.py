@@ -170,6 +170,7 @@ _REASONS = {
     short_help="Explain why an object is kept or gone.",
     epilog=examples(
         "retention explain orchard fruit/apples.csv",
+        "retention explain orchard lakefs://orchard/main/fruit/apples.csv",
         "retention explain orchard s3://lake/orchard/data/ADDRESS",
         "retention explain orchard COMMIT --json",
         "retention explain field 1CECHNKREP0F1RSTCMT0",

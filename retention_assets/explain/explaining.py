@@ -3,6 +3,7 @@
 The explanation of a removed object has its ledger row, approval and record.
 """
 
+import re
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict
@@ -25,6 +26,8 @@ from retention_assets.warehouse.reading import one_of, read_directory, read_file
 from retention_assets.warehouse.warehouse import Warehouse
 
 _FOLDERS = {"snapshot": ("snapshots/", "transactions/"), "manifest": ("manifests/",), "chunk": ("chunks/",)}
+_LAKEFS = "lakefs://"
+_COMMIT = re.compile(r"[0-9a-f]{64}")
 _MANY = 10_000  # paths of a folder that are counted
 _REMOVED = (Outcome.DELETED, Outcome.QUARANTINED, Outcome.PURGED)
 
@@ -37,9 +40,10 @@ def explain(configuration: Configuration, name: str, asked: str, day: date | Non
     a table of the plan is missing, or another version wrote the plan.
     """
     repository = configuration.repository(name)
+    asked, of_uri = (asked, []) if repository.is_icechunk else _name_in(repository, asked)
     tables, notes = newest_plan(Warehouse(configuration.warehouse), repository, day)
     explain_name = _of_icechunk if repository.is_icechunk else _of_lakefs
-    return explain_name(configuration, tables, relative(repository, asked), notes)
+    return explain_name(configuration, tables, relative(repository, asked), [*notes, *of_uri])
 
 
 def explain_objects(configuration: Configuration, name: str, addresses: Collection[str]) -> list[ObjectExplanation]:
@@ -55,6 +59,32 @@ def relative(repository: Repository, asked: str) -> str:
         if spelled.startswith(f"{location}/"):
             return spelled[len(location) + 1 :]
     return asked
+
+
+def _name_in(repository: Repository, asked: str) -> tuple[str, list[str]]:
+    """Return the path of a URI `lakefs://REPOSITORY/REF/PATH`, or the commit of `lakefs://REPOSITORY/COMMIT`.
+
+    The second value has a note about the ref. Other names are returned unchanged. Errors: ConfigurationError for the
+    URI of another repository, and for a URI without a path.
+    """
+    if not asked.startswith(_LAKEFS):
+        return asked, []
+    on_server, _, rest = asked.removeprefix(_LAKEFS).partition("/")
+    ref, _, path = rest.partition("/")
+    api = repository.lakefs.source.api
+    if api is not None and on_server != (api.repository or repository.name):
+        raise ConfigurationError(
+            f"{repository.name}: {asked!r} is in the repository {on_server}, and {repository.name} is "
+            f"{api.repository or repository.name} on the server. Nothing was explained. Name the repository that has "
+            f"{on_server} in the configuration, or a path of {repository.name}."
+        )
+    if not path and not _COMMIT.fullmatch(ref):
+        raise ConfigurationError(
+            f"{repository.name}: {asked!r} has no path. Nothing was explained. Write lakefs://REPOSITORY/REF/PATH, a "
+            f"path of {repository.name}, an address or a commit."
+        )
+    notes = [f"The explanation has all versions of {path} in the plan, not only the version of {ref}."] if path else []
+    return path or ref, notes
 
 
 def explainer_of(

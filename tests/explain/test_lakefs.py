@@ -7,9 +7,11 @@ from datetime import date, timedelta
 from pathlib import Path
 
 import pytest
+import yaml
 
-from retention_assets.config.configuration import Configuration
+from retention_assets.config.configuration import Configuration, load_configuration
 from retention_assets.core.keepers import old_enough_at
+from retention_assets.errors import ConfigurationError, GuardRefused
 from retention_assets.explain import explaining
 from retention_assets.explain.explaining import explain, explain_objects
 from retention_assets.explain.explanations import ObjectExplanation
@@ -157,6 +159,34 @@ def test_a_commit_is_explained_by_what_keeps_it(explained: Explained) -> None:
         assert commit is not None
         assert commit.active
         assert branch in commit.heads
+
+
+def test_a_uri_of_lakefs_is_explained_as_its_path_or_commit(explained: Explained) -> None:
+    name, configuration = explained.case.repository, explained.configuration
+    path = next(path for path, _ in explained.truth.entries if "/" in path)
+    by_path, by_uri = (explain(configuration, name, one) for one in (path, f"lakefs://{name}/main/{path}"))
+    assert by_uri.objects == by_path.objects
+    assert f"The explanation has all versions of {path} in the plan, not only the version of main." in by_uri.notes
+    head = next(iter(explained.truth.branches.values()))
+    assert explain(configuration, name, f"lakefs://{name}/{head}").commit == explain(configuration, name, head).commit
+    with pytest.raises(
+        ConfigurationError, match=r"has no path\. Nothing was explained\. Write lakefs://REPOSITORY/REF/"
+    ):
+        explain(configuration, name, f"lakefs://{name}/main")
+
+
+def test_a_uri_of_another_repository_is_refused(tmp_path: Path) -> None:
+    api = {"url": "http://127.0.0.1:9", "access_key": "a", "secret_key": {"env": "S"}, "repository": "fruit-orchard"}
+    entry = {"kind": "lakefs", "namespace": "s3://lake/orchard", "source": {"api": api}, "policy": "policy.yaml"}
+    file = tmp_path / "retention.yaml"
+    file.write_text(yaml.safe_dump({"warehouse": "w", "repositories": {"orchard": entry}}), encoding="utf-8")
+    configuration = load_configuration(file)
+    with pytest.raises(
+        ConfigurationError, match=r"in the repository orchard, and orchard is fruit-orchard on the serv"
+    ):
+        explain(configuration, "orchard", "lakefs://orchard/main/a.csv")
+    with pytest.raises(GuardRefused, match="there is no valid plan"):
+        explain(configuration, "orchard", "lakefs://fruit-orchard/main/a.csv")
 
 
 def test_a_name_that_nothing_has_is_refused_with_the_plan_that_was_asked(explained: Explained) -> None:

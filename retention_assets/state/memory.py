@@ -55,10 +55,10 @@ def require_past_inputs(repository: str, now: datetime, taken: Mapping[str, date
 
     An object would settle by a time that has not come. `taken`: the times of the tables, by name.
     """
-    late = [f"{table} at {at:%Y-%m-%d %H:%M}" for table, at in taken.items() if at > now + MARGIN]
-    if late:
+    ahead = [f"{table} at {at:%Y-%m-%d %H:%M}" for table, at in taken.items() if at > now + MARGIN]
+    if ahead:
         raise GuardRefused(
-            f"{repository}: {' and '.join(late)} UTC was taken later than now, {now:%Y-%m-%d %H:%M} UTC. No plan was "
+            f"{repository}: {' and '.join(ahead)} UTC was taken later than now, {now:%Y-%m-%d %H:%M} UTC. No plan was "
             "made, nothing was deleted. If this machine's clock is wrong, set it. If a file has a wrong time, write it "
             f"again. Then plan again: `retention plan {repository}`."
         )

@@ -379,14 +379,6 @@ SWEEPING = (
         caught_by=("tests/state/test_memory.py::test_no_plan_is_made_while_a_plan_from_the_future_is_stored",),
     ),
     Mutation(
-        name="a table from the future makes a plan",
-        breaks="every plan since named what goes, for the whole settling time (invariant 10)",
-        file="retention_assets/state/memory.py",
-        old="    if late:\n",
-        new="    if not taken:\n",
-        caught_by=("tests/state/test_plan.py::test_tables_that_were_taken_later_than_now_make_no_plan[staged_at]",),
-    ),
-    Mutation(
         name="the quarantine of another location is purged",
         breaks="the look before a purge is at the repository whose objects are in quarantine (invariant 1)",
         file="retention_assets/sweep/undo.py",

@@ -6,7 +6,6 @@ document `newest_due.json` names that plan, so a loss of its due objects is noti
 10 and 11 of docs/safety.md.
 """
 
-from collections.abc import Mapping
 from datetime import datetime
 from typing import TYPE_CHECKING
 
@@ -47,20 +46,6 @@ def require_no_future_plan(warehouse: Warehouse, repository: str, now: datetime)
             "UTC. No plan was made, nothing was deleted. If this machine's clock is wrong, set it. If a clock was "
             "wrong at that time, remove these directories. Later plans then use the memory of the plan before, and the "
             "settling time of all objects begins again."
-        )
-
-
-def require_past_inputs(repository: str, now: datetime, taken: Mapping[str, datetime]) -> None:
-    """Raise GuardRefused when a table of a plan was taken later than now: a clock was ahead when it was made.
-
-    An object would settle by a time that has not come. `taken`: the times of the tables, by name.
-    """
-    ahead = [f"{table} at {at:%Y-%m-%d %H:%M}" for table, at in taken.items() if at > now + MARGIN]
-    if ahead:
-        raise GuardRefused(
-            f"{repository}: {' and '.join(ahead)} UTC was taken later than now, {now:%Y-%m-%d %H:%M} UTC. No plan was "
-            "made, nothing was deleted. If this machine's clock is wrong, set it. If a file has a wrong time, write it "
-            f"again. Then plan again: `retention plan {repository}`."
         )
 
 

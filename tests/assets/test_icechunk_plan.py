@@ -2,7 +2,7 @@
 
 import shutil
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -196,18 +196,6 @@ def test_a_plan_from_earlier_tables_does_not_change_what_later_plans_find_due(
     released = f"snapshots/{second.ids['b']}"
     assert released in lake.candidates()
     assert released not in {row["address"] for row in due_objects(spark, lake.warehouse, NAME).collect()}
-
-
-def test_a_table_that_was_taken_later_than_now_makes_no_plan(second: Planned, tmp_path: Path) -> None:
-    """The clock was ahead while the table was made. Its time would let objects settle too early."""
-    lake = second.copy(tmp_path)
-    metadata = lake.warehouse.metadata(NAME, "storage_inventory", DAY)
-    ahead = replace(metadata, taken_at=metadata.taken_at + timedelta(days=1))
-    lake.warehouse.write_metadata(NAME, "storage_inventory", DAY, ahead)
-    run = lake.make("deletion_candidates")
-    assert not run.success
-    assert "storage_inventory at" in run.errors
-    assert "was taken later than now" in run.errors
 
 
 @pytest.mark.slow

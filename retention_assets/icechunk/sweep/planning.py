@@ -36,7 +36,7 @@ from retention_assets.policy.lint import duration_warnings
 from retention_assets.policy.snapshots import SnapshotPolicy
 from retention_assets.spark.frames import CachedFrames, collect_together, from_arrow
 from retention_assets.state.acknowledged import record_found
-from retention_assets.state.memory import due_objects, keep_due, require_no_future_plan, require_past_inputs
+from retention_assets.state.memory import due_objects, keep_due, require_no_future_plan
 from retention_assets.state.plan import (
     Heads,
     Plan,
@@ -48,7 +48,6 @@ from retention_assets.state.plan import (
     withdraw_plan,
 )
 from retention_assets.state.policies import keep_policy
-from retention_assets.tables import REPOSITORY_HISTORY, STORAGE_INVENTORY
 from retention_assets.warehouse.metadata import Details, needed
 from retention_assets.warehouse.warehouse import Rows, Warehouse
 
@@ -200,8 +199,6 @@ def make_plan(
     """
     withdraw_plan(warehouse, parameters.repository, parameters.day)
     require_no_future_plan(warehouse, parameters.repository, parameters.now)
-    taken = {STORAGE_INVENTORY.name: inputs.inventory.taken_at, REPOSITORY_HISTORY.name: basis.state.taken_at}
-    require_past_inputs(parameters.repository, parameters.now, taken)
     with CachedFrames() as frames:
         return _keep(
             spark, warehouse, parameters, basis, inputs, _checked(spark, warehouse, parameters, basis, inputs, frames)

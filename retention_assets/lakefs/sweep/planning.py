@@ -60,7 +60,7 @@ from retention_assets.spark.frames import CachedFrames, collect_together
 from retention_assets.state.acknowledged import acknowledged_addresses, first_of, record_found, record_missing
 from retention_assets.state.approval import terms_hash
 from retention_assets.state.ledger import collected_addresses
-from retention_assets.state.memory import due_objects, keep_due, require_no_future_plan, require_past_inputs
+from retention_assets.state.memory import due_objects, keep_due, require_no_future_plan
 from retention_assets.state.plan import (
     Heads,
     Plan,
@@ -72,7 +72,7 @@ from retention_assets.state.plan import (
     withdraw_plan,
 )
 from retention_assets.state.policies import keep_policy
-from retention_assets.tables import COMMIT_GRAPH, DUE_OBJECTS, STORAGE_INVENTORY, UNCOMMITTED_OBJECTS
+from retention_assets.tables import DUE_OBJECTS, STORAGE_INVENTORY
 from retention_assets.warehouse.metadata import Details, needed
 from retention_assets.warehouse.warehouse import Rows, Warehouse
 
@@ -96,12 +96,6 @@ class PlanInputs:
     def staged_known(self) -> bool:
         """Whether there is a staged list. Without one, any object may be staged."""
         return self.staged.details.known is True
-
-    @property
-    def taken(self) -> dict[str, datetime]:
-        """The times of the listing, the staged list and the references, by table."""
-        rows = {STORAGE_INVENTORY: self.inventory, UNCOMMITTED_OBJECTS: self.staged, COMMIT_GRAPH: self.graph}
-        return {table.name: one.taken_at for table, one in rows.items()}
 
     @property
     def oldest(self) -> datetime:
@@ -417,7 +411,6 @@ def make_plan(spark: SparkSession, warehouse: Warehouse, parameters: PlanParamet
     """
     withdraw_plan(warehouse, parameters.repository, parameters.day)
     require_no_future_plan(warehouse, parameters.repository, parameters.now)
-    require_past_inputs(parameters.repository, parameters.now, inputs.taken)
     with CachedFrames() as frames:
         earlier = due_objects(spark, warehouse, parameters.repository)
         return _keep(spark, warehouse, parameters, inputs, classify(parameters, inputs, frames, earlier=earlier))

@@ -196,7 +196,6 @@ def test_a_name_that_nothing_has_is_refused_with_the_plan_that_was_asked(explain
     assert explained.plan.day.isoformat() in answer.err
 
 
-@pytest.mark.slow
 def test_objects_that_need_not_settle_are_explained_as_candidates(tmp_path: Path) -> None:
     case = Case("orchard", "retention")
     settings = {"grace": "1d", "settle": "3d", "settle_expired": False}

@@ -11,7 +11,7 @@ from tests.lakefs.rules import naive, upstream
 from tests.lakefs.rules.strategies import AS_OF, Repository, repositories
 
 
-@settings(max_examples=300)
+@settings(max_examples=1000)
 @given(repositories())
 def test_activity_and_due_dates_agree_with_the_model(repository: Repository):
     found = naive.retained_heads(repository.history, repository.branches, repository.durations, repository.default)
@@ -23,6 +23,7 @@ def test_activity_and_due_dates_agree_with_the_model(repository: Repository):
         assert kept[commit].due_since == expected
 
 
+@settings(max_examples=300)
 @given(repositories())
 def test_the_graph_agrees_with_the_model(repository: Repository):
     nodes = {node.commit.commit_id: node for node in commit_graph(repository.references())}
@@ -37,6 +38,7 @@ def test_the_graph_agrees_with_the_model(repository: Repository):
         assert node.main_parent == repository.history[commit].before
 
 
+@settings(max_examples=300)
 @given(repositories())
 def test_all_ancestors_of_a_held_branch_are_protected(repository: Repository):
     policy = Policy(None, (), tuple(Hold(branch, "branch", branch, "audit") for branch in repository.branches))
@@ -46,6 +48,7 @@ def test_all_ancestors_of_a_held_branch_are_protected(repository: Repository):
     assert set(protected) == came_from | set(repository.tags.values())
 
 
+@settings(max_examples=300)
 @given(repositories())
 def test_the_active_commits_contain_those_of_upstreams_walk_in_any_order(repository: Repository):
     finite = {branch: duration or timedelta(days=30) for branch, duration in repository.durations.items()}

@@ -70,8 +70,8 @@ def _next_of_approval(target: Target, day: date) -> str:
     repository = target.repository
     single_machine = repository.settings.sweep.single_machine
     unseen = unseen_lease(target.warehouse, target.name, repository.storage, single_machine=single_machine)
-    sweep_with = f"weep with: {program()} sweep {target.name} --as-of {day}"
-    return f"A sweep would be refused: {unseen}\nThen s{sweep_with}" if unseen else f"S{sweep_with}"
+    with_command = f"with: {program()} sweep {target.name} --as-of {day}"
+    return f"A sweep would be refused: {unseen}\nThen sweep {with_command}" if unseen else f"Sweep {with_command}"
 
 
 @cli.command(

@@ -278,7 +278,7 @@ class Warehouse:
         self._call(write, "/".join(parts), _WRITE)
 
     def require_used_by_spark(self, spark: "SparkSession") -> None:
-        """Require that Spark can read the warehouse. It has its own client and credentials for a store.
+        """Require that Spark can read a warehouse in a store, for which it has its own client and credentials.
 
         Errors: ConfigurationError if Spark has no jars for the store; AccessDenied or StoreError if it cannot read it.
         """
@@ -292,8 +292,7 @@ class Warehouse:
                 self._require_file_system(error)
                 raise OSError(f"Spark: {first_line(error)}") from error
 
-        if not self.is_local:
-            self._call(read, _LAYOUT, _READ)
+        self._call(read, _LAYOUT, _READ)
 
     def _require_file_system(self, error: Exception) -> None:
         """Raise ConfigurationError if the error of Spark means that Spark has no jars for the store."""

@@ -33,7 +33,7 @@ _RANGE = 4  # entries of a range: few, so that a small repository has several
 
 
 def xid(seconds: int, number: int = 0) -> str:
-    """Return an xid: 32 bits of seconds and 64 other bits. Source: lakeFS facts 1.1."""
+    """Return an xid: 32 bits of seconds and 64 other bits. Source: docs/lakefs-formats.md, "Object names"."""
     value = ((seconds & 0xFFFFFFFF) << 64 | number) << 4  # 96 bits in 20 digits of 5: four are left over
     return "".join(_DIGITS[value >> shift & 31] for shift in range(95, -1, -5))
 
@@ -218,7 +218,7 @@ def _head(kind: type[BranchData] | type[TagData], name: str, its_commit: str) ->
 
 
 def _write_dumped(lake: Path, entity: str, records: Sequence[Record], at: datetime) -> str:
-    """Write one table of a dump as one range; return its metarange's id. Source: lakeFS facts 3.3."""
+    """Write one table of a dump as one range; return its metarange's id. Source: docs/lakefs-formats.md, "Dumps"."""
     ordered = sorted(records)
     own = {"entity": entity.encode()}
     range_id, content = write_table(ordered, "ranges", own)

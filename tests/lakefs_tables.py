@@ -61,7 +61,10 @@ def uvarint(number: int) -> bytes:
 
 
 def graveler_value(identity: bytes, content: bytes) -> bytes:
-    """Return the value of a record: both parts, each preceded by its zig-zag length. Source: lakeFS facts 2.2."""
+    """Return the value of a record: both parts, each preceded by its zig-zag length.
+
+    Source: docs/lakefs-formats.md, "Values".
+    """
     return uvarint(2 * len(identity)) + identity + uvarint(2 * len(content)) + content
 
 
@@ -235,7 +238,7 @@ class TableFile:
 
 
 def sealed(payload: bytes, kind: int) -> bytes:
-    """Return a block with its trailer (type and masked CRC32C). Source: lakeFS facts 2.1."""
+    """Return a block with its trailer (type and masked CRC32C). Source: docs/lakefs-formats.md, "Tables"."""
     content = payload + bytes([kind])
     checksum = google_crc32c.value(content)
     masked = ((checksum >> 15 | checksum << 17) + 0xA282EAD8) & 0xFFFFFFFF

@@ -100,6 +100,44 @@ def test_a_page_that_explains_a_rule_has_a_drawing_that_needs_no_network(page: s
         assert not [one for part in root.iter() for one in part.attrib.values() if "://" in one]
 
 
+# ---- citations
+
+_CITED = re.compile(r"docs/(?P<page>[\w/-]+\.md)(?:,\s+(?P<headings>\"[^\"]+\"(?: and \"[^\"]+\")*))?(?P<rest>,\s+\w)?")
+_CITING = [
+    path
+    for folder in ("retention_assets", "tests", "scripts", "benchmarks", "examples")
+    for path in sorted((ROOT / folder).rglob("*"))
+    if path.suffix in (".py", ".proto") and path.name != Path(__file__).name
+]
+
+
+def _headings(page: Path) -> set[str]:
+    """Return the headings of a page, and the bold words with which its paragraphs begin."""
+    text = re.sub(r"^ *```.*?^ *```$", "", page.read_text("utf-8"), flags=re.MULTILINE | re.DOTALL)
+    bold = re.findall(r"^(?:- )?\*\*([^*]+?)[.:]?\*\*", text, re.MULTILINE)
+    return {*re.findall(r"^#+ (.+)$", text, re.MULTILINE), *bold}
+
+
+def test_every_citation_of_the_docs_names_a_page_and_a_heading_that_exist() -> None:
+    headings = {name_of(page).removeprefix("docs/"): _headings(page) for page in PAGES}
+    wrong, cited = [], 0
+    for path in _CITING:
+        text = re.sub(r"\s*\n\s*(?:(?:#|//) )?", " ", path.read_text("utf-8"))  # a citation may span two lines
+        for found in _CITED.finditer(text):
+            named = re.findall(r'"([^"]+)"', found["headings"] or "")
+            known = headings.get(found["page"], set())
+            cited += len(named)
+            if not known or not known.issuperset(named) or (found["rest"] and not named):
+                wrong.append(f"{name_of(path)}: {found[0]}")
+    assert not wrong
+    assert cited > 80
+
+
+def test_no_citation_names_a_page_that_is_not_in_the_repository() -> None:
+    pattern = re.compile(r"\b(?:lakeFS|Icechunk)\s+facts\b|\bDESIGN\.md|\bseed 00\d|\bhazard H\d", re.IGNORECASE)
+    assert not [name_of(path) for path in _CITING if pattern.search(path.read_text("utf-8"))]
+
+
 # ---- snippets and versions
 
 _LAKEFS = {"kind": "lakefs", "namespace": "s3://lake/orchard", "source": {"dump": "refs.json"}, "policy": "policy.yaml"}

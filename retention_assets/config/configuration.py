@@ -317,7 +317,7 @@ def is_on_this_machine(master: str) -> bool:
     return _ON_THIS_MACHINE.fullmatch(master) is not None
 
 
-INTERNAL = "_lakefs"  # the folder of lakeFS's own files below a namespace. Source: lakeFS facts 1.2
+INTERNAL = "_lakefs"  # lakeFS's own files below a namespace. Source: docs/lakefs-formats.md, "Files of lakeFS"
 
 
 def canonical_namespace(namespace: str) -> str:

@@ -1,4 +1,7 @@
-"""The hash of a set of candidates, computed on the executors. Source: docs/safety.md, Guards."""
+"""The hash of a set of candidates, computed on the executors.
+
+Source: docs/safety.md, "Guards: the checks of a plan".
+"""
 
 import hashlib
 from collections.abc import Iterable, Mapping

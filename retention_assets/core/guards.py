@@ -1,7 +1,7 @@
 """The guards: the checks that a plan must pass. If a guard fails, there is no plan.
 
 Each guard checks finished tables. So a guard can detect a bug in the steps that made the tables.
-Source: docs/safety.md, Guards: the checks of a plan.
+Source: docs/safety.md, "Guards: the checks of a plan".
 """
 
 import re
@@ -126,7 +126,7 @@ def live_listed(
         collected: those of the addresses that our sweeps deleted, found missing, or had started on when interrupted.
         acknowledged: the addresses that a person acknowledged as lost; None if there are none.
 
-    Source: docs/safety.md, Objects that are lost.
+    Source: docs/safety.md, "Objects that are lost".
     """
     known = collected.limit(0) if acknowledged is None else acknowledged
     looked_up = unlisted.join(collected.withColumn("was_collected", F.lit(True)), on="address", how="left").join(
@@ -319,7 +319,7 @@ def check_candidates(row: Mapping[str, Any]) -> tuple[CheckResult, ...]:
 def totals_balance(totals: Mapping[str, Amount], listed: int, candidates: Amount) -> CheckResult:
     """Check that the objects of all states add up to the listed objects, and the candidates to those of the plan.
 
-    Source: docs/safety.md, Guards: the checks of a plan.
+    Source: docs/safety.md, "Guards: the checks of a plan".
     """
     by_state = sum(totals.get(state, Amount()).objects for state in STATES)
     planned = totals.get(CANDIDATE, Amount())
@@ -341,7 +341,7 @@ def clock_agrees(before: datetime, store_time: datetime | None, after: datetime,
         after: this machine's time after the store's response.
         most: the largest difference allowed.
 
-    Source: docs/stores.md, Times and ETags.
+    Source: docs/stores.md, "Times and ETags".
     """
     if store_time is None:
         detail = "the store does not return its time; guards.max_clock_skew: null switches the check off"

@@ -3,7 +3,7 @@
 A reference and an object match if the last parts of their names are equal. The last part of the name of every object
 that may be deleted is an id that is unique among all repositories. The rest of the name is not compared, because a
 server prints a namespace in several ways, and a virtual chunk container hides it.
-Source: docs/safety.md, Other repositories.
+Source: docs/safety.md, "Other repositories".
 """
 
 from collections.abc import Sequence

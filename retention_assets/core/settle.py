@@ -3,7 +3,7 @@
 A plan cannot see an operation that is in progress. For example, while a commit waits for its hook, its staged objects
 are no longer staged and not in a commit yet. If a writer overwrites their paths meanwhile, nothing shows these objects.
 So an object waits until a plan that found it due is `settle` old, and every later plan has found it due, too.
-Source: docs/uncommitted.md, Settling.
+Source: docs/uncommitted.md, "Settling".
 """
 
 from datetime import datetime, timedelta

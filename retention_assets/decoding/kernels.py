@@ -31,7 +31,7 @@ COUNT = types.int64
 
 BLOCK_TRAILER = 5  # bytes after each block: type and masked checksum
 TRAILER = 8  # bytes after each user key: kind and sequence number
-MAX_PART = 640 << 16  # maximum bytes of an identity, and of the data. Source: lakeFS facts 2.2
+MAX_PART = 640 << 16  # maximum bytes of an identity, and of the data. Source: docs/lakefs-formats.md, "Values"
 RECORD_MARKS = 2 * 11  # bytes besides key and value: two lengths below 2^31 and two bars
 VARINT, TEXT, MESSAGE = 0, 2, 3  # the kinds of fields that `decode_fields` decodes
 
@@ -253,7 +253,7 @@ def _put_part(source, start, length, target, position):  # type: ignore[no-untyp
 def hashed_records(keys, offsets, blocks, rows, first, target):  # type: ignore[no-untyped-def]
     """Write the bytes that the content id hashes, from the record `first` on, until `target` may be full.
 
-    Returns (next record, bytes written). Source: lakeFS facts 2.4.
+    Returns (next record, bytes written). Source: docs/lakefs-formats.md, "Ids".
     """
     position = np.int64(0)
     for row in range(first, rows.shape[1]):
@@ -270,7 +270,7 @@ def hashed_records(keys, offsets, blocks, rows, first, target):  # type: ignore[
 def split_values(blocks, rows, parts):  # type: ignore[no-untyped-def]
     """Fill `parts` with the start and length of each value's identity and data; returns -1 or the bad row.
 
-    Lengths are zig-zag varints. Bytes after the data are ignored. Source: lakeFS facts 2.2.
+    Lengths are zig-zag varints. Bytes after the data are ignored. Source: docs/lakefs-formats.md, "Values".
     """
     for row in range(rows.shape[1]):
         position, end = rows[3, row], rows[3, row] + rows[4, row]

@@ -33,7 +33,7 @@ _CLIENT_UNSUPPORTED = frozenset(
     }
 )  # fmt: skip
 # A request to an endpoint that does not respond fails after about 13 s: attempts start within 10 s, and the last one
-# takes 3 s. A slow response may take longer: a bulk deletion took up to 100 s. Source: lakeFS facts 9.
+# takes 3 s. A slow response may take longer: lakeFS's authors measured up to 100 s for a bulk deletion.
 _CLIENT_DEFAULTS = {"connect_timeout": "3s", "read_timeout": "120s", "timeout": "600s"}
 _RETRIES: Any = {"max_retries": 4, "retry_timeout": timedelta(seconds=10)}
 NO_RETRIES: Any = {"max_retries": 0}

@@ -1,6 +1,6 @@
 """The store's clock, read from the `Date` header of a response.
 
-Source: docs/stores.md, Times and ETags.
+Source: docs/stores.md, "Times and ETags".
 """
 
 import os

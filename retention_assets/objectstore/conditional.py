@@ -2,7 +2,7 @@
 
 The response to a write may be lost after the store has written the object. The write is then sent again with the
 same condition. If the store then refuses the write, the content of the object shows whether our first write succeeded.
-Source: docs/stores.md, Conditional writes.
+Source: docs/stores.md, "Conditional writes".
 """
 
 import time

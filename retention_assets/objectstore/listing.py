@@ -4,7 +4,7 @@ Large directories are split into key ranges, so that several workers can list on
 listed by key ranges too: each worker reads all names, but size and time only for the files of its own ranges. obstore
 lists a local directory on one core, at about 6 microseconds a file; reading only the names takes a tenth of that. Only
 directories with plain names, such as Icechunk's `chunks/`, are listed in this way. obstore lists all other directories.
-Source: docs/uncommitted.md, What is listed.
+Source: docs/uncommitted.md, "What is listed".
 """
 
 import os

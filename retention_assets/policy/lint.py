@@ -145,7 +145,10 @@ def _differences(
 
 
 def _duration(days: int) -> timedelta:
-    """Return the server's days as a duration, capped: the server checks no bounds. Source: lakeFS facts 4.1."""
+    """Return the server's days as a duration, capped: the server checks no bounds.
+
+    Source: docs/lakefs-formats.md, "Rules".
+    """
     return timedelta(days=min(days, timedelta.max.days))
 
 

@@ -73,7 +73,7 @@ class CommittedRetention:
         """Return how long `branch` is kept, and by which rule.
 
         Of several rules that apply, the longest retention counts. Source: `rules_naming`; docs/retention.md,
-        Policy.
+        "Policy".
         """
         rules, with_default = rules_naming(((rule.branch, rule) for rule in self.rules), branch)
         kept = [Kept(rule.duration, rule.rule_id) for rule in rules]

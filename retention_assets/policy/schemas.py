@@ -24,7 +24,7 @@ from retention_assets.policy.rules import (
 from retention_assets.policy.snapshots import NOT_BY_AGE, SNAPSHOT_HOLDS, Keep, SnapshotRule
 from retention_assets.policy.validation import STRICT
 
-_SNAPSHOT_ID = re.compile(r"[0-9A-HJKMNP-TV-Z]{19}[0G]")  # Source: Icechunk facts 1, Ids
+_SNAPSHOT_ID = re.compile(r"[0-9A-HJKMNP-TV-Z]{19}[0G]")  # Source: docs/icechunk-formats.md, "Ids"
 
 
 def _duration(value: object) -> timedelta | None:
@@ -203,7 +203,7 @@ class LifecycleEntry(_Form):
 
 
 class OwnForm(_Form):
-    """Our own document. Source: docs/retention.md, Policy; docs/lifecycle.md."""
+    """Our own document. Source: docs/retention.md, "Policy"; docs/lifecycle.md."""
 
     retention: RetentionSection | None = None  # which commits are active
     holds: list[HoldEntry] = []  # what is kept whatever the rules say
@@ -235,7 +235,7 @@ class ServerBranch(_Form):
 
 
 class ServerForm(_Form):
-    """The rules as lakeFS stores them. Source: lakeFS facts 4.1; H17 (`branches` may be null)."""
+    """The rules as lakeFS stores them. Source: docs/lakefs-formats.md, "Rules"."""
 
     default_retention_days: Days  # for all other branches
     branches: list[ServerBranch] | None  # null: all branches have the default

@@ -1,6 +1,6 @@
 """Makes the rows of `policy_table` (the deletion dates of a policy on one day) and of `current_rules` (rules in force).
 
-Source of `last_deleted`: docs/lifecycle.md, Every plan evaluates every pair.
+Source of `last_deleted`: docs/lifecycle.md, "Every plan evaluates every pair".
 """
 
 from collections.abc import Collection, Iterator, Sequence

@@ -1,7 +1,7 @@
 """Approval of a plan by its hash, by a person or by a budget. Without an approval, a sweep deletes nothing.
 
 An approval is for one plan and for the settings at that time. Its document lists the settings as `terms`. A sweep with
-other settings is refused. Source: docs/safety.md, What an approval is for.
+other settings is refused. Source: docs/safety.md, "What an approval is for".
 """
 
 import getpass

@@ -3,7 +3,7 @@
 `plans/<day>/current.json` is the plan of the day that may be approved. The same directory has every plan that was made
 for that day, until housekeeping removes old plans. `planned_objects/<hash>` has the objects of a plan.
 `planned_heads/<hash>.json` has the heads of branches and tags at planning. Source: docs/safety.md,
-Guards: the checks of a plan.
+"Guards: the checks of a plan".
 """
 
 import hashlib

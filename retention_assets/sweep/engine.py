@@ -243,7 +243,7 @@ class SparkEngine(LedgerEngine):
         """See `Engine`. All batches are of one phase; the next phase follows when no object of this phase remains.
 
         A batch has all objects of its prefixes, so each prefix is listed in one batch only. When an object of an
-        earlier phase failed in this sweep, no batches are returned. Source: docs/icechunk.md, What is deleted.
+        earlier phase failed in this sweep, no batches are returned. Source: docs/icechunk.md, "What is deleted".
         """
         layout = self._repository.layout
         if self._kept is not None:  # the cached rows were read before the ledger grew
@@ -281,7 +281,7 @@ class SparkEngine(LedgerEngine):
         """See `Engine`. Workers check for missing and changed objects later, just before each chunk.
 
         Objects that the newest plan, of any day, does not name have a detail and no outcome: workers skip those that
-        exist. Source: docs/safety.md, A plan of an earlier day.
+        exist. Source: docs/safety.md, "A plan of an earlier day".
         """
         liveness, self._liveness = self._liveness or self._live_now(), None
         assert self._rest is not None

@@ -133,7 +133,7 @@ def execute(run: SweepRun, engine: SweepEngine[Any], repository: RepositorySweep
     """Delete or quarantine the objects of the approved plan that are still unreferenced.
 
     Objects that an earlier attempt finished are skipped. The edits of the plan are published before any object is
-    deleted. Source: docs/safety.md, Before and during a sweep.
+    deleted. Source: docs/safety.md, "Before and during a sweep".
 
     Errors: GuardRefused before any change, or later when the lease is lost or the plan was withdrawn or replaced.
     """
@@ -259,7 +259,7 @@ def _is_complete(plan: Plan, outcomes: Mapping[str, Amount]) -> bool:
 
     A plan with failed, unattempted, quarantined or restored objects is not completed: `last_deleted` does not advance.
     Skipped objects do not prevent completion, because a later plan includes them again. Source: docs/lifecycle.md,
-    Every plan evaluates every pair.
+    "Every plan evaluates every pair".
     """
     held_back = any(
         outcomes.get(name, Amount()).objects for name in (Outcome.FAILED, Outcome.QUARANTINED, Outcome.RESTORED)
@@ -302,7 +302,7 @@ def _record(
 def require_balance(plan: Plan, outcomes: Mapping[str, Amount]) -> None:
     """Raise GuardRefused when the ledger has more objects or bytes than its plan, or unknown outcomes.
 
-    Source: docs/safety.md, Before and during a sweep.
+    Source: docs/safety.md, "Before and during a sweep".
     """
     strange = sorted(set(outcomes) - {*OUTCOMES, Outcome.ATTEMPTED})
     tried = sum_of(outcomes.values())

@@ -3,7 +3,7 @@
 Objects that the newest plan does not name are skipped here, and not earlier: if an interrupted sweep deleted or moved
 one of them, the ledger must have its result.
 
-Source: docs/safety.md, Before and during a sweep.
+Source: docs/safety.md, "Before and during a sweep".
 """
 
 from collections.abc import Collection, Iterator, Mapping, Sequence

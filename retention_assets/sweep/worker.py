@@ -5,7 +5,7 @@ the worker writes `attempted` rows to the ledger, applies the action, and writes
 
 These are plain functions over Arrow record batches: Spark runs them on executors, a test runs them in its own process.
 The worker changes no object after the deadline, nor after the lease is lost.
-Source: docs/safety.md, Before and during a sweep.
+Source: docs/safety.md, "Before and during a sweep".
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence

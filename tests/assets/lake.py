@@ -32,7 +32,7 @@ NOT_COMPUTED = {
 }
 
 SLICE, OBJECT = "fu2qb0hksduf3vibnmug", "db4lqvhksduf3vibnmv0"
-FOREIGN = (  # foreign files of users, and names that hazard H6 takes for garbage
+FOREIGN = (  # foreign files of users, and names that lakeFS's own collection takes for garbage
     "README.md",
     "dummy",
     "0123456789ABCDEF0123456789ABCDEF",

@@ -105,7 +105,10 @@ def test_planning_never_includes_the_asset_that_deletes(tmp_path: Path) -> None:
 
 
 def test_candidates_come_from_the_older_picture_and_liveness_from_the_newer(tmp_path: Path) -> None:
-    """The order is: storage, staged, references, ranges. Source: DESIGN.md, The way data flows."""
+    """The order is: storage, staged, references, ranges.
+
+    Source: docs/uncommitted.md, "The order of reading is a safety property".
+    """
     assets = snapshot(build_definitions(configuration(tmp_path, "orchard")))["assets"]
     order = [
         "storage_inventory",

@@ -236,7 +236,7 @@ def test_candidates_are_not_made_of_addresses_found_from_other_references_or_und
     assert f"the addresses have another {named} than the plan. Nothing was deleted" in run.errors
 
 
-# ---- missing rules, and rules with zero days (H5, H13)
+# ---- missing rules, and rules with zero days
 
 
 def test_without_rules_on_the_server_nothing_expires(orchard: TwicePlanned, lake: Lake) -> None:
@@ -251,7 +251,7 @@ def test_without_rules_on_the_server_nothing_expires(orchard: TwicePlanned, lake
 
 @pytest.mark.parametrize("rules", ["absent", "deleted"])
 def test_no_rules_on_the_server_are_no_retention(lake: Lake, rules: str) -> None:
-    """Deleting the rules leaves an empty file. Source: lakeFS facts 1.2."""
+    """Deleting the rules leaves an empty file. Source: docs/lakefs-formats.md, "Files of lakeFS"."""
     file = lake.namespace / "_lakefs/retention/gc/rules/config.json"
     file.unlink() if rules == "absent" else file.write_bytes(b"")
     lake.configure(policy="server")

@@ -1,6 +1,6 @@
 """Brute force: the live objects and the candidates of a world, without code of the package.
 
-Source: DESIGN.md, Invariants and Decisions; lakeFS facts 4.3.
+Source: docs/safety.md; docs/retention.md, "Rule"; docs/lifecycle.md.
 """
 
 from collections import defaultdict

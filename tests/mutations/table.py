@@ -1,4 +1,4 @@
-"""The mutations: each removes one promise from the source. Source: DESIGN.md, Invariants."""
+"""The mutations: each removes one promise from the source. Source: docs/safety.md."""
 
 from tests.mutations.mutation import Mutation
 

@@ -1,4 +1,4 @@
-"""`current_rules`: the rules in force with the history of completed runs. Worked example: seed 002."""
+"""`current_rules`: the rules in force with the history of completed runs."""
 
 from collections.abc import Sequence
 from datetime import date

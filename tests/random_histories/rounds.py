@@ -249,7 +249,7 @@ class Round:
         for branch, commit in heads.items():
             try:
                 lost = self.repository.readable([commit])[1]
-            except Refused:  # the server denies some existing commits. Source: lakeFS facts, H16
+            except Refused:  # the server denies some existing commits
                 continue
             assert not lost, f"lost {when}, of what {branch} showed at the last plan: {lost}"
 
@@ -267,7 +267,7 @@ def forward_while_branch_is_away(repository: Repository, forward: Pass, log: lis
         answer = pool.submit(forward)
         repository.delete_branch(name)
         made = answer.result()
-    with suppress(Refused):  # the server denies some existing commits. Source: lakeFS facts, H16
+    with suppress(Refused):  # the server denies some existing commits
         repository.branch(name, branches[name])
     log.append(f"  {name} was away during the scan of staged objects")
     return made

@@ -146,7 +146,7 @@ class Writer:
     def _is_readable(self, ref: str) -> bool:
         try:
             return not self.repository.readable([ref])[1]
-        except Refused:  # the server denies some existing commits. Source: lakeFS facts, H16
+        except Refused:  # the server denies some existing commits
             return False
 
     def _is_parent_readable(self, branch: str, *, young: bool = False) -> bool:

@@ -1,4 +1,4 @@
-"""An unreadable lakeFS table ends the run; its rows are never left out. Source: DESIGN.md, invariant 3."""
+"""An unreadable lakeFS table ends the run; its rows are never left out. Source: promise 3 of docs/safety.md."""
 
 import re
 from collections.abc import Callable

@@ -1,7 +1,7 @@
 """Changes branches, tags and the status of a repository for a user.
 
 The caller holds the repository's lease and writes an audit record: see `state/changes.py`.
-Source: docs/icechunk.md; Icechunk facts 5.
+Source: docs/icechunk.md; docs/icechunk-formats.md, "Branches and tags".
 """
 
 import time

@@ -1,7 +1,7 @@
 """Upgrades a repository from format 1 to format 2: writes the repo object, then deletes references and configuration.
 
 The repository has format 2 as soon as the repo object exists, even if some files of format 1 are left.
-Source: Icechunk facts 5, upgrade.
+Source: docs/icechunk-formats.md, "Upgrade".
 """
 
 from collections.abc import Callable, Sequence

@@ -2,7 +2,7 @@
 
 Icechunk edits the object in the same way. A writer copies the old object to `overwritten/`, then replaces it. If
 another writer was faster, the writer reads the object again and repeats the edit.
-Source: Icechunk facts 2, Writing a `repo` object.
+Source: docs/icechunk-formats.md, "Edits of the repo object".
 """
 
 import time
@@ -174,7 +174,7 @@ def unconditional_writes_warning(access: StoreAccess, config: bytes | None) -> s
 
     On local files, icechunk always writes unconditionally. The configuration of a repository that was created there has
     this setting. A copy of the repository in a bucket has the setting too.
-    Source: docs/icechunk.md, Limits.
+    Source: docs/icechunk.md, "Limits".
     Errors: CorruptFile for a configuration that cannot be read.
     """
     if access.is_local:

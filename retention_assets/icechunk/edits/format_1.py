@@ -3,7 +3,7 @@
 A file is changed only if nobody else has changed it since it was read. Icechunk itself writes branches conditionally,
 but deletes them unconditionally. The repository is consistent after each edit. So a run that stops between two edits
 needs no repair: the next run makes the remaining edits.
-Source: Icechunk facts 1, Layout; 3, v1.
+Source: docs/icechunk-formats.md, "Paths" and "Expiration".
 """
 
 import re

@@ -2,7 +2,7 @@
 
 The edits are computed again for the current state of the repository, so no new commit is lost. Snapshots and references
 that have expired since the plan stay, because nobody approved their removal.
-Source: docs/icechunk.md, What is deleted; Icechunk facts 4, Design doc 011.
+Source: docs/icechunk.md, "What is deleted"; docs/icechunk-formats.md, "Garbage collection".
 """
 
 from collections.abc import Callable, Collection

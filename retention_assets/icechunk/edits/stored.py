@@ -4,7 +4,7 @@ Before a sweep applies the edits, it writes the references that it will remove t
 `publications/<plan hash>/begun/<fence>.json`. After the edits, and before it changes any object, it writes the applied
 edits to `publications/<plan hash>/<fence>.json`.
 References are in these documents and in the report. They are not in the ledger, whose totals count objects, because in
-format 2 references are not objects and have no size. Source: docs/safety.md, Guards.
+format 2 references are not objects and have no size. Source: docs/safety.md, "Guards: the checks of a plan".
 """
 
 import hashlib

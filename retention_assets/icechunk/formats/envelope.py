@@ -1,4 +1,7 @@
-"""The envelope of every metadata file: a header of 39 bytes, then one zstd frame. Source: Icechunk facts 1, Header."""
+"""The envelope of every metadata file: a header of 39 bytes, then one zstd frame.
+
+Source: docs/icechunk-formats.md, "Header".
+"""
 
 from dataclasses import dataclass
 from enum import IntEnum

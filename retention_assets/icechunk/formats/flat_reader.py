@@ -1,7 +1,7 @@
 """Reads flatbuffers. All checks against crafted files are here: no read leaves the bytes of the file.
 
 A `Table` is one table. `TableRows` are many tables of one kind, whose values of one field are read at once. A field is
-given as its slot, as listed in Icechunk facts 2. Source: Icechunk facts 7.
+given as its slot, as listed in docs/icechunk-formats.md, "Flatbuffers".
 """
 
 import struct

@@ -2,7 +2,7 @@
 
 The id of a snapshot, manifest or chunk has 12 bytes and 20 characters. Zero bits fill up the last character. No other
 spelling is accepted, because icechunk writes no other.
-Source: Icechunk facts 1, Ids.
+Source: docs/icechunk-formats.md, "Ids".
 """
 
 import base64

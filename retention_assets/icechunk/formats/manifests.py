@@ -1,4 +1,7 @@
-"""Reads manifests of both formats: where the bytes of each chunk are. Source: Icechunk facts 2, Manifest; facts 7."""
+"""Reads manifests of both formats: where the bytes of each chunk are.
+
+Source: docs/icechunk-formats.md, "Manifests".
+"""
 
 from dataclasses import dataclass
 

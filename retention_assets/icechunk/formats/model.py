@@ -1,6 +1,7 @@
-"""The content of the `repo` object of format 2, and of snapshot files of both formats. Source: Icechunk facts 2.
+"""The content of the `repo` object of format 2, and of snapshot files of both formats.
 
 Ids are the 12 raw bytes. Times are microseconds since 1970 (UTC), as the file stores them, by the writers' clocks.
+Source: docs/icechunk-formats.md, "Repo object" and "Snapshots".
 """
 
 from collections.abc import Mapping

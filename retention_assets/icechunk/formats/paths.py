@@ -1,7 +1,7 @@
 """The paths of a repository's files, the names of backups, and the reference files of format 1.
 
 A reference file is a branch or tag: its path has the name, and its small JSON content has the id of the snapshot.
-Source: Icechunk facts 1, Layout.
+Source: docs/icechunk-formats.md, "Paths".
 """
 
 import json

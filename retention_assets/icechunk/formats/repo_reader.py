@@ -1,6 +1,7 @@
-"""Reads the `repo` object of a repository of format 2, with its ops log. Source: Icechunk facts 2, Repo.
+"""Reads the `repo` object of a repository of format 2, with its ops log.
 
 The writer uses the same enumerations of the slots of each table's fields.
+Source: docs/icechunk-formats.md, "Repo object".
 """
 
 from collections.abc import Mapping, Sequence

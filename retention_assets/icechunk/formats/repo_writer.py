@@ -1,6 +1,7 @@
-"""Writes the `repo` object of a repository of format 2. Source: Icechunk facts 2, Writing a `repo` object.
+"""Writes the `repo` object of a repository of format 2.
 
 The writer checks only the form of entries of the ops log. The code that makes a change decides which entry it adds.
+Source: docs/icechunk-formats.md, "Repo object" and "Edits of the repo object".
 """
 
 import struct

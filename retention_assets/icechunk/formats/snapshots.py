@@ -1,4 +1,7 @@
-"""Reads snapshot files of both formats, and changes the parent in files of format 1. Source: Icechunk facts 2."""
+"""Reads snapshot files of both formats, and changes the parent in files of format 1.
+
+Source: docs/icechunk-formats.md, "Snapshots".
+"""
 
 from dataclasses import replace
 from enum import IntEnum

@@ -1,7 +1,7 @@
 """Reads and writes the JSON values that a repository stores: metadata and the configuration.
 
 Format 2 stores them as FlexBuffers. Format 1 stores metadata as MessagePack and the configuration as a YAML file, and
-an upgrade converts both. Source: Icechunk facts 1, Layout; facts 2.
+an upgrade converts both. Source: docs/icechunk-formats.md, "Flatbuffers".
 
 The library for FlexBuffers is used only for writing. Its reader does not check the bytes: for a damaged file it returns
 other bytes of the file, raises any exception, or never ends. The reader in this module checks every step.

@@ -1,6 +1,6 @@
 """Classifies each listed object of an Icechunk repository as foreign, kept, young or a candidate, with the reason.
 
-Source: docs/icechunk.md, What is deleted; Icechunk facts 1 and 4.
+Source: docs/icechunk.md, "What is deleted"; docs/icechunk-formats.md, "Paths".
 """
 
 from dataclasses import replace

@@ -3,7 +3,8 @@
 A collection keeps snapshots with everything that they reference. The age of a file counts from the time at which the
 store wrote it, not from the flush time that its writer recorded. The snapshots are listed before the references are
 read. So a snapshot that is created in between is not in the listing, and is kept.
-Source: docs/icechunk.md, What is deleted and Where it differs from icechunk; Icechunk facts 4.
+Source: docs/icechunk.md, "What is deleted" and "Where it differs from icechunk"; docs/icechunk-formats.md, "Garbage
+collection".
 """
 
 from collections.abc import Collection, Mapping

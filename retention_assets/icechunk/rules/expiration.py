@@ -1,7 +1,8 @@
 """Computes which snapshots and references expire, and the edits: new parents of snapshots, deleted references.
 
 In format 1, snapshot files are rewritten with another parent, one after the other. In format 2, one edit of the repo
-object makes all changes, and no snapshot file changes. Source: docs/icechunk.md; Icechunk facts 3.
+object makes all changes, and no snapshot file changes.
+Source: docs/icechunk.md; docs/icechunk-formats.md, "Expiration".
 """
 
 from collections.abc import Collection, Iterable, Mapping
@@ -75,7 +76,7 @@ def require_allowed(before: History, expiration: Expiration) -> None:
     The check is independent of the code that computed the expiration. A released snapshot must have expired, and must
     not be a root, held, or reachable from a remaining reference. No other snapshot may become unreachable, except the
     root of a history without references. A new parent must be an ancestor, so that every history keeps its root. The
-    branch `main` must stay. Source: docs/icechunk.md, What is deleted.
+    branch `main` must stay. Source: docs/icechunk.md, "What is deleted".
     """
     after = edited(before, expiration.edits)
     selection, released = expiration.selection, expiration.released
@@ -230,7 +231,7 @@ def remaining_snapshots(
     A snapshot with a new parent takes over the transaction logs of the snapshots between the two, because only these
     logs record the changes since the new parent. The logs are in the order of the snapshots, oldest first. The logs
     that a snapshot had taken over earlier come before its own log, and for the reparented snapshot at the end.
-    Source: Icechunk facts 3, Design doc 016.
+    Source: docs/icechunk-formats.md, "Pruned transaction logs".
     """
     remaining = {snapshot_id: one for snapshot_id, one in repo.snapshots.items() if snapshot_id not in released}
     for snapshot_id, parent in reparented.items():

@@ -3,8 +3,8 @@
 `creation`, `reset` and `deletion` return the change that a user asks for, if the current references allow it. In
 format 2, `with_change` and `set_status` return the edited repo object, which the caller writes with a conditional
 write. An operation that is not allowed raises GuardRefused.
-Where icechunk differs from its own design documents, the edits follow icechunk. Source: docs/icechunk.md, Where it
-differs from icechunk; Icechunk facts 2 (Design doc 011) and 5.
+Where icechunk differs from its own design documents, the edits follow icechunk. Source: docs/icechunk.md, "Where it
+differs from icechunk"; docs/icechunk-formats.md, "Branches and tags".
 """
 
 from collections.abc import Collection, Mapping

@@ -20,7 +20,10 @@ _REMEDY = (
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """A snapshot in a history. A snapshot without a parent is a root, whatever its id. Source: Icechunk facts 1."""
+    """A snapshot in a history. A snapshot without a parent is a root, whatever its id.
+
+    Source: docs/icechunk-formats.md, "Ids".
+    """
 
     snapshot_id: bytes
     parent_id: bytes | None
@@ -74,7 +77,10 @@ class History:
     tags: Mapping[str, bytes]
 
     def references(self) -> Iterator[Reference]:
-        """Yield tags, then branches, each sorted by name, as icechunk's expiration does. Source: Icechunk facts 3."""
+        """Yield tags, then branches, each sorted by name, as icechunk's expiration does.
+
+        Source: docs/icechunk-formats.md, "Expiration".
+        """
         yield from (Reference("tag", name, tip) for name, tip in sorted(self.tags.items()))
         yield from (Reference("branch", name, tip) for name, tip in sorted(self.branches.items()))
 

@@ -1,6 +1,6 @@
 """Completes an edit of the repo object: checks whether it is allowed, adds an entry to the ops log, names the backup.
 
-Source: Icechunk facts 2, Writing a `repo` object and Feature flag ids; 3, Timestamp invariants.
+Source: docs/icechunk-formats.md, "Edits of the repo object" and "Feature flags".
 """
 
 from dataclasses import dataclass, replace

@@ -1,6 +1,6 @@
 """Upgrades format 1 to format 2: builds the repo object and a reconstructed ops log from references and snapshots.
 
-Snapshot, manifest and transaction log files stay as they are. Source: Icechunk facts 5, upgrade.
+Snapshot, manifest and transaction log files stay as they are. Source: docs/icechunk-formats.md, "Upgrade".
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping

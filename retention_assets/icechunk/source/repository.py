@@ -2,7 +2,7 @@
 
 The ops log of format 2 is read from the repo object and its backups. This module changes nothing. Every unreadable file
 is an error: if a reference were skipped, the snapshots that only this reference reaches would be deleted.
-Source: Icechunk facts 1, Layout.
+Source: docs/icechunk-formats.md, "Paths" and "Repo object".
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
@@ -56,7 +56,8 @@ def read_references(reader: ObjectReader) -> References:
     """Return all branches, live tags and deleted tags.
 
     Icechunk skips a tag that it cannot read, and its garbage collection then deletes the snapshots that only this
-    tag reaches. Here an unreadable tag is an error that ends the run. Source: docs/icechunk.md, Where it differs.
+    tag reaches. Here an unreadable tag is an error that ends the run. Source: docs/icechunk.md,
+    "Where it differs from icechunk".
     Errors: CorruptFile for a file without the id of a snapshot, and for a file below `refs/` that is no reference;
     SourceError for a reference that disappears while it is read.
     """

@@ -1,6 +1,7 @@
-"""Decodes snapshot files and manifests of Icechunk into rows for `TableCache`. Source: Icechunk facts 2.
+"""Decodes snapshot files and manifests of Icechunk into rows for `TableCache`.
 
 From a snapshot file only the list of manifests is used. This list never changes, even when format 1 rewrites the file.
+Source: docs/icechunk-formats.md, "Snapshots" and "Manifests".
 """
 
 import numpy as np

@@ -1,6 +1,6 @@
 """Checks on Icechunk repositories: every object that must stay exists, and every manifest is complete.
 
-Source: docs/safety.md, Guards: the checks of a plan.
+Source: docs/safety.md, "Guards: the checks of a plan".
 """
 
 from collections.abc import Collection, Mapping
@@ -53,7 +53,7 @@ def referenced_exist(
     If an unlisted object exists and is older than `listing_cutoff`, the check fails: the listing is incomplete, so
     other objects may be missing from it too.
     `acknowledged`: the addresses that a person acknowledged as lost. These objects need not exist.
-    Source: docs/safety.md, Objects that are lost.
+    Source: docs/safety.md, "Objects that are lost".
     """
     absent_of_all = live.select("address").join(inventory, on="address", how="left_anti")
     is_lost = acknowledged.select("address", F.lit(True).alias("is_lost"))

@@ -2,7 +2,7 @@
 
 A sweep deletes files before the files that they reference. A directory is flat and may contain millions of files. File
 names are random, so their first characters split a directory into even parts.
-Source: docs/icechunk.md, What is deleted; Icechunk facts 1, Ids.
+Source: docs/icechunk.md, "What is deleted"; docs/icechunk-formats.md, "Ids".
 """
 
 from dataclasses import dataclass

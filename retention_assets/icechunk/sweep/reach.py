@@ -1,6 +1,7 @@
 """Finds the files that retained snapshots reach, for plans, sweeps and verifications.
 
-Executors read the files that are not in the cache yet. Source: docs/icechunk.md, What is deleted; Icechunk facts 4.
+Executors read the files that are not in the cache yet.
+Source: docs/icechunk.md, "What is deleted"; docs/icechunk-formats.md, "Garbage collection".
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence

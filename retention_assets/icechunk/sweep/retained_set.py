@@ -1,7 +1,7 @@
 """Computes the retained set of an Icechunk repository: the snapshots and transaction logs that stay, and why.
 
 The functions are pure. Plan, sweep and verification all use them.
-Source: docs/icechunk.md, What is deleted; Icechunk facts 3 and 4.
+Source: docs/icechunk.md, "What is deleted"; docs/icechunk-formats.md, "Expiration" and "Garbage collection".
 """
 
 from collections.abc import Callable, Collection

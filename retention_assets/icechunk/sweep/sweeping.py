@@ -1,6 +1,6 @@
 """Sweeps an Icechunk repository: applies the plan's edits to the history, then removes the files, phase by phase.
 
-Source: docs/icechunk.md, What is deleted.
+Source: docs/icechunk.md, "What is deleted".
 """
 
 from collections.abc import Mapping

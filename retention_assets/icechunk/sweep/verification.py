@@ -2,7 +2,7 @@
 
 No check uses rows that an earlier run cached: snapshots and manifests are read again. Later runs use the rows of the
 verification from the cache. References are read before the store is listed, so the listing must contain all files that
-references keep. The checks change nothing in the store. Source: docs/safety.md, Afterwards.
+references keep. The checks change nothing in the store. Source: docs/safety.md, "Afterwards".
 """
 
 from datetime import UTC, datetime

@@ -1,4 +1,7 @@
-"""Computes the ids that lakeFS derives from content: SHA-256 over a tagged encoding. Source: lakeFS facts 2.4."""
+"""Computes the ids that lakeFS derives from content: SHA-256 over a tagged encoding.
+
+Source: docs/lakefs-formats.md, "Ids".
+"""
 
 import hashlib
 from collections.abc import Mapping, Sequence

@@ -10,7 +10,7 @@ from retention_assets.errors import corrupt
 from retention_assets.lakefs.formats.sstable import open_table, require_kind
 from retention_assets.policy.matching import UNREADABLE
 
-BY_PREFIX_DEPRECATED, RELATIVE, FULL = 0, 1, 2  # address_type; source: lakeFS facts 2.3
+BY_PREFIX_DEPRECATED, RELATIVE, FULL = 0, 1, 2  # address_type. Source: docs/lakefs-formats.md, "Addresses"
 FIRST_SECOND, LAST_SECOND = -62_135_596_800, 253_402_300_799  # years 1 to 9999, the range of a protobuf Timestamp
 
 _ENTRY_FIELDS: list[pa.Field] = [

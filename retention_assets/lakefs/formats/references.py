@@ -1,6 +1,6 @@
 """Reads the tables of a reference dump (commits, branches, tags), and the garbage-collection rules.
 
-Source: lakeFS facts 1.2, 3.3, 4.1.
+Source: docs/lakefs-formats.md, "Dumps" and "Rules".
 """
 
 from collections.abc import Iterator
@@ -65,7 +65,8 @@ def read_gc_rules(content: bytes, name: str) -> tuple[int, dict[str, int]] | Non
     """Return (default days, days by branch name) of `config.json`, which is protobuf; None if no rules are set.
 
     A deleted document is empty. A document with the default 0 and no branches is empty too, and the server reads it as
-    "no rules". So an empty document gives None, and all commits are kept. Source: lakeFS facts, H13.
+    "no rules". So an empty document gives None, and all commits are kept. Source: docs/lakefs-formats.md,
+    "Rules".
 
     Raises:
         CorruptFile: the document cannot be parsed.

@@ -2,7 +2,7 @@
 
 The container is RocksDB's block-based table, format version 2. The module reads everything from the footer to the rows
 of the data blocks. The CRC32C of every block is verified. No two blocks may share a byte, so an index cannot contain a
-loop or name the same rows twice. Source: lakeFS facts 2.1.
+loop or name the same rows twice. Source: docs/lakefs-formats.md, "Tables".
 """
 
 import hashlib
@@ -36,7 +36,7 @@ MAGIC = bytes.fromhex("f7cff485b741e288")
 CRC32C = 1
 STORED, SNAPPY = 0, 1
 TWO_LEVEL = 2
-MAX_DECODED = 1 << 30  # bytes; lakeFS splits its tables at 20 MiB (lakeFS facts 2.5), so no real table is larger
+MAX_DECODED = 1 << 30  # bytes; lakeFS splits its tables at 20 MiB. Source: docs/lakefs-formats.md, "Tables"
 
 type Handles = np.ndarray  # int64 (2, blocks): offset and length of each block
 
@@ -244,7 +244,7 @@ def open_table(content: bytes, name: str) -> VerifiedTable:
     Raises:
         CorruptFile: the file is not a table of lakeFS; a checksum or the content id does not match; the property
             `count` is not the number of records; or the table has keys, record kinds or values that lakeFS never
-            writes. Source: lakeFS facts 2.1, 2.2.
+            writes. Source: docs/lakefs-formats.md, "Tables" and "Values".
     """
     container = open_container(content, name)
     keys = _keys(container.rows, name)
@@ -285,7 +285,7 @@ def _keys(rows: Rows, name: str) -> pa.Array:
 
 
 def _content_id(keys: pa.Array, container: Container) -> str:
-    """Return the content id: a hash of the records and properties. Source: lakeFS facts 2.4."""
+    """Return the content id: a hash of the records and properties. Source: docs/lakefs-formats.md, "Ids"."""
     offset_buffer, key_buffer = keys.buffers()[1:]
     assert offset_buffer is not None and key_buffer is not None  # `_keys` sets both buffers
     offsets, key_bytes = np.frombuffer(offset_buffer, np.int32), np.frombuffer(key_buffer, np.uint8)

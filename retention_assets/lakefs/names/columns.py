@@ -1,7 +1,7 @@
 """Recognizes names that lakeFS generates, reads the time inside them, and makes addresses canonical.
 
-`generated` has the same rules for Python strings. Source: docs/uncommitted.md, One object, many
-spellings; promise 7 of docs/safety.md; lakeFS facts 1.1, 2.3 and 5.5.
+`generated` has the same rules for Python strings. Source: promise 7 of docs/safety.md;
+docs/uncommitted.md, "One object, many spellings"; docs/lakefs-formats.md, "Object names" and "Addresses".
 """
 
 from collections.abc import Sequence
@@ -57,8 +57,8 @@ def stored_name(address: Column) -> Column:
     """Return the name under which the store lists the object of a canonical address.
 
     If an absolute address ends in a generated name, that name is returned, whatever precedes it. Generated names are
-    globally unique, and the URL of a namespace has more spellings than can be listed. Source: docs/uncommitted.md, One
-    object, many spellings.
+    globally unique, and the URL of a namespace has more spellings than can be listed. Source: docs/uncommitted.md, "One
+    object, many spellings".
     """
     decoded = F.coalesce(F.try_url_decode(address), address)
     tails = [F.regexp_extract(text, _TAIL, 1) for text in (address, decoded)]
@@ -69,7 +69,7 @@ def stored_name(address: Column) -> Column:
 def issued_at(address: Column) -> Column:
     """Return the time at which the server issued the address, from its xid. Null: the name has no xid.
 
-    The first four bytes of an xid are unix seconds. Source: lakeFS facts 1.1.
+    The first four bytes of an xid are unix seconds. Source: docs/lakefs-formats.md, "Object names".
     """
     xid = F.regexp_extract(address, _OBJECT_XID, 1)
     seconds = F.shiftright(F.conv(F.substring(xid, 1, XID_SECONDS_DIGITS), 32, 10).cast("long"), 3)

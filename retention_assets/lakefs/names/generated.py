@@ -1,6 +1,7 @@
 """The patterns of names that lakeFS generates, and the rules of `columns` for Python strings, without Spark.
 
-Source: docs/uncommitted.md, One object, many spellings; promise 7 of docs/safety.md; lakeFS facts 1.1, 2.3 and 5.5.
+Source: promise 7 of docs/safety.md; docs/uncommitted.md, "One object, many spellings"; docs/lakefs-formats.md,
+"Object names" and "Addresses".
 """
 
 import re

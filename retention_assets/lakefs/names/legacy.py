@@ -1,7 +1,8 @@
 """Recognizes names that old versions of lakeFS generated.
 
 Other systems use such names too, for example files named by their MD5. So an object with an old name counts as the
-repository's own only if entries of the repository have names of the same kind. Source: lakeFS facts 1.1.
+repository's own only if entries of the repository have names of the same kind. Source: docs/lakefs-formats.md,
+"Object names".
 """
 
 from collections.abc import Collection, Mapping

@@ -1,6 +1,6 @@
 """Classifies each listed object as foreign, kept, held, young or a candidate, with a reason.
 
-Source: promises 1, 2 and 7 of docs/safety.md; docs/lifecycle.md, An object at several paths; docs/uncommitted.md.
+Source: promises 1, 2 and 7 of docs/safety.md; docs/lifecycle.md, "An object at several paths"; docs/uncommitted.md.
 """
 
 from collections.abc import Collection, Sequence
@@ -148,7 +148,7 @@ def live_entries(pairs: DataFrame, staged: DataFrame, held_prefixes: Collection[
     """Return `address`, `last_modified` and `certain` of every live entry. An address may have several entries.
 
     An address is live in three cases: an active commit has a pair of it that is not due under a lifecycle rule; a tag
-    or hold protects it; or it is staged. Source: docs/index.md, Words.
+    or hold protects it; or it is staged. Source: docs/index.md, "Words".
 
     `certain` is true if the address of the entry is relative, so inside the namespace. Then the object must be listed.
     If only absolute addresses refer to an object, the object can lie elsewhere. It need not be listed, but it is kept

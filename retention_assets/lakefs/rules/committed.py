@@ -68,7 +68,7 @@ def commit_graph(references: References) -> tuple[CommitNode, ...]:
 
     A commit is `dangling` if no branch HEAD reaches it by main parents. So the tip of a feature branch that was merged
     and deleted is dangling, although a branch still reaches it by a second parent. Retention is counted only from
-    dangling *leaves*, which are fewer (see `activity`). Source: docs/retention.md, Rule.
+    dangling *leaves*, which are fewer (see `activity`). Source: docs/retention.md, "Rule".
 
     Errors: SourceError when the commit of a parent, branch or tag is missing, and for a cycle.
     """
@@ -113,7 +113,7 @@ def activity(
     A commit that is due exactly at `as_of` is not active. Without rules all commits are active. Tags do not keep
     commits active.
 
-    Source: docs/retention.md, Rule and The reflog. Errors: as `commit_graph`.
+    Source: docs/retention.md, "Rule" and "The reflog". Errors: as `commit_graph`.
     """
     ordered = children_first(references)
     if retention is None:

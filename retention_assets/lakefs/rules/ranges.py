@@ -1,6 +1,6 @@
 """Computes which branches hold each range and each (path, address) pair, since when, and whether it is active.
 
-Source: docs/retention.md, for ranges; docs/lifecycle.md, for pairs. `tables.py` has the meaning of each column.
+Source: docs/retention.md (ranges); docs/lifecycle.md (pairs). `tables.py` has the meaning of each column.
 """
 
 from collections.abc import Mapping, Sequence

@@ -28,7 +28,7 @@ class Commit:
 
     @property
     def main_parent(self) -> str | None:
-        """The parent that was the branch's head before this commit. Source: lakeFS facts 3.1 (version 0: the last)."""
+        """The parent that was the branch's head before this commit. Source: docs/lakefs-formats.md, "Commits"."""
         if not self.parents:
             return None
         return self.parents[-1] if self.version == 0 else self.parents[0]
@@ -70,8 +70,8 @@ def references_hash(references: References) -> str:
 def require_complete(references: References) -> None:
     """Refuse references in which the commit of a parent, branch or tag is missing.
 
-    Errors: SourceError that names the missing commit and what refers to it. Source: lakeFS facts, H2 (an unknown parent
-    fails the run).
+    Errors: SourceError that names the missing commit and what refers to it. Source: docs/lakefs-formats.md,
+    "Commits".
     """
     commits = references.commits
     missing = f"is not among the {len(commits):,} commits. {_REMEDY}"

@@ -2,7 +2,7 @@
 
 A branch that is deleted or reset leaves no trace in the repository, and a committer can set the date of a commit. In
 both cases commits would expire earlier than the policy says. So each plan remembers the heads and the commits that it
-found. Source: docs/retention.md, The reflog.
+found. Source: docs/retention.md, "The reflog".
 """
 
 from collections.abc import Iterable, Mapping

@@ -40,7 +40,7 @@ _ATTEMPTS = 3  # times that the branches and tags are read for one dump
 _DUMP_LIFE = timedelta(minutes=10)  # a dump is reused for this long; see `ApiSource.references`
 _FEW_PAGES = 200  # pages of logs; reading more pages takes longer than a dump
 _LOG_PAGE = 100  # commits; usually only one commit is new
-_DUMP_TIMEOUT = timedelta(hours=1)  # lakectl waits as long. Source: lakeFS facts 3.3
+_DUMP_TIMEOUT = timedelta(hours=1)  # lakectl waits as long. Source: docs/lakefs-formats.md, "Dumps"
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.5, 15.0  # seconds between polls
 
 
@@ -92,7 +92,8 @@ class ApiSource:
 
         `taken_at` of the list is the time before the branches are listed. Each branch is scanned after that time. So
         an object that was staged at that time is in the list, or was committed or discarded before the scan.
-        `StagedScan` explains why the list is complete. Source: docs/uncommitted.md; lakeFS facts, H3.
+        `StagedScan` explains why the list is complete. Source: docs/lakefs-formats.md, "Staged
+        lists".
 
         Errors: SourceError when the server fails, or when a file that the server reports is missing.
         """
@@ -183,7 +184,7 @@ class ApiSource:
         deleted meanwhile, the dump is not repeated. A commit that was made after the dump began, and that is lost with
         its branch, can hold three kinds of objects: objects that were staged when the dump began, which the staged list
         has; objects that were written after that, which are young; and objects of another commit. The last kind is the
-        same risk as a branch that someone makes later from an old commit (docs/safety.md, The window).
+        same risk as a branch that someone makes later from an old commit (docs/safety.md, "The window").
         """
         commits = read_commit_table(self._reader, self._dumped_commits())
         for _ in range(_ATTEMPTS):
@@ -253,7 +254,10 @@ class ApiSource:
         return _Identity(str(self._client.expect(response, "creation_date", int)), reported)
 
     def _heads(self, kind: str) -> dict[str, str]:
-        """Return the commit of each branch (hidden branches too), or of each tag. Source: lakeFS facts, H18."""
+        """Return the commit of each branch (hidden branches too), or of each tag.
+
+        Source: docs/lakefs-formats.md, "Branches".
+        """
         hidden: dict[str, Any] = {"show_hidden": "true"} if kind == "branches" else {}
         expect = self._client.expect
         return {
@@ -292,7 +296,7 @@ class ApiSource:
         inside = self._namespace + "/"
         if address.startswith(inside):
             return address.removeprefix(inside)
-        # A server with local storage prints absolute file paths. Source: lakeFS facts 1.3
+        # A server with local storage prints absolute file paths. Source: docs/lakefs-formats.md, "Addresses"
         if not (self._namespace.startswith("local://") and address.startswith("local://")):
             return None
         rests = _rests(address, "/" + inside.removeprefix("local://"))
@@ -346,8 +350,8 @@ class ApiSource:
     def _add_from_log(self, commits: dict[str, Commit], head: str, log: Iterator[Commit]) -> bool:
         """Add the commits that `head` reaches to `commits`, from a log; return whether all of them were found.
 
-        Commits are not requested one by one: the server can respond with 404 for a commit that exists. Source: lakeFS
-        facts, H16.
+        Commits are not requested one by one: the server can respond with 404 for a commit that exists. Source:
+        docs/lakefs-formats.md, "Commits that the server does not find".
         """
         reached: dict[str, Commit] = {}
         logged: dict[str, Commit] = {}

@@ -1,6 +1,7 @@
 """Sends requests to a lakeFS server with lakefs-sdk; returns plain JSON or raises a RetentionError.
 
-The SDK's models are not used, because they reject some valid responses of the server. Source: lakeFS facts, H17.
+The SDK's models are not used, because they reject some valid responses of the server.
+Source: docs/lakefs-formats.md, "Rules".
 """
 
 import json
@@ -112,7 +113,7 @@ class LakeFSClient:
             if error.server_message == "repository not found":
                 raise
             return None
-        branches = response.get("branches") or []  # null when there are none. Source: lakeFS facts, H17
+        branches = response.get("branches") or []  # null when there are none. Source: docs/lakefs-formats.md, "Rules"
         if not isinstance(branches, list):
             branches = self.expect(response, "branches", list)
         days = {self.expect(rule, "branch_id", str): self.expect(rule, "retention_days", int) for rule in branches}

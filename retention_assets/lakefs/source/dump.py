@@ -26,7 +26,7 @@ _NEW_DUMP = "Make a new dump: `lakectl refs-dump lakefs://REPOSITORY -o FILE`."
 
 @dataclass(frozen=True, slots=True)
 class DumpManifest:
-    """The ids of a dump's three metaranges. Source: lakeFS facts 3.3."""
+    """The ids of a dump's three metaranges. Source: docs/lakefs-formats.md, "Dumps"."""
 
     commits_meta_range_id: str
     tags_meta_range_id: str

@@ -2,10 +2,10 @@
 
 The base inventory is the repository's last inventory table (an optimized run) or an inventory that the store delivered.
 Its rows are used only for closed slices of `data/`: nothing can have been written to them since. All other prefixes are
-listed now. Source: docs/uncommitted.md, What is listed.
+listed now. Source: docs/uncommitted.md, "What is listed".
 
 The name of a slice contains the time at which lakeFS created the slice. It is an xid with an inverted time, so that the
-newest slice is listed first. Source: lakeFS facts 1.1.
+newest slice is listed first. Source: docs/lakefs-formats.md, "Slices".
 """
 
 import re

@@ -68,7 +68,10 @@ class LakeFSSource(Protocol):
 
 
 def staged_folder(run_id: str) -> str:
-    """Return the folder of the staged list of a run, relative to the namespace. Source: lakeFS facts, H3."""
+    """Return the folder of the staged list of a run, relative to the namespace.
+
+    Source: docs/lakefs-formats.md, "Staged lists".
+    """
     return f"{INTERNAL}/retention/gc/uncommitted/{run_id}/uncommitted"
 
 

@@ -22,7 +22,7 @@ from retention_assets.policy.matching import UNREADABLE, is_unreadable
 
 _ATTEMPTS = 3  # requests for a page; if all of them fail, the staged objects are read from the branches
 _AT_ONCE = 8  # branches that are read in parallel; 1,000 branches take 2 seconds on a local server
-_PAGE_SECONDS = 600.0  # a page takes a minute to write and a minute to upload. Source: lakeFS facts 4.4, 9
+_PAGE_SECONDS = 600.0  # a page takes two minutes to write and upload. Source: docs/lakefs-formats.md, "Staged lists"
 _OBJECTS = "/repositories/{repository}/refs/{ref}/objects/ls"
 _BRANCH_GONE = "branch not found"
 _RUN_ID_LETTERS = frozenset("0123456789abcdefghijklmnopqrstuvwxyz")
@@ -159,7 +159,10 @@ class StagedScan:
         ]
 
     def _start_of(self, token: str) -> _PageStart:
-        """Return the branch and path in a continuation token. Source: lakeFS facts 4.4. Errors: SourceError."""
+        """Return the branch and path in a continuation token.
+
+        Source: docs/lakefs-formats.md, "Staged lists". Errors: SourceError.
+        """
         if not token:
             return _PageStart()
         try:

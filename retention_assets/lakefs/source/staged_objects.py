@@ -1,4 +1,4 @@
-"""Reads the server's list of staged objects. Source: lakeFS facts 4.4 (Parquet, relative addresses).
+"""Reads the server's list of staged objects. Source: docs/lakefs-formats.md, "Staged lists".
 
 Executors read the list. The driver reads a small list itself, because each execution of Spark takes longer.
 """

@@ -18,7 +18,7 @@ from retention_assets.lakefs.rules.references import References
 from retention_assets.lakefs.source.opening import OpenRepository
 from retention_assets.state.plan import Plan
 
-_APART = timedelta(hours=2)  # a dump may take an hour. Source: lakeFS facts 3.3
+_APART = timedelta(hours=2)  # a dump may take an hour. Source: docs/lakefs-formats.md, "Dumps"
 USE_SERVER = "Configure `source.api` instead of `source.dump`."
 NEW_LIST = (
     "Let the server write a new staged list, name its folder in `staged`, and take a new dump just after that: "

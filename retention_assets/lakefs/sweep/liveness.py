@@ -1,7 +1,7 @@
 """Checks which addresses are live just before deleting: reads the staged list, references and ranges again.
 
 The check uses the same retention rules and the same cache as the planner.
-Source: docs/safety.md, Before and during a sweep.
+Source: docs/safety.md, "Before and during a sweep".
 
 `CommittedContents` has the contents of commits: the ranges of metaranges, and the entries of ranges.
 """
@@ -104,7 +104,7 @@ class LivenessQuery:
 
     @property
     def as_of(self) -> datetime:
-        """The time 00:00 UTC of the day. Source: docs/retention.md, Rule."""
+        """The time 00:00 UTC of the day. Source: docs/retention.md, "Rule"."""
         return start_of_day(self.day)
 
 

@@ -164,7 +164,7 @@ class PlanParameters:
 
     @property
     def as_of(self) -> datetime:
-        """The time 00:00 UTC of the day. Source: docs/retention.md, Rule."""
+        """The time 00:00 UTC of the day. Source: docs/retention.md, "Rule"."""
         return start_of_day(self.day)
 
     def counting_heads(self, references: References) -> tuple[SeenHead, ...]:
@@ -175,7 +175,7 @@ class PlanParameters:
 def blocked(parameters: PlanParameters, inputs: PlanInputs, references: References) -> str | None:
     """Return why a plan from these tables must not be executed; None if it may.
 
-    Source: docs/uncommitted.md, The order of reading is a safety property.
+    Source: docs/uncommitted.md, "The order of reading is a safety property".
     """
     if lost := lost_heads(references, parameters.memory, parameters.policy):
         return (

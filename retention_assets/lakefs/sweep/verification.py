@@ -1,7 +1,7 @@
 """Verifies sweeps: reads all heads and active commits again, lists the store again, and compares with the ledger.
 
 The cache is not used. References are read before the store is listed, so the listing must have every object of these
-references. The checks change nothing. Source: docs/safety.md, Afterwards.
+references. The checks change nothing. Source: docs/safety.md, "Afterwards".
 """
 
 from pyspark.sql import DataFrame, SparkSession

@@ -28,7 +28,7 @@ class ObjectWriter(OpenStore):
     Local files have no conditional writes. For them, `replace` and `remove` lock the repository's directory, check the
     file's ETag under the lock, and replace the file with a rename. The lock protects against other writers of this
     project. Icechunk does not take the lock, so an Icechunk writer can write between the check and the rename.
-    Concurrent Icechunk writers have the same problem among themselves. Source: docs/icechunk.md, Limits.
+    Concurrent Icechunk writers have the same problem among themselves. Source: docs/icechunk.md, "Limits".
 
     Every method raises AccessDenied or, for any other failure, StoreError. The message has the URL, the path and the
     remedy in one line.

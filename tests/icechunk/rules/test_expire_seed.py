@@ -1,4 +1,7 @@
-"""The design document's history under the four combinations of flags. Source: seed 000; Icechunk facts 3."""
+"""The design document's history under the four combinations of flags.
+
+Source: docs/icechunk-formats.md, "Expiration".
+"""
 
 from datetime import UTC, datetime
 

@@ -28,7 +28,7 @@ def us(number: int) -> timedelta:
     ],
 )
 def test_a_whole_second_counts_as_its_end(stored, cutoff, old):
-    assert is_old(stored, cutoff) is old  # Source: DESIGN.md, invariant 2
+    assert is_old(stored, cutoff) is old
 
 
 # main: root, a, b; nothing reaches x, y (on a, on x) and z (on b)

@@ -1,4 +1,4 @@
-"""Names that lakeFS generates, and their times. Source of the cases: lakeFS facts 1.1, H6 and H14."""
+"""Names that lakeFS generates, and their times. Source of the cases: docs/lakefs-formats.md, "Object names"."""
 
 from collections.abc import Callable
 from datetime import UTC, datetime
@@ -109,7 +109,7 @@ def test_every_object_that_the_server_wrote_below_data_has_a_name_of_its_own(
 
 
 ISSUED_AT = {
-    "the_known_xid_of_the_facts": (GENERATED["in_a_slice"], ISSUED),
+    "a_known_xid": (GENERATED["in_a_slice"], ISSUED),
     "a_signature_does_not_matter": (GENERATED["with_its_signature"], ISSUED),
     "nor_do_shards": (GENERATED["sharded"], ISSUED),
     "the_slice_does_not_count": (f"data/{XID}/{SLICE}", datetime(2041, 8, 20, 12, 2, 46, tzinfo=UTC)),

@@ -54,7 +54,8 @@ DANGLING = TWO_BRANCHES | history(g=(8, "c"), h=(7, "g"))
     ],
 )
 def test_the_vectors_of_lakefs(commits, heads, expected):
-    # Source: lakeFS facts 4.3; the default is 5 days and a branch is called as its head.
+    # The cases of lakeFS's own tests. The default is 5 days, and a branch has the name of its head. Source:
+    # docs/retention.md, "Rule".
     assert active(references_of(commits, {head: head for head in heads}), rules(5, **heads)) == set(expected)
 
 
@@ -162,7 +163,7 @@ def test_without_a_default_dangling_commits_and_unnamed_branches_stay():
 
 
 def test_without_rules_every_commit_is_active():
-    # Hazard H5: an empty set of rules that becomes an empty set of commits would delete everything.
+    # An empty set of rules that becomes an empty set of commits would delete everything.
     commits = history(a=(5000,), b=(4000, "a"), dangling=(3000,))
     references = references_of(commits, {"main": "b"})
     assert active(references, None) == set(commits)
@@ -190,7 +191,7 @@ def test_the_main_parent_of_a_version_0_commit_is_its_last():
     ],
 )
 def test_the_names_of_commits_do_not_decide_what_is_active(sibling, heads, walked, right):
-    # Hazard H1: p <- sibling (20 days) and p <- b (5 days), all kept 10 days: 5 days ago b's branch still stood on p.
+    # p <- sibling (20 days) and p <- b (5 days), all kept 10 days: 5 days ago b's branch still stood on p.
     commits = history(p=(30,), b=(5, "p")) | {sibling: NaiveCommit(("p",), AS_OF - days(20))}
     by_head = {head: days(10) for head in heads}
     order = upstream.starts(commits, by_head)
@@ -227,7 +228,7 @@ WHOLE = references_of(TWO_BRANCHES, {"main": "f", "dev": "d"}, {"v1": "a"})
     ],
 )
 def test_contradictory_references_end_the_run(references, message):
-    # Hazard H2: an unknown commit must not become an empty answer.
+    # An unknown commit must not become an empty answer.
     for read in (
         lambda: commit_graph(references),
         lambda: activity(references, rules(5), AS_OF),

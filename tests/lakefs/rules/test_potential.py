@@ -1,4 +1,4 @@
-"""The commits that may contain objects that came due. Worked example: seed 002, Finding potential commits."""
+"""The commits that may contain objects that came due."""
 
 from datetime import UTC, date, datetime, timedelta
 

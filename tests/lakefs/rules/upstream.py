@@ -1,4 +1,4 @@
-"""The walk of lakeFS's own garbage collection, whose result depends on the order of commit ids (H1)."""
+"""The walk of lakeFS's own garbage collection, whose result depends on the order of commit ids."""
 
 from collections.abc import Iterable
 from datetime import datetime, timedelta

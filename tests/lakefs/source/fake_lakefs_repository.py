@@ -24,7 +24,7 @@ class Repository:
     hidden: set[str] = field(default_factory=set)
     tags: dict[str, str] = field(default_factory=dict)
     commits: dict[str, Json] = field(default_factory=dict)
-    unfindable: set[str] = field(default_factory=set)  # commits that a look-up by id denies (hazard H16)
+    unfindable: set[str] = field(default_factory=set)  # commits that a look-up by id denies
     rules: Json | None = None
     dump: Json = field(default_factory=dict)  # the ids of the tables that every dump gives
     dump_polls: int = 0  # how often a dump is asked about before it is done
@@ -105,7 +105,8 @@ class Repository:
     def shown_changes(self, branch: str) -> list[Json]:
         """Return the diff of the branch by path. It omits objects that were staged again with the content of its head.
 
-        Size, checksum, metadata and content type make two entries equal, whatever their addresses. Hazard H20.
+        Size, checksum, metadata and content type make two entries equal, whatever their addresses.
+        Source: docs/uncommitted.md, "Staged again with the same content".
         """
         last = {change["path"]: change for change in self.changes if change["branch"] == branch}
         equal = {change["path"]: change for change in last.values() if "checksum" in change}
@@ -116,7 +117,7 @@ class Repository:
         return [last[path] for path in sorted(last)]
 
     def lists_rows_of(self, branch: str) -> bool:
-        """Return whether the list of staged objects has rows of the branch. Addresses outside have none. Hazard H21."""
+        """Return whether the list of staged objects has rows of the branch. Addresses outside have none."""
         inside = f"{self.namespace}/"
         changes = (change for change in self.shown_changes(branch) if change["type"] != "removed")
         return any(change["physical_address"].startswith(inside) for change in changes)

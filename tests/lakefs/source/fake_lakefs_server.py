@@ -410,9 +410,10 @@ def _prepare_uncommitted(server: FakeLakeFSServer, call: Call, match: re.Match[s
 
 
 def _has_rows_without(repository: Repository, unfound: set[str]) -> bool:
-    """Return whether the page is written although the scan does not find some branches. Hazards H4 and H23.
+    """Return whether the page is written although the scan does not find some branches.
 
     Each such branch resets the count of rows to zero. If it is the last branch, the request fails.
+    Source: docs/lakefs-formats.md, "Staged lists".
     """
     names = sorted({*repository.branches, *unfound})
     has_rows = False

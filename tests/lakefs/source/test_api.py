@@ -1,4 +1,7 @@
-"""Reading from a lakeFS server: changes during the reading, and each known hazard of the server."""
+"""Reading from a lakeFS server: changes during the reading, and each known defect of the server.
+
+Source: docs/lakefs-formats.md.
+"""
 
 import dataclasses
 import json
@@ -112,7 +115,7 @@ class TestStaged:
             pytest.param([False, True, False, False], id="most_pages_are_empty"),
         ],
     )
-    def test_an_empty_page_does_not_hide_the_others(  # hazard H3
+    def test_an_empty_page_does_not_hide_the_others(
         self, source: ApiSource, orchard: Repository, server: FakeLakeFSServer, pages: list[bool]
     ) -> None:
         orchard.pages = pages
@@ -120,7 +123,7 @@ class TestStaged:
         assert asked(server, PREPARE, "POST") == len(pages)
 
     def test_files_that_no_page_names_are_found_by_the_run(self, source: ApiSource, orchard: Repository) -> None:
-        orchard.pages = [False]  # hazard H3, seen from the folder
+        orchard.pages = [False]
         assert len(source.staged().files) == 1
 
     def test_when_nothing_is_staged_the_list_is_empty(self, source: ApiSource, orchard: Repository) -> None:
@@ -140,7 +143,7 @@ class TestStaged:
             source.staged()
 
     @pytest.mark.parametrize("gone", ["main", "feature-long-lived"])
-    def test_a_page_that_lost_its_rows_is_requested_again(  # hazards H4 and H23
+    def test_a_page_that_lost_its_rows_is_requested_again(
         self, source: ApiSource, orchard: Repository, server: FakeLakeFSServer, gone: str
     ) -> None:
         orchard.changes = [change for change in orchard.changes if change["branch"] != "main"]  # none behind `gone`
@@ -423,7 +426,7 @@ def files_of(lake: Path) -> set[str]:
 
 
 class TestReferences:
-    def test_a_commit_whose_lookup_is_denied_is_found_in_the_log(  # hazard H16
+    def test_a_commit_whose_lookup_is_denied_is_found_in_the_log(
         self, source: ApiSource, orchard: Repository, server: FakeLakeFSServer
     ) -> None:
         orchard.unfindable = set(orchard.commits)
@@ -470,7 +473,7 @@ class TestReferences:
         server.before("GET", "/orchard/dump", move)
         assert len(source.references().commits) == 1_255
 
-    def test_a_hidden_branch_that_moves_is_followed(  # hazard H18
+    def test_a_hidden_branch_that_moves_is_followed(
         self, source: ApiSource, orchard: Repository, server: FakeLakeFSServer
     ) -> None:
         old = orchard.branches["hidden-replica"]
@@ -569,7 +572,7 @@ class TestReferences:
         assert NEW in references.commits
         assert asked(server, "/orchard/dump", "POST") == 1
 
-    def test_a_branch_that_vanishes_and_whose_commit_is_not_found_is_left_out(  # hazard H16
+    def test_a_branch_that_vanishes_and_whose_commit_is_not_found_is_left_out(
         self, source: ApiSource, orchard: Repository, server: FakeLakeFSServer
     ) -> None:
         move = {"b1": orchard.add_commit(NEW, orchard.branches["b1"])}
@@ -749,7 +752,7 @@ class TestLaterReferences:
 
 
 class TestRules:
-    def test_null_branches_are_no_branches(self, open_source: Callable[..., ApiSource]) -> None:  # hazard H17
+    def test_null_branches_are_no_branches(self, open_source: Callable[..., ApiSource]) -> None:
         assert open_source(repository="norules", namespace="s3://lake/norules").rules() == GCRules(10, {})
 
     def test_rules_that_were_never_set_are_none(self, open_source: Callable[..., ApiSource]) -> None:

@@ -210,7 +210,7 @@ def test_no_rules_and_deleted_rules_are_none(lake: Path, content: bytes | None) 
 
 
 def test_rules_of_zero_days_without_branches_read_as_none_as_the_server_reads_them(lake: Path) -> None:
-    (lake / RULES).write_bytes(b"")  # the encoding of an empty document: hazard H13
+    (lake / RULES).write_bytes(b"")  # the encoding of an empty document
     assert source(lake).rules() is None
 
 

@@ -284,8 +284,17 @@ def _value(node: ast.expr, constants: Mapping[str, str]) -> str:
         return ""
     if isinstance(node.value, ast.Name) and node.value.id in constants:
         return constants[node.value.id]
-    names = re.findall(r"[A-Za-z_]\w*", re.sub(r"'[^']*'", "", ast.unparse(node.value)))
-    return f"<{names[-1].strip('_').lower() if names else '…'}>"
+    if isinstance(node.value, ast.Call) and ast.unparse(node.value.func) == "counted":
+        number, *words = node.value.args
+        noun = _text(words[-1], constants)
+        return f"<{_name(number)}> {noun if len(words) > 1 else f'{noun}s'}"
+    return f"<{_name(node.value)}>"
+
+
+def _name(node: ast.expr) -> str:
+    """Return the last name in an expression."""
+    names = re.findall(r"[A-Za-z_]\w*", re.sub(r"'[^']*'", "", ast.unparse(node)))
+    return names[-1].strip("_").lower() if names else "…"
 
 
 def _rows(head: tuple[str, ...], rows: list[tuple[str, ...]]) -> list[str]:

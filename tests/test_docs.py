@@ -284,6 +284,11 @@ def test_every_message_says_what_was_not_done(error: str) -> None:
     assert not silent
 
 
+def test_a_number_with_its_noun_is_in_the_plural_on_the_generated_page() -> None:
+    shown = "<commits> commits and <branches> branches, but every lakeFS repository has at least one of each"
+    assert any(shown in one.text for one in reference.messages())
+
+
 def test_the_generated_pages_have_every_command_table_check_and_error() -> None:
     pages = reference.pages()
     assert all(f"## {name}\n" in pages["reference/commands.md"] for name, _ in reference.commands())

@@ -19,6 +19,7 @@ import urllib3
 from retention_assets.assets.resources import RepositoryResource, for_repository
 from retention_assets.assets.runs import failure_of, operation_job, sweep_job
 from retention_assets.config.configuration import Repository
+from retention_assets.core.amounts import human_amount
 from retention_assets.errors import ConfigurationError, GuardRefused, StoreError, TableContractError
 from retention_assets.explain.plans import approval_of
 from retention_assets.state.approval import APPROVED, Approval
@@ -155,9 +156,9 @@ def waiting_message(plan: Plan) -> Message:
     """Return the message about a plan that waits for approval."""
     amount, job = plan.candidates, operation_job("approve", plan.repository)
     text = (
-        f"{plan.repository} {plan.day}: a plan waits for approval. A sweep would remove {amount.objects:,} objects, "
-        f"{amount.bytes:,} bytes.\nApprove it: `retention approve {plan.repository} {plan.plan_hash} --as-of "
-        f"{plan.day}`, or the job {job} in Dagster."
+        f"{plan.repository} {plan.day}: a plan waits for approval. A sweep would remove {human_amount(amount)}.\n"
+        f"Approve it: `retention approve {plan.repository} {plan.plan_hash} --as-of {plan.day}`, or the job {job} in "
+        "Dagster."
     )
     return {
         "text": text,

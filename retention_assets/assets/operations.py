@@ -15,7 +15,7 @@ from retention_assets.assets.reporting import address_list, quarantine_table
 from retention_assets.assets.resources import RepositoryResource, for_repository, session
 from retention_assets.assets.runs import USER, operation_job
 from retention_assets.config.configuration import Repository
-from retention_assets.core.amounts import Amount, human_amount, plot_numbers, sum_of
+from retention_assets.core.amounts import Amount, counted, human_amount, plot_numbers, sum_of
 from retention_assets.errors import ConfigurationError, GuardRefused
 from retention_assets.repositories.housekeeping import leftovers, remove_leftovers
 from retention_assets.repositories.live_now import LiveNow
@@ -161,7 +161,7 @@ def _housekeeping(context: dg.OpExecutionContext, resource: RepositoryResource, 
         log(f"{leftover.path}: {leftover.reason}")
     done = "removed" if config.execute else "would be removed"
     files = Amount(sum(one.files for one in found), sum(one.bytes for one in found))
-    _report(context, f"{len(found):,} entries of the warehouse {done}.", {"files": files})
+    _report(context, f"{counted(len(found), 'entry', 'entries')} of the warehouse {done}.", {"files": files})
 
 
 def _acknowledge(context: dg.OpExecutionContext, resource: RepositoryResource, config: AcknowledgeOptions) -> None:
@@ -173,17 +173,20 @@ def _acknowledge(context: dg.OpExecutionContext, resource: RepositoryResource, c
     digest = addresses_digest(wanted)
     if config.digest and config.digest.strip() != digest:
         raise GuardRefused(
-            f"{resource.name}: {config.digest.strip()} is not the hash of the {len(wanted):,} objects that are "
-            "missing now. Nothing was acknowledged. Run the job without `digest`, and check the objects again."
+            f"{resource.name}: {config.digest.strip()} is not the hash of the objects that are missing now "
+            f"({len(wanted):,}). Nothing was acknowledged. Run the job without `digest`, and check the objects again."
         )
     if not wanted:
         message = "No objects to acknowledge."
     elif config.digest:
         seal = seal_of(resource.repository)
         acknowledge(warehouse, resource.name, wanted, by, resource.clock.now(), context.run_id, seal)
-        message = f"{by} acknowledged that {len(wanted):,} live objects are lost. Plan again."
+        message = (
+            f"{by} acknowledged that {counted(len(wanted), 'live object is', 'live objects are')} lost. Plan again."
+        )
     else:
-        message = f"{len(wanted):,} live objects are missing. Accept that they are lost with `digest: {digest}`."
+        missing = counted(len(wanted), "live object is", "live objects are")
+        message = f"{missing} missing. To accept the loss, run the job again with `digest: {digest}`."
     _report(context, message, shown={"addresses": address_list(wanted)})
 
 

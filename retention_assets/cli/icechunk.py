@@ -24,6 +24,7 @@ from retention_assets.cli.group import (
 )
 from retention_assets.config.configuration import Repository
 from retention_assets.config.timestamps import utc_now
+from retention_assets.core.amounts import counted
 from retention_assets.errors import ConfigurationError
 
 _REPOSITORY = "retention_assets.repository"  # key in the `meta` of click's context
@@ -72,7 +73,9 @@ def create_branch(context: click.Context, name: str, snapshot: str, json_wanted:
 
 
 @branch.command(
-    "delete", short_help="Delete a branch.", epilog=examples("retention icechunk field branch delete trial")
+    "delete",
+    short_help="Delete a branch.",
+    epilog=examples("retention icechunk field branch delete trial"),
 )
 @_name
 @as_json
@@ -130,7 +133,8 @@ def delete_tag(context: click.Context, name: str, json_wanted: bool) -> None:
 @icechunk.command(
     short_help="Show the status, or set it to online or read-only.",
     epilog=examples(
-        "retention icechunk field status --json", "retention icechunk field status read-only --reason upgrade"
+        "retention icechunk field status --json",
+        "retention icechunk field status read-only --reason upgrade",
     ),
 )
 @click.argument("wanted", metavar="[online|read-only]", type=click.Choice(["online", "read-only"]), required=False)
@@ -214,9 +218,10 @@ def upgrade(context: click.Context, dry_run: bool, json_wanted: bool) -> None:
         done = act() if dry_run else _recorded(context, repository, "upgrade", act)
     verb = "would be upgraded" if dry_run else "upgraded"
     text = (
-        f"{repository.name}: {verb}: {done['snapshots']:,} snapshots, {done['branches']:,} branches, "
-        f"{done['tags']:,} tags; {done['left_out']:,} unreachable snapshots are left out; "
-        f"{len(done['removed']):,} files of format 1 {'would be' if dry_run else 'are'} removed"
+        f"{repository.name}: {verb}: {counted(done['snapshots'], 'snapshot')}, "
+        f"{counted(done['branches'], 'branch', 'branches')}, {counted(done['tags'], 'tag')}; left out: "
+        f"{counted(done['left_out'], 'unreachable snapshot')}; {'to be removed' if dry_run else 'removed'}: "
+        f"{counted(len(done['removed']), 'file')} of format 1"
     )
     print_result({"repository": repository.name, "dry_run": dry_run, **done}, text, json_wanted=json_wanted)
 
@@ -236,7 +241,7 @@ def _operate(context: click.Context, what: str, act: Callable[[Any], int], *, js
 
     with working(f"{repository.name}: {what}"):
         done = _recorded(context, repository, what, conflicts)
-    met = f" ({done['conflicts']:,} conflicts with other writers)" if done["conflicts"] else ""
+    met = f" ({counted(done['conflicts'], 'conflict')} with other writers)" if done["conflicts"] else ""
     document = {"repository": repository.name, "done": what, **done}
     print_result(document, f"{repository.name}: done: {what}{met}", json_wanted=json_wanted)
 

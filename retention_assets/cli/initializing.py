@@ -36,6 +36,7 @@ from retention_assets.config.settings import FromEnvironment
 from retention_assets.config.settings import Text as Value
 from retention_assets.config.starter import Starter, configuration_text, options_of_environment, policy_text_of
 from retention_assets.config.timestamps import utc_now
+from retention_assets.core.amounts import counted
 from retention_assets.errors import ConfigurationError, StoreError
 from retention_assets.policy.lint import Finding
 from retention_assets.policy.rules import Policy
@@ -334,14 +335,10 @@ def _print_findings(found: Mapping[str, Sequence[Finding]]) -> None:
         for finding in findings:
             say(f"{name}: {finding.severity}: {finding.rule_id}: {finding.message}")
         errors = sum(finding.severity == "error" for finding in findings)
-        amounts = f"{_counted(errors, 'error')}, {_counted(len(findings) - errors, 'warning')}"
+        amounts = f"{counted(errors, 'error')}, {counted(len(findings) - errors, 'warning')}"
         say(f"{name}: {amounts if findings else 'no issues found'}")
         if not errors:
             say(f"Next: {program()} plan {name}")
-
-
-def _counted(number: int, noun: str) -> str:
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
 def findings_of(configuration: Configuration, name: str) -> list[Finding]:

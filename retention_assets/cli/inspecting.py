@@ -31,7 +31,7 @@ from retention_assets.cli.group import (
 from retention_assets.cli.rendering import format_amount, human_bytes, human_cost, print_amounts
 from retention_assets.config.configuration import Repository
 from retention_assets.config.timestamps import utc_now
-from retention_assets.core.amounts import Amount, human_amount
+from retention_assets.core.amounts import Amount, counted, human_amount
 from retention_assets.explain.explanations import GONE, RESTORED, CommitState, Explanation, ObjectExplanation, Removal
 from retention_assets.explain.plans import newest_plan
 from retention_assets.explain.simulation import Forecast, forecast_of
@@ -219,7 +219,7 @@ def _of_object(one: ObjectExplanation, now: datetime) -> Iterator[str]:
     size = "" if one.size is None else f" ({human_bytes(one.size)})"
     yield f"{one.address}{size} {_STATES.get(one.state, one.state)}"
     for entry in one.entries[:_FEW]:
-        have = "1 commit has" if entry.commits == 1 else f"{entry.commits:,} commits have"
+        have = counted(entry.commits, "commit has", "commits have")
         yield f"  at {entry.path}: {have} it, {entry.active_commits:,} of them active"
     if one.reason and one.state != GONE:
         yield f"  because {_REASONS.get(one.reason, one.reason)}{_rules(one.rule_ids)}{_since(one.due_since)}"
@@ -300,7 +300,7 @@ def _until(until: datetime | None, now: datetime) -> str:
 
 def _days(day: date, today: date) -> str:
     days = (day - today).days
-    return "today" if not days else f"in {days:,} days" if days > 0 else f"{-days:,} days ago"
+    return "today" if not days else f"in {counted(days, 'day')}" if days > 0 else f"{counted(-days, 'day')} ago"
 
 
 # ---- simulate
@@ -333,7 +333,7 @@ def simulate(target: Target, files: tuple[Path, ...], days: int, day: date | Non
     configuration, repository = target.configuration, target.name
     tables, notes = newest_plan(target.warehouse, target.repository, day)
     policy = _policy_in(target.repository, files) if files else None
-    with working(f"{repository}: forecasting {days} days"):
+    with working(f"{repository}: forecasting {counted(days, 'day')}"):
         now = forecast_of(configuration, tables, days)
         other = forecast_of(configuration, tables, days, policy) if policy else None
     for note in notes:

@@ -34,14 +34,13 @@ from retention_assets.cli.group import (
 from retention_assets.cli.rendering import (
     column_order,
     format_amount,
-    human_bytes,
     open_table,
     print_amounts,
     print_rows,
 )
 from retention_assets.config.configuration import Configuration, Repository, load_configuration
 from retention_assets.config.timestamps import start_of_day, utc_now
-from retention_assets.core.amounts import Amount, sum_of
+from retention_assets.core.amounts import Amount, counted, human_amount, sum_of
 from retention_assets.core.states import CANDIDATE, WAITING
 from retention_assets.state.plan import Plan, load_plan
 from retention_assets.tables import ADDRESSES, COMMIT_GRAPH, SHOWN
@@ -132,7 +131,9 @@ def show(target: Target, table: str, day: date, form: str | None, json_wanted: b
     most = _SHOWN if limit is None and form == "table" else limit
     print_rows(f"{target.name}.{table}", rows.to_batches(), column_order(rows.column_names), form, most)
     if form == "table" and most is not None and rows.num_rows > most:
-        progress.print(f"{rows.num_rows - most:,} more rows: --limit {rows.num_rows}, or --format csv", style="dim")
+        progress.print(
+            f"{counted(rows.num_rows - most, 'more row')}: --limit {rows.num_rows}, or --format csv", style="dim"
+        )
 
 
 _DAY = date(2026, 11, 1)
@@ -315,16 +316,16 @@ def _waits(plan: Plan) -> str:
     first, last = (f"{at:%Y-%m-%d %H:%M} UTC" for at in (plan.first_wait_ends, plan.last_wait_ends) if at)
     until = first if first == last else f"{first} to {last}"
     return (
-        f"{amount.objects:,} objects ({human_bytes(amount.bytes)}) wait until {until}, because plans have not "
-        "named them for long enough (`settle`). A sweep of this plan does not delete them. A plan that is made after "
-        "that time may delete them."
+        f"Waiting until {until} (`settle`): {human_amount(amount)}. Plans have not named these objects for long "
+        "enough, so a sweep of this plan does not delete them. A plan that is made after that time may delete them."
     )
 
 
 def _show_edits(screen: Console, plan: Plan, edits: "PlannedEdits") -> None:
     """Print the snapshots, branches and tags that a sweep removes before it deletes files."""
     screen.print(Text("removed from the history before files are deleted; `restore` does not undo this", style="bold"))
-    amounts = f"{len(edits.released):,} snapshots that the policy releases, {len(edits.dropped):,} that nothing reaches"
+    released = f"{counted(len(edits.released), 'snapshot')} that the policy releases"
+    amounts = f"{released}, {len(edits.dropped):,} that nothing reaches"
     screen.print(f"  {amounts}: {program()} show {plan.repository} expired_snapshots --as-of {plan.day}", **AS_IT_IS)
     for kind, names in (("branch", edits.deleted_branches), ("tag", edits.deleted_tags)):
         for name in names[:_MOST]:

@@ -26,7 +26,7 @@ from retention_assets.cli.group import (
 )
 from retention_assets.cli.rendering import open_table, print_amounts, without_references
 from retention_assets.config.timestamps import utc_now
-from retention_assets.core.amounts import Amount, human_amount
+from retention_assets.core.amounts import Amount, counted, human_amount
 from retention_assets.errors import ConfigurationError, StoreError, TableContractError
 from retention_assets.objectstore.outcomes import Outcome
 from retention_assets.state.approval import approve as approve_plan
@@ -124,9 +124,11 @@ def sweep(target: Target, day: date, dump_age: timedelta | None, json_wanted: bo
     run_job(configuration, sweep_job(repository), day)
     failed, left = _report(target, day, json_wanted=json_wanted)
     if failed:
-        rest = f"{left:,} more were not tried" if left else "the other objects of the plan are done"
+        rest = (
+            f"{counted(left, 'more was', 'more were')} not tried" if left else "the other objects of the plan are done"
+        )
         raise StoreError(
-            f"{repository} {day}: {failed:,} objects could not be deleted or moved; {rest}. The reasons: "
+            f"{repository} {day}: {counted(failed, 'object')} could not be deleted or moved; {rest}. The reasons: "
             f"`retention show {repository} deletion_report --as-of {day} --format csv`. "
             f"Then try again: `retention sweep {repository} --as-of {day}`."
         )

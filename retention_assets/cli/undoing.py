@@ -27,7 +27,7 @@ from retention_assets.cli.group import (
 )
 from retention_assets.cli.rendering import human_bytes, print_amounts
 from retention_assets.config.timestamps import utc_now
-from retention_assets.core.amounts import Amount, human_amount
+from retention_assets.core.amounts import Amount, counted, human_amount
 from retention_assets.errors import ConfigurationError
 from retention_assets.state.approval import person
 from retention_assets.warehouse.warehouse import Warehouse
@@ -116,7 +116,10 @@ def print_by_plan(title: str, rows: Sequence[tuple[str, Amount]]) -> None:
 
 @cli.command(
     short_help="Bring objects back from quarantine.",
-    epilog=examples("retention restore orchard --path tables/day=7", "retention restore orchard --plan HASH --json"),
+    epilog=examples(
+        "retention restore orchard --path tables/day=7",
+        "retention restore orchard --plan HASH --json",
+    ),
 )
 @target_argument
 @click.option(
@@ -143,7 +146,9 @@ def restore(target: Target, plan_hash: str | None, path: str | None, address: st
 @cli.command(
     short_help="Show which copies in quarantine are due, or delete them for good.",
     epilog=examples(
-        "retention purge orchard", "retention purge orchard --approve HASH", "retention purge orchard --versions --json"
+        "retention purge orchard",
+        "retention purge orchard --approve HASH",
+        "retention purge orchard --versions --json",
     ),
 )
 @target_argument
@@ -192,7 +197,7 @@ def purge(target: Target, versions: bool, approved: str | None, json_wanted: boo
     if due.surplus.objects:
         say(f"{repository}: {human_amount(due.surplus)}, surplus: their originals are still in the repository.")
     if due.manifests:
-        say(f"{repository}: {len(due.manifests):,} plans have manifests and no copies.")
+        say(f"{repository}: {counted(len(due.manifests), 'plan has', 'plans have')} manifests and no copies.")
     if due.has_any:
         option = " --versions" if versions else ""
         again = f"{program()} purge {repository}{option} --approve {due.digest}"
@@ -228,7 +233,10 @@ def _show_undone(repository: str, done: str, undone: "UndoResult", *, json_wante
 
 @cli.command(
     short_help="Accept that live objects are lost.",
-    epilog=examples("retention acknowledge orchard", "retention acknowledge orchard --file lost.txt --yes --json"),
+    epilog=examples(
+        "retention acknowledge orchard",
+        "retention acknowledge orchard --file lost.txt --yes --json",
+    ),
 )
 @target_argument
 @click.argument("addresses", nargs=-1, metavar="[ADDRESS]...")
@@ -269,7 +277,7 @@ def acknowledge(
             json_wanted=json_wanted,
         )
         return
-    with working(f"{repository}: checking {len(wanted):,} objects in the store"):
+    with working(f"{repository}: checking {counted(len(wanted), 'object')} in the store"):
         require_lost(target.repository, wanted, whole_slices=whole_slices)
     if not json_wanted:
         for address in wanted[:_SHOWN]:
@@ -277,11 +285,13 @@ def acknowledge(
         if len(wanted) > _SHOWN:
             say(f"  and {len(wanted) - _SHOWN:,} more")
     if not (yes or addresses or file):
-        click.confirm(f"Acknowledge that these {len(wanted):,} live objects are lost?", abort=True, err=True)
+        click.confirm(
+            f"Acknowledge that {counted(len(wanted), 'live object is', 'live objects are')} lost?", abort=True, err=True
+        )
     by, now = person(), utc_now()
     acknowledge_lost(warehouse, repository, wanted, by, now, str(uuid4()), seal_of(target.repository))
     text = (
-        f"Acknowledged by {by}: {len(wanted):,} objects of {repository} are lost.\n"
+        f"Acknowledged by {by}: {counted(len(wanted), 'lost object')} of {repository}.\n"
         f"Plan again: {program()} plan {repository}"
     )
     document = {"acknowledged_by": by, "at": now.isoformat(), "addresses": wanted}
@@ -343,9 +353,16 @@ def housekeeping(context: click.Context, repository: str | None, execute: bool, 
             group = list(same)
             size = human_bytes(sum(one.bytes for one in group))
             first, last = (one.path.partition("/")[2] for one in (group[0], group[-1]))
-            say(f"{name}: {table}: {len(group):,} entries, {size}, {first} to {last}: {reason}")
+            say(f"{name}: {table}: {counted(len(group), 'entry', 'entries')}, {size}, {first} to {last}: {reason}")
         total, done = human_bytes(sum(one.bytes for one in entries)), "removed" if execute else "would be removed"
-        say(f"{name}: " + (f"{len(entries):,} entries, {total}, {done}." if entries else "no table is old enough."))
+        say(
+            f"{name}: "
+            + (
+                f"{counted(len(entries), 'entry', 'entries')}, {total}, {done}."
+                if entries
+                else "no table is old enough."
+            )
+        )
     if not repository and (unknown := unconfigured(warehouse, names)):
         say(f"Not configured, and not touched: {', '.join(unknown)}")
     if not execute and any(leftovers_of.values()):

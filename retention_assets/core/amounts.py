@@ -39,9 +39,17 @@ def human_bytes(size: float) -> str:
     raise AssertionError("the loop returns at the last unit")
 
 
+def counted(number: int, one: str, many: str | None = None) -> str:
+    """Return a number and the words after it, such as `1 object` or `1,200 objects`.
+
+    `one`: the words after 1. `many`: the words after any other number; None: `one` with an `s`.
+    """
+    return f"{number:,} {one if number == 1 else many or f'{one}s'}"
+
+
 def human_amount(amount: Amount) -> str:
     """Return objects and bytes for a sentence, such as `12 objects, 1.5 GiB`."""
-    return f"{amount.objects:,} objects, {human_bytes(amount.bytes)}"
+    return f"{counted(amount.objects, 'object')}, {human_bytes(amount.bytes)}"
 
 
 def monthly_cost(size: int, price: float) -> float:

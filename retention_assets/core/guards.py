@@ -16,7 +16,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from retention_assets.core.age import AgeCutoff
-from retention_assets.core.amounts import Amount
+from retention_assets.core.amounts import Amount, counted
 from retention_assets.core.remedies import CheckResult
 from retention_assets.core.states import CANDIDATE, STATES, UNREFERENCED
 
@@ -25,7 +25,8 @@ def listing_complete(unlisted: Sequence[str]) -> CheckResult:
     """Check that every prefix with objects is in the listing. `unlisted`: the prefixes that are missing from it."""
     detail = "every prefix of the store was listed"
     if unlisted:
-        detail = f"{len(unlisted):,} prefixes, {unlisted[0]} first, have objects that were not listed"
+        which = counted(len(unlisted), f"prefix, {unlisted[0]}, has", f"prefixes, {unlisted[0]} first, have")
+        detail = f"{which} objects that were not listed"
     return CheckResult("listing_complete", not unlisted, detail, len(unlisted))
 
 
@@ -143,14 +144,13 @@ def live_listed(
     ).first()
     assert row is not None
     missing = looked_up.where(is_missing).select("address")
-    detail = (
-        f"every live address is listed; {row['lost']:,} are lost" if row["lost"] else "every live address is listed"
-    )
+    detail = "every live address is listed"
+    if row["lost"]:
+        detail += f", except {row['lost']:,} that a person acknowledged as lost"
     if row["missing"]:
-        detail = (
-            f"{row['missing']:,} live addresses, {row['first']} first, are not in the listing: it may be incomplete. "
-            f"{describe_missing(missing, inventory)}"
-        )
+        first = row["first"]
+        which = counted(row["missing"], f"live address, {first}, is", f"live addresses, {first} first, are")
+        detail = f"{which} not in the listing: it may be incomplete. {describe_missing(missing, inventory)}"
     return LiveListed(
         CheckResult("live_listed", not row["missing"], detail, row["missing"]), row["collected"], row["lost"], missing
     )
@@ -169,26 +169,30 @@ def describe_missing(missing: DataFrame, inventory: DataFrame) -> str:
     ).first()
     assert row is not None
     if not row["directories"]:
-        return "They are single objects: no directory is missing completely"
-    return (
-        f"{row['objects']:,} of them are in {row['directories']:,} directories that are missing completely, "
-        f"{row['first']} first"
+        return "No directory is missing completely"
+    first = row["first"]
+    directories = counted(
+        row["directories"],
+        f"directory that is missing completely, {first}",
+        f"directories that are missing completely, {first} first",
     )
+    return f"{row['objects']:,} of them are in {directories}"
 
 
 def live_not_empty(live: int, listed: int) -> CheckResult:
     """Check that some objects are live if any are listed. Otherwise the plan would delete every object."""
     passed = live > 0 or listed == 0
-    detail = f"{live:,} live addresses, {listed:,} objects listed"
+    detail = f"{counted(live, 'live address', 'live addresses')}, {counted(listed, 'object')} listed"
     return CheckResult("live_not_empty", passed, detail, value=live, limit=None)
 
 
 def live_not_shrunk(live: int, before: int | None, most: float) -> CheckResult:
     """Check that the number of live addresses fell by no more than the share `most` since the last plan."""
+    addresses = counted(live, "live address", "live addresses")
     if not before:
-        return CheckResult("live_not_shrunk", True, f"{live:,} live addresses; there is no earlier plan", 0, most)
+        return CheckResult("live_not_shrunk", True, f"{addresses}; there is no earlier plan", 0, most)
     lost = max(0.0, 1 - live / before)
-    detail = f"{live:,} live addresses, {before:,} in the last plan: {lost:.0%} fewer; at most {most:.0%} is allowed"
+    detail = f"{addresses}, {before:,} in the last plan: {lost:.0%} fewer; at most {most:.0%} is allowed"
     return CheckResult("live_not_shrunk", lost <= most, detail, lost, most)
 
 
@@ -303,17 +307,16 @@ def _amounts(addresses: DataFrame, must_exist: Column) -> DataFrame:
 
 def check_candidates(row: Mapping[str, Any]) -> tuple[CheckResult, ...]:
     """Return the results of the guards that check each candidate. `row`: the row of `tally`."""
-    return tuple(
-        CheckResult(
-            name,
-            not row[name],
-            f"{row[name]:,} of {row['candidates']:,} candidates, {row[f'first_{name}']} first, are {violation}"
-            if row[name]
-            else f"none of {row['candidates']:,} candidates is {violation}",
-            row[name],
-        )
-        for name, violation in _VIOLATIONS.items()
-    )
+    candidates = counted(row["candidates"], "candidate")
+    check_results = []
+    for name, violation in _VIOLATIONS.items():
+        detail = f"none of {candidates} is {violation}"
+        if row[name]:
+            first = row[f"first_{name}"]
+            one, many = f"of {candidates}, {first}, is {violation}", f"of {candidates}, {first} first, are {violation}"
+            detail = counted(row[name], one, many)
+        check_results.append(CheckResult(name, not row[name], detail, row[name]))
+    return tuple(check_results)
 
 
 def totals_balance(totals: Mapping[str, Amount], listed: int, candidates: Amount) -> CheckResult:

@@ -11,6 +11,7 @@ from datetime import date
 from typing import Any
 
 from retention_assets.config.configuration import Configuration, Repository
+from retention_assets.core.amounts import counted
 from retention_assets.errors import ConfigurationError, RetentionError
 from retention_assets.explain.explanations import Explanation, ObjectExplanation, Removal
 from retention_assets.explain.plans import PlanTables, Row, newest_plan
@@ -117,7 +118,7 @@ def _of_lakefs(configuration: Configuration, tables: PlanTables, asked: str, not
     if addresses:
         notes.append("An object that is staged at this path and not committed is not included.")
     if not _is_known(objects) and (below := explainer.paths_below(asked, _MANY)):
-        paths = f"{len(below):,} paths" if len(below) <= _MANY else f"more than {_MANY:,} paths"
+        paths = counted(len(below), "path") if len(below) <= _MANY else f"more than {_MANY:,} paths"
         raise ConfigurationError(
             f"{tables.repository.name}: {asked!r} is a folder with {paths}. Nothing was explained. Name one of the "
             f"paths, such as {below[0]!r}."

@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from retention_assets.config.timestamps import start_of_day
+from retention_assets.core.amounts import counted
 from retention_assets.core.keepers import Keeper, old_enough_at, plan_day
 from retention_assets.core.states import CANDIDATE, FOREIGN, HELD, KEPT
 from retention_assets.explain.explainer import Explainer, kept_for_ever
@@ -175,7 +176,7 @@ class IcechunkExplainer(Explainer[SnapshotPolicy]):
             for row in rows[:_SHOWN]
         ]
         if len(rows) > _SHOWN:
-            found.append(Keeper("snapshot", "", f"{len(rows) - _SHOWN:,} more snapshots", None))
+            found.append(Keeper("snapshot", "", counted(len(rows) - _SHOWN, "more snapshot"), None))
         if not found:
             detail = "the history lists it as the transaction log of a removed ancestor, or references it by a URL"
             found = [Keeper("history", own, detail, None)]

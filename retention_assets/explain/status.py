@@ -6,7 +6,7 @@ from datetime import date, datetime, timedelta
 from typing import Any
 
 from retention_assets.config.configuration import Configuration, Repository
-from retention_assets.core.amounts import Amount, monthly_cost
+from retention_assets.core.amounts import Amount, counted, monthly_cost
 from retention_assets.core.states import WAITING
 from retention_assets.errors import GuardRefused, RetentionError
 from retention_assets.explain.explanations import plain
@@ -160,11 +160,12 @@ def _needs_of(
     if status.sweep and status.sweep.ended_early:
         yield f"The last sweep ended early: {status.sweep.ended_early}"
     if status.sweep and (failed := status.sweep.outcomes.get(Outcome.FAILED, Amount()).objects):
-        yield f"{failed:,} objects failed in the last sweep. See: {{program}} report {name} --as-of {status.sweep.day}"
+        objects = counted(failed, "object")
+        yield f"{objects} failed in the last sweep. See: {{program}} report {name} --as-of {status.sweep.day}"
     due = [one for one in status.quarantine if one.all_due <= now]
     if due:
-        objects = sum(one.objects for one in due)
-        yield f"The time in quarantine of {objects:,} objects is over. See: {{program}} purge {name}"
+        objects = counted(sum(one.objects for one in due), "object")
+        yield f"The time in quarantine of {objects} is over. See: {{program}} purge {name}"
     if plan is None or approval is None:
         yield f"There is no plan. Plan with: {{program}} plan {name}"
         return

@@ -11,6 +11,7 @@ import pyarrow.csv as csv
 import pyarrow.orc as orc
 import pyarrow.parquet as pq
 
+from retention_assets.core.amounts import counted
 from retention_assets.inventory.manifest import REQUIRED_COLUMNS, FileFormat, InventoryFile, Manifest, unusable
 from retention_assets.tables import TIMESTAMP
 
@@ -143,4 +144,4 @@ def _current(batch: pa.RecordBatch, manifest: Manifest, wanted: list[str], name:
 def _require_values(batch: pa.RecordBatch, columns: tuple[str, ...], name: str) -> None:
     for column in columns:
         if batch[column].null_count:
-            raise unusable(name, f"{batch[column].null_count:,} rows have no {column}")
+            raise unusable(name, f"{counted(batch[column].null_count, 'row has', 'rows have')} no {column}")

@@ -6,6 +6,7 @@ from typing import Any
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 
+from retention_assets.core.amounts import counted
 from retention_assets.core.paths import END
 from retention_assets.warehouse.warehouse import Rows
 
@@ -24,14 +25,15 @@ def unusual_counts() -> list[Column]:
     return [F.count(unusual).alias(_NUMBER), F.min(unusual).alias(_FIRST)]
 
 
-def unusual_names(counted: Mapping[str, Any]) -> str | None:
+def unusual_names(counts: Mapping[str, Any]) -> str | None:
     """Return a text with the number of keys that are not valid paths, and the first one; None when there are none.
 
-    `counted`: the values of `unusual_counts`, by name.
+    `counts`: the values of `unusual_counts`, by name.
     """
-    if not counted[_NUMBER]:
+    if not counts[_NUMBER]:
         return None
-    return f"{counted[_NUMBER]:,} keys are not valid paths (first: {counted[_FIRST]!r})"
+    keys = counted(counts[_NUMBER], "key is not a valid path", "keys are not valid paths")
+    return f"{keys} (first: {counts[_FIRST]!r})"
 
 
 def name_warnings(inventory: Rows) -> list[str]:

@@ -12,7 +12,7 @@ from html import escape
 from importlib.resources import files
 from typing import Any
 
-from retention_assets.core.amounts import Amount, human_amount, human_bytes, human_cost, sum_of
+from retention_assets.core.amounts import Amount, counted, human_amount, human_bytes, human_cost, sum_of
 from retention_assets.core.states import CANDIDATE, WAITING
 from retention_assets.explain.simulation import Forecast
 from retention_assets.report.figures import Figures
@@ -73,9 +73,9 @@ def _head(figures: Figures) -> str:
     stays = sum_of(amount for state, amount in plan.totals.items() if state not in (CANDIDATE, WAITING))
     cost = "" if status.monthly_cost is None else f"{human_cost(status.monthly_cost)} a month"
     cards = [
-        ("may be deleted", human_bytes(plan.candidates.bytes), f"{plan.candidates.objects:,} objects", cost),
-        ("waits to settle", human_bytes(waiting.bytes), f"{waiting.objects:,} objects", _until(plan)),
-        ("stays", human_bytes(stays.bytes), f"{stays.objects:,} objects", ""),
+        ("may be deleted", human_bytes(plan.candidates.bytes), counted(plan.candidates.objects, "object"), cost),
+        ("waits to settle", human_bytes(waiting.bytes), counted(waiting.objects, "object"), _until(plan)),
+        ("stays", human_bytes(stays.bytes), counted(stays.objects, "object"), ""),
         ("approval", str(status.approval or ""), f"by {status.approved_by}" if status.approved_by else "", ""),
     ]
     shown = "".join(
@@ -129,7 +129,7 @@ def _over_time(plans: Sequence[Plan]) -> str:
     ]
     table = _table(("Day", "May be deleted", "Waits", "Stays"), rows)
     plots = _plot("over_time", "All listed bytes by day") + _plot("reclaimable", "Bytes that may be deleted or wait")
-    return _section("Over time", plots + _details(f"{len(rows)} plans", table))
+    return _section("Over time", plots + _details(counted(len(rows), "plan"), table))
 
 
 def _why(figures: Figures) -> str:
@@ -277,7 +277,7 @@ def _details(title: str, content: str) -> str:
 def _table(columns: Sequence[str], rows: Sequence[Sequence[Cell]]) -> str:
     head = "".join(f'<th scope="col">{escape(column)}</th>' for column in columns)
     body = "".join(f"<tr>{''.join(map(_cell, row))}</tr>" for row in rows[:_ROWS])
-    more = f"<p>{len(rows) - _ROWS:,} more rows.</p>" if len(rows) > _ROWS else ""
+    more = f"<p>{counted(len(rows) - _ROWS, 'more row')}.</p>" if len(rows) > _ROWS else ""
     return f'<div class="scroll"><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>{more}'
 
 

@@ -13,6 +13,7 @@ from retention_assets.config.configuration import Repository
 from retention_assets.config.durations import format_duration
 from retention_assets.config.limits import KeepSettings
 from retention_assets.config.timestamps import Clock
+from retention_assets.core.amounts import counted
 from retention_assets.errors import GuardRefused, StoreError
 from retention_assets.icechunk.edits.stored import PLANNED_EDITS, PUBLICATIONS
 from retention_assets.objectstore.outcomes import Outcome
@@ -330,7 +331,7 @@ def _remove(warehouse: Warehouse, name: str, leftover: Leftover) -> bool:
     warehouse.remove_directory(*parts)
     if left := warehouse.tree(*parts):
         raise StoreError(
-            f"{warehouse.location(*parts)}: {len(left):,} files could not be removed, {min(left)} first. "
+            f"{warehouse.location(*parts)}: {counted(len(left), 'file')} could not be removed, {min(left)} first. "
             "The other files were removed. Let the credentials of the warehouse delete objects, then run the same "
             "command again."
         )

@@ -15,6 +15,7 @@ from pyspark.sql import functions as F
 from retention_assets.config.configuration import Repository
 from retention_assets.config.durations import format_duration
 from retention_assets.config.timestamps import start_of_day
+from retention_assets.core.amounts import counted
 from retention_assets.core.liveness import Liveness
 from retention_assets.core.other_references import OtherReferences, last_parts, referenced
 from retention_assets.core.paths import covered_by_hold
@@ -320,8 +321,9 @@ def not_configured(source: LakeFSSource, configured: Collection[Repository]) -> 
     if not others:
         return None
     return (
-        f"{len(others):,} repositories of the server are not configured: {', '.join(others)}. If they refer to objects "
-        "of this repository by full address, those objects can be deleted. Add these repositories to the configuration."
+        f"{counted(len(others), 'repository of the server is', 'repositories of the server are')} not configured: "
+        f"{', '.join(others)}. If such a repository refers to objects here by full address, those objects can be "
+        "deleted. Add it to the configuration."
     )
 
 
@@ -359,8 +361,8 @@ def _access(other: Repository) -> StoreAccess:
 def _unread(other: Repository, files: int) -> str:
     """Return why the references of `other` are unknown, and the remedy."""
     return (
-        f"{other.name} needs {files:,} lost files that no run has read, so the references in them are unknown. Put the "
-        "files back, or delete the branches and tags that need them. Then plan it again: "
+        f"{other.name} needs {counted(files, 'lost file')} that no run has read, so it is unknown what these files "
+        "reference. Restore the files, or delete the branches and tags that need them. Then plan it again: "
         f"`retention plan {other.name}`."
     )
 

@@ -15,6 +15,7 @@ from uuid import uuid4
 from retention_assets.config.configuration import INTERNAL, Repository
 from retention_assets.config.settings import Mode
 from retention_assets.config.timestamps import utc_now
+from retention_assets.core.amounts import counted
 from retention_assets.errors import AccessDenied, ObjectMissing, RetentionError, StoreError
 from retention_assets.objectstore.access import StoreAccess, open_store
 from retention_assets.objectstore.mutate.deletion import ObjectDeleter
@@ -147,7 +148,7 @@ def _of_storage(repository: Repository, access: StoreAccess) -> Iterator[Permiss
     def listed() -> str:
         page = next(ObjectReader(access).list(), None)
         found.extend(page.column(0).slice(0, 1).to_pylist() if page else [])
-        return f"{page.num_rows:,} objects in the first page" if page else "there are no objects"
+        return f"{counted(page.num_rows, 'object')} in the first page" if page else "there are no objects"
 
     yield _tried("storage", _permission(access, "list"), MODES, listed)
     get = _permission(access, "get")
@@ -165,7 +166,7 @@ def _icechunk(access: StoreAccess) -> str:
     source = IcechunkSource(access, utc_now)
     if source.repo_object() is not None:
         return "format 2"
-    return f"format 1, {len(source.references().branches):,} branches"
+    return f"format 1, {counted(len(source.references().branches), 'branch', 'branches')}"
 
 
 def _creating(access: StoreAccess, modes: tuple[Mode, ...]) -> PermissionCheck:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from retention_assets.config.configuration import INTERNAL, Repository
+from retention_assets.core.amounts import counted
 from retention_assets.errors import ConfigurationError, GuardRefused, ObjectMissing, TableContractError
 from retention_assets.objectstore.access import StoreAccess, open_store
 from retention_assets.objectstore.objects import ObjectReader
@@ -190,9 +191,9 @@ def _require_missing(repository: Repository, reader: ObjectReader, addresses: Se
         there = [one for one, found in zip(addresses, pool.map(is_there, addresses), strict=True) if found]
     if there:
         raise GuardRefused(
-            f"{repository.name}: {len(there):,} of {len(addresses):,} objects are in the store, {there[0]} first. "
-            "Nothing was acknowledged. If a plan did not find them, its listing was incomplete. Plan again: "
-            f"`retention plan {repository.name}`."
+            f"{repository.name}: {len(there):,} of {counted(len(addresses), 'object')} can be found in the store, "
+            f"{there[0]} first. Nothing was acknowledged. If a plan did not find them, its listing was incomplete. "
+            f"Plan again: `retention plan {repository.name}`."
         )
 
 
@@ -203,10 +204,10 @@ def _require_single(repository: Repository, reader: ObjectReader, addresses: Seq
     empty = [name for name in several if next(iter(reader.list(name)), None) is None]
     if empty:
         raise GuardRefused(
-            f"{repository.name}: {len(empty):,} directories are missing completely, {empty[0]} first with "
-            f"{directories[empty[0]]:,} of the addresses. Nothing was acknowledged. Check that `storage` is the right "
-            "URL and that the credentials may list all of it. If the directories are lost: `--whole-slices`, in "
-            "Dagster `whole_slices: true`."
+            f"{repository.name}: {counted(len(empty), 'directory is', 'directories are')} missing completely, "
+            f"{empty[0]} first with {directories[empty[0]]:,} of the addresses. Nothing was acknowledged. Check "
+            "that `storage` is the right URL and that the credentials may list all of it. If the directories are lost: "
+            "`--whole-slices`, in Dagster `whole_slices: true`."
         )
 
 

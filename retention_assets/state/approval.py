@@ -306,8 +306,10 @@ def beyond_budget(plan: Plan, budget: BudgetSettings, history_changes: int = 0) 
     if not budget.is_set:
         return ""
     if history_changes and budget.objects is None and budget.share is None:
-        removed = f"{history_changes:,} snapshots and references"
-        return f", and the budget does not cover the {removed} that the plan removes from the history"
+        return (
+            ", and the budget does not cover the snapshots and references that the plan removes from the history "
+            f"({history_changes:,})"
+        )
     listed = sum_of(plan.totals.values())
     planned = Amount(plan.candidates.objects + history_changes, plan.candidates.bytes)
     if budget.objects is not None and planned.objects > budget.objects:

@@ -17,7 +17,7 @@ from pyspark.sql import functions as F
 
 from retention_assets.config.configuration import Repository
 from retention_assets.config.timestamps import Clock
-from retention_assets.core.amounts import Amount
+from retention_assets.core.amounts import Amount, counted
 from retention_assets.errors import ConfigurationError
 from retention_assets.objectstore.access import StoreAccess
 from retention_assets.objectstore.listing import Prefixes, list_objects, presence
@@ -283,8 +283,9 @@ class Undo:
         assert row is not None
         if row[0]:
             self.log(
-                f"{self.repository.name}: {row[0]:,} objects are missing from the repository, and an interrupted sweep "
-                f"may have moved them to {row[1]}. To see them, set quarantine.url to this URL, and run again."
+                f"{self.repository.name}: {counted(row[0], 'object is', 'objects are')} missing from the repository. "
+                f"An interrupted sweep may have moved them to {row[1]}. To see them, set quarantine.url to this URL, "
+                "and run again."
             )
 
     def _locations(self) -> list[tuple[Plan, QuarantineLocation]]:
@@ -345,8 +346,8 @@ class Undo:
         if row[0]:
             free = datetime.fromtimestamp(row[1] / 1e6, UTC) + self.repository.settings.sweep.window + MARGIN
             self.log(
-                f"{self.repository.name}: an interrupted sweep may still be processing {row[0]:,} objects. They were "
-                f"not restored. Those that it moved can be restored after {free:%Y-%m-%d %H:%M:%S} UTC."
+                f"{self.repository.name}: an interrupted sweep may still be processing {counted(row[0], 'object')}. "
+                f"They were not restored. Those that it moved can be restored after {free:%Y-%m-%d %H:%M:%S} UTC."
             )
 
 

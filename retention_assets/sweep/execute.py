@@ -16,7 +16,7 @@ from typing import Any
 from retention_assets.config.durations import format_duration
 from retention_assets.config.limits import Limits
 from retention_assets.config.timestamps import Clock, utc_now
-from retention_assets.core.amounts import Amount, sum_of
+from retention_assets.core.amounts import Amount, counted, sum_of
 from retention_assets.errors import GuardRefused, RetentionError, StoreError, brief
 from retention_assets.objectstore.outcomes import Outcome
 from retention_assets.state.approval import Approval, Terms, require_approval, require_few_resurrected
@@ -75,7 +75,7 @@ class Progress:
         seconds = (self._clock() - self._began).total_seconds()
         rate = done / seconds if seconds else 0.0
         left = f"{timedelta(seconds=round((self._objects - done) / rate))} left" if rate else "time left unknown"
-        return f"{self._name}: {done:,} of {self._objects:,} objects, {rate:,.0f} objects/s, {left}"
+        return f"{self._name}: {done:,} of {counted(self._objects, 'object')}, {rate:,.0f} objects/s, {left}"
 
 
 _SUCCESS = {
@@ -226,7 +226,7 @@ def work_through(run: SweepRun, engine: Engine[Any], lease: Lease, batches: Sequ
             require_current_plan(run)
             batch = engine.check(number)
             lease = renew_lease(run.warehouse, lease, run.clock())
-            run.log(f"{run.name}: {run.mode} {objects:,} objects, checked at {batch.checked_at:%H:%M:%S} UTC")
+            run.log(f"{run.name}: {run.mode} {counted(objects, 'object')}, checked at {batch.checked_at:%H:%M:%S} UTC")
             task = _task_of(run, lease, batch.checked_at, next(batch_numbers), reached)
             with progress.watched(task.ledger):
                 result = engine.run(batch, task)
@@ -308,8 +308,9 @@ def require_balance(plan: Plan, outcomes: Mapping[str, Amount]) -> None:
     tried = sum_of(outcomes.values())
     if strange or tried.objects > plan.candidates.objects or tried.bytes > plan.candidates.bytes:
         raise GuardRefused(
-            f"{plan.repository} {plan.day}: the ledger does not balance with the plan: {tried.objects:,} objects "
-            f"and {tried.bytes:,} bytes of {plan.candidates.objects:,} and {plan.candidates.bytes:,} planned"
+            f"{plan.repository} {plan.day}: the ledger does not balance with the plan: "
+            f"{counted(tried.objects, 'object')} and {tried.bytes:,} bytes of {plan.candidates.objects:,} and "
+            f"{plan.candidates.bytes:,} planned"
             + (f", outcomes {strange}" if strange else "")
             + f". Nothing more was deleted. See what was done: `retention report {plan.repository} "
             f"--as-of {plan.day}`."
@@ -340,8 +341,8 @@ def _window_too_short(run: SweepRun, left: int) -> GuardRefused:
     window = format_duration(run.limits.sweep.window)
     return GuardRefused(
         f"{run.name}: the liveness check, or the copying after it, took longer than sweep.window, {window}. "
-        f"Nothing more was deleted: {left:,} objects are left. Set a longer sweep.window (at most 1h) in the "
-        f"configuration, then run the same command again: the sweep continues."
+        f"Nothing more was deleted: {counted(left, 'object is', 'objects are')} left. Set a longer sweep.window "
+        "(at most 1h) in the configuration, then run the same command again: the sweep continues."
     )
 
 
@@ -352,7 +353,7 @@ def _require_some_success(run: SweepRun, result: BatchResult, *, left: int) -> N
     """
     if left and Outcome.FAILED in result.amounts and not result.amounts.keys() & _SUCCESS:
         raise StoreError(
-            f"{run.name}: all {result.amounts[Outcome.FAILED].objects:,} objects of a batch failed. The other {left:,} "
-            f"were not tried. See why: `retention report {run.plan.repository} --as-of {run.plan.day}`. Then run the "
-            f"same command again: the sweep continues."
+            f"{run.name}: all objects of a batch failed: {result.amounts[Outcome.FAILED].objects:,}. The other objects "
+            f"were not tried: {left:,}. See why: `retention report {run.plan.repository} --as-of {run.plan.day}`. Then "
+            "run the same command again: the sweep continues."
         )

@@ -16,7 +16,7 @@ from typing import Any
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from retention_assets.core.amounts import Amount, sum_of
+from retention_assets.core.amounts import Amount, counted, sum_of
 from retention_assets.core.digest import candidates_digest
 from retention_assets.core.liveness import LiveAddresses
 from retention_assets.core.paths import below_any
@@ -85,7 +85,7 @@ class UndoResult:
         """Raise StoreError when objects failed. `done`: what was done to the others, such as `restored`."""
         if self.failed:
             raise StoreError(
-                f"{repository}: {self.failed:,} objects could not be {done}; the others were. See why: "
+                f"{repository}: {counted(self.failed, 'object')} could not be {done}; the others were. See why: "
                 f"`retention report {repository} --as-of DAY`, with the day of the plan. Then run the same command "
                 "again."
             )
@@ -225,17 +225,17 @@ def _in_current_quarantine(undo: Undo, found: Copies, rows: DataFrame) -> DataFr
     is_empty = ~F.col("folder").isin([row["folder"] for row in with_files.collect()])
     is_elsewhere = F.col("recorded") & ~is_here & (~is_moved_here | is_empty)
     left = rows.where(is_elsewhere).groupBy("folder", is_moved_here.alias("is_moved_here"))
-    counted = left.agg(F.count(F.lit(1)), F.min("detail")).sort("folder", "is_moved_here").collect()
-    for folder, moved_here, objects, first in counted:
+    of_folders = left.agg(F.count(F.lit(1)), F.min("detail")).sort("folder", "is_moved_here").collect()
+    for folder, moved_here, objects, first in of_folders:
         plan, location = found.plans[folder]
         undo.log(
-            f"{undo.repository.name}: {objects:,} copies of the plan of {plan.day} are not purged: "
+            f"{undo.repository.name}: not purged: {counted(objects, 'copy', 'copies')} of the plan of {plan.day}. "
             + (
-                f"{location.url} has neither copies nor manifests. Check that this is the quarantine that they were "
-                "moved to, and that it is mounted. Then run again."
+                f"{location.url} has neither copies nor manifests. Check that the copies were moved to this "
+                "quarantine, and that it is mounted. Then run again."
                 if moved_here
-                else f"they are not below {location.describe('')}. The first was moved to {first}. To purge them, set "
-                "quarantine.url to the URL that they were moved to, and run again."
+                else f"No copy is below {location.describe('')}. The first was moved to {first}. To purge these "
+                "copies, set quarantine.url to the URL to which they were moved, and run again."
             )
         )
     return rows.where(~is_elsewhere)
@@ -394,9 +394,10 @@ class UndoEngine(LedgerEngine):
             return objects
         name = self._undo.repository.name
         self._undo.log(
-            f"{name}: {number:,} objects are live again but missing from their paths, or have another size there, "
-            f"{first} first. They were not purged. If an object of another size is there, move it away. Restore them "
-            f"from quarantine: `retention restore {name} --address {first}`, or from the bucket's versions."
+            f"{name}: {counted(number, 'object is', 'objects are')} live again but missing from the path, or of "
+            f"another size there, {first} first. The copies were not purged. If an object of another size is there, "
+            f"move it away. Restore from quarantine: `retention restore {name} --address {first}`, or from the "
+            "bucket's versions."
         )
         return _with_skipped(objects, missing, _IS_LAST)
 

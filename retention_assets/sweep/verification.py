@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 
+from retention_assets.core.amounts import counted
 from retention_assets.core.guards import CheckResult
 from retention_assets.errors import GuardRefused
 from retention_assets.objectstore.outcomes import Outcome
@@ -91,7 +92,10 @@ def deleted_are_gone(ledger: DataFrame, listing: DataFrame) -> CheckResult:
     assert row is not None
     detail = "no object that the ledger calls gone is in the listing"
     if row["still"]:
-        detail = f"{row['still']:,} objects that the ledger calls gone are in the listing, {row['first']} first"
+        objects = counted(
+            row["still"], "object that the ledger calls gone is", "objects that the ledger calls gone are"
+        )
+        detail = f"{objects} in the listing, {row['first']} first"
     return CheckResult("deleted_are_gone", not row["still"], detail, row["still"])
 
 
@@ -132,12 +136,14 @@ def _copies_agree(check: str, inputs: VerificationInputs, ledger: DataFrame, fra
     problems = []
     if more:
         problems.append(
-            f"{more:,} copies ({size:,} bytes) that the ledgers do not call quarantined are in {access.url}"
+            f"{access.url} has {counted(more, 'copy', 'copies')} ({size:,} bytes) that no ledger calls quarantined"
         )
     if purged_objects:
-        problems.append(f"{purged_objects:,} objects that the ledger calls purged still have a copy, {first} first")
+        have = counted(purged_objects, "object still has", "objects still have")
+        problems.append(f"{have} a copy, although the ledger calls it purged, {first} first")
     if missing:
-        problems.append(f"{missing:,} quarantined objects are not in {access.url}; the first was moved to {moved_to}")
+        objects = counted(missing, "quarantined object is", "quarantined objects are")
+        problems.append(f"{objects} not in {access.url}; the first was moved to {moved_to}")
     detail = "; ".join(problems) or f"{access.url} has all copies"
     return CheckResult(check, not (purged_objects or missing), detail, purged_objects + missing)
 
@@ -163,7 +169,8 @@ def _totals_hold(inputs: VerificationInputs, plan: Plan) -> CheckResult:
     left = f"{count - sum(known.values()):,} unattempted ({attempted:,} with an unknown result)"
     detail = f"{plan.candidates.objects:,} planned = {counts} + {left}"
     if not passed:
-        detail += f": these numbers do not agree, or {not_planned:,} rows are of objects that are not in the plan"
+        unplanned = counted(not_planned, "row")
+        detail += f": these numbers do not agree, or {unplanned} of the ledger are not of objects of the plan"
     return CheckResult(check, passed, detail)
 
 
@@ -186,11 +193,12 @@ def _records_follow(inputs: VerificationInputs) -> CheckResult:
         return CheckResult(
             "records_follow", False, f"the last record that {inputs.name}/leases names was changed or is gone"
         )
-    detail = f"{len(inputs.records):,} records, each with the hash of the record before it"
+    detail = f"{counted(len(inputs.records), 'record')}, each with the hash of the record before it"
     unrecorded = [plan for plan in inputs.plans if _is_unrecorded(inputs, plan)]
     if unrecorded:
         first = f"{unrecorded[0].day} {unrecorded[0].plan_hash}"
-        detail += f"; the last sweeps of {len(unrecorded):,} plans, {first} first, ended without a record"
+        plans = counted(len(unrecorded), f"plan, {first}", f"plans, {first} first")
+        detail += f"; without a record of the last sweep: {plans}"
     return CheckResult("records_follow", True, detail)
 
 
@@ -204,7 +212,8 @@ def records_signed(inputs: VerificationInputs) -> CheckResult:
     if not seal.keys:
         detail = "records.signing_key is not configured: anyone who can write to the warehouse can rewrite all records"
         if signed:
-            detail = f"{signed:,} records are signed, but records.signing_key is not configured: they were not checked"
+            are = counted(signed, "record is", "records are")
+            detail = f"{are} signed, but records.signing_key is not configured: no signature was checked"
         return CheckResult(check, not signed, detail)
     is_before_key = seal.signed_since is not None
     for kept in inputs.records:
@@ -217,7 +226,7 @@ def records_signed(inputs: VerificationInputs) -> CheckResult:
         is_before_key = False  # from here on, each signature covers the hash of the record before
         if document["repository"] != inputs.name or not seal.verifies(document):
             return CheckResult(check, False, f"{record} is not signed for {inputs.name} by a key of the configuration")
-    detail = f"{signed:,} records are signed"
+    detail = f"{counted(signed, 'record is', 'records are')} signed"
     if unsigned := len(inputs.records) - signed:
         detail += f", and {unsigned:,} ended before {seal.signed_since}"
     return CheckResult(check, True, detail)
@@ -236,12 +245,14 @@ def records_copied(inputs: VerificationInputs) -> CheckResult:
     copies = set(inputs.seal.copies(inputs.name))
     records = {copy_name(kept.name, kept.document) for kept in inputs.records}
     if lost := sorted(copies - records):
-        detail = f"{len(lost):,} records were removed or changed since they were copied to {url}, {lost[0]} first"
+        were = counted(len(lost), "record was", "records were")
+        detail = f"{were} removed or changed after the copy to {url}, {lost[0]} first"
         return CheckResult(check, False, detail)
     if missing := sorted(records - copies):
-        detail = f"{len(missing):,} records have no copy in {url}, {missing[0]} first; the next sweep copies newer ones"
+        have = counted(len(missing), "record has", "records have")
+        detail = f"{have} no copy in {url}, {missing[0]} first; the next sweep copies newer records"
         return CheckResult(check, False, detail)
-    return CheckResult(check, True, f"{url} has a copy of each of {len(records):,} records")
+    return CheckResult(check, True, f"{url} has a copy of each record ({len(records):,})")
 
 
 def _is_unrecorded(inputs: VerificationInputs, plan: Plan) -> bool:
@@ -268,7 +279,7 @@ def by_check(check_results: Sequence[CheckResult], checks: Sequence[str]) -> lis
         of_check = [check_result for check_result in check_results if check_result.guard.partition(" ")[0] == check]
         by_plan = [(check_result.guard.removeprefix(check).strip(), check_result) for check_result in of_check]
         failed = [f"{plan}: {one.detail}" if plan else one.detail for plan, one in by_plan if not one.passed]
-        detail = of_check[0].detail if len(of_check) == 1 else f"{len(of_check):,} plans"
+        detail = of_check[0].detail if len(of_check) == 1 else counted(len(of_check), "plan")
         values = [check_result.value for check_result in of_check if check_result.value is not None]
         merged.append(CheckResult(check, not failed, "; ".join(failed) or detail, sum(values) if values else None))
     return merged

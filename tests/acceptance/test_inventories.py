@@ -232,7 +232,7 @@ FAULTS = (
     Fault("missing_file", _missing, 3, "parquet' is missing. Nothing"),
     Fault("another_format_than_configured", _another_format, 2, "`inventory.format` says ORC"),
     Fault("another_bucket", _another_bucket, 2, "not the bucket 'lake'"),
-    Fault("an_old_slice_left_out", _an_old_slice_left_out, 1, "listing_complete: 1 prefixes"),
+    Fault("an_old_slice_left_out", _an_old_slice_left_out, 1, "listing_complete: 1 prefix,"),
 )
 
 

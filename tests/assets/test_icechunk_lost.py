@@ -57,7 +57,7 @@ def test_a_lost_chunk_and_a_lost_manifest_are_counted_and_a_new_hole_refuses(tmp
     assert candidates(field) == going
     verified = field.project.run("verify")
     assert verified.status == 0, verified.err
-    assert "1 are lost, as acknowledged" in verified.out
+    assert "1 is lost, as acknowledged" in verified.out
 
     manifest = live(field, "reachable_manifests")
     (repository / manifest).unlink()
@@ -95,7 +95,7 @@ def test_a_missing_snapshot_that_no_run_has_read_can_be_acknowledged(tmp_path: P
     require_refused_and_acknowledge(field, snapshot)
     document = plan(field)
     assert document["lost"] == 1
-    assert "1 snapshots or manifests that must stay are lost and were never read" in " ".join(document["warnings"])
+    assert "Lost and never read: 1 snapshot or manifest that must stay" in " ".join(document["warnings"])
     assert not [name for name in candidates(field) if name.startswith(("chunks/", "manifests/"))]
 
 

@@ -194,7 +194,7 @@ def test_a_kept_file_that_is_lost_does_not_pass(swept: Swept, tmp_path: Path) ->
     lost.unlink()
     answer = field.project.run("verify")
     assert answer.status == 1
-    assert f"kept_exist: 1 kept files are not in the store, first chunks/{lost.name}" in answer.err
+    assert f"kept_exist: 1 kept file is not in the store, first chunks/{lost.name}" in answer.err
 
 
 @pytest.mark.slow
@@ -209,7 +209,7 @@ def test_after_the_restore_of_one_snapshot_a_plan_names_the_command_that_restore
     assert run(*restore, "--address", f"snapshots/{field.ids['c']}").status == 0
     refused = field.project.run("plan")
     assert refused.status == 1
-    assert "metadata_exists: 1 referenced objects are missing: manifests/" in refused.err
+    assert "metadata_exists: 1 referenced object is missing: manifests/" in refused.err
     assert f"`retention restore field --plan {plan_hash}`" in refused.err
     assert run(*restore, "--plan", plan_hash).status == 0
     assert field.files("snapshots", "manifests", "chunks", "transactions") == before
@@ -393,7 +393,7 @@ def test_a_purge_leaves_the_manifests_and_chunks_that_a_restored_snapshot_needs_
     purge = "--config", field.project.file, "purge", "field"
     purged = run(*purge, "--approve", run(*purge).out.split()[-1])
     assert purged.status == 0, purged.err
-    assert "live again but missing from their paths" in purged.err
+    assert "live again but missing from the path" in purged.err
     assert run(*restore, "--plan", plan_hash).status == 0
     assert field.files(*names) < before  # what the snapshot does not need was purged
     if spec_version == 1:  # in format 2, the repo object does not list it any more

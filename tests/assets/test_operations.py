@@ -190,10 +190,10 @@ def test_lost_objects_are_shown_and_then_acknowledged_by_the_hash_that_was_shown
 
 
 def test_an_object_that_is_there_and_a_hash_of_other_objects_acknowledge_nothing(lossy: Project) -> None:
-    assert "1 of 1 objects are in the store" in str(lossy.run("acknowledge", by="anna", addresses=[PRESENT]))
+    assert "1 of 1 object can be found in the store" in str(lossy.run("acknowledge", by="anna", addresses=[PRESENT]))
     shown = lossy.ended("acknowledge", by="anna", addresses=LOST[:1])[1]["what"]
     error = lossy.run("acknowledge", by="anna", digest=shown.partition("digest: ")[2].partition("`")[0])
-    assert "is not the hash of the 2 objects" in str(error)
+    assert "is not the hash of the objects that are missing now (2)" in str(error)
     assert "`by` is not set" in str(lossy.run("acknowledge"))
     assert known_addresses(lossy.warehouse, "orchard") == set()
 

@@ -46,7 +46,7 @@ def test_a_live_object_that_is_not_listed_ends_the_run_without_candidates(lake: 
     run = lake.plan()
     assert refusing(run) == ["live_listed"]
     assert run.failure.startswith("orchard_plan: a guard refused. Nothing was deleted, and there is no plan.")
-    assert f"live_listed: 1 live addresses, {live} first, are not in the listing" in run.failure
+    assert f"live_listed: 1 live address, {live}, is not in the listing" in run.failure
     assert run.failure.endswith(REMEDIES["live_listed"])
     assert set(run.steps) == set(PLANNING_ASSETS)
     assert lake.candidates() == set()

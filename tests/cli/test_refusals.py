@@ -42,14 +42,14 @@ def acknowledgements(project: Project) -> Path:
 def test_an_object_that_is_in_the_store_is_not_acknowledged_as_lost(tmp_path: Path) -> None:
     project = orchard_on_disk(tmp_path)
     message = refused(1, project, "acknowledge", "data/lost/1", LISTED[0])
-    assert f"orchard: 1 of 2 objects are in the store, {LISTED[0]} first. Nothing was acknowledged" in message
+    assert f"orchard: 1 of 2 objects can be found in the store, {LISTED[0]} first. Nothing was acknowledged" in message
     assert "Plan again: `retention plan orchard`" in message
     assert not acknowledgements(project).exists()
 
 
 def test_a_directory_that_is_lost_as_a_whole_is_acknowledged_only_by_its_own_flag(project: Project) -> None:
     message = refused(1, project, "acknowledge", "data/a/1", "data/a/2", "data/b/1")
-    assert "orchard: 1 directories are missing completely, data/a/ first with 2 of the addresses" in message
+    assert "orchard: 1 directory is missing completely, data/a/ first with 2 of the addresses" in message
     assert "Nothing was acknowledged. Check that `storage`" in message
     assert "--whole-slices" in message
     assert not acknowledgements(project).exists()

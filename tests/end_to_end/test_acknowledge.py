@@ -52,12 +52,12 @@ def test_what_a_refused_plan_missed_is_acknowledged_and_counted(
     project, (first, second, *_) = planned
     present = acknowledge(project, first)
     assert present.status == 1
-    assert "1 of 1 objects are in the store" in present.err
+    assert "1 of 1 object can be found in the store" in present.err
     lose(project, first, second)
     refused = project.run("plan")
     assert refused.status == 1
     assert "2 live addresses" in refused.err
-    assert "no directory is missing completely" in refused.err
+    assert "No directory is missing completely" in refused.err
     assert "retention acknowledge" in refused.err
 
     asked = acknowledge(project)  # no answer is no consent
@@ -95,7 +95,7 @@ def test_a_new_hole_refuses_and_a_restored_object_is_live_again(tmp_path: Path) 
     lose(project, third)
     refused = project.run("plan")
     assert refused.status == 1
-    assert f"1 live addresses, {third} first" in refused.err
+    assert f"1 live address, {third}, is" in refused.err
     listed = project.directory / "lost.txt"
     listed.write_text(f"{third}\n", encoding="utf-8")
     assert acknowledge(project, "--file", listed).status == 0
@@ -109,7 +109,7 @@ def test_a_new_hole_refuses_and_a_restored_object_is_live_again(tmp_path: Path) 
     lose(project, first)
     refused = project.run("plan")
     assert refused.status == 1
-    assert f"1 live addresses, {first} first" in refused.err
+    assert f"1 live address, {first}, is" in refused.err
 
 
 @pytest.mark.slow

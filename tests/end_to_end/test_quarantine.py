@@ -256,7 +256,7 @@ def test_what_a_hold_keeps_by_now_is_not_purged(purged: Purged) -> None:
     below = {name for name, row in candidates.items() if any(path.startswith(f"{PATH}/") for path in row["paths"])}
     assert purged.answers["held"].status == 0, purged.answers["held"].err
     assert purged.copies["held"] == below - {purged.address}
-    assert "are live again but missing from their paths" in " ".join(purged.answers["held"].err.split())
+    assert "live again but missing from the path" in " ".join(purged.answers["held"].err.split())
     assert f"{len(below - {purged.address})} objects" in purged.answers["rest"].out
 
 
@@ -324,7 +324,7 @@ def test_verification_finds_a_missing_live_object(tampered: Tampered) -> None:
 
 
 def test_verification_finds_a_deleted_object_that_exists_again(tampered: Tampered) -> None:
-    assert f"1 objects that the ledger calls gone are in the listing, {tampered.back} first" in tampered.violation(
+    assert f"1 object that the ledger calls gone is in the listing, {tampered.back} first" in tampered.violation(
         "deleted_are_gone"
     )
 

@@ -83,7 +83,7 @@ def test_only_latest_versions_that_are_not_delete_markers_are_objects(file_forma
 @pytest.mark.parametrize("column", ["is_latest", "is_delete_marker"])
 def test_a_row_that_may_be_an_old_version_or_not_is_refused(column, file_format):
     rows = [Row("a"), replace(Row("b"), **{column: None})]
-    with pytest.raises(CorruptFile, match=f"1 rows have no {column}"):
+    with pytest.raises(CorruptFile, match=f"1 row has no {column}"):
         keys(make_inventory(rows, "lake", SCANNED, file_format, versions=True))
 
 
@@ -145,7 +145,7 @@ def test_rows_of_another_bucket_are_refused(file_format):
 @every_format
 @pytest.mark.parametrize("row", [Row("a", None), Row("a", None, is_delete_marker=False)], ids=["plain", "version"])
 def test_an_object_without_a_size_is_refused(row, file_format):
-    with pytest.raises(CorruptFile, match="1 rows have no size"):
+    with pytest.raises(CorruptFile, match="1 row has no size"):
         keys(make_inventory([Row("b"), row], "lake", SCANNED, file_format, versions=row.is_delete_marker is False))
 
 

@@ -371,7 +371,7 @@ def test_a_commit_with_an_impossible_date_keeps_what_it_replaced(lakefs: Server,
     retention = Retention(tmp_path, repository, settle="0s")
     plan = retention.plan()
     assert any(
-        text.startswith("1 commits have a date that is impossible") and commit in text for text in plan["warnings"]
+        text.startswith("1 commit has a date that is impossible") and commit in text for text in plan["warnings"]
     )
     retention.approve(plan)
     retention.sweep(plan)
@@ -487,7 +487,7 @@ def test_a_commit_that_was_lost_can_be_restored_from_a_newer_dump(lakefs: Server
     for _ in range(2):
         lakefs.clock.forward(days=1, hours=1)
         plan = retention.plan()
-        assert "do not exist any more: branch main had " in plan["blocked"]
+        assert "cannot be found any more: branch main had " in plan["blocked"]
     assert retention.run("approve", plan["plan_hash"]).status == 1
     assert retention.run("sweep").status == 1
     repository.roll_back(tmp_path / "new.json")

@@ -383,7 +383,7 @@ def test_a_plan_warns_about_gone_heads_of_earlier_plans_and_names_them(
     made = planned(spark, warehouse, replace(WORLD, memory=Memory((gone,)), commits=["first"], policy=kept))
     assert made.reflog == ("branch gold",)
     (warning,) = [one for one in made.warnings if "reflog" in one]
-    assert "1 branch heads of earlier plans are gone: gold" in warning
+    assert "1 branch head of earlier plans is gone: gold" in warning
     assert "gold was at first" in warning
 
 

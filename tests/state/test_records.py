@@ -261,7 +261,8 @@ def test_signed_records_fail_the_check_if_no_key_is_configured(warehouse: Wareho
     check_result = signed(warehouse, NO_SEAL)
     assert not check_result.passed
     assert (
-        "2 records are signed, but records.signing_key is not configured: they were not checked" in check_result.detail
+        "2 records are signed, but records.signing_key is not configured: no signature was checked"
+        in check_result.detail
     )
 
 
@@ -306,7 +307,7 @@ def test_the_witness_has_a_copy_of_each_record(warehouse: Warehouse, seal: Seal,
         kept.document for kept in read_records(warehouse, "orchard")
     ]
     assert copied(warehouse, seal) == CheckResult(
-        "records_copied", True, f"file://{tmp_path}/witness/orchard has a copy of each of 3 records"
+        "records_copied", True, f"file://{tmp_path}/witness/orchard has a copy of each record (3)"
     )
 
 
@@ -327,23 +328,25 @@ def remove_all(warehouse: Warehouse) -> None:
 @pytest.mark.parametrize(
     ("tamper", "lost"),
     [
-        pytest.param(cut_the_end_off, 1, id="the_end_cut_off"),
-        pytest.param(cut_the_end_off_and_go_on, 1, id="the_end_written_anew"),
-        pytest.param(remove_all, 3, id="all_removed"),
-        pytest.param(lambda warehouse: write_anew(warehouse, approved_by="mallory"), 3, id="written_anew"),
+        pytest.param(cut_the_end_off, "1 record was", id="the_end_cut_off"),
+        pytest.param(cut_the_end_off_and_go_on, "1 record was", id="the_end_written_anew"),
+        pytest.param(remove_all, "3 records were", id="all_removed"),
+        pytest.param(
+            lambda warehouse: write_anew(warehouse, approved_by="mallory"), "3 records were", id="written_anew"
+        ),
     ],
 )
 def test_the_witness_shows_a_rewrite_of_a_chain_that_looks_unbroken(
-    warehouse: Warehouse, seal: Seal, tamper: Callable[[Warehouse], object], lost: int
+    warehouse: Warehouse, seal: Seal, tamper: Callable[[Warehouse], object], lost: str
 ) -> None:
     write(warehouse, 3, seal)
     tamper(warehouse)
     assert all(follows(warehouse))
     check_result = copied(warehouse, seal)
     assert not check_result.passed
-    assert f"{lost} records were removed or changed since they were copied to" in check_result.detail
+    assert f"{lost} removed or changed after the copy to" in check_result.detail
     write_record(warehouse, record("a-later-run"), seal)  # the next run does not heal it
-    assert f"{lost} records were removed or changed since they were copied to" in copied(warehouse, seal).detail
+    assert f"{lost} removed or changed after the copy to" in copied(warehouse, seal).detail
 
 
 def test_a_missing_copy_of_a_record_is_reported_and_the_next_run_writes_it(warehouse: Warehouse, seal: Seal) -> None:

@@ -347,7 +347,7 @@ def test_verification_reports_surplus_copies(spark: SparkSession, tmp_path: Path
     moved(world, second)
     found = check_result(spark, world, first, second)
     assert found.passed
-    assert f"1 copies ({len(content('a'))} bytes) that the ledgers do not call quarantined" in found.detail
+    assert f"1 copy ({len(content('a'))} bytes) that no ledger calls quarantined" in found.detail
 
 
 def test_verification_fails_if_an_object_that_the_ledger_calls_purged_has_a_copy(
@@ -360,7 +360,7 @@ def test_verification_fails_if_an_object_that_the_ledger_calls_purged_has_a_copy
     note(world, second, 5, Outcome.PURGED)
     found = check_result(spark, world, first, second)
     assert not found.passed
-    assert f"1 objects that the ledger calls purged still have a copy, {address('a')} first" in found.detail
+    assert f"1 object still has a copy, although the ledger calls it purged, {address('a')} first" in found.detail
 
 
 # ---- buckets that keep versions

@@ -260,7 +260,7 @@ def test_rewritten_records_are_detected_only_with_signatures_or_a_witness(
     refused = project.run("verify")
     assert refused.status == 1
     assert "records_signed: orchard/records/00000001.json is not signed" in refused.err
-    assert "records_copied: 1 records were removed or changed since they were copied to" in refused.err
+    assert "records_copied: 1 record was removed or changed after the copy to" in refused.err
     protect_records(project)
     believed = project.run("verify")
     assert believed.status == 0, believed.err

@@ -128,7 +128,7 @@ def test_references_in_lost_files_that_no_run_has_read_are_unknown(pairing: Pair
         with pytest.raises(GuardRefused) as refused:
             require()
         assert "Nothing" in str(refused.value)
-        remedy = "Put the files back, or delete the branches and tags that need them. Then plan it again: "
+        remedy = "Restore the files, or delete the branches and tags that need them. Then plan it again: "
         assert str(refused.value).endswith(f"{remedy}`retention plan there`.")
 
 
@@ -149,7 +149,7 @@ def test_a_lost_manifest_that_is_no_longer_in_the_cache_is_not_taken_for_one_wit
     write_acknowledgement(pairing.warehouse, "there", [f"manifests/{pairing.manifest}"], LOST, "anna", NOW)
     asked: tuple[Callable[[], object], ...] = (pairing.kept, pairing.others().last_parts)
     for one in asked:
-        with pytest.raises(GuardRefused, match="there needs 1 lost files that no run has read"):
+        with pytest.raises(GuardRefused, match="there needs 1 lost file that no run has read"):
             one()
 
 

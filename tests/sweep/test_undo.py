@@ -87,7 +87,7 @@ def test_a_restore_that_failed_can_be_run_again(spark: SparkSession, tmp_path: P
     assert ended.ledgers[Outcome.FAILED].objects == 1
     assert outcome(world, "b") == Outcome.FAILED
     with pytest.raises(
-        StoreError, match=r"1 objects could not be restored; the others were\. See why: `retention report orc"
+        StoreError, match=r"1 object could not be restored; the others were\. See why: `retention report orc"
     ):
         ended.require_complete(REPOSITORY, "restored")
     in_the_way.rmdir()
@@ -115,7 +115,7 @@ def test_a_restore_fails_for_objects_that_a_purge_deleted_after_they_were_select
     monkeypatch.setattr(undo_module, "_selected", selected_before_a_purge)
     ended = restore(replace(undo(spark, world), log=log.append), selected("b"))
     assert outcome(world, "b") == Outcome.PURGED
-    with pytest.raises(StoreError, match="1 objects could not be restored"):
+    with pytest.raises(StoreError, match="1 object could not be restored"):
         ended.require_complete(REPOSITORY, "restored")
     assert "another run changed 1 of the selected objects" in "".join(log)
 
@@ -280,7 +280,7 @@ def test_copies_in_another_quarantine_are_not_purged_unless_they_are_also_in_the
     (line,) = lines
     assert f"{len(DEAD)} copies of the plan of" in line
     assert "elsewhere" in line
-    assert "To purge them, set quarantine.url to the URL that they were moved to" in line
+    assert "To purge these copies, set quarantine.url to the URL to which they were moved" in line
     due = due_for_purge(before)
     assert due.amount.objects == len(DEAD)
     shutil.copytree(world.root / "lake.quarantine", there, dirs_exist_ok=True)
@@ -296,7 +296,7 @@ def test_copies_are_not_purged_while_their_quarantine_is_not_mounted(spark: Spar
     due = due_for_purge(replace(undo(spark, world), log=log.append))
     assert not due.has_any
     (line,) = log
-    assert f"{len(DEAD)} copies of the plan of {world.plan.day} are not purged: {world.place.url} has neither" in line
+    assert f"{len(DEAD)} copies of the plan of {world.plan.day}. {world.place.url} has neither" in line
     mark = mount / world.place.folder / "manifest" / "deleted-by-hand"  # the runbook names this way out
     mark.parent.mkdir(parents=True)
     mark.touch()
@@ -384,7 +384,7 @@ def test_objects_that_an_interrupted_sweep_may_have_moved_to_an_earlier_quaranti
     here = elsewhere(undo(spark, world), f"file://{tmp_path}/elsewhere", log.append)
     with pytest.raises(GuardRefused, match="no such object is in quarantine"):
         restore(here, selected("e"))
-    assert [line for line in log if "1 objects are missing from the repository, and an interrupted sweep" in line]
+    assert [line for line in log if "1 object is missing from the repository. An interrupted sweep" in line]
     assert [line for line in log if f"may have moved them to file://{world.root}/lake.quarantine. To see" in line]
     with_versions = {row["address"] for _, rows in here.with_versions() for row in rows.collect()}
     assert with_versions == {address("f")}
@@ -488,7 +488,7 @@ def test_objects_that_are_live_again_and_missing_are_not_purged(spark: SparkSess
     assert ended[Outcome.PURGED].objects == len(DEAD) - 1
     assert outcome(world, "b") == Outcome.SKIPPED
     assert world.copies().keys() == {"b"}
-    (line,) = [line for line in lines if "1 objects are live again but missing from their paths" in line]
+    (line,) = [line for line in lines if "1 object is live again but missing from the path" in line]
     assert f"{address('b')} first" in line
     due = due_for_purge(undo(spark, world))
     assert due.amount.objects == 1

@@ -50,11 +50,11 @@ def held(spark: SparkSession, *addresses: str) -> DataFrame:
     [
         pytest.param(None, None, True, True, "every referenced object exists; 0 were collected", id="there"),
         pytest.param(
-            None, None, False, False, "1 referenced objects are not in the store, first a", id="nobody_deleted_it"
+            None, None, False, False, "1 referenced object is not in the store, first a", id="nobody_deleted_it"
         ),
-        pytest.param("deleted", "lifecycle", False, True, "1 were collected by lifecycle rules", id="collected"),
-        pytest.param("missing", "lifecycle", False, True, "1 were collected by lifecycle rules", id="found_collected"),
-        pytest.param("attempted", "lifecycle", False, True, "1 were collected by lifecycle rules", id="cut_off"),
+        pytest.param("deleted", "lifecycle", False, True, "1 was collected by lifecycle rules", id="collected"),
+        pytest.param("missing", "lifecycle", False, True, "1 was collected by lifecycle rules", id="found_collected"),
+        pytest.param("attempted", "lifecycle", False, True, "1 was collected by lifecycle rules", id="cut_off"),
         pytest.param("restored", "lifecycle", False, False, "first a, restored, lifecycle", id="restored_and_gone"),
         pytest.param("deleted", "expired", False, False, "first a, deleted, expired", id="deleted_although_held"),
         pytest.param("deleted", None, False, False, "first a, deleted", id="no_plan_names_it"),
@@ -76,17 +76,17 @@ def test_referenced_addresses_outside_the_namespace_are_counted_as_not_checked(s
     named = held(spark, f"s3://elsewhere/{listed.address}", "s3://elsewhere/imported.csv", "s3://elsewhere/b.csv")
     check_result = live_exist(named, frames.inventory(spark, listed), ledger(spark), planned(spark), held(spark))
     assert check_result.passed
-    assert "2 referenced addresses lie outside the namespace and were not checked" in check_result.detail
+    assert "2 referenced addresses lie outside the namespace, not checked" in check_result.detail
 
 
 def test_acknowledged_losses_are_counted_and_new_losses_fail_the_check(spark: SparkSession) -> None:
     listing, none = frames.inventory(spark, Listed("b")), ledger(spark)
     known = live_exist(held(spark, "a", "b"), listing, none, planned(spark), held(spark, "a"))
     assert known.passed
-    assert "1 are lost, as acknowledged" in known.detail
+    assert "1 is lost, as acknowledged" in known.detail
     new = live_exist(held(spark, "a", "b", "c"), listing, none, planned(spark), held(spark, "a"))
     assert not new.passed
-    assert "1 referenced objects are not in the store, first c" in new.detail
+    assert "1 referenced object is not in the store, first c" in new.detail
 
 
 @pytest.mark.parametrize(
@@ -118,7 +118,7 @@ def test_objects_that_the_ledger_calls_gone_must_not_be_listed(
             "deleted",
             (),
             "2 kept files are not in the store, first chunks/a, deleted",
-            "1 kept transaction logs are not in the store, first transactions/a, deleted",
+            "1 kept transaction log is not in the store, first transactions/a, deleted",
             id="deleted_although_kept",
         ),
         pytest.param(None, ("chunks/a", "manifests/a"), "", "", id="acknowledged_as_lost"),
@@ -160,8 +160,7 @@ def test_a_sweep_that_was_interrupted_before_its_record_is_reported(spark: Spark
     }
     assert results["records_follow"].passed
     assert (
-        f"the last sweeps of 1 plans, {plan.day} {plan.plan_hash} first, ended without a record"
-        in results["records_follow"].detail
+        f"without a record of the last sweep: 1 plan, {plan.day} {plan.plan_hash}" in results["records_follow"].detail
     )
 
 

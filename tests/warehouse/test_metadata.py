@@ -24,7 +24,7 @@ NOTES = {
     "instance": "",
     "known": "false",
     "legacy_kinds": "linked root",
-    "unusual_names": "1 keys are not valid paths (first: '..')",
+    "unusual_names": "1 key is not a valid path (first: '..')",
     "fell_back": "there is no inventory of an earlier run",
     "clean_at": "2026-11-20T01:02:03.000004+00:00",
     "storage": "s3://lake/orchard",

@@ -9,6 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import datetime
 
+from retention_assets.core.amounts import counted
 from retention_assets.errors import CorruptFile, GuardRefused, ObjectMissing, SourceError, StoreError
 from retention_assets.icechunk.formats.ids import encode_id
 from retention_assets.icechunk.formats.model import Repo, Snapshot, SnapshotInfo, UpdateKind
@@ -186,6 +187,6 @@ def _remove(access: StoreAccess, old: Sequence[DeleteTarget]) -> None:
         problems = [found for found in pool.map(problem, old) if found]
     if problems:
         raise StoreError(
-            f"{problems[0]} The repository is upgraded; {len(problems):,} of its old files are left. Stop all writers "
-            "of format 1, and upgrade again to remove them."
+            f"{problems[0]} The repository is upgraded. {counted(len(problems), 'old file is', 'old files are')} left. "
+            "Stop all writers of format 1, and upgrade again: this removes the old files."
         )

@@ -9,6 +9,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
 
+from retention_assets.core.amounts import counted
 from retention_assets.errors import GuardRefused
 from retention_assets.icechunk.formats.ids import encode_id
 from retention_assets.icechunk.formats.model import MAIN, Repo, SnapshotInfo, Update, UpdateKind
@@ -255,7 +256,8 @@ def _require_tags_deletable(repo: Repo, expiration: Expiration) -> None:
     tags = [deletion.name for deletion in expiration.deletions if deletion.kind == "tag"]
     if tags and not is_enabled(repo, DELETE_TAG):
         raise GuardRefused(
-            f"{len(tags)} tags, {tags[0]!r} first, have expired, and the repository's feature flag delete_tag is off. "
-            f"Nothing was changed or deleted. Take delete_expired_tags out of the policy, or turn the flag on with "
+            f"{counted(len(tags), f'tag, {tags[0]!r}, has', f'tags, {tags[0]!r} first, have')} expired, and the "
+            "repository's feature flag delete_tag is off. "
+            "Nothing was changed or deleted. Take delete_expired_tags out of the policy, or turn the flag on with "
             "icechunk (`Repository.set_feature_flag`)."
         )

@@ -12,6 +12,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from retention_assets.core.age import AgeCutoff
+from retention_assets.core.amounts import counted
 from retention_assets.core.guards import CheckResult, describe_missing
 from retention_assets.icechunk.formats.ids import encode_id
 from retention_assets.icechunk.formats.paths import SNAPSHOTS
@@ -72,18 +73,25 @@ def referenced_exist(
         if names := [one["address"] for one in gone.orderBy("address").collect()]:
             more = " and others" if len(names) > _NAMED else ""
             where = describe_missing(gone, inventory)
-            detail = f"{len(names):,} referenced objects are missing: {', '.join(names[:_NAMED])}{more}. {where}"
+            objects = counted(len(names), "referenced object is", "referenced objects are")
+            detail = f"{objects} missing: {', '.join(names[:_NAMED])}{more}. {where}"
             return Referenced(CheckResult(guard, False, detail, len(names)), lost, tuple(names))
         old = found.where(listing_cutoff.is_older(F.col("last_modified")))
         overlooked, first_old = old.agg(F.count(F.lit(1)), F.min("address")).collect()[0]
     if overlooked:
-        detail = f"{overlooked:,} old objects, {first_old} first, exist but are not in the listing"
+        one, many = f"old object, {first_old}, exists but is", f"old objects, {first_old} first, exist but are"
+        detail = f"{counted(overlooked, one, many)} not in the listing"
         return Referenced(CheckResult(guard, False, detail, overlooked), lost)
-    return _passed(guard, f"every referenced object exists; {count:,} were written after the listing", lost)
+    return _passed(
+        guard, f"every referenced object exists; {counted(count, 'was', 'were')} written after the listing", lost
+    )
 
 
 def _passed(guard: str, detail: str, lost: int) -> Referenced:
-    return Referenced(CheckResult(guard, True, f"{detail}; {lost:,} are lost" if lost else detail), lost)
+    return Referenced(
+        CheckResult(guard, True, f"{detail}, except {lost:,} that a person acknowledged as lost" if lost else detail),
+        lost,
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,8 +160,7 @@ def manifests_complete(row: Mapping[str, Any]) -> CheckResult:
     """
     detail = "every manifest has all its chunk refs"
     if row["incomplete"]:
-        detail = (
-            f"{row['incomplete']:,} manifests, {row['first']} first, do not have the number of chunk refs that their "
-            "snapshots state"
-        )
+        first = row["first"]
+        which = counted(row["incomplete"], f"manifest, {first}, does", f"manifests, {first} first, do")
+        detail = f"{which} not have the number of chunk refs that the snapshots state"
     return CheckResult("manifests_whole", not row["incomplete"], detail, row["incomplete"])

@@ -10,7 +10,7 @@ from pyspark.sql import functions as F
 from retention_assets.config.timestamps import start_of_day
 from retention_assets.core import guards
 from retention_assets.core.age import AgeCutoff, no_issue_time
-from retention_assets.core.amounts import Amount
+from retention_assets.core.amounts import Amount, counted
 from retention_assets.core.digest import digest_of, digested_buckets
 from retention_assets.core.guards import CheckResult
 from retention_assets.core.other_references import NO_OTHERS, OtherReferences
@@ -109,10 +109,11 @@ class PlanBasis:
                 "agrees, set it to online: `retention icechunk REPO status online`."
             )
         if self.edits.deleted_tags and details.tags_deletable is not True:
+            first = self.edits.deleted_tags[0]
+            tags = counted(len(self.edits.deleted_tags), f"tag, {first!r}, has", f"tags, {first!r} first, have")
             return (
-                f"{len(self.edits.deleted_tags):,} tags, {self.edits.deleted_tags[0]!r} first, have expired, and the "
-                "repository's feature flag delete_tag is off. Take delete_expired_tags out of the policy, or turn the "
-                "flag on with icechunk (`Repository.set_feature_flag`)."
+                f"{tags} expired, and the repository's feature flag delete_tag is off. Take delete_expired_tags out of "
+                "the policy, or turn the flag on with icechunk (`Repository.set_feature_flag`)."
             )
         return None
 
@@ -281,26 +282,26 @@ def _checked(
         chosen, live, inventory, basis.age_cutoff, listing_cutoff=None, staged_known=True, generated=is_generated
     )
     found = collect_together({"tally": compared, "digest": digested_buckets(chosen.drop("etag"))})
-    (counted,) = found["tally"]
-    amount, totals = Amount(counted["candidates"], counted["candidate_bytes"]), observed_totals(observed)
+    (tally,) = found["tally"]
+    amount, totals = Amount(tally["candidates"], tally["candidate_bytes"]), observed_totals(observed)
     before = last_plan(warehouse, parameters.repository, parameters.day)
-    of_candidates = guards.check_candidates(counted)
+    of_candidates = guards.check_candidates(tally)
     check_results = (
-        guards.live_not_empty(counted["live"], totals.objects),
-        guards.live_not_shrunk(counted["live"], before.live if before else None, parameters.max_live_shrink),
+        guards.live_not_empty(tally["live"], totals.objects),
+        guards.live_not_shrunk(tally["live"], before.live if before else None, parameters.max_live_shrink),
         *(check_result for check_result in of_candidates if check_result.guard != _NOT_APPLICABLE),
-        guards.totals_balance(totals.by_state, counted["listed"], amount),
+        guards.totals_balance(totals.by_state, tally["listed"], amount),
     )
     digest = digest_of(found["digest"])
-    return _Checked(chosen, named, amount, totals, counted["live"], check_results, digest)
+    return _Checked(chosen, named, amount, totals, tally["live"], check_results, digest)
 
 
 def _warnings(parameters: IcechunkPlanParameters, basis: PlanBasis, unread: int) -> list[str]:
     warnings = []
     if unread:
         warnings.append(
-            f"{unread:,} snapshots or manifests that must stay are lost and were never read. The files that they "
-            "reference are unknown, so no manifest and no chunk is deleted."
+            f"Lost and never read: {counted(unread, 'snapshot or manifest', 'snapshots or manifests')} that must stay. "
+            "The files that these reference are unknown, so no manifest and no chunk is deleted."
         )
     if basis.blocked:
         warnings.append(f"This plan must not be executed: {basis.blocked}")

@@ -11,7 +11,7 @@ from typing import Any
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from retention_assets.core.amounts import Amount
+from retention_assets.core.amounts import Amount, counted
 from retention_assets.core.liveness import Liveness
 from retention_assets.errors import GuardRefused
 from retention_assets.icechunk.edits.publishing import publish
@@ -140,13 +140,14 @@ class IcechunkRepositorySweep(RepositorySweep):
         may_write = partial(self._require_valid, lease)
         published = publish(self.access, edits, self._policy, sweep.clock, sweep.log, may_write)
         sweep.log(
-            f"{sweep.name} {sweep.day}: edits applied: {len(edits.released):,} snapshots released, "
-            f"{len(published.references_removed):,} references removed now, {published.conflicts:,} conflicts"
+            f"{sweep.name} {sweep.day}: edits applied: {counted(len(edits.released), 'snapshot')} released, "
+            f"{counted(len(published.references_removed), 'reference')} removed now, "
+            f"{counted(published.conflicts, 'conflict')} with other writers"
         )
         if published.left:
             sweep.log(
-                f"{sweep.name} {sweep.day}: {published.left:,} more snapshots and references have expired since the "
-                "plan. They stay until a plan that contains them is approved."
+                f"{sweep.name} {sweep.day}: snapshots and references that expired after the plan was made: "
+                f"{published.left:,}. They stay until a plan that contains them is approved."
             )
         gone = unexplained(sweep.warehouse, plan, edits, published)
         if gone:
@@ -172,8 +173,8 @@ class IcechunkRepositorySweep(RepositorySweep):
         if left and Outcome.FAILED in outcomes:
             failed = outcomes[Outcome.FAILED].objects
             sweep.log(
-                f"{sweep.name} {sweep.day}: {failed:,} objects failed, so {left:,} objects that they may reference "
-                f"were not tried. Try again: `retention sweep {sweep.name} --as-of {sweep.day}`."
+                f"{sweep.name} {sweep.day}: {counted(failed, 'object')} failed. Not tried, because a failed object "
+                f"may reference them: {left:,}. Try again: `retention sweep {sweep.name} --as-of {sweep.day}`."
             )
 
     def release(self) -> None:

@@ -11,6 +11,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from retention_assets.config.timestamps import start_of_day
+from retention_assets.core.amounts import counted
 from retention_assets.core.guards import CheckResult
 from retention_assets.errors import GuardRefused
 from retention_assets.icechunk.formats.paths import TRANSACTIONS
@@ -84,7 +85,8 @@ def _current_set_of(sweep: IcechunkSweep, state: IcechunkState, cutoff: datetime
 def _references_resolve(state: IcechunkState) -> CheckResult:
     """Return a passed check, because reading the state fails if the history of a branch or live tag is incomplete."""
     history = state.history
-    detail = f"{len(history.branches):,} branches and {len(history.tags):,} tags have their complete history"
+    branches, tags = counted(len(history.branches), "branch", "branches"), counted(len(history.tags), "tag")
+    detail = f"{branches} and {tags}, each with its complete history"
     return CheckResult("references_resolve", True, detail)
 
 
@@ -94,10 +96,11 @@ def kept_exist(kept: DataFrame, listing: DataFrame, ledger: DataFrame, lost: Dat
     row = _absent(required.join(lost, on="address", how="left_anti"), listing, ledger)
     known = required.join(lost, on="address", how="left_semi").count()
     detail = "every kept snapshot, manifest and chunk exists" + (
-        f"; {known:,} are lost, as acknowledged" if known else ""
+        f"; {counted(known, 'is', 'are')} lost, as acknowledged" if known else ""
     )
     if row["absent"]:
-        detail = f"{row['absent']:,} kept files are not in the store, first {row['first']}; restore quarantined files"
+        files = counted(row["absent"], "kept file is", "kept files are")
+        detail = f"{files} not in the store, first {row['first']}; restore quarantined files"
     return CheckResult("kept_exist", not row["absent"], detail, row["absent"])
 
 
@@ -109,7 +112,8 @@ def logs_exist(kept: DataFrame, listing: DataFrame, ledger: DataFrame) -> CheckR
     row = _absent(kept.where(F.col("address").startswith(TRANSACTIONS)), listing, ledger)
     detail = f"every kept transaction log exists, except {row['absent']:,} that no sweep deleted"
     if row["ours"]:
-        detail = f"{row['ours']:,} kept transaction logs are not in the store, first {row['first_of_ours']}"
+        logs = counted(row["ours"], "kept transaction log is", "kept transaction logs are")
+        detail = f"{logs} not in the store, first {row['first_of_ours']}"
     return CheckResult("logs_exist", not row["ours"], detail, row["ours"])
 
 

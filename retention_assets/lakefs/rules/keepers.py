@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cached_property
 
+from retention_assets.core.amounts import counted
 from retention_assets.core.keepers import Keeper
 from retention_assets.lakefs.rules.committed import (
     Activity,
@@ -137,7 +138,7 @@ def _of_commits(
     """Return the keeper that stands for active commits that are not heads: the commit that expires last."""
     last = max(commits, key=lambda one: (_order(kept.activity[one].due_since), one))
     until, by = kept.activity[last].due_since, kept.activity[last].rule_id
-    count = "1 active commit has" if len(commits) == 1 else f"{len(commits):,} active commits have"
+    count = counted(len(commits), "active commit has", "active commits have")
     under = f" under the rule {RETENTION_IDS}{by}" if by else ""
     why = f"{last} never expires{under}" if until is None else f"{last} expires last{under}"
     if ends is not None and (until is None or ends < until):

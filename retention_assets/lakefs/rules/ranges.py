@@ -10,6 +10,7 @@ import pyarrow as pa
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
+from retention_assets.core.amounts import counted
 from retention_assets.core.paths import is_unreadable
 from retention_assets.lakefs.names.columns import canonical_address
 from retention_assets.lakefs.rules.name_sets import NameSets
@@ -128,18 +129,19 @@ def unusual_entries_counted() -> list[Column]:
     ]
 
 
-def unusual_entries(counted: Mapping[str, Any]) -> str | None:
+def unusual_entries(counts: Mapping[str, Any]) -> str | None:
     """Return a text with the number of entries that have impossible values; None when there are none.
 
-    `counted`: the values of `unusual_entries_counted`, by name.
+    `counts`: the values of `unusual_entries_counted`, by name.
     """
     texts = []
-    if counted[_TIMELESS]:
-        texts.append(f"{counted[_TIMELESS]:,} entries have no time, or an impossible time, which is not used")
-    if counted[_UNREADABLE]:
+    if counts[_TIMELESS]:
+        entries = counted(counts[_TIMELESS], "entry has", "entries have")
+        texts.append(f"{entries} no time, or an impossible time, which is not used")
+    if counts[_UNREADABLE]:
+        entries = counted(counts[_UNREADABLE], "entry has", "entries have")
         texts.append(
-            f"{counted[_UNREADABLE]:,} entries have a path that is not UTF-8 (first: {counted[_FIRST]}), so no "
-            "lifecycle rule covers them"
+            f"{entries} a path that is not UTF-8 (first: {counts[_FIRST]}); no lifecycle rule covers such a path"
         )
     return "; ".join(texts) or None
 

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from retention_assets.config.configuration import INTERNAL, canonical_namespace
+from retention_assets.core.amounts import counted
 from retention_assets.errors import AccessDenied, RetentionError, SourceError
 from retention_assets.lakefs.formats.sstable import CONTENT_ID
 from retention_assets.lakefs.names.generated import DATA
@@ -274,7 +275,7 @@ class ApiSource:
         files = {file: at for folder in folders for file, at in visible_files(self._reader, folder).items()}
         if len(files) < len(locations):
             raise SourceError(
-                f"{self._where}: the server wrote {len(locations)} files of staged objects, but "
+                f"{self._where}: the server wrote {counted(len(locations), 'file')} of staged objects, but "
                 f"{self._reader.describe(min(folders))} has {len(files)}. Nothing was deleted. "
                 "Check that `storage` is the location of this repository."
             )

@@ -5,6 +5,7 @@ from dataclasses import dataclass, fields
 from datetime import datetime
 
 from retention_assets.config.configuration import INTERNAL
+from retention_assets.core.amounts import counted
 from retention_assets.errors import ConfigurationError, CorruptFile, ObjectMissing, SourceError
 from retention_assets.lakefs.formats.lakefs_pb2 import CommitData
 from retention_assets.lakefs.formats.ranges import read_metarange
@@ -74,8 +75,8 @@ def _records[R](reader: ObjectReader, metarange_id: str, read: Callable[[bytes, 
         records = read(reader.read(path), reader.describe(path))
         if len(records) != count:
             raise CorruptFile(
-                f"{reader.describe(path)}: has {len(records):,} records, but the metarange {metarange_id} says "
-                f"{count:,}. Nothing was deleted. {_NEW_DUMP}"
+                f"{reader.describe(path)}: has {counted(len(records), 'record')}, but the metarange {metarange_id} "
+                f"says {count:,}. Nothing was deleted. {_NEW_DUMP}"
             )
         yield from records
 

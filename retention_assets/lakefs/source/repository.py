@@ -6,6 +6,7 @@ from datetime import datetime
 from typing import Protocol
 
 from retention_assets.config.configuration import INTERNAL
+from retention_assets.core.amounts import counted
 from retention_assets.errors import SourceError
 from retention_assets.lakefs.rules.references import References
 from retention_assets.objectstore.objects import ObjectReader
@@ -100,8 +101,9 @@ def require_known_heads(where: str, references: References, remedy: str) -> Refe
     """Return `references` if they have the commit of every branch and tag; else raise SourceError."""
     if not references.commits or not references.branches:
         raise SourceError(
-            f"{where}: {len(references.commits):,} commits and {len(references.branches):,} branches, but every lakeFS "
-            f"repository has at least one of each. Nothing was deleted. {remedy}"
+            f"{where}: {counted(len(references.commits), 'commit')} and "
+            f"{counted(len(references.branches), 'branch', 'branches')}, but every lakeFS repository "
+            f"has at least one of each. Nothing was deleted. {remedy}"
         )
     if missing := _missing_heads(references.branches, references.tags, references.commits):
         raise SourceError(

@@ -13,6 +13,7 @@ import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from retention_assets.core.amounts import counted
 from retention_assets.errors import CorruptFile, brief
 from retention_assets.lakefs.formats.ranges import FIRST_SECOND, LAST_SECOND
 from retention_assets.lakefs.names.columns import canonical_address
@@ -79,9 +80,8 @@ def staged_rows(content: bytes, name: str) -> Iterator[pa.RecordBatch]:
             f"{name}: is not a staged list of lakeFS ({brief(error)}). Nothing was deleted. {_NEW_LIST}"
         ) from error
     if addresses.null_count:
-        raise CorruptFile(
-            f"{name}: {addresses.null_count:,} staged objects have no address. Nothing was deleted. {_NEW_LIST}"
-        )
+        have = counted(addresses.null_count, "staged object has", "staged objects have")
+        raise CorruptFile(f"{name}: {have} no address. Nothing was deleted. {_NEW_LIST}")
     possible = pc.and_(pc.greater_equal(seconds, FIRST_SECOND), pc.less_equal(seconds, LAST_SECOND))
     seconds = pc.if_else(possible, seconds, pa.scalar(None, pa.int64()))
     created = seconds.cast(pa.timestamp("s", tz="UTC")).cast(pa.timestamp("us", tz="UTC"))

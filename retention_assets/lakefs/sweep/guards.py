@@ -10,6 +10,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from retention_assets.config.durations import format_duration
+from retention_assets.core.amounts import counted
 from retention_assets.core.guards import CheckResult, namespaces_apart
 from retention_assets.errors import GuardRefused
 from retention_assets.lakefs.names.generated import has_other_spellings
@@ -91,7 +92,7 @@ def heads_present(references: References, commits: pa.Table) -> CheckResult:
     heads = {**references.branches, **{f"tag {tag}": commit for tag, commit in references.tags.items()}}
     found = pc.is_in(pa.array(heads.values(), pa.string()), commits["commit_id"]).to_pylist()
     missing = sorted(name for name, is_found in zip(heads, found, strict=True) if not is_found)
-    detail = f"the commits of all {len(heads):,} heads were read"
+    detail = f"the commits of all heads ({len(heads):,}) were read"
     if missing:
         detail = f"the commit of {missing[0]} was not read"
     return CheckResult("heads_present", not missing, detail, len(missing))
@@ -122,11 +123,10 @@ def ranges_complete(metarange_ranges: DataFrame, range_entries: DataFrame, range
         .first()
     )
     assert row is not None
-    detail = (
-        f"{row['short']:,} ranges, {row['first']} first, are missing entries"
-        if row["short"]
-        else "every range is complete"
-    )
+    detail = "every range is complete"
+    if row["short"]:
+        which = counted(row["short"], f"range, {row['first']}, is", f"ranges, {row['first']} first, are")
+        detail = f"{which} missing entries"
     return CheckResult("ranges_complete", not row["short"], detail, row["short"])
 
 

@@ -12,7 +12,7 @@ from retention_assets.config.durations import format_duration
 from retention_assets.config.timestamps import start_of_day
 from retention_assets.core import guards
 from retention_assets.core.age import AgeCutoff
-from retention_assets.core.amounts import Amount
+from retention_assets.core.amounts import Amount, counted
 from retention_assets.core.digest import digest_of, digested_buckets
 from retention_assets.core.guards import CheckResult, LiveListed
 from retention_assets.core.other_references import NO_OTHERS, OtherReferences
@@ -179,10 +179,10 @@ def blocked(parameters: PlanParameters, inputs: PlanInputs, references: Referenc
     """
     if lost := lost_heads(references, parameters.memory, parameters.policy):
         return (
-            f"{len(lost):,} commits that branches or tags had in earlier plans do not exist any more: {lost[0].kind} "
-            f"{lost[0].name} had {lost[0].commit_id}. lakeFS never removes commits, so the repository was restored to "
-            "an older state, or was created again. The objects of lost commits count as unreferenced, but a newer dump "
-            "may bring the commits back. If they are lost for good, remove the directory "
+            f"{counted(len(lost), 'commit')} that branches or tags had in earlier plans cannot be found any more: "
+            f"{lost[0].kind} {lost[0].name} had {lost[0].commit_id}. lakeFS never removes commits, so the repository "
+            "was restored to an older state, or was created again. The objects of lost commits count as unreferenced, "
+            "but a newer dump may bring the commits back. If they are lost for good, remove the directory "
             f"<warehouse>/{parameters.repository}/memory, and plan once with `reflog: false`."
         )
     if not inputs.staged_known:
@@ -349,23 +349,23 @@ def run_checks(
     if prefixes:
         queries["held"] = held_paths(inputs.addresses.frame, prefixes)
     found = collect_together(queries)
-    (counted,) = found["tally"]
+    (tally,) = found["tally"]
     unused = [prefix for at, prefix in enumerate(prefixes) if not found["held"][0][str(at)]]
     listed_live = guards.ALL_LISTED
-    if counted["unlisted"]:
+    if tally["unlisted"]:
         listed_live = _unlisted(spark, warehouse, parameters, classification, inventory, listing_cutoff)
     totals = observed_totals(classification.totals)
-    amount = Amount(counted["candidates"], counted["candidate_bytes"])
+    amount = Amount(tally["candidates"], tally["candidate_bytes"])
     before = last_plan(warehouse, parameters.repository, parameters.day)
     check_results = (
         listed_live.check_result,
-        guards.live_not_empty(counted["live"], totals.objects),
-        guards.live_not_shrunk(counted["live"], before.live if before else None, parameters.max_live_shrink),
-        *guards.check_candidates(counted),
-        guards.totals_balance(totals.by_state, counted["listed"], amount),
+        guards.live_not_empty(tally["live"], totals.objects),
+        guards.live_not_shrunk(tally["live"], before.live if before else None, parameters.max_live_shrink),
+        *guards.check_candidates(tally),
+        guards.totals_balance(totals.by_state, tally["listed"], amount),
     )
     digest = digest_of(found["digest"])
-    return CheckSummary(totals, amount, counted["live"], listed_live, check_results, digest, unused)
+    return CheckSummary(totals, amount, tally["live"], listed_live, check_results, digest, unused)
 
 
 def _unlisted(
@@ -499,9 +499,9 @@ def _warnings(
         one.commit_id for one in references.commits.values() if one.created_at > parameters.now + _ONE_DAY
     ):
         warnings.append(
-            f"{len(odd):,} commits have a date that is impossible or in the future, such as {odd[0]}. The version that "
-            "such a commit replaced is kept for its retention period after that date. After an impossible date, it is "
-            "kept for ever."
+            f"{counted(len(odd), 'commit has', 'commits have')} a date that is impossible or in the future, such as "
+            f"{odd[0]}. The version that such a commit replaced is kept for its retention period after that date. "
+            "After an impossible date, it is kept for ever."
         )
     if text := inputs.addresses.details.unusual_entries:
         warnings.append(f"In the commits, {text}.")
@@ -509,10 +509,11 @@ def _warnings(
         warnings.append(f"The whole store was listed, although `listing: optimized` is configured: {reason}.")
     if gone := [head for head in parameters.counting_heads(references) if head.kind == "branch"]:
         names = ", ".join(sorted({head.name for head in gone})[:_FEW])
+        heads = counted(len(gone), "branch head of earlier plans is", "branch heads of earlier plans are")
         warnings.append(
-            f"{len(gone):,} branch heads of earlier plans are gone: {names}. The reflog keeps their commits for "
-            f"the retention period of each branch. If a branch was deleted by mistake, create it again from its "
-            f"commit: {gone[0].name} was at {gone[0].commit_id}."
+            f"{heads} gone: {names}. The reflog keeps their commits for the retention period of each branch. If a "
+            f"branch was deleted by mistake, create it again from its commit: {gone[0].name} was at "
+            f"{gone[0].commit_id}."
         )
     warnings += name_warnings(inputs.inventory)
     if not parameters.grace:

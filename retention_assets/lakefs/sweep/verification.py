@@ -7,6 +7,7 @@ references. The checks change nothing. Source: docs/safety.md, "Afterwards".
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from retention_assets.core.amounts import counted
 from retention_assets.core.guards import CheckResult
 from retention_assets.core.states import LIFECYCLE
 from retention_assets.lakefs.names.columns import is_outside, stored_name
@@ -113,14 +114,13 @@ def live_exist(
         F.count_if(~missing & ~lost & ~collected).alias("elsewhere"),
     ).first()
     assert row is not None
-    detail = f"every referenced object exists; {row['collected']:,} were collected by lifecycle rules"
+    detail = f"every referenced object exists; {counted(row['collected'], 'was', 'were')} collected by lifecycle rules"
     if row["elsewhere"]:
-        detail += f"; {row['elsewhere']:,} referenced addresses lie outside the namespace and were not checked"
+        lie = counted(row["elsewhere"], "referenced address lies", "referenced addresses lie")
+        detail += f"; {lie} outside the namespace, not checked"
     if row["lost"]:
-        detail += f"; {row['lost']:,} are lost, as acknowledged"
+        detail += f"; {counted(row['lost'], 'is', 'are')} lost, as acknowledged"
     if row["missing"]:
-        detail = (
-            f"{row['missing']:,} referenced objects are not in the store, first {row['first']}; "
-            "if they are in quarantine, restore them"
-        )
+        objects = counted(row["missing"], "referenced object is", "referenced objects are")
+        detail = f"{objects} not in the store, first {row['first']}; if in quarantine: restore"
     return CheckResult("live_exist", not row["missing"], detail, row["missing"])

@@ -123,9 +123,9 @@ def test_a_live_manifest_with_missing_refs_is_refused(spark: SparkSession, manif
     ("is_there", "listed_at", "violation"),
     [
         pytest.param(
-            False, CUTOFF, "1 referenced objects are missing: chunks/b. They are single objects", id="missing"
+            False, CUTOFF, "1 referenced object is missing: chunks/b. No directory is missing completely", id="missing"
         ),
-        pytest.param(True, CUTOFF + 100_000 * DAY, "1 old objects, chunks/b first, exist but are not", id="overlooked"),
+        pytest.param(True, CUTOFF + 100_000 * DAY, "1 old object, chunks/b, exists but is not", id="overlooked"),
         pytest.param(True, OLD - 10_000 * DAY, "", id="written_after_the_listing"),
     ],
 )

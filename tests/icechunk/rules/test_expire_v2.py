@@ -197,7 +197,9 @@ def test_an_expiration_can_be_computed_without_an_edit():
         ),
         pytest.param({"status": RepoStatus(Availability.OFFLINE, 0)}, "is offline .reason: none given", id="offline"),
         pytest.param(
-            {"disabled_feature_flags": frozenset({DELETE_TAG})}, "1 tags, 'v1' first, .* delete_tag is off", id="flag"
+            {"disabled_feature_flags": frozenset({DELETE_TAG})},
+            "1 tag, 'v1', has expired.* delete_tag is off",
+            id="flag",
         ),
         pytest.param(
             {"latest_updates": (Update(UpdateKind.GC_RAN, micros_of(NOW)),)}, "dated 0 µs after", id="same_instant"

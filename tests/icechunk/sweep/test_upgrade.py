@@ -307,7 +307,7 @@ def test_an_old_file_that_stays_is_named_and_the_next_upgrade_deletes_it(
             bucket.client().put_object(Bucket=bucket.name, Key=OLD_TAG, Body=same_snapshot)
         return now()
 
-    left = r"upgraded; 1 of its old files are left\. Stop all writers of format 1, and upgrade again"
+    left = r"upgraded\. 1 old file is left\. Stop all writers of format 1, and upgrade again"
     with faulty_s3(bucket.endpoint) as proxy:
         proxy.faults = faults
         access = bucket.access("repository", endpoint=proxy.endpoint)
@@ -327,7 +327,7 @@ def test_a_reference_that_is_written_in_the_last_moment_is_not_deleted_on_a_stor
         session.commit("late", allow_empty=True)
 
     monkeypatch.setattr(module, "_require_nobody_wrote", commit_after_the_check)
-    left = r"somebody wrote to it meanwhile\. The repository is upgraded; 1 of its old files are left"
+    left = r"somebody wrote to it meanwhile\. The repository is upgraded\. 1 old file is left"
     with pytest.raises(StoreError, match=rf"refs/branch\.main/ref\.json: it was not deleted: {left}"):
         upgrade(repository.access, now, dry_run=False)
     assert set(repository.files("refs")) == {"refs/branch.main/ref.json"}

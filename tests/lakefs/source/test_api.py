@@ -134,7 +134,7 @@ class TestStaged:
         self, source: ApiSource, orchard: Repository
     ) -> None:
         orchard.run_id = LOST_RUN
-        with pytest.raises(SourceError, match=r"wrote 1 files .* has 0"):
+        with pytest.raises(SourceError, match=r"wrote 1 file .* has 0"):
             source.staged()
 
     def test_each_page_with_rows_must_have_a_file(self, source: ApiSource, orchard: Repository) -> None:

@@ -95,7 +95,7 @@ def test_a_range_with_fewer_records_than_its_metarange_counts_is_refused(lake: P
     more = [Range(**{**each, "count": each["count"] + 1}) for each in ranges]
     table_id, content = write_metarange(more)
     (lake / "_lakefs" / table_id).write_bytes(content)
-    with pytest.raises(CorruptFile, match=r"has 1 records, but the metarange .* says 2"):
+    with pytest.raises(CorruptFile, match=r"has 1 record, but the metarange .* says 2"):
         source(lake, {**MANIFEST, "tags_meta_range_id": table_id}).references()
 
 
@@ -125,7 +125,7 @@ def test_a_dump_without_the_commit_of_a_branch_is_refused(tmp_path: Path, lake: 
 
 @pytest.mark.parametrize(
     ("commits", "seen"),
-    [([], "0 commits and 0 branches"), ([Version("only", OLD, {})], "1 commits and 0 branches")],
+    [([], "0 commits and 0 branches"), ([Version("only", OLD, {})], "1 commit and 0 branches")],
     ids=["nothing", "no_branch"],
 )
 def test_a_dump_without_commits_or_branches_is_refused(tmp_path: Path, commits: list[Version], seen: str) -> None:
@@ -168,7 +168,7 @@ def parquet(**columns: list[object]) -> bytes:
         pytest.param(b"<html>", "is not a staged list of lakeFS .ArrowInvalid: ", id="another_format"),
         pytest.param(parquet(path=["a"]), "is not a staged list of lakeFS .*creation_date", id="other_columns"),
         pytest.param(
-            parquet(physical_address=["a", None], creation_date=[1, 2]), "1 staged objects have no address", id="null"
+            parquet(physical_address=["a", None], creation_date=[1, 2]), "1 staged object has no address", id="null"
         ),
     ],
 )

@@ -358,11 +358,11 @@ def test_a_live_address_that_is_acknowledged_as_lost_is_counted_and_a_new_one_re
 @pytest.mark.parametrize(
     ("missing", "words"),
     [
-        pytest.param(["data/x/1", "data/y/1", "data/z/1"], "no directory is missing completely", id="scattered"),
-        pytest.param(["data/x/1", "data/x/2"], "no directory is missing completely", id="others_of_it_are_listed"),
+        pytest.param(["data/x/1", "data/y/1", "data/z/1"], "No directory is missing completely", id="scattered"),
+        pytest.param(["data/x/1", "data/x/2"], "No directory is missing completely", id="others_of_it_are_listed"),
         pytest.param(
             ["data/y/1", "data/y/2", "data/z/1", "a"],
-            "2 of them are in 1 directories that are missing completely, data/y/ first",
+            "2 of them are in 1 directory that is missing completely, data/y/",
             id="a_whole_directory",
         ),
     ],

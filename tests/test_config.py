@@ -430,7 +430,7 @@ def test_a_variable_that_is_not_set_is_told_with_its_key(
 
 
 def test_a_dump_has_no_keys(tmp_path: Path) -> None:
-    with pytest.raises(ConfigurationError, match=r"repositories.orchard.source has no api"):
+    with pytest.raises(ConfigurationError, match=r"repositories.orchard.source has no `api`"):
         loaded(tmp_path).repository("orchard").api_keys()
 
 

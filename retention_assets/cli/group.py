@@ -192,6 +192,9 @@ def examples(*commands: str, more: str = "") -> str:
     return f"\b\nExamples:\n{lines}\n\n{more}"
 
 
+NAME_OF_PERSON = "The command stores your name: the value of the variable RETENTION_APPROVER, else user@host."
+
+
 # ---- output
 
 

@@ -10,6 +10,7 @@ from uuid import uuid4
 import click
 
 from retention_assets.cli.group import (
+    NAME_OF_PERSON,
     as_json,
     cli,
     configuration_of,
@@ -56,7 +57,7 @@ def tag() -> None:
 @branch.command(
     "create",
     short_help="Create a branch at a snapshot.",
-    epilog=examples("retention icechunk field branch create trial 1CECHNKREP0F1RSTCMT0"),
+    epilog=examples("retention icechunk field branch create trial 1CECHNKREP0F1RSTCMT0", more=NAME_OF_PERSON),
 )
 @_name
 @_snapshot
@@ -75,7 +76,7 @@ def create_branch(context: click.Context, name: str, snapshot: str, json_wanted:
 @branch.command(
     "delete",
     short_help="Delete a branch.",
-    epilog=examples("retention icechunk field branch delete trial"),
+    epilog=examples("retention icechunk field branch delete trial", more=NAME_OF_PERSON),
 )
 @_name
 @as_json
@@ -88,11 +89,11 @@ def delete_branch(context: click.Context, name: str, json_wanted: bool) -> None:
 @branch.command(
     "reset",
     short_help="Move a branch to another snapshot.",
-    epilog=examples("retention icechunk field branch reset main 1CECHNKREP0F1RSTCMT0"),
+    epilog=examples("retention icechunk field branch reset main 1CECHNKREP0F1RSTCMT0", more=NAME_OF_PERSON),
 )
 @_name
 @_snapshot
-@click.option("--from", "expected", metavar="SNAPSHOT", help="Only if the branch is at this snapshot.")
+@click.option("--from", "expected", metavar="SNAPSHOT", help="Move the branch only if it is at this snapshot.")
 @as_json
 @click.pass_context
 def reset_branch(context: click.Context, name: str, snapshot: str, expected: str | None, json_wanted: bool) -> None:
@@ -108,7 +109,7 @@ def reset_branch(context: click.Context, name: str, snapshot: str, expected: str
 @tag.command(
     "create",
     short_help="Create a tag at a snapshot.",
-    epilog=examples("retention icechunk field tag create v1 1CECHNKREP0F1RSTCMT0"),
+    epilog=examples("retention icechunk field tag create v1 1CECHNKREP0F1RSTCMT0", more=NAME_OF_PERSON),
 )
 @_name
 @_snapshot
@@ -121,7 +122,9 @@ def create_tag(context: click.Context, name: str, snapshot: str, json_wanted: bo
     )
 
 
-@tag.command("delete", short_help="Delete a tag.", epilog=examples("retention icechunk field tag delete v1"))
+@tag.command(
+    "delete", short_help="Delete a tag.", epilog=examples("retention icechunk field tag delete v1", more=NAME_OF_PERSON)
+)
 @_name
 @as_json
 @click.pass_context
@@ -135,6 +138,7 @@ def delete_tag(context: click.Context, name: str, json_wanted: bool) -> None:
     epilog=examples(
         "retention icechunk field status --json",
         "retention icechunk field status read-only --reason upgrade",
+        more=NAME_OF_PERSON,
     ),
 )
 @click.argument("wanted", metavar="[online|read-only]", type=click.Choice(["online", "read-only"]), required=False)
@@ -195,7 +199,9 @@ def log(context: click.Context, limit: int, json_wanted: bool) -> None:
 
 @icechunk.command(
     short_help="Upgrade from format 1 to format 2.",
-    epilog=examples("retention icechunk field upgrade --dry-run", "retention icechunk field upgrade"),
+    epilog=examples(
+        "retention icechunk field upgrade --dry-run", "retention icechunk field upgrade", more=NAME_OF_PERSON
+    ),
 )
 @click.option("--dry-run", is_flag=True, help="Show the result without writing anything.")
 @as_json

@@ -148,7 +148,7 @@ def init(
 @try_writes_option
 @as_json
 def access(target: Target, try_writes: bool, json_wanted: bool) -> None:
-    """Test the permissions on REPOSITORY, and list those that each mode lacks. Changes no object of the repository."""
+    """Test the permissions on REPOSITORY, and list for each mode what is missing. Changes no object there."""
     with working(f"{target.name}: testing the permissions"):
         found = permissions_of(target.repository, try_writes=try_writes)
     if json_wanted:
@@ -283,7 +283,7 @@ def _show(found: Permissions, called: str) -> None:
     for mode in MODES:
         say(f"{mode}: {_readiness(found.missing(mode), found.untried(mode))}")
     if found.can_try_more:
-        say(f"Test writing and deleting, too, on names of its own: {called} access {found.repository} --try-writes")
+        say(f"To test writing and deleting too, with new names only: {called} access {found.repository} --try-writes")
 
 
 def _readiness(missing: Sequence[PermissionCheck], untried: Sequence[PermissionCheck]) -> str:

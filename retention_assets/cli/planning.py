@@ -78,7 +78,7 @@ def plan(target: Target, day: date, json_wanted: bool, full: bool) -> None:
     summary.show(screen, made)
     say(f"plan {made.plan_hash}")
     page = target.warehouse.location(*page_of_plan(made))
-    say(f"{_next_steps(made, run.ui)}\nThe report:  {page}")
+    say(f"{_next_steps(made, summary, run.ui)}\nThe report:  {page}")
 
 
 def make_plan(
@@ -95,13 +95,18 @@ def make_plan(
     return made, run
 
 
-def _next_steps(made: "Plan", ui: str) -> str:
+def _next_steps(made: "Plan", summary: "Summary", ui: str) -> str:
     day, name = made.day, made.repository
+    removes = made.candidates.objects
+    if summary.edits:
+        from retention_assets.icechunk.edits.stored import count_history_changes
+
+        removes += count_history_changes(summary.edits)
     table = "due_objects" if made.first_wait_ends else "deletion_candidates"
     approve = f"{program()} approve {name} {made.plan_hash} --as-of {day}"
-    if made.first_wait_ends and not made.candidates.objects:
+    if made.first_wait_ends and not removes:
         approve = f"nothing to approve yet; plan again after {made.first_wait_ends:%Y-%m-%d %H:%M} UTC"
-    elif not made.candidates.objects:
+    elif not removes:
         approve = f"nothing to approve: nothing may be deleted. Plan again tomorrow, or see: {program()} status"
     return f"\nEach object: {program()} show {name} {table} --as-of {day}\nApprove:     {approve}\nThe run:     {ui}"
 

@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 
 from retention_assets.cli.group import (
+    NAME_OF_PERSON,
     Duration,
     Target,
     as_json,
@@ -28,9 +29,10 @@ from retention_assets.cli.rendering import open_table, print_amounts, without_re
 from retention_assets.config.timestamps import utc_now
 from retention_assets.core.amounts import Amount, counted, human_amount
 from retention_assets.errors import ConfigurationError, StoreError, TableContractError
+from retention_assets.explain.plans import approval_of
 from retention_assets.objectstore.outcomes import Outcome
 from retention_assets.state.approval import approve as approve_plan
-from retention_assets.state.approval import approved_terms, person, withdraw_approval
+from retention_assets.state.approval import approved_terms, person, when_to_plan_again, withdraw_approval
 from retention_assets.state.lease import unseen_lease
 from retention_assets.state.ledger import first_failure, results_of, sweeps_of
 from retention_assets.state.plan import Plan, load_plan
@@ -60,23 +62,29 @@ def approve(target: Target, plan_hash: str, day: date, json_wanted: bool) -> Non
         f"Approved by {by}: {human_amount(amount)}, of {target.name} as of {made.day}; "
         f"valid until {until:%Y-%m-%d %H:%M} UTC, under these settings:\n"
         + "".join(f"  {name}: {value}\n" for name, value in terms.items())
-        + _next_of_approval(target, made.day)
+        + _next_of_approval(target, made)
     )
     print_result({**_identity(made), **document}, text, json_wanted=json_wanted)
 
 
-def _next_of_approval(target: Target, day: date) -> str:
-    """Return the next step after an approval: the sweep, or first the remedy if every sweep would be refused."""
+def _next_of_approval(target: Target, made: Plan) -> str:
+    """Return the next step after an approval.
+
+    This is the sweep, or the remedy if every sweep would be refused, or a new plan if there is nothing to sweep.
+    """
     repository = target.repository
+    if not (made.candidates.objects or approval_of(target.warehouse, repository, made, utc_now()).removes):
+        again = f"{when_to_plan_again(made)} with: {program()} plan {target.name}"
+        return f"This plan has nothing to delete, so no sweep is needed. Plan again {again}"
     single_machine = repository.settings.sweep.single_machine
     unseen = unseen_lease(target.warehouse, target.name, repository.storage, single_machine=single_machine)
-    with_command = f"with: {program()} sweep {target.name} --as-of {day}"
+    with_command = f"with: {program()} sweep {target.name} --as-of {made.day}"
     return f"A sweep would be refused: {unseen}\nThen sweep {with_command}" if unseen else f"Sweep {with_command}"
 
 
 @cli.command(
     short_help="Withdraw the approval of a plan.",
-    epilog=examples("retention withdraw orchard", "retention withdraw orchard --as-of 2026-11-01"),
+    epilog=examples("retention withdraw orchard", "retention withdraw orchard --as-of 2026-11-01", more=NAME_OF_PERSON),
 )
 @target_argument
 @as_of

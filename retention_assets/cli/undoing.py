@@ -10,6 +10,7 @@ from uuid import uuid4
 import click
 
 from retention_assets.cli.group import (
+    NAME_OF_PERSON,
     Target,
     as_json,
     cli,
@@ -38,7 +39,9 @@ if TYPE_CHECKING:
 _SHOWN = 20  # how many addresses are printed
 
 
-@cli.command(short_help="Stop all sweeps of a repository.", epilog=examples("retention stop orchard"))
+@cli.command(
+    short_help="Stop all sweeps of a repository.", epilog=examples("retention stop orchard", more=NAME_OF_PERSON)
+)
 @target_argument
 @as_json
 def stop(target: Target, json_wanted: bool) -> None:
@@ -119,6 +122,7 @@ def print_by_plan(title: str, rows: Sequence[tuple[str, Amount]]) -> None:
     epilog=examples(
         "retention restore orchard --path tables/day=7",
         "retention restore orchard --plan HASH --json",
+        more=NAME_OF_PERSON,
     ),
 )
 @target_argument
@@ -149,6 +153,7 @@ def restore(target: Target, plan_hash: str | None, path: str | None, address: st
         "retention purge orchard",
         "retention purge orchard --approve HASH",
         "retention purge orchard --versions --json",
+        more=NAME_OF_PERSON,
     ),
 )
 @target_argument
@@ -236,6 +241,7 @@ def _show_undone(repository: str, done: str, undone: "UndoResult", *, json_wante
     epilog=examples(
         "retention acknowledge orchard",
         "retention acknowledge orchard --file lost.txt --yes --json",
+        more=NAME_OF_PERSON,
     ),
 )
 @target_argument

@@ -97,7 +97,7 @@ class Repository:
     def _other_kind(self, wanted: str) -> ConfigurationError:
         return ConfigurationError(
             f"{self.file}: repositories.{self.name}.kind is not `{wanted}`, and this operation works only for "
-            f"repositories of kind `{wanted}`. Nothing was read or deleted."
+            f"repositories of kind `{wanted}`. Nothing was read or deleted. Name a repository of this kind."
         )
 
     def storage_options(self) -> Mapping[str, str]:
@@ -147,7 +147,8 @@ class Repository:
         api = self.lakefs.source.api
         if api is None:
             raise ConfigurationError(
-                f"{self.file}: repositories.{self.name}.source has no api. Add it, with the server's URL and keys."
+                f"{self.file}: repositories.{self.name}.source has no `api`, so the lakeFS server cannot be asked. "
+                "Nothing was read or deleted. Add `api` with the server's URL and keys."
             )
         where = f"{self.file}: repositories.{self.name}.source.api"
         return resolve(api.access_key, f"{where}.access_key"), resolve(api.secret_key, f"{where}.secret_key")

@@ -75,9 +75,9 @@ def _name_in(repository: Repository, asked: str) -> tuple[str, list[str]]:
     api = repository.lakefs.source.api
     if api is not None and on_server != (api.repository or repository.name):
         raise ConfigurationError(
-            f"{repository.name}: {asked!r} is in the repository {on_server}, and {repository.name} is "
-            f"{api.repository or repository.name} on the server. Nothing was explained. Name the repository that has "
-            f"{on_server} in the configuration, or a path of {repository.name}."
+            f"{repository.name}: {asked!r} is in the server's repository {on_server}, but the configuration of "
+            f"{repository.name} names the server's repository {api.repository or repository.name}. Nothing was "
+            f"explained. Name the repository that is configured for {on_server}, or a path of {repository.name}."
         )
     if not path and not _COMMIT.fullmatch(ref):
         raise ConfigurationError(

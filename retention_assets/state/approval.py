@@ -288,8 +288,13 @@ def _not_approved(plan: Plan, excess: str) -> GuardRefused:
     )
 
 
+def when_to_plan_again(plan: Plan) -> str:
+    """Return when a new plan may have more to delete: `tomorrow`, or `after` the first object has waited."""
+    return f"after {plan.first_wait_ends:%Y-%m-%d %H:%M} UTC" if plan.first_wait_ends else "tomorrow"
+
+
 def _nothing_to_delete(plan: Plan) -> GuardRefused:
-    when = f"after {plan.first_wait_ends:%Y-%m-%d %H:%M} UTC" if plan.first_wait_ends else "tomorrow"
+    when = when_to_plan_again(plan)
     waits = "objects wait until then" if plan.first_wait_ends else "no approval is needed"
     return GuardRefused(
         f"{plan.repository}: the plan {plan.plan_hash} of {plan.day} has nothing to delete. Nothing was deleted. "

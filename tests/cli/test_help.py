@@ -34,8 +34,14 @@ def test_the_help_has_examples_that_parse(name: str) -> None:
         parse(arguments)
 
 
-def test_the_help_of_approve_names_the_variable_with_the_person_who_approves() -> None:
-    assert APPROVER in click.Context(COMMANDS["retention approve"], terminal_width=110).get_help()
+WITH_A_PERSON = ["approve", "withdraw", "stop", "restore", "purge", "acknowledge"]
+WITH_A_PERSON += [f"icechunk {kind} {verb}" for kind in ("branch", "tag") for verb in ("create", "delete")]
+WITH_A_PERSON += ["icechunk branch reset", "icechunk status", "icechunk upgrade"]
+
+
+@pytest.mark.parametrize("name", WITH_A_PERSON)
+def test_the_help_of_a_command_that_records_a_person_names_the_variable_with_the_name(name: str) -> None:
+    assert APPROVER in click.Context(COMMANDS[f"retention {name}"], terminal_width=110).get_help()
 
 
 @pytest.mark.parametrize("name", sorted(COMMANDS.keys() - WITHOUT_JSON))

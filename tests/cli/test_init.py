@@ -216,7 +216,7 @@ def test_writing_is_tried_only_on_request_and_leaves_nothing(server: FakeLakeFSS
     with environment(AWS_ENDPOINT_URL=bucket.server.endpoint, **CREDENTIALS):
         untried, tried = run("access", "orchard", "--json"), run("access", "orchard", "--json", "--try-writes")
         told, not_told = run("access", "orchard"), run("access", "orchard", "--try-writes")
-    named = "Test writing and deleting, too, on names of its own: retention access orchard --try-writes"
+    named = "To test writing and deleting too, with new names only: retention access orchard --try-writes"
     assert named in told.out
     assert named not in not_told.out
     assert states(untried)["storage s3:DeleteObject"] == "not tried"

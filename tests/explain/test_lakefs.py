@@ -181,9 +181,11 @@ def test_a_uri_of_another_repository_is_refused(tmp_path: Path) -> None:
     file = tmp_path / "retention.yaml"
     file.write_text(yaml.safe_dump({"warehouse": "w", "repositories": {"orchard": entry}}), encoding="utf-8")
     configuration = load_configuration(file)
-    with pytest.raises(
-        ConfigurationError, match=r"in the repository orchard, and orchard is fruit-orchard on the serv"
-    ):
+    message = (
+        "in the server's repository orchard, but the configuration of orchard names the server's repository "
+        r"fruit-orchard\. Nothing was explained\. Name the repository that is configured for orchard"
+    )
+    with pytest.raises(ConfigurationError, match=message):
         explain(configuration, "orchard", "lakefs://orchard/main/a.csv")
     with pytest.raises(GuardRefused, match="there is no valid plan"):
         explain(configuration, "orchard", "lakefs://fruit-orchard/main/a.csv")

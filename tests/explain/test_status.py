@@ -253,6 +253,15 @@ def test_an_approval_says_that_a_sweep_would_be_refused_for_its_lease(world: Wor
     assert "Sweep with: " in after.out
 
 
+def test_the_next_step_after_approving_a_plan_without_objects_is_another_plan(world: World) -> None:
+    yesterday = (utc_now() - timedelta(days=1)).date()
+    world.keep(a_plan(yesterday, objects=0, size=0))
+    answer = run("--config", world.file, "approve", NAME, HASH, "--as-of", yesterday)
+    assert answer.status == 0, answer.err
+    assert "This plan has nothing to delete, so no sweep is needed. Plan again tomorrow with: " in answer.out
+    assert " sweep orchard" not in answer.out
+
+
 def test_waiting_objects_are_told_with_their_number_and_time(world: World) -> None:
     ends = NOW + timedelta(days=1)
     world.keep(replace(a_plan(objects=0, size=0, waiting=3), first_wait_ends=ends, last_wait_ends=ends))

@@ -12,6 +12,7 @@ from retention_assets.policy.rules import RefKind
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
+TO_THE_MICROSECOND = "%Y-%m-%d %H:%M:%S.%f"  # how messages show a time of the files
 _REMEDY = (
     "Nothing was changed or deleted. Run again. If the error persists, restore the file of that snapshot, or delete "
     "the branches and tags that lead to it."

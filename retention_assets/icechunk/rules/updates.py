@@ -9,7 +9,7 @@ from datetime import datetime
 from retention_assets.errors import GuardRefused, corrupt
 from retention_assets.icechunk.formats.model import Availability, Repo, RepoStatus, Update
 from retention_assets.icechunk.formats.values import read_flexbuffer
-from retention_assets.icechunk.rules.snapshots import micros_of
+from retention_assets.icechunk.rules.snapshots import TO_THE_MICROSECOND, datetime_of, micros_of
 
 CREATE_TAG, DELETE_TAG = 4, 5  # ids of feature flags; all are on unless turned off
 UPDATES_PER_FILE = 1000  # icechunk's default
@@ -36,9 +36,11 @@ def with_update(edited: Repo, update: Update, stamp: Stamp) -> Repo:
     top, *older = edited.latest_updates
     now = micros_of(stamp.at)
     if top.updated_at >= now:
+        dated = datetime_of(top.updated_at, b"")
         raise GuardRefused(
-            f"the last update of the repository is dated {top.updated_at - now} µs after {stamp.at}, the time of this "
-            f"machine. Nothing was changed or deleted. Compare the clocks, and try again when that time has passed."
+            f"the last update of the repository is dated {dated:{TO_THE_MICROSECOND}} UTC, not before the time of this "
+            f"machine, {stamp.at:{TO_THE_MICROSECOND}} UTC. Nothing was changed or deleted. Compare the clocks, and "
+            "try again when that time has passed."
         )
     updates = [replace(update, updated_at=now, backup_path=None), replace(top, backup_path=stamp.backup), *older]
     most = updates_per_file(edited)

@@ -18,8 +18,10 @@ from retention_assets.icechunk.formats.model import (
     UpdateKind,
 )
 from retention_assets.icechunk.rules.snapshots import (
+    TO_THE_MICROSECOND,
     History,
     Snapshot,
+    datetime_of,
     lineage,
     micros_of,
     reachable,
@@ -61,9 +63,11 @@ def upgraded(
     log = _strictly_ordered(_entries(history, reached, deleted_tags, root_time))
     now = micros_of(at)
     if log[-1].updated_at >= now:
+        dated = datetime_of(log[-1].updated_at, b"")
         raise GuardRefused(
-            f"the newest snapshot, branch or tag is dated {log[-1].updated_at - now} µs after {at}, the time of this "
-            f"machine. Nothing was changed. Compare the clocks, and try again when that time has passed."
+            f"the newest snapshot, branch or tag is dated {dated:{TO_THE_MICROSECOND}} UTC, not before the time of "
+            f"this machine, {at:{TO_THE_MICROSECOND}} UTC. Nothing was changed. Compare the clocks, and try again when "
+            "that time has passed."
         )
     log.append(Update(UpdateKind.REPO_MIGRATED, now, from_version=1, to_version=2))
     return Repo(

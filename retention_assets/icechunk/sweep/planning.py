@@ -99,14 +99,13 @@ class PlanBasis:
         """`cutoff` for Spark columns. Its `grace` is zero, because the grace period is already subtracted."""
         return AgeCutoff(self.cutoff, timedelta(0), issued=no_issue_time)
 
-    @property
-    def blocked(self) -> str | None:
-        """Why a sweep would refuse the edits although they can be planned; None: a sweep would apply them."""
+    def blocked(self, repository: str) -> str | None:
+        """Return why a sweep would refuse the edits although they can be planned; None if a sweep would apply them."""
         details = self.history.details
         if details.availability != "online":
             return (
                 f"the repository is {details.availability} (reason: {details.limits or 'none given'}). When its owner "
-                "agrees, set it to online: `retention icechunk REPO status online`."
+                f"agrees, set it to online: `retention icechunk {repository} status online`."
             )
         if self.edits.deleted_tags and details.tags_deletable is not True:
             first = self.edits.deleted_tags[0]
@@ -235,7 +234,7 @@ def _keep(
             *name_warnings(inputs.inventory),
             *inputs.others.warnings,
         ),
-        blocked=basis.blocked,
+        blocked=basis.blocked(parameters.repository),
         instance=None,
         made_at=parameters.now,
         run_id=parameters.run_id,
@@ -301,10 +300,11 @@ def _warnings(parameters: IcechunkPlanParameters, basis: PlanBasis, unread: int)
     if unread:
         warnings.append(
             f"Lost and never read: {counted(unread, 'snapshot or manifest', 'snapshots or manifests')} that must stay. "
-            "The files that these reference are unknown, so no manifest and no chunk is deleted."
+            "The files that these reference are unknown, so no manifest and no chunk is deleted. Restore the lost "
+            "files, or delete the branches and tags that need them."
         )
-    if basis.blocked:
-        warnings.append(f"This plan must not be executed: {basis.blocked}")
+    if problem := basis.blocked(parameters.repository):
+        warnings.append(f"This plan must not be executed: {problem}")
     if not parameters.grace:
         warnings.append("The grace period is zero: files that an open session has not yet committed can be deleted.")
     return [*warnings, *duration_warnings(parameters.policy.durations())]

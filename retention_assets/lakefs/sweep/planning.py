@@ -493,7 +493,7 @@ def _warnings(
     elif parameters.oldest_dump is None and parameters.now - taken_at > _ONE_DAY:
         warnings.append(
             f"The references were read at {taken_at:%Y-%m-%d %H:%M} UTC. They do not show which objects are live again "
-            "by now."
+            "by now: a sweep reads the references again."
         )
     if odd := sorted(
         one.commit_id for one in references.commits.values() if one.created_at > parameters.now + _ONE_DAY

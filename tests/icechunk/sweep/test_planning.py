@@ -51,7 +51,7 @@ def blocked(tags: tuple[str, ...] = (), **notes: str) -> str | None:
     nothing: Any = None
     deleted = frozenset(Reference("tag", name, b"") for name in tags)
     edits = PlannedEdits(2, NOW, NOW, (), (), (), deleted)
-    return PlanBasis(nothing, nothing, edits, Rows(nothing, NOW, known)).blocked
+    return PlanBasis(nothing, nothing, edits, Rows(nothing, NOW, known)).blocked("field")
 
 
 @pytest.mark.parametrize(
@@ -66,6 +66,7 @@ def blocked(tags: tuple[str, ...] = (), **notes: str) -> str | None:
         pytest.param(
             (), {"availability": "read-only", "limits": "moving"}, "read-only (reason: moving)", id="read_only"
         ),
+        pytest.param((), {"availability": "read-only"}, "`retention icechunk field status online`", id="remedy"),
         pytest.param((), {"availability": "offline"}, "offline (reason: none given)", id="offline"),
     ],
 )

@@ -1,0 +1,32 @@
+"""The steps that `retention plan` names after a plan."""
+
+from dataclasses import replace
+from datetime import UTC, datetime
+
+import click
+import pytest
+
+from retention_assets.cli.planning import Groups, Summary, _next_steps
+from retention_assets.icechunk.rules.planned import PlannedEdits
+from tests.explain.test_status import HASH, a_plan
+
+NOW = datetime(2026, 11, 1, 12, tzinfo=UTC)
+NONE = Groups((), (), ())
+EMPTY = replace(a_plan(), candidates=replace(a_plan().candidates, objects=0, bytes=0))
+
+
+def steps(edits: PlannedEdits | None) -> str:
+    with click.Context(click.Command("retention")):
+        return _next_steps(EMPTY, Summary(NONE, None, (), edits), "the UI")
+
+
+def test_a_plan_that_only_changes_the_history_is_to_be_approved() -> None:
+    releases = PlannedEdits(2, NOW, NOW, ("A" * 20,), ("A" * 20,), (), frozenset())
+    assert f" approve orchard {HASH} --as-of 2026-11-01" in steps(releases)
+
+
+@pytest.mark.parametrize(
+    "edits", [None, PlannedEdits(2, NOW, NOW, (), (), (), frozenset())], ids=["lakefs", "icechunk"]
+)
+def test_a_plan_that_removes_nothing_needs_no_approval(edits: PlannedEdits | None) -> None:
+    assert "nothing to approve: nothing may be deleted. Plan again tomorrow" in steps(edits)

@@ -397,6 +397,17 @@ SWEEPING = (
         ),
     ),
     Mutation(
+        name="Icechunk: the snapshot of an open session expires",
+        breaks="a session that is shorter than the grace period can read and commit",
+        file="retention_assets/icechunk/rules/retention.py",
+        old="for one in in_use if one in decisions",
+        new="for one in () if one in decisions",
+        caught_by=(
+            "tests/icechunk/sweep/test_open_sessions.py"
+            "::test_a_chunk_that_an_open_session_moves_to_another_index_stays",
+        ),
+    ),
+    Mutation(
         name="a sweep continues in a repository that became read-only",
         breaks="liveness is checked again just before deleting (invariant 5)",
         file="retention_assets/icechunk/sweep/sweeping.py",

@@ -42,7 +42,7 @@ class Published:
     written: tuple[str, ...]  # addresses of the backups that were written
     references_removed: tuple[str, ...]  # `refs/branch.NAME`, `refs/tag.NAME`
     etag: str | None  # of the repo object afterwards; None in format 1
-    left: int = 0  # snapshots and references that have expired since the plan, and stay
+    left: int = 0  # snapshots and references that have expired but are not in the plan, and stay
 
 
 def publish(
@@ -133,7 +133,7 @@ def _approved(
     linked: Collection[bytes],
     expire: Callable[[Unapproved], Expiration],
 ) -> tuple[Expiration | None, int]:
-    """Return the expiration that the plan allows (None: no edit is left), and how many more have expired since.
+    """Return the expiration that the plan allows (None: no edit is left), and how many more have expired.
 
     `linked`: the snapshots that are still in the history. Errors: GuardRefused as `publish`.
     """

@@ -66,6 +66,18 @@ def kept_v1(
     return frozenset(reachable(history, starts))
 
 
+def in_use(history: History, stored: Mapping[bytes, datetime], cutoff: datetime) -> frozenset[bytes]:
+    """Return the snapshots with a child that is not old. Sessions that began on such a snapshot may still be open.
+
+    A session begins on the tip of a branch. The tip stops being the tip when its child is written. So the sessions on a
+    snapshot whose children are all old have been open for longer than the grace period. An open session needs the
+    manifests and chunks of its snapshot: when it is rebased on newer commits, its own commit can name these chunks.
+    `stored`, `cutoff`: see `kept_v2`.
+    """
+    parents = {history.snapshots[one].parent_id for one in history.snapshots.keys() - _old(stored, cutoff)}
+    return frozenset(one for one in parents if one is not None)
+
+
 def kept_transaction_logs(repo: Repo, kept: frozenset[bytes]) -> frozenset[bytes]:
     """Return the ids of the transaction logs that stay: those of kept snapshots, and those that `repo` still lists.
 

@@ -106,7 +106,12 @@ def _refusal(violation: str) -> GuardRefused:
 
 
 def expire_v1(
-    history: History, policy: SnapshotPolicy, as_of: datetime, unapproved: Unapproved = NOTHING_UNAPPROVED
+    history: History,
+    policy: SnapshotPolicy,
+    as_of: datetime,
+    unapproved: Unapproved = NOTHING_UNAPPROVED,
+    *,
+    in_use: Collection[bytes] = (),
 ) -> Expiration:
     """Return the expiration of `history` under `policy` at `as_of` (UTC).
 
@@ -117,11 +122,11 @@ def expire_v1(
         root <- x <- x <- k <- k (tip)   becomes   root <- k <- k (tip)
         root <- x <- x (tip)             becomes   root <- x (tip)
 
-    A held or unapproved snapshot is treated as a root, and its history is cut like the history of a tag. The tip of a
-    deleted reference is not rewritten, because a rewritten file counts as young.
+    A held or unapproved snapshot, or one that is `in_use`, is treated as a root, and its history is cut like the
+    history of a tag. The tip of a deleted reference is not rewritten, because a rewritten file counts as young.
     Errors: as `select`; GuardRefused as `require_allowed`.
     """
-    selection = select(history, policy, as_of, on_roots=True, unapproved=unapproved)
+    selection = select(history, policy, as_of, on_roots=True, unapproved=unapproved, in_use=in_use)
     walk = _Walk(history, selection.expired, anchors(history, selection.held))
     before, deleted = reachable(history, history.tips()), set(selection.deleted)
     for snapshot_id in sorted(selection.held & before):
@@ -175,16 +180,23 @@ class _Walk:
 
 
 def expiration_v2(
-    history: History, policy: SnapshotPolicy, as_of: datetime, unapproved: Unapproved = NOTHING_UNAPPROVED
+    history: History,
+    policy: SnapshotPolicy,
+    as_of: datetime,
+    unapproved: Unapproved = NOTHING_UNAPPROVED,
+    *,
+    in_use: Collection[bytes] = (),
 ) -> Expiration:
-    """Return the expiration of `history` under `policy` at `as_of` (UTC); `unapproved` snapshots and references stay.
+    """Return the expiration of `history` under `policy` at `as_of` (UTC).
+
+    The snapshots that are `in_use` stay, and so do `unapproved` snapshots and references.
 
     A snapshot is released when it has expired and no remaining reference names it. A remaining snapshot whose parent is
     released gets a new parent: the nearest held ancestor, or the root of its history. It does not get the nearest
     remaining ancestor, which may stay only because a reference names it.
     Errors: as `select`; GuardRefused as `require_allowed`.
     """
-    selection = select(history, policy, as_of, on_roots=False, unapproved=unapproved)
+    selection = select(history, policy, as_of, on_roots=False, unapproved=unapproved, in_use=in_use)
     deleted = set(selection.deleted)
     released = selection.expired - {one.tip for one in history.references() if one not in deleted}
     anchor = anchors(history, selection.held)

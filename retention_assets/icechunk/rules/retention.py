@@ -2,10 +2,10 @@
 
 Each reference keeps a part of its history: the snapshots that are not older than its rule's duration, or that are among
 the newest N. A snapshot has expired when no reference that reaches it keeps it any more. A snapshot that no reference
-reaches has expired when the default does not keep it.
+reaches has expired when the default does not keep it. A snapshot on which sessions may still be open has not expired.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import NamedTuple
@@ -48,6 +48,9 @@ class Decision:
 
 
 _NOT_APPROVED = Decision(False, None, None, None, "kept: the approved plan does not name it")
+_IN_USE = Decision(
+    False, None, None, None, "kept: its child is younger than the grace period, so sessions may still be open on it"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +60,7 @@ class Selection:
     decisions: Mapping[bytes, Decision]
     expired: frozenset[bytes]  # never roots or held snapshots; a reference may still name one of them
     deleted: tuple[Reference, ...]  # expired references that the policy deletes, in icechunk's order
-    held: frozenset[bytes]  # by a hold, or because they are `Unapproved`
+    held: frozenset[bytes]  # by a hold, because they are `Unapproved`, or because sessions may be open on them
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,8 +113,11 @@ def select(
     *,
     on_roots: bool,
     unapproved: Unapproved = NOTHING_UNAPPROVED,
+    in_use: Collection[bytes] = (),
 ) -> Selection:
     """Return the snapshots and references that have expired under `policy` at `as_of` (UTC), except `unapproved` ones.
+
+    `in_use`: see `icechunk.rules.collection`. These snapshots do not expire, and are held if they would expire.
 
     With one rule for all references, the same snapshots expire as with icechunk's `expire_snapshots`: those flushed
     before `as_of` minus the rule's duration, and not exactly at that time.
@@ -123,7 +129,9 @@ def select(
     held = held_snapshots(history, policy, as_of)
     flushed = clock_times(history)
     decisions = dict(_decisions(history, policy, holds, held, flushed, as_of))
-    decisions |= dict.fromkeys(unapproved.snapshots & history.snapshots.keys(), _NOT_APPROVED)
+    stays = {one: _IN_USE for one in in_use if one in decisions and decisions[one].expired}
+    stays |= dict.fromkeys(unapproved.snapshots & history.snapshots.keys(), _NOT_APPROVED)
+    decisions |= stays
     expired = frozenset(snapshot_id for snapshot_id, decision in decisions.items() if decision.expired)
     deleted = tuple(
         reference
@@ -135,7 +143,7 @@ def select(
         and reference.deletion not in unapproved.deletions
         and _tip_has_expired(policy, reference, flushed[reference.tip], as_of)
     )
-    return Selection(decisions, expired, deleted, frozenset(held) | (unapproved.snapshots & history.snapshots.keys()))
+    return Selection(decisions, expired, deleted, frozenset(held) | stays.keys())
 
 
 def clock_times(history: History) -> Mapping[bytes, datetime]:

@@ -13,7 +13,7 @@ from typing import Any
 import pyarrow as pa
 
 from retention_assets.icechunk.formats.ids import encode_id
-from retention_assets.icechunk.rules.collection import kept_transaction_logs, kept_v1, kept_v2, repo_without
+from retention_assets.icechunk.rules.collection import in_use, kept_transaction_logs, kept_v1, kept_v2, repo_without
 from retention_assets.icechunk.rules.expiration import (
     Expiration,
     edited,
@@ -70,15 +70,17 @@ def retained_set_of(
 ) -> RetainedSet:
     """Return what stays of `state` after an expiration under `policy` at `as_of` and a collection before `cutoff`.
 
+    A snapshot whose child is younger than `cutoff` does not expire, because sessions may still be open on it.
     With `planned`, only snapshots and references that the plan names are released or deleted.
     Errors: SourceError and GuardRefused as `select` and `require_allowed`.
     """
+    bases = in_use(state.history, state.stored, cutoff)
     if state.repo is None:
-        expiration = _within(planned, partial(expire_v1, state.history, policy, as_of))
+        expiration = _within(planned, partial(expire_v1, state.history, policy, as_of, in_use=bases))
         after = edited(state.history, expiration.edits)
         kept = kept_v1(after, state.stored, cutoff, expiration.selection.held)
         return RetainedSet(state.history, kept, kept, expiration)
-    expiration = _within(planned, partial(expiration_v2, state.history, policy, as_of))
+    expiration = _within(planned, partial(expiration_v2, state.history, policy, as_of, in_use=bases))
     repo = repo_after(state.repo, expiration)
     kept = kept_v2(repo, state.stored, cutoff, expiration.selection.held)
     dropped = frozenset(repo.snapshots.keys() - kept)

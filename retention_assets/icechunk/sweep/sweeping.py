@@ -146,8 +146,9 @@ class IcechunkRepositorySweep(RepositorySweep):
         )
         if published.left:
             sweep.log(
-                f"{sweep.name} {sweep.day}: snapshots and references that expired after the plan was made: "
-                f"{published.left:,}. They stay until a plan that contains them is approved."
+                f"{sweep.name} {sweep.day}: snapshots and references that have expired but are not in the plan: "
+                f"{published.left:,}. They expired later, or sessions may be open on them. They stay until a plan that "
+                "contains them is approved."
             )
         gone = unexplained(sweep.warehouse, plan, edits, published)
         if gone:

@@ -14,11 +14,23 @@ from retention_assets.icechunk.edits.publishing import Published, publish
 from retention_assets.icechunk.formats.ids import encode_id
 from retention_assets.icechunk.formats.repo_reader import read_repo
 from retention_assets.icechunk.formats.repo_writer import write_repo
+from retention_assets.icechunk.rules.collection import is_old
 from retention_assets.icechunk.rules.expiration import Expiration, expiration_v2, expire_v1
 from retention_assets.icechunk.rules.planned import PlannedEdits
 from retention_assets.icechunk.source.repository import IcechunkSource, IcechunkState
+from retention_assets.icechunk.source.tables import manifest_chunks, snapshot_manifests
+from retention_assets.icechunk.sweep.retained_set import (
+    RetainedSet,
+    current_retained_set,
+    edits_of,
+    held_ids,
+    retained_set_of,
+)
 from retention_assets.objectstore.access import StoreAccess
+from retention_assets.objectstore.mutate.deletion import ObjectDeleter
+from retention_assets.objectstore.outcomes import Outcome
 from retention_assets.policy.snapshots import SnapshotPolicy
+from tests.icechunk.sweep.random_history import files
 from tests.icechunk_repositories import Commit, Format, build_history, open_repository
 from tests.models.policies import everything_older
 from tests.objectstore.s3 import Bucket
@@ -130,3 +142,40 @@ def uploaded(directory: Path, bucket: Bucket) -> StoreAccess:
             key = f"repository/{path.relative_to(directory)}"
             client.put_object(Bucket=bucket.name, Key=key, Body=path.read_bytes())
     return bucket.access("repository")
+
+
+def plan_and_sweep(directory: Path, policy: SnapshotPolicy, as_of: datetime, cutoff: datetime) -> PlannedEdits:
+    """Plan, publish the edits, check again, and delete unreachable files, like the assets but without Spark."""
+    access = StoreAccess(f"file://{directory}")
+    source = IcechunkSource(access, now)
+    state = source.state()
+    retained = retained_set_of(state, policy, as_of, cutoff)
+    dead = _dead(directory, retained, cutoff)
+    edits = edits_of(state, retained, as_of, cutoff)
+    publish(access, edits, policy, now, lambda line: None)
+    fresh = source.state()
+    assert _dead(directory, current_retained_set(fresh, cutoff, held_ids(fresh, policy, as_of)), cutoff) == dead
+    results = ObjectDeleter(access).delete_all(sorted(dead))
+    assert {one.outcome for one in results} <= {Outcome.DELETED}
+    return edits
+
+
+def _dead(directory: Path, retained: RetainedSet, cutoff: datetime) -> set[str]:
+    """Return the old files that no remaining snapshot reaches, by the readers of the package."""
+    live = {f"snapshots/{encode_id(one)}" for one in retained.snapshots}
+    live |= {f"transactions/{encode_id(one)}" for one in retained.transaction_logs}
+    manifests: set[str] = set()
+    for one in map(encode_id, retained.snapshots):
+        content = (directory / "snapshots" / one).read_bytes()
+        manifests |= set(snapshot_manifests().decode(content, one, one)["manifest_id"].to_pylist())
+    live |= {f"manifests/{one}" for one in manifests}
+    for one in manifests:
+        content = (directory / "manifests" / one).read_bytes()
+        chunks = manifest_chunks().decode(content, one, one)["chunk_id"].to_pylist()
+        live |= {f"chunks/{chunk}" for chunk in chunks if chunk is not None}
+    return {name for name in files(directory) - live if is_old(stored_at(directory / name), cutoff)}
+
+
+def stored_at(path: Path) -> datetime:
+    """Return when the file was written."""
+    return datetime.fromtimestamp(path.stat().st_mtime, UTC)

@@ -9,24 +9,10 @@ import icechunk as ic
 import pytest
 import zarr
 
-from retention_assets.icechunk.edits.publishing import publish
-from retention_assets.icechunk.formats.ids import encode_id
 from retention_assets.icechunk.rules.collection import is_old
 from retention_assets.icechunk.rules.planned import PlannedEdits
-from retention_assets.icechunk.source.repository import IcechunkSource
-from retention_assets.icechunk.source.tables import manifest_chunks, snapshot_manifests
-from retention_assets.icechunk.sweep.retained_set import (
-    RetainedSet,
-    current_retained_set,
-    edits_of,
-    held_ids,
-    retained_set_of,
-)
-from retention_assets.objectstore.access import StoreAccess
-from retention_assets.objectstore.mutate.deletion import ObjectDeleter
-from retention_assets.objectstore.outcomes import Outcome
 from tests.icechunk.sweep.random_history import START, STORED, RandomHistory, arrays, files, lines
-from tests.icechunk.sweep.repositories import now
+from tests.icechunk.sweep.repositories import plan_and_sweep, stored_at
 from tests.icechunk_repositories import FORMATS, Format, open_repository
 from tests.models.policies import everything_older
 
@@ -42,41 +28,8 @@ def by_icechunk(directory: Path, older_than: datetime, *, branches: bool, tags: 
 
 
 def by_us(directory: Path, older_than: datetime, *, branches: bool, tags: bool) -> PlannedEdits:
-    """Plan, publish the edits, check again, and delete unreachable files, like the assets but without Spark."""
-    access = StoreAccess(f"file://{directory}")
-    source = IcechunkSource(access, now)
     policy = everything_older(delete_expired_branches=branches, delete_expired_tags=tags)
-    state = source.state()
-    retained = retained_set_of(state, policy, older_than, CUTOFF)
-    planned = _dead(directory, retained)
-    planned_edits = edits_of(state, retained, older_than, CUTOFF)
-    publish(access, planned_edits, policy, now, lambda line: None)
-    fresh = source.state()
-    still_dead = _dead(directory, current_retained_set(fresh, CUTOFF, held_ids(fresh, policy, older_than)))
-    assert still_dead == planned
-    answers = ObjectDeleter(access).delete_all(sorted(planned))
-    assert {one.outcome for one in answers} <= {Outcome.DELETED}
-    return planned_edits
-
-
-def _dead(directory: Path, retained: RetainedSet) -> set[str]:
-    """Return the old files that no remaining snapshot reaches, by the readers of the package."""
-    live = {f"snapshots/{encode_id(one)}" for one in retained.snapshots}
-    live |= {f"transactions/{encode_id(one)}" for one in retained.transaction_logs}
-    manifests: set[str] = set()
-    for one in map(encode_id, retained.snapshots):
-        content = (directory / "snapshots" / one).read_bytes()
-        manifests |= set(snapshot_manifests().decode(content, one, one)["manifest_id"].to_pylist())
-    live |= {f"manifests/{one}" for one in manifests}
-    for one in manifests:
-        content = (directory / "manifests" / one).read_bytes()
-        chunks = manifest_chunks().decode(content, one, one)["chunk_id"].to_pylist()
-        live |= {f"chunks/{chunk}" for chunk in chunks if chunk is not None}
-    return {name for name in files(directory) - live if is_old(_stored(directory / name), CUTOFF)}
-
-
-def _stored(path: Path) -> datetime:
-    return datetime.fromtimestamp(path.stat().st_mtime, STORED.tzinfo)
+    return plan_and_sweep(directory, policy, older_than, CUTOFF)
 
 
 def agree(root: Path, spec_version: Format, seed: int) -> None:
@@ -122,7 +75,7 @@ def _written_for_nothing(directory: Path, before: set[str]) -> set[str]:
     """
     reached = {f"snapshots/{one}" for one in _reached(open_repository(directory))}
     snapshots = {name for name in files(directory) & before if name.startswith("snapshots/")}
-    return {name for name in snapshots - reached if not is_old(_stored(directory / name), CUTOFF)}
+    return {name for name in snapshots - reached if not is_old(stored_at(directory / name), CUTOFF)}
 
 
 def _reached(repository: ic.Repository) -> set[str]:

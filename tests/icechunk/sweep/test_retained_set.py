@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from retention_assets.icechunk.formats.ids import decode_id, encode_id
-from retention_assets.icechunk.rules.expiration import edited
+from retention_assets.icechunk.rules.expiration import Reparented, edited
 from retention_assets.icechunk.source.repository import IcechunkSource, IcechunkState
 from retention_assets.icechunk.sweep.retained_set import (
     RetainedSet,
@@ -105,3 +105,33 @@ def test_after_the_edits_the_current_and_the_projected_set_agree(tmp_path: Path)
     again = current_retained_set(published, CUTOFF, ())
     assert again.snapshots == planned.snapshots
     assert again.transaction_logs == planned.transaction_logs
+
+
+# ---- sessions that began on a snapshot before its child was committed
+
+
+@both_formats
+def test_an_expired_snapshot_stays_in_the_history_while_its_child_is_young(
+    tmp_path: Path, spec_version: Format
+) -> None:
+    state, ids = built(tmp_path, spec_version)
+    young = replace(state, stored={**state.stored, ids["c"]: CUTOFF})
+    retained = retained_set_of(young, TEN_DAYS, AS_OF, CUTOFF)
+    assert retained.expiration is not None
+    assert retained.expiration.reparented == {ids["b"]: ids["root"]}
+    assert staying(retained, ids) == {"root", "b", "c"}
+    assert retained.expiration.selection.decisions[ids["b"]].reason.startswith("kept: its child is younger")
+    later = retained_set_of(young, TEN_DAYS, AS_OF, CUTOFF + timedelta(seconds=1, microseconds=1))
+    assert staying(later, ids) == {"root", "c"}
+
+
+@both_formats
+def test_a_young_child_of_a_snapshot_that_has_not_expired_changes_nothing(tmp_path: Path, spec_version: Format) -> None:
+    state, ids = built(tmp_path, spec_version)
+    young = replace(state, stored={**state.stored, ids["c"]: CUTOFF})
+    three_weeks = SnapshotPolicy(default=Keep("default", timedelta(days=21)))
+    kept, expected = (retained_set_of(one, three_weeks, AS_OF, CUTOFF) for one in (young, state))
+    assert kept.expiration is not None
+    assert expected.expiration is not None
+    assert kept.expiration.edits == expected.expiration.edits
+    assert Reparented(ids["b"], ids["root"]) in kept.expiration.edits

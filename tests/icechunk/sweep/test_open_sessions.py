@@ -1,0 +1,78 @@
+"""Sessions of icechunk that are open during a plan and its sweep: they can still read and commit."""
+
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import icechunk as ic
+import pytest
+import zarr
+
+from retention_assets.policy.snapshots import Keep, SnapshotPolicy
+from tests.icechunk.sweep.repositories import now, plan_and_sweep
+from tests.icechunk_repositories import FORMATS, Commit, Format, build_history, open_repository, set_stored_at
+
+LAST_YEAR = datetime(2025, 1, 1, tzinfo=UTC)
+ONLY_THE_NEWEST = SnapshotPolicy(default=Keep("newest", timedelta(0), last=1))
+COMMITS = [Commit("a", None, LAST_YEAR), Commit("b", "a", LAST_YEAR + timedelta(days=1))]  # main: root <- a <- b
+BOTH = ic.BasicConflictSolver(on_chunk_conflict=ic.VersionSelection.UseTheirs)
+
+
+def built(directory: Path, spec_version: Format) -> ic.Repository:
+    """Return a repository with the branch `main` on the commit b. All its files are old."""
+    build_history(directory, spec_version, COMMITS, {"main": "b"})
+    set_stored_at(directory, LAST_YEAR)
+    return open_repository(directory)
+
+
+def overwrite(directory: Path, *chunks: int) -> None:
+    session = open_repository(directory).writable_session("main")
+    for chunk in chunks:
+        zarr.open_array(session.store, path="a", mode="r+")[chunk] = 100 + chunk
+    session.commit("overwritten")
+
+
+def sweep(directory: Path) -> None:
+    """Plan and sweep with a grace period of an hour, which is longer than any session of a test."""
+    plan_and_sweep(directory, ONLY_THE_NEWEST, now(), now() - timedelta(hours=1))
+
+
+def values(repository: ic.Repository) -> list[int]:
+    store = repository.readonly_session("main").store
+    return list(zarr.open_array(store, path="a", mode="r")[:4])
+
+
+@pytest.mark.parametrize("spec_version", FORMATS, ids=["format_1", "format_2"])
+def test_a_session_whose_snapshot_is_no_longer_the_newest_reads_and_commits_after_a_sweep(
+    tmp_path: Path, spec_version: Format
+) -> None:
+    repository = built(tmp_path / "r", spec_version)
+    reader, writer = repository.readonly_session("main"), repository.writable_session("main")
+    zarr.open_array(writer.store, path="a", mode="r+")[3] = 7
+    overwrite(tmp_path / "r", 0, 1)
+    sweep(tmp_path / "r")
+    assert list(zarr.open_array(reader.store, path="a", mode="r")[:4]) == [1, 2, 0, 0]
+    writer.commit("late", rebase_with=BOTH)
+    assert values(open_repository(tmp_path / "r")) == [100, 101, 0, 7]
+
+
+def test_a_chunk_that_an_open_session_moves_to_another_index_stays(tmp_path: Path) -> None:
+    """Only the old snapshot of the session has this chunk. The session names the chunk again when it commits."""
+    repository = built(tmp_path / "r", 2)
+    session = repository.writable_session("main")
+    session.reindex_array("/a", lambda index: [2] if list(index) == [0] else None)
+    overwrite(tmp_path / "r", 0)
+    sweep(tmp_path / "r")
+    session.commit("moved", rebase_with=BOTH)
+    assert values(open_repository(tmp_path / "r")) == [100, 2, 1, 0]
+
+
+@pytest.mark.parametrize("spec_version", FORMATS, ids=["format_1", "format_2"])
+def test_the_snapshot_of_a_session_goes_once_its_child_is_older_than_the_grace_period(
+    tmp_path: Path, spec_version: Format
+) -> None:
+    built(tmp_path / "r", spec_version)
+    overwrite(tmp_path / "r", 0)
+    set_stored_at(tmp_path / "r", now() - timedelta(hours=2))
+    sweep(tmp_path / "r")
+    line = [one.message for one in open_repository(tmp_path / "r").ancestry(branch="main")]
+    assert line == ["overwritten", "Repository initialized"]

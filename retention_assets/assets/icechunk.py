@@ -45,10 +45,10 @@ from retention_assets.policy.table import snapshot_policy_rows
 from retention_assets.spark.frames import from_arrow
 from retention_assets.state.approval import planned_terms, terms_hash
 from retention_assets.state.binding import require_same_location
+from retention_assets.state.clocks import clocks
 from retention_assets.state.memory import require_no_future_plan
 from retention_assets.state.plan import withdraw_plan
 from retention_assets.state.policies import with_earlier_runs
-from retention_assets.sweep.sweep_run import clocks
 from retention_assets.warehouse.metadata import Details, needed
 from retention_assets.warehouse.warehouse import Rows
 

@@ -40,10 +40,11 @@ from retention_assets.objectstore.objects import ObjectReader
 from retention_assets.repositories.other_repositories import not_configured
 from retention_assets.state.approval import planned_terms, terms_hash
 from retention_assets.state.binding import require_same_location
+from retention_assets.state.clocks import clocks
 from retention_assets.state.memory import require_no_future_plan
 from retention_assets.state.plan import withdraw_plan
 from retention_assets.state.policies import current_rules_of, policy_versions, rules_in_force
-from retention_assets.sweep.sweep_run import clocks, verification_inputs
+from retention_assets.sweep.sweep_run import verification_inputs
 from retention_assets.warehouse.metadata import Details, needed
 from retention_assets.warehouse.warehouse import Rows
 

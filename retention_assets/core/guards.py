@@ -7,7 +7,6 @@ Source: docs/safety.md, "Guards: the checks of a plan".
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
 from posixpath import normpath
 from typing import Any
 from urllib.parse import unquote
@@ -333,26 +332,6 @@ def totals_balance(totals: Mapping[str, Amount], listed: int, candidates: Amount
     if not passed:
         detail = f"{detail}: the sum differs, or the candidates are not the plan's {candidates.objects:,} candidates"
     return CheckResult("totals_balance", passed, detail, abs(listed - by_state))
-
-
-def clock_agrees(before: datetime, store_time: datetime | None, after: datetime, most: timedelta) -> CheckResult:
-    """Check that this machine's clock and the store's clock differ by no more than `most`.
-
-    Args:
-        before: this machine's time before the request to the store.
-        store_time: the store's time, in whole seconds; None if the store did not give one. The check then fails.
-        after: this machine's time after the store's response.
-        most: the largest difference allowed.
-
-    Source: docs/stores.md, "Times and ETags".
-    """
-    if store_time is None:
-        detail = "the store does not return its time; guards.max_clock_skew: null switches the check off"
-        return CheckResult("clock_agrees", False, detail)
-    skew = max(before - store_time - timedelta(seconds=1), store_time - after, timedelta(0))
-    seconds = f"{skew.total_seconds():.0f} s; at most {most.total_seconds():.0f} s is allowed"
-    detail = f"the clocks of this machine and of the store differ by {seconds}"
-    return CheckResult("clock_agrees", skew <= most, detail, skew.total_seconds(), most.total_seconds())
 
 
 def refusals(check_results: Iterable[CheckResult]) -> list[CheckResult]:

@@ -8,11 +8,13 @@ from retention_assets.config.configuration import Repository
 from retention_assets.config.timestamps import Clock
 from retention_assets.objectstore.access import open_store
 from retention_assets.state.binding import require_same_location
+from retention_assets.state.clocks import require_clock
 from retention_assets.state.lease import held_lease, require_seen_by_all
 from retention_assets.state.records import record_without_plan, seal_of, write_record
 from retention_assets.warehouse.warehouse import Warehouse
 
 Result = Mapping[str, Any]
+_SET_CLOCK = "Set the clock of this machine or of the store, then run the same command again."
 
 
 def recorded_change(
@@ -29,11 +31,14 @@ def recorded_change(
     No sweep runs at the same time. `kind`: what is changed, for the record.
 
     Errors: the errors of `change`, after which there is no record; GuardRefused as `require_same_location` and
-    `held_lease`, and when other machines would not see the lease.
+    `held_lease`, when other machines would not see the lease, and when this machine's clock is wrong. A clock that is
+    ahead would take the lease of a running sweep. Its times in the repository would make icechunk refuse later commits.
     """
     started, name, sweep, seal = clock(), repository.name, repository.settings.sweep, seal_of(repository)
     require_same_location(warehouse, repository)  # a lease under another name would exclude nobody
-    require_seen_by_all(warehouse, name, open_store(repository), single_machine=sweep.single_machine)
+    access = open_store(repository)
+    require_seen_by_all(warehouse, name, access, single_machine=sweep.single_machine)
+    require_clock(repository, access, clock, "was changed", _SET_CLOCK)
     seal.copy_records(warehouse, name)  # if records cannot be copied, nothing is changed
     with held_lease(warehouse, name, run_id, clock, sweep.lease) as lease:
         result = change()

@@ -12,18 +12,16 @@ from retention_assets.config.configuration import Repository, is_on_this_machine
 from retention_assets.config.limits import Limits
 from retention_assets.config.timestamps import Clock
 from retention_assets.core.amounts import Amount, plot_numbers, sum_of
-from retention_assets.core.guards import CheckResult, clock_agrees
 from retention_assets.core.liveness import NoOtherRepositories, OtherRepositories
-from retention_assets.core.remedies import REMEDIES
 from retention_assets.errors import ConfigurationError, GuardRefused
 from retention_assets.objectstore.access import StoreAccess
-from retention_assets.objectstore.clock import store_time
 from retention_assets.objectstore.outcomes import Outcome
 from retention_assets.objectstore.s3 import is_s3
 from retention_assets.objectstore.versions import keeps_versions
 from retention_assets.spark.frames import master_of, sweep_workers
 from retention_assets.state.approval import approved_terms
 from retention_assets.state.binding import require_same_location
+from retention_assets.state.clocks import require_clock
 from retention_assets.state.lease import require_seen_by_all, witnessed_record
 from retention_assets.state.ledger import FREED, OUTCOMES, amounts_of, results_of, swept_plans
 from retention_assets.state.plan import (
@@ -237,25 +235,6 @@ def require_same_settings(plan: Plan, used: Repository) -> None:
                 f"was done. To continue with these settings, reload the code location if there is one, and sweep "
                 f"again: `retention sweep {plan.repository} --as-of {plan.day}`."
             )
-
-
-def clocks(repository: Repository, access: StoreAccess, clock: Clock) -> CheckResult:
-    """Compare the clock of this machine with the clock of the store, which dates the objects. See `clock_agrees`."""
-    most = repository.settings.guards.max_clock_skew
-    if most is None:
-        return CheckResult("clock_agrees", True, "not checked: guards.max_clock_skew is null")
-    before = clock()
-    return clock_agrees(before, store_time(access, clock), clock(), most)
-
-
-def require_clock(repository: Repository, access: StoreAccess, clock: Clock) -> None:
-    """Raise GuardRefused when the clocks of this machine and of the store differ by more than is allowed."""
-    check_result = clocks(repository, access, clock)
-    if not check_result.passed:
-        raise GuardRefused(
-            f"{repository.name}: {check_result.guard}: {check_result.detail}. Nothing was deleted. "
-            f"{REMEDIES[check_result.guard]}"
-        )
 
 
 def warn_of_versions(sweep: Sweep[AnyRepository], mode: str, sweep_result: SweepResult) -> None:

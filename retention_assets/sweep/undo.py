@@ -27,6 +27,7 @@ from retention_assets.objectstore.versions import all_versions, keeps_versions, 
 from retention_assets.spark.frames import sweep_workers
 from retention_assets.state.approval import Approval
 from retention_assets.state.binding import require_same_location
+from retention_assets.state.clocks import require_clock
 from retention_assets.state.lease import Lease, held_lease, require_seen_by_all
 from retention_assets.state.ledger import SURPLUS_LEDGERS, amounts_of
 from retention_assets.state.plan import Plan, planned_objects
@@ -37,7 +38,6 @@ from retention_assets.sweep.actions import Purge, RemoveVersions, Restore, remov
 from retention_assets.sweep.copies import Copies, PlanCopies, Undo
 from retention_assets.sweep.engine import Batch, BatchResult, LedgerEngine, run_on_spark
 from retention_assets.sweep.execute import SweepResult, SweepRun, work_and_conclude
-from retention_assets.sweep.sweep_run import require_clock
 from retention_assets.sweep.worker import OBJECTS, Action, TaskSpec
 
 _IS_LAST = "is live again but missing from its path, or has another size there: this copy may be the last"

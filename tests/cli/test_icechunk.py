@@ -9,7 +9,8 @@ import pytest
 
 from retention_assets.errors import GuardRefused
 from retention_assets.objectstore.mutate.writing import ObjectWriter
-from retention_assets.state.lease import take_lease
+from retention_assets.state import clocks
+from retention_assets.state.lease import holds, take_lease
 from retention_assets.state.records import read_records
 from retention_assets.warehouse.warehouse import Warehouse
 from tests.end_to_end.command import Answer, run
@@ -132,6 +133,22 @@ def test_nothing_is_done_while_a_sweep_runs(tmp_path: Path):
     refused = command("branch", "delete", "dev")
     assert refused.status == 1
     assert "a sweep has held the lease since" in " ".join(refused.err.split())
+    assert command.repository.files() == before
+
+
+@pytest.mark.parametrize("arguments", [["branch", "delete", "dev"], ["upgrade"]], ids=["branch", "upgrade"])
+def test_a_clock_that_is_ahead_changes_nothing_and_leaves_the_lease_of_a_running_sweep(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: list[str]
+):
+    command, now = Command(tmp_path, 1), datetime.now(UTC)
+    lease = take_lease(command.warehouse, "field", "a sweep", now, timedelta(minutes=30))
+    monkeypatch.setattr(clocks, "store_time", lambda *_: now)
+    monkeypatch.setattr("retention_assets.cli.icechunk.utc_now", lambda: now + timedelta(hours=1))
+    before = command.repository.files()
+    refused = command(*arguments)
+    assert refused.status == 1
+    assert "differ by 3599 s; at most 300 s is allowed. Nothing was changed" in " ".join(refused.err.split())
+    assert holds(command.warehouse, lease, now)
     assert command.repository.files() == before
 
 

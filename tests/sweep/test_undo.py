@@ -15,13 +15,13 @@ from retention_assets.core.amounts import Amount
 from retention_assets.errors import GuardRefused, StoreError
 from retention_assets.objectstore.access import StoreAccess
 from retention_assets.objectstore.outcomes import Outcome
+from retention_assets.state import clocks
 from retention_assets.state.binding import require_same_location
 from retention_assets.state.lease import LEASES, holds, take_lease
 from retention_assets.state.ledger import LedgerLocation
 from retention_assets.state.plan import keep_plan
 from retention_assets.state.quarantine import QuarantineLocation, quarantine_url
 from retention_assets.state.records import read_records
-from retention_assets.sweep import sweep_run
 from retention_assets.sweep import undo as undo_module
 from retention_assets.sweep.copies import PlanCopies, Undo
 from retention_assets.sweep.undo import Selection, due_for_purge, purge, restore
@@ -187,7 +187,7 @@ def test_the_quarantine_of_another_location_is_neither_restored_nor_purged(spark
 def test_a_wrong_clock_purges_nothing(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     world = quarantined_world(tmp_path / "world")
     store_says = world.now
-    monkeypatch.setattr(sweep_run, "store_time", lambda *_: store_says)
+    monkeypatch.setattr(clocks, "store_time", lambda *_: store_says)
     world.now += timedelta(days=30)
     with pytest.raises(GuardRefused, match=r"clock_agrees: .* Nothing was deleted"):
         purge(undo(spark, world), due_for_purge(undo(spark, world)).digest, kept(spark))
@@ -199,7 +199,7 @@ def test_a_wrong_clock_restores_nothing_and_leaves_the_lease_of_a_running_sweep(
 ) -> None:
     world = quarantined_world(tmp_path / "world")
     store_says = world.now
-    monkeypatch.setattr(sweep_run, "store_time", lambda *_: store_says)
+    monkeypatch.setattr(clocks, "store_time", lambda *_: store_says)
     lease = take_lease(world.warehouse, REPOSITORY, "a sweep", store_says, timedelta(minutes=30))
     world.now += timedelta(hours=1)
     with pytest.raises(GuardRefused, match=r"clock_agrees: .* Nothing was deleted"):

@@ -281,22 +281,6 @@ def test_locations_are_compared_in_the_form_in_which_they_are_opened(one: str, o
     assert guards.namespaces_apart("orchard", places).passed is apart
 
 
-@pytest.mark.parametrize(
-    ("counts", "detail"),
-    [
-        pytest.param(NOW, "", id="the_same"),
-        pytest.param(NOW - timedelta(seconds=61), "", id="the_most_allowed_behind_a_whole_second"),
-        pytest.param(NOW - timedelta(seconds=63), "differ by 62 s; at most 60 s is allowed", id="ahead_of_the_store"),
-        pytest.param(NOW + timedelta(seconds=64), "differ by 62 s; at most 60 s is allowed", id="behind_the_store"),
-        pytest.param(None, "the store does not return its time", id="a_store_without_a_clock"),
-    ],
-)
-def test_clocks_that_differ_are_refused(counts: datetime | None, detail: str) -> None:
-    check_result = guards.clock_agrees(NOW, counts, NOW + timedelta(seconds=2), timedelta(minutes=1))
-    assert check_result.passed is (not detail)
-    assert detail in check_result.message
-
-
 # ---- the limits of each guard
 
 

@@ -1,0 +1,61 @@
+"""Compares the clock of this machine with the clock of the store, which dates the objects of a repository.
+
+A machine whose clock is ahead would take the lease of a running sweep, and would write times of the future.
+Source: docs/stores.md, Times and ETags.
+"""
+
+from datetime import datetime, timedelta
+
+from retention_assets.config.configuration import Repository
+from retention_assets.config.timestamps import Clock
+from retention_assets.core.remedies import REMEDIES, CheckResult
+from retention_assets.errors import GuardRefused
+from retention_assets.objectstore.access import StoreAccess
+from retention_assets.objectstore.clock import store_time
+
+
+def clock_agrees(before: datetime, store_time: datetime | None, after: datetime, most: timedelta) -> CheckResult:
+    """Check that this machine's clock and the store's clock differ by no more than `most`.
+
+    Args:
+        before: this machine's time before the request to the store.
+        store_time: the store's time, in whole seconds; None if the store did not give one. The check then fails.
+        after: this machine's time after the store's response.
+        most: the largest difference allowed.
+
+    Source: docs/stores.md, Times and ETags.
+    """
+    if store_time is None:
+        detail = "the store does not return its time; guards.max_clock_skew: null switches the check off"
+        return CheckResult("clock_agrees", False, detail)
+    skew = max(before - store_time - timedelta(seconds=1), store_time - after, timedelta(0))
+    seconds = f"{skew.total_seconds():.0f} s; at most {most.total_seconds():.0f} s is allowed"
+    detail = f"the clocks of this machine and of the store differ by {seconds}"
+    return CheckResult("clock_agrees", skew <= most, detail, skew.total_seconds(), most.total_seconds())
+
+
+def clocks(repository: Repository, access: StoreAccess, clock: Clock) -> CheckResult:
+    """Compare the clock of this machine with the clock of the store, which dates the objects. See `clock_agrees`."""
+    most = repository.settings.guards.max_clock_skew
+    if most is None:
+        return CheckResult("clock_agrees", True, "not checked: guards.max_clock_skew is null")
+    before = clock()
+    return clock_agrees(before, store_time(access, clock), clock(), most)
+
+
+def require_clock(
+    repository: Repository,
+    access: StoreAccess,
+    clock: Clock,
+    undone: str = "was deleted",
+    remedy: str = REMEDIES["clock_agrees"],
+) -> None:
+    """Raise GuardRefused when the clocks of this machine and of the store differ by more than is allowed.
+
+    `undone`: completes the message "Nothing ...".
+    """
+    check_result = clocks(repository, access, clock)
+    if not check_result.passed:
+        raise GuardRefused(
+            f"{repository.name}: {check_result.guard}: {check_result.detail}. Nothing {undone}. {remedy}"
+        )

@@ -207,7 +207,11 @@ def log(context: click.Context, limit: int, json_wanted: bool) -> None:
 @as_json
 @click.pass_context
 def upgrade(context: click.Context, dry_run: bool, json_wanted: bool) -> None:
-    """Upgrade the repository to format 2, or complete an interrupted upgrade. Stop all writers first."""
+    """Upgrade the repository to format 2, or complete an interrupted upgrade.
+
+    Stop all writers first, and all programs that expire or collect with icechunk. A program that opened the repository
+    before the upgrade, and runs icechunk's garbage_collect afterwards, deletes everything.
+    """
     from retention_assets.icechunk.administration.upgrade import upgrade as upgrade_to_format_2
     from retention_assets.objectstore.access import open_store
     from retention_assets.objectstore.mutate.writing import ObjectWriter

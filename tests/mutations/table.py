@@ -390,6 +390,17 @@ SWEEPING = (
         ),
     ),
     Mutation(
+        name="an upgrade does not notice that snapshots got other parents",
+        breaks="no change of another writer is lost (promise 13 of docs/safety.md)",
+        file="retention_assets/icechunk/administration/upgrade.py",
+        old="    return source.parents_in_files(parents).items() <= parents.items()\n",
+        new="    return True\n",
+        caught_by=(
+            "tests/icechunk/sweep/test_upgrade.py"
+            "::test_an_expiration_by_icechunk_during_the_upgrade_undoes_the_upgrade[expired]",
+        ),
+    ),
+    Mutation(
         name="the quarantine of another location is purged",
         breaks="the look before a purge is at the repository whose objects are in quarantine (invariant 1)",
         file="retention_assets/sweep/undo.py",

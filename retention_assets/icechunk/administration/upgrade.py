@@ -100,17 +100,29 @@ def _configuration(reader: ObjectReader) -> bytes | None:
 def _require_nobody_wrote(
     access: StoreAccess, source: IcechunkSource, before: References, config: bytes | None, made: Repo
 ) -> None:
-    """Refuse if references or configuration have changed since they were read, and remove the new repo object.
+    """Refuse if anything that the new repo object has was changed since it was read, and remove that object.
 
-    The new object does not have these changes. It stays if somebody has already edited it.
+    The new object does not have these changes. It stays if somebody has already edited it. References, configuration
+    and snapshots are compared: an expiration in format 1 gives snapshots other parents, and a collection then deletes
+    the files of their old parents.
     """
     try:
         unchanged = source.references() == before and _configuration(ObjectReader(access)) == config
+        unchanged = unchanged and _has_parents_of_files(source, made)
     except (CorruptFile, SourceError):  # somebody deleted a reference while it was read, or is writing one
         unchanged = False
     if not unchanged:
         found = source.repo_object()
         raise _undone(access, found if found and found.repo == made else None)
+
+
+def _has_parents_of_files(source: IcechunkSource, made: Repo) -> bool:
+    """Return whether the snapshot files name the same parents as the object that an upgrade made; some may be missing.
+
+    If an expiration made the file of a snapshot superfluous, the file of a younger snapshot has another parent.
+    """
+    parents = {one: snapshot.parent_id for one, snapshot in made.snapshots.items()}
+    return source.parents_in_files(parents).items() <= parents.items()
 
 
 def _require_nobody_wrote_before(
@@ -130,7 +142,7 @@ def _require_nobody_wrote_before(
         and repo.tags.keys() <= {*left.tags, *left.deleted_tags}
         and (repo.config is None or any(one.path == CONFIG for one in old))
     )
-    if is_changed and can_be_undone:
+    if can_be_undone and (is_changed or not _has_parents_of_files(source, repo)):
         if dry_run:
             raise GuardRefused(
                 f"{access.url}: somebody wrote to the repository in format 1 during or after an interrupted upgrade. "

@@ -209,6 +209,20 @@ class IcechunkSource:
         """Return the references of format 1 that an upgrade to format 2 has left. Errors: as `read_references`."""
         return read_references(self._reader)
 
+    def parents_in_files(self, snapshots: Collection[bytes]) -> Mapping[bytes, bytes | None]:
+        """Return the parents that the files of these snapshots of format 1 name now; missing files are left out.
+
+        Only files that were changed since `state` are read again. Errors: CorruptFile; errors of the store.
+        """
+        listed = self._listed()
+        known = {one: self._known[one] for one in snapshots if one in self._known and one in listed}
+        same = {one: snapshot for one, (etag, snapshot) in known.items() if etag and listed[one].etag == etag}
+        changed = self._files(sorted(set(snapshots) - same.keys()))
+        return {
+            **{one: snapshot.parent_id for one, snapshot in same.items()},
+            **{file.id: file.parent_id for file, _ in changed},
+        }
+
     def require_still_format_1(self) -> None:
         """Refuse a repository that was upgraded while it was read: the upgrade may have removed references."""
         if self.repo_object() is not None:

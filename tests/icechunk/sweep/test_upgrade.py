@@ -22,7 +22,16 @@ from retention_assets.icechunk.formats.values import read_flexbuffer
 from retention_assets.objectstore.mutate.writing import ObjectWriter
 from retention_assets.objectstore.objects import ObjectReader
 from tests.faulty_s3 import Faults, faulty_s3
-from tests.icechunk.sweep.repositories import IcechunkRepository, histories, now, tree, uploaded, values
+from tests.icechunk.sweep.repositories import (
+    AS_OF,
+    DAYS,
+    IcechunkRepository,
+    histories,
+    now,
+    tree,
+    uploaded,
+    values,
+)
 from tests.icechunk.sweep.writer import commit_to, storage_of
 from tests.icechunk_repositories import (
     build_varied,
@@ -346,6 +355,49 @@ def test_a_commit_in_format_1_during_the_upgrade_undoes_the_upgrade(tmp_path: Pa
     monkeypatch.undo()
     upgrade(repository.access, now, dry_run=False)
     assert histories(repository.open())["branch main"][0] == "late"
+
+
+@pytest.mark.parametrize("collects", [False, True], ids=["expired", "expired_and_collected"])
+def test_an_expiration_by_icechunk_during_the_upgrade_undoes_the_upgrade(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, collects: bool
+):
+    """The references stay as they are. But the repo object would list snapshots that nothing reaches any more."""
+    repository = tree(tmp_path / "r", 1)
+    set_stored_at(repository.directory, DAYS[0])
+    other = repository.open()  # opened before: it knows format 1 only
+
+    def expire() -> None:
+        other.expire_snapshots(AS_OF)
+        if collects:
+            other.garbage_collect(now() - timedelta(hours=1))
+
+    acting_after_creation(monkeypatch, expire)
+    with pytest.raises(GuardRefused, match=r"during the upgrade, so the upgrade was undone.*Stop all writers"):
+        upgrade(repository.access, now, dry_run=False)
+    assert not (repository.directory / "repo").exists()
+    monkeypatch.undo()
+    upgrade(repository.access, now, dry_run=False)
+    assert histories(repository.open())["branch main"] == ["f", "e", "-"]
+
+
+def test_an_expiration_by_icechunk_after_an_interrupted_upgrade_undoes_the_upgrade(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    repository = tree(tmp_path / "r", 1)
+    other = repository.open()
+
+    def die() -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        acting_after_creation(patch, die)
+        with pytest.raises(KeyboardInterrupt):
+            upgrade(repository.access, now, dry_run=False)
+    other.expire_snapshots(AS_OF)
+    with pytest.raises(GuardRefused, match=r"so the upgrade was undone.*Stop all writers"):
+        upgrade(repository.access, now, dry_run=False)
+    upgrade(repository.access, now, dry_run=False)
+    assert histories(repository.open())["branch main"] == ["f", "e", "-"]
 
 
 def test_a_half_written_reference_during_the_upgrade_undoes_the_upgrade(

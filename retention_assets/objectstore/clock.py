@@ -5,7 +5,7 @@ Source: docs/stores.md, "Times and ETags".
 
 import os
 from collections.abc import Callable, Mapping
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from email.utils import parsedate_to_datetime
 from typing import Any
 from urllib.parse import urlsplit
@@ -14,9 +14,10 @@ from urllib.request import getproxies, proxy_bypass
 import urllib3
 from obstore.store import AzureStore, GCSStore, S3Store
 
-from retention_assets.config.timestamps import utc_now
+from retention_assets.config.timestamps import Clock, utc_now
 from retention_assets.objectstore.access import StoreAccess
 
+_UNKNOWN = timedelta(seconds=2)  # the most by which the result of `store_time` can be behind the store's clock
 _TIMEOUT = urllib3.Timeout(connect=3.0, read=10.0)  # seconds
 _AZURITE = "http://127.0.0.1:10000"  # obstore's default for `use_emulator`
 
@@ -35,6 +36,20 @@ def store_time(access: StoreAccess, local_clock: Callable[[], datetime] = utc_no
         return local_clock()
     address = service_address(access)
     return _date_of(address, access.open().client_options or {}) if address else None
+
+
+def not_ahead_of_store(access: StoreAccess, clock: Clock) -> Clock:
+    """Return `clock`, set back by as much as it is ahead of the store's clock now.
+
+    A difference of up to two seconds cannot be measured, and is ignored. If the store does not give its time, `clock`
+    is returned unchanged.
+    """
+    now = clock()
+    there = store_time(access, clock)
+    if there is None or now - there <= _UNKNOWN:
+        return clock
+    ahead = now - there
+    return lambda: clock() - ahead
 
 
 def service_address(access: StoreAccess) -> str | None:

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from threading import Thread
@@ -12,7 +12,7 @@ from typing import ClassVar
 import pytest
 
 from retention_assets.objectstore.access import StoreAccess
-from retention_assets.objectstore.clock import service_address, store_time
+from retention_assets.objectstore.clock import not_ahead_of_store, service_address, store_time
 from tests.objectstore.servers import server_that_hangs_up
 
 SECRET = "wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY"
@@ -148,3 +148,21 @@ def test_the_environment_counts_as_it_does_for_obstore() -> None:
         patch.setenv("AWS_ENDPOINT_URL", "http://from.environment:9000")
         assert service_address(StoreAccess("s3://lake")) == "http://from.environment:9000/"
         assert service_address(StoreAccess("s3://lake", {"endpoint": "http://given"})) == "http://given/"
+
+
+@pytest.mark.parametrize(
+    ("ahead", "becomes"),
+    [
+        pytest.param(timedelta(minutes=-4), timedelta(minutes=-4), id="behind"),
+        pytest.param(timedelta(seconds=2), timedelta(seconds=2), id="within_the_precision_of_the_store"),
+        pytest.param(timedelta(minutes=4), timedelta(0), id="ahead"),
+    ],
+)
+def test_a_clock_is_set_back_by_as_much_as_it_is_ahead_of_the_store(ahead: timedelta, becomes: timedelta) -> None:
+    with serving(Clock(200)) as clock:
+        assert not_ahead_of_store(access(clock), lambda: IT_IS + ahead)() == IT_IS + becomes
+
+
+def test_a_clock_is_unchanged_if_the_store_does_not_give_its_time() -> None:
+    with serving(Clock(200, {})) as clock:
+        assert not_ahead_of_store(access(clock), lambda: IT_IS + timedelta(days=1))() == IT_IS + timedelta(days=1)

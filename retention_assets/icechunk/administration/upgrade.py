@@ -20,6 +20,7 @@ from retention_assets.icechunk.rules.snapshots import History
 from retention_assets.icechunk.rules.upgrade import upgraded
 from retention_assets.icechunk.source.repository import IcechunkSource, References, RepoObject, reference_files
 from retention_assets.objectstore.access import StoreAccess
+from retention_assets.objectstore.clock import not_ahead_of_store
 from retention_assets.objectstore.mutate.writing import ObjectWriter
 from retention_assets.objectstore.objects import ObjectReader
 from retention_assets.objectstore.outcomes import DeleteTarget
@@ -74,7 +75,7 @@ def _new_repo_object(access: StoreAccess, clock: Callable[[], datetime], *, dry_
     history = History(source.state().history.snapshots, references.branches, references.tags)
     source.require_still_format_1()
     stored = None if config is None else upgraded_configuration(config, CONFIG)
-    repo = upgraded(history, snapshots, references.deleted_tags, stored, clock())
+    repo = upgraded(history, snapshots, references.deleted_tags, stored, not_ahead_of_store(access, clock)())
     if not dry_run:
         if not ObjectWriter(access).create(REPO, write_repo(repo)):
             raise GuardRefused(

@@ -12,6 +12,7 @@ from datetime import datetime, timedelta
 from random import Random
 from secrets import token_bytes
 
+from retention_assets.config.timestamps import Clock
 from retention_assets.errors import GuardRefused, ObjectMissing, SourceError, StoreError
 from retention_assets.icechunk.formats.model import Repo, Update
 from retention_assets.icechunk.formats.paths import OVERWRITTEN, REPO, backup_name
@@ -21,6 +22,7 @@ from retention_assets.icechunk.rules.snapshots import micros_of
 from retention_assets.icechunk.rules.updates import Stamp
 from retention_assets.icechunk.source.repository import IcechunkSource, RepoObject, ops_log
 from retention_assets.objectstore.access import StoreAccess
+from retention_assets.objectstore.clock import not_ahead_of_store
 from retention_assets.objectstore.mutate.writing import ObjectWriter
 from retention_assets.objectstore.objects import ObjectReader
 from retention_assets.objectstore.rate_limiter import backoffs
@@ -87,9 +89,11 @@ class RepoCommits:
         caller can then repeat the same edit.
         """
         waits = backoffs(self._random, FIRST_WAIT, LONGEST_WAIT)
+        # Icechunk's writers fail as long as the newest entry of the ops log is in their future.
+        clock = not_ahead_of_store(self._access, self._clock)
         found = self._read()
         for conflicts in range(TRIES):
-            stamp = self._stamp(found.repo)
+            stamp = self._stamp(found.repo, clock)
             after = edit(found.repo, stamp)
             if after is found.repo:
                 return Committed(after, found.etag, conflicts, None)
@@ -116,17 +120,17 @@ class RepoCommits:
             )
         return found
 
-    def _stamp(self, repo: Repo) -> Stamp:
+    def _stamp(self, repo: Repo, clock: Clock) -> Stamp:
         """Return the time of the edit and the name of its backup.
 
         The entries of the ops log must be in order of time. If the newest entry is less than `_MOST_AHEAD` in the
         future, because another writer's clock is ahead, this waits until that time has passed.
         """
-        now = self._clock()
+        now = clock()
         ahead = timedelta(microseconds=repo.latest_updates[0].updated_at - micros_of(now) + 1)
         if timedelta(0) < ahead < _MOST_AHEAD:
             self._sleep(ahead.total_seconds())
-            now = self._clock()
+            now = clock()
         return Stamp(now, backup_name(micros_of(now) // 1000, token_bytes(12)))
 
     def _write(self, found: RepoObject, content: bytes, attempt: _Attempt) -> bool:

@@ -200,6 +200,14 @@ def test_an_edit_is_refused_if_the_clock_is_far_behind(tmp_path: Path):
     assert slept == []
 
 
+def test_a_clock_that_is_ahead_of_the_store_does_not_keep_icechunk_from_writing(world: World):
+    """Icechunk refuses to write while the newest entry of the log is in the future."""
+    access, ahead = world.bucket.access("repository"), timedelta(minutes=4)
+    RepoCommits(access, lambda: now() + ahead, world.lines.append).commit(tagging)
+    world.write_as_another()
+    assert world.open().list_tags() == {"ours", "theirs-1"}
+
+
 @pytest.mark.parametrize("most", [1, 2, 5])
 def test_the_whole_log_is_read_through_its_backups_as_by_icechunk(tmp_path: Path, most: int):
     repository = create_repository(tmp_path, num_updates_per_repo_info_file=most)

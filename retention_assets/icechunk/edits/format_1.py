@@ -101,17 +101,19 @@ def apply_edits_v1(
     Errors: as `expiration_of`, `before_write` and `IcechunkSource.state`; GuardRefused when the repository has format
     2; StoreError after `TRIES` conflicts.
     """
-    rewriter = _Rewriter(access, before_write)
+    rewriter, source = _Rewriter(access, before_write), IcechunkSource(access, clock)
     waits = backoffs(random or Random(), FIRST_WAIT, LONGEST_WAIT)
     for conflicts in range(TRIES):
-        state = IcechunkSource(access, clock).state()
+        state = source.state()
         if state.format != 1:
-            raise GuardRefused(f"{access.url}: the repository now has format 2. Nothing more was changed. Plan again.")
+            raise _has_format_2(access)
         expiration = expiration_of(state.history)
         edits = () if expiration is None else expiration.edits
         if edits and not conflicts and (warning := unconditional_writes_warning(access, None)):
             log(warning)
         if all(rewriter.apply(edit, state.history) for edit in edits):
+            if edits and source.repo_object() is not None:  # an upgrade removes references, which look deleted then
+                raise _has_format_2(access)
             return Rewritten(conflicts, tuple(sorted(rewriter.removed)))
         log(f"{access.url}: another writer was quicker; reading the repository again ({conflicts + 1})")
         sleep(next(waits))
@@ -119,6 +121,10 @@ def apply_edits_v1(
         f"{access.url}: other writers were quicker {TRIES} times. Some edits of the expiration were made. No file was "
         f"deleted. Run again when fewer writers are active."
     )
+
+
+def _has_format_2(access: StoreAccess) -> GuardRefused:
+    return GuardRefused(f"{access.url}: the repository now has format 2. Nothing more was changed. Plan again.")
 
 
 class _Rewriter:

@@ -14,8 +14,9 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
 TO_THE_MICROSECOND = "%Y-%m-%d %H:%M:%S.%f"  # how messages show a time of the files
 _REMEDY = (
-    "Nothing was changed or deleted. Run again. If the error persists, restore the file of that snapshot, or delete "
-    "the branches and tags that lead to it."
+    "Nothing more was changed or deleted. Run again. If the error persists, bring back the file of that snapshot, from "
+    "quarantine (`retention restore REPO --address snapshots/ID`) or from a backup. Or delete the branches and tags "
+    "that lead to it."
 )
 
 

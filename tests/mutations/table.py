@@ -425,8 +425,8 @@ SWEEPING = (
         old="for one in in_use if one in decisions",
         new="for one in () if one in decisions",
         caught_by=(
-            "tests/icechunk/sweep/test_open_sessions.py"
-            "::test_a_chunk_that_an_open_session_moves_to_another_index_stays",
+            "tests/icechunk/sweep/test_retained_set.py"
+            "::test_an_expired_snapshot_stays_in_the_history_while_its_child_is_young[format_2]",
         ),
     ),
     Mutation(

@@ -1,7 +1,7 @@
 """Compares the clock of this machine with the clock of the store, which dates the objects of a repository.
 
 A machine whose clock is ahead would take the lease of a running sweep, and would write times of the future.
-Source: docs/stores.md, Times and ETags.
+Source: docs/stores.md, "Times and ETags".
 """
 
 from datetime import datetime, timedelta
@@ -23,7 +23,7 @@ def clock_agrees(before: datetime, store_time: datetime | None, after: datetime,
         after: this machine's time after the store's response.
         most: the largest difference allowed.
 
-    Source: docs/stores.md, Times and ETags.
+    Source: docs/stores.md, "Times and ETags".
     """
     if store_time is None:
         detail = "the store does not return its time; guards.max_clock_skew: null switches the check off"

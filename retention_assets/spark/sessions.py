@@ -63,11 +63,13 @@ FEW_RETAINED: Mapping[str, str] = {
     "spark.ui.retainedStages": "100",
     "spark.ui.retainedTasks": "1000",
 }
-# For few rows, compiling code and replanning a query after each stage take longer than the query itself.
+# For few rows, compiling code, replanning a query after each stage, and deriving filters from other filters take longer
+# than the query itself.
 _FOR_FEW_OBJECTS: Mapping[str, tuple[str, str]] = {  # the values for few objects, and for more
     "spark.sql.codegen.wholeStage": ("false", "true"),
     "spark.sql.codegen.factoryMode": ("NO_CODEGEN", "FALLBACK"),
     "spark.sql.adaptive.enabled": ("false", "true"),
+    "spark.sql.constraintPropagation.enabled": ("false", "true"),
 }
 _FEW_OBJECTS = 50_000
 _PYTHON, _MEMORY = "spark.pyspark.python", "spark.driver.memory"

@@ -127,7 +127,7 @@ def require_complete(history: History) -> None:
     """
     if MAIN not in history.branches:
         raise SourceError(
-            f"the repository has no branch {MAIN!r}, which every Icechunk repository has. Nothing was changed or "
+            f"the repository has no branch {MAIN!r}, which every Icechunk repository has. Nothing more was changed or "
             "deleted. Run again. If the error persists, restore this branch from a backup."
         )
     for reference in history.references():

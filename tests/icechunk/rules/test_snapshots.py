@@ -131,7 +131,7 @@ def test_the_parent_of_a_dangling_snapshot_may_be_missing():
 def test_an_impossible_history_is_refused(broken, message):
     with pytest.raises(SourceError, match=message) as raised:
         require_complete(broken)
-    assert "Nothing was changed or deleted." in str(raised.value)
+    assert "Nothing more was changed or deleted." in str(raised.value)
 
 
 def test_a_cycle_that_no_reference_reaches_is_refused_too():

@@ -30,8 +30,9 @@ from retention_assets.objectstore.access import StoreAccess, open_store
 from retention_assets.policy.rules import Policy
 from retention_assets.policy.snapshots import SnapshotPolicy
 from retention_assets.state.acknowledged import acknowledged_addresses, known_addresses
-from retention_assets.state.approval import planned_terms, terms_hash
+from retention_assets.state.approval import differences, planned_terms, terms_hash
 from retention_assets.state.lease import MARGIN
+from retention_assets.state.plan import last_terms
 from retention_assets.tables import (
     ADDRESSES,
     COMMIT_GRAPH,
@@ -104,11 +105,8 @@ class OtherRepositories:
                     f"The last complete plan of {other.name} is of {table.taken_at:%Y-%m-%d %H:%M} UTC, more than "
                     f"{format_duration(most)} ago. Plan it again: `retention plan {other.name}`."
                 )
-            elif self._policy_of(table, other) is None:
-                reasons.append(
-                    f"The policy of {other.name} or a setting such as `tags` or `reflog` changed since its last "
-                    f"complete plan, or the policy cannot be read. Plan it again: `retention plan {other.name}`."
-                )
+            elif changed := self._change_since(table, other):
+                reasons.append(f"{changed} Plan it again: `retention plan {other.name}`.")
             elif table.unread:
                 reasons.append(_unread(other, table.unread))
         return reasons
@@ -249,16 +247,34 @@ class OtherRepositories:
         Also None if the policy cannot be read: its files, or the rules of its server.
         """
         try:
-            if other.is_icechunk:
-                policy: _Policy = snapshot_policy(other)
-            elif SERVER in other.settings.policy:
-                policy = open_repository(other, self.clock).policy()
-            else:
-                policy = policy_of_files(other)
+            policy = self._policy_now(other)
         except RetentionError:  # then every reference counts, and a sweep is refused
             return None
         hashes = (policy.policy_hash, terms_hash(planned_terms(other)))
         return policy if (table.details.policy_hash, table.details.terms_hash) == hashes else None
+
+    def _policy_now(self, other: Repository) -> _Policy:
+        if other.is_icechunk:
+            return snapshot_policy(other)
+        return (
+            open_repository(other, self.clock).policy() if SERVER in other.settings.policy else policy_of_files(other)
+        )
+
+    def _change_since(self, table: _Table, other: Repository) -> str | None:
+        """Return why `_policy_of` has no policy of `other`, as one or more sentences; None if it has one."""
+        try:
+            policy = self._policy_now(other)
+        except RetentionError as error:
+            return f"The policy of {other.name} cannot be read: {error}"
+        if table.details.policy_hash is None:
+            return f"The newest tables of {other.name} are of different plans, or an earlier version made them."
+        if table.details.policy_hash != policy.policy_hash:
+            return f"The policy of {other.name} is not the one of its last plan."
+        then, now = last_terms(self.warehouse, other.name), planned_terms(other)
+        if table.details.terms_hash == terms_hash(now):
+            return None
+        named = f": {differences(then, now)}" if table.details.terms_hash == terms_hash(then) else ""
+        return f"Settings of {other.name} are not those of its last plan{named}."
 
     def _of_lakefs(self, other: Repository, table: _Table, policy: _Policy | None) -> DataFrame:
         pairs = self._rows(other, ADDRESSES.name, table, ["address"]).where(is_outside(F.col("address")))

@@ -350,7 +350,7 @@ def _settings_refusal_of_plan(plan: Plan, terms: Terms, undone: str) -> GuardRef
             f"{plan.repository} {plan.day}: the plan has no settings, because an earlier version made it. {remedy}"
         )
     now = {name: value for name, value in terms.items() if name not in _SWEEP_SETTINGS}
-    if differing := _differences(plan.terms, now):
+    if differing := differences(plan.terms, now):
         return GuardRefused(
             f"{plan.repository} {plan.day}: settings were changed since the plan was made: {differing}. {remedy}"
         )
@@ -364,7 +364,7 @@ def _settings_refusal_of_approval(approval: Approval, plan: Plan, terms: Terms) 
             f"{plan.repository} {plan.day}: the approval of {plan.plan_hash} does not say for which mode and settings "
             f"it was given: an earlier version wrote it. Nothing was deleted. Approve it again: {again}."
         )
-    if differing := _differences(approval.terms, terms):
+    if differing := differences(approval.terms, terms):
         return GuardRefused(
             f"{plan.repository} {plan.day}: settings were changed since {approval.approved_by} approved the plan: "
             f"{differing}. Nothing was deleted. Change the settings back, or approve the plan under the current ones: "
@@ -373,7 +373,7 @@ def _settings_refusal_of_approval(approval: Approval, plan: Plan, terms: Terms) 
     return None
 
 
-def _differences(then: Terms, now: Terms) -> str:
+def differences(then: Terms, now: Terms) -> str:
     """Return a text with each setting that differs and both its values; empty when all are the same."""
     names = [name for name in {**now, **then} if then.get(name) != now.get(name)]
     return "; ".join(f"{name} was {then.get(name, 'not set')}, is {now.get(name, 'not set')}" for name in names)

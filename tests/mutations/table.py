@@ -352,8 +352,8 @@ SWEEPING = (
         name="an approval for other settings is taken",
         breaks="an approval is for the settings under which it was given",
         file="retention_assets/state/approval.py",
-        old="    if differing := _differences(approval.terms, terms):\n",
-        new="    if differing := _differences(terms, terms):\n",
+        old="    if differing := differences(approval.terms, terms):\n",
+        new="    if differing := differences(terms, terms):\n",
         caught_by=(
             "tests/state/test_approval.py::test_an_approval_is_for_the_settings_under_which_it_was_given",
             "tests/state/test_approval.py::test_an_approval_to_delete_is_none_to_quarantine",

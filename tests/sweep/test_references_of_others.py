@@ -19,11 +19,13 @@ from retention_assets.lakefs.source.opening import open_repository, policy_of_fi
 from retention_assets.lakefs.source.repository import RULES
 from retention_assets.repositories.other_repositories import OtherRepositories
 from retention_assets.state.approval import planned_terms, terms_hash
+from retention_assets.state.plan import keep_plan
 from retention_assets.tables import COMMIT_GRAPH
 from retention_assets.warehouse.metadata import Details, PartitionMetadata
 from retention_assets.warehouse.warehouse import Warehouse
 from tests import frames
 from tests.frames import DAY, NOW, Pair, Staged, address
+from tests.sweep.small_world import a_plan
 
 REFERENCES = "e" * 64
 HOUR = timedelta(hours=1)
@@ -145,18 +147,20 @@ def test_every_entry_counts_if_the_live_entries_are_unknown(pairing: Pairing, ch
     if change == "another_policy":
         pairing.configure({"default_retention_days": 7, "branches": []})
         assert pairing.kept() == {address(0)}
-        assert "policy of there or a setting" in " ".join(pairing.others().unknown())
+        assert pairing.others().unknown() == [
+            "The policy of there is not the one of its last plan. Plan it again: `retention plan there`."
+        ]
     else:
         graph = pairing.spark.createDataFrame(COMMIT_GRAPH.schema.empty_table())
         pairing.write("commit_graph", graph, NOW, {"references_hash": REFERENCES})
         assert pairing.kept() == {address(0)}
 
 
-def require_every_entry_counts(pairing: Pairing) -> None:
-    """Require that the sweep of `here` is refused, and that also expired references of `there` count."""
+def require_every_entry_counts(pairing: Pairing, why: str) -> None:
+    """Require that the sweep of `here` is refused with the reason `why`, and that all references of `there` count."""
     assert pairing.kept() == {address(0), address(1)}
     (reason,) = pairing.others().unknown()
-    assert reason.startswith("The policy of there or a setting such as `tags` or `reflog` changed")
+    assert reason.startswith(why)
     assert reason.endswith("Plan it again: `retention plan there`.")
 
 
@@ -166,8 +170,13 @@ def test_every_entry_counts_after_a_setting_of_the_other_repository_changed(
 ) -> None:
     pairing.plan(named(0), named(1, active=True))
     assert pairing.kept() == {address(1)}
+    terms = planned_terms(pairing.configuration.repository("there"))
     pairing.configure(settings_there=changed)
-    require_every_entry_counts(pairing)
+    require_every_entry_counts(pairing, "Settings of there are not those of its last plan. ")
+    keep_plan(pairing.warehouse, a_plan(repository="there", terms=terms))
+    (setting,) = changed
+    why = f"Settings of there are not those of its last plan: {setting} was {terms[setting]}, is "
+    require_every_entry_counts(pairing, why)
     pairing.plan(named(0), named(1, active=True))
     assert pairing.kept() == {address(1)}
     assert pairing.others().unknown() == []
@@ -191,7 +200,9 @@ def test_every_entry_counts_after_one_part_of_a_policy_with_server_rules_changed
         pairing.configure({"lifecycle": [{"id": "old", "prefix": "old", "keep": "10d"}]}, settings_there=at)
     else:
         (pairing.directory / "dump.json").unlink()
-    require_every_entry_counts(pairing)
+    is_unreadable = change == "the_server_cannot_be_read"
+    why = f"cannot be read: {pairing.directory}/dump.json: " if is_unreadable else "is not the one of its last plan."
+    require_every_entry_counts(pairing, f"The policy of there {why}")
 
 
 @pytest.mark.parametrize(

@@ -70,7 +70,7 @@ def retained_set_of(
 ) -> RetainedSet:
     """Return what stays of `state` after an expiration under `policy` at `as_of` and a collection before `cutoff`.
 
-    A snapshot whose child is younger than `cutoff` does not expire, because sessions may still be open on it.
+    A snapshot whose child is younger than `cutoff` stays, because sessions may still be open on it.
     With `planned`, only snapshots and references that the plan names are released or deleted.
     Errors: SourceError and GuardRefused as `select` and `require_allowed`.
     """
@@ -82,7 +82,7 @@ def retained_set_of(
         return RetainedSet(state.history, kept, kept, expiration)
     expiration = _within(planned, partial(expiration_v2, state.history, policy, as_of, in_use=bases))
     repo = repo_after(state.repo, expiration)
-    kept = kept_v2(repo, state.stored, cutoff, expiration.selection.held)
+    kept = kept_v2(repo, state.stored, cutoff, expiration.selection.held | bases)
     dropped = frozenset(repo.snapshots.keys() - kept)
     logs = kept_transaction_logs(repo_without(repo, dropped), kept)
     return RetainedSet(state.history, kept, logs, expiration, dropped)

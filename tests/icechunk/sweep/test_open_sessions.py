@@ -9,7 +9,15 @@ import zarr
 
 from retention_assets.policy.snapshots import Keep, SnapshotPolicy
 from tests.icechunk.sweep.repositories import now, plan_and_sweep
-from tests.icechunk_repositories import FORMATS, Commit, Format, build_history, open_repository, set_stored_at
+from tests.icechunk_repositories import (
+    FORMATS,
+    Commit,
+    Format,
+    build_history,
+    open_repository,
+    set_flushed_at,
+    set_stored_at,
+)
 
 LAST_YEAR = datetime(2025, 1, 1, tzinfo=UTC)
 ONLY_THE_NEWEST = SnapshotPolicy(default=Keep("newest", timedelta(0), last=1))
@@ -31,9 +39,9 @@ def overwrite(directory: Path, *chunks: int) -> None:
     session.commit("overwritten")
 
 
-def sweep(directory: Path) -> None:
+def sweep(directory: Path, policy: SnapshotPolicy = ONLY_THE_NEWEST) -> None:
     """Plan and sweep with a grace period of an hour, which is longer than any session of a test."""
-    plan_and_sweep(directory, ONLY_THE_NEWEST, now(), now() - timedelta(hours=1))
+    plan_and_sweep(directory, policy, now(), now() - timedelta(hours=1))
 
 
 def values(repository: ic.Repository) -> list[int]:
@@ -76,3 +84,18 @@ def test_the_snapshot_of_a_session_goes_once_its_child_is_older_than_the_grace_p
     sweep(tmp_path / "r")
     line = [one.message for one in open_repository(tmp_path / "r").ancestry(branch="main")]
     assert line == ["overwritten", "Repository initialized"]
+
+
+@pytest.mark.parametrize("spec_version", FORMATS, ids=["format_1", "format_2"])
+def test_the_snapshot_of_a_session_stays_while_its_child_is_young_also_if_no_reference_reaches_both(
+    tmp_path: Path, spec_version: Format
+) -> None:
+    """The branch is reset after the commit. The policy keeps the snapshot, but its file is old."""
+    repository = built(tmp_path / "r", spec_version)
+    b, a, _ = (one.id for one in repository.ancestry(branch="main"))
+    set_flushed_at(tmp_path / "r", {b: now() - timedelta(days=2), a: now() - timedelta(days=3)})
+    reader = open_repository(tmp_path / "r").readonly_session("main")
+    overwrite(tmp_path / "r", 0)
+    open_repository(tmp_path / "r").reset_branch("main", a)
+    sweep(tmp_path / "r", SnapshotPolicy(default=Keep("month", timedelta(days=30))))
+    assert list(zarr.open_array(reader.store, path="a", mode="r")[:4]) == [1, 2, 0, 0]

@@ -5,7 +5,7 @@ Source: docs/icechunk.md; docs/icechunk-formats.md, "Branches and tags".
 """
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from datetime import datetime
 from random import Random
 
@@ -92,9 +92,10 @@ class Operations:
         """Make the change that `change_of` returns for the current references; return the number of conflicts."""
         if self._source.repo_object() is not None:
             return self._commits.commit(lambda repo, stamp: with_change(repo, change_of(repo), stamp)).conflicts
-        change = change_of(self._source.references())
+        references = self._source.references()
+        change = change_of(references)
         if change.after is not None:
-            self._require_snapshot(change.after)
+            self._require_history(change.after, {*references.branches.values(), *references.tags.values()})
         if not self._references.apply(change):
             raise GuardRefused(
                 f"another writer {'created' if change.before is None else 'moved or deleted'} the {change.kind} "
@@ -109,16 +110,31 @@ class Operations:
             )
         return 0
 
-    def _require_snapshot(self, snapshot_id: bytes) -> None:
-        """Raise GuardRefused when the snapshot's file does not exist."""
-        name = encode_id(snapshot_id)
-        path = f"{SNAPSHOTS}{name}"
-        try:
-            read_snapshot(self._reader.read(path), self._reader.describe(path))
-        except ObjectMissing:
-            raise GuardRefused(
-                f"{self._url}: there is no snapshot {name}. Nothing was changed. Correct the id."
-            ) from None
+    def _require_history(self, snapshot_id: bytes, tips: Collection[bytes]) -> None:
+        """Raise GuardRefused when the file of the snapshot or of an ancestor is missing, up to the first one of `tips`.
+
+        A sweep that was stopped may have deleted ancestors of an expired snapshot. All plans would then be refused.
+        """
+        at, name = snapshot_id, encode_id(snapshot_id)
+        seen = set(tips) - {at}
+        while at not in seen:
+            seen.add(at)
+            path = f"{SNAPSHOTS}{encode_id(at)}"
+            try:
+                parent = read_snapshot(self._reader.read(path), self._reader.describe(path)).parent_id
+            except ObjectMissing:
+                if at == snapshot_id:
+                    raise GuardRefused(
+                        f"{self._url}: there is no snapshot {name}. Nothing was changed. Correct the id."
+                    ) from None
+                raise GuardRefused(
+                    f"{self._url}: the snapshot {name} has an ancestor without a file, {encode_id(at)}: a sweep may "
+                    "have deleted it. Nothing was changed. Choose another snapshot. Or bring the file back from "
+                    "quarantine: `retention restore`."
+                ) from None
+            if parent is None:
+                return
+            at = parent
 
 
 def _id(text: str) -> bytes:

@@ -108,6 +108,24 @@ def test_a_refused_operation_changes_nothing(tmp_path: Path, spec_version: Forma
     assert repository.files() == before
 
 
+@pytest.mark.parametrize("operation", ["create_branch new", "create_tag new", "reset_branch main"])
+def test_a_reference_of_format_1_is_not_put_on_a_snapshot_whose_ancestor_is_deleted(tmp_path: Path, operation: str):
+    """A sweep that was stopped may have deleted only some of the snapshots that the plan released."""
+    repository = tree(tmp_path / "r", 1)
+    ids = repository.ids
+    method, name = operation.split()
+    repository.open().reset_branch("main", ids["c"])
+    repository.open().delete_tag("v2")
+    (repository.directory / "snapshots" / ids["d"]).unlink()
+    before = repository.files()
+    refused = f"the snapshot {ids['e']} has an ancestor without a file, {ids['d']}.*Nothing was changed"
+    with pytest.raises(GuardRefused, match=refused):
+        getattr(on(repository), method)(name, ids["e"])
+    assert repository.files() == before
+    getattr(on(repository), method)(name, ids["b"])
+    assert repository.state().format == 1
+
+
 @both_formats
 def test_the_name_of_a_deleted_tag_is_never_used_again(tmp_path: Path, spec_version: Format):
     repository = tree(tmp_path / "r", spec_version)

@@ -25,6 +25,7 @@ from retention_assets.icechunk.source.tables import manifest_chunks, snapshot_ma
 from retention_assets.icechunk.sweep import verification
 from retention_assets.icechunk.sweep.guards import count_refs, missing_snapshots, referenced_exist
 from retention_assets.icechunk.sweep.layout import icechunk_prefixes, top_of
+from retention_assets.icechunk.sweep.left_tips import with_left_tips
 from retention_assets.icechunk.sweep.planning import (
     GUARDS,
     IcechunkPlanInputs,
@@ -94,6 +95,7 @@ def repository_history(context: dg.AssetExecutionContext, resource: RepositoryRe
     state = resource.open_icechunk().source.state()
     listed = resource.warehouse.metadata(resource.name, "storage_inventory", day_of(context)).taken_at
     cutoff = min(listed, state.taken_at) - resource.repository.settings.grace
+    state = with_left_tips(state, resource.warehouse, resource.name, cutoff)
     rows = Rows(history_rows(state), state.taken_at, history_details(state, cutoff))
     history = state.history
     numbers = {

@@ -10,7 +10,7 @@ import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from datetime import date, datetime
+from datetime import UTC, date, datetime
 from typing import TYPE_CHECKING, Any
 
 from retention_assets.core.amounts import Amount, plot_numbers
@@ -28,6 +28,8 @@ PLANS, PLANNED_OBJECTS, PLANNED_HEADS = "plans", "planned_objects", "planned_hea
 CURRENT = "current.json"  # the document of the current plan of a day
 PAGE = "report.html"  # the page of the day's current plan, beside it
 _SHORTEST_HASH = 8  # digits of the shortest abbreviation of a plan hash
+_DIGITS = 12  # digits of the hash in the name of a plan
+_MADE_AT = "%Y%m%dT%H%M%S%f"  # the time in the name of a plan
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,6 +178,24 @@ def planned_heads(warehouse: Warehouse, plan: Plan) -> Heads:
     return Heads(**document)
 
 
+def heads_since(warehouse: Warehouse, repository: str, since: datetime) -> list[tuple[datetime, Heads]]:
+    """Return the heads that plans found, each with the time at which the plan was made, oldest first.
+
+    These are the plans made at or after `since` (UTC), and the newest plan before. Plans whose heads are no longer
+    stored are left out.
+    """
+    stored = {name[:_DIGITS]: name for name in warehouse.documents(repository, PLANNED_HEADS)}
+    files = (path.rpartition("/")[2] for path in warehouse.tree(repository, PLANS) if path.endswith(".json"))
+    plans = [name.removesuffix(".json").rpartition("-") for name in sorted(files) if name != CURRENT]
+    made = [(datetime.strptime(at, _MADE_AT).replace(tzinfo=UTC), stored.get(digits)) for at, _, digits in plans]
+    known = [(at, document) for at, document in made if document is not None]
+    first = sum(at < since for at, _ in known)
+    documents = (
+        (at, warehouse.read_document(repository, PLANNED_HEADS, name)) for at, name in known[max(first - 1, 0) :]
+    )
+    return [(at, Heads(**document)) for at, document in documents if document is not None]
+
+
 def find_plan(warehouse: Warehouse, repository: str, start_of_hash: str, day: date | None = None) -> Plan:
     """Return the newest plan whose hash begins with `start_of_hash`. `day` limits the search to one day.
 
@@ -223,12 +243,12 @@ def withdraw_plan(warehouse: Warehouse, repository: str, day: date) -> None:
 
 def made_name(plan: Plan) -> str:
     """Return a unique name for a plan. The names sort by the time at which the plans were made."""
-    return f"{made_at_name(plan.made_at)}-{plan.plan_hash[:12]}"
+    return f"{made_at_name(plan.made_at)}-{plan.plan_hash[:_DIGITS]}"
 
 
 def made_at_name(at: datetime) -> str:
     """Return the first part of the names of plans that were made at this time (UTC)."""
-    return f"{at:%Y%m%dT%H%M%S%f}"
+    return at.strftime(_MADE_AT)
 
 
 def keep_plan(warehouse: Warehouse, plan: Plan) -> None:

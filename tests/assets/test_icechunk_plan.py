@@ -14,6 +14,7 @@ from pyspark.sql import SparkSession
 
 from retention_assets.assets.runs import plan_job
 from retention_assets.definitions import build_definitions
+from retention_assets.explain.explaining import explain
 from retention_assets.icechunk.edits.stored import planned_edits
 from retention_assets.state.memory import due_objects, due_objects_of
 from retention_assets.state.plan import load_plan
@@ -152,6 +153,17 @@ def test_a_table_has_the_columns_of_its_contract_and_a_key(either: Planned, tabl
     assert keys.group_by(keys.column_names).aggregate([]).num_rows == found.num_rows
     for column in contract.schema:
         assert column.nullable or found[column.name].null_count == 0, column.name
+
+
+def test_the_tip_that_a_branch_was_reset_from_stays_and_explain_says_why(second: Planned, tmp_path: Path) -> None:
+    lake, tip = second.copy(tmp_path), second.ids["e"]
+    open_repository(lake.directory).reset_branch("main", second.ids["d"])
+    assert lake.plan().success
+    assert f"snapshots/{tip}" not in lake.candidates()
+    answer = explain(lake.configuration(), NAME, tip)
+    assert answer.snapshot is not None
+    assert answer.snapshot["reason"].startswith("kept: it was a tip within the grace period")
+    assert {one.state for one in answer.objects} == {"kept"}
 
 
 @pytest.mark.parametrize("what", ["manifests", "chunks", "snapshots"])

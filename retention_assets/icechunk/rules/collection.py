@@ -66,16 +66,20 @@ def kept_v1(
     return frozenset(reachable(history, starts))
 
 
-def in_use(history: History, stored: Mapping[bytes, datetime], cutoff: datetime) -> frozenset[bytes]:
-    """Return the snapshots with a child that is not old. Sessions that began on such a snapshot may still be open.
+def in_use(
+    history: History, stored: Mapping[bytes, datetime], cutoff: datetime, left: Mapping[bytes, datetime]
+) -> frozenset[bytes]:
+    """Return the snapshots that may have been tips since `cutoff`. Sessions that began on them may still be open.
 
-    A session begins on the tip of a branch. The tip stops being the tip when its child is written. So the sessions on a
-    snapshot whose children are all old have been open for longer than the grace period. An open session needs the
-    manifests and chunks of its snapshot: when it is rebased on newer commits, its own commit can name these chunks.
+    A session begins on a tip. A snapshot stops being the tip of a branch when its child is written, or when the branch
+    or tag leaves it, see `icechunk.sweep.left_tips`. So if its children are old, and it was left before `cutoff`, the
+    sessions on it have been open for longer than the grace period. An open session needs the manifests and chunks of
+    its snapshot: when it is rebased on newer commits, its own commit can name these chunks.
     `stored`, `cutoff`: see `kept_v2`.
     """
-    parents = {history.snapshots[one].parent_id for one in history.snapshots.keys() - _old(stored, cutoff)}
-    return frozenset(one for one in parents if one is not None)
+    found = {history.snapshots[one].parent_id for one in history.snapshots.keys() - _old(stored, cutoff)}
+    found |= {snapshot_id for snapshot_id, at in left.items() if at >= cutoff}
+    return frozenset(one for one in found if one is not None and one in history.snapshots)
 
 
 def kept_transaction_logs(repo: Repo, kept: frozenset[bytes]) -> frozenset[bytes]:

@@ -49,7 +49,7 @@ class Decision:
 
 _NOT_APPROVED = Decision(False, None, None, None, "kept: the approved plan does not name it")
 _IN_USE = Decision(
-    False, None, None, None, "kept: its child is younger than the grace period, so sessions may still be open on it"
+    False, None, None, None, "kept: it was a tip within the grace period, so sessions may still be open on it"
 )
 
 
@@ -128,7 +128,7 @@ def select(
     holds = policy.holds_in_force(as_of.astimezone(UTC).date())
     held = held_snapshots(history, policy, as_of)
     flushed = clock_times(history)
-    decisions = dict(_decisions(history, policy, holds, held, flushed, as_of))
+    decisions = dict(_decisions(history, policy, holds, held, flushed, as_of, in_use))
     stays = {one: _IN_USE for one in in_use if one in decisions and decisions[one].expired}
     stays |= dict.fromkeys(unapproved.snapshots & history.snapshots.keys(), _NOT_APPROVED)
     decisions |= stays
@@ -170,6 +170,7 @@ def _decisions(
     held: Mapping[bytes, Hold],
     flushed: Mapping[bytes, datetime],
     as_of: datetime,
+    in_use: Collection[bytes],
 ) -> Iterator[tuple[bytes, Decision]]:
     for snapshot_id, reaches in _reaches(history, policy, holds_by_name(list(holds), "branch")):
         if history.is_root(snapshot_id):
@@ -179,6 +180,8 @@ def _decisions(
         elif reaches:
             dues = (_due(keep, reach, snapshot_id, flushed, as_of) for keep, reach in reaches.items())
             decision = _reached(_longest(dues))
+        elif snapshot_id in in_use:
+            decision = _IN_USE
         else:
             decision = _unreached(policy, flushed[snapshot_id], as_of)
         yield snapshot_id, decision

@@ -68,8 +68,9 @@ def state_of(rows: pa.Table, details: Details, taken_at: datetime) -> IcechunkSt
     stored_format: Literal[1, 2] = 1 if details.format == 1 else 2
     deleted_tags = frozenset(needed(details.deleted_tags, "deleted_tags"))
     stored = {decode_id(row["snapshot_id"]): row["stored_at"] for row in found if row["stored_at"]}
+    left = {decode_id(row["snapshot_id"]): row["left_at"] for row in found if row["left_at"]}
     repo = _repo(listed, history, deleted_tags, details) if stored_format == 2 else None
-    return IcechunkState(stored_format, history, repo, deleted_tags, stored, taken_at)
+    return IcechunkState(stored_format, history, repo, deleted_tags, stored, taken_at, left)
 
 
 class _Names:
@@ -100,6 +101,7 @@ def _row(state: IcechunkState, snapshot_id: bytes, names: _Names, info: Snapshot
         "tip_of": names.tip_of.get(snapshot_id, []),
         "tags": names.tags.get(snapshot_id, []),
         "pruned_logs": [encode_id(one) for one in info.pruned_ancestor_tx_logs] if info else [],
+        "left_at": state.left.get(snapshot_id),
     }
 
 

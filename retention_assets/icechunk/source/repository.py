@@ -7,7 +7,7 @@ Source: docs/icechunk-formats.md, "Paths" and "Repo object".
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from itertools import batched
 from typing import Literal, NamedTuple
@@ -113,6 +113,7 @@ class IcechunkState:
 
     `stored` has the time at which the store wrote each snapshot file. The files are listed before references are read,
     so a file that is written in between is not in `stored`, and is kept. `taken_at` is a time before all reads.
+    `left`: see `icechunk.sweep.left_tips`. Only plans know it.
     """
 
     format: Literal[1, 2]
@@ -121,6 +122,7 @@ class IcechunkState:
     deleted_tags: frozenset[str]
     stored: Mapping[bytes, datetime]
     taken_at: datetime
+    left: Mapping[bytes, datetime] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

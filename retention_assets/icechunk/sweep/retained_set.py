@@ -70,15 +70,15 @@ def retained_set_of(
 ) -> RetainedSet:
     """Return what stays of `state` after an expiration under `policy` at `as_of` and a collection before `cutoff`.
 
-    A snapshot whose child is younger than `cutoff` stays, because sessions may still be open on it.
+    A snapshot that may have been a tip since `cutoff` stays, because sessions may still be open on it (`in_use`).
     With `planned`, only snapshots and references that the plan names are released or deleted.
     Errors: SourceError and GuardRefused as `select` and `require_allowed`.
     """
-    bases = in_use(state.history, state.stored, cutoff)
+    bases = in_use(state.history, state.stored, cutoff, state.left)
     if state.repo is None:
         expiration = _within(planned, partial(expire_v1, state.history, policy, as_of, in_use=bases))
         after = edited(state.history, expiration.edits)
-        kept = kept_v1(after, state.stored, cutoff, expiration.selection.held)
+        kept = kept_v1(after, state.stored, cutoff, expiration.selection.held | bases)
         return RetainedSet(state.history, kept, kept, expiration)
     expiration = _within(planned, partial(expiration_v2, state.history, policy, as_of, in_use=bases))
     repo = repo_after(state.repo, expiration)

@@ -120,7 +120,7 @@ def test_an_expired_snapshot_stays_in_the_history_while_its_child_is_young(
     assert retained.expiration is not None
     assert retained.expiration.reparented == {ids["b"]: ids["root"]}
     assert staying(retained, ids) == {"root", "b", "c"}
-    assert retained.expiration.selection.decisions[ids["b"]].reason.startswith("kept: its child is younger")
+    assert retained.expiration.selection.decisions[ids["b"]].reason.startswith("kept: it was a tip within")
     later = retained_set_of(young, TEN_DAYS, AS_OF, CUTOFF + timedelta(seconds=1, microseconds=1))
     assert staying(later, ids) == {"root", "c"}
 

@@ -1,0 +1,52 @@
+"""Finds the snapshots that branches and tags have left, other than by a commit: sessions may still be open on them.
+
+A branch leaves its tip when it is reset or deleted, or when the tip is amended. A tag leaves its snapshot when it is
+deleted. Format 1 has no record of this. So each plan compares the references with those that earlier plans found.
+Source: docs/icechunk.md, "What is deleted".
+"""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from datetime import datetime
+
+from retention_assets.icechunk.formats.ids import decode_id
+from retention_assets.icechunk.rules.snapshots import lineage
+from retention_assets.icechunk.source.repository import IcechunkState
+from retention_assets.state.plan import Heads, heads_since
+from retention_assets.warehouse.warehouse import Warehouse
+
+
+def with_left_tips(state: IcechunkState, warehouse: Warehouse, repository: str, cutoff: datetime) -> IcechunkState:
+    """Return `state` with the snapshots that references have left since `cutoff`, as far as plans found these there.
+
+    Each snapshot has the latest time at which a reference may have named it: when the next plan was made, or when
+    `state` was read.
+    """
+    seen = heads_since(warehouse, repository, cutoff)
+    ends = [*(made_at for made_at, _ in seen[1:]), state.taken_at]
+    left: dict[bytes, datetime] = {}
+    for (made_at, heads), end in zip(seen, ends[: len(seen)], strict=True):
+        left |= dict.fromkeys(_left(state, heads, made_at), end)
+    return replace(state, left=left)
+
+
+def _left(state: IcechunkState, heads: Heads, made_at: datetime) -> Iterator[bytes]:
+    """Yield the snapshots in `heads` that their branch or tag has left since the plan, other than by a commit."""
+    history = state.history
+    for named, now in ((heads.branches, history.branches), (heads.tags, history.tags)):
+        for name, text in named.items():
+            tip = decode_id(text)
+            if now.get(name) != tip and not _has_moved_on(state, now.get(name), tip, made_at):
+                yield tip
+
+
+def _has_moved_on(state: IcechunkState, tip: bytes | None, earlier_tip: bytes, made_at: datetime) -> bool:
+    """Return whether the history of `tip` has a child of `earlier_tip` that was written after the plan.
+
+    Then the age of this child says until when sessions began on `earlier_tip`: see `in_use`.
+    """
+    line = [] if tip is None else lineage(state.history, tip, {earlier_tip})
+    if not line or state.history.snapshots[line[-1]].parent_id != earlier_tip:
+        return False
+    written_at = state.stored.get(line[-1])
+    return written_at is None or written_at >= made_at

@@ -1,0 +1,145 @@
+"""Tips that branches and tags left since an earlier plan: sessions may still be open on them."""
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import icechunk as ic
+import pytest
+
+from retention_assets.icechunk.formats.ids import decode_id
+from retention_assets.icechunk.source.history import history_details, history_rows, state_of
+from retention_assets.icechunk.source.repository import IcechunkSource, IcechunkState
+from retention_assets.icechunk.sweep.left_tips import with_left_tips
+from retention_assets.icechunk.sweep.retained_set import decision_rows, retained_set_of
+from retention_assets.objectstore.access import StoreAccess
+from retention_assets.policy.snapshots import Keep, SnapshotPolicy
+from retention_assets.state.plan import PLANNED_HEADS, PLANS, made_at_name
+from retention_assets.warehouse.warehouse import Warehouse
+from tests.icechunk_repositories import FORMATS, Commit, build_history, open_repository, set_stored_at
+
+NAME, GRACE = "field", timedelta(days=2)
+LAST_YEAR = datetime(2025, 1, 1, tzinfo=UTC)
+COMMITS = [
+    Commit(name, parent, LAST_YEAR + timedelta(days=n))
+    for n, (name, parent) in enumerate(zip("abc", (None, "a", "b"), strict=True))
+]
+NEWEST = SnapshotPolicy(default=Keep("newest", timedelta(0), last=1))
+FOR_EVER = SnapshotPolicy(default=Keep("for-ever", None))
+DAYS = [datetime(2026, 1, day, 3, tzinfo=UTC) for day in range(1, 8)]
+SOON = timedelta(seconds=1)
+
+
+@dataclass(frozen=True)
+class Repository:
+    """A repository of old files: root <- a <- b <- c (main, dev, v1). The warehouse has what its plans found."""
+
+    root: Path
+    ids: dict[str, str]
+
+    @property
+    def warehouse(self) -> Warehouse:
+        return Warehouse(str(self.root / "warehouse"))
+
+    def open(self) -> ic.Repository:
+        return open_repository(self.root / "r")
+
+    def planned(self, at: datetime, branches: Mapping[str, str], tags: Mapping[str, str] | None = None) -> None:
+        """Store what a plan at `at` stores about the references that it found."""
+        plan_hash = hashlib.sha256(str(at).encode()).hexdigest()
+        heads = {
+            "branches": {name: self.ids[tip] for name, tip in branches.items()},
+            "tags": {name: self.ids[tip] for name, tip in (tags or {}).items()},
+        }
+        self.warehouse.write_document(heads, NAME, PLANNED_HEADS, f"{plan_hash}.json")
+        name = f"{made_at_name(at)}-{plan_hash[:12]}.json"
+        self.warehouse.write_document({}, NAME, PLANS, at.date().isoformat(), name)
+
+    def state(self, now: datetime) -> IcechunkState:
+        """Return the state as a plan at `now` stores it and reads it back."""
+        state = IcechunkSource(StoreAccess(f"file://{self.root / 'r'}"), lambda: now).state()
+        state = with_left_tips(state, self.warehouse, NAME, now - GRACE)
+        return state_of(history_rows(state), history_details(state), now)
+
+    def staying(self, now: datetime, policy: SnapshotPolicy = NEWEST) -> set[str]:
+        retained = retained_set_of(self.state(now), policy, now, now - GRACE)
+        return {name for name, one in self.ids.items() if decode_id(one) in retained.snapshots}
+
+
+@pytest.fixture(params=FORMATS, ids=["format_1", "format_2"])
+def repository(request: pytest.FixtureRequest, tmp_path: Path) -> Repository:
+    ids = build_history(tmp_path / "r", request.param, COMMITS, {"main": "c", "dev": "c"}, {"v1": "c"})
+    set_stored_at(tmp_path / "r", LAST_YEAR)
+    return Repository(tmp_path, ids)
+
+
+def leave_c(repository: Repository) -> None:
+    opened = repository.open()
+    opened.delete_branch("dev")
+    opened.delete_tag("v1")
+    opened.reset_branch("main", repository.ids["a"])
+
+
+@pytest.mark.parametrize("policy", [NEWEST, FOR_EVER], ids=["expired", "unreachable"])
+@pytest.mark.parametrize(
+    ("branches", "tags"),
+    [({"main": "c"}, {}), ({"dev": "c"}, {}), ({}, {"v1": "c"})],
+    ids=["main-is-reset", "dev-is-deleted", "v1-is-deleted"],
+)
+def test_a_tip_that_an_earlier_plan_found_stays_for_the_grace_period_after_the_next_plan(
+    repository: Repository, policy: SnapshotPolicy, branches: Mapping[str, str], tags: Mapping[str, str]
+) -> None:
+    repository.planned(DAYS[0], branches, tags)
+    leave_c(repository)
+    assert "c" in repository.staying(DAYS[4], policy)  # it may have been left just now
+    repository.planned(DAYS[4], {"main": "a"})
+    assert "c" in repository.staying(DAYS[4] + GRACE, policy)
+    assert "c" not in repository.staying(DAYS[4] + GRACE + SOON, policy)
+
+
+def test_the_reason_says_that_sessions_may_be_open(repository: Repository) -> None:
+    repository.planned(DAYS[0], {"main": "c"})
+    leave_c(repository)
+    state = repository.state(DAYS[1])
+    rows = decision_rows(state, retained_set_of(state, FOR_EVER, DAYS[1], DAYS[1] - GRACE)).to_pylist()
+    (row,) = (row for row in rows if row["snapshot_id"] == repository.ids["c"])
+    assert (row["decision"], row["stays"]) == ("kept", True)
+    assert row["reason"] == "kept: it was a tip within the grace period, so sessions may still be open on it"
+
+
+def test_a_tip_that_no_earlier_plan_found_goes(repository: Repository) -> None:
+    leave_c(repository)
+    assert repository.state(DAYS[1]).left == {}
+    repository.planned(DAYS[0], {"main": "a"})
+    assert repository.state(DAYS[1]).left == {}
+    assert "c" not in repository.staying(DAYS[1])
+
+
+def test_only_the_newest_plan_before_the_grace_period_counts(repository: Repository) -> None:
+    repository.planned(DAYS[0], {"main": "c"})
+    repository.planned(DAYS[1], {"main": "b"})
+    leave_c(repository)
+    found = repository.state(DAYS[1] + GRACE + SOON)
+    assert set(found.left) == {decode_id(repository.ids["b"])}
+
+
+@pytest.mark.parametrize(("written", "is_left"), [(DAYS[1], False), (DAYS[0] - SOON, True)], ids=["commit", "reset"])
+def test_a_branch_that_moves_forward_leaves_its_tip_unless_a_commit_moved_it(
+    repository: Repository, written: datetime, is_left: bool
+) -> None:
+    """If the child is younger than the plan, the age of the child counts. Else the branch was reset to an old child."""
+    set_stored_at(repository.root / "r", written, [f"snapshots/{repository.ids['c']}"])
+    repository.planned(DAYS[0], {"main": "b"})
+    assert (decode_id(repository.ids["b"]) in repository.state(DAYS[6]).left) == is_left
+
+
+def test_a_plan_whose_heads_are_no_longer_stored_is_left_out(repository: Repository) -> None:
+    repository.planned(DAYS[0], {"main": "b"})
+    repository.planned(DAYS[1], {"main": "c"})
+    documents = (repository.root / "warehouse" / NAME / PLANNED_HEADS).iterdir()
+    (newest,) = (path for path in documents if repository.ids["c"] in path.read_text())
+    newest.unlink()
+    leave_c(repository)
+    assert set(repository.state(DAYS[2]).left) == {decode_id(repository.ids["b"])}

@@ -49,7 +49,11 @@ class Decision:
 
 _NOT_APPROVED = Decision(False, None, None, None, "kept: the approved plan does not name it")
 _IN_USE = Decision(
-    False, None, None, None, "kept: it was a tip within the grace period, so sessions may still be open on it"
+    False,
+    None,
+    None,
+    None,
+    "kept: it was a tip within the grace period, or only such a tip reaches it, so sessions may still need it",
 )
 
 

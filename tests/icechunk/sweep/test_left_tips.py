@@ -99,6 +99,22 @@ def test_a_tip_that_an_earlier_plan_found_stays_for_the_grace_period_after_the_n
     assert "c" not in repository.staying(DAYS[4] + GRACE + SOON, policy)
 
 
+@pytest.mark.parametrize("policy", [NEWEST, FOR_EVER], ids=["expired", "unreachable"])
+def test_snapshots_that_only_the_left_tip_reaches_stay_with_it(repository: Repository, policy: SnapshotPolicy) -> None:
+    """If the reset was a mistake, the branch can be reset again, to its whole history."""
+    repository.planned(DAYS[0], {"main": "c"})
+    leave_c(repository)
+    assert repository.staying(DAYS[1], policy) == {"a", "b", "c"}
+    repository.planned(DAYS[1], {"main": "a"})
+    assert repository.staying(DAYS[1] + GRACE + SOON, policy) == {"a"}
+
+
+def test_snapshots_that_another_branch_reaches_expire_under_its_rules(repository: Repository) -> None:
+    repository.planned(DAYS[0], {"dev": "b"})
+    repository.open().delete_branch("dev")
+    assert repository.staying(DAYS[1]) == {"b", "c"}
+
+
 def test_the_reason_says_that_sessions_may_be_open(repository: Repository) -> None:
     repository.planned(DAYS[0], {"main": "c"})
     leave_c(repository)
@@ -106,7 +122,9 @@ def test_the_reason_says_that_sessions_may_be_open(repository: Repository) -> No
     rows = decision_rows(state, retained_set_of(state, FOR_EVER, DAYS[1], DAYS[1] - GRACE)).to_pylist()
     (row,) = (row for row in rows if row["snapshot_id"] == repository.ids["c"])
     assert (row["decision"], row["stays"]) == ("kept", True)
-    assert row["reason"] == "kept: it was a tip within the grace period, so sessions may still be open on it"
+    assert row["reason"] == (
+        "kept: it was a tip within the grace period, or only such a tip reaches it, so sessions may still need it"
+    )
 
 
 def test_a_tip_that_no_earlier_plan_found_goes(repository: Repository) -> None:

@@ -109,6 +109,16 @@ def test_snapshots_that_only_the_left_tip_reaches_stay_with_it(repository: Repos
     assert repository.staying(DAYS[1] + GRACE + SOON, policy) == {"a"}
 
 
+@pytest.mark.parametrize("repository", [2], indirect=True, ids=["format_2"])
+def test_a_tip_that_is_amended_stays(repository: Repository) -> None:
+    repository.planned(DAYS[0], {"main": "c"})
+    opened = repository.open()
+    opened.delete_branch("dev")
+    opened.delete_tag("v1")
+    opened.writable_session("main").amend("amended", allow_empty=True)
+    assert "c" in repository.staying(DAYS[1])
+
+
 def test_snapshots_that_another_branch_reaches_expire_under_its_rules(repository: Repository) -> None:
     repository.planned(DAYS[0], {"dev": "b"})
     repository.open().delete_branch("dev")

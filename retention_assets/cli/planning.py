@@ -42,6 +42,7 @@ from retention_assets.config.configuration import Configuration, Repository, loa
 from retention_assets.config.timestamps import start_of_day, utc_now
 from retention_assets.core.amounts import Amount, counted, human_amount, sum_of
 from retention_assets.core.states import CANDIDATE, WAITING
+from retention_assets.state.approval import when_to_plan_again
 from retention_assets.state.plan import Plan, load_plan
 from retention_assets.tables import ADDRESSES, COMMIT_GRAPH, SHOWN
 from retention_assets.warehouse.reading import read_directory
@@ -105,9 +106,10 @@ def _next_steps(made: "Plan", summary: "Summary", ui: str) -> str:
     table = "due_objects" if made.first_wait_ends else "deletion_candidates"
     approve = f"{program()} approve {name} {made.plan_hash} --as-of {day}"
     if made.first_wait_ends and not removes:
-        approve = f"nothing to approve yet; plan again after {made.first_wait_ends:%Y-%m-%d %H:%M} UTC"
+        approve = f"nothing to approve yet; plan again {when_to_plan_again(made)}"
     elif not removes:
-        approve = f"nothing to approve: nothing may be deleted. Plan again tomorrow, or see: {program()} status"
+        again = when_to_plan_again(made)
+        approve = f"nothing to approve: nothing may be deleted. Plan again {again}, or see: {program()} status"
     return f"\nEach object: {program()} show {name} {table} --as-of {day}\nApprove:     {approve}\nThe run:     {ui}"
 
 

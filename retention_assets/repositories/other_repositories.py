@@ -250,8 +250,7 @@ class OtherRepositories:
             policy = self._policy_now(other)
         except RetentionError:  # then every reference counts, and a sweep is refused
             return None
-        hashes = (policy.policy_hash, terms_hash(planned_terms(other)))
-        return policy if (table.details.policy_hash, table.details.terms_hash) == hashes else None
+        return None if self._difference(table, other, policy) else policy
 
     def _policy_now(self, other: Repository) -> _Policy:
         if other.is_icechunk:
@@ -266,14 +265,19 @@ class OtherRepositories:
             policy = self._policy_now(other)
         except RetentionError as error:
             return f"The policy of {other.name} cannot be read: {error}"
-        if table.details.policy_hash is None:
+        return self._difference(table, other, policy)
+
+    def _difference(self, table: _Table, other: Repository, policy: _Policy) -> str | None:
+        """Return what differs between this policy or the settings and those of the table; None: nothing."""
+        details, now = table.details, planned_terms(other)
+        if details.policy_hash is None:
             return f"The newest tables of {other.name} are of different plans, or an earlier version made them."
-        if table.details.policy_hash != policy.policy_hash:
+        if details.policy_hash != policy.policy_hash:
             return f"The policy of {other.name} is not the one of its last plan."
-        then, now = last_terms(self.warehouse, other.name), planned_terms(other)
-        if table.details.terms_hash == terms_hash(now):
+        if details.terms_hash == terms_hash(now):
             return None
-        named = f": {differences(then, now)}" if table.details.terms_hash == terms_hash(then) else ""
+        then = last_terms(self.warehouse, other.name)
+        named = f": {differences(then, now)}" if details.terms_hash == terms_hash(then) else ""
         return f"Settings of {other.name} are not those of its last plan{named}."
 
     def _of_lakefs(self, other: Repository, table: _Table, policy: _Policy | None) -> DataFrame:

@@ -185,8 +185,7 @@ def heads_since(warehouse: Warehouse, repository: str, since: datetime) -> list[
     stored are left out.
     """
     stored = {name[:_DIGITS]: name for name in warehouse.documents(repository, PLANNED_HEADS)}
-    files = (path.rpartition("/")[2] for path in warehouse.tree(repository, PLANS) if path.endswith(".json"))
-    plans = [name.removesuffix(".json").rpartition("-") for name in sorted(files) if name != CURRENT]
+    plans = [name.removesuffix(".json").rpartition("-") for name, _ in _documents_of_plans(warehouse, repository)]
     made = [(datetime.strptime(at, _MADE_AT).replace(tzinfo=UTC), stored.get(digits)) for at, _, digits in plans]
     known = [(at, document) for at, document in made if document is not None]
     first = sum(at < since for at, _ in known)
@@ -298,9 +297,17 @@ def last_terms(warehouse: Warehouse, repository: str) -> Mapping[str, str]:
 
 
 def _last_document(warehouse: Warehouse, repository: str, until: date) -> dict[str, Any] | None:
+    plans = [(name, day) for name, day in _documents_of_plans(warehouse, repository) if day <= until.isoformat()]
+    if not plans:
+        return None
+    name, day = plans[-1]
+    return warehouse.read_document(repository, PLANS, day, name)
+
+
+def _documents_of_plans(warehouse: Warehouse, repository: str) -> list[tuple[str, str]]:
+    """Return (name, day) of the documents of all plans, of the oldest plan first."""
     files = (path.split("/")[-2:] for path in warehouse.tree(repository, PLANS) if path.endswith(".json"))
-    newest = max(((name, day) for day, name in files if name != CURRENT and day <= until.isoformat()), default=None)
-    return None if newest is None else warehouse.read_document(repository, PLANS, newest[1], newest[0])
+    return sorted((name, day) for day, name in files if name != CURRENT)
 
 
 def _plan(document: Mapping[str, Any]) -> Plan:

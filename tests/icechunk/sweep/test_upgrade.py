@@ -2,6 +2,7 @@
 
 import shutil
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -151,6 +152,20 @@ def acting_after_creation(monkeypatch: pytest.MonkeyPatch, act) -> None:  # type
     monkeypatch.setattr(ObjectWriter, "create", create_and_act)
 
 
+def crash_after_creation(
+    repository: IcechunkRepository, monkeypatch: pytest.MonkeyPatch, clock: Callable[[], datetime] = now
+) -> None:
+    """Upgrade, and crash after the repo object is written."""
+
+    def die() -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        acting_after_creation(patch, die)
+        with pytest.raises(KeyboardInterrupt):
+            upgrade(repository.access, clock, dry_run=False)
+
+
 def interrupted_with_a_late_commit(repository: IcechunkRepository, monkeypatch: pytest.MonkeyPatch) -> str:
     """Upgrade, and crash after the repo object is written.
 
@@ -166,13 +181,7 @@ def interrupted_with_a_late_commit(repository: IcechunkRepository, monkeypatch: 
             late.append(session.commit("late", allow_empty=True))
         return now()
 
-    def die() -> None:
-        raise KeyboardInterrupt
-
-    with monkeypatch.context() as patch:
-        acting_after_creation(patch, die)
-        with pytest.raises(KeyboardInterrupt):
-            upgrade(repository.access, clock, dry_run=False)
+    crash_after_creation(repository, monkeypatch, clock)
     return late[0]
 
 
@@ -385,14 +394,7 @@ def test_an_expiration_by_icechunk_after_an_interrupted_upgrade_undoes_the_upgra
 ):
     repository = tree(tmp_path / "r", 1)
     other = repository.open()
-
-    def die() -> None:
-        raise KeyboardInterrupt
-
-    with monkeypatch.context() as patch:
-        acting_after_creation(patch, die)
-        with pytest.raises(KeyboardInterrupt):
-            upgrade(repository.access, now, dry_run=False)
+    crash_after_creation(repository, monkeypatch)
     other.expire_snapshots(AS_OF)
     with pytest.raises(GuardRefused, match=r"so the upgrade was undone.*Stop all writers"):
         upgrade(repository.access, now, dry_run=False)

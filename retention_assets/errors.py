@@ -38,7 +38,7 @@ class ObjectMissing(StoreError):
 
 
 class AccessDenied(StoreError):
-    """The store or the server rejected the credentials, or the credentials do not have a permission."""
+    """The store or the server rejected the credentials, or the credentials do not have the needed permission."""
 
 
 class CorruptFile(RetentionError):
@@ -83,7 +83,7 @@ def corrupt(name: str, what: str) -> CorruptFile:
 
 
 def own_error(error: Exception) -> RetentionError | None:
-    """Return the error of this project: `error` itself, or the error that its text carries. None for other errors."""
+    """Return the error of this project: `error` itself, or the error in the text of a `WorkerError`; else None."""
     return error if isinstance(error, RetentionError) else error_named_in(str(error))
 
 

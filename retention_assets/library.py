@@ -28,7 +28,7 @@ if TYPE_CHECKING:  # imported only when needed: status and explain need neither 
 def load(file: str | Path | None = None) -> "Lake":
     """Return the repositories of a `retention.yaml`, or of a `defs.yaml` of a Dagster project.
 
-    `file`: default is RETENTION_CONFIG of the environment, or else `./retention.yaml`.
+    `file`: default is the value of the environment variable RETENTION_CONFIG, or else `./retention.yaml`.
     Errors: ConfigurationError with a line for each problem: file, key and reason.
     """
     return Lake(load_configuration(Path(file or os.environ.get("RETENTION_CONFIG") or "retention.yaml")))
@@ -50,7 +50,7 @@ class Lake:
         return LakeRepository(self.configuration.repository(name).name, self.configuration)
 
     def status(self, *names: str) -> list[RepositoryStatus]:
-        """Return the state of these repositories (default: all) from the warehouse. `.document()` of each is JSON."""
+        """Return the status of these repositories (default: all) from the warehouse. `.document()` of each is JSON."""
         return statuses(self.configuration, names or self.names, utc_now())
 
 
@@ -68,7 +68,7 @@ class LakeRepository:
 
         Args:
             day: the day of the plan (UTC); default: today. Ages count up to the start of this day.
-            full: read every table file again, even if an earlier run read it.
+            full: do not use the cache: read all metaranges and ranges (Icechunk: snapshots and manifests) again.
             progress: show progress and logs on standard error.
 
         Errors: GuardRefused with each guard that refused and its remedy; errors of the sources and the store.
@@ -138,7 +138,7 @@ class LakeRepository:
         return compare_plans(spark or self._session(), self._warehouse, *plans, have_paths=have_paths)
 
     def outlook(self, policy: Sequence[str | Path], day: date | None = None) -> "Outlook":
-        """Return what another policy would change in a plan of lakeFS. The files are the complete policy.
+        """Return what another policy would change in a plan of lakeFS. `policy`: all files of that policy.
 
         `day`: as `newest_plan`. `check_results` of the result shows whether a guard would refuse the plan.
         """

@@ -63,7 +63,7 @@ POLICY_TABLE = Table(
         ("rule_id", _TEXT, False, "The rule."),
         ("prefix", _TEXT, False, "The directory that the rule covers; empty: everything."),
         ("branch", _TEXT, False, "A branch name or glob; empty: all branches."),
-        ("date_to_be_deleted", _DATE, True, "The rule keeps by age only what is from this day on; null: for ever."),
+        ("date_to_be_deleted", _DATE, True, "By age, the rule keeps only what is from this day on; null: everything."),
         ("policy_hash", _TEXT, False, "The hash of the whole policy."),
     ),
 )
@@ -87,7 +87,7 @@ STORAGE_INVENTORY = Table(
         ("size", _NUMBER, False, "Bytes."),
         ("last_modified", TIMESTAMP, False, "When the object was written, by the store's clock."),
         ("etag", _TEXT, True, "The store's ETag; null for local files, and if an inventory does not have it."),
-        ("source", _TEXT, False, "How the object is known: listing or inventory."),
+        ("source", _TEXT, False, "Where the row comes from: listing or inventory."),
     ),
 )
 
@@ -127,10 +127,10 @@ POTENTIAL_COMMITS = Table(
         ("active", _BOOL, False, "Whether committed retention keeps the commit."),
         ("potential", _BOOL, False, "Whether the commit may have objects that came due since the last complete run."),
         ("protected", _BOOL, False, "Whether a tag or a hold keeps the commit."),
-        ("due_since", TIMESTAMP, True, "When it expired under the last of its rules; null while it is active."),
-        ("rule_id", _TEXT, True, "The rule under which it expired last."),
+        ("due_since", TIMESTAMP, True, "When the commit expired under the last of its rules; null while it is active."),
+        ("rule_id", _TEXT, True, "The rule under which the commit expired last."),
         ("is_head", _BOOL, False, "Whether the commit is the head of a branch."),
-        ("left_branches", STRINGS, False, "Branches whose head reached the commit in an earlier plan and is gone now."),
+        ("left_branches", STRINGS, False, "Branches that reached the commit from an earlier head, which is gone now."),
     ),
 )
 
@@ -144,8 +144,8 @@ ACTIVE_RANGES = Table(
         ("active", _BOOL, False, "Whether an active commit contains the range."),
         ("potential", _BOOL, False, "Whether the range may have objects that came due since the last complete run."),
         ("protected", _BOOL, False, "Whether a tag or a hold keeps a commit with the range."),
-        ("due_since", TIMESTAMP, True, "When its last commit expired; null while it is active."),
-        ("rule_ids", STRINGS, False, "Rules under which its commits expired."),
+        ("due_since", TIMESTAMP, True, "When the last commit with the range expired; null while the range is active."),
+        ("rule_ids", STRINGS, False, "Rules under which the commits with the range expired."),
         ("last_held_at", TIMESTAMP, False, "When the newest commit that contains the range was created."),
         ("at_head", _BOOL, False, "Whether the head of a branch contains the range."),
         ("left_branches", STRINGS, False, "As in potential_commits, of the commits that contain the range."),
@@ -154,7 +154,7 @@ ACTIVE_RANGES = Table(
 
 ADDRESSES = Table(
     "addresses",
-    key=("address", "key", "etag"),  # almost always one row per pair: a pair's entries rarely have other checksums
+    key=("address", "key", "etag"),  # the entries of a pair rarely have different checksums
     columns=(
         ("address", _TEXT, False, "The object's key, relative to the storage namespace; outside it, an absolute URI."),
         ("key", _TEXT, False, "The path in the repository."),
@@ -165,8 +165,8 @@ ADDRESSES = Table(
         ("active", _BOOL, False, "Whether an active commit contains the path with this address."),
         ("range_id", _TEXT, False, "One of the ranges that contain the path with this address."),
         ("protected", _BOOL, False, "Whether a tag or a hold keeps a commit that contains the path with this address."),
-        ("due_since", TIMESTAMP, True, "When its last commit expired; null while it is active."),
-        ("rule_ids", STRINGS, False, "Rules under which its commits expired."),
+        ("due_since", TIMESTAMP, True, "When the last commit with this path and address expired; null while active."),
+        ("rule_ids", STRINGS, False, "Rules under which the commits with this path and address expired."),
         ("last_held_at", TIMESTAMP, False, "When the newest commit with this path and address was created."),
         ("at_head", _BOOL, False, "Whether the head of a branch contains the path with this address."),
         (
@@ -175,7 +175,7 @@ ADDRESSES = Table(
             False,
             "As in potential_commits, of the commits that contain this path and address.",
         ),
-        ("etag", _TEXT, False, "The entry's checksum; empty when it has none."),
+        ("etag", _TEXT, False, "The entry's checksum; empty: the entry has none."),
     ),
 )
 
@@ -193,7 +193,7 @@ REPOSITORY_HISTORY = Table(
         ("tip_of", STRINGS, False, "Branches whose tip is the snapshot."),
         ("tags", STRINGS, False, "Tags on the snapshot."),
         ("pruned_logs", STRINGS, False, "Transaction logs of ancestors that are no longer in the history."),
-        ("left_at", TIMESTAMP, True, "When a branch or tag had left the snapshot; null: earlier plans saw none there."),
+        ("left_at", TIMESTAMP, True, "When a branch or tag had left the snapshot; null: no plan found that one left."),
     ),
 )
 
@@ -206,9 +206,9 @@ EXPIRED_SNAPSHOTS = Table(
         ("stays", _BOOL, False, "Whether the snapshot's file and everything that it references stay."),
         ("rule_id", _TEXT, True, "The rule under which the snapshot expired last, or that keeps it."),
         ("reference", _TEXT, True, "The branch or tag to whose history the rule applies."),
-        ("due_since", TIMESTAMP, True, "Until when its rules keep the snapshot; null: time alone does not end this."),
+        ("due_since", TIMESTAMP, True, "When its rules stop keeping the snapshot; null: never, or not by time alone."),
         ("reason", _TEXT, False, "Why the snapshot is kept or deleted."),
-        ("new_parent_id", _TEXT, True, "Its parent after the edit; null: it keeps its parent."),
+        ("new_parent_id", _TEXT, True, "Its parent after the edit; null: the parent stays the same."),
         ("deleted_references", STRINGS, False, "Expired branches and tags on the snapshot. A sweep deletes them."),
     ),
 )
@@ -273,7 +273,7 @@ DUE_OBJECTS = Table(
     columns=(
         *DELETION_CANDIDATES.columns,
         ("found_at", TIMESTAMP, False, "Every plan since this time has listed the object as due."),
-        ("waits_until", TIMESTAMP, True, "When its settling time ends. Candidates have it too."),
+        ("waits_until", TIMESTAMP, True, "When the object has waited for `settle`. Candidates have this time too."),
     ),
 )
 

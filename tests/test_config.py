@@ -288,6 +288,14 @@ DOCUMENTS = {
         yaml.safe_dump({"warehouse": "w", "repositories": {"or-chard": ORCHARD}}),
         "repositories: 'or-chard': a repository's name here has letters, digits and `_` only",
     ),
+    "tables that are kept for less than a day": (
+        yaml.safe_dump({"warehouse": "w", "repositories": {"orchard": ORCHARD}, "warehouse_keep": {"tables": "12h"}}),
+        "warehouse_keep: tables is 12h, and must be at least 1d: ",
+    ),
+    "plans that are kept for less than their tables": (
+        yaml.safe_dump({"warehouse": "w", "repositories": {"orchard": ORCHARD}, "warehouse_keep": {"plans": "30d"}}),
+        "warehouse_keep: plans is 30d, and must be at least `tables` (90d): ",
+    ),
 }
 
 

@@ -214,7 +214,9 @@ def load_configuration(file: Path) -> Configuration:
             "RETENTION_CONFIG, or write a first configuration with `retention init`."
         ) from error
     except (OSError, UnicodeDecodeError) as error:
-        raise ConfigurationError(f"{file}: cannot be read: {error}") from error
+        raise ConfigurationError(
+            f"{file}: cannot be read: {error}. Nothing was read or deleted. Name a readable text file (UTF-8)."
+        ) from error
     return configuration_in(text, file)
 
 
@@ -292,9 +294,9 @@ def _require_apart(warehouse: str, witness: str, file: Path) -> None:
     tables = canonical_namespace(warehouse if "://" in warehouse else f"file://{warehouse}")
     if f"{witness}/".startswith(f"{tables}/") or f"{tables}/".startswith(f"{witness}/"):
         raise ConfigurationError(
-            f"{file}: records.witness: {witness} is not apart from the warehouse {tables}. Nothing was read or "
-            "deleted. Choose a location that writers of the warehouse may not change, such as a bucket with Object "
-            "Lock."
+            f"{file}: records.witness: {witness} overlaps the warehouse {tables}: one is inside the other. "
+            "Nothing was read or deleted. Choose a location that writers of the warehouse may not change, such as a "
+            "bucket with Object Lock."
         )
 
 

@@ -27,7 +27,7 @@ _REASONS = {  # by pydantic's type of the problem; other problems have pydantic'
     "union_tag_not_found": _KINDS,
 }
 
-_OF_KEY = "[key]"  # the end of pydantic's path of a problem of a key
+_OF_KEY = "[key]"  # pydantic's path ends with this if the problem is the key itself, not its value
 _NOT_TEXT = "a key is a number, truth value, date or null in YAML: write it in quotes"
 _HINTS = {  # by a part of YAML's own message
     "expected <block end>": "the line is indented more or less than its neighbours",
@@ -68,7 +68,7 @@ def _problem(error: Exception) -> str:
 class _UniqueKeys(yaml.SafeLoader):
     """A safe YAML loader that rejects duplicated keys.
 
-    It checks a mapping as it is written. Merges (`<<`) add keys later, also to mappings that others refer to.
+    It checks each mapping as it is written, before merges (`<<`) add keys. A key may override a merged key.
     """
 
     def compose_mapping_node(self, anchor: Any) -> yaml.MappingNode:
@@ -96,8 +96,8 @@ def wrong_keys(
 ) -> list[str]:
     """Return `key: reason` for each wrong key of a document.
 
-    `in_file` returns the key path in the document for pydantic's path and pydantic's type of the problem. `model`: the
-    model of the document; with it, the reason of an unknown key has the known key that is spelled almost alike.
+    `in_file` returns the key path in the document for pydantic's path and pydantic's type of the problem. With
+    `model`, the model of the document, the reason for an unknown key suggests the known key with the closest spelling.
     """
     found = []
     for problem in error.errors(include_input=False, include_url=False):
@@ -105,7 +105,7 @@ def wrong_keys(
         reason = _REASONS.get(problem["type"]) or problem["msg"].removeprefix("Value error, ")
         reason = reason.replace("Input should be ", "must be ")
         if parts[-1:] == (_OF_KEY,) and problem["type"] == "string_type":
-            parts, reason = parts[:-2], _NOT_TEXT  # the part before it is the key, spelled as Python does
+            parts, reason = parts[:-2], _NOT_TEXT  # the part before `[key]` is the key, as Python spells it
         if model and problem["type"] == "extra_forbidden":
             known = _known_keys(model, problem["loc"])
             reason += "".join(f"; did you mean `{one}`?" for one in get_close_matches(str(parts[-1]), known, 1))
@@ -115,7 +115,7 @@ def wrong_keys(
 
 
 def _known_keys(model: type[BaseModel], path: KeyPath) -> list[str]:
-    """Return the keys that a document of this model may have beside the key with this path of pydantic."""
+    """Return the keys that are allowed beside the key at `path` (pydantic's path) in a document of this model."""
     models = {model}
     for part in path[:-1]:
         fields = [one.model_fields[part] for one in models if part in one.model_fields]

@@ -6,7 +6,7 @@ from typing import Annotated
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
-from retention_assets.config.durations import parse_duration, parse_positive_duration
+from retention_assets.config.durations import format_duration, parse_duration, parse_positive_duration
 from retention_assets.errors import as_value_error
 
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*(B|KiB|MiB|GiB|TiB|PiB)")
@@ -39,7 +39,7 @@ class ApprovalSettings(Model):
 
     life: PositiveDuration = timedelta(days=7)  # the maximum age of an approval, and of its plan
     max_revived: Share = 0.25  # share of the planned objects that may be live again
-    in_dagster: bool = True  # false: no Dagster jobs approve, acknowledge or purge; Dagster does not check names
+    in_dagster: bool = True  # false: no Dagster jobs approve, acknowledge or purge: they take any name
 
 
 class BudgetSettings(Model):
@@ -85,9 +85,13 @@ class KeepSettings(Model):
     @model_validator(mode="after")
     def _at_least_a_day(self) -> "KeepSettings":
         if self.tables < timedelta(days=1):
-            raise ValueError("warehouse_keep.tables is at least 1d: a run may still read the tables of a day")
+            tables = format_duration(self.tables)
+            raise ValueError(f"tables is {tables}, and must be at least 1d: a run may still read the tables of a day")
         if self.plans is not None and self.plans < self.tables:
-            raise ValueError("warehouse_keep.plans is at least warehouse_keep.tables: tables are found by their plan")
+            plans, tables = format_duration(self.plans), format_duration(self.tables)
+            raise ValueError(
+                f"plans is {plans}, and must be at least `tables` ({tables}): a plan stays as long as its tables"
+            )
         return self
 
 
@@ -110,5 +114,6 @@ class Limits(Model):
     @model_validator(mode="after")
     def _window_is_short(self) -> "Limits":
         if self.sweep.window > LONGEST_WINDOW:
-            raise ValueError("sweep.window is at most 1h: objects that were checked longer ago may be live again")
+            window = format_duration(self.sweep.window)
+            raise ValueError(f"sweep.window is {window}, and must be at most 1h: later, objects may be live again")
         return self

@@ -190,7 +190,7 @@ class ScheduleSettings(Model):
     plan: TimeOfDay = time(3)
     sweep: TimeOfDay = time(6)
     housekeeping: TimeOfDay = time(1)  # on Sundays
-    plan_within: PositiveDuration | None = timedelta(days=2)  # Dagster shows an older plan as overdue; None: never
+    plan_within: PositiveDuration | None = timedelta(days=2)  # Dagster shows an older plan as overdue; null: never
 
 
 class CommonSettings(Limits):
@@ -240,7 +240,7 @@ class LakeFSSettings(CommonSettings):
 class IcechunkSettings(CommonSettings):
     """One Icechunk repository. `grace` must exceed the longest write session: only age protects uncommitted files."""
 
-    settle: Duration = timedelta(0)  # not needed: no operation hides files from a plan
+    settle: Duration = timedelta(0)  # no wait: no operation of Icechunk hides a live file from a plan
 
     kind: Literal["icechunk"]
     storage: str

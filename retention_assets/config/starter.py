@@ -66,7 +66,7 @@ def configuration_text(starter: Starter, policy: str) -> str:
         f"  {_inline(starter.name)}:",
         *_indented(_storage(starter) if starter.kind == "icechunk" else [*_storage(starter), *_source(starter)]),
         f"    policy: {_inline(policy)}",
-        "    grace: 24h                 # no younger object is a candidate; choose more than your longest write takes",
+        "    grace: 24h                 # younger objects stay; choose a time that is longer than your longest write",
         "    mode: plan                 # deletes nothing; `quarantine` moves objects, `delete` deletes them",
         "    # quarantine:              # for `mode: quarantine`",
         f"    #   url: {_quarantine(starter.location)}",
@@ -87,7 +87,7 @@ def policy_text_of(starter: Starter) -> str:
             "snapshots:",
             f"  default: {{keep_newer: {keep}}}        # branches and tags that no rule names",
             "  branches:",
-            "    - {branch: main, keep_newer: forever}   # main keeps all its history until you write something else",
+            "    - {branch: main, keep_newer: forever}   # main keeps all its history until you change this",
             "  tags:",
             '    - {tag: "*", keep_newer: forever}',
             "# holds:",
@@ -104,7 +104,7 @@ def policy_text_of(starter: Starter) -> str:
         f"  default: {keep}                # for branches that no rule names",
         "  branches:" if starter.branches else "  # branches:",
         *rules,
-        "# lifecycle:                  # deletes objects although active commits contain them: docs/lifecycle.md",
+        "# lifecycle:                  # also deletes objects of active commits: docs/lifecycle.md",
         "#   - {id: scratch, prefix: scratch, keep: 7d}",
         "# holds:                      # keep objects whatever the rules say",
         "#   - {id: audit, prefix: reference, reason: yearly audit, until: 2030-01-01}",
@@ -124,7 +124,7 @@ def _storage(starter: Starter) -> list[str]:
         return [*lines, "storage_options:", *(f"  {name}: {_inline(value)}" for name, value in options.items())]
     if variables := _VARIABLES.get(starter.location.partition("://")[0], {}):
         known = ", ".join(f"{option}: {{env: {name}}}" for option, name in list(variables.items())[:2])
-        lines.append(f"# storage_options: {{{known}}}   # without this key, the machine's own credentials")
+        lines.append(f"# storage_options: {{{known}}}   # else the machine's own credentials are used")
     return lines
 
 

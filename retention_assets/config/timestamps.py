@@ -5,7 +5,7 @@ from collections.abc import Callable
 from datetime import UTC, date, datetime
 
 Clock = Callable[[], datetime]  # aware, UTC
-# Linux has a clock of its own that continues while the machine sleeps. On macOS, this monotonic clock continues.
+# The clock that continues while the machine sleeps: on Linux CLOCK_BOOTTIME, on macOS CLOCK_MONOTONIC.
 _CONTINUES_IN_SLEEP: int | None = getattr(time, "CLOCK_BOOTTIME", getattr(time, "CLOCK_MONOTONIC", None))
 
 

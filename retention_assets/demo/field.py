@@ -1,7 +1,7 @@
 """Makes a small sample Icechunk repository with icechunk: one field, overwritten every week.
 
 Icechunk gives every snapshot the current time, so this module writes earlier times into the repository afterwards. Each
-run makes the same arrays and history, but other ids and other bytes in the compressed files.
+run makes the same arrays and history, but different ids and different bytes in the compressed files.
 """
 
 import os
@@ -34,11 +34,11 @@ def can_make_field() -> bool:
 
 
 def make_field(target: Path) -> None:
-    """Make the sample at `target`. A sample that is already there stays unchanged.
+    """Make the sample at `target`. An Icechunk repository of format 2 that is already there stays unchanged.
 
     `main` has one snapshot a week from 3 May 2026. The tag `summer` names a snapshot of July. The branch
     `recalibration` begins in June and ends in July. One write session was never committed.
-    Errors: StoreError when `target` has other files, or is a file. An Icechunk repository of format 2 stays unchanged.
+    Errors: StoreError when `target` has other files, or is a file.
     """
     if (target / REPO).is_file():
         return

@@ -12,7 +12,8 @@ from retention_assets.errors import OutOfMemory, RetentionError, StoreError, err
 _OUT_OF_MEMORY = 3  # exit status of Java with -XX:+ExitOnOutOfMemoryError
 _SECONDS_TO_END = 1  # to wait until Java has ended after its sockets were closed
 _FULL = re.compile("No space left on device|quota exceeded")
-_TEMPORARY = re.compile("TimeTrackingOutputStream|DiskBlockObjectWriter|storage.DiskStore")  # classes that write there
+# Spark's classes that write temporary files.
+_TEMPORARY_FILES = re.compile("TimeTrackingOutputStream|DiskBlockObjectWriter|storage.DiskStore")
 _READING = "FAILED_READ_FILE"  # Spark's name of an error while it reads a file
 _REFUSED = re.compile(
     "(No space left on device|quota exceeded|Mkdirs failed to create|Parent path is not a directory|Permission denied|"
@@ -36,13 +37,13 @@ def refused_write(text: str) -> str | None:
 
 
 def missing_file_system(text: str) -> str | None:
-    """Return Hadoop's words for a store that Spark has no jars for, from the text of an error; None: another error."""
+    """Return Hadoop's message if Spark has no jars for the store, from the text of an error; None: another error."""
     found = _NO_FILE_SYSTEM.search(text)
     return found.group() if found else None
 
 
 def first_line(error: Exception) -> str:
-    """Return the first line of an error of Spark that names the problem."""
+    """Return the first line of Spark's error text, without py4j's introduction: the line names the problem."""
     return _CALL.sub("", str(error)).strip().partition("\n")[0]
 
 
@@ -79,4 +80,4 @@ def reporting_exhaustion() -> Iterator[None]:
 
 
 def _is_of_temporary_files(text: str) -> bool:
-    return bool(_FULL.search(text) and _TEMPORARY.search(text))
+    return bool(_FULL.search(text) and _TEMPORARY_FILES.search(text))

@@ -145,7 +145,7 @@ def collect_together(frames: Mapping[str, DataFrame]) -> dict[str, list[dict[str
 
 
 def on_workers(frame: DataFrame, function: Callable[[Batches], Batches], schema: pa.Schema) -> DataFrame:
-    """Return the rows that `function` makes of the frame's record batches, on executors. `schema`: of these rows.
+    """Return the rows that `function` makes of the frame's record batches, on executors. `schema`: their schema.
 
     The files that `function` reads can change, so no two frames of this function share cached rows: see `opened_files`.
     If `function` raises an error of this project, `errors.own_error` returns the error on the driver.

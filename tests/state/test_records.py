@@ -407,8 +407,8 @@ def test_the_configuration_names_keys_and_witness(tmp_path: Path, monkeypatch: p
         pytest.param({"signing_key": {"env": "SHORT"}}, "records.signing_key: the value of SHORT has 5", id="short"),
         pytest.param({"signing_key": {"env": "UNSET"}}, "the environment variable UNSET is not set", id="unset"),
         pytest.param({"signing_key": "in-the-file"}, "records.signing_key", id="a_key_in_the_file"),
-        pytest.param({"witness": "warehouse/witness"}, "is not apart from the warehouse", id="in_the_warehouse"),
-        pytest.param({"witness": "."}, "is not apart from the warehouse", id="around_the_warehouse"),
+        pytest.param({"witness": "warehouse/witness"}, "overlaps the warehouse", id="in_the_warehouse"),
+        pytest.param({"witness": "."}, "overlaps the warehouse", id="around_the_warehouse"),
         pytest.param(
             {"witness": "s3://w", "storage_options": {"secret_access_key": "x"}},
             "secret_access_key is a secret",

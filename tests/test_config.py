@@ -255,6 +255,10 @@ MISTAKES: dict[str, tuple[dict[str, object], str]] = {
         {"source": {"api": {**API, "secret_key": {"env": ""}}}},
         "repositories.orchard.source.api.secret_key.env: ",
     ),
+    "a window that is too long": (
+        {"sweep": {"window": "2h"}},
+        "repositories.orchard: sweep.window is 2h, and must be at most 1h: ",
+    ),
 }  # fmt: skip
 
 

@@ -369,7 +369,8 @@ def _in_file(path: KeyPath, problem: str) -> KeyPath:
     """
     if problem.startswith("union_tag"):
         return (*path, "kind")
-    parts = path[:2] + path[3:] if path[:1] == ("repositories",) and len(path) > 3 else path
+    has_kind = path[:1] == ("repositories",) and path[2:3] in (("lakefs",), ("icechunk",))
+    parts = path[:2] + path[3:] if has_kind else path
     return tuple(part for part in parts if part not in ("str", "FromEnvironment"))
 
 

@@ -52,8 +52,12 @@ class Starter:
 
 def options_of_environment(url: str) -> dict[str, Text]:
     """Return the storage options for `url` whose environment variables are set. Each value names its variable."""
-    variables = _VARIABLES.get(url.partition("://")[0].replace("s3a", "s3"), {})
+    variables = _variables_of(url)
     return {option: FromEnvironment(env=name) for option, name in variables.items() if os.environ.get(name)}
+
+
+def _variables_of(url: str) -> Mapping[str, str]:
+    return _VARIABLES.get(url.partition("://")[0].replace("s3a", "s3"), {})
 
 
 def configuration_text(starter: Starter, policy: str) -> str:
@@ -122,7 +126,7 @@ def _storage(starter: Starter) -> list[str]:
     if starter.options:
         options = {name: _value(value) for name, value in starter.options.items()}
         return [*lines, "storage_options:", *(f"  {name}: {_inline(value)}" for name, value in options.items())]
-    if variables := _VARIABLES.get(starter.location.partition("://")[0], {}):
+    if variables := _variables_of(starter.location):
         known = ", ".join(f"{option}: {{env: {name}}}" for option, name in list(variables.items())[:2])
         lines.append(f"# storage_options: {{{known}}}   # else the machine's own credentials are used")
     return lines

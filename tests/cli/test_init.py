@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterator
+from datetime import timedelta
 from io import StringIO
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ from werkzeug.wrappers import Request, Response
 
 from retention_assets.config.configuration import load_configuration
 from retention_assets.config.settings import FromEnvironment
-from retention_assets.config.starter import options_of_environment
+from retention_assets.config.starter import Starter, configuration_text, options_of_environment
 from tests.end_to_end.command import Answer, environment, files_below, run
 from tests.end_to_end.s3_server import Lake, S3Server, error, is_listing, lake, s3_server
 from tests.icechunk_repositories import create_repository
@@ -157,6 +158,13 @@ def test_options_of_a_store_are_names_of_the_variables_that_are_set(
         found = options_of_environment(place)
     assert found.keys() == options
     assert all(isinstance(value, FromEnvironment) for value in found.values())
+
+
+@pytest.mark.parametrize("location", ["s3://lake/orchard", "s3a://lake/orchard"])
+def test_a_first_configuration_shows_the_options_of_s3_in_a_comment_if_no_variable_is_set(location: str) -> None:
+    starter = Starter("orchard", "lakefs", timedelta(days=30), namespace=location, dump="refs_dump.json")
+    text = configuration_text(starter, "policy.yaml")
+    assert "# storage_options: {access_key_id: {env: AWS_ACCESS_KEY_ID}, " in text
 
 
 DENIALS: dict[str, Any] = {

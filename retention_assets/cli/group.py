@@ -37,7 +37,7 @@ screen = Console()
 
 
 class _Commands(click.Group):
-    """The group of all commands. Its own options stand before the name of a command."""
+    """The group of all commands. Its own options, such as `--config`, come before the name of the command."""
 
     def invoke(self, context: click.Context) -> Any:
         try:
@@ -54,7 +54,7 @@ class _Commands(click.Group):
     "--config",
     "file",
     type=click.Path(path_type=Path),
-    help="The configuration. Default: RETENTION_CONFIG, else ./retention.yaml, else the demo.",
+    help="The configuration file. Default: the variable RETENTION_CONFIG, else ./retention.yaml, else the demo's.",
 )
 @click.version_option(package_name="retention-assets", message="%(prog)s %(version)s")
 @click.pass_context
@@ -80,7 +80,7 @@ def _configuration(given: Path | None) -> Configuration:
 
 
 class RepositoryName(click.ParamType):
-    """The name of a repository, which a shell completes. Only completion reads the configuration."""
+    """The name of a repository. A shell completes the name; only this reads the configuration."""
 
     name = "repository"
 
@@ -192,7 +192,9 @@ def examples(*commands: str, more: str = "") -> str:
     return f"\b\nExamples:\n{lines}\n\n{more}"
 
 
-NAME_OF_PERSON = "The command stores your name: the value of the variable RETENTION_APPROVER, else user@host."
+NAME_OF_PERSON = (
+    "The command stores your name: the value of the environment variable RETENTION_APPROVER, else user@host."
+)
 
 
 # ---- output

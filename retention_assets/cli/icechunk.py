@@ -183,7 +183,7 @@ def log(context: click.Context, limit: int, json_wanted: bool) -> None:
     with working(f"{repository.name}: reading the log"):
         found = source.repo_object()
         if found is None:
-            source.references()
+            source.references()  # raises SourceError if there is no repository of format 1 either
             raise ConfigurationError(
                 f"{access.url}: a repository of format 1 has no log. Upgrade it to format 2: "
                 f"`{program()} icechunk {repository.name} upgrade`."

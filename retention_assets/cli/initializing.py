@@ -66,7 +66,8 @@ _KEEP = timedelta(days=30)  # of the default rule, if neither the user nor the s
 try_writes_option = click.option(
     "--try-writes",
     is_flag=True,
-    help="Also write a new file in the quarantine and delete it, and delete a name that the repository does not have.",
+    help="Also write, read and delete a new file in the quarantine, and send a delete request for a name that does not "
+    "exist in the repository.",
 )
 
 

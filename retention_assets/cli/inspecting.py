@@ -265,7 +265,7 @@ def _of_removal(removal: Removal) -> Iterator[str]:
     record = (
         f"record {removal.record} of run {removal.run_id}" if removal.record else "no record: the run was interrupted"
     )
-    yield f"    ledger row of the sweep {removal.fence}; {record}"
+    yield f"    ledger row with fencing token {removal.fence}; {record}"
     if removal.copy:
         yield f"    its copy is {removal.copy}"
     if removal.purge_after:
@@ -320,7 +320,7 @@ _LONGEST = 3660  # days
 @target_argument
 @other_policy
 @click.option(
-    "--days", type=click.IntRange(0, _LONGEST), default=30, show_default=True, help="The length of the forecast."
+    "--days", type=click.IntRange(0, _LONGEST), default=30, show_default=True, help="The number of days to forecast."
 )
 @day_option("Begin with the plan of this day. Default: the newest plan that no guard refused.")
 @as_json

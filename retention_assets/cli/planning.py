@@ -64,7 +64,11 @@ _SHOWN = 20  # rows of a table on a screen without --limit
 @target_argument
 @as_of
 @as_json
-@click.option("--full", is_flag=True, help="Read every table file again, even if an earlier run read it.")
+@click.option(
+    "--full",
+    is_flag=True,
+    help="Do not use the cache: read all metaranges and ranges (Icechunk: snapshots and manifests) again.",
+)
 def plan(target: Target, day: date, json_wanted: bool, full: bool) -> None:
     """Compute what may be deleted from REPOSITORY, and show it. Deletes nothing."""
     from retention_assets.report.page import page_of_plan
@@ -318,7 +322,7 @@ def _largest(groups: Mapping[str, Sequence["Group"]], part: Callable[["Group"], 
 
 
 def _waits(plan: Plan) -> str:
-    """Return sentences with the number of waiting objects, the end of their wait, and its reason."""
+    """Return sentences with the amount of the waiting objects, the end of their wait, and the reason for it."""
     amount = plan.totals[WAITING]
     first, last = (f"{at:%Y-%m-%d %H:%M} UTC" for at in (plan.first_wait_ends, plan.last_wait_ends) if at)
     until = first if first == last else f"{first} to {last}"

@@ -29,7 +29,7 @@ from retention_assets.warehouse.warehouse import Warehouse
 _LISTED = 6  # items of a list on a screen
 _BORDER = 3  # width of a column on a screen without its text: two spaces and a line
 
-# Short, so that a line of 80 columns has room for a hash of 64 digits and its name.
+# Short, so that a line of 80 characters has room for a hash of 64 digits and the name of its column.
 _INDENT, _BETWEEN, _JOINED = "  ", "   ", "; "
 
 Row = dict[str, Any]

@@ -51,8 +51,8 @@ from retention_assets.tables import DELETION_REPORT
 def approve(target: Target, plan_hash: str, day: date, json_wanted: bool) -> None:
     """Approve the plan of REPOSITORY that has this HASH, so that a sweep may execute the plan.
 
-    The approval is for the current settings: a sweep in another mode, or with another grace period, is refused. It
-    stores who approved: the value of the environment variable RETENTION_APPROVER, else user@host.
+    The approval is for the current settings: a sweep in another mode, or with another grace period, is refused. The
+    command stores your name: the value of the environment variable RETENTION_APPROVER, else user@host.
     """
     life, terms, by = target.repository.settings.approval.life, approved_terms(target.repository), person()
     made = approve_plan(target.warehouse, target.name, day, plan_hash, by, utc_now(), life, terms)
@@ -98,7 +98,7 @@ def withdraw(target: Target, day: date, json_wanted: bool) -> None:
     by = person()
     made = withdraw_approval(target.warehouse, target.name, day, by, utc_now())
     text = (
-        f"Withdrawn by {by}: the approval of {made.plan_hash}, of {target.name} as of {made.day}.\n"
+        f"Withdrawn by {by}: the approval of plan {made.plan_hash} of {target.name} as of {made.day}.\n"
         f"A running sweep continues. Stop it with: {program()} stop {target.name}"
     )
     print_result({**_identity(made), "withdrawn_by": by}, text, json_wanted=json_wanted)
@@ -177,7 +177,7 @@ def verify(target: Target, day: date, json_wanted: bool) -> None:
     "--html",
     "page",
     type=click.Path(path_type=Path, dir_okay=False),
-    help="Write a page with all figures to this file.",
+    help="Write an HTML page with all figures to this file.",
 )
 @as_json
 def report(target: Target, day: date | None, page: Path | None, json_wanted: bool) -> None:
@@ -225,7 +225,7 @@ def _report(target: Target, day: date, *, json_wanted: bool) -> tuple[int, int]:
     if newest is None and not is_complete:
         raise TableContractError(
             f"{repository}: no sweep of {day} has ended, so there is no report. Nothing was changed. Sweep with: "
-            f"`retention sweep {repository} --as-of {day}`. It continues a sweep that was interrupted."
+            f"`retention sweep {repository} --as-of {day}`. This also continues an interrupted sweep."
         )
     # The amounts of the newest record include the results of restores and of interrupted runs.
     amounts = results_of(made.candidates, amounts_in(newest) if newest else {})

@@ -173,7 +173,7 @@ def purge(target: Target, versions: bool, approved: str | None, json_wanted: boo
     """Show the copies of REPOSITORY that may be deleted from the quarantine. With --approve, delete them for good.
 
     A copy is due if it was in quarantine longer than `quarantine.keep`, or if its original is still in the repository.
-    The versions of these copies and their manifests are deleted too.
+    The versions of these copies that the bucket keeps are deleted too, and the manifests of plans without copies.
     """
     from retention_assets.repositories.live_now import LiveNow
     from retention_assets.sweep.undo import due_for_purge
@@ -326,10 +326,10 @@ def _lines(file: Path) -> list[str]:
 def housekeeping(context: click.Context, repository: str | None, execute: bool, json_wanted: bool) -> None:
     """Show old tables that the warehouse no longer needs, of REPOSITORY or of all repositories.
 
-    With --execute, the command removes tables of days that are older than `warehouse_keep.tables`, objects of plans of
-    this age that nobody swept, and merged batches of caches. If `warehouse_keep.plans` is set, it also removes the
-    documents of older plans that nobody swept. Everything that a plan, sweep, restore, purge or verification needs
-    stays.
+    With --execute, the command removes tables of days that are older than `warehouse_keep.tables`, the object lists of
+    plans of this age that nobody swept, and cache files that were merged into larger ones. If `warehouse_keep.plans` is
+    set, it also removes the documents of plans that are older than that and that nobody swept. Everything that a plan,
+    sweep, restore, purge or verification needs stays.
     """
     from retention_assets.repositories.housekeeping import leftovers, remove_leftovers, unconfigured
 

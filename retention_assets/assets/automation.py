@@ -44,8 +44,8 @@ def send(message: Message) -> None:
     address = os.environ.get(WEBHOOK, "")
     if not address.startswith(("https://", "http://")):
         raise ConfigurationError(
-            f"{WEBHOOK} is {'not the URL of a webhook' if address else 'not set'}. No message was sent. Set it in "
-            "the environment of Dagster's code location, or switch this sensor off."
+            f"{WEBHOOK} is {'not the URL of a webhook' if address else 'not set'}. No message was sent. Set the "
+            "variable in the environment of Dagster's code location, or switch this sensor off."
         )
     try:
         response = _client(address).request(

@@ -246,7 +246,7 @@ def deletion_report(
 def deletion_proof(
     context: dg.AssetExecutionContext, resource: RepositoryResource, pyspark: LazyPySparkResource
 ) -> Made:
-    """The checks of a verification: the store, compared with all references and ledgers, all read without a cache."""
+    """The checks of a verification. It compares the store with all references and ledgers, and uses no cache."""
     began, sweep = resource.clock.now(), resource.sweep(context, pyspark, resource.open_icechunk())
     return verification_result(verification.verify(sweep), verification.CHECKS, began)
 

@@ -165,7 +165,7 @@ def _housekeeping(context: dg.OpExecutionContext, resource: RepositoryResource, 
 
 
 def _acknowledge(context: dg.OpExecutionContext, resource: RepositoryResource, config: AcknowledgeOptions) -> None:
-    """Show live objects that are missing. With `digest` set to the hash that this shows, accept that they are lost."""
+    """Show live objects that are missing. With `digest` set to the hash that the job logs, accept their loss."""
     by, warehouse = config.person(context.run), resource.warehouse
     given = config.addresses or missing_addresses(warehouse, resource.name)
     wanted = sorted(set(given) - known_addresses(warehouse, resource.name))
@@ -218,7 +218,7 @@ def _restore(
 def _purge(
     context: dg.OpExecutionContext, resource: RepositoryResource, config: PurgeOptions, pyspark: LazyPySparkResource
 ) -> None:
-    """Show the objects that may be purged. With `digest` set to the hash that this shows, delete them for good."""
+    """Show the objects that may be purged. With `digest` set to the hash that the job logs, delete them for good."""
     undo = _undo(resource, context, config.person(context.run), pyspark)
     if not config.digest:
         with undo.frames:

@@ -142,7 +142,7 @@ class RepositoryResource(dg.ConfigurableResource):
         lost: DataFrame | None = None,
         missing: DataFrame | None = None,
     ) -> TableCache:
-        """Return the cache of the rows of table files.
+        """Return the cache with the rows of metaranges and ranges, or of snapshots and manifests.
 
         `lost`: see `TableCache`. `missing`: addresses of other files that do not exist; they are not fetched either.
         """
@@ -157,7 +157,7 @@ class RepositoryResource(dg.ConfigurableResource):
     def write(self, table: str, day: date, rows: Rows, observe: Sequence[Column] = ()) -> tuple[Rows, Observed]:
         """Write rows to their partition now. Return the rows as they are read back, and the values of `observe`.
 
-        Spark would compute unwritten rows again at each use, and could find other rows in the source each time.
+        Spark would compute unwritten rows again at each use, and could find different rows in the source each time.
 
         `observe`: named aggregates, which Spark computes while it writes.
         """
@@ -169,7 +169,7 @@ class RepositoryResource(dg.ConfigurableResource):
     def write_planned(self, day: date, planned: Planned, taken_at: datetime) -> Rows:
         """Return the rows of `deletion_candidates`. The candidates are copied from the directory of the plan.
 
-        If a guard refused, there is no plan, and Dagster writes the rows.
+        If a guard refused, there is no plan to copy from, and the IO manager writes the rows.
         """
         if planned.plan is None:
             return Rows(planned.candidates, taken_at)
@@ -223,7 +223,9 @@ class RepositoryResource(dg.ConfigurableResource):
         record_missing(self.warehouse, self.name, found.guard, referenced.missing, self.clock.now())
         plans = quarantined_by(session(pyspark), self.warehouse, self.name, referenced.missing)
         commands = " and ".join(f"`retention restore {self.name} --plan {one}`" for one in plans)
-        moved = f". Sweeps moved missing objects to quarantine. Bring back all that they moved: {commands}"
+        moved = (
+            f". Sweeps moved some of these objects to quarantine. Bring back all objects of these sweeps: {commands}"
+        )
         return replace(found, detail=found.detail + moved) if plans else found
 
     def other_references(self, context: dg.AssetExecutionContext, pyspark: LazyPySparkResource) -> OtherReferences:

@@ -23,7 +23,7 @@ HOUSEKEEPING = "housekeeping"  # the operation that removes old tables of the wa
 
 
 def plan_job(repository: str) -> str:
-    """Return the name of the job that plans: all assets up to the candidates."""
+    """Return the name of the job that plans: all assets except `deletion_report` and `deletion_proof`."""
     return f"{repository}_plan"
 
 
@@ -55,7 +55,9 @@ def day_of(context: dg.AssetExecutionContext | dg.InputContext | dg.OutputContex
 
 
 def require_day(day: str, given_as: str) -> date:
-    """Return the day of a partition. Errors: ConfigurationError for another text and for a day in the future.
+    """Return the day of a partition.
+
+    Errors: ConfigurationError if the text is not a day, or the day is before 2020 or in the future.
 
     A policy that is applied as of a future day expires versions too early.
     """
@@ -67,18 +69,18 @@ def require_day(day: str, given_as: str) -> date:
     return date.fromisoformat(day)
 
 
-FULL = "retention/full"  # a run with this tag ("true") reuses no files that earlier runs read
+FULL = "retention/full"  # a run with this tag ("true") does not use the cache of files that earlier runs read
 USER = "user"  # the tag with the person who started the run, if Dagster knows the person
 _TRUE = "true"
 
 
 class ReadOptions(dg.Config):
-    """The options of an asset that reads tables of the repository."""
+    """The options of an asset that reads files of the repository through the cache."""
 
-    full: bool = Field(default=False, description="Read every table file again, even if an earlier run read it.")
+    full: bool = Field(default=False, description="Do not use the cache: read all files again.")
 
     def reads_all(self, run: dg.DagsterRun) -> bool:
-        """Return whether the run reuses no files that earlier runs read."""
+        """Return whether the run reads all files again, also files that are in the cache."""
         return self.full or run.tags.get(FULL) == _TRUE
 
 

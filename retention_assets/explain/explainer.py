@@ -24,7 +24,7 @@ class Explainer[P](ABC):
     tables: PlanTables
     configuration: Configuration
     policy: P | None = None  # the policy to apply; None: the policy of the plan
-    settles: bool = True  # True: `goes_on` includes the settling time; False: it is the day when an object comes due
+    settles: bool = True  # False: `goes_on` is the day when the object comes due, without the settling time
 
     may_be_held: ClassVar[Collection[str]]  # states in which a reference of another repository keeps the object
 
@@ -66,7 +66,7 @@ class Explainer[P](ABC):
         return [_held_by(others[one.address], one) if one.address in others else one for one in found]
 
     def _due(self, explained: ObjectExplanation, due: Row, is_candidate: bool) -> ObjectExplanation:
-        waits = due.get("waits_until")  # a candidate that need not settle has it too
+        waits = due.get("waits_until")  # candidates that need not settle have this value too
         ends = None if is_candidate else waits
         return replace(
             explained,
@@ -100,5 +100,5 @@ def kept_for_ever(explained: ObjectExplanation, state: str, kind: str, detail: s
 
 
 def _held_by(names: Sequence[str], explained: ObjectExplanation) -> ObjectExplanation:
-    detail = f"the repository {', '.join(names)} refers to an object of this name"
+    detail = f"another repository ({', '.join(names)}) refers to an object of this name"
     return replace(explained, state=HELD, kept_by=(Keeper("other_repository", names[0], detail, None),))

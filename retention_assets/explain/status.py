@@ -238,7 +238,7 @@ def _last_sweep(records: Sequence[Mapping[str, Any]]) -> LastSweep | None:
 class _Moved:
     """The objects that a sweep moved to quarantine, and that are still there.
 
-    `record` has the first totals with these objects, and `after` is the fence of the plan's record before it.
+    `record`: the first record whose totals include these objects. `after`: the fence of the plan's previous record.
     """
 
     record: Mapping[str, Any]

@@ -35,7 +35,7 @@ _Properties = tuple[tuple[bool, ...], datetime, tuple[str, ...], tuple[str, ...]
 
 @dataclass(frozen=True, slots=True)
 class LivePairs:
-    """The rules that decide which pairs are live, as in `candidates.live_addresses`.
+    """The rules that decide which (path, address) pairs are live, as in `candidates.live_addresses`.
 
     A pair is live if an active commit has it and no lifecycle rule releases it, or if a tag or hold protects it.
     Objects outside the namespace are not listed, so their pairs are left out.
@@ -165,10 +165,10 @@ class PlanGroups:
 
 @dataclass(slots=True)
 class _Sums:
-    """Objects and bytes of each group by the scan that found them, by kind and name of the group."""
+    """Objects and bytes of each group: by kind of group, name of group, and the scan that found them."""
 
     found: dict[str, dict[str, dict[str, Amount]]] = field(default_factory=dict)
-    scanned: set[tuple[str, str]] = field(default_factory=set)  # the kinds that each scan knows
+    scanned: set[tuple[str, str]] = field(default_factory=set)  # (kind, scan): the scan has groups of this kind
     full: set[str] = field(default_factory=set)  # kinds with too many groups; their further names are in OTHERS
 
     def add(self, scans: Sequence[str], parts: Parts) -> None:

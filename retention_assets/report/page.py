@@ -85,7 +85,7 @@ def _head(figures: Figures) -> str:
         for title, value, *lines in cards
     )
     made = f"Plan of {plan.day}, made at {_minute(plan.made_at)}. Mode: {escape(status.mode)}."
-    newer = "" if figures.is_newest else '<p class="warning">A newer day has a plan.</p>'
+    newer = "" if figures.is_newest else '<p class="warning">This is not the newest plan.</p>'
     return (
         f"<header><h1>{escape(plan.repository)}</h1><p>{status.kind} · {made}</p>"
         f'<p class="hash">plan {plan.plan_hash}</p>{newer}</header><div class="cards">{shown}</div>'
@@ -149,26 +149,26 @@ def _why(figures: Figures) -> str:
 def _where(figures: Figures) -> str:
     groups, icechunk = figures.groups, figures.status.kind == "icechunk"
     of_stays = (
-        "Icechunk's files have no paths of the repository. Prefixes are directories of the store."
+        "Icechunk files have no paths in the repository. Prefixes here are directories of the store."
         if icechunk
         else "Objects that the repository references stay. An object counts for each path and branch that has it."
     )
     return _section(
-        "Where",
+        "Where the bytes are",
         f"<p>{of_stays}</p>"
         + _plot("folders", "Bytes of the largest folders. Each area is in proportion to its bytes")
         + _details("By folder", _groups("folder", sorted(groups.folder, key=lambda one: -one.bytes)))
         + _details("By prefix", _groups("prefix", groups.prefix))
         + _plot("branch", "Bytes by branch. An object counts for each of its branches")
         + _details("By branch", _groups("branch", groups.branch))
-        + _plot("age", "Bytes by age, from the store's modification time to the plan")
+        + _plot("age", "Bytes by age: from the store's modification time to the time of the plan")
         + _details("By age", _groups("age", groups.age)),
     )
 
 
 def _forecast(figures: Figures, program: str) -> str:
     forecast, name = figures.forecast, figures.plan.repository
-    title = "What comes due when"
+    title = "Forecast"
     if forecast is None:
         return _section(
             title,
@@ -212,7 +212,7 @@ def _state(node: Node) -> str:
 def _outcomes(figures: Figures, program: str) -> str:
     outcomes, plan = figures.outcomes, figures.plan
     if outcomes is None:
-        return _section("What became of the plan", "<p>No sweep of this plan has ended.</p>")
+        return _section("Outcomes of the plan", "<p>No sweep of this plan has ended.</p>")
     early = (
         f'<p class="warning">The last run ended early: {escape(outcomes.ended_early)}</p>'
         if outcomes.ended_early
@@ -221,7 +221,7 @@ def _outcomes(figures: Figures, program: str) -> str:
     text = f"<p>The last run ({escape(outcomes.mode)}) ended at {_minute(outcomes.ended)}.</p>{early}"
     table = _table(("Outcome", "Objects and bytes"), list(outcomes.amounts.items()))
     command = f"<pre>{program} show {plan.repository} deletion_report --as-of {plan.day}</pre>"
-    return _section("What became of the plan", text + table + f"<p>Each object:</p>{command}")
+    return _section("Outcomes of the plan", text + table + f"<p>Each object:</p>{command}")
 
 
 def _guards(guards: Sequence[Mapping[str, Any]], checks: Mapping[str, str]) -> str:
@@ -252,7 +252,7 @@ def _terms(plan: Plan) -> str:
         ("run", plan.run_id),
         *plan.terms.items(),
     ]
-    return _section("Made from", _table(("Setting", "Value"), rows))
+    return _section("Inputs and settings", _table(("Setting", "Value"), rows))
 
 
 def _groups(kind: str, groups: Sequence[Group]) -> str:

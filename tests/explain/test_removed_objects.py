@@ -123,7 +123,7 @@ def test_the_page_has_the_outcomes_of_the_sweep_as_the_ledger_and_the_terminal_h
         "quarantined": {"objects": len(rows), "bytes": size},
         "unattempted": {"objects": 0, "bytes": 0},
     }
-    assert f'data-objects="{len(rows)}" data-bytes="{size}"' in text.split("What became of the plan")[1]
+    assert f'data-objects="{len(rows)}" data-bytes="{size}"' in text.split("Outcomes of the plan")[1]
     assert f"│ quarantined │      {len(rows)} │" in swept.run("report").out
     assert [one["objects"] for one in figures["status"]["quarantine"]] == [len(rows)]
     assert f"by {APPROVER}" in text

@@ -130,7 +130,7 @@ def _own_error(error: Any, step: str, run_id: str) -> RetentionError:
             return found
         if link.cls_name in _OWN_ERRORS:
             return _OWN_ERRORS[link.cls_name](link.message.partition(": ")[2].strip() or link.message.strip())
-    first = chain[-1].message.strip().splitlines()[0] if chain else "no reason was recorded"
+    first = chain[-1].message.strip().splitlines()[0].rstrip(".") if chain else "no reason was recorded"
     return RetentionError(
-        f"{step.rpartition('__')[2]}: {first} Nothing more was done. The Dagster UI has the details: run {run_id}."
+        f"{step.rpartition('__')[2]}: {first}. Nothing more was done. The Dagster UI has the details: run {run_id}."
     )

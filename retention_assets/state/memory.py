@@ -2,16 +2,19 @@
 
 The directories are `memory/<plan>` and `due_objects/<plan>` of a repository. A plan reads those of the plan that saw
 the newest state of the repository. A plan from the tables of an old day is newer, but it saw an older state. The
-document `newest_due.json` names that plan, so a loss of its due objects is noticed. Source: promises
-10 and 11 of docs/safety.md.
+document `newest_due.json` names that plan, so a loss of its due objects is noticed. Plans that ran at the same time did
+not read each other's due objects. Each set of due objects names those that it includes, and later plans and sweeps read
+all others too. Source: promises 10 and 11 of docs/safety.md.
 """
 
-from datetime import datetime
-from typing import TYPE_CHECKING
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Any
 
 from retention_assets.errors import GuardRefused, TableContractError
 from retention_assets.state.lease import MARGIN
-from retention_assets.state.plan import PLANNED_OBJECTS, Plan, made_at_name, made_name
+from retention_assets.state.plan import PLANNED_OBJECTS, Plan, made_at_name, made_name, planned_objects, time_in_name
 from retention_assets.tables import DUE_OBJECTS, SAME_OBJECT
 from retention_assets.warehouse.warehouse import Warehouse
 
@@ -19,9 +22,18 @@ if TYPE_CHECKING:  # Spark is imported in the functions that use it: commands wi
     from pyspark.sql import DataFrame, SparkSession
 
 MEMORY = "memory"
-_ROWS = "_rows.json"  # document with the number of rows that were written, and the `seen_at` of `keep_due`
+_ROWS = "_rows.json"  # document with the number of rows that were written, and `seen_at` and `includes` of `keep_due`
 _NEWEST_DUE = "newest_due.json"  # document with the name and the `seen_at` of the plan of the newest state
 PLANS_STORED = 2  # the number of plans whose data is stored: the newest, and one that another run may still read
+LONGEST_WRITE = timedelta(days=1)  # incomplete data of a plan that is older is of an interrupted plan
+
+
+@dataclass(frozen=True, slots=True)
+class EarlierDue:
+    """The objects that earlier plans found due, with waiting objects, and the names of these plans."""
+
+    objects: "DataFrame"
+    plans: tuple[str, ...]
 
 
 def forget(warehouse: Warehouse, repository: str) -> None:
@@ -49,25 +61,64 @@ def require_no_future_plan(warehouse: Warehouse, repository: str, now: datetime)
         )
 
 
-def due_objects(spark: "SparkSession", warehouse: Warehouse, repository: str) -> "DataFrame":
+def due_objects(spark: "SparkSession", warehouse: Warehouse, repository: str) -> EarlierDue:
     """Return the objects that the plan of the newest state found due, with waiting objects.
 
-    The result is empty if there is no plan, or if the due objects of that plan were lost. Those of an earlier plan do
-    not replace them: an object that was live in the meantime would count as due for the whole time.
+    An object is left out if another plan that ran at the same time found it live: its settling time begins again.
+
+    No objects are returned if there is no plan, or if the due objects of that plan were lost. Those of an earlier plan
+    do not replace them: an object that was live in the meantime would count as due for the whole time.
     """
     from retention_assets.spark.frames import from_arrow
 
+    stored = _documents(warehouse, repository)
     name = _newest(warehouse, repository)
-    if name is None or not warehouse.is_complete(repository, DUE_OBJECTS.name, name):
-        return from_arrow(spark, DUE_OBJECTS.schema.empty_table())
-    return _read(spark, warehouse, repository, name)
+    if name not in stored:
+        return EarlierDue(from_arrow(spark, DUE_OBJECTS.schema.empty_table()), tuple(stored))
+    due = _read(spark, warehouse, repository, name)
+    for other in _not_included(stored, name):
+        due = _due_in_both(due, _read(spark, warehouse, repository, other), _seen_at(stored, other))
+    return EarlierDue(due, tuple(stored))
 
 
-def candidates_of_newest_state(spark: "SparkSession", warehouse: Warehouse, plan: Plan) -> "DataFrame | None":
+def _due_in_both(due: "DataFrame", others: "DataFrame", seen_at: str) -> "DataFrame":
+    """Return the due objects without those that another plan did not find due at `seen_at`, and that were due before.
+
+    `others`: the due objects of the other plan.
+    """
+    from pyspark.sql import functions as F
+
+    named = others.select(*SAME_OBJECT, F.lit(True).alias("is_named"))
+    is_due = F.col("is_named").isNotNull() | (F.col("found_at") >= F.lit(time_in_name(seen_at)))
+    return due.join(named, on=list(SAME_OBJECT), how="left").where(is_due).select(*due.columns)
+
+
+def named_since(spark: "SparkSession", warehouse: Warehouse, plan: Plan) -> "DataFrame | None":
+    """Return (address, size, last_modified) of the objects that plans made since, or at the same time, do not keep.
+
+    These are the candidates of the plan that saw the newest state, of any day, without the objects that a plan found
+    live that ran at the same time as `plan`. None: these are all candidates of `plan`. A plan that was withdrawn since
+    then counts too.
+
+    Errors: GuardRefused when candidates are no longer stored; TableContractError when due objects are incomplete.
+    """
+    newest = _candidates_of_newest_state(spark, warehouse, plan)
+    stored, name = _documents(warehouse, plan.repository), made_name(plan)
+    others = _not_included(stored, name) if name in stored else []
+    if not others:
+        return newest
+    due = _read(spark, warehouse, plan.repository, name)
+    for other in others:
+        due = _due_in_both(due, _read(spark, warehouse, plan.repository, other), _seen_at(stored, other))
+    named = newest if newest is not None else planned_objects(spark, warehouse, plan).select(*SAME_OBJECT)
+    return named.join(due.select(*SAME_OBJECT), on=list(SAME_OBJECT), how="left_semi")
+
+
+def _candidates_of_newest_state(spark: "SparkSession", warehouse: Warehouse, plan: Plan) -> "DataFrame | None":
     """Return (address, size, last_modified) of the candidates of the plan that saw the newest state, of any day.
 
-    None if this is `plan` itself or a plan with the same hash, or if no plan has stored due objects. A plan that was
-    withdrawn since then counts too. Errors: GuardRefused when the candidates are no longer stored.
+    None if this is `plan` itself or a plan with the same hash, or if no plan has stored due objects. Errors:
+    GuardRefused when the candidates are no longer stored.
     """
     name = _newest(warehouse, plan.repository) or made_name(plan)
     digits = name.rpartition("-")[2]  # the first digits of the hash
@@ -88,24 +139,38 @@ def _newest(warehouse: Warehouse, repository: str) -> str | None:
 
     If these due objects were lost, the directory does not exist any more.
     """
-    stored = {
-        name: seen_at
-        for seen_at, name in _by_state(warehouse, repository)
-        if warehouse.is_complete(repository, DUE_OBJECTS.name, name)
-    }
+    documents = _documents(warehouse, repository)
+    stored = {name: _seen_at(documents, name) for name in documents}
     if known := warehouse.read_document(repository, _NEWEST_DUE):
         stored[known["name"]] = known["seen_at"]
     return max(stored, key=lambda name: (stored[name], name), default=None)
 
 
-def _by_state(warehouse: Warehouse, repository: str) -> list[tuple[str, str]]:
-    """Return (seen_at, name) of the directories of due objects. The plan of the newest state is last."""
+def _documents(warehouse: Warehouse, repository: str) -> dict[str, dict[str, Any]]:
+    """Return the document `_ROWS` of each complete set of due objects, by the name of its plan.
 
-    def seen_at(name: str) -> str:
-        document = warehouse.read_document(repository, DUE_OBJECTS.name, name, _ROWS) or {}
-        return str(document.get("seen_at", name.partition("-")[0]))  # earlier versions: when the plan was made
+    Earlier versions did not write all of its values, or no document.
+    """
+    parts = repository, DUE_OBJECTS.name
+    names = [name for name in warehouse.directories(*parts) if warehouse.is_complete(*parts, name)]
+    return {name: warehouse.read_document(*parts, name, _ROWS) or {} for name in names}
 
-    return sorted((seen_at(name), name) for name in warehouse.directories(repository, DUE_OBJECTS.name))
+
+def _seen_at(documents: Mapping[str, Mapping[str, Any]], name: str) -> str:
+    return str(documents[name].get("seen_at", name.partition("-")[0]))  # earlier versions: when the plan was made
+
+
+def _not_included(documents: Mapping[str, Mapping[str, Any]], name: str) -> list[str]:
+    """Return the plans whose due objects the plan `name` did not read, except later plans that read those of `name`.
+
+    They ran at the same time as the plan `name`, or from older tables.
+    """
+
+    def included(plan: str) -> Collection[str]:  # earlier versions did not write the names
+        return documents[plan].get("includes", [one for one in documents if one < plan])
+
+    known = included(name)
+    return [one for one in documents if one != name and one not in known and name not in included(one)]
 
 
 def due_objects_of(spark: "SparkSession", warehouse: Warehouse, plan: Plan) -> "DataFrame":
@@ -148,12 +213,12 @@ def _require_due(warehouse: Warehouse, repository: str, name: str, written: int)
     warehouse.require_row_count(written, repository, DUE_OBJECTS.name, name, remedy=remedy)
 
 
-def keep_due(warehouse: Warehouse, plan: Plan, due: "DataFrame", seen_at: datetime) -> None:
+def keep_due(warehouse: Warehouse, plan: Plan, due: "DataFrame", seen_at: datetime, includes: Collection[str]) -> None:
     """Store the objects that a plan found due, and remove those of plans that are no longer read.
 
     `due`: rows of `DUE_OBJECTS`. `seen_at`: when the oldest table was read that determines the due objects. Later plans
     do not read the due objects of a plan of an older state: an object that was live in the meantime would count as due
-    for the whole time.
+    for the whole time. `includes`: the names of the plans whose due objects the plan read (see `EarlierDue`).
 
     Errors: TableContractError when not all rows can be read back.
     """
@@ -163,12 +228,17 @@ def keep_due(warehouse: Warehouse, plan: Plan, due: "DataFrame", seen_at: dateti
     if not warehouse.is_complete(*parts):
         rows = due.select(*DUE_OBJECTS.schema.names)
         written = write_counted(rows, warehouse, *parts).rows
-        warehouse.write_document({"rows": written, "seen_at": made_at_name(seen_at)}, *parts, _ROWS)
+        document = {"rows": written, "seen_at": made_at_name(seen_at), "includes": sorted(includes)}
+        warehouse.write_document(document, *parts, _ROWS)
         _require_due(warehouse, plan.repository, parts[-1], written)
     _keep_newest(warehouse, plan, made_at_name(seen_at))
-    for _, old in _by_state(warehouse, plan.repository)[:-PLANS_STORED]:
-        if old != parts[-1]:
-            warehouse.remove_directory(plan.repository, DUE_OBJECTS.name, old)
+    stored = _documents(warehouse, plan.repository)
+    by_state = sorted(stored, key=lambda name: (_seen_at(stored, name), name))
+    for old in warehouse.directories(*parts[:-1]):
+        is_interrupted = old not in stored and old < made_at_name(plan.made_at - LONGEST_WRITE)
+        is_read = old in by_state[-PLANS_STORED:] or old not in includes  # others ran at the same time as this plan
+        if is_interrupted or (old in stored and not is_read):
+            warehouse.remove_directory(*parts[:-1], old)
 
 
 def _keep_newest(warehouse: Warehouse, plan: Plan, seen_at: str) -> None:

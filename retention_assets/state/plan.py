@@ -186,7 +186,7 @@ def heads_since(warehouse: Warehouse, repository: str, since: datetime) -> list[
     """
     stored = {name[:_DIGITS]: name for name in warehouse.documents(repository, PLANNED_HEADS)}
     plans = [name.removesuffix(".json").rpartition("-") for name, _ in _documents_of_plans(warehouse, repository)]
-    made = [(datetime.strptime(at, _MADE_AT).replace(tzinfo=UTC), stored.get(digits)) for at, _, digits in plans]
+    made = [(time_in_name(at), stored.get(digits)) for at, _, digits in plans]
     known = [(at, document) for at, document in made if document is not None]
     first = sum(at < since for at, _ in known)
     documents = (
@@ -248,6 +248,11 @@ def made_name(plan: Plan) -> str:
 def made_at_name(at: datetime) -> str:
     """Return the first part of the names of plans that were made at this time (UTC)."""
     return at.strftime(_MADE_AT)
+
+
+def time_in_name(name: str) -> datetime:
+    """Return the time (UTC) of `made_at_name`."""
+    return datetime.strptime(name, _MADE_AT).replace(tzinfo=UTC)
 
 
 def keep_plan(warehouse: Warehouse, plan: Plan) -> None:

@@ -30,7 +30,7 @@ from retention_assets.state.ledger import (
     moves_of,
     read_ledgers,
 )
-from retention_assets.state.memory import candidates_of_newest_state
+from retention_assets.state.memory import named_since
 from retention_assets.state.plan import Plan
 from retention_assets.sweep.preconditions import Preconditions
 from retention_assets.sweep.worker import OBJECTS, TALLY, TaskSpec, chunks, work
@@ -39,7 +39,7 @@ from retention_assets.warehouse.warehouse import Warehouse
 
 _LIVE_AGAIN = "is live again since it was planned"
 _COMMITTED = "was committed since it was planned"
-_NOT_NAMED = "is not a candidate of the newest plan"
+_NOT_NAMED = "is not a candidate of the newest plan, or was live in a plan made at the same time"
 
 
 class Layout(Protocol):
@@ -280,15 +280,15 @@ class SparkEngine(LedgerEngine):
     def check(self, number: int) -> Batch[DataFrame]:
         """See `Engine`. Workers check for missing and changed objects later, just before each chunk.
 
-        Objects that the newest plan, of any day, does not name have a detail and no outcome: workers skip those that
-        exist. Source: docs/safety.md, "A plan of an earlier day".
+        Objects that another plan keeps have a detail and no outcome: workers skip those that exist. Source:
+        docs/safety.md, "A plan of an earlier day".
         """
         liveness, self._liveness = self._liveness or self._live_now(), None
         assert self._rest is not None
         objects = self._rest.where(F.col("batch") == number)
         if self._checked is not None:
             self._frames.release(self._checked)
-        still_named = candidates_of_newest_state(self._spark, self._warehouse, self._plan)
+        still_named = named_since(self._spark, self._warehouse, self._plan)
         self._checked = self._frames.cache(with_outcomes(objects, liveness, still_named))
         return Batch(self._checked, liveness.checked_at)
 
@@ -342,8 +342,8 @@ def _worker(task: TaskSpec):  # type: ignore[no-untyped-def]  # a closure that S
 def with_outcomes(objects: DataFrame, now: Liveness, still_named: DataFrame | None = None) -> DataFrame:
     """Return `objects` as `OBJECTS`: outcome `skipped` for live objects, null for objects to delete.
 
-    An object that was planned as unreferenced is also skipped if a commit references it now. `still_named`: the
-    candidates of the newest plan; other objects have a detail and no outcome. None: this is the newest plan.
+    An object that was planned as unreferenced is also skipped if a commit references it now. `still_named`:
+    see `named_since`; other objects have a detail and no outcome.
     """
     committed = (F.col("reason") == UNREFERENCED) & F.col("is_committed").isNotNull()
     detail = F.when(F.col("is_live").isNotNull(), F.lit(_LIVE_AGAIN)).when(committed, F.lit(_COMMITTED))

@@ -581,6 +581,19 @@ SWEEPING = (
         ),
     ),
     Mutation(
+        name="what another plan found live at the same time is not read",
+        breaks="only what every plan since named is deleted (invariant 5)",
+        file="retention_assets/state/memory.py",
+        old="    return [one for one in documents if one != name and one not in known and name not in included(one)]\n",
+        new="    return [one for one in documents if one in known and one not in included(name)]\n",
+        caught_by=(
+            "tests/state/test_plan.py"
+            "::test_an_object_that_a_plan_found_live_at_the_same_time_waits_again[the_newer_state]",
+            "tests/state/test_plan.py"
+            "::test_an_object_that_a_plan_found_live_at_the_same_time_waits_again[the_older_state]",
+        ),
+    ),
+    Mutation(
         name="a sweep does not look at its settings again",
         breaks="an approval binds the mode and the settings (invariant 12)",
         file="retention_assets/lakefs/sweep/sweeping.py",
@@ -595,7 +608,7 @@ SWEEPING = (
         name="a sweep does not look for a newer plan",
         breaks="every plan since names what goes (invariant 5)",
         file="retention_assets/sweep/engine.py",
-        old="        still_named = candidates_of_newest_state(self._spark, self._warehouse, self._plan)\n",
+        old="        still_named = named_since(self._spark, self._warehouse, self._plan)\n",
         new="        still_named = None\n",
         caught_by=(
             "tests/sweep/test_engine.py::test_an_object_that_the_newest_plan_of_another_day_does_not_name_is_skipped",

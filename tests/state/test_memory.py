@@ -17,11 +17,11 @@ from retention_assets.policy.rules import BranchRetention, CommittedRetention, P
 from retention_assets.spark.frames import from_arrow
 from retention_assets.state.memory import (
     MEMORY,
-    candidates_of_newest_state,
     due_objects_location,
     due_objects_of,
     forget,
     keep_due,
+    named_since,
     require_no_future_plan,
 )
 from retention_assets.state.plan import keep_plan
@@ -178,8 +178,8 @@ def test_the_due_objects_of_an_old_plan_are_reported_as_missing(warehouse: Wareh
 def test_the_name_of_a_plan_from_the_future_does_not_stay_the_newest(spark: SparkSession, warehouse: Warehouse) -> None:
     nothing = from_arrow(spark, DUE_OBJECTS.schema.empty_table())
     ahead, later = (a_plan(made_at=NOW + days * DAY, plan_hash=f"{days}" * 64) for days in (9, 1))
-    keep_due(warehouse, ahead, nothing, ahead.made_at)
+    keep_due(warehouse, ahead, nothing, ahead.made_at, ())
     warehouse.remove_directory("orchard", "due_objects")  # as the refusal of later plans says
-    keep_due(warehouse, later, nothing, later.made_at)
+    keep_due(warehouse, later, nothing, later.made_at, ())
     assert due_objects_of(spark, warehouse, later).count() == 0
-    assert candidates_of_newest_state(spark, warehouse, later) is None
+    assert named_since(spark, warehouse, later) is None

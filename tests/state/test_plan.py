@@ -17,8 +17,9 @@ from retention_assets.core.amounts import Amount
 from retention_assets.errors import GuardRefused, TableContractError
 from retention_assets.lakefs.rules.references import Commit, References, references_hash
 from retention_assets.lakefs.rules.reflog import Memory, SeenHead
+from retention_assets.lakefs.sweep import planning
 from retention_assets.policy.rules import BranchRetention, CommittedRetention, Hold, Policy
-from retention_assets.state.memory import due_objects_location, due_objects_of
+from retention_assets.state.memory import due_objects, due_objects_location, due_objects_of, named_since
 from retention_assets.state.plan import (
     CURRENT,
     PLANNED_OBJECTS,
@@ -279,6 +280,42 @@ def test_a_plan_from_tables_of_an_old_day_does_not_let_an_object_settle_that_was
     assert DEAD in named  # the plan of hour 24 found it due
     assert UNREFERENCED not in named
     assert newest.first_wait_ends == newest.last_wait_ends == NOW + 73 * HOUR
+
+
+@pytest.mark.parametrize("stored_last", ["the_newer_state", "the_older_state"])
+def test_an_object_that_a_plan_found_live_at_the_same_time_waits_again(
+    spark: SparkSession, warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch, stored_last: str
+) -> None:
+    """Neither of the two plans reads the due objects of the other. The plan of the newer state names the object."""
+    world = replace(WORLD, settle=timedelta(hours=24))
+    also_staged = replace(world, staged=[Staged(STAGED), Staged(UNREFERENCED)])
+
+    def plan_at(hours: int, world: World, made_at: float | None = None) -> Plan:
+        at = NOW + hours * HOUR
+        times = {"listed_at": at, "staged_at": at, "references_at": at, "made_at": NOW + (made_at or hours) * HOUR}
+        return planned(spark, warehouse, replace(world, **times, run_id=f"{at}"))
+
+    def named(plan: Plan) -> set[str]:
+        return {row["address"] for row in planned_objects(spark, warehouse, plan).collect()}
+
+    plan_at(0, world)
+    both = [(30, also_staged), (31, world)]
+    earlier = due_objects(spark, warehouse, "orchard")
+    plans = {}
+    with monkeypatch.context() as at_the_same_time:
+        at_the_same_time.setattr(planning, "due_objects", lambda *_: earlier)
+        for made_at, (hours, one) in zip(
+            (31.1, 31.2), both if stored_last == "the_newer_state" else both[::-1], strict=True
+        ):
+            plans[hours] = plan_at(hours, one, made_at)
+    assert {DEAD, UNREFERENCED} <= named(plans[31])
+    may_go = named_since(spark, warehouse, plans[31])
+    assert may_go is not None
+    assert {row["address"] for row in may_go.collect()} == named(plans[31]) - {UNREFERENCED}
+    after = plan_at(32, world)
+    assert named(after) == named(plans[31]) - {UNREFERENCED}
+    assert named_since(spark, warehouse, after) is None
+    assert UNREFERENCED in named(plan_at(56, world))
 
 
 def test_a_plan_is_not_made_from_earlier_objects_of_which_rows_were_lost(

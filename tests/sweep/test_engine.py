@@ -182,7 +182,7 @@ def newer_plan(spark: SparkSession, root: Path, *names: str) -> Plan:
     plan = a_plan(day=DAY + timedelta(days=1), made_at=NOW, plan_hash="f" * 64, candidates=amount)
     warehouse = Warehouse(str(root / "warehouse"))
     keep_planned(warehouse, plan, candidates(spark, *(Candidate(name) for name in names)), Heads({}, {}))
-    keep_due(warehouse, plan, no_due_objects(spark), plan.made_at)
+    keep_due(warehouse, plan, no_due_objects(spark), plan.made_at, ())
     return plan
 
 
@@ -200,7 +200,7 @@ def test_an_object_that_the_newest_plan_of_another_day_does_not_name_is_skipped(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     newer_plan(spark, tmp_path, "data/x/1", "data/x/3", "data/y/1", "data/y/3", "data/z/1")
-    why = "is not a candidate of the newest plan"
+    why = "is not a candidate of the newest plan, or was live in a plan made at the same time"
     assert excluded(spark, tmp_path) == {"data/x/2": why, "data/y/2": why}
 
 
@@ -215,7 +215,7 @@ def test_the_newest_plan_excludes_nothing_from_a_sweep_of_the_same_plan(
     spark: SparkSession, tmp_path: Path, newest: Plan
 ) -> None:
     newer_plan(spark, tmp_path, "data/x/1")
-    keep_due(Warehouse(str(tmp_path / "warehouse")), newest, no_due_objects(spark), newest.made_at)
+    keep_due(Warehouse(str(tmp_path / "warehouse")), newest, no_due_objects(spark), newest.made_at, ())
     assert excluded(spark, tmp_path) == {}
 
 
@@ -224,7 +224,9 @@ def test_a_plan_from_old_tables_does_not_replace_the_plan_of_the_newest_state(
 ) -> None:
     newer_plan(spark, tmp_path, "data/x/1")
     from_old_tables = a_plan(made_at=NOW + timedelta(hours=1))
-    keep_due(Warehouse(str(tmp_path / "warehouse")), from_old_tables, no_due_objects(spark), NOW - timedelta(days=1))
+    keep_due(
+        Warehouse(str(tmp_path / "warehouse")), from_old_tables, no_due_objects(spark), NOW - timedelta(days=1), ()
+    )
     assert len(excluded(spark, tmp_path)) == 5
 
 
@@ -233,7 +235,7 @@ def test_the_newest_plan_still_excludes_objects_if_its_due_objects_were_lost(
     spark: SparkSession, tmp_path: Path, lost: str
 ) -> None:
     warehouse = Warehouse(str(tmp_path / "warehouse"))
-    keep_due(warehouse, a_plan(made_at=NOW - timedelta(hours=1)), no_due_objects(spark), NOW - timedelta(hours=1))
+    keep_due(warehouse, a_plan(made_at=NOW - timedelta(hours=1)), no_due_objects(spark), NOW - timedelta(hours=1), ())
     newest = newer_plan(spark, tmp_path, "data/x/1")
     folders = warehouse.directories("orchard", "due_objects")
     for folder in folders if lost == "all" else [one for one in folders if newest.plan_hash[:12] in one]:

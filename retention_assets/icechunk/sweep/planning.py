@@ -184,6 +184,7 @@ class _Checked:
     live: int
     check_results: Sequence[CheckResult]
     digest: str  # of the candidates, without their ETags
+    earlier: tuple[str, ...]  # the plans whose due objects were read
 
 
 def make_plan(
@@ -246,7 +247,8 @@ def _keep(
     stored = keep_planned(warehouse, plan, found.candidates, basis.heads())
     keep_edits(warehouse, parameters.repository, plan.plan_hash, of_history, basis.edits)
     seen_at = min(inputs.inventory.taken_at, basis.state.taken_at)
-    keep_due(warehouse, plan, found.due, seen_at)  # also without settling time: a later plan may have one
+    # also without settling time: a later plan may have one
+    keep_due(warehouse, plan, found.due, seen_at, found.earlier)
     keep_policy(warehouse, plan.repository, parameters.policy)
     keep_plan(warehouse, plan)
     record_found(spark, warehouse, parameters.repository, inputs.inventory.frame, parameters.run_id, parameters.now)
@@ -270,7 +272,7 @@ def _checked(
         objects = hold_content(objects)
     earlier = due_objects(spark, warehouse, parameters.repository)
     listed_at, read_at = inputs.inventory.taken_at, basis.state.taken_at
-    objects = settled(objects, earlier, listed_at, read_at, parameters.settle, settle_expired=True)
+    objects = settled(objects, earlier.objects, listed_at, read_at, parameters.settle, settle_expired=True)
     objects, observed = with_totals(objects)
     named = frames.compute(due(objects))
     chosen = candidates(named)
@@ -292,7 +294,7 @@ def _checked(
         guards.totals_balance(totals.by_state, tally["listed"], amount),
     )
     digest = digest_of(found["digest"])
-    return _Checked(chosen, named, amount, totals, tally["live"], check_results, digest)
+    return _Checked(chosen, named, amount, totals, tally["live"], check_results, digest, earlier.plans)
 
 
 def _warnings(parameters: IcechunkPlanParameters, basis: PlanBasis, unread: int) -> list[str]:

@@ -1,6 +1,6 @@
 """Stores the heads and commits that each plan found, for later plans."""
 
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from functools import reduce
 from typing import Any
 
@@ -12,13 +12,12 @@ from retention_assets.lakefs.rules.references import References
 from retention_assets.lakefs.rules.reflog import Memory, SeenHead, merged, remember, with_older_heads, with_true_ages
 from retention_assets.policy.rules import Policy
 from retention_assets.state.binding import are_of_location
-from retention_assets.state.memory import MEMORY, PLANS_STORED
+from retention_assets.state.memory import LONGEST_WRITE, MEMORY, PLANS_STORED
 from retention_assets.state.plan import Plan, last_terms, made_at_name, made_name
 from retention_assets.tables import TIMESTAMP
 from retention_assets.warehouse.warehouse import Warehouse
 
 _COMMITS, _HEADS = "commits.parquet", "heads.json"
-_LONGEST_WRITE = timedelta(days=1)  # an incomplete memory that is older is of an interrupted plan
 _KNOWN = pa.schema([("commit_id", pa.string()), ("not_before", TIMESTAMP)])
 
 
@@ -91,7 +90,7 @@ def keep_memory(warehouse: Warehouse, plan: Plan, references: References, policy
     warehouse.write_document(document, plan.repository, MEMORY, name, _HEADS)
     for old in warehouse.directories(plan.repository, MEMORY)[:-PLANS_STORED]:
         is_complete = warehouse.file(plan.repository, MEMORY, old, _HEADS) is not None
-        is_interrupted = not is_complete and old < made_at_name(plan.made_at - _LONGEST_WRITE)
+        is_interrupted = not is_complete and old < made_at_name(plan.made_at - LONGEST_WRITE)
         if old in included or is_interrupted:  # others are of plans that run at the same time
             warehouse.remove_directory(plan.repository, MEMORY, old)
 

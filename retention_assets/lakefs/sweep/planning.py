@@ -1,6 +1,6 @@
 """Makes a plan: classifies the listed objects, runs the guards, and stores the plan if no guard refuses it."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date, datetime, timedelta
 from functools import partial
@@ -413,7 +413,8 @@ def make_plan(spark: SparkSession, warehouse: Warehouse, parameters: PlanParamet
     require_no_future_plan(warehouse, parameters.repository, parameters.now)
     with CachedFrames() as frames:
         earlier = due_objects(spark, warehouse, parameters.repository)
-        return _keep(spark, warehouse, parameters, inputs, classify(parameters, inputs, frames, earlier=earlier))
+        classification = classify(parameters, inputs, frames, earlier=earlier.objects)
+        return _keep(spark, warehouse, parameters, inputs, classification, earlier.plans)
 
 
 def _keep(
@@ -422,8 +423,9 @@ def _keep(
     parameters: PlanParameters,
     inputs: PlanInputs,
     classification: Classification,
+    includes: Collection[str],
 ) -> Planned:
-    """Run the guards, and store the plan if none refuses it."""
+    """Run the guards, and store the plan if none refuses it. `includes`: see `keep_due`."""
     checks_of_plan = run_checks(spark, warehouse, parameters, inputs, classification)
     chosen, check_results = classification.candidates, checks_of_plan.check_results
     if guards.refusals(check_results):
@@ -457,7 +459,7 @@ def _keep(
         lost=checks_of_plan.listed.lost,
     )
     stored = keep_planned(warehouse, plan, chosen, Heads(seen.branches, seen.tags))
-    keep_due(warehouse, plan, classification.due, inputs.settling_until)
+    keep_due(warehouse, plan, classification.due, inputs.settling_until, includes)
     keep_memory(warehouse, plan, seen, parameters.policy)
     keep_policy(warehouse, plan.repository, parameters.policy)
     keep_plan(warehouse, plan)

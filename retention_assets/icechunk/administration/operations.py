@@ -33,8 +33,8 @@ from retention_assets.objectstore.objects import ObjectReader
 class Operations:
     """The operations on one repository. Each method makes its change and returns the number of conflicts.
 
-    The caller holds the repository's lease. Ids are texts of 20 characters. After a conflict with another writer, an
-    operation is tried again in format 2, and refused in format 1, where it changes only one reference file.
+    The caller holds the repository's lease. Ids are texts of 20 characters. In format 2, an operation is tried again
+    after a conflict with another writer. In format 1, an operation changes one reference file, and a conflict ends it.
     Errors: GuardRefused as in `icechunk.rules.operations`, and after a conflict in format 1; ConfigurationError for a
     text that is not an id; SourceError when there is no repository, or when it was upgraded to format 2 during the
     change; errors of the store.
@@ -113,7 +113,8 @@ class Operations:
     def _require_history(self, snapshot_id: bytes, tips: Collection[bytes]) -> None:
         """Raise GuardRefused when the file of the snapshot or of an ancestor is missing, up to the first one of `tips`.
 
-        A sweep that was stopped may have deleted ancestors of an expired snapshot. All plans would then be refused.
+        A stopped sweep may have deleted ancestors of an expired snapshot. If a branch or tag named such a snapshot, all
+        plans would be refused.
         """
         at, name = snapshot_id, encode_id(snapshot_id)
         seen = set(tips) - {at}

@@ -44,11 +44,12 @@ def upgrade(access: StoreAccess, clock: Callable[[], datetime], *, dry_run: bool
     """Upgrade a repository to format 2, or finish an interrupted upgrade. A dry run writes nothing.
 
     Stop all writers of format 1 first. If one of them wrote to the repository since this upgrade or the interrupted one
-    began, the repo object is removed, and the repository has format 1 again. The caller holds the repository's lease.
+    began, the upgrade is refused. If nobody has edited the repo object and no old file is gone, the object is also
+    removed, and the repository has format 1 again. The caller holds the repository's lease.
     Errors: GuardRefused when the repository has format 2 already, when somebody wrote to it meanwhile, and as
     `upgraded`; errors of `IcechunkSource.state`; StoreError when an old file was not deleted.
     """
-    old = _old_files(access)  # listed before they are read: on S3, a file that changes later is then not deleted
+    old = _old_files(access)  # listed before they are read: a file that changes later has another ETag, and stays
     source = IcechunkSource(access, clock)
     found = source.repo_object()
     if found and not old:
@@ -101,11 +102,11 @@ def _configuration(reader: ObjectReader) -> bytes | None:
 def _require_nobody_wrote(
     access: StoreAccess, source: IcechunkSource, before: References, config: bytes | None, made: Repo
 ) -> None:
-    """Refuse if anything that the new repo object has was changed since it was read, and remove that object.
+    """Refuse if a file that the new repo object was made from was changed since it was read, and remove the object.
 
-    The new object does not have these changes. It stays if somebody has already edited it. References, configuration
-    and snapshots are compared: an expiration in format 1 gives snapshots other parents, and a collection then deletes
-    the files of their old parents.
+    The object does not have these changes. The object stays if somebody has already edited it. References,
+    configuration and snapshots are compared: an expiration in format 1 gives snapshots other parents, and a collection
+    then deletes the files of their old parents.
     """
     try:
         unchanged = source.references() == before and _configuration(ObjectReader(access)) == config
@@ -118,9 +119,9 @@ def _require_nobody_wrote(
 
 
 def _has_parents_of_files(source: IcechunkSource, made: Repo) -> bool:
-    """Return whether the snapshot files name the same parents as the object that an upgrade made; some may be missing.
+    """Return whether the snapshot files name the same parents as `made`, the object that an upgrade made.
 
-    If an expiration made the file of a snapshot superfluous, the file of a younger snapshot has another parent.
+    Missing files are ignored: if an expiration released a snapshot, the file of a younger snapshot has another parent.
     """
     parents = {one: snapshot.parent_id for one, snapshot in made.snapshots.items()}
     return source.parents_in_files(parents).items() <= parents.items()

@@ -84,9 +84,9 @@ class RepoCommits:
     def commit(self, edit: Edit) -> Committed:
         """Make the edit. After a conflict with another writer, make it again on the newer object.
 
-        Errors: as `edit` and `before_write`; SourceError when there is no repo object; GuardRefused when a backup of
-        this name exists; StoreError after `TRIES` conflicts, and when it is unknown whether the object was written. The
-        caller can then repeat the same edit.
+        Errors: as `edit` and `before_write`; SourceError when there is no repo object; GuardRefused when a backup
+        with the generated name already exists; StoreError after `TRIES` conflicts, and when it is unknown whether the
+        object was written. The caller can then repeat the same edit.
         """
         waits = backoffs(self._random, FIRST_WAIT, LONGEST_WAIT)
         # Icechunk's writers fail as long as the newest entry of the ops log is in their future.

@@ -112,7 +112,7 @@ def apply_edits_v1(
         if edits and not conflicts and (warning := unconditional_writes_warning(access, None)):
             log(warning)
         if all(rewriter.apply(edit, state.history) for edit in edits):
-            if edits and source.repo_object() is not None:  # an upgrade removes references, which look deleted then
+            if edits and source.repo_object() is not None:  # an upgrade removes reference files, so they look deleted
                 raise _has_format_2(access)
             return Rewritten(conflicts, tuple(sorted(rewriter.removed)))
         log(f"{access.url}: another writer was quicker; reading the repository again ({conflicts + 1})")

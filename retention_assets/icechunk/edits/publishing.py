@@ -71,7 +71,7 @@ def publish(
     if planned.format == 1:
         return _publish_v1(access, planned, policy, clock, log, before_write)
     assert found is not None
-    # A liveness check makes the same test. If the test would fail after the edits, nothing is edited.
+    # Every liveness check calls this. It is called here first, so that nothing is edited if a later check would fail.
     source.require_upgrade_complete(found.repo, _to_delete(planned))
     commits = RepoCommits(access, clock, log, before_write=before_write)
     done = _Done()
@@ -133,9 +133,10 @@ def _approved(
     linked: Collection[bytes],
     expire: Callable[[Unapproved], Expiration],
 ) -> tuple[Expiration | None, int]:
-    """Return the expiration that the plan allows (None: no edit is left), and how many more have expired.
+    """Return the expiration that the plan allows, and the number of expired snapshots and references beyond the plan.
 
-    `linked`: the snapshots that are still in the history. Errors: GuardRefused as `publish`.
+    The expiration is None if no edit is left. `linked`: the snapshots that are still in the history.
+    Errors: GuardRefused as `publish`.
     """
     _require_no_new_child_of_removed(planned, history)
     if raw_ids(planned.released).isdisjoint(linked) and not _references_left(planned, history):

@@ -140,7 +140,7 @@ class _Reader:
     def __init__(self, content: bytes, name: str) -> None:
         self.content = content
         self.name = name
-        self.values_left = len(content)  # each value takes a byte or more, so more values use bytes twice
+        self.values_left = len(content)  # a value takes at least one byte; more values than bytes would use bytes twice
 
     def root(self) -> Json:
         size = len(self.content)

@@ -60,7 +60,7 @@ def holding_of(manifests: DataFrame, chunks: DataFrame, snapshots_and_logs: Data
         .withColumn("address", F.concat("directory", "snapshot_id"))
         .withColumns({"first_held_at": F.col("flushed_at"), "last_held_at": F.col("flushed_at")})
     )
-    of_chunks = F.col("address").startswith(CHUNKS)  # only `chunks` has these, one row each, so they need no merging
+    of_chunks = F.col("address").startswith(CHUNKS)  # all these rows are in `chunks`, one for each address
     frames = (manifests, chunks.where(~of_chunks), stay, go)
     few = held_by(reduce(DataFrame.unionByName, (frame.select(*_HELD) for frame in frames)))
     return chunks.where(of_chunks).select(*_HELD).unionByName(few.select(*_HELD))

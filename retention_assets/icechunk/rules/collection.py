@@ -74,8 +74,9 @@ def in_use(
     A session begins on a tip. A snapshot stops being the tip of a branch when its child is written, or when the branch
     or tag leaves it, see `icechunk.sweep.left_tips`. So if its children are old, and it was left before `cutoff`, the
     sessions on it have been open for longer than the grace period. An open session needs the manifests and chunks of
-    its snapshot: when it is rebased on newer commits, its own commit can name these chunks. The ancestors that only a
-    tip that was left reaches belong to the result, too: its branch may have been reset or deleted by mistake.
+    its snapshot: when it is rebased on newer commits, its own commit can name these chunks. The
+    result also has the ancestors of a tip that was left since `cutoff`, unless a branch or tag still reaches them: the
+    branch may have been reset or deleted by mistake.
     `stored`, `cutoff`: see `kept_v2`.
     """
     found = {history.snapshots[one].parent_id for one in history.snapshots.keys() - _old(stored, cutoff)}

@@ -189,7 +189,7 @@ def expiration_v2(
 ) -> Expiration:
     """Return the expiration of `history` under `policy` at `as_of` (UTC).
 
-    The snapshots that are `in_use` stay, and so do `unapproved` snapshots and references.
+    Snapshots that are `in_use` stay. Snapshots and references that are `unapproved` stay too.
 
     A snapshot is released when it has expired and no remaining reference names it. A remaining snapshot whose parent is
     released gets a new parent: the nearest held ancestor, or the root of its history. It does not get the nearest
@@ -243,7 +243,8 @@ def remaining_snapshots(
 
     A snapshot with a new parent takes over the transaction logs of the snapshots between the two, because only these
     logs record the changes since the new parent. The logs are in the order of the snapshots, oldest first. The logs
-    that a snapshot had taken over earlier come before its own log, and for the reparented snapshot at the end.
+    that a snapshot between the two had taken over earlier come just before its own log. The logs that the reparented
+    snapshot had taken over earlier come last.
     Source: docs/icechunk-formats.md, "Pruned transaction logs".
     """
     remaining = {snapshot_id: one for snapshot_id, one in repo.snapshots.items() if snapshot_id not in released}
@@ -264,7 +265,7 @@ def _logs_between(repo: Repo, snapshot: SnapshotInfo, parent: bytes) -> list[byt
 
 
 def _require_tags_deletable(repo: Repo, expiration: Expiration) -> None:
-    """Raise GuardRefused if tags would be deleted and the flag delete_tag is off. Icechunk's expiration ignores it."""
+    """Raise GuardRefused if tags would be deleted and the flag delete_tag is off. Icechunk itself ignores the flag."""
     tags = [deletion.name for deletion in expiration.deletions if deletion.kind == "tag"]
     if tags and not is_enabled(repo, DELETE_TAG):
         raise GuardRefused(

@@ -1,8 +1,8 @@
 """Decides which snapshots and references have expired under a policy, since when, and by which rule.
 
 Each reference keeps a part of its history: the snapshots that are not older than its rule's duration, or that are among
-the newest N. A snapshot has expired when no reference that reaches it keeps it any more. A snapshot that no reference
-reaches has expired when the default does not keep it. A snapshot on which sessions may still be open has not expired.
+the newest N. A snapshot has expired when no reference keeps it any more. A snapshot that no reference reaches has
+expired when the default does not keep it. A snapshot on which sessions may still be open has not expired.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
@@ -37,7 +37,7 @@ class Decision:
 
     `due_since` is the time (UTC) until which a reference keeps the snapshot; None: for ever, or time alone does not
     decide. `rule_id` is the rule that keeps the snapshot longest. `reference` is the branch or tag to whose history
-    that rule applies; None: no reference reaches the snapshot, or a hold or its place at the root keeps it.
+    that rule applies; None: no reference reaches the snapshot, a hold keeps it, or it is a root.
     """
 
     expired: bool
@@ -274,7 +274,7 @@ def _unreached(policy: SnapshotPolicy, flushed: datetime, as_of: datetime) -> De
     since = None if keep.newer == NOT_BY_AGE and keep.last else later(flushed, keep.newer)
     expired = since is not None and since < as_of
     verb = f"expired after {since}" if expired else "kept"
-    return Decision(expired, since, keep.rule_id, None, f"{verb}: no branch or tag reaches it, the default counts")
+    return Decision(expired, since, keep.rule_id, None, f"{verb}: no branch or tag reaches it, so the default counts")
 
 
 def _tip_has_expired(policy: SnapshotPolicy, reference: Reference, flushed: datetime, as_of: datetime) -> bool:

@@ -113,7 +113,7 @@ class IcechunkState:
 
     `stored` has the time at which the store wrote each snapshot file. The files are listed before references are read,
     so a file that is written in between is not in `stored`, and is kept. `taken_at` is a time before all reads.
-    `left`: see `icechunk.sweep.left_tips`. Only plans know it.
+    `left` has the snapshots that references have left: see `icechunk.sweep.left_tips`. Only a plan fills it.
     """
 
     format: Literal[1, 2]
@@ -313,9 +313,9 @@ class IcechunkSource:
             if reference.tip in repo.snapshots:
                 raise SourceError(
                     f"{where}: an upgrade to format 2 left this reference, and the plan removes its snapshot "
-                    f"{encode_id(reference.tip)} from the history. The ops log no longer reaches back to the upgrade, "
-                    "so the reference could then not be distinguished from a reference of a writer with an old "
-                    "icechunk version. Nothing was changed or deleted. Remove the files that the upgrade left: "
+                    f"{encode_id(reference.tip)} from the history. The ops log no longer reaches back to the upgrade. "
+                    "So after the removal, this reference would look as if a writer with an old icechunk version had "
+                    "written it. Nothing was changed or deleted. Remove the files that the upgrade left: "
                     "`retention icechunk REPO upgrade`. Then run the same command again."
                 )
             raise SourceError(

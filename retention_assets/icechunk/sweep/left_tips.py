@@ -17,10 +17,10 @@ from retention_assets.warehouse.warehouse import Warehouse
 
 
 def with_left_tips(state: IcechunkState, warehouse: Warehouse, repository: str, cutoff: datetime) -> IcechunkState:
-    """Return `state` with the snapshots that references have left since `cutoff`, as far as plans found these there.
+    """Return `state` with the snapshots that references have left since `cutoff`, as far as earlier plans found them.
 
-    Each snapshot has the latest time at which a reference may have named it: when the next plan was made, or when
-    `state` was read.
+    Each snapshot has the latest time at which a reference may have named it: the time of the plan after the last
+    plan that found it there, or the time at which `state` was read.
     """
     seen = heads_since(warehouse, repository, cutoff)
     ends = [*(made_at for made_at, _ in seen[1:]), state.taken_at]
@@ -43,7 +43,7 @@ def _left(state: IcechunkState, heads: Heads, made_at: datetime) -> Iterator[byt
 def _has_moved_on(state: IcechunkState, tip: bytes | None, earlier_tip: bytes, made_at: datetime) -> bool:
     """Return whether the history of `tip` has a child of `earlier_tip` that was written after the plan.
 
-    Then the age of this child says until when sessions began on `earlier_tip`: see `in_use`.
+    Then no session has begun on `earlier_tip` since this child was written, and `in_use` uses the age of the child.
     """
     line = [] if tip is None else lineage(state.history, tip, {earlier_tip})
     if not line or state.history.snapshots[line[-1]].parent_id != earlier_tip:

@@ -96,7 +96,7 @@ def unread_refusal(unread: Sequence[str]) -> str:
 def live_addresses(manifests: DataFrame, chunks: DataFrame, stay: DataFrame) -> DataFrame:
     """Return `address` of every file that must stay, one row each. `stay`: the result of `snapshots_and_logs`."""
     live_manifests, live_chunks = (frame.where("live").select("address") for frame in (manifests, chunks))
-    of_chunks = F.col("address").startswith(CHUNKS)  # only `chunks` has these, without duplicates
+    of_chunks = F.col("address").startswith(CHUNKS)  # all these rows are in `live_chunks`, without duplicates
     few = stay.unionByName(live_manifests).unionByName(live_chunks.where(~of_chunks)).distinct()
     return live_chunks.where(of_chunks).unionByName(few)
 

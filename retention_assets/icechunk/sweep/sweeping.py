@@ -146,9 +146,9 @@ class IcechunkRepositorySweep(RepositorySweep):
         )
         if published.left:
             sweep.log(
-                f"{sweep.name} {sweep.day}: snapshots and references that have expired but are not in the plan: "
-                f"{published.left:,}. They expired later, or sessions may be open on them. They stay until a plan that "
-                "contains them is approved."
+                f"{sweep.name} {sweep.day}: {published.left:,} expired snapshots and references are not in the plan. "
+                "They expired later, or sessions may be open on them. They stay until a plan that contains them is "
+                "approved."
             )
         gone = unexplained(sweep.warehouse, plan, edits, published)
         if gone:
@@ -174,8 +174,9 @@ class IcechunkRepositorySweep(RepositorySweep):
         if left and Outcome.FAILED in outcomes:
             failed = outcomes[Outcome.FAILED].objects
             sweep.log(
-                f"{sweep.name} {sweep.day}: {counted(failed, 'object')} failed. Not tried, because a failed object "
-                f"may reference them: {left:,}. Try again: `retention sweep {sweep.name} --as-of {sweep.day}`."
+                f"{sweep.name} {sweep.day}: {counted(failed, 'object')} failed. "
+                f"{counted(left, 'object was', 'objects were')} not tried, because a failed object may reference them. "
+                f"Try again: `retention sweep {sweep.name} --as-of {sweep.day}`."
             )
 
     def release(self) -> None:

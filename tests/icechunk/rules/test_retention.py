@@ -135,7 +135,7 @@ def test_the_default_decides_on_a_snapshot_that_no_reference_reaches(default, go
     one = decided(LINES, SnapshotPolicy((branch_rule("main", 1), branch_rule("dev", 1)), default), "lost")
     assert one.expired is gone
     assert one.reference is None
-    assert "no branch or tag reaches it, the default counts" in one.reason
+    assert "no branch or tag reaches it, so the default counts" in one.reason
 
 
 def test_a_root_is_kept_with_that_reason():

@@ -177,7 +177,7 @@ class StoreAccess:
 
     def _flag(self, name: str, value: str) -> bool:
         if value.lower() not in ("true", "false"):
-            raise ConfigurationError(f"{self.url}: storage_options.{name} must be `true` or `false`")
+            raise ConfigurationError(f"{self.url}: storage_options.{name} must be `true` or `false`. Nothing was read.")
         return value.lower() == "true"
 
 

@@ -23,8 +23,8 @@ _MAX_RISE = 1.1  # one response raises the rate by at most this factor
 _BACKOFF, _LONGEST_BACKOFF = 0.25, 20.0  # seconds of backoff after a throttle; doubled at each one at the lowest rate
 # The batch size after a throttle, because a store accepts small requests more readily:
 _BATCH_SECONDS = 0.1  # a batch has the objects of this many seconds, at the current rate
-# Objects in a batch at least, unless a second's worth is less. If a store throttles requests at random, many small
-# requests are throttled more often than few large ones.
+# The fewest objects in a batch, unless the rate allows fewer in a second. If a store throttles requests at random, many
+# small requests are throttled more often than few large ones.
 _SMALLEST_BATCH = 20
 _LATENESS = 0.05  # seconds; a request that is late by less than this does not lower the rate
 _LOWEST_SHARE = 0.01  # the lowest rate as a share of the ceiling: a task continues even if every request is throttled

@@ -156,7 +156,10 @@ def _endpoint(access: StoreAccess, bucket: str, options: Mapping[str, str], clie
         return None
     parts = urlsplit(endpoint)
     if parts.scheme == "http" and not _is_true(client.get("allow_http", "")):
-        raise ConfigurationError(f"{access.url}: the endpoint is http://. Set storage_options.allow_http to `true`.")
+        raise ConfigurationError(
+            f"{access.url}: the endpoint is http://, and allow_http does not allow that. Nothing was deleted. Set "
+            "storage_options.allow_http to `true`, or use an endpoint with https://."
+        )
     if not _is_true(options.get("virtual_hosted_style_request", "")):
         return endpoint
     if not parts.netloc.startswith(f"{bucket}."):
@@ -267,7 +270,7 @@ class PagedRequest:
     """A request of boto3's client that returns one page of a listing."""
 
     name: str
-    # The parameters that request the next page. A page has their values as `Next<name>`, at least that of the first.
+    # The parameters that request the next page. A page has their values as `Next<name>`. The first is always there.
     markers: tuple[str, ...]
     kind: RequestKind
 

@@ -46,7 +46,7 @@ from retention_assets.warehouse.warehouse import METADATA, SUCCESS, StoredFile, 
 _CACHES = (CACHED_METARANGES, CACHED_RANGES, CACHED_SNAPSHOTS, CACHED_MANIFESTS)
 _OLD_CACHES = ("range_entries", "manifest_chunks")  # of earlier versions
 _DAILY = TABLES.keys() - {POLICY_TABLE.name}  # the rules in force follow from the policy tables of all days
-_NEWEST_IS_READ = {STORAGE_INVENTORY.name, ADDRESSES.name, REACHABLE_CHUNKS.name}  # runs read the newest `taken_at`
+_NEWEST_IS_READ = {STORAGE_INVENTORY.name, ADDRESSES.name, REACHABLE_CHUNKS.name}  # runs read the newest data
 _LEDGER_DEPTH = 4  # ledger/<day>/<hash>/<sweep>/<file>
 _REPLACED_FOR = timedelta(days=1)  # a run that began before batches were merged may still read them
 
@@ -175,7 +175,7 @@ def _needed_days(tables: _Tables, plans: _Plans, now: datetime, life: timedelta)
     current = [_day(path) for path in tables.files if path.startswith(f"{PLANS}/") and path.endswith(f"/{CURRENT}")]
     made = {path.rpartition("/")[2]: _day(path) for path in plans.documents}
     until_now = [name for name in made if name <= made_at_name(now + MARGIN)]
-    newest = [max(names) for names in (made, until_now) if names]  # of the plans from the future, and of the others
+    newest = [max(names) for names in (made, until_now) if names]  # of all plans; of those up to now
     return needed | {*sorted(current)[-1:], *(made[name] for name in newest)}
 
 
@@ -306,7 +306,7 @@ def remove_leftovers(
 
 
 def _require_clock(name: str, written: datetime, now: datetime) -> None:
-    """Raise GuardRefused if this machine's clock differs from the clock of the store: the new lease was `written`."""
+    """Raise GuardRefused if this machine's clock differs from the clock of the store, which dated the new lease."""
     if abs(now - written) > MARGIN:
         raise GuardRefused(
             f"{name}: this machine's clock says {now:%Y-%m-%d %H:%M:%S} UTC, and the store of the warehouse "

@@ -170,7 +170,7 @@ def _icechunk(access: StoreAccess) -> str:
 
 
 def _creating(access: StoreAccess, modes: tuple[Mode, ...]) -> PermissionCheck:
-    """Return the check of the permission that a restore and a sweep of an Icechunk repository need."""
+    """Return the check of the permission that every restore needs, and every sweep of an Icechunk repository."""
     create = _permission(access, "put")
     if access.is_local:
         return _tried("storage", create, modes, lambda: _writable(access))

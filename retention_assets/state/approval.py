@@ -74,7 +74,7 @@ def planned_terms(repository: Repository) -> Terms:
 
 
 def terms_hash(terms: Terms) -> str:
-    """Return the hash of `planned_terms`. Of a lakeFS repository, the namespace counts and `storage` does not."""
+    """Return the hash of `planned_terms`. For a lakeFS repository, the hash leaves out `storage`."""
     known = {name: value for name, value in terms.items() if name != "storage" or "namespace" not in terms}
     return hashlib.sha256(json.dumps(known, sort_keys=True).encode()).hexdigest()
 

@@ -21,9 +21,8 @@ _LOCATION = "place.json"
 def require_same_location(warehouse: Warehouse, repository: Repository, clock: Clock = utc_now) -> None:
     """Bind the tables of the repository to its location. Raise GuardRefused if a sweep bound them to another location.
 
-    Before the first sweep, the location may be changed. The memory of earlier plans is then removed, and plans
-    require the objects again that a person acknowledged as lost. A location that has tables under another name is
-    refused, too.
+    Before the first sweep, the location may be changed. Then the memory of earlier plans is removed, and
+    acknowledgements of lost objects no longer count. A location that has tables under another name is refused, too.
     """
     warehouse.write_layout()
     location, bound = _location(repository), warehouse.read_document(repository.name, _LOCATION)

@@ -1,10 +1,11 @@
 """Stores data of a plan for later plans: the heads and commits that it read, and the objects that it found due.
 
-The directories are `memory/<plan>` and `due_objects/<plan>` of a repository. A plan reads those of the plan that saw
-the newest state of the repository. A plan from the tables of an old day is newer, but it saw an older state. The
-document `newest_due.json` names that plan, so a loss of its due objects is noticed. Plans that ran at the same time did
-not read each other's due objects. Each set of due objects names those that it includes, and later plans and sweeps read
-all others too. Source: promises 10 and 11 of docs/safety.md.
+The directories are `memory/<plan>` and `due_objects/<plan>` of a repository. A plan reads the directories of the plan
+that saw the newest state of the repository. This need not be the newest plan: a plan from the tables of an old day saw
+an older state. The document `newest_due.json` names the plan of the newest state, so a loss of its due objects is
+noticed. Plans that ran at the same time did not read each other's due objects. Each set of due objects names the sets
+that it includes, and later plans and sweeps also read the sets that are not included. Source: promises 10 and 11 of
+docs/safety.md.
 """
 
 from collections.abc import Collection, Mapping
@@ -66,8 +67,8 @@ def due_objects(spark: "SparkSession", warehouse: Warehouse, repository: str) ->
 
     An object is left out if another plan that ran at the same time found it live: its settling time begins again.
 
-    No objects are returned if there is no plan, or if the due objects of that plan were lost. Those of an earlier plan
-    do not replace them: an object that was live in the meantime would count as due for the whole time.
+    No objects are returned if there is no plan, or if the due objects of that plan were lost. The due objects of an
+    earlier plan are not used instead: an object that was live in the meantime would count as due for the whole time.
     """
     from retention_assets.spark.frames import from_arrow
 

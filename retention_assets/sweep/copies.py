@@ -19,7 +19,7 @@ from retention_assets.config.configuration import Repository
 from retention_assets.config.timestamps import Clock
 from retention_assets.core.amounts import Amount, counted
 from retention_assets.errors import ConfigurationError
-from retention_assets.objectstore.access import StoreAccess
+from retention_assets.objectstore.access import StoreAccess, open_store
 from retention_assets.objectstore.listing import Prefixes, list_objects, presence
 from retention_assets.objectstore.objects import ObjectReader
 from retention_assets.objectstore.outcomes import OF_COPY, Outcome
@@ -252,7 +252,7 @@ class Undo:
 
     def access(self) -> StoreAccess:
         """Return access to the object store of the repository."""
-        return StoreAccess(self.repository.storage, self.repository.storage_options())
+        return open_store(self.repository)
 
     def copies(self, *, versions: bool = False) -> "Copies":
         """Return the contents of the quarantine, from ledgers and listing. Errors: AccessDenied or StoreError."""
@@ -309,8 +309,8 @@ class Undo:
         """Return, by plan, the deleted objects whose old versions may still be in the bucket.
 
         Objects that are in quarantine, according to a ledger or the listing, or that may be in an earlier quarantine,
-        are excluded: their versions stay, in case the copy is lost. An object of several plans belongs to the newest of
-        them. Errors: AccessDenied or StoreError.
+        are excluded: their versions stay, in case the copy is lost. An object of several plans belongs to the plan of
+        the newest sweep that finished it. Errors: AccessDenied or StoreError.
         """
         plans = swept_plans(self.warehouse, self.repository.name)
         newest = F.max("fence").over(Window.partitionBy("day", "plan_hash", "address"))

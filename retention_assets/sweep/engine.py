@@ -280,7 +280,7 @@ class SparkEngine(LedgerEngine):
     def check(self, number: int) -> Batch[DataFrame]:
         """See `Engine`. Workers check for missing and changed objects later, just before each chunk.
 
-        Objects that another plan keeps have a detail and no outcome: workers skip those that exist. Source:
+        An object that another plan keeps gets a detail and no outcome. A worker skips the object if it exists. Source:
         docs/safety.md, "A plan of an earlier day".
         """
         liveness, self._liveness = self._liveness or self._live_now(), None

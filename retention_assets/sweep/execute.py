@@ -308,10 +308,10 @@ def require_balance(plan: Plan, outcomes: Mapping[str, Amount]) -> None:
     tried = sum_of(outcomes.values())
     if strange or tried.objects > plan.candidates.objects or tried.bytes > plan.candidates.bytes:
         raise GuardRefused(
-            f"{plan.repository} {plan.day}: the ledger does not balance with the plan: "
-            f"{counted(tried.objects, 'object')} and {tried.bytes:,} bytes of {plan.candidates.objects:,} and "
-            f"{plan.candidates.bytes:,} planned"
-            + (f", outcomes {strange}" if strange else "")
+            f"{plan.repository} {plan.day}: the ledger does not balance with the plan: the ledger has "
+            f"{counted(tried.objects, 'object')} and {tried.bytes:,} bytes, and the plan has "
+            f"{counted(plan.candidates.objects, 'object')} and {plan.candidates.bytes:,} bytes"
+            + (f"; unknown outcomes: {', '.join(strange)}" if strange else "")
             + f". Nothing more was deleted. See what was done: `retention report {plan.repository} "
             f"--as-of {plan.day}`."
         )
@@ -347,13 +347,13 @@ def _window_too_short(run: SweepRun, left: int) -> GuardRefused:
 
 
 def _require_some_success(run: SweepRun, result: BatchResult, *, left: int) -> None:
-    """Raise StoreError when every object tried in a batch failed and objects are `left`.
+    """Raise StoreError when every object tried in a batch failed: the next batch would fail in the same way.
 
-    The next batch would fail in the same way.
+    `left`: the number of objects in the next batches; if it is 0, nothing is raised.
     """
     if left and Outcome.FAILED in result.amounts and not result.amounts.keys() & _SUCCESS:
         raise StoreError(
-            f"{run.name}: all objects of a batch failed: {result.amounts[Outcome.FAILED].objects:,}. The other objects "
-            f"were not tried: {left:,}. See why: `retention report {run.plan.repository} --as-of {run.plan.day}`. Then "
-            "run the same command again: the sweep continues."
+            f"{run.name}: every object that was tried in a batch failed ({result.amounts[Outcome.FAILED].objects:,}). "
+            f"{counted(left, 'object was', 'objects were')} not tried. See why: `retention report "
+            f"{run.plan.repository} --as-of {run.plan.day}`. Then run the same command again: the sweep continues."
         )

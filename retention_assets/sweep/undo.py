@@ -213,7 +213,8 @@ def _in_current_quarantine(undo: Undo, found: Copies, rows: DataFrame) -> DataFr
 
     Deleting an object that does not exist succeeds. So the ledger would call these copies purged while they still exist
     in the other quarantine: at another URL, or on a volume that is not mounted. The manifests of a plan exist until its
-    last copy is purged. So a folder without copies and manifests shows another quarantine. Log lines have the numbers.
+    last copy is purged. So if a folder has neither copies nor manifests, the copies are in another quarantine. Log
+    lines have the numbers.
     """
     if not found.plans:
         return rows

@@ -129,7 +129,8 @@ def work(
     open_action, began = task.action.open(rate_limiter), elapsed()
 
     def clock() -> datetime:
-        # If this machine's clock is slow or is set back, the deadline must not move, nor an object in quarantine age.
+        # If this machine's clock is slow or is set back, the deadline must not move, and the ledger must not have times
+        # that make an object in quarantine look older than it is.
         earliest = task.sent_at + timedelta(seconds=elapsed() - began) if task.sent_at else None
         return max(filter(None, (system() + task.ahead, earliest)))
 

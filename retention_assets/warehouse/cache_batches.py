@@ -21,7 +21,7 @@ import pyarrow.parquet as pq
 from retention_assets.errors import TableContractError
 from retention_assets.warehouse.warehouse import PART, SUCCESS, StoredFile, Warehouse, has_rows, in_utc
 
-BATCH = pa.field("batch", pa.string())  # name of a batch (the files of one fetch); it ends with the run id
+BATCH = pa.field("batch", pa.string())  # name of a batch: number and run id; `_MERGED` at the end of merged ones
 ROWS = pa.field("rows", pa.int64())  # number of rows of the file
 MANIFEST = "_batch.json"  # Spark ignores names that begin with an underscore
 _SMALL = 2**25  # bytes of a batch that is merged with others

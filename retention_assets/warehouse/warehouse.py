@@ -488,9 +488,10 @@ class Warehouse:
         self.mark_complete(*parts)
 
     def copy_table(self, source: Sequence[str], target: Sequence[str]) -> None:
-        """Replace the directory `target` with a copy of the table files in `source`. An object store copies by itself.
+        """Replace the directory `target` with a copy of the table files in `source`.
 
-        The target is marked as complete after all files are copied. Errors: as `write_document`.
+        An object store copies the files itself. The target is marked as complete after all files are copied.
+        Errors: as `write_document`.
         """
         self.remove_directory(*target)
         for path, _ in self._table_files(*source):

@@ -121,9 +121,9 @@ class _WithinContainer:
 class _Streamed:
     """Copies through this machine, chunk by chunk. Each read requires that the source still has its ETag.
 
-    An object of up to 8 MiB is in memory as a whole. Of a larger object, about four chunks are in memory. Ten
-    concurrent copies took 580 MiB, including memory that malloc keeps. A chunk has 8 MiB, or a 9,000th of an object
-    above 70 GiB.
+    An object of up to 8 MiB is in memory as a whole. A larger object has about four chunks in memory. A chunk has
+    8 MiB, or a 9,000th of an object above 70 GiB. Ten concurrent copies took 580 MiB, including memory that malloc
+    keeps.
     """
 
     def __init__(self, source: Any, target: Any, source_access: StoreAccess, target_access: StoreAccess) -> None:

@@ -156,7 +156,7 @@ def _needs_of(
     """
     name, plan = status.repository, status.plan
     if status.stopped_by:
-        yield f"Sweeps are stopped by {status.stopped_by.rstrip(',')}. Resume with: {{program}} resume {name}"
+        yield f"Sweeps are stopped by {status.stopped_by}. Resume with: {{program}} resume {name}"
     if status.sweep and status.sweep.ended_early:
         yield f"The last sweep ended early: {status.sweep.ended_early}"
     if status.sweep and (failed := status.sweep.outcomes.get(Outcome.FAILED, Amount()).objects):

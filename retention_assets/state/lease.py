@@ -146,7 +146,7 @@ def stop_sweeps(warehouse: Warehouse, repository: str, person: str, now: datetim
     """
     for _ in range(_TRIES):
         number, document = _newest(warehouse, repository)
-        stop = Lease(repository, f"{person}, who stopped all sweeps,", number + 1, number + 1, _NO_END, timedelta(0))
+        stop = Lease(repository, person, number + 1, number + 1, _NO_END, timedelta(0))
         if _create(warehouse, stop, now, released=False):
             holder, was_stopped = _in_force(document, now) or (None, False)
             return None if was_stopped else holder
@@ -190,10 +190,12 @@ def _require_over(repository: str, document: dict[str, Any], now: datetime) -> N
             f"Allow sweeps again: `retention resume {repository}`."
         )
     if now < until + MARGIN:
+        at = datetime.fromisoformat(document["at"])  # of the newest document: a running sweep renews its lease
         raise GuardRefused(
-            f"{repository}: {document['holder']} has held the lease since {document['at']}. Nothing was deleted. Wait "
-            f"until that sweep ends. If it died, the lease is free at {until + MARGIN:%Y-%m-%d %H:%M:%S} UTC, or at "
-            f"once after `retention stop {repository}` and `retention resume {repository}`."
+            f"{repository}: {document['holder']} holds the lease, and took or renewed it at {at:%Y-%m-%d %H:%M:%S} "
+            f"UTC. Nothing was deleted. Wait until that sweep ends. If it died, the lease is free at "
+            f"{until + MARGIN:%Y-%m-%d %H:%M:%S} UTC, or at once after `retention stop {repository}` and `retention "
+            f"resume {repository}`."
         )
 
 

@@ -236,7 +236,7 @@ def test_a_sweep_of_what_another_process_sweeps_is_refused(world: World) -> None
     now, life = datetime.now(UTC), timedelta(minutes=30)
     take_lease(Warehouse(str(world.project.warehouse)), "orchard", "another-run", now, life)
     refused = world.project.run("sweep")
-    require_refused(world, refused, "another-run has held the lease", "retention stop orchard", "Nothing was deleted")
+    require_refused(world, refused, "another-run holds the lease", "retention stop orchard", "Nothing was deleted")
 
 
 def test_a_repository_that_was_created_again_under_its_name_is_not_swept(world: World) -> None:

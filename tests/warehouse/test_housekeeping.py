@@ -250,7 +250,7 @@ def test_no_other_run_is_active_during_a_removal_and_a_failed_removal_continues(
     days.plan(OLD)
     expected = days.leftovers()
     take_lease(days.warehouse, NAME, "a sweep", NOW, timedelta(minutes=30))
-    with pytest.raises(GuardRefused, match="a sweep has held the lease"):
+    with pytest.raises(GuardRefused, match="a sweep holds the lease"):
         days.remove()
     later = NOW + timedelta(hours=1)
     remove_directory = Warehouse.remove_directory

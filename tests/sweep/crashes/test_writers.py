@@ -144,7 +144,7 @@ def test_a_run_that_loses_its_lease_ends_after_its_current_chunk(
         swept(world, mode, between_chunks=once(0, lambda: lose(world)))
     assert unchanged(world, DEAD) == {*DEAD} - {"a"}  # the other object of the first worker's first chunk is live
     with pytest.raises(
-        GuardRefused, match="sweeps were stopped" if lose is stop_all_sweeps else "another-run has held the lease since"
+        GuardRefused, match="sweeps were stopped" if lose is stop_all_sweeps else "another-run holds the lease"
     ):
         sweep(world, mode)
     if lose is stop_all_sweeps:
@@ -157,7 +157,7 @@ def test_while_one_sweep_runs_another_sweep_is_refused_and_changes_nothing(world
     refused: list[str] = []
 
     def begin_another_sweep() -> None:
-        with pytest.raises(GuardRefused, match="a-run has held the lease since") as refusal:
+        with pytest.raises(GuardRefused, match="a-run holds the lease") as refusal:
             sweep(world, mode, "another-run")
         refused.append(str(refusal.value))
 

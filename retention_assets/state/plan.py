@@ -329,8 +329,9 @@ def _plan(document: Mapping[str, Any]) -> Plan:
         }
         return Plan(**fields)
     except (TypeError, KeyError) as error:
-        unknown = str(error).partition("() ")[2]  # names the field
-        problem = unknown if isinstance(error, TypeError) else f"has no {error.args[0]!r}"
+        problem = f"has no {error.args[0]!r}" if isinstance(error, KeyError) else f"cannot be read ({error})"
+        if unknown := sorted(document.keys() - Plan.__dataclass_fields__.keys()):
+            problem = f"has the unknown field {unknown[0]!r}"
         name, day = document.get("repository", "?"), document.get("day", "DAY")
         raise TableContractError(
             f"{name}: the plan of {day} was written by another version: it {problem}. Nothing was deleted. Plan again: "

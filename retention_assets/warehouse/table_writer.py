@@ -64,10 +64,11 @@ def write_counted(rows: DataFrame, warehouse: Warehouse, *parts: str, observe: S
 def _stored(rows: pa.Table, table: Table) -> pa.Table:
     """Return `rows` with the schema of the table's files. Errors: TableContractError if the rows do not fit `table`."""
     if not plain(rows.schema).equals(table.schema):
-        differing = ", ".join(sorted({field.name for field in {*rows.schema} ^ {*table.schema}})) or "their order"
-        raise TableContractError(
-            f"{table.name}: columns other than the table's: {differing}. The table was not written. {_FAULT}"
-        )
+        differing = ", ".join(sorted({field.name for field in {*rows.schema} ^ {*table.schema}}))
+        problem = "columns out of order"
+        if differing:
+            problem = f"columns missing, unexpected or of another type: {differing}"
+        raise TableContractError(f"{table.name}: {problem}. The table was not written. {_FAULT}")
     names = [field.name for field in rows.schema if field.type == NAMES]
     return rows.cast(with_names(table.stored, *names))
 

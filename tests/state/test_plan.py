@@ -573,9 +573,18 @@ def test_a_plan_with_fewer_stored_objects_than_candidates_is_refused(spark: Spar
 @pytest.mark.parametrize(
     ("changes", "problem"),
     [
-        pytest.param({"approvals": 2}, "got an unexpected keyword argument 'approvals'", id="newer"),
+        pytest.param({"approvals": 2}, "has the unknown field 'approvals'", id="newer"),
         pytest.param({"totals": None}, "has no 'totals'", id="much older"),
-        pytest.param({"live": None}, "missing 1 required positional argument: 'live'", id="older"),
+        pytest.param(
+            {"candidates": {"rows": 1}},
+            "cannot be read (Amount.__init__() got an unexpected keyword argument 'rows')",
+            id="another shape",
+        ),
+        pytest.param(
+            {"live": None},
+            "cannot be read (Plan.__init__() missing 1 required positional argument: 'live')",
+            id="older",
+        ),
     ],
 )
 def test_a_plan_that_another_version_wrote_is_not_read(

@@ -19,7 +19,7 @@ MESSAGES = os.environ.get("RETENTION_MESSAGES", "messages")
 
 def cluster(day: str) -> dict[str, Any]:
     """Return the parameters of `RunJobFlow`: a cluster that plans a day and then ends."""
-    # The Python is an option of the command: `spark-defaults` or `spark-env` would replace the client's own values.
+    # Python is set here: `spark-defaults` or `spark-env` in "Configurations" would replace the values of the client.
     submit = ["spark-submit", "--deploy-mode", "client", "--conf", "spark.pyspark.python=/usr/bin/python3.12"]
     job = [f"{JOBS}/job.py", "/etc/retention/retention.yaml", REPOSITORY, day, "s3"]
     return {

@@ -76,7 +76,7 @@ def configuration_text(starter: Starter, policy: str) -> str:
         f"    #   url: {_quarantine(starter.location)}",
         "    #   keep: 30d              # how long objects can be restored",
         "    # sweep:",
-        "    #   single_machine: true   # needed to sweep a bucket while `warehouse` is a local directory",
+        "    #   single_machine: true   # no other machine ever sweeps; needed for a bucket with a local `warehouse`",
         "",
     ]
     return "\n".join(lines)

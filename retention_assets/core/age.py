@@ -21,8 +21,8 @@ def no_issue_time(_: Column) -> Column:
 class AgeCutoff:
     """Decides whether an object is old enough to be deleted.
 
-    An object is old enough if its `last_modified` (the store's clock) and the time inside its address are both older
-    than the cutoff.
+    An object is old enough if its `last_modified` (the store's clock) and the time inside its address are both more
+    than `grace` before `oldest_input`.
 
     Attributes:
         oldest_input: the time of the oldest plan input (UTC): listing, staged list or references.

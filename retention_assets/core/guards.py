@@ -108,9 +108,12 @@ def unlisted_live(live: DataFrame, inventory: DataFrame, listing_cutoff: AgeCuto
 
 
 def must_be_listed(listing_cutoff: AgeCutoff) -> Column:
-    """Return whether a live address (columns `address`, `last_modified`) existed when the store was listed."""
+    """Return whether a live address (columns `address`, `last_modified`) must be in the listing.
+
+    It must be if it is older than `listing_cutoff`, or if its age is unknown.
+    """
     known_since = F.coalesce(listing_cutoff.issued(F.col("address")), F.col("last_modified"))
-    return known_since.isNull() | listing_cutoff.is_older(known_since)  # an address of unknown age must be listed too
+    return known_since.isNull() | listing_cutoff.is_older(known_since)
 
 
 def live_listed(
@@ -123,7 +126,8 @@ def live_listed(
     Args:
         unlisted: the live addresses that are missing from the listing (see `unlisted_live`).
         inventory: the listed objects.
-        collected: those of the addresses that our sweeps deleted, found missing, or had started on when interrupted.
+        collected: the addresses in `unlisted` that our sweeps deleted, found missing, or had started on when
+            interrupted.
         acknowledged: the addresses that a person acknowledged as lost; None if there are none.
 
     Source: docs/safety.md, "Objects that are lost".
@@ -156,7 +160,7 @@ def live_listed(
 
 
 def describe_missing(missing: DataFrame, inventory: DataFrame) -> str:
-    """Return a sentence without its full stop: whether complete directories are missing, or only single objects.
+    """Return a sentence (without its full stop): whether complete directories or only single objects are missing.
 
     A directory is missing completely if several of its live objects are missing and no object in it is listed.
     """
@@ -198,10 +202,10 @@ def live_not_shrunk(live: int, before: int | None, most: float) -> CheckResult:
 _PLANNED, _LISTED, _LIVE = "planned", "listed", "live"  # where a row comes from
 _VIOLATIONS = {
     "nothing_young": "too young to be deleted",
-    "nothing_unknown": "in no commit while the staged list is unknown",
-    "only_generated_names": "without a name that the system generates",
+    "nothing_unknown": "unreferenced while the staged list is unknown",
+    "only_generated_names": "foreign (with a name that the system does not generate)",
     "nothing_live": "live",
-    "only_listed": "not listed exactly once with the size and time of the plan",
+    "only_listed": "missing from the listing, planned or listed twice, or listed with another size or time",
 }
 
 
@@ -215,7 +219,7 @@ def tally(
     staged_known: bool,
     generated: Callable[[Column], Column],
 ) -> DataFrame:
-    """Return one row with the amounts that the guards compare, and with the violations of each guard of candidates.
+    """Return one row with the amounts that the guards compare, and with the violations that `check_candidates` reports.
 
     Every candidate must be old enough, must have a name that the system generates, must not be live, and must be listed
     exactly once with the size and time in the plan. For an unreferenced candidate, the staged list must be known.
@@ -232,8 +236,8 @@ def tally(
         staged_known: whether the staged list is known.
         generated: returns whether the system can have generated the name of an address.
 
-    The row has `listed`, `live` (certain addresses), `candidates`, `candidate_bytes`, `unlisted`, and
-    for each guard its violations and, as `first_<guard>`, the first address among them.
+    The row has the numbers `listed`, `live` (certain addresses), `candidates`, `candidate_bytes` and `unlisted`. For
+    each guard, it has the number of violations (`<guard>`) and the first address that violates it (`first_<guard>`).
     """
     marks = {
         "nothing_young": ~age_cutoff.is_eligible(F.col("reason")),
@@ -319,7 +323,9 @@ def check_candidates(row: Mapping[str, Any]) -> tuple[CheckResult, ...]:
 
 
 def totals_balance(totals: Mapping[str, Amount], listed: int, candidates: Amount) -> CheckResult:
-    """Check that the objects of all states add up to the listed objects, and the candidates to those of the plan.
+    """Check that the objects of all states add up to the listed objects, and that the candidates are the plan's.
+
+    `totals`: the amount in each state. `candidates`: the amount in the plan.
 
     Source: docs/safety.md, "Guards: the checks of a plan".
     """
@@ -330,7 +336,10 @@ def totals_balance(totals: Mapping[str, Amount], listed: int, candidates: Amount
         f"{totals.get(state, Amount()).objects:,} {state}" for state in STATES
     )
     if not passed:
-        detail = f"{detail}: the sum differs, or the candidates are not the plan's {candidates.objects:,} candidates"
+        in_state, in_plan = (f"{counted(one.objects, 'candidate')} of {one.bytes:,} B" for one in (planned, candidates))
+        differences = [f"the sum is {by_state:,}"] if by_state != listed else []
+        differences += [f"the plan has {in_plan}, not {in_state}"] if planned != candidates else []
+        detail = f"{detail}: {', and '.join(differences)}"
     return CheckResult("totals_balance", passed, detail, abs(listed - by_state))
 
 

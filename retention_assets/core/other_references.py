@@ -1,8 +1,8 @@
 """References of other repositories by full address, and the objects of this repository that they keep.
 
 A reference and an object match if the last parts of their names are equal. The last part of the name of every object
-that may be deleted is an id that is unique among all repositories. The rest of the name is not compared, because a
-server prints a namespace in several ways, and a virtual chunk container hides it.
+that may be deleted is an id that is unique among all repositories. The rest of the name is not compared: one location
+has several spellings, and a reference can have the name of a virtual chunk container instead of the location.
 Source: docs/safety.md, "Other repositories".
 """
 

@@ -48,7 +48,10 @@ REMEDIES: Mapping[str, str] = {
     "quarantine_is_whole": "Stop all other writers of the quarantine, and restore needed objects: `retention restore`.",
     "totals_hold": _CHANGED,
     "records_follow": _CHANGED,
-    "records_signed": "Set records.signing_key, .earlier_keys or .signed_since. If they are right, a record is forged.",
+    "records_signed": (
+        "Correct records.signing_key, records.earlier_keys or records.signed_since. If they are correct, a record is "
+        "forged."
+    ),
     "records_copied": "Check that the witness can be reached. If its copy differs, trust the witness.",
 }
 

@@ -31,9 +31,9 @@ def settled(
         earlier: `due_objects` of the last plan: its candidates and waiting objects, and when each was first found due.
         listed_at: the time at which this plan finds objects due (UTC): the time of its oldest input, but
             in lakeFS at most an hour before the newer of its staged list and references.
-        now: when this plan's references were read (UTC), or its staged list if that is older. The wait ends at this
-            time of a later plan. This time is after the listing, so a wait of a day is over when the plan is made at
-            the same time on the next day.
+        now: when this plan's references or its staged list were read (UTC), whichever is older. An object has settled
+            if its `waits_until` is not after `now`. If `now` is after the listing, a wait of a day is over when the
+            plan is made at the same time on the next day.
         settle: how long an object must have been due; with zero, no object waits.
         settle_expired: whether objects that a commit references wait too.
     """

@@ -58,8 +58,9 @@ TOTAL, REASON, PREFIX, BRANCH = "total", "reason", "prefix", "branch"  # the way
 def largest_groups(objects: DataFrame, part: str, reason: Column, prefix: Column, most: int) -> DataFrame:
     """Return (`part`, by, name, objects, bytes): the `most` largest groups of each part and kind, largest first.
 
-    The kinds of groups are the total, by reason, by prefix and by branch. The name of the total is empty. An object
-    counts for each of its branches. Groups of equal size are ordered by name.
+    There are four kinds of groups (`by`): one group of all objects (`total`), and groups by reason, prefix and branch.
+    The name of the group `total` is empty. An object counts for each of its branches. Groups of equal size are ordered
+    by name.
 
     Args:
         objects: the objects, with columns `size` and `branches`.

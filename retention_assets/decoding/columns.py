@@ -90,7 +90,9 @@ def decode(messages: Pieces, plan: FieldPlan, name: str) -> Fields:
 
 
 def binary_column(pieces: Pieces, name: str, kind: pa.DataType | None = None) -> pa.Array:
-    """Return the pieces as a column of bytes, or of `kind`, which must have the layout of bytes and is not validated.
+    """Return the pieces as a column of bytes, or of the type `kind`.
+
+    `kind` must have the layout of bytes. Its values are not validated.
 
     Errors: CorruptFile when a piece is outside the file, or the column would be longer than `MAX_COLUMN`.
     """

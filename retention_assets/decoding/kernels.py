@@ -47,7 +47,7 @@ def kernel(signature: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]
         compiler: Any = njit
         try:
             return compiler(signature, cache=True, nogil=True)(_with_stable_file(function))
-        except Exception:  # of any kind: a damaged cache file can make pickle import and call anything
+        except Exception:  # a damaged cache file can raise any error, because pickle can import and call anything
             return compiler(signature, nogil=True)(function)
 
     return compiled
@@ -116,8 +116,8 @@ def _copy(source, start, target, position, length):  # type: ignore[no-untyped-d
 def inspect_blocks(content, limit, offsets, lengths, frames):  # type: ignore[no-untyped-def]
     """Fill `frames` with the type, the expected CRC32C and the decoded size of each block.
 
-    Returns -1, or the number of the first block that does not end, with its trailer, before `limit`. An impossible size
-    becomes -1, so that no memory is allocated for it: Snappy decodes 3 bytes to at most 64.
+    Returns -1, or the number of the first block whose trailer does not end at or before `limit`. If a decoded size is
+    impossible, `frames` has -1, so that no memory is allocated for the block: Snappy decodes 3 bytes to at most 64.
     """
     for block in range(len(offsets)):
         start, length = offsets[block], lengths[block]

@@ -79,8 +79,9 @@ class Inventory:
     def _path_of(self, manifest: Manifest, file: InventoryFile) -> str:
         """Return the path of `file` relative to the inventory's folder.
 
-        The manifest has the file's key in the bucket of the delivery. The inventory's folder is the folder in that key,
-        or a copy of it: the last segments of the folder's URL must equal the first segments of the key.
+        The manifest names the file by its key in the bucket to which S3 delivered the inventory. The inventory's folder
+        can be the folder in this key, or a copy of this folder. So the last segments of the folder's URL must equal the
+        first segments of the key.
         """
         _, _, location = self.url.partition("://")
         folder = location.rstrip("/").split("/")[1:]  # without the bucket
@@ -167,7 +168,8 @@ def delivered_inventory(spark: SparkSession, repository: Repository) -> Delivere
     the errors of files: see `Inventory.read`.
     """
     opened = [_newest(access, expected) for access, expected in inventory_accesses(repository)]
-    # Objects are deleted in the storage. A storage that is not in S3 is a copy or a mount of the namespace.
+    # Objects are deleted in the storage, so the inventory must list the storage. A storage that is not in S3 is a copy
+    # or a mount of the namespace, so the inventory must list the namespace.
     location = repository.storage if repository.storage.startswith("s3://") else repository.namespace
     require_bucket_listed([manifest for _, manifest in opened], location)
     # The files are passed as rows, not in the closure: Spark writes a large closure to disk, including its secrets.
@@ -192,13 +194,13 @@ def _newest(access: StoreAccess, expected: str) -> tuple[StoreAccess, Manifest]:
     delivery = inventory.newest_complete()
     if delivery is None:
         raise ObjectMissing(
-            f"{inventory.url}: no complete inventory has been delivered there. Nothing was deleted. Wait for one (its "
-            "manifest.checksum comes last), or remove `inventory` so that the store is listed."
+            f"{inventory.url}: no complete inventory has been delivered there. Nothing was deleted. Wait for a "
+            "complete inventory (S3 writes manifest.checksum last), or remove `inventory` so that the store is listed."
         )
     manifest = inventory.load_manifest(delivery)
     if manifest.file_format.value.lower() != expected.lower():
         raise ConfigurationError(
-            f"{inventory.url}: the inventory's files are {manifest.file_format.value}, `inventory.format` says "
+            f"{inventory.url}: the inventory's files are {manifest.file_format.value}, but `inventory.format` is "
             f"{expected}. Nothing was deleted. Correct `inventory.format`."
         )
     return access, manifest

@@ -16,6 +16,7 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, Field, ValidationError
 
 from retention_assets.config.documents import wrong_keys
+from retention_assets.core.amounts import counted
 from retention_assets.errors import CorruptFile
 
 REQUIRED_COLUMNS = ("bucket", "key", "size", "last_modified_date")
@@ -115,7 +116,7 @@ def read_manifest(content: Buffer, checksum: Buffer, name: str) -> Manifest:
     expected = bytes(checksum).decode("ascii", errors="replace").strip().lower()
     found = hashlib.md5(content, usedforsecurity=False).hexdigest()
     if found != expected:
-        raise unusable(name, f"its MD5 is {found}, manifest.checksum says {expected[:40]!r}")
+        raise unusable(name, f"its MD5 is {found}, but manifest.checksum says {expected[:40]!r}")
     try:
         document = _Document.model_validate_json(bytes(content))
     except ValidationError as error:
@@ -156,4 +157,7 @@ def _require_columns(columns: tuple[str, ...], name: str) -> None:
             name, f"the inventory is missing {', '.join(missing)}", "Add the fields to the inventory's configuration."
         )
     if len(set(columns)) < len(columns):
-        raise unusable(name, f"fileSchema has a column twice: {', '.join(columns)}")
+        twice = sorted({column for column in columns if columns.count(column) > 1})
+        raise unusable(
+            name, f"in fileSchema, {counted(len(twice), 'column is', 'columns are')} duplicated: {', '.join(twice)}"
+        )

@@ -74,10 +74,10 @@ def read_inventory_file(content: Buffer, manifest: Manifest, file: InventoryFile
     """
     name = f"{file.key} (of {manifest.name})"
     if len(memoryview(content)) != file.size:
-        raise unusable(name, f"has {len(memoryview(content)):,} bytes, the manifest says {file.size:,}")
+        raise unusable(name, f"has {len(memoryview(content)):,} bytes, but the manifest says {file.size:,}")
     found = hashlib.md5(content, usedforsecurity=False).hexdigest()
     if found != file.md5:
-        raise unusable(name, f"its MD5 is {found}, the manifest says {file.md5}")
+        raise unusable(name, f"its MD5 is {found}, but the manifest says {file.md5}")
     return _objects(content, manifest, name)
 
 

@@ -173,7 +173,7 @@ def _require_unique(section: str, ids: Iterable[tuple[str, str]]) -> None:
 def _agreed[T](what: str, stated: Iterable[tuple[str, T, str]], text_of: Callable[[T], str]) -> dict[str, T]:
     """Return the value of each name. `stated`: the name, value and source of each statement.
 
-    `what`: the part of the message with the name. `text_of`: returns a value as text.
+    `what`: the beginning of the message, with `{}` for the name. `text_of`: returns a value as text.
     Errors: ConfigurationError if two statements about one name differ.
     """
     first: dict[str, tuple[T, str]] = {}

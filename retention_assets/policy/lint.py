@@ -21,7 +21,7 @@ ServerRules = tuple[int, Mapping[str, int]]  # default days, days by branch
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """A problem of a policy. An error stops a run; a warning does not."""
+    """A problem of a policy. With an error, `retention lint` fails; with a warning, it does not."""
 
     severity: Literal["warning", "error"]
     rule_id: str
@@ -120,7 +120,7 @@ def _overlapping_globs(retention: CommittedRetention, branches: Collection[str])
         if shared:
             duration, rule_id = retention.duration_for(shared[0])
             both = f"{one.branch!r} and {other.branch!r} (rule {other.rule_id}) both match {', '.join(shared)}"
-            counts = f"for {shared[0]} the longest counts, {format_duration(duration)} of rule {rule_id}"
+            counts = f"for {shared[0]} the longest duration counts: {format_duration(duration)} of rule {rule_id}"
             yield _warning(one.rule_id, f"{both}; {counts}")
 
 
@@ -129,7 +129,7 @@ def _differences(
 ) -> Iterator[Finding]:
     default_days, by_branch = server_rules
     if retention is None:
-        yield _warning(DEFAULT_RULE, "the server has retention rules, the policy has none: every commit is kept")
+        yield _warning(DEFAULT_RULE, "the server has retention rules, but the policy has none: every commit is kept")
         return
     if _duration(default_days) != retention.default:
         here = format_duration(retention.default)
@@ -145,7 +145,7 @@ def _differences(
 
 
 def _duration(days: int) -> timedelta:
-    """Return the server's days as a duration, capped: the server checks no bounds.
+    """Return the server's days as a duration of at most `timedelta.max`, because the server checks no bounds.
 
     Source: docs/lakefs-formats.md, "Rules".
     """
@@ -224,7 +224,7 @@ def _across_slashes(policy: SnapshotPolicy, references: References) -> Iterator[
         if names and not rule.keep.covers(default):
             matched = f"the glob {rule.pattern!r} matches {', '.join(names)} only across `/`"
             counts = "so the default counts too: a snapshot stays if the rule or the default keeps it"
-            yield _warning(rule.rule_id, f"{matched}, {counts}. To apply only the rule, write `**` for `*`")
+            yield _warning(rule.rule_id, f"{matched}, {counts}. To apply only the rule, write `**` instead of `*`")
 
 
 def _idle_deletion(policy: SnapshotPolicy, kind: RefKind, names: Collection[str]) -> Iterator[Finding]:

@@ -58,8 +58,8 @@ def rules_naming[Rule](rules: Iterable[tuple[str, Rule]], name: str) -> tuple[li
     """Return those `rules` (pattern, rule) that apply to a branch or tag, and whether the default applies too.
 
     Rules with the exact name win over globs. The default applies if no rule does. The default also applies if all rules
-    that apply are globs that match only because their `*` or `?` matches `/`. So these rules can only keep longer than
-    the default: earlier versions did not apply them, and nobody approved what they would delete.
+    that apply are globs that match only because their `*` or `?` matches `/`. Then these rules can only lengthen the
+    period of the default: earlier versions did not apply them, and nobody approved what they would delete.
     """
     named = [(pattern, rule) for pattern, rule in rules if matches_name(pattern, name)]
     exact = [rule for pattern, rule in named if not is_glob(pattern)]

@@ -1,4 +1,4 @@
-"""The rules of a lakeFS policy as plain values: committed retention, holds, lifecycle. A duration None is for ever."""
+"""The rules of a lakeFS policy: committed retention, holds, lifecycle. The duration None means for ever."""
 
 import hashlib
 import json

@@ -82,7 +82,7 @@ def _prefix(value: object) -> object:
         return value
     if value.startswith("/") or value.endswith("//"):
         raise ConfigurationError(
-            f"{value!r}: a prefix neither begins with `/` nor ends with `//`, such as raw/2024; '' covers all paths"
+            f"{value!r}: a prefix must not begin with `/` or end with `//`; write it like raw/2024, or '' for all paths"
         )
     return canonical_prefix(value)
 

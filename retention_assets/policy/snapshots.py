@@ -1,4 +1,4 @@
-"""How long the snapshots of an Icechunk repository are kept, by branch and tag. A duration of None means for ever."""
+"""How long the snapshots of an Icechunk repository are kept, by branch and tag. The duration None means for ever."""
 
 import hashlib
 import json

@@ -32,7 +32,7 @@ def _misplaced(form: type[BaseModel], mapping: Mapping[str, Any]) -> Iterator[st
 def mapping_of(text: str, source: str) -> dict[str, Any]:
     """Return the mapping that `text` contains. `source`: the name of the text in messages.
 
-    Errors: ConfigurationError if the text is neither YAML nor JSON, is empty, is no mapping, or has a duplicated key.
+    Errors: ConfigurationError if the text is not YAML or JSON, is empty, is not a mapping, or has a duplicated key.
     """
     try:
         loaded = load_document(text)

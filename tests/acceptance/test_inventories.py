@@ -230,7 +230,7 @@ FAULTS = (
     Fault("no_checksum", _no_checksum, 3, "no complete inventory has been delivered"),
     Fault("truncated_file", _truncated, 3, "bytes"),
     Fault("missing_file", _missing, 3, "parquet' is missing. Nothing"),
-    Fault("another_format_than_configured", _another_format, 2, "`inventory.format` says ORC"),
+    Fault("another_format_than_configured", _another_format, 2, "`inventory.format` is ORC"),
     Fault("another_bucket", _another_bucket, 2, "not the bucket 'lake'"),
     Fault("an_old_slice_left_out", _an_old_slice_left_out, 1, "listing_complete: 1 prefix,"),
 )
@@ -239,9 +239,11 @@ FAULTS = (
 @pytest.mark.parametrize(
     ("spoil", "seen", "remedy"),
     [
-        pytest.param(_no_checksum, "no complete inventory", "Wait for one .* or remove `inventory`", id="no_checksum"),
         pytest.param(
-            _another_format, "files are Parquet, `inventory.format` says ORC", "Correct `inventory.format`", id="format"
+            _no_checksum, "no complete inventory", "Wait for a complete .* or remove `inventory`", id="no_checksum"
+        ),
+        pytest.param(
+            _another_format, "are Parquet, but `inventory.format` is ORC", "Correct `inventory.format`", id="format"
         ),
     ],
 )

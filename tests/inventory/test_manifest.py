@@ -86,7 +86,11 @@ def test_a_manifest_with_another_checksum_is_refused(checksum):
         pytest.param({"files": [{"key": "a", "size": 1}]}, r"files\[0\]\.MD5checksum", id="a_file_without_md5"),
         pytest.param({"files": [{"key": "a", "size": -1, "MD5checksum": "0" * 32}]}, "size", id="a_negative_size"),
         pytest.param({"fileSchema": ""}, "is missing bucket, key, size", id="no_columns"),
-        pytest.param({"fileSchema": "Bucket, Key, Key, Size, LastModifiedDate"}, "twice", id="a_column_twice"),
+        pytest.param(
+            {"fileSchema": "Bucket, Key, Key, Size, LastModifiedDate"},
+            "1 column is duplicated: key",
+            id="a_duplicated_column",
+        ),
         pytest.param({"fileFormat": "ORC"}, "not a flat ORC schema", id="the_schema_of_another_format"),
         pytest.param({"fileFormat": "Parquet", "fileSchema": "message m { }"}, "not a flat", id="an_empty_message"),
         pytest.param(

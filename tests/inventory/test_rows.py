@@ -114,7 +114,7 @@ def test_a_compressed_file_of_several_members_is_read_whole():
 def test_a_truncated_file_is_refused(file_format):
     made = make_inventory(listed_rows("meadow"), "lake", SCANNED, file_format, files=1)
     (name,) = made.files
-    with pytest.raises(CorruptFile, match=rf"{name} \(of manifest\.json\): has [\d,]+ bytes, the manifest says"):
+    with pytest.raises(CorruptFile, match=rf"{name} \(of manifest\.json\): has [\d,]+ bytes, but the manifest says"):
         keys(replace(made, objects={**made.objects, name: made.objects[name][:-9]}))
 
 

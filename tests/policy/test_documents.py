@@ -163,7 +163,7 @@ def test_a_lifecycle_rule_of_the_seed_may_be_called_like_a_section_of_ours():
         ),
         ("holds: [{id: a, reason: r, tag: v, branch: b}]", "this one names 2"),
         ("holds: [{id: a, reason: r, branch: 'exp-*'}]", "branch: a hold names one branch; a glob is not allowed"),
-        ("holds: [{id: a, reason: r, prefix: /x}]", "holds[0].prefix: '/x': a prefix neither begins with `/`"),
+        ("holds: [{id: a, reason: r, prefix: /x}]", "holds[0].prefix: '/x': a prefix must not begin with `/`"),
         ("holds: [{id: a, reason: r, prefix: raw/*}]", "holds[0]: prefix: a hold names a directory, and keeps"),
         ("holds: [{id: a, reason: r, prefix: x, until: 2027-01-01T00:00:00Z}]", "holds[0].until: "),
         ("holds: [{id: a, reason: r, prefix: x, until: 20270101}]", "holds[0].until: "),

@@ -62,7 +62,7 @@ def test_globs_that_match_one_branch_are_found_with_the_one_that_counts():
     policy = retention(BranchRetention("a", "exp-*", days(7)), BranchRetention("b", "*-2", days(9)))
     (finding,) = found(policy)
     assert finding.rule_id == "a"
-    assert "(rule b) both match exp-2; for exp-2 the longest counts, 9d of rule b" in finding.message
+    assert "(rule b) both match exp-2; for exp-2 the longest duration counts: 9d of rule b" in finding.message
 
 
 def test_globs_overlap_only_where_no_exact_rule_decides():

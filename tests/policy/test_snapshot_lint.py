@@ -58,7 +58,7 @@ def test_globs_that_match_only_across_a_slash_are_found_where_the_default_keeps_
     assert finding.message.startswith(
         "the glob 'exp-*' matches exp-1/a, exp-2/b only across `/`, so the default counts"
     )
-    assert finding.message.endswith("To apply only the rule, write `**` for `*`")
+    assert finding.message.endswith("To apply only the rule, write `**` instead of `*`")
     deep = SnapshotPolicy((rule("a", "exp-**", newer=timedelta(days=7)),), DEFAULT)
     assert lint_snapshots(deep, names, (), (ROOT,), DAY) == []
 

@@ -82,20 +82,25 @@ def _source(repository: Repository, access: StoreAccess, clock: Clock) -> LakeFS
             access=access,
             clock=clock,
         )
-    where = str(repository.path(settings.source.dump or ""))
-    return DumpSource(access, _dump(repository, access), settings.staged, where)
+    document, where = _dump(repository, access)
+    return DumpSource(access, document, settings.staged, where)
 
 
-def _dump(repository: Repository, access: StoreAccess) -> Any:
-    """Return the parsed dump file. A path that starts with `_lakefs/` is in the namespace, others are local."""
+def _dump(repository: Repository, access: StoreAccess) -> tuple[Any, str]:
+    """Return the parsed dump file, and its location for messages.
+
+    A path that starts with `_lakefs/` is in the namespace, others are local.
+    """
     name = repository.lakefs.source.dump or ""
-    path = repository.path(name)
+    path, reader = repository.path(name), ObjectReader(access)
+    in_namespace = name.startswith(f"{INTERNAL}/")
+    where = reader.describe(name) if in_namespace else str(path)
     try:
-        text = ObjectReader(access).read(name).decode() if name.startswith(f"{INTERNAL}/") else path.read_text("utf-8")
-        return json.loads(text)
+        text = reader.read(name).decode() if in_namespace else path.read_text("utf-8")
+        return json.loads(text), where
     except (OSError, ValueError) as error:
         raise ConfigurationError(
-            f"{path}: the dump cannot be read ({brief(error)}). Nothing was deleted. Make it with "
+            f"{where}: the dump cannot be read ({brief(error)}). Nothing was deleted. Make it with "
             f"`lakectl refs-dump lakefs://{repository.name} -o {path.name}` and name it in "
             f"repositories.{repository.name}.source.dump of {repository.file}."
         ) from error

@@ -156,6 +156,15 @@ def test_a_dump_file_that_cannot_be_read_is_named_with_the_command_that_makes_it
         open_repository(place.repository({"default_retention_days": 1}), lambda: OLD)
 
 
+def test_a_dump_in_the_namespace_is_named_by_its_url(tmp_path: Path) -> None:
+    built = build_repository(tmp_path, [Version("only", OLD, {})], {"main": "only"}, taken_at=OLD)
+    repository = built.repository({"default_retention_days": 1}, source={"dump": "_lakefs/dump.json"})
+    for content, why in (("{", "the dump cannot be read"), ("[]", "is not a JSON object")):
+        (built.lake / "_lakefs" / "dump.json").write_text(content, encoding="utf-8")
+        with pytest.raises(ConfigurationError, match=rf"^file://{built.lake}/_lakefs/dump\.json: {why}"):
+            open_repository(repository, lambda: OLD)
+
+
 def parquet(**columns: list[object]) -> bytes:
     content = BytesIO()
     pq.write_table(pa.table(columns), content)

@@ -85,7 +85,7 @@ class ApiSource:
         self._names = {"repository": repository}
         self._where = f"{url}: repository {repository}"
         self._last: _LastReferences | None = None
-        self._written: dict[str, Sequence[str]] = {}  # by run: the files that the server wrote for this object
+        self._written: dict[str, Sequence[str]] = {}  # by run: the files that the server wrote for this source
         self._warned = False
 
     def staged(self) -> StagedList:
@@ -93,8 +93,7 @@ class ApiSource:
 
         `taken_at` of the list is the time before the branches are listed. Each branch is scanned after that time. So
         an object that was staged at that time is in the list, or was committed or discarded before the scan.
-        `StagedScan` explains why the list is complete. Source: docs/lakefs-formats.md, "Staged
-        lists".
+        `StagedScan` explains why the list is complete. Source: docs/lakefs-formats.md, "Staged lists".
 
         Errors: SourceError when the server fails, or when a file that the server reports is missing.
         """
@@ -114,13 +113,13 @@ class ApiSource:
     def release(self, staged: StagedList) -> None:
         """Remove the files that the server wrote for `staged`; see `LakeFSSource`.
 
-        A file is removed only if this object found the file in the folder of a run that the server started for this
-        object, and only if the file was written after the request. Files of other runs are never removed.
+        A file is removed only if it is in the folder of a run that the server started for this `ApiSource`, and only if
+        it was written after the request. Files of other runs are never removed.
         """
         files = self._written.pop(staged.run_id or "", ())
         if not files:
             return
-        from retention_assets.objectstore.mutate.deletion import ObjectDeleter  # a third of a second, needed only here
+        from retention_assets.objectstore.mutate.deletion import ObjectDeleter  # this import is slow
 
         try:
             removed = zip(files, ObjectDeleter(self._access).delete_all(files), strict=True)
@@ -181,11 +180,14 @@ class ApiSource:
     def _dump(self, instance: str, taken_at: datetime) -> References:
         """Take a dump, and return its commits with the branches and tags that are listed after the dump.
 
-        The dump has every commit that existed when the dump began, also commits that no branch reaches. If a branch is
-        deleted meanwhile, the dump is not repeated. A commit that was made after the dump began, and that is lost with
-        its branch, can hold three kinds of objects: objects that were staged when the dump began, which the staged list
-        has; objects that were written after that, which are young; and objects of another commit. The last kind is the
-        same risk as a branch that someone makes later from an old commit (docs/safety.md, "The window").
+        The dump has every commit that existed when the dump began, also commits that no branch reaches. A commit that
+        was made after that is missing if its branch is deleted before the branches are listed. The dump is not repeated
+        for such a commit. The commit can hold three kinds of objects:
+
+        - Objects that were staged when the dump began. The staged list has them.
+        - Objects that were written after that. They are young.
+        - Objects of another commit. They have the same risk as objects of an old commit from which someone makes a
+          branch later (docs/safety.md, "The window").
         """
         commits = read_commit_table(self._reader, self._dumped_commits())
         for _ in range(_ATTEMPTS):
@@ -237,7 +239,7 @@ class ApiSource:
         except AccessDenied:
             return None
         if self._repository not in namespaces:
-            self._require_repository()  # a wrong name would make the repository itself another one at its location
+            self._require_repository()  # under a wrong name, the repository itself would be in the result
         return {name: namespace for name, namespace in namespaces.items() if name != self._repository}
 
     def _require_repository(self) -> _Identity:

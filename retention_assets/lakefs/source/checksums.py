@@ -23,9 +23,9 @@ def md5_of(objects: DataFrame, access: StoreAccess) -> DataFrame:
 
     The MD5 is null if the object is gone, archived, or too large to read.
 
-    `etag` is null, or may be the MD5. It is used if the object is in S3 and S3 reports that it is not encrypted with a
-    key of KMS. The ETag of an object encrypted with such a key looks like an MD5, but is not one. All other objects are
-    read.
+    `etag` is null, or an ETag that may be the MD5. If S3 reports that the object is not encrypted with a key of KMS or
+    of the client, the ETag is its MD5, and the object is not read. With such a key, an ETag looks like an MD5, but is
+    not one. Small objects, and all objects in other stores, are read.
 
     Errors: AccessDenied or StoreError, raised when the rows are computed.
     """

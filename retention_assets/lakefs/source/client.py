@@ -80,6 +80,7 @@ class LakeFSClient:
 
         Errors: as `get`; SourceError when the pages repeat, or when a page ends at a path that is not UTF-8.
         """
+        listing = path.format(**names)
         after = ""
         seen: set[str] = set()
         while True:
@@ -91,13 +92,13 @@ class LakeFSClient:
             after = self.expect(pagination, "next_offset", str)
             if not after or after in seen:
                 raise SourceError(
-                    f"{self._address}: the listing {path} does not end: it has the page {after!r} twice. "
+                    f"{self._address}: the listing {listing} does not end: it has the page {after!r} twice. "
                     "Nothing was deleted. Check the proxies between this machine and the server."
                 )
             if is_unreadable(after):
                 raise SourceError(
-                    f"{self._address}: the listing {path} has a page that ends at {after!r}. This path is not UTF-8, "
-                    "so the server cannot continue the listing there. Nothing was deleted. Commit or delete the "
+                    f"{self._address}: the listing {listing} has a page that ends at {after!r}. This path is not "
+                    "UTF-8, so the server cannot continue the listing there. Nothing was deleted. Commit or delete the "
                     "objects that are staged at such paths."
                 )
             seen.add(after)
@@ -196,7 +197,7 @@ def _checked_address(url: str) -> str:
         )
     if parts.username or parts.password or parts.query:
         raise ConfigurationError(
-            f"source.api.url: {parts.hostname}: messages would show the keys in the URL. "
-            "Set access_key and secret_key instead."
+            f"source.api.url (host {parts.hostname}) has a user, a password or a query, which messages would show. "
+            "Write only the address of the server, and set access_key and secret_key."
         )
     return url.rstrip("/").removesuffix(_API)

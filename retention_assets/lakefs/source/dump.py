@@ -43,12 +43,12 @@ class DumpManifest:
             raise ConfigurationError(
                 f"{where}: is not a JSON object, so it is not a dump. Nothing was read. {_NEW_DUMP}"
             )
-        ids = {field.name: str(document.get(field.name)) for field in fields(cls)}
+        ids = {field.name: str(document.get(field.name, "missing")) for field in fields(cls)}
         for key, value in ids.items():
             if not CONTENT_ID.fullmatch(value):
                 raise ConfigurationError(
-                    f"{where}: {key} must be the id of a metarange (64 hexadecimal digits). Nothing was read. "
-                    f"{_NEW_DUMP}"
+                    f"{where}: {key} is {value[:80] or 'empty'}, but must be the id of a metarange (64 hexadecimal "
+                    f"digits). Nothing was read. {_NEW_DUMP}"
                 )
         return cls(**ids)
 
@@ -100,7 +100,7 @@ class DumpSource:
         `taken_at` is the write time of the newest file. The server began its scan some minutes earlier; the grace
         period covers these minutes.
 
-        Errors: SourceError when the folder has no files. If nothing is staged, the folder must have an empty file.
+        Errors: SourceError when the folder has no files. If nothing is staged, a file without rows must be there.
         """
         if self._staged is None:
             return None

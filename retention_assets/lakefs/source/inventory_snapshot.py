@@ -32,21 +32,23 @@ from retention_assets.tables import STORAGE_INVENTORY
 from retention_assets.warehouse.metadata import Details, PartitionMetadata, needed
 from retention_assets.warehouse.warehouse import METADATA, Warehouse
 
-_STILL_LISTED = timedelta(hours=2)  # longer than a sweep's window: `attempted` is recorded before the delete
+# A sweep records `attempted` before it deletes the object. A listing in between still has the object.
+_STILL_LISTED = timedelta(hours=2)  # longer than a sweep's window
 
 
 @dataclass(frozen=True, slots=True)
 class BaseInventory:
     """An older inventory.
 
-    `rows_taken_at`: the `taken_at` of a snapshot that uses the rows. `clean_at`: the time of the last full listing.
+    `rows_taken_at`: the time at which the rows of closed slices still show the store. It becomes the `taken_at` of a
+    snapshot with these rows. `clean_at`: the time of the last full listing.
     """
 
     frame: DataFrame
     taken_at: datetime
     rows_taken_at: datetime
     clean_at: datetime
-    delivered: bool  # by the store; if a whole slice is missing, the guard `listing_complete` refuses the snapshot
+    delivered: bool  # by the store; if it misses a whole slice, the guard `listing_complete` refuses the snapshot
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,7 +188,7 @@ def _last_inventory(context: InventoryContext, now: datetime, max_age: timedelta
     if max(clean_at, rows.taken_at) > now:
         return f"the last inventory is of {rows.taken_at:%Y-%m-%d %H:%M} UTC, in the future: a clock is or was wrong"
     if now - clean_at > max_age:
-        return f"the last full listing of the store was at {clean_at:%Y-%m-%d %H:%M} UTC, too long ago"
+        return f"the last full listing of the store was at {clean_at:%Y-%m-%d %H:%M} UTC, longer ago than `clean_every`"
     return BaseInventory(rows.frame, rows.taken_at, rows_taken_at=now, clean_at=clean_at, delivered=False)
 
 

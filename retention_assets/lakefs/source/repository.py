@@ -106,8 +106,10 @@ def require_known_heads(where: str, references: References, remedy: str) -> Refe
             f"has at least one of each. Nothing was deleted. {remedy}"
         )
     if missing := _missing_heads(references.branches, references.tags, references.commits):
+        which = counted(
+            len(missing), f"branch or tag, {missing[0]}, has", f"branches and tags, {missing[0]} first, have"
+        )
         raise SourceError(
-            f"{where}: {missing[0]} (and {len(missing) - 1} more) points to a commit that is missing from the "
-            f"references. Nothing was deleted. {remedy}"
+            f"{where}: {which} a commit that is missing from the references. Nothing was deleted. {remedy}"
         )
     return references

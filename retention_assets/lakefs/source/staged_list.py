@@ -67,7 +67,7 @@ class StagedScan:
     def take(self, branches: Iterable[str]) -> Scan:
         """Return all objects that are staged on `branches`, which must be all branches that existed before this call.
 
-        A page is complete in one of three cases. Each case can only add objects to the list:
+        Each page is one of three cases. In each case, the list has all staged objects of the page, and may have more:
 
         - The page has rows. Then its file has the rows of every branch of the page, because the server discards only
           whole pages. If the server did not find a branch, the branch was deleted and its staged objects with it.
@@ -101,7 +101,8 @@ class StagedScan:
                 return Scan(run_id, tuple(locations), tuple(shown))
             run_of_page = self._client.expect(response, "run_id", str)
             if (run_id and run_of_page != run_id) or not _is_run_id(run_of_page):
-                raise self._unusable(f"a page of the run {run_of_page!r} in the run {run_id!r}")
+                in_run = f", in the run {run_id!r}" if run_id else ""
+                raise self._unusable(f"a page of the run {run_of_page!r}{in_run}")
             run_id, token = run_of_page, _token_of(response)
             if location := self._location(response):
                 locations.append(location)

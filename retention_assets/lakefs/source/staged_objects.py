@@ -35,7 +35,7 @@ def staged_objects(
     namespace_urls: Sequence[str],
     shown: Sequence[tuple[str, datetime | None]] = (),
 ) -> DataFrame | pa.Table:
-    """Return (address, created_at) of each staged object, with canonical addresses. The driver holds a short list.
+    """Return (address, created_at) of each staged object, with canonical addresses. A short list is an Arrow table.
 
     `files`, `shown`: see `StagedList`. `namespace_urls`: see `generated`.
 

@@ -46,11 +46,15 @@ def first_range(lake: Path, table: str) -> Path:
     [
         pytest.param([], "is not a JSON object", id="a_list"),
         pytest.param(None, "is not a JSON object", id="null"),
-        pytest.param({}, "commits_meta_range_id", id="empty"),
-        pytest.param({**MANIFEST, "tags_meta_range_id": None}, "tags_meta_range_id", id="null_id"),
-        pytest.param({**MANIFEST, "tags_meta_range_id": ""}, "tags_meta_range_id", id="empty_id"),
-        pytest.param({**MANIFEST, "branches_meta_range_id": "../../etc/passwd"}, "branches_meta_range_id", id="a_path"),
-        pytest.param({**MANIFEST, "commits_meta_range_id": 7}, "commits_meta_range_id", id="a_number"),
+        pytest.param({}, "commits_meta_range_id is missing", id="empty"),
+        pytest.param({**MANIFEST, "tags_meta_range_id": None}, "tags_meta_range_id is None", id="null_id"),
+        pytest.param({**MANIFEST, "tags_meta_range_id": ""}, "tags_meta_range_id is empty, but", id="empty_id"),
+        pytest.param(
+            {**MANIFEST, "branches_meta_range_id": "../../etc/passwd"},
+            "branches_meta_range_id is ../../etc/passwd",
+            id="a_path",
+        ),
+        pytest.param({**MANIFEST, "commits_meta_range_id": 7}, "commits_meta_range_id is 7, but", id="a_number"),
     ],
 )
 def test_a_malformed_dump_is_refused_with_its_file_and_key(lake: Path, document: object, message: str) -> None:
@@ -118,7 +122,8 @@ def test_a_dump_without_the_commit_of_a_branch_is_refused(tmp_path: Path, lake: 
             (lake / "_lakefs" / file.name).write_bytes(file.read_bytes())
     mixed = {**MANIFEST, "branches_meta_range_id": api("meadow")["refs_dump"]["branches_meta_range_id"]}
     with pytest.raises(
-        SourceError, match=r"dump\.json: branch .* points to a commit that is missing from the references"
+        SourceError,
+        match=r"dump\.json: 11 .*, branch exp-7 at \w+ first, have a commit that is missing from the references",
     ):
         source(lake, mixed).references()
 

@@ -143,7 +143,7 @@ def test_a_lost_memory_is_refused_instead_of_treated_as_a_first_plan(warehouse: 
     plan(warehouse, NOW, main="first", gold="second")
     keep_plan(warehouse, made)
     forget(warehouse, "orchard")
-    with pytest.raises(TableContractError, match="orchard/memory: is missing, and earlier plans wrote it"):
+    with pytest.raises(TableContractError, match="orchard/memory: is missing, but earlier plans wrote it"):
         memory(warehouse)
     assert memory(warehouse, reflog=False) == Memory()
     plan(warehouse, NOW + DAY, main="first")  # with `reflog: false`

@@ -76,7 +76,7 @@ def test_referenced_addresses_outside_the_namespace_are_counted_as_not_checked(s
     named = held(spark, f"s3://elsewhere/{listed.address}", "s3://elsewhere/imported.csv", "s3://elsewhere/b.csv")
     check_result = live_exist(named, frames.inventory(spark, listed), ledger(spark), planned(spark), held(spark))
     assert check_result.passed
-    assert "2 referenced addresses lie outside the namespace, not checked" in check_result.detail
+    assert "2 referenced addresses are outside the namespace and not checked" in check_result.detail
 
 
 def test_acknowledged_losses_are_counted_and_new_losses_fail_the_check(spark: SparkSession) -> None:

@@ -266,7 +266,10 @@ def open_table(content: bytes, name: str) -> VerifiedTable:
 
 
 def require_kind(properties: Mapping[str, bytes], kind: str, entity: str | None, name: str) -> None:
-    """Refuse a table whose properties `type` and `entity` are not `kind` and `entity`. All kinds have one prefix."""
+    """Refuse a table whose properties `type` and `entity` are not `kind` and `entity`.
+
+    Tables of all kinds are in the folder `_lakefs/`, so the name of a file does not show its kind.
+    """
     found = properties.get("type"), properties.get("entity")
     if found != (kind.encode(), entity.encode() if entity else None):
         raise corrupt(name, f"it is a table of type {found[0]!r}, entity {found[1]!r}, not {kind!r}, {entity!r}")

@@ -73,8 +73,8 @@ def namespace_urls(namespace: str, storage: str) -> tuple[str, ...]:
 def has_other_spellings(namespace: str) -> bool:
     """Return whether addresses inside a namespace can be spelled in another way than the server spells the namespace.
 
-    A server with local storage prints `local://` and the absolute path of the file. Elsewhere, Go's URL parser decodes
-    a path with percent-escapes, if it escapes the same characters itself.
+    A server with local storage prints `local://` and the absolute path of the file. Elsewhere, a path has an escaped
+    and a decoded spelling if it has percent-escapes, or characters that Go's URL parser escapes.
     """
     return namespace.startswith("local://") or quote(namespace, safe=_UNESCAPED) != namespace
 

@@ -98,8 +98,8 @@ def activity(
     A commit was a head until its main child was created (the commit that has it as its main parent). So a commit is due
     at the creation of its main child plus a retention period. If several main children exist, the latest time counts.
 
-    The retention period comes from the starts from which main parents lead to the child; the longest one counts. There
-    are three kinds of starts:
+    Every start from which main parents lead to the main child has a retention period. The longest of these periods
+    counts. There are three kinds of starts:
 
     - A branch HEAD has the period of its branch. A HEAD itself is always active.
     - A dangling leaf has the default period. A dangling leaf is neither a HEAD nor the main parent of any commit. The
@@ -279,10 +279,11 @@ def _require_held_exist(references: References, in_force: Collection[Hold]) -> N
     }
     unknown = [hold for hold in in_force if hold.kind in known and hold.value not in known[hold.kind]]
     if unknown:
-        named = "; ".join(f"hold {hold.hold_id!r} names the {hold.kind} {hold.value!r}" for hold in unknown)
+        named = "; ".join(
+            f"hold {hold.hold_id!r} names the {hold.kind} {hold.value!r}, which does not exist" for hold in unknown
+        )
         raise GuardRefused(
-            f"{named}, which does not exist in the repository. Nothing was deleted. Correct the name (for a commit, "
-            f"the full id), or end the hold with `until`."
+            f"{named}. Nothing was deleted. Correct the name (for a commit, the full id), or end the hold with `until`."
         )
 
 

@@ -101,7 +101,7 @@ def keepers_of(entry: Entry, kept: KeptCommits) -> list[Keeper]:
 
 
 def lifecycle_end(entry: Entry, rules: Iterable[LifecycleRule]) -> tuple[datetime | None, str | None]:
-    """Return when the pair is due under its first lifecycle rule (None: never), and the id of this rule."""
+    """Return when the first lifecycle rule makes the pair due (None: never), and the id of this rule."""
     found = [(end, rule.rule_id) for rule in rules if (end := _due_under(rule, entry)) is not None]
     return min(found, default=(None, None))
 

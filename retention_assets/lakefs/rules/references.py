@@ -46,7 +46,7 @@ class References:
 
 
 def creation_time(seconds: int, microsecond: int) -> datetime:
-    """Return the creation time (UTC) of a commit; `UNKNOWN_TIME` if `seconds` (since 1970) is not a possible one.
+    """Return the creation time (UTC) of a commit; `UNKNOWN_TIME` if `seconds` (since 1970) is impossible.
 
     Clients can send any number: milliseconds, or 0 for a date that they do not know. `UNKNOWN_TIME` is later than the
     end of any retention period. A later creation time only keeps more: the commit itself, its objects under lifecycle

@@ -14,7 +14,8 @@ from retention_assets.lakefs.rules.references import References
 from retention_assets.policy.rules import Policy, RefKind
 
 TAG_DURATION = timedelta(days=30)  # how long a deleted tag counts if the policy has no retention; as in git's reflog
-# A gone head is remembered at least so long. Otherwise a policy that is too short by mistake would forget it at once.
+# A gone head is remembered at least so long. Otherwise it would be forgotten at once under a period that is too short
+# by mistake.
 _REMEMBERED = timedelta(days=30)
 
 
@@ -126,7 +127,7 @@ def remember(references: References, memory: Memory, policy: Policy) -> Memory:
 
 
 def merged(one: Memory, other: Memory) -> Memory:
-    """Return the memory of two plans that ran at the same time: neither has what the other found."""
+    """Return what two plans found that ran at the same time. Neither memory has what the other plan found."""
     heads: dict[tuple[str, str, str], SeenHead] = {}
     for head in sorted((*one.heads, *other.heads), key=lambda head: head.last_seen):
         heads[head.kind, head.name, head.commit_id] = head
@@ -154,7 +155,7 @@ def _is_remembered(head: SeenHead, policy: Policy, at: datetime) -> bool:
 
 
 def _moved_on(head: SeenHead, references: References) -> bool:
-    """Return whether the branch has a child of this commit that was created after the branch was last seen here.
+    """Return whether the branch has a child of this commit that was created after the branch was last seen at it.
 
     An older child does not show this: the branch may have been reset to `head` and then forward again.
     """

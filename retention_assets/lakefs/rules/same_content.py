@@ -6,9 +6,9 @@ reads it, but neither the diff nor the staged list shows it. So an object that n
 has an entry with the same content. Source: docs/uncommitted.md.
 
 A client that links an object chooses the size and the checksum of the entry, and a copy has the checksum of its source.
-So a checksum says something about the content only if the object of the entry explains it: the checksum is the MD5 of
-the object's content, or the ETag that the store has for the object. Behind an entry with another checksum, any content
-of its size may be staged.
+So a checksum identifies the content only if it matches the object of the entry: it is the MD5 of the object's content,
+or the ETag that the store has for the object. If the checksum of a head's entry does not match, any unreferenced object
+of the entry's size may be staged.
 """
 
 from functools import reduce
@@ -29,9 +29,9 @@ def head_contents(pairs: DataFrame, objects: DataFrame) -> DataFrame:
     """Return the contents of all heads that an unreferenced candidate may have, by `size` and `head_checksum`.
 
     An entry counts with the size that it names, and with the size of its object in the listing. `head_address`,
-    `head_etag` and `head_size` are those of one listed object that has the content. If no such object is listed, the
-    address is one that may be readable, because it was committed after the listing. It is null if all addresses are
-    outside the namespace.
+    `head_etag` and `head_size` are from one listed object that has the content. If no such object is listed,
+    `head_address` is an address inside the namespace whose object may have been committed after the listing, so the
+    object may be readable. `head_address` is null if all addresses are outside the namespace.
 
     `pairs`: rows of `addresses`. `objects`: see `candidates.classified`.
     """
@@ -85,8 +85,8 @@ def etag_differs() -> Column:
 def unknown_contents(risky: DataFrame, contents: DataFrame, *, etags_are_checksums: bool) -> DataFrame:
     """Return the objects (address, size, etag) whose content shows whether an object at risk may be staged.
 
-    These are the objects at risk, and an object of each content of a head that has their size. Nothing needs to be read
-    for sizes that are `_kept_by_size`. `etag` is null unless it may be the MD5 of the content.
+    These are the objects at risk and, for each content of a head with their size, one object that has this content.
+    Nothing needs to be read for sizes that are `_kept_by_size`. `etag` is null unless it may be the MD5 of the content.
     """
     of_heads = contents.select(
         "size",
@@ -111,8 +111,8 @@ def of_same_content(risky: DataFrame, contents: DataFrame, digests: DataFrame) -
     of_heads = digests.select(F.col("address").alias("head_address"), F.col("md5").alias("head_md5"))
     heads = contents.join(of_heads, on="head_address", how="left")
     checksum, etag, md5 = F.col("head_checksum"), F.col("head_etag"), F.col("head_md5")
-    explained = [checksum == one for one in (etag, _of_parts(etag), md5, _md5_of_md5(md5))]
-    is_by_size = _kept_by_size() | md5.isNull() | ~_any(*explained)
+    matches = [checksum == one for one in (etag, _of_parts(etag), md5, _md5_of_md5(md5))]
+    is_by_size = _kept_by_size() | md5.isNull() | ~_any(*matches)
     by_size = heads.where(is_by_size).select("size").distinct().withColumn("by_size", F.lit(True))
     known = heads.select("size", F.explode(F.array(checksum, md5)).alias("value")).distinct()
     etag, md5 = F.col("etag"), F.col("md5")
@@ -135,7 +135,7 @@ def is_md5(etag: Column) -> Column:
 
 
 def _kept_by_size() -> Column:
-    """Return whether no object explains the checksum of a content: no store made it, or no object can be read."""
+    """Return whether the checksum of a content matches no object: no store makes it, or no object is readable."""
     return F.col("head_address").isNull() | ~_matches(F.col("head_checksum"), _OF_STORES)
 
 

@@ -88,7 +88,7 @@ def _reason_text() -> Column:
 
 
 def at_heads(commits: DataFrame, graph: DataFrame) -> DataFrame:
-    """Return the rows of `potential_commits` that are heads of branches or tags. `branches` lists these names.
+    """Return the rows of `potential_commits` that are heads. `branches` has the names of their branches and tags.
 
     A tag is written `tag <name>`, because a branch can have the same name.
     """
@@ -286,7 +286,7 @@ def _groups(frame: DataFrame) -> list[tuple[str, Amount]]:
 
 
 def _require_same_inputs(plan: Plan, inventory: Rows, graph: Rows) -> None:
-    """Raise GuardRefused if tables were made again after the plan: not only the policy would make differences."""
+    """Raise GuardRefused if tables were made again after the plan: the policy would not be the only difference."""
     if graph.details.references_hash != plan.references_hash:
         raise _other_inputs(plan, f"{COMMIT_GRAPH.name} has other references")
     listed = inventory.frame.agg(F.count(F.lit(1)), F.coalesce(F.sum("size"), F.lit(0))).first()

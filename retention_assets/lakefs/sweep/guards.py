@@ -28,7 +28,7 @@ NEW_LIST = (
 
 
 def unusable_staged_list(staged_at: datetime, references_at: datetime, *, of_dump: bool) -> str | None:
-    """Return why a staged list must not be used with these references; None if it may.
+    """Return why a staged list must not be used with these references; None if it may be used.
 
     - If the list is newer, an object that was committed in between is neither in the list nor in the references.
     - If the list is much older, an object that an entry of a HEAD hid when the list was made is not in the list. The
@@ -44,14 +44,14 @@ def unusable_staged_list(staged_at: datetime, references_at: datetime, *, of_dum
         )
     if of_dump and references_at - staged_at > _APART:
         return (
-            f"the staged list {staged} is more than {format_duration(_APART)} older than the references "
-            f"{references}: objects that were hidden from the list, and whose branch moved in between, are in neither."
+            f"the staged list {staged} is more than {format_duration(_APART)} older than the references {references}: "
+            f"objects that the HEAD of a branch hid from the list, before the branch moved, are in neither."
         )
     return None
 
 
 def partial_staged_list(namespace: str, *, of_dump: bool) -> str | None:
-    """Return why staged objects may be missing from the server's list and from everything else; None: none can be.
+    """Return why staged objects may be missing from all inputs of a plan; None if none can be missing.
 
     An object is missing from the list if a client linked it under another spelling of the namespace than the server's.
     With a server (not `of_dump`), the staged objects of the branches are read too (see `StagedScan`).
@@ -60,7 +60,8 @@ def partial_staged_list(namespace: str, *, of_dump: bool) -> str | None:
         return None
     return (
         f"the staged list may be incomplete: addresses inside the namespace {namespace} have several spellings. "
-        "Objects that clients linked under another spelling are missing from the server's list, and from a dump."
+        "Objects that clients linked under another spelling are missing from the server's list, and a dump has no "
+        "staged objects."
     )
 
 
@@ -89,7 +90,8 @@ def heads_present(references: References, commits: pa.Table) -> CheckResult:
     """
     if not references.branches:
         return CheckResult("heads_present", False, "there is no branch, but every lakeFS repository has one")
-    heads = {**references.branches, **{f"tag {tag}": commit for tag, commit in references.tags.items()}}
+    heads = {f"branch {branch}": commit for branch, commit in references.branches.items()}
+    heads |= {f"tag {tag}": commit for tag, commit in references.tags.items()}
     found = pc.is_in(pa.array(heads.values(), pa.string()), commits["commit_id"]).to_pylist()
     missing = sorted(name for name, is_found in zip(heads, found, strict=True) if not is_found)
     detail = f"the commits of all heads ({len(heads):,}) were read"

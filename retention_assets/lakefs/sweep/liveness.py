@@ -54,7 +54,7 @@ from retention_assets.warehouse.table_cache import TableCache
 
 @dataclass(frozen=True, slots=True)
 class CommittedContents:
-    """The contents of commits as rows. If they are used again, the files are not read again."""
+    """The contents of commits as rows. Using the rows again does not read the files again."""
 
     metarange_ranges: DataFrame
     entries: DataFrame
@@ -160,7 +160,7 @@ class LakeFSLiveness:
     def now(self) -> Liveness:
         """Check the repository now, and return the live addresses.
 
-        Errors: GuardRefused when they cannot be determined; errors of the source and the store.
+        Errors: GuardRefused when the live addresses cannot be determined; errors of the source and the store.
         """
         checked_at, opened = self._clock(), self._query.opened
         self.close()  # a new check ends the use of the last one
@@ -246,7 +246,7 @@ class LakeFSLiveness:
 
     @property
     def _undone(self) -> str:
-        """The sentence of a refusal about deletes. After the first check, the sweep may have deleted objects."""
+        """What a refusal says about deletes. After the first check, the sweep may have deleted objects."""
         return "Nothing more was deleted." if self._has_checked else "Nothing was deleted."
 
     def _require(self, check_results: Sequence[CheckResult]) -> None:

@@ -32,7 +32,7 @@ def read_memory(warehouse: Warehouse, repository: str, settings: LakeFSSettings)
     memory, _ = _stored(warehouse, repository)
     if memory is None and are_of_location(last_terms(warehouse, repository), warehouse, repository):
         raise TableContractError(
-            f"{warehouse.location(repository, MEMORY)}: is missing, and earlier plans wrote it. The commits of deleted "
+            f"{warehouse.location(repository, MEMORY)}: is missing, but earlier plans wrote it. The commits of deleted "
             "branches would expire too early. Nothing was deleted. Copy it from a backup of the warehouse. Or, to go "
             "on without what these plans found, plan once with `reflog: false`."
         )
@@ -91,7 +91,7 @@ def keep_memory(warehouse: Warehouse, plan: Plan, references: References, policy
     for old in warehouse.directories(plan.repository, MEMORY)[:-PLANS_STORED]:
         is_complete = warehouse.file(plan.repository, MEMORY, old, _HEADS) is not None
         is_interrupted = not is_complete and old < made_at_name(plan.made_at - LONGEST_WRITE)
-        if old in included or is_interrupted:  # others are of plans that run at the same time
+        if old in included or is_interrupted:  # the others are from plans that run at the same time
             warehouse.remove_directory(plan.repository, MEMORY, old)
 
 

@@ -389,10 +389,9 @@ def _unlisted(
 def _not_listed_since(
     spark: SparkSession, warehouse: Warehouse, parameters: PlanParameters, collected: DataFrame
 ) -> DataFrame:
-    """Return the collected addresses that the last plan of an earlier day did not list after the ledger row.
+    """Return the collected addresses, without those that the last plan of an earlier day listed after their sweep.
 
-    If that plan listed an object, somebody brought the object back. If the object is missing again, no sweep of ours
-    deleted it.
+    Somebody brought the objects of these addresses back. If such an object is missing now, no sweep of ours deleted it.
     """
     before = last_plan(warehouse, parameters.repository, parameters.day - timedelta(days=1))
     table = parameters.repository, STORAGE_INVENTORY.name
@@ -502,8 +501,8 @@ def _warnings(
     ):
         warnings.append(
             f"{counted(len(odd), 'commit has', 'commits have')} a date that is impossible or in the future, such as "
-            f"{odd[0]}. The version that such a commit replaced is kept for its retention period after that date. "
-            "After an impossible date, it is kept for ever."
+            f"{odd[0]}. The version that such a commit replaced is kept for its retention period after that date. If "
+            "the date is impossible, the version is kept for ever."
         )
     if text := inputs.addresses.details.unusual_entries:
         warnings.append(f"In the commits, {text}.")

@@ -116,11 +116,11 @@ def live_exist(
     assert row is not None
     detail = f"every referenced object exists; {counted(row['collected'], 'was', 'were')} collected by lifecycle rules"
     if row["elsewhere"]:
-        lie = counted(row["elsewhere"], "referenced address lies", "referenced addresses lie")
-        detail += f"; {lie} outside the namespace, not checked"
+        elsewhere = counted(row["elsewhere"], "referenced address is", "referenced addresses are")
+        detail += f"; {elsewhere} outside the namespace and not checked"
     if row["lost"]:
         detail += f"; {counted(row['lost'], 'is', 'are')} lost, as acknowledged"
     if row["missing"]:
         objects = counted(row["missing"], "referenced object is", "referenced objects are")
-        detail = f"{objects} not in the store, first {row['first']}; if in quarantine: restore"
+        detail = f"{objects} not in the store, first {row['first']}"
     return CheckResult("live_exist", not row["missing"], detail, row["missing"])

@@ -175,7 +175,7 @@ def rows_of(*commits: str) -> pa.Table:
 @pytest.mark.parametrize(
     ("seen", "detail"),
     [
-        pytest.param(references({"main": "a", "dev": "b"}, {}), "the commit of dev was not read", id="a_branch"),
+        pytest.param(references({"main": "a", "dev": "b"}, {}), "the commit of branch dev was not read", id="a_branch"),
         pytest.param(references({"main": "a"}, {"v1": "b"}), "the commit of tag v1 was not read", id="a_tag"),
         pytest.param(references({}, {"v1": "a"}), "there is no branch", id="no_branch"),
         pytest.param(references({}, {}), "there is no branch", id="nothing_at_all"),

@@ -165,7 +165,9 @@ def test_a_liveness_check_that_loses_the_commit_of_a_branch_is_refused(
         return commits_under(*given, **options).slice(0, 0)
 
     monkeypatch.setattr(liveness_module, "commits_under", without_commits)
-    with pytest.raises(GuardRefused, match=rf"^{NAME}: heads_present: the commit of main was not read\. {NOTHING}"):
+    with pytest.raises(
+        GuardRefused, match=rf"^{NAME}: heads_present: the commit of branch main was not read\. {NOTHING}"
+    ):
         of_dump(built(tmp_path), spark).entries()
 
 

@@ -26,7 +26,7 @@ MEMORY = "memory"
 _ROWS = "_rows.json"  # document with the number of rows that were written, and `seen_at` and `includes` of `keep_due`
 _NEWEST_DUE = "newest_due.json"  # document with the name and the `seen_at` of the plan of the newest state
 PLANS_STORED = 2  # the number of plans whose data is stored: the newest, and one that another run may still read
-LONGEST_WRITE = timedelta(days=1)  # incomplete data of a plan that is older is of an interrupted plan
+LONGEST_WRITE = timedelta(days=1)  # if a plan is older and its data is incomplete, the plan was interrupted
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,16 +162,10 @@ def _seen_at(documents: Mapping[str, Mapping[str, Any]], name: str) -> str:
 
 
 def _not_included(documents: Mapping[str, Mapping[str, Any]], name: str) -> list[str]:
-    """Return the plans whose due objects the plan `name` did not read, except later plans that read those of `name`.
-
-    They ran at the same time as the plan `name`, or from older tables.
-    """
-
-    def included(plan: str) -> Collection[str]:  # earlier versions did not write the names
-        return documents[plan].get("includes", [one for one in documents if one < plan])
-
-    known = included(name)
-    return [one for one in documents if one != name and one not in known and name not in included(one)]
+    """Return the plans whose due objects the plan `name` did not read: they ran at the same time or later."""
+    earlier = [one for one in documents if one < name]
+    known = {name, *documents[name].get("includes", earlier)}  # earlier versions did not write `includes`
+    return [one for one in documents if one not in known]
 
 
 def due_objects_of(spark: "SparkSession", warehouse: Warehouse, plan: Plan) -> "DataFrame":

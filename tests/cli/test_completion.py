@@ -52,7 +52,9 @@ def test_a_command_is_completed(shell: str) -> None:
     assert completions(shell, "expl") == ["explain"]
 
 
-@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+@pytest.mark.parametrize(
+    "shell", ["bash", pytest.param("zsh", marks=pytest.mark.slow), pytest.param("fish", marks=pytest.mark.slow)]
+)
 def test_repositories_of_the_configuration_and_tables_are_completed(shell: str, tmp_path: Path) -> None:
     file = orchard(tmp_path, str(tmp_path)).file
     assert completions(shell, "--config", str(file), "plan", "or") == ["orchard"]

@@ -32,7 +32,11 @@ PLOTS = {"over_time", "reclaimable", *GROUPS, "forecast", "history"}
 Amounts = dict[str, tuple[int, int]]
 
 
-@pytest.fixture(scope="module", params=[plan_lakefs, plan_icechunk], ids=["lakefs", "icechunk"])
+@pytest.fixture(
+    scope="module",
+    params=[plan_lakefs, pytest.param(plan_icechunk, marks=pytest.mark.slow)],
+    ids=["lakefs", "icechunk"],
+)
 def planned(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Planned:
     make: Callable[[Path], Planned] = request.param
     return make(tmp_path_factory.mktemp("planned"))

@@ -98,30 +98,31 @@ def named_since(spark: "SparkSession", warehouse: Warehouse, plan: Plan) -> "Dat
     """Return (address, size, last_modified) of the objects that plans made since, or at the same time, do not keep.
 
     These are the candidates of the plan that saw the newest state, of any day, without the objects that a plan found
-    live that ran at the same time as `plan`. None: these are all candidates of `plan`. A plan that was withdrawn since
-    then counts too.
+    live that did not run before `plan`. None: these are all candidates of `plan`. A plan that was withdrawn since then
+    counts too.
 
     Errors: GuardRefused when candidates are no longer stored; TableContractError when due objects are incomplete.
     """
-    newest = _candidates_of_newest_state(spark, warehouse, plan)
     stored, name = _documents(warehouse, plan.repository), made_name(plan)
-    others = _not_included(stored, name) if name in stored else []
+    newest = _newest(warehouse, plan.repository) or name
+    named = _candidates_of(newest, spark, warehouse, plan)
+    others = [one for one in _not_included(stored, name) if one != newest] if name in stored else []
     if not others:
-        return newest
+        return named
     due = _read(spark, warehouse, plan.repository, name)
     for other in others:
         due = _due_in_both(due, _read(spark, warehouse, plan.repository, other), _seen_at(stored, other))
-    named = newest if newest is not None else planned_objects(spark, warehouse, plan).select(*SAME_OBJECT)
+    if named is None:
+        named = planned_objects(spark, warehouse, plan).select(*SAME_OBJECT)
     return named.join(due.select(*SAME_OBJECT), on=list(SAME_OBJECT), how="left_semi")
 
 
-def _candidates_of_newest_state(spark: "SparkSession", warehouse: Warehouse, plan: Plan) -> "DataFrame | None":
-    """Return (address, size, last_modified) of the candidates of the plan that saw the newest state, of any day.
+def _candidates_of(name: str, spark: "SparkSession", warehouse: Warehouse, plan: Plan) -> "DataFrame | None":
+    """Return (address, size, last_modified) of the candidates of the plan `name`.
 
-    None if this is `plan` itself or a plan with the same hash, or if no plan has stored due objects. Errors:
-    GuardRefused when the candidates are no longer stored.
+    None if this is `plan` itself or a plan with the same hash. Errors: GuardRefused when the candidates are no longer
+    stored.
     """
-    name = _newest(warehouse, plan.repository) or made_name(plan)
     digits = name.rpartition("-")[2]  # the first digits of the hash
     if plan.plan_hash.startswith(digits):
         return None

@@ -39,7 +39,7 @@ from retention_assets.warehouse.warehouse import Warehouse
 
 _LIVE_AGAIN = "is live again since it was planned"
 _COMMITTED = "was committed since it was planned"
-_NOT_NAMED = "is not a candidate of the newest plan, or was live in a plan made at the same time"
+_NOT_NAMED = "is not a candidate of the newest plan, or was live in a plan made meanwhile"
 
 
 class Layout(Protocol):

@@ -207,7 +207,7 @@ def test_a_plan_from_earlier_tables_does_not_change_what_later_plans_find_due(
     assert lake.make("deletion_candidates").success
     released = f"snapshots/{second.ids['b']}"
     assert released in lake.candidates()
-    assert released not in {row["address"] for row in due_objects(spark, lake.warehouse, NAME).collect()}
+    assert released not in {row["address"] for row in due_objects(spark, lake.warehouse, NAME).objects.collect()}
 
 
 @pytest.mark.slow

@@ -200,7 +200,7 @@ def test_an_object_that_the_newest_plan_of_another_day_does_not_name_is_skipped(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     newer_plan(spark, tmp_path, "data/x/1", "data/x/3", "data/y/1", "data/y/3", "data/z/1")
-    why = "is not a candidate of the newest plan, or was live in a plan made at the same time"
+    why = "is not a candidate of the newest plan, or was live in a plan made meanwhile"
     assert excluded(spark, tmp_path) == {"data/x/2": why, "data/y/2": why}
 
 

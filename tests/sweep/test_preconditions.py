@@ -16,7 +16,7 @@ from retention_assets.sweep.preconditions import Preconditions, compared
 from retention_assets.sweep.worker import OBJECTS
 from tests.frames import OLD
 
-NOT_NAMED = "is not a candidate of the newest plan, or was live in a plan made at the same time"
+NOT_NAMED = "is not a candidate of the newest plan, or was live in a plan made meanwhile"
 Row = dict[str, Any]
 
 

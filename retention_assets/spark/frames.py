@@ -3,12 +3,13 @@
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor, wait
 from functools import reduce
 from typing import Any, Self
 from uuid import uuid4
 
 import pyarrow as pa
-from pyspark.sql import Column, DataFrame, DataFrameReader, SparkSession
+from pyspark.sql import Column, DataFrame, DataFrameReader, Row, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_schema
 
@@ -126,6 +127,36 @@ class CachedFrames:
         cached = self.cache(frame)
         cached.count()
         return cached
+
+
+def collected(frame: DataFrame) -> list[Row]:
+    """Return the rows of a frame. If a signal interrupts this thread meanwhile, cancel the Spark job first.
+
+    A signal does not interrupt Java. After a signal, a thread that waits for Java's response still waits for the end of
+    the job. So another thread waits here.
+    """
+    spark, tag = frame.sparkSession, f"retention_assets-{uuid4().hex}"
+    remote = is_connect(spark)
+    tag_jobs, cancel = (
+        (spark.addTag, spark.interruptTag)
+        if remote
+        else (spark.sparkContext.addJobTag, spark.sparkContext.cancelJobsWithTag)
+    )
+
+    def collect() -> list[Row]:
+        tag_jobs(tag)
+        return frame.collect()
+
+    with ThreadPoolExecutor(1, "spark-collect") as pool:
+        rows = pool.submit(collect)
+        try:
+            return rows.result()
+        except BaseException as error:
+            if not isinstance(error, Exception):  # Dagster or a person interrupted this thread
+                while not rows.done():
+                    cancel(tag)  # does nothing before Java has begun the job
+                    wait([rows], timeout=1)
+            raise
 
 
 def collect_together(frames: Mapping[str, DataFrame]) -> dict[str, list[dict[str, Any]]]:

@@ -5,11 +5,12 @@ This module does not import Dagster. So Java can start in the background while D
 
 import contextlib
 import os
+import signal
 import sys
 import tempfile
 import threading
 import weakref
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -130,6 +131,21 @@ class SparkSettings:
         return builder.getOrCreate()
 
 
+@contextlib.contextmanager
+def _same_interrupt_handler() -> Iterator[None]:
+    """Restore the handler of SIGINT, which Spark replaces when it starts in the main thread.
+
+    Spark's handler calls Java on the connection that the interrupted code uses, so both can read the response of the
+    other. Dagster's handler ends a run that a person terminates.
+    """
+    handler = signal.getsignal(signal.SIGINT)
+    try:
+        yield
+    finally:
+        if handler and threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGINT, handler)
+
+
 def spark_settings(settings: Mapping[str, SparkValue]) -> SparkSettings:
     """Return the settings of a session for `spark:` of the configuration. A process has only one session.
 
@@ -170,13 +186,14 @@ def prepared(start: Callable[[], SparkSession]) -> SparkSession:
     """
     with _starting:
         try:
-            spark = start()
+            with _same_interrupt_handler():
+                spark = start()
         except PySparkRuntimeError as error:
             if error.getCondition() != _NO_JAVA:
                 raise
             raise ConfigurationError(_no_java()) from error
         for key, value in _REQUIRED.items():  # an existing or remote session may have other values
-            if spark.conf.get(key, "") != value:
+            if spark.conf.get(key) != value:
                 spark.conf.set(key, value)
         if spark.conf.get("spark.speculation", "false") == "true":
             raise ConfigurationError(

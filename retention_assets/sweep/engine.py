@@ -19,7 +19,7 @@ from retention_assets.core.liveness import Liveness, NoOtherRepositories, OtherR
 from retention_assets.core.states import UNREFERENCED
 from retention_assets.objectstore.access import StoreAccess
 from retention_assets.objectstore.outcomes import Outcome
-from retention_assets.spark.frames import CachedFrames, from_arrow, on_workers
+from retention_assets.spark.frames import CachedFrames, collected, from_arrow, on_workers
 from retention_assets.state.lease import Lease
 from retention_assets.state.ledger import (
     FINISHED,
@@ -323,7 +323,7 @@ def run_on_spark(objects: DataFrame, task: TaskSpec) -> BatchResult:
     parts = objects.select(*OBJECTS.names).repartitionByRange(task.workers, "address").sortWithinPartitions("address")
     tally = on_workers(parts, _worker(task), TALLY)
     sums = F.sum("objects"), F.sum("bytes"), F.max(F.unix_micros("until")), F.median("reached")
-    rows = sorted(tally.groupBy("outcome").agg(*sums).collect())
+    rows = sorted(collected(tally.groupBy("outcome").agg(*sums)))
     amounts = {outcome: Amount(objects, size) for outcome, objects, size, *_ in rows}
     latest = max((micros for *_, micros, _ in rows if micros is not None), default=None)
     reached = max(((objects, rate) for _, objects, *_, rate in rows if rate is not None), default=(0, None))[1]

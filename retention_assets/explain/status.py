@@ -14,9 +14,9 @@ from retention_assets.explain.plans import approval_of
 from retention_assets.objectstore.outcomes import Outcome
 from retention_assets.state.approval import NOT_APPROVED, OTHER_SETTINGS, ApprovalState
 from retention_assets.state.lease import lease_in_force, unseen_lease
-from retention_assets.state.ledger import LEDGERS
+from retention_assets.state.ledger import LEDGERS, sweeps_of
 from retention_assets.state.plan import PLANS, Plan, load_plan
-from retention_assets.state.records import RECORDS, amounts_in
+from retention_assets.state.records import RECORDS, amounts_in, newest_of_plan
 from retention_assets.warehouse.warehouse import Warehouse
 
 _PLANS = 14  # plans in a trend: two weeks of daily plans
@@ -132,7 +132,17 @@ def status_of(
         needs=(),
     )
     unseen = unseen_lease(warehouse, name, repository.storage, single_machine=settings.sweep.single_machine)
-    needs = tuple(_needs_of(found, days[-1] if days else None, approval, now, settings.approval.life, unseen))
+    needs = tuple(
+        _needs_of(
+            found,
+            days[-1] if days else None,
+            approval,
+            now,
+            settings.approval.life,
+            unseen,
+            was_interrupted=plan is not None and _was_interrupted(warehouse, plan),
+        )
+    )
     return RepositoryStatus(**{**{one: getattr(found, one) for one in found.__slots__}, "needs": needs})
 
 
@@ -143,6 +153,8 @@ def _needs_of(
     now: datetime,
     life: timedelta,
     unseen: GuardRefused | None,
+    *,
+    was_interrupted: bool,
 ) -> Iterator[str]:
     """Yield the required actions, the most urgent first.
 
@@ -153,6 +165,7 @@ def _needs_of(
         now: UTC.
         life: how long a plan may be used.
         unseen: the refusal of all sweeps, because other machines would not see their lease; None: they see it.
+        was_interrupted: whether a run on the objects of the plan was interrupted, or runs now.
     """
     name, plan = status.repository, status.plan
     if status.stopped_by:
@@ -176,13 +189,24 @@ def _needs_of(
     elif now - plan.made_at > life:
         yield f"The plan of {plan.day} is too old to be swept. Plan again: {{program}} plan {name}"
     elif status.mode != "plan":
-        yield from _next_step(status, plan, approval, unseen)
+        yield from _next_step(status, plan, approval, unseen, was_interrupted=was_interrupted)
 
 
 def _next_step(
-    status: RepositoryStatus, plan: Plan, approval: ApprovalState, unseen: GuardRefused | None
+    status: RepositoryStatus,
+    plan: Plan,
+    approval: ApprovalState,
+    unseen: GuardRefused | None,
+    *,
+    was_interrupted: bool,
 ) -> Iterator[str]:
     name, day = status.repository, plan.day
+    if status.running:
+        yield (
+            f"Run {status.running} is running. If it died, allow other runs: {{program}} stop {name}, then "
+            f"{{program}} resume {name}"
+        )
+        return
     if approval.plan_refusal:
         yield str(approval.plan_refusal)
         return
@@ -190,6 +214,8 @@ def _next_step(
         for_others = approval.name == OTHER_SETTINGS
         why = f"{approval.by} approved the plan for other settings." if for_others else "The plan waits for approval."
         step = f"{why} Approve it with: {{program}} approve {name} {plan.plan_hash} --as-of {day}"
+    elif was_interrupted and approval.removes:
+        step = f"A sweep of the plan was interrupted. Continue with: {{program}} sweep {name} --as-of {day}"
     elif approval.removes and (status.sweep is None or status.sweep.plan_hash != plan.plan_hash):
         step = f"The plan is approved. Sweep with: {{program}} sweep {name} --as-of {day}"
     else:
@@ -197,6 +223,13 @@ def _next_step(
     if unseen:
         yield f"A sweep would be refused: {unseen}"
     yield step
+
+
+def _was_interrupted(warehouse: Warehouse, plan: Plan) -> bool:
+    """Return whether the ledger of the plan has rows of a run that wrote no record."""
+    key = plan.repository, plan.day.isoformat(), plan.plan_hash
+    record = newest_of_plan(warehouse, *key)
+    return max(sweeps_of(warehouse, *key), default=0) > (record["fence"] if record else 0)
 
 
 def _newest_plans(warehouse: Warehouse, name: str, days: Sequence[str]) -> list[Plan]:

@@ -20,7 +20,7 @@ from retention_assets.report.figures import Figures
 from retention_assets.report.groups import PlanGroups
 from retention_assets.report.page import page_of
 from retention_assets.state.approval import Approval, approved_terms, planned_terms, withdraw_approval
-from retention_assets.state.lease import stop_sweeps
+from retention_assets.state.lease import stop_sweeps, take_lease
 from retention_assets.state.ledger import LEDGER, LEDGERS
 from retention_assets.state.plan import Plan, keep_plan, withdraw_plan
 from retention_assets.state.records import Record, write_record
@@ -153,6 +153,27 @@ def test_an_approved_plan_needs_a_sweep_until_it_was_swept(world: World) -> None
     assert after.needs == ()
     assert after.sweep is not None
     assert after.sweep.outcomes == {"deleted": Amount(5, 50)}
+
+
+def test_a_sweep_that_was_interrupted_needs_another_sweep(world: World) -> None:
+    world.keep(a_plan())
+    world.approve()
+    write_record(world.warehouse, a_record(deleted=2))
+    world.warehouse.append_rows(LEDGER.empty_table(), NAME, LEDGERS, DAY.isoformat(), HASH, "00000002-x", "a.parquet")
+    needs = world.status().needs
+    assert needs == (f"A sweep of the plan was interrupted. Continue with: {{program}} sweep {NAME} --as-of {DAY}",)
+    write_record(world.warehouse, replace(a_record(deleted=5), fence=2))
+    assert world.status().needs == ()
+
+
+def test_a_sweep_that_runs_needs_no_other_sweep_unless_it_died(world: World) -> None:
+    world.keep(a_plan())
+    world.approve()
+    take_lease(world.warehouse, NAME, "a-sweep", NOW, timedelta(hours=1))
+    (need,) = world.status().needs
+    assert need == (
+        f"Run a-sweep is running. If it died, allow other runs: {{program}} stop {NAME}, then {{program}} resume {NAME}"
+    )
 
 
 def test_an_approval_of_another_day_or_one_that_is_too_old_does_not_count(world: World) -> None:

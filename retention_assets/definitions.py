@@ -137,7 +137,10 @@ def _automation(repository: Repository) -> _Automation:
     settings = repository.settings
     times = [(plan, settings.schedule.plan)] + ([] if settings.mode == "plan" else [(sweep, settings.schedule.sweep)])
     schedules: list[Schedule] = [
-        dg.build_schedule_from_partitioned_job(job, hour_of_day=at.hour, minute_of_hour=at.minute) for job, at in times
+        dg.build_schedule_from_partitioned_job(
+            job, hour_of_day=at.hour, minute_of_hour=at.minute, description=f"Each day: {job.description}"
+        )
+        for job, at in times
     ]
     schedules.append(_housekeeping(repository))
     return _Automation(jobs, schedules, repository_sensors(repository, jobs))
@@ -150,6 +153,7 @@ def _housekeeping(repository: Repository) -> dg.ScheduleDefinition:
         job_name=name,
         name=f"{name}_schedule",
         cron_schedule=f"{at.minute} {at.hour} * * 0",
+        description=f"Each Sunday: remove the old tables of {repository.name} from the warehouse.",
         run_config={"ops": {f"{HOUSEKEEPING}__{repository.name}": {"config": {"execute": True}}}},
     )
 

@@ -53,6 +53,14 @@ def test_only_a_repository_that_may_be_swept_has_a_schedule_for_it(tmp_path: Pat
     assert sweeping["orchard_sweep_schedule"] == ["orchard_sweep", "0 6 * * *", "STOPPED"]
 
 
+def test_every_job_schedule_and_sensor_has_a_description(tmp_path: Path) -> None:
+    made = configuration(tmp_path, "orchard")
+    built = build_definitions(load_configuration(changed(made, mode="delete"))).get_repository_def()
+    named = [*built.get_all_jobs(), *built.schedule_defs, *built.sensor_defs]
+    assert [one.name for one in named if not one.description] == ["__ASSET_JOB"]
+    assert len(built.schedule_defs) == 3
+
+
 def changed(made: Configuration, **keys: object) -> Path:
     """Write the configuration with these settings of orchard changed, and return its file."""
     document = yaml.safe_load(made.file.read_text("utf-8"))

@@ -193,7 +193,7 @@ REPOSITORY_HISTORY = Table(
         ("tip_of", STRINGS, False, "Branches whose tip is the snapshot."),
         ("tags", STRINGS, False, "Tags on the snapshot."),
         ("pruned_logs", STRINGS, False, "Transaction logs of ancestors that are no longer in the history."),
-        ("left_at", TIMESTAMP, True, "When a branch or tag had left the snapshot; null: no plan found that one left."),
+        ("left_at", TIMESTAMP, True, "When a branch or tag had left the snapshot; null: this is not known."),
     ),
 )
 

@@ -1,7 +1,8 @@
 """Writes Icechunk repositories for tests into a directory by icechunk itself, in either format.
 
 `build_history` writes a given history, `build_varied` a repository with everything that its files can contain.
-icechunk always uses the current time. `set_flushed_at` changes times in the files, `set_stored_at` times of the files.
+icechunk always uses the current time. `set_flushed_at` and `set_updated_at` change times in the files, `set_stored_at`
+the times of the files.
 Open a repository again after that, since an instance caches what it has read.
 """
 
@@ -68,7 +69,8 @@ def build_history(
     Args:
         directory: the directory of the repository; it is created.
         spec_version: the format of the repository.
-        commits: parents before their children. With times, the root is a day older than the oldest commit.
+        commits: parents before their children. With times, the root is a day older than the oldest commit, and the ops
+            log of format 2 is not newer than this commit.
         branches: the commit of each branch, None for the root. `main` stays at the root unless it is named here.
         tags: the commit of each tag.
     """
@@ -90,6 +92,7 @@ def build_history(
     times = {ids[commit.name]: commit.flushed_at for commit in commits if commit.flushed_at is not None}
     if times:  # icechunk panics on a root that is younger than its descendants
         set_flushed_at(directory, {INITIAL: min(times.values()) - timedelta(days=1), **times})
+        set_updated_at(directory, min(times.values()))
     return {name: its_id for name, its_id in ids.items() if name is not None}
 
 
@@ -201,6 +204,17 @@ def _set_listed(body: bytearray, micros: Mapping[str, int]) -> None:
         start = entry.Pos + entry.Offset(4)
         if (its_id := _text_of_id(body[start : start + 12])) in micros:
             _set_number(entry, 2, micros[its_id])
+
+
+def set_updated_at(directory: Path, newest: datetime) -> None:
+    """Change the times of the ops log in the repo object of format 2. The newest entry gets the time `newest`."""
+    if (directory / "repo").exists():
+        change_file(directory / "repo", lambda body: _set_updated(body, newest))
+
+
+def _set_updated(body: bytearray, newest: datetime) -> None:
+    for number, entry in enumerate(tables(root(body), 7)):
+        _set_number(entry, 2, (newest - _EPOCH) // timedelta(microseconds=1) - number)
 
 
 def set_stored_at(directory: Path, time: datetime, paths: Iterable[str] = ("**/*",)) -> None:

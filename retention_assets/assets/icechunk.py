@@ -92,10 +92,11 @@ def storage_inventory(
 @declared(after=["policy_table", "storage_inventory"])
 def repository_history(context: dg.AssetExecutionContext, resource: RepositoryResource) -> Made:
     """Every snapshot with its parent, and with the branches and tags that name or reach it."""
-    state = resource.open_icechunk().source.state()
+    opened = resource.open_icechunk()
+    state = opened.source.state()
     listed = resource.warehouse.metadata(resource.name, "storage_inventory", day_of(context)).taken_at
     cutoff = min(listed, state.taken_at) - resource.repository.settings.grace
-    state = with_left_tips(state, resource.warehouse, resource.name, cutoff)
+    state = with_left_tips(state, ObjectReader(opened.access), resource.warehouse, resource.name, cutoff)
     rows = Rows(history_rows(state), state.taken_at, history_details(state, cutoff))
     history = state.history
     numbers = {

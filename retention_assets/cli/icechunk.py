@@ -173,7 +173,8 @@ def status(context: click.Context, wanted: str | None, reason: str | None, json_
 @click.pass_context
 def log(context: click.Context, limit: int, json_wanted: bool) -> None:
     """Show Icechunk's own log of the repository, newest first. A repository of format 1 has no log."""
-    from retention_assets.icechunk.source.repository import IcechunkSource, ops_log
+    from retention_assets.icechunk.source.ops_log import ops_log
+    from retention_assets.icechunk.source.repository import IcechunkSource
     from retention_assets.objectstore.access import open_store
     from retention_assets.objectstore.objects import ObjectReader
 

@@ -442,6 +442,29 @@ SWEEPING = (
         ),
     ),
     Mutation(
+        name="Icechunk: a tip that was left is dropped at once if only the ops log shows it",
+        breaks="a session that is shorter than the grace period can read and commit",
+        file="retention_assets/icechunk/sweep/left_tips.py",
+        old="    for tip, at in logged.items():\n",
+        new="    for tip, at in {}.items():\n",
+        caught_by=(
+            "tests/icechunk/sweep/test_left_tips.py"
+            "::test_a_tip_that_no_plan_found_stays_for_the_grace_period_after_the_ops_log_says_that_it_was_left"
+            "[main-is-amended-unreachable-format_2]",
+        ),
+    ),
+    Mutation(
+        name="Icechunk: the ops log ends where a backup is missing",
+        breaks="unknown is not zero (invariant 3)",
+        file="retention_assets/icechunk/source/ops_log.py",
+        old="        if before is None:\n            known_since",
+        new="        if before is None:\n            return\n            known_since",
+        caught_by=(
+            "tests/icechunk/sweep/test_left_tips.py"
+            "::test_a_plan_is_refused_if_the_ops_log_of_the_grace_period_has_a_gap[format_2]",
+        ),
+    ),
+    Mutation(
         name="a sweep continues in a repository that became read-only",
         breaks="liveness is checked again just before deleting (invariant 5)",
         file="retention_assets/icechunk/sweep/sweeping.py",

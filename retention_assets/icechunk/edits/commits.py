@@ -20,7 +20,8 @@ from retention_assets.icechunk.formats.repo_writer import write_repo
 from retention_assets.icechunk.formats.values import read_flexbuffer
 from retention_assets.icechunk.rules.snapshots import micros_of
 from retention_assets.icechunk.rules.updates import Stamp
-from retention_assets.icechunk.source.repository import IcechunkSource, RepoObject, ops_log
+from retention_assets.icechunk.source.ops_log import ops_log
+from retention_assets.icechunk.source.repository import IcechunkSource, RepoObject
 from retention_assets.objectstore.access import StoreAccess
 from retention_assets.objectstore.clock import not_ahead_of_store
 from retention_assets.objectstore.mutate.writing import ObjectWriter

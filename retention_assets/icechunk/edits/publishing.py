@@ -27,8 +27,10 @@ from retention_assets.icechunk.rules.planned import PlannedEdits, expiration_wit
 from retention_assets.icechunk.rules.retention import Unapproved
 from retention_assets.icechunk.rules.snapshots import History, history_of, reachable
 from retention_assets.icechunk.rules.updates import Stamp
+from retention_assets.icechunk.source.ops_log import tips_left_since
 from retention_assets.icechunk.source.repository import IcechunkSource
 from retention_assets.objectstore.access import StoreAccess
+from retention_assets.objectstore.objects import ObjectReader
 from retention_assets.policy.snapshots import SnapshotPolicy
 
 Log = Callable[[str], None]
@@ -59,10 +61,10 @@ def publish(
     at planning stay. Snapshots and references that have expired since the plan stay for the next plan. The caller holds
     the repository's lease. `before_write` is called before each write, because after conflicts with other writers this
     can take longer than a lease: it raises an error if the lease is lost.
-    Errors: as `before_write`; GuardRefused when a snapshot that the plan removes is reachable again or is the parent of
-    a new snapshot, when the repository has another format than planned, and as `expire_v1`, `expired` and `collected`;
-    SourceError as `IcechunkSource.require_upgrade_complete`; SourceError, StoreError and CorruptFile of reading and
-    writing.
+    Errors: as `before_write`; GuardRefused when a snapshot that the plan removes is reachable again, is the parent of a
+    new snapshot, or was the tip of a reference since the plan, when the repository has another format than planned, and
+    as `expire_v1`, `expired` and `collected`; SourceError as `IcechunkSource.require_upgrade_complete` and
+    `tips_left_since`; SourceError, StoreError and CorruptFile of reading and writing.
     """
     source = IcechunkSource(access, clock)
     found = source.repo_object()
@@ -75,8 +77,9 @@ def publish(
     source.require_upgrade_complete(found.repo, _to_delete(planned))
     commits = RepoCommits(access, clock, log, before_write=before_write)
     done = _Done()
-    expiration = commits.commit(partial(_expired, planned, policy, done))
-    dropped = commits.commit(partial(_dropped, planned))
+    reader = ObjectReader(access)
+    expiration = commits.commit(partial(_expired, reader, planned, policy, done))
+    dropped = commits.commit(partial(_dropped, reader, planned))
     written = tuple(one.backup for one in (expiration, dropped) if one.backup is not None)
     conflicts = expiration.conflicts + dropped.conflicts
     return Published(conflicts, written, done.removed, dropped.etag, done.left)
@@ -90,8 +93,11 @@ class _Done:
     left: int = 0  # see `Published`
 
 
-def _expired(planned: PlannedEdits, policy: SnapshotPolicy, done: _Done, repo: Repo, stamp: Stamp) -> Repo:
+def _expired(
+    reader: ObjectReader, planned: PlannedEdits, policy: SnapshotPolicy, done: _Done, repo: Repo, stamp: Stamp
+) -> Repo:
     """Return `repo` after the planned expiration, and store the result of this try in `done`."""
+    _require_no_tip_left(reader, planned, repo)
     history = history_of(repo)
     expire = partial(expiration_v2, history, policy, planned.as_of)
     expiration, done.left = _approved(planned, history, history.snapshots.keys(), expire)
@@ -103,7 +109,8 @@ def _expired(planned: PlannedEdits, policy: SnapshotPolicy, done: _Done, repo: R
     return after
 
 
-def _dropped(planned: PlannedEdits, repo: Repo, stamp: Stamp) -> Repo:
+def _dropped(reader: ObjectReader, planned: PlannedEdits, repo: Repo, stamp: Stamp) -> Repo:
+    _require_no_tip_left(reader, planned, repo)
     return collected(repo, raw_ids(planned.known), raw_ids(planned.dropped), stamp)
 
 
@@ -153,6 +160,20 @@ def _references_left(planned: PlannedEdits, history: History) -> bool:
 
 def _to_delete(planned: PlannedEdits) -> frozenset[bytes]:
     return raw_ids(planned.released) | raw_ids(planned.dropped)
+
+
+def _require_no_tip_left(reader: ObjectReader, planned: PlannedEdits, repo: Repo) -> None:
+    """Refuse when the plan removes a snapshot that a branch or tag named after the plan and has left since.
+
+    Sessions that began there may still be open. The plan keeps snapshots that were left before it was made. A snapshot
+    whose reference the plan itself deletes does not count.
+    """
+    going = (_to_delete(planned) - {one.tip for one in planned.deleted}) & repo.snapshots.keys()
+    if going and (left := going & tips_left_since(reader, repo, planned.cutoff).keys()):
+        raise outdated(
+            f"a branch or tag was on the snapshot {encode_id(min(left))}, which the plan removes, and has left it: "
+            "sessions may be open on it"
+        )
 
 
 def _require_no_new_child_of_removed(planned: PlannedEdits, history: History) -> None:

@@ -1,13 +1,13 @@
 """Reads the current state of an Icechunk repository: its format, references, snapshots, and when each was stored.
 
-The ops log of format 2 is read from the repo object and its backups. This module changes nothing. Every unreadable file
-is an error: if a reference were skipped, the snapshots that only this reference reaches would be deleted.
+This module changes nothing. Every unreadable file is an error: if a reference were skipped, the snapshots that only
+this reference reaches would be deleted.
 Source: docs/icechunk-formats.md, "Paths" and "Repo object".
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import datetime
 from itertools import batched
 from typing import Literal, NamedTuple
@@ -16,10 +16,9 @@ import pyarrow as pa
 
 from retention_assets.errors import CorruptFile, ObjectMissing, SourceError
 from retention_assets.icechunk.formats.ids import decode_id, encode_id, is_canonical
-from retention_assets.icechunk.formats.model import MAIN, Repo, Update, UpdateKind
+from retention_assets.icechunk.formats.model import MAIN, Repo, UpdateKind
 from retention_assets.icechunk.formats.model import Snapshot as SnapshotFile
 from retention_assets.icechunk.formats.paths import (
-    OVERWRITTEN,
     REFERENCES,
     REPO,
     SNAPSHOTS,
@@ -38,6 +37,7 @@ from retention_assets.icechunk.rules.snapshots import (
     reachable,
     require_complete,
 )
+from retention_assets.icechunk.source.ops_log import backup, ops_log
 from retention_assets.objectstore.access import StoreAccess
 from retention_assets.objectstore.objects import ObjectMetadata, ObjectReader
 
@@ -331,7 +331,7 @@ class IcechunkSource:
         """Return the repo object as the upgrade to format 2 wrote it; None if no backup has it any more."""
         for update in ops_log(self._reader, repo):
             if update.kind is UpdateKind.REPO_MIGRATED:
-                return repo if update.backup_path is None else _backup(self._reader, update.backup_path)
+                return repo if update.backup_path is None else backup(self._reader, update.backup_path)
         return None
 
     def _has_snapshot(self, snapshot_id: bytes) -> bool:
@@ -353,36 +353,10 @@ def _once_listed(reader: ObjectReader, repo: Repo) -> frozenset[bytes]:
         if update.new_snapshot_id is not None:
             listed.add(update.new_snapshot_id)
         if update.kind is UpdateKind.REPO_MIGRATED:
-            migrated = repo if update.backup_path is None else _backup(reader, update.backup_path)
+            migrated = repo if update.backup_path is None else backup(reader, update.backup_path)
             listed |= migrated.snapshots.keys() if migrated else set()
     return frozenset(listed)
 
 
-def _backup(reader: ObjectReader, name: str) -> Repo | None:
-    """Return a backup of the repo object; None if it no longer exists."""
-    path = f"{OVERWRITTEN}{name}"
-    try:
-        return read_repo(reader.read(path), reader.describe(path))
-    except ObjectMissing:
-        return None
-
-
 def _paths(batch: pa.RecordBatch) -> list[str]:
     return list(batch.column("path").to_pylist())
-
-
-def ops_log(reader: ObjectReader, repo: Repo) -> Iterator[Update]:
-    """Yield the updates, newest first. The log ends at its first update, or where a backup no longer exists.
-
-    Errors: CorruptFile when a backup is corrupt.
-    """
-    name: str | None = None
-    while True:
-        top, *older = repo.latest_updates
-        yield replace(top, backup_path=name)  # in the file, the newest entry does not name the backup of the file
-        yield from older
-        name = repo.repo_before_updates
-        before = None if name is None else _backup(reader, name)
-        if before is None:
-            return
-        repo = before

@@ -1,7 +1,8 @@
 """Finds the snapshots that branches and tags have left, other than by a commit: sessions may still be open on them.
 
 A branch leaves its tip when it is reset or deleted, or when the tip is amended. A tag leaves its snapshot when it is
-deleted. Format 1 has no record of this. So each plan compares the references with those that earlier plans found.
+deleted. In format 2, the ops log has these changes, except references that an expiration deleted. Format 1 has no
+record of them. So each plan also compares the references with those that earlier plans found.
 Source: docs/icechunk.md, "What is deleted".
 """
 
@@ -11,22 +12,30 @@ from datetime import datetime
 
 from retention_assets.icechunk.formats.ids import decode_id
 from retention_assets.icechunk.rules.snapshots import lineage
+from retention_assets.icechunk.source.ops_log import tips_left_since
 from retention_assets.icechunk.source.repository import IcechunkState
+from retention_assets.objectstore.objects import ObjectReader
 from retention_assets.state.plan import Heads, heads_since
 from retention_assets.warehouse.warehouse import Warehouse
 
 
-def with_left_tips(state: IcechunkState, warehouse: Warehouse, repository: str, cutoff: datetime) -> IcechunkState:
-    """Return `state` with the snapshots that references have left since `cutoff`, as far as earlier plans found them.
+def with_left_tips(
+    state: IcechunkState, reader: ObjectReader, warehouse: Warehouse, repository: str, cutoff: datetime
+) -> IcechunkState:
+    """Return `state` with the snapshots that references have left since `cutoff`, as far as this is known.
 
-    Each snapshot has the latest time at which a reference may have named it: the time of the plan after the last
-    plan that found it there, or the time at which `state` was read.
+    Each snapshot has the latest time at which a reference may have named it. The ops log has the exact time. For plans,
+    this is the time of the plan after the last plan that found it there, or the time at which `state` was read.
+    Errors: as `tips_left_since`.
     """
     seen = heads_since(warehouse, repository, cutoff)
     ends = [*(made_at for made_at, _ in seen[1:]), state.taken_at]
     left: dict[bytes, datetime] = {}
     for (made_at, heads), end in zip(seen, ends[: len(seen)], strict=True):
         left |= dict.fromkeys(_left(state, heads, made_at), end)
+    logged = tips_left_since(reader, state.repo, cutoff) if state.repo else {}
+    for tip, at in logged.items():
+        left[tip] = max(left.get(tip, at), at)
     return replace(state, left=left)
 
 

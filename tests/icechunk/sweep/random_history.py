@@ -21,6 +21,7 @@ from tests.icechunk_repositories import (
     open_repository,
     set_flushed_at,
     set_stored_at,
+    set_updated_at,
 )
 
 START = datetime(2025, 1, 1, tzinfo=UTC)
@@ -57,6 +58,7 @@ class RandomHistory:
             at += timedelta(hours=self.random.randint(1, 72))
         set_flushed_at(self.directory, times)
         self.latest = at
+        set_updated_at(self.directory, STORED)
         set_stored_at(self.directory, STORED)
 
     def leave_sessions_open(self) -> None:

@@ -17,6 +17,7 @@ from retention_assets.icechunk.formats.repo_writer import write_repo
 from retention_assets.icechunk.rules.collection import is_old
 from retention_assets.icechunk.rules.expiration import Expiration, expiration_v2, expire_v1
 from retention_assets.icechunk.rules.planned import PlannedEdits
+from retention_assets.icechunk.source.ops_log import tips_left_since
 from retention_assets.icechunk.source.repository import IcechunkSource, IcechunkState
 from retention_assets.icechunk.source.tables import manifest_chunks, snapshot_manifests
 from retention_assets.icechunk.sweep.retained_set import (
@@ -28,6 +29,7 @@ from retention_assets.icechunk.sweep.retained_set import (
 )
 from retention_assets.objectstore.access import StoreAccess
 from retention_assets.objectstore.mutate.deletion import ObjectDeleter
+from retention_assets.objectstore.objects import ObjectReader
 from retention_assets.objectstore.outcomes import Outcome
 from retention_assets.policy.snapshots import SnapshotPolicy
 from tests.icechunk.sweep.random_history import files
@@ -149,6 +151,8 @@ def plan_and_sweep(directory: Path, policy: SnapshotPolicy, as_of: datetime, cut
     access = StoreAccess(f"file://{directory}")
     source = IcechunkSource(access, now)
     state = source.state()
+    if state.repo:
+        state = replace(state, left=tips_left_since(ObjectReader(access), state.repo, cutoff))
     retained = retained_set_of(state, policy, as_of, cutoff)
     dead = _dead(directory, retained, cutoff)
     edits = edits_of(state, retained, as_of, cutoff)

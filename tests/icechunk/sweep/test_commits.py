@@ -12,7 +12,7 @@ from retention_assets.icechunk.edits import commits
 from retention_assets.icechunk.edits.commits import RepoCommits
 from retention_assets.icechunk.formats.model import Repo
 from retention_assets.icechunk.rules.updates import Stamp
-from retention_assets.icechunk.source.repository import ops_log
+from retention_assets.icechunk.source.ops_log import ops_log
 from retention_assets.objectstore.access import StoreAccess
 from retention_assets.objectstore.objects import ObjectReader
 from tests.faulty_s3 import Faults, Request, faulty_s3

@@ -1,7 +1,7 @@
 """Tips that branches and tags left since an earlier plan: sessions may still be open on them."""
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -9,16 +9,19 @@ from pathlib import Path
 import icechunk as ic
 import pytest
 
+from retention_assets.errors import CorruptFile, SourceError
 from retention_assets.icechunk.formats.ids import decode_id
 from retention_assets.icechunk.source.history import history_details, history_rows, state_of
 from retention_assets.icechunk.source.repository import IcechunkSource, IcechunkState
 from retention_assets.icechunk.sweep.left_tips import with_left_tips
 from retention_assets.icechunk.sweep.retained_set import decision_rows, retained_set_of
 from retention_assets.objectstore.access import StoreAccess
+from retention_assets.objectstore.objects import ObjectReader
 from retention_assets.policy.snapshots import Keep, SnapshotPolicy
 from retention_assets.state.plan import PLANNED_HEADS, PLANS, made_at_name
 from retention_assets.warehouse.warehouse import Warehouse
-from tests.icechunk_repositories import FORMATS, Commit, build_history, open_repository, set_stored_at
+from tests.icechunk.sweep.repositories import now
+from tests.icechunk_repositories import FORMATS, Commit, build_history, open_repository, set_stored_at, set_updated_at
 
 NAME, GRACE = "field", timedelta(days=2)
 LAST_YEAR = datetime(2025, 1, 1, tzinfo=UTC)
@@ -57,14 +60,15 @@ class Repository:
         name = f"{made_at_name(at)}-{plan_hash[:12]}.json"
         self.warehouse.write_document({}, NAME, PLANS, at.date().isoformat(), name)
 
-    def state(self, now: datetime) -> IcechunkState:
-        """Return the state as a plan at `now` stores it and reads it back."""
-        state = IcechunkSource(StoreAccess(f"file://{self.root / 'r'}"), lambda: now).state()
-        state = with_left_tips(state, self.warehouse, NAME, now - GRACE)
-        return state_of(history_rows(state), history_details(state), now)
+    def state(self, at: datetime) -> IcechunkState:
+        """Return the state as a plan at `at` stores it and reads it back."""
+        access = StoreAccess(f"file://{self.root / 'r'}")
+        state = IcechunkSource(access, lambda: at).state()
+        state = with_left_tips(state, ObjectReader(access), self.warehouse, NAME, at - GRACE)
+        return state_of(history_rows(state), history_details(state), at)
 
-    def staying(self, now: datetime, policy: SnapshotPolicy = NEWEST) -> set[str]:
-        retained = retained_set_of(self.state(now), policy, now, now - GRACE)
+    def staying(self, at: datetime, policy: SnapshotPolicy = NEWEST) -> set[str]:
+        retained = retained_set_of(self.state(at), policy, at, at - GRACE)
         return {name for name, one in self.ids.items() if decode_id(one) in retained.snapshots}
 
 
@@ -75,11 +79,16 @@ def repository(request: pytest.FixtureRequest, tmp_path: Path) -> Repository:
     return Repository(tmp_path, ids)
 
 
+format_2 = pytest.mark.parametrize("repository", [2], indirect=True, ids=["format_2"])
+
+
 def leave_c(repository: Repository) -> None:
+    """Take all references from c. The ops log of format 2 has older times, so only plans show when this was."""
     opened = repository.open()
     opened.delete_branch("dev")
     opened.delete_tag("v1")
     opened.reset_branch("main", repository.ids["a"])
+    set_updated_at(repository.root / "r", LAST_YEAR)
 
 
 @pytest.mark.parametrize("policy", [NEWEST, FOR_EVER], ids=["expired", "unreachable"])
@@ -109,13 +118,14 @@ def test_snapshots_that_only_the_left_tip_reaches_stay_with_it(repository: Repos
     assert repository.staying(DAYS[1] + GRACE + SOON, policy) == {"a"}
 
 
-@pytest.mark.parametrize("repository", [2], indirect=True, ids=["format_2"])
+@format_2
 def test_a_tip_that_is_amended_stays(repository: Repository) -> None:
     repository.planned(DAYS[0], {"main": "c"})
     opened = repository.open()
     opened.delete_branch("dev")
     opened.delete_tag("v1")
     opened.writable_session("main").amend("amended", allow_empty=True)
+    set_updated_at(repository.root / "r", LAST_YEAR)
     assert "c" in repository.staying(DAYS[1])
 
 
@@ -171,3 +181,91 @@ def test_a_plan_whose_heads_are_no_longer_stored_is_left_out(repository: Reposit
     newest.unlink()
     leave_c(repository)
     assert set(repository.state(DAYS[2]).left) == {decode_id(repository.ids["b"])}
+
+
+LEAVINGS: dict[str, Callable[[Repository, ic.Repository], object]] = {
+    "main-is-reset": lambda repository, opened: opened.reset_branch("main", repository.ids["a"]),
+    "main-is-amended": lambda _, opened: opened.writable_session("main").amend("amended", allow_empty=True),
+    "dev-is-deleted": lambda _, opened: opened.delete_branch("dev"),
+    "v1-is-deleted": lambda _, opened: opened.delete_tag("v1"),
+}
+
+
+@format_2
+@pytest.mark.parametrize("policy", [NEWEST, FOR_EVER], ids=["expired", "unreachable"])
+@pytest.mark.parametrize("leave", LEAVINGS)
+def test_a_tip_that_no_plan_found_stays_for_the_grace_period_after_the_ops_log_says_that_it_was_left(
+    repository: Repository, leave: str, policy: SnapshotPolicy
+) -> None:
+    others = {"main-is-reset", "dev-is-deleted", "v1-is-deleted"} - {leave.replace("amended", "reset")}
+    for other in others:
+        LEAVINGS[other](repository, repository.open())
+    set_updated_at(repository.root / "r", LAST_YEAR)
+    assert repository.state(now()).left == {}
+    before = now()
+    LEAVINGS[leave](repository, repository.open())
+    assert repository.state(now()).left.keys() == {decode_id(repository.ids["c"])}
+    assert "c" in repository.staying(before + GRACE, policy)
+    assert "c" not in repository.staying(now() + GRACE, policy)
+
+
+@format_2
+def test_a_tip_that_was_left_twice_stays_until_the_grace_period_after_the_last_time(repository: Repository) -> None:
+    repository.planned(DAYS[0], {"main": "c"})
+    repository.planned(DAYS[1], {"main": "a"})
+    repository.open().reset_branch("main", repository.ids["a"])
+    left = repository.state(DAYS[1] + GRACE).left[decode_id(repository.ids["c"])]
+    assert left > now() - timedelta(minutes=5)
+
+
+def write_many_updates(repository: Repository) -> None:
+    """Leave c, and then make so many changes that the ops log continues in backups."""
+    opened = repository.open()
+    config = opened.config
+    config.num_updates_per_repo_info_file = 2
+    opened = opened.reopen(config=config)
+    opened.save_config()
+    for change in ("dev-is-deleted", "v1-is-deleted", "main-is-reset"):
+        LEAVINGS[change](repository, opened)
+    for number in range(3):
+        opened.create_branch(f"later-{number}", repository.ids["a"])
+
+
+def backups(repository: Repository) -> list[Path]:
+    return list((repository.root / "r" / "overwritten").iterdir())
+
+
+@format_2
+def test_the_ops_log_is_read_from_its_backups_back_to_the_grace_period(repository: Repository) -> None:
+    write_many_updates(repository)
+    assert decode_id(repository.ids["c"]) in repository.state(now()).left
+
+
+@format_2
+def test_a_plan_is_refused_if_the_ops_log_of_the_grace_period_has_a_gap(repository: Repository) -> None:
+    write_many_updates(repository)
+    for path in backups(repository):
+        path.unlink()
+    with pytest.raises(SourceError, match=r"this backup of the repo object no longer exists.* Restore this backup"):
+        repository.state(now())
+
+
+@format_2
+def test_a_plan_is_refused_if_the_ops_log_of_the_grace_period_is_corrupt(repository: Repository) -> None:
+    write_many_updates(repository)
+    for path in backups(repository):
+        path.write_bytes(b"damaged")
+    with pytest.raises(CorruptFile, match="overwritten/"):
+        repository.state(now())
+
+
+@format_2
+@pytest.mark.parametrize("damage", [Path.unlink, lambda path: path.write_bytes(b"damaged")], ids=["missing", "corrupt"])
+def test_backups_that_a_plan_does_not_need_are_not_read(
+    repository: Repository, damage: Callable[[Path], object]
+) -> None:
+    write_many_updates(repository)
+    set_updated_at(repository.root / "r", LAST_YEAR)
+    for path in backups(repository):
+        damage(path)
+    assert repository.state(now()).left == {}

@@ -99,3 +99,14 @@ def test_the_snapshot_of_a_session_stays_while_its_child_is_young_also_if_no_ref
     open_repository(tmp_path / "r").reset_branch("main", a)
     sweep(tmp_path / "r", SnapshotPolicy(default=Keep("month", timedelta(days=30))))
     assert list(zarr.open_array(reader.store, path="a", mode="r")[:4]) == [1, 2, 0, 0]
+
+
+def test_a_session_reads_after_its_branch_was_reset_although_no_plan_found_the_tip(tmp_path: Path) -> None:
+    repository = built(tmp_path / "r", 2)
+    b = repository.lookup_branch("main")
+    overwrite(tmp_path / "r", 0)
+    set_stored_at(tmp_path / "r", now() - timedelta(hours=2))
+    reader = open_repository(tmp_path / "r").readonly_session("main")
+    open_repository(tmp_path / "r").reset_branch("main", b)
+    sweep(tmp_path / "r", SnapshotPolicy(default=Keep("for-ever", None)))
+    assert list(zarr.open_array(reader.store, path="a", mode="r")[:4]) == [100, 2, 0, 0]

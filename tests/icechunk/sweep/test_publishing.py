@@ -165,6 +165,35 @@ def test_a_branch_that_moved_to_a_snapshot_to_release_is_not_deleted_and_the_pla
         assert changed.files() == before
 
 
+@pytest.mark.parametrize("how", ["branch", "reset", "tag"])
+def test_a_snapshot_to_release_that_was_a_tip_since_the_plan_is_not_released(tmp_path, how: str):
+    """A session may have begun on c while a branch or tag was there."""
+    repository = tree(tmp_path / "r", 2)
+    plan = repository.plan()
+    opened, c = repository.open(), repository.ids["c"]
+    if how == "branch":
+        opened.create_branch("look", c)
+        opened.delete_branch("look")
+    elif how == "tag":
+        opened.create_tag("look", c)
+        opened.delete_tag("look")
+    else:
+        opened.reset_branch("dev", c)
+        opened.reset_branch("dev", repository.ids["y"])
+    before = repository.files()
+    with pytest.raises(GuardRefused, match=rf"on the snapshot {c}, which the plan removes.* Plan again"):
+        repository.publish(plan)
+    assert repository.files() == before
+
+
+def test_a_branch_to_delete_that_somebody_deleted_since_the_plan_is_no_conflict(tmp_path):
+    repository = tree(tmp_path / "r", 2)
+    plan = repository.plan()
+    assert plan.deleted_branches == ("old",)
+    repository.open().delete_branch("old")
+    assert repository.publish(plan).references_removed == ("refs/tag.v1",)
+
+
 @both_formats
 def test_a_branch_that_moved_to_a_snapshot_that_stays_is_not_deleted(tmp_path, spec_version: Format):
     """Its new tip has expired, and stays because a tag points to it."""

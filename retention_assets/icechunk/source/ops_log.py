@@ -1,0 +1,81 @@
+"""Reads the ops log of format 2 from the repo object and its backups.
+
+Source: docs/icechunk-formats.md, "Repo object".
+"""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from datetime import datetime
+
+from retention_assets.errors import ObjectMissing, SourceError
+from retention_assets.icechunk.formats.model import Repo, Update
+from retention_assets.icechunk.formats.paths import OVERWRITTEN
+from retention_assets.icechunk.formats.repo_reader import read_repo
+from retention_assets.icechunk.rules.snapshots import datetime_of, micros_of
+from retention_assets.objectstore.objects import ObjectReader
+
+
+def ops_log(reader: ObjectReader, repo: Repo) -> Iterator[Update]:
+    """Yield the updates, newest first. The log ends at its first update, or where a backup no longer exists.
+
+    Errors: CorruptFile when a backup is corrupt.
+    """
+    name: str | None = None
+    while True:
+        top, *older = repo.latest_updates
+        yield replace(top, backup_path=name)  # in the file, the newest entry does not name the backup of the file
+        yield from older
+        name = repo.repo_before_updates
+        before = None if name is None else backup(reader, name)
+        if before is None:
+            return
+        repo = before
+
+
+def tips_left_since(reader: ObjectReader, repo: Repo, cutoff: datetime) -> dict[bytes, datetime]:
+    """Return the snapshots that branches and tags left at or after `cutoff` (UTC), each with the time of the last one.
+
+    These are the snapshots that a branch named before it was reset or deleted, that a tag named before it was deleted,
+    and that were amended. The times are by the clocks of the machines that made these changes. An expiration that
+    deletes references does not name them in the ops log. Backups with older entries only are not read.
+    Errors: SourceError when a backup with such an entry no longer exists; CorruptFile when it is corrupt.
+    """
+    left: dict[bytes, datetime] = {}
+    for update in _updates_since(reader, repo, cutoff):
+        if update.previous_snapshot_id is not None:
+            at = datetime_of(update.updated_at, update.previous_snapshot_id)
+            left.setdefault(update.previous_snapshot_id, at)
+    return left
+
+
+def _updates_since(reader: ObjectReader, repo: Repo, cutoff: datetime) -> Iterator[Update]:
+    """Yield the updates at or after `cutoff`, newest first. Each update is later than the update before."""
+    since = micros_of(cutoff)
+    while True:
+        for update in repo.latest_updates:
+            if update.updated_at < since:
+                return
+            yield update
+        name = repo.repo_before_updates
+        if name is None:
+            return
+        before = backup(reader, name)
+        if before is None:
+            known_since = datetime_of(repo.latest_updates[-1].updated_at, b"")
+            raise SourceError(
+                f"{reader.describe(OVERWRITTEN + name)}: this backup of the repo object no longer exists. It has the "
+                f"entries of the ops log before {known_since:%Y-%m-%d %H:%M:%S} UTC. The entries since "
+                f"{cutoff:%Y-%m-%d %H:%M:%S} UTC must be read: they name the snapshots that branches and tags left "
+                "within `grace`, and sessions may still be open on these. Nothing was changed or deleted. Restore this "
+                f"backup. Or plan again when {known_since:%Y-%m-%d %H:%M:%S} UTC is longer ago than `grace`."
+            )
+        repo = before
+
+
+def backup(reader: ObjectReader, name: str) -> Repo | None:
+    """Return a backup of the repo object; None if it no longer exists."""
+    path = f"{OVERWRITTEN}{name}"
+    try:
+        return read_repo(reader.read(path), reader.describe(path))
+    except ObjectMissing:
+        return None

@@ -7,9 +7,10 @@ Source: docs/icechunk.md, "What is deleted" and "Where it differs from icechunk"
 collection".
 """
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
 from datetime import datetime, timedelta
+from itertools import pairwise
 
 from retention_assets.errors import GuardRefused
 from retention_assets.icechunk.formats.ids import encode_id
@@ -67,22 +68,37 @@ def kept_v1(
 
 
 def in_use(
-    history: History, stored: Mapping[bytes, datetime], cutoff: datetime, left: Mapping[bytes, datetime]
+    history: History,
+    stored: Mapping[bytes, datetime],
+    cutoff: datetime,
+    left: Mapping[bytes, datetime],
+    repo: Repo | None = None,
 ) -> frozenset[bytes]:
     """Return the snapshots that may have been tips since `cutoff`. Sessions that began on them may still be open.
 
     A session begins on a tip. A snapshot stops being the tip of a branch when its child is written, or when the branch
     or tag leaves it, see `icechunk.sweep.left_tips`. So if its children are old, and it was left before `cutoff`, the
     sessions on it have been open for longer than the grace period. An open session needs the manifests and chunks of
-    its snapshot: when it is rebased on newer commits, its own commit can name these chunks. The
-    result also has the ancestors of a tip that was left since `cutoff`, unless a branch or tag still reaches them: the
-    branch may have been reset or deleted by mistake.
+    its snapshot: when it is rebased on newer commits, its own commit can name these chunks. The result also has the
+    ancestors of a tip that was left since `cutoff`, unless a branch or tag still reaches them: the branch may have been
+    reset or deleted by mistake.
+    Icechunk's own expiration may have removed such a snapshot from the history. In format 2, the transaction logs that
+    `repo` lists for removed ancestors then show its child. Its file and the files that it references can still stay.
     `stored`, `cutoff`: see `kept_v2`.
     """
-    found = {history.snapshots[one].parent_id for one in history.snapshots.keys() - _old(stored, cutoff)}
+    old = _old(stored, cutoff)
+    young = stored.keys() - old
+    found = {history.snapshots[one].parent_id for one in history.snapshots.keys() - old}
+    found |= {parent for parent, child in _removed_parents(repo) if child in young}
     tips = {snapshot_id for snapshot_id, at in left.items() if at >= cutoff}
     found |= tips | (reachable(history, tips) - reachable(history, history.tips()))
-    return frozenset(one for one in found if one is not None and one in history.snapshots)
+    return frozenset(one for one in found if one is not None and (one in history.snapshots or one in stored))
+
+
+def _removed_parents(repo: Repo | None) -> Iterator[tuple[bytes, bytes]]:
+    """Yield each snapshot that was removed from the history of `repo`, as far as it is known, with its child then."""
+    for snapshot in repo.snapshots.values() if repo else ():
+        yield from pairwise((*snapshot.pruned_ancestor_tx_logs, snapshot.id))
 
 
 def kept_transaction_logs(repo: Repo, kept: frozenset[bytes]) -> frozenset[bytes]:

@@ -74,7 +74,7 @@ def retained_set_of(
     With `planned`, only snapshots and references that the plan names are released or deleted.
     Errors: SourceError and GuardRefused as `select` and `require_allowed`.
     """
-    bases = in_use(state.history, state.stored, cutoff, state.left)
+    bases = in_use(state.history, state.stored, cutoff, state.left, state.repo)
     if state.repo is None:
         expiration = _within(planned, partial(expire_v1, state.history, policy, as_of, in_use=bases))
         after = edited(state.history, expiration.edits)

@@ -118,6 +118,21 @@ def test_snapshots_that_only_the_left_tip_reaches_stay_with_it(repository: Repos
     assert repository.staying(DAYS[1] + GRACE + SOON, policy) == {"a"}
 
 
+def test_a_tip_that_an_earlier_plan_found_stays_although_icechunk_expired_it(repository: Repository) -> None:
+    """Someone commits on it first. No reference reaches it any more. In format 2, the history does not contain it."""
+    repository.planned(DAYS[0], {"main": "c"})
+    opened = repository.open()
+    opened.delete_branch("dev")
+    opened.delete_tag("v1")
+    opened.writable_session("main").commit("new", allow_empty=True)
+    assert repository.ids["c"] in repository.open().expire_snapshots(now() - timedelta(days=1))
+    set_updated_at(repository.root / "r", LAST_YEAR)
+    set_stored_at(repository.root / "r", LAST_YEAR)
+    assert "c" in repository.staying(DAYS[1], FOR_EVER)
+    repository.planned(DAYS[1], {"main": "a"})
+    assert "c" not in repository.staying(DAYS[1] + GRACE + SOON, FOR_EVER)
+
+
 @format_2
 def test_a_tip_that_is_amended_stays(repository: Repository) -> None:
     repository.planned(DAYS[0], {"main": "c"})

@@ -110,3 +110,31 @@ def test_a_session_reads_after_its_branch_was_reset_although_no_plan_found_the_t
     open_repository(tmp_path / "r").reset_branch("main", b)
     sweep(tmp_path / "r", SnapshotPolicy(default=Keep("for-ever", None)))
     assert list(zarr.open_array(reader.store, path="a", mode="r")[:4]) == [100, 2, 0, 0]
+
+
+def expire_by_icechunk(directory: Path) -> None:
+    released = open_repository(directory).expire_snapshots(datetime.now(UTC) - timedelta(days=1))
+    assert released
+
+
+def test_the_snapshot_of_a_session_stays_while_its_child_is_young_although_icechunk_expired_it(tmp_path: Path) -> None:
+    """The session names a chunk again that only its snapshot has. The history does not contain this snapshot."""
+    repository = built(tmp_path / "r", 2)
+    session = repository.writable_session("main")
+    session.reindex_array("/a", lambda index: [2] if list(index) == [0] else None)
+    overwrite(tmp_path / "r", 0)
+    overwrite(tmp_path / "r", 0)
+    expire_by_icechunk(tmp_path / "r")
+    sweep(tmp_path / "r", SnapshotPolicy(default=Keep("for-ever", None)))
+    session.commit("moved", rebase_with=BOTH)
+    assert values(open_repository(tmp_path / "r")) == [100, 2, 1, 0]
+
+
+def test_a_snapshot_that_icechunk_expired_goes_once_its_child_is_older_than_the_grace_period(tmp_path: Path) -> None:
+    built(tmp_path / "r", 2)
+    b = open_repository(tmp_path / "r").lookup_branch("main")
+    overwrite(tmp_path / "r", 0)
+    expire_by_icechunk(tmp_path / "r")
+    set_stored_at(tmp_path / "r", now() - timedelta(hours=2))
+    sweep(tmp_path / "r", SnapshotPolicy(default=Keep("for-ever", None)))
+    assert not (tmp_path / "r" / "snapshots" / b).exists()

@@ -13,6 +13,7 @@ from datetime import datetime
 from pathlib import Path
 
 from retention_assets.config.configuration import INTERNAL
+from retention_assets.core.amounts import counted
 from retention_assets.errors import CorruptFile, StoreError
 
 _CHECKOUT = Path(__file__).resolve().parents[2] / "demo"
@@ -50,16 +51,16 @@ def place_sample(source: Path, target: Path) -> int:
     Errors: StoreError when `source` is incomplete, or when `target` is something other than a copy of the sample;
     CorruptFile when a file is not listed or does not have its listed size. After an error, `target` is unchanged.
     """
-    listed = list(_read_listing(source / "listing.csv"))
+    listed = list(_read_listing(source))
     _require_replaceable(source, target)
     target.parent.mkdir(parents=True, exist_ok=True)
     fresh = target.with_name(f"{target.name}.placing")
     shutil.rmtree(fresh, ignore_errors=True)  # left by an interrupted copy
     try:
         shutil.copytree(source / "namespace", fresh, copy_function=shutil.copyfile)
-        _require_all_listed(fresh, {entry.path for entry in listed})
+        _require_all_listed(fresh, {entry.path for entry in listed}, source)
         for entry in listed:
-            _set_size_and_time(fresh, entry)
+            _set_size_and_time(fresh, entry, source)
         shutil.rmtree(target, ignore_errors=True)
         fresh.rename(target)
     finally:
@@ -67,10 +68,21 @@ def place_sample(source: Path, target: Path) -> int:
     return len(listed)
 
 
-def _read_listing(listing: Path) -> Iterator[_Listed]:
+def _remedy(source: Path) -> str:
+    """Return how to restore a damaged sample. Outside a checkout, the sample is a copy out of the installed package."""
+    if source.resolve().is_relative_to(_CHECKOUT):
+        return f"Restore the sample: `git checkout {source}` (without line-end conversion)."
+    return (
+        f"Restore the sample: remove {source.parent / 'retention.yaml'}, and run `retention demo`. It then copies the "
+        "samples out of the installed package. If the error persists, install the package again."
+    )
+
+
+def _read_listing(source: Path) -> Iterator[_Listed]:
+    listing = source / "listing.csv"
     if not listing.is_file():
         raise StoreError(
-            f"{listing}: the file does not exist, so there is no sample. Nothing was copied. Install the package again."
+            f"{listing}: the file does not exist, so there is no sample. Nothing was copied. {_remedy(source)}"
         )
     with listing.open(encoding="utf-8", newline="") as lines:
         for row in csv.DictReader(lines):
@@ -102,15 +114,15 @@ def _files_of(directory: Path) -> set[str]:
     return {path.relative_to(directory).as_posix() for path in directory.rglob("*") if path.is_file()}
 
 
-def _require_all_listed(namespace: Path, listed: set[str]) -> None:
+def _require_all_listed(namespace: Path, listed: set[str], source: Path) -> None:
     if unlisted := sorted(_files_of(namespace) - listed):
         raise CorruptFile(
-            f"listing.csv does not name {unlisted[0]!r} ({len(unlisted):,} such files), so their times are unknown. "
-            "Nothing was copied. Restore the sample: `git checkout` its folder."
+            f"{source / 'namespace'}: listing.csv does not name {counted(len(unlisted), 'file')}, such as "
+            f"{unlisted[0]!r}. Nothing was copied. Remove the files that listing.csv does not name."
         )
 
 
-def _set_size_and_time(namespace: Path, entry: _Listed) -> None:
+def _set_size_and_time(namespace: Path, entry: _Listed, source: Path) -> None:
     """Give a file its listed time. A file that the sample does not contain is created with the listed size."""
     path = namespace / entry.path
     if not path.exists():
@@ -119,8 +131,8 @@ def _set_size_and_time(namespace: Path, entry: _Listed) -> None:
             file.truncate(entry.size)
     elif path.stat().st_size != entry.size:
         raise CorruptFile(
-            f"{entry.path}: {path.stat().st_size:,} bytes, but listing.csv says {entry.size:,}. Nothing was copied. "
-            "Restore the sample: `git checkout` its folder (without line-end conversion)."
+            f"{source / 'namespace' / entry.path}: the file has {path.stat().st_size:,} bytes, but listing.csv says "
+            f"{entry.size:,}. Nothing was copied. {_remedy(source)}"
         )
     seconds = entry.last_modified.timestamp()
     os.utime(path, (seconds, seconds))

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from retention_assets.demo.sample import place_sample
+from retention_assets.demo import sample
+from retention_assets.demo.sample import copy_demo, place_sample
 from retention_assets.errors import CorruptFile, StoreError
 from tests.saved_repositories import DATA, REPOSITORIES, listing
 
@@ -100,8 +101,16 @@ def test_a_sample_is_never_placed_over_itself(small: Path, inside: str) -> None:
 @pytest.mark.parametrize(
     ("damage", "message"),
     [
-        pytest.param(("data/a,signature", b"four\r\n"), "6 bytes, but listing.csv says 4", id="line_ends_converted"),
-        pytest.param(("data/stray", b"?"), "does not name 'data/stray'", id="a_file_that_is_not_listed"),
+        pytest.param(
+            ("data/a,signature", b"four\r\n"),
+            r"6 bytes, but listing\.csv says 4\. Nothing was copied\. Restore the sample: remove \S+/retention\.yaml",
+            id="line_ends_converted",
+        ),
+        pytest.param(
+            ("data/stray", b"?"),
+            r"does not name 1 file, such as 'data/stray'\. Nothing was copied\. Remove the files",
+            id="a_file_that_is_not_listed",
+        ),
     ],
 )
 def test_a_damaged_sample_is_refused_and_the_older_copy_stays(
@@ -110,7 +119,7 @@ def test_a_damaged_sample_is_refused_and_the_older_copy_stays(
     place_sample(small, tmp_path / "lake")
     before = tree(tmp_path / "lake")
     (small / "namespace" / damage[0]).write_bytes(damage[1])
-    with pytest.raises(CorruptFile, match=rf"{message}.*\. Nothing was copied\. Restore the sample"):
+    with pytest.raises(CorruptFile, match=message):
         place_sample(small, tmp_path / "lake")
     assert tree(tmp_path / "lake") == before
     assert not (tmp_path / "lake.placing").exists()
@@ -118,9 +127,36 @@ def test_a_damaged_sample_is_refused_and_the_older_copy_stays(
 
 def test_a_folder_without_a_listing_is_no_sample(small: Path, tmp_path: Path) -> None:
     (small / "listing.csv").unlink()
-    with pytest.raises(StoreError, match=r"listing\.csv: the file does not exist.* Nothing was copied\. Install"):
+    with pytest.raises(StoreError, match=r"listing\.csv: the file does not exist.* Nothing was copied\. Restore"):
         place_sample(small, tmp_path / "lake")
     assert not (tmp_path / "lake").exists()
+
+
+def test_a_damaged_sample_of_a_checkout_is_restored_with_git(
+    small: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sample, "_CHECKOUT", small.parent.resolve())
+    (small / "listing.csv").unlink()
+    with pytest.raises(StoreError, match=rf"Restore the sample: `git checkout {small}`"):
+        place_sample(small, tmp_path / "lake")
+
+
+def test_a_damaged_sample_is_copied_again_after_its_configuration_was_removed(
+    small: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "packaged").mkdir()
+    (tmp_path / "packaged" / "retention.yaml").touch()
+    small.rename(tmp_path / "packaged" / "orchard")
+    monkeypatch.setattr(sample, "_CHECKOUT", tmp_path / "nowhere")
+    monkeypatch.setattr(sample, "_PACKAGED", tmp_path / "packaged")
+    monkeypatch.chdir(tmp_path)
+    file = copy_demo()
+    (file.parent / "orchard" / "listing.csv").unlink()
+    with pytest.raises(StoreError, match=rf"remove {file}, and run `retention demo`"):
+        place_sample(file.parent / "orchard", tmp_path / "lake")
+    file.unlink()
+    assert copy_demo() == file
+    assert place_sample(file.parent / "orchard", tmp_path / "lake") == 3
 
 
 def test_the_demo_holds_the_same_repository_as_the_tests(tmp_path: Path) -> None:

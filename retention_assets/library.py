@@ -67,7 +67,7 @@ class LakeRepository:
         The method uses the existing Spark session. If there is none, it starts one with the configuration's settings.
 
         Args:
-            day: the day of the plan (UTC); default: today. Ages count up to the start of this day.
+            day: the day of the plan (UTC); default: today. The policy applies as of the start of this day.
             full: do not use the cache: read all metaranges and ranges (Icechunk: snapshots and manifests) again.
             progress: show progress and logs on standard error.
 
@@ -141,6 +141,7 @@ class LakeRepository:
         """Return what another policy would change in a plan of lakeFS. `policy`: all files of that policy.
 
         `day`: as `newest_plan`. `check_results` of the result shows whether a guard would refuse the plan.
+        Errors: as `newest_plan`; ConfigurationError if a policy file is invalid, or for an Icechunk repository.
         """
         from retention_assets.cli.comparing import outlook_of
 

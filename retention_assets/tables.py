@@ -63,7 +63,12 @@ POLICY_TABLE = Table(
         ("rule_id", _TEXT, False, "The rule."),
         ("prefix", _TEXT, False, "The directory that the rule covers; empty: everything."),
         ("branch", _TEXT, False, "A branch name or glob; empty: all branches."),
-        ("date_to_be_deleted", _DATE, True, "By age, the rule keeps only what is from this day on; null: everything."),
+        (
+            "date_to_be_deleted",
+            _DATE,
+            True,
+            "The oldest day from which the rule keeps versions by age; null: all days.",
+        ),
         ("policy_hash", _TEXT, False, "The hash of the whole policy."),
     ),
 )

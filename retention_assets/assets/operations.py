@@ -140,7 +140,7 @@ def _withdraw(context: dg.OpExecutionContext, resource: RepositoryResource, conf
 def _stop(context: dg.OpExecutionContext, resource: RepositoryResource, config: PersonOptions) -> None:
     """Stop the running sweep within seconds. No other sweep starts until `resume`."""
     stopped = stop_sweeps(resource.warehouse, resource.name, config.person(context.run), resource.clock.now())
-    context.log.info(f"Run {stopped} stops within seconds." if stopped else "No sweep was running.")
+    context.log.info(f"Run {stopped} stops within seconds." if stopped else "No run was in progress.")
 
 
 def _resume(context: dg.OpExecutionContext, resource: RepositoryResource, config: PersonOptions) -> None:
@@ -204,7 +204,7 @@ def _quarantined(context: dg.OpExecutionContext, resource: RepositoryResource, p
 def _restore(
     context: dg.OpExecutionContext, resource: RepositoryResource, config: RestoreOptions, pyspark: LazyPySparkResource
 ) -> None:
-    """Move objects from quarantine back to their paths. An object at such a path is not overwritten."""
+    """Move objects from quarantine back to their addresses. Objects that exist there are not overwritten."""
     selection = Selection(config.plan_hash or None, config.path or None, config.address or None)
     if selection == Selection():
         raise ConfigurationError(

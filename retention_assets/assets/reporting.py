@@ -38,7 +38,7 @@ def plan_metadata(warehouse: Warehouse, planned: Planned) -> Mapping[str, dg.Met
 
 
 def plan_totals(plan: Plan) -> dg.MetadataValue:
-    """Return the totals of a plan by state, then its warnings."""
+    """Return the totals of a plan by state as a Markdown table, then its warnings as a list."""
     rows = [
         f"| {'**candidate**' if state == CANDIDATE else state} | {one.objects:,} | {human_bytes(one.bytes)} |"
         for state in STATES
@@ -75,7 +75,7 @@ def quarantine_table(plans: Sequence[PlanCopies], unknown: Sequence[tuple[str, A
 
 
 def address_list(addresses: Sequence[str]) -> dg.MetadataValue:
-    """Return the first addresses as a list."""
+    """Return the first 20 addresses as a Markdown list, and the number of the others."""
     more = len(addresses) - _MOST_ADDRESSES
     lines = [f"- `{one}`" for one in addresses[:_MOST_ADDRESSES]]
     return dg.MetadataValue.md("\n".join([*lines, *([f"- and {more:,} more"] if more > 0 else [])]))

@@ -127,11 +127,11 @@ class RepositoryResource(dg.ConfigurableResource):
         return self.tables.open()
 
     def open(self) -> OpenRepository:
-        """Open the repository's store and source."""
+        """Open the store and source of a lakeFS repository. Errors: ConfigurationError."""
         return open_repository(self.repository, self.clock.now)
 
     def open_icechunk(self) -> OpenIcechunk:
-        """Open the store of an Icechunk repository."""
+        """Open the store of an Icechunk repository. Errors: ConfigurationError."""
         return open_icechunk(self.repository, self.clock.now)
 
     def cache(

@@ -54,7 +54,8 @@ class _Commands(click.Group):
     "--config",
     "file",
     type=click.Path(path_type=Path),
-    help="The configuration file. Default: the variable RETENTION_CONFIG, else ./retention.yaml, else the demo's.",
+    help="The configuration file. Default: the environment variable RETENTION_CONFIG, else ./retention.yaml, else the "
+    "demo's.",
 )
 @click.version_option(package_name="retention-assets", message="%(prog)s %(version)s")
 @click.pass_context
@@ -80,7 +81,7 @@ def _configuration(given: Path | None) -> Configuration:
 
 
 class RepositoryName(click.ParamType):
-    """The name of a repository. A shell completes the name; only this reads the configuration."""
+    """The name of a repository. Only the completion in a shell reads the configuration; `convert` does not."""
 
     name = "repository"
 
@@ -177,10 +178,10 @@ as_json = click.option("--json", "json_wanted", is_flag=True, help="Print one JS
 
 
 def run_job(configuration: Configuration, job: str, day: date, tags: Mapping[str, str] | None = None) -> "FinishedRun":
-    """Call `runs.run_job`. Java starts while Dagster is imported, because each of them takes seconds."""
+    """Return the result of `runs.run_job`. Errors: as `runs.run_job`."""
     from retention_assets.spark.sessions import start_early
 
-    start_early(configuration.spark)
+    start_early(configuration.spark)  # Java starts while Dagster is imported: each of them takes seconds
     from retention_assets.cli import runs
 
     return runs.run_job(configuration, job, day, progress, tags)
@@ -266,7 +267,7 @@ class Work:
 
 
 class Steps(Work):
-    """A line with the current step of a run. The time left is the time that these steps took in an earlier run.
+    """A line with the current step of a run. The time left is the time that the remaining steps took in an earlier run.
 
     `seconds`: how long each step took in that run, by its key; empty: there is no such run.
     """

@@ -82,7 +82,7 @@ def create_branch(context: click.Context, name: str, snapshot: str, json_wanted:
 @as_json
 @click.pass_context
 def delete_branch(context: click.Context, name: str, json_wanted: bool) -> None:
-    """Delete the branch NAME. Its snapshots stay until a sweep collects them."""
+    """Delete the branch NAME. Snapshots that are then unreachable stay until a sweep deletes them."""
     _operate(context, f"branch delete {name}", lambda on: on.delete_branch(name), json_wanted=json_wanted)
 
 
@@ -97,7 +97,7 @@ def delete_branch(context: click.Context, name: str, json_wanted: bool) -> None:
 @as_json
 @click.pass_context
 def reset_branch(context: click.Context, name: str, snapshot: str, expected: str | None, json_wanted: bool) -> None:
-    """Move the branch NAME to SNAPSHOT. Snapshots that are then unreachable stay until a sweep collects them."""
+    """Move the branch NAME to SNAPSHOT. Snapshots that are then unreachable stay until a sweep deletes them."""
     _operate(
         context,
         f"branch reset {name} {snapshot}",

@@ -79,10 +79,16 @@ try_writes_option = click.option(
     "--repository", "server_name", metavar="NAME", help="The repository's name on the server, if it is not NAME."
 )
 @click.option(
-    "--access-key-env", metavar="VARIABLE", default=_KEY, help="The variable that has the server's access key."
+    "--access-key-env",
+    metavar="VARIABLE",
+    default=_KEY,
+    help="The environment variable that has the server's access key.",
 )
 @click.option(
-    "--secret-key-env", metavar="VARIABLE", default=_SECRET, help="The variable that has the server's secret key."
+    "--secret-key-env",
+    metavar="VARIABLE",
+    default=_SECRET,
+    help="The environment variable that has the server's secret key.",
 )
 @click.option("--dump", metavar="FILE", help="The output of `lakectl refs-dump`, instead of a server.")
 @click.option(

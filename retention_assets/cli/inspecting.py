@@ -204,7 +204,7 @@ def lines_of(explanation: Explanation, now: datetime) -> Iterator[str]:
     if explanation.kind == "path" and len(explanation.objects) > 1:
         yield f"{explanation.asked} has {len(explanation.objects):,} versions:"
     for one in explanation.objects:
-        yield from _of_object(one, now)
+        yield from _of_object(one, explanation.repository, now)
     plan = explanation.plan
     approved = f"approved by {plan.approved_by}" if plan.approved_by else "not approved"
     yield f"From the plan of {plan.day}, made {_age(plan.made_at, now)} ago, {approved}: {plan.plan_hash}"
@@ -215,7 +215,7 @@ def lines_of(explanation: Explanation, now: datetime) -> Iterator[str]:
             yield f"Bring back: {program()} restore {explanation.repository} --address {shlex.quote(one.address)}"
 
 
-def _of_object(one: ObjectExplanation, now: datetime) -> Iterator[str]:
+def _of_object(one: ObjectExplanation, repository: str, now: datetime) -> Iterator[str]:
     size = "" if one.size is None else f" ({human_bytes(one.size)})"
     yield f"{one.address}{size} {_STATES.get(one.state, one.state)}"
     for entry in one.entries[:_FEW]:
@@ -230,10 +230,10 @@ def _of_object(one: ObjectExplanation, now: datetime) -> Iterator[str]:
         yield f"  and {len(one.kept_by) - _FEW:,} more: --json"
     if one.removal:
         yield from _of_removal(one.removal)
-    yield f"  {_future(one, now.date())}"
+    yield f"  {_future(one, repository, now.date())}"
 
 
-def _future(one: ObjectExplanation, today: date) -> str:
+def _future(one: ObjectExplanation, repository: str, today: date) -> str:
     if one.state == "candidate":
         return "The next sweep of this plan deletes it or moves it to quarantine, if the plan is approved."
     if one.state == "waiting":
@@ -247,7 +247,7 @@ def _future(one: ObjectExplanation, today: date) -> str:
     if one.state == "absent":
         return "It was not in the store when the plan was made, and no sweep of this tool removed it."
     if one.state == "missing":
-        return "A version needs it, and the store does not have it. Run `retention verify`."
+        return f"A version needs it, and the store does not have it. List such objects: {program()} verify {repository}"
     return "If nothing changes, no plan will delete it."
 
 

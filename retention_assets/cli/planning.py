@@ -215,7 +215,10 @@ def _prepare(samples: Path, repository: Repository) -> bool:
         elif can_make_field():
             make_field(target)
         else:
-            say(f"{repository.name}: skipped, because {' and '.join(NEEDED)} are not installed.")
+            say(
+                f"{repository.name}: skipped. The sample needs {' and '.join(NEEDED)}, and at least one of them is not "
+                f"installed. Install them with: pip install {' '.join(NEEDED)}"
+            )
             return False
     return True
 

@@ -74,7 +74,10 @@ def cell(value: Any) -> str:
 
 
 def print_rows(name: str, batches: Iterable[pa.RecordBatch], columns: list[str], form: str, limit: int | None) -> None:
-    """Print rows on standard output: as CSV, as a JSON list, or (`table`) as a table or as one block for each row."""
+    """Print rows on standard output: as CSV, as a JSON list, or (`table`) as a table or as one block for each row.
+
+    `limit`: the maximum number of rows; None: all rows.
+    """
     rows = islice((row for batch in batches for row in batch.select(columns).to_pylist()), limit)
     if form == "csv":
         writer = csv.writer(sys.stdout, lineterminator="\n")
@@ -148,7 +151,11 @@ def _short_cell(column: str, value: Any) -> str:
 
 
 def open_table(warehouse: Warehouse, repository: str, name: str, day: date) -> pa.Table:
-    """Return the table of a day, sorted by key. Errors: TableContractError with the command that makes the table."""
+    """Return the table of a day, sorted by key.
+
+    Errors: TableContractError with the command that makes the table; GuardRefused for `due_objects` of a day without a
+    plan.
+    """
     if name == DUE_OBJECTS.name:
         path = due_objects_location(warehouse, load_plan(warehouse, repository, day))
     else:

@@ -42,7 +42,11 @@ class FinishedRun:
 def run_job(
     configuration: Configuration, job: str, day: date, console: Console, tags: Mapping[str, str] | None = None
 ) -> FinishedRun:
-    """Run `job` for `day`. Errors: the RetentionError that ended the run, or GuardRefused with all failed checks."""
+    """Run `job` for `day`, and return the successful run. `tags`: further tags of the run.
+
+    Errors: the RetentionError that ended the run, or GuardRefused with all failed checks; ConfigurationError if the day
+    cannot be planned.
+    """
     require_day(day.isoformat(), "--as-of")
     _require_usable_warehouse(configuration)
     with _instance(configuration) as (instance, ui), _shown(instance, job, day, console) as logger:
@@ -107,8 +111,8 @@ def _location_here() -> str | None:
 def _instance(configuration: Configuration) -> Iterator[tuple[dg.DagsterInstance, str]]:
     """Yield the Dagster instance that records the run, with the command that starts its UI.
 
-    The instance is in DAGSTER_HOME if this variable is set. Else it is in `.dagster`: of the working directory if that
-    has a `dagster.yaml`, or else of the directory of the configuration file.
+    The instance is in DAGSTER_HOME if this variable is set. Otherwise it is in a folder `.dagster`. If the working
+    directory has a `dagster.yaml`, the folder is there. Otherwise the folder is beside the configuration file.
     """
     of_file = f"RETENTION_CONFIG={shlex.quote(str(configuration.file))}"
     serve = f"{of_file} dagster dev" + ("" if _location_here() else f" -m {_MODULE}")

@@ -53,7 +53,7 @@ def stop(target: Target, json_wanted: bool) -> None:
 
     by = person()
     was = stop_sweeps(target.warehouse, target.name, by, utc_now())
-    ending = f"Run {was} stops within seconds." if was else "No sweep was running."
+    ending = f"Run {was} stops within seconds." if was else "No run was in progress."
     text = f"Stopped: {target.name}. {ending}\nResume with: {program()} resume {target.name}"
     document = {"repository": target.name, "stopped_by": by, "was_sweeping": was}
     print_result(document, text, json_wanted=json_wanted)
@@ -127,13 +127,17 @@ def print_by_plan(title: str, rows: Sequence[tuple[str, Amount]]) -> None:
 )
 @target_argument
 @click.option(
-    "--plan", "plan_hash", metavar="HASH", help="All objects that this plan moved. The beginning of the hash is enough."
+    "--plan", "plan_hash", metavar="HASH", help="Objects that this plan moved. The beginning of the hash is enough."
 )
 @click.option("--path", metavar="PATH", help="The objects at this path of the repository, or below it.")
 @click.option("--address", metavar="NAME", help="One object, by its address.")
 @as_json
 def restore(target: Target, plan_hash: str | None, path: str | None, address: str | None, json_wanted: bool) -> None:
-    """Bring objects of REPOSITORY back from quarantine. An object that exists at an address is not overwritten."""
+    """Bring objects of REPOSITORY back from quarantine.
+
+    Objects that exist in the repository are not overwritten. With several of --plan, --path and --address, the command
+    restores only objects that match all of them.
+    """
     from retention_assets.sweep.undo import Selection
     from retention_assets.sweep.undo import restore as bring_back
 
@@ -232,7 +236,7 @@ def _show_undone(repository: str, done: str, undone: "UndoResult", *, json_wante
         undone.require_complete(repository, done)
         return
     rows = [(outcome, amount.objects, amount.bytes) for outcome, amount in sorted(undone.ledgers.items())]
-    print_amounts(screen, f"{repository}: the ledgers of the plans now", "outcome", rows)
+    print_amounts(screen, f"{repository}: current totals of the ledgers", "outcome", rows)
     undone.require_complete(repository, done)
 
 
@@ -370,7 +374,7 @@ def housekeeping(context: click.Context, repository: str | None, execute: bool, 
             )
         )
     if not repository and (unknown := unconfigured(warehouse, names)):
-        say(f"Not configured, and not touched: {', '.join(unknown)}")
+        say(f"These directories of the warehouse belong to no configured repository, and stay: {', '.join(unknown)}")
     if not execute and any(leftovers_of.values()):
         command = " ".join(filter(None, (program(), "housekeeping", repository, "--execute")))
         say(f"Remove them with: {command}")

@@ -106,7 +106,10 @@ class Repository:
         return {key: resolve(value, f"{where}.{key}") for key, value in self.settings.storage_options.items()}
 
     def inventories(self) -> list[tuple[InventorySettings, str, Mapping[str, str]]]:
-        """Return each inventory that the store delivers, with its URL and its options, secrets resolved."""
+        """Return each inventory that the store delivers, with its URL and its options. Secrets are resolved.
+
+        Errors: ConfigurationError if an environment variable is not set, or if this is not a lakeFS repository.
+        """
         found = []
         for number, inventory in enumerate(self.lakefs.inventory):
             where = f"{self.file}: repositories.{self.name}.inventory[{number}].storage_options"
@@ -203,7 +206,7 @@ class Configuration:
 def load_configuration(file: Path) -> Configuration:
     """Return the validated configuration of a `retention.yaml`, or of a `defs.yaml` of a Dagster project.
 
-    Errors: ConfigurationError, per problem a line with file, key and reason.
+    Errors: ConfigurationError with a line for each problem: file, key and reason.
     """
     file = file.resolve()
     try:

@@ -39,7 +39,7 @@ class ApprovalSettings(Model):
 
     life: PositiveDuration = timedelta(days=7)  # the maximum age of an approval, and of its plan
     max_revived: Share = 0.25  # share of the planned objects that may be live again
-    in_dagster: bool = True  # false: no Dagster jobs approve, acknowledge or purge: they take any name
+    in_dagster: bool = True  # false: no Dagster jobs approve, acknowledge or purge, as they accept any name
 
 
 class BudgetSettings(Model):

@@ -123,14 +123,17 @@ class InventorySettings(Model):
 
 
 def require_no_file_is_skipped(settings: Mapping[str, SparkValue]) -> None:
-    """Reject a Spark session that skips unreadable files, because their rows may protect objects."""
+    """Reject a Spark session that skips unreadable files: the rows in such a file may protect objects.
+
+    Errors: ValueError, to which pydantic adds the key path.
+    """
     for name in ("spark.sql.files.ignoreCorruptFiles", "spark.sql.files.ignoreMissingFiles"):
         if str(settings.get(name, "false")).lower() != "false":
             raise ValueError(f"{name} must be false: a table with missing rows would be read as complete")
 
 
 def require_known_counts(settings: Mapping[str, SparkValue]) -> None:
-    """Reject unknown `spark.retention.*` settings in the Spark configuration, and values that are not task counts."""
+    """Reject unknown `spark.retention.*` settings, and values that are not task counts. Errors: ValueError."""
     for name, value in settings.items():
         if name.startswith(_OWN_SPARK) and name not in SPARK_COUNTS:
             raise ValueError(f"{name} is unknown; there are: {', '.join(SPARK_COUNTS)}")
@@ -139,7 +142,7 @@ def require_known_counts(settings: Mapping[str, SparkValue]) -> None:
 
 
 def require_no_spark_secret(settings: Mapping[str, SparkValue]) -> None:
-    """Reject plain-text secrets in the Spark configuration: Dagster's UI shows them to all its users."""
+    """Reject plain-text secrets in the Spark settings, which Dagster's UI shows to all users. Errors: ValueError."""
     for name, value in settings.items():
         if isinstance(value, FromEnvironment | bool):
             continue

@@ -48,7 +48,10 @@ def explain(configuration: Configuration, name: str, asked: str, day: date | Non
 
 
 def explain_objects(configuration: Configuration, name: str, addresses: Collection[str]) -> list[ObjectExplanation]:
-    """Return the explanations of many objects from the newest plan. Each table is read once."""
+    """Return the explanations of many objects from the newest plan. Each table is read once.
+
+    Errors: GuardRefused and TableContractError as `explain`. An unknown address is not an error: its state is `absent`.
+    """
     tables, _ = newest_plan(Warehouse(configuration.warehouse), configuration.repository(name), None)
     return _with_removals(tables, explainer_of(configuration, tables).objects(addresses))
 

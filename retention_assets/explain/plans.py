@@ -133,11 +133,11 @@ def policy_of_plan[P: (Policy, SnapshotPolicy)](
 ) -> P:
     """Return the policy of the plan. `of_files`: returns the policy of the policy files.
 
-    Errors: TableContractError when the policy was not stored, and the policy files have changed since the plan.
+    Errors: TableContractError when the policy is not stored, and the policy files have another one or cannot be read.
     """
     plan = tables.plan
     policy = kept_policy(tables.warehouse, plan.repository, plan.policy_hash, kind)
-    if policy is None:  # an earlier version made the plan
+    if policy is None:  # an earlier version of this project made the plan, or the stored policy was changed
         try:
             now = of_files(tables.repository)
             policy = now if now.policy_hash == plan.policy_hash else None
@@ -145,8 +145,9 @@ def policy_of_plan[P: (Policy, SnapshotPolicy)](
             policy = None
     if policy is None:
         raise TableContractError(
-            f"{plan.repository}: an earlier version made the plan of {plan.day}, and the policy files have changed "
-            f"since. Nothing can be explained. Plan again: `retention plan {plan.repository} --as-of {plan.day}`."
+            f"{plan.repository}: the policy of the plan of {plan.day} is not stored, and the policy files have another "
+            "policy or cannot be read. Nothing was changed. Plan again: "
+            f"`retention plan {plan.repository} --as-of {plan.day}`."
         )
     return policy
 
@@ -154,7 +155,10 @@ def policy_of_plan[P: (Policy, SnapshotPolicy)](
 def referring_repositories(
     configuration: Configuration, repository: str, addresses: Collection[str]
 ) -> dict[str, list[str]]:
-    """Return the other repositories that may refer to each address: the last parts of the names are equal."""
+    """Return the names of the other repositories that may refer to each address. Other addresses are omitted.
+
+    A repository may refer to an address if one of its absolute references ends with the same file name.
+    """
     if not addresses:
         return {}
     warehouse, found = Warehouse(configuration.warehouse), dict[str, list[str]]()

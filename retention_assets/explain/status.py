@@ -93,7 +93,7 @@ class RepositoryStatus:
 
 
 def statuses(configuration: Configuration, names: Sequence[str], now: datetime) -> list[RepositoryStatus]:
-    """Return the status of these repositories. `now` is UTC."""
+    """Return the status of these repositories. `now` is UTC. Errors: ConfigurationError for an unknown name."""
     warehouse = Warehouse(configuration.warehouse)
     return [status_of(warehouse, configuration.repository(name), now) for name in names]
 

@@ -44,7 +44,7 @@ class Outcomes:
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """All numbers of a report. Bytes are as listed, times UTC."""
+    """All numbers of a report. Sizes are in bytes, as the store listed them. Times are in UTC."""
 
     plan: Plan
     status: RepositoryStatus  # as of the plan's day, without newer plans

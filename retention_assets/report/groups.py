@@ -169,7 +169,7 @@ class _Sums:
 
     found: dict[str, dict[str, dict[str, Amount]]] = field(default_factory=dict)
     scanned: set[tuple[str, str]] = field(default_factory=set)  # (kind, scan): the scan has groups of this kind
-    full: set[str] = field(default_factory=set)  # kinds with too many groups; their further names are in OTHERS
+    full: set[str] = field(default_factory=set)  # kinds with too many groups: objects of new groups are added to OTHERS
 
     def add(self, scans: Sequence[str], parts: Parts) -> None:
         for kind, names, sizes in parts:
@@ -216,8 +216,8 @@ def _due_sums(tables: PlanTables) -> _Sums:
     planned = plan.repository, PLANNED_OBJECTS, plan.plan_hash
     if not warehouse.is_complete(*planned):
         raise TableContractError(
-            f"{plan.repository}: the objects of the plan of {plan.day} are no longer stored. No report was written. "
-            f"Plan again: `retention plan {plan.repository} --as-of {plan.day}`."
+            f"{plan.repository}: the objects of the plan of {plan.day} are no longer stored, so they cannot be "
+            f"summarized. Nothing was deleted. Plan again: `retention plan {plan.repository} --as-of {plan.day}`."
         )
     due_objects = plan.repository, DUE_OBJECTS.name, made_name(plan)
     # Without the table, no object waits, or the waiting objects are no longer stored.

@@ -31,7 +31,10 @@ class Node:
 
 
 def history_of(tables: PlanTables) -> list[Node]:
-    """Return commits or snapshots around the newest expired ones, newest first. Errors: TableContractError."""
+    """Return at most 60 commits or snapshots, newest first: those that expired last, then their neighbours and others.
+
+    Errors: TableContractError if a table is missing.
+    """
     found = _snapshots(tables) if tables.repository.is_icechunk else _commits(tables)
     by_name = {row["name"]: row for row in found}
     shown = _chosen(found, by_name)

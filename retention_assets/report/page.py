@@ -174,10 +174,12 @@ def _forecast(figures: Figures, program: str) -> str:
             title,
             f"<p>Too many objects are listed for a forecast here. Run:</p><pre>{program} simulate {name}</pre>",
         )
+    until_last = sum_of(forecast.total(day) for day in forecast.days if day > forecast.first)
     text = (
-        "<p>Objects that come due, if nobody writes and nothing is swept: "
-        f"{human_amount(forecast.total(forecast.first))} on the day of the plan, "
-        f"{human_amount(forecast.later)} after {forecast.last}, and {human_amount(forecast.never)} never.</p>"
+        "<p>This is when objects come due, if nobody writes and nothing is swept. "
+        f"On the day of the plan: {human_amount(forecast.total(forecast.first))}. "
+        f"Later, until {forecast.last}: {human_amount(until_last)}. After {forecast.last}: "
+        f"{human_amount(forecast.later)}. Never: {human_amount(forecast.never)}.</p>"
     )
     return _section(title, text + _plot("forecast", "Bytes that come due, by day and prefix") + _of_days(forecast))
 
@@ -199,9 +201,13 @@ def _history(figures: Figures) -> str:
         for one in figures.history
     ]
     columns = (kind[:-1], "Made at", "State", "Branches and tags", *(("Message",) if kind == "Snapshots" else ()))
-    text = f"<p>The {len(rows)} {kind.lower()} around the newest expired ones. Others between them are not shown.</p>"
+    of_kind = kind.lower()
+    text = (
+        f"<p>{counted(len(rows), of_kind[:-1])}: the newest expired {of_kind}, their parents and children, and other "
+        f"{of_kind}, those with branches and tags first. Further {of_kind} are left out.</p>"
+    )
     plot = _plot("history", f"{kind} by time; lines go to parents")
-    return _section(f"{kind} around what expires", text + plot + _details(kind, _table(columns, rows)))
+    return _section(f"{kind[:-1]} graph", text + plot + _details(kind, _table(columns, rows)))
 
 
 def _state(node: Node) -> str:

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from retention_assets.core.amounts import sum_of
+from retention_assets.core.amounts import Amount, human_amount, sum_of
 from retention_assets.core.states import STATES
 from retention_assets.errors import TableContractError
 from retention_assets.explain.plans import newest_plan
@@ -194,7 +194,7 @@ def test_a_plan_whose_objects_are_not_stored_any_more_has_no_figures(planned: Pl
         groups_of(replace(tables, plan=replace(tables.plan, plan_hash="f" * 64)))
     message = str(refused.value)
     assert f"{planned.name}: the objects of the plan of {planned.day} are no longer stored" in message
-    assert "No report was written" in message
+    assert "Nothing was deleted" in message
     assert message.endswith(f"Plan again: `retention plan {planned.name} --as-of {planned.day}`.")
 
 
@@ -244,6 +244,22 @@ def test_the_forecast_on_the_page_is_that_of_simulate(planned: Planned) -> None:
     assert answer.status == 0, answer.err
     assert planned.figures()["forecast"] == answer.document()["current"]
     assert answer.document()["current"]["days"]
+
+
+def test_the_sentence_of_the_forecast_has_every_listed_object(planned: Planned) -> None:
+    document = planned.figures()
+    forecast, listed = document["forecast"], document["over_time"][-1]["totals"].values()
+    later = [pair(one) for one in forecast["days"] if one["day"] > forecast["first"]]
+    parts = [pair(one) for one in forecast["days"] if one["day"] == forecast["first"]] or [(0, 0)]
+    parts += [(sum(one[0] for one in later), sum(one[1] for one in later))]
+    parts += [pair(forecast["later"]), pair(forecast["never"])]
+    assert tuple(map(sum, zip(*parts, strict=True))) == tuple(map(sum, zip(*map(pair, listed), strict=True)))
+    first, until_last, after, never = (human_amount(Amount(*part)) for part in parts)
+    sentence = (
+        f"On the day of the plan: {first}. Later, until {forecast['last']}: {until_last}. "
+        f"After {forecast['last']}: {after}. Never: {never}."
+    )
+    assert sentence in planned.page.read_text(encoding="utf-8")
 
 
 def test_dagster_links_the_page_and_shows_the_totals_of_the_plan(planned: Planned) -> None:

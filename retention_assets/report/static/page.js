@@ -20,7 +20,7 @@
     return d3.ticks(0, most / unit, count).map((tick) => tick * unit);
   }
 
-  const amountText = (amount) => `${d3.format(",")(amount.objects)} objects, ${bytes(amount.bytes)}`;
+  const amountText = (amount) => `${d3.format(",")(amount.objects)} ${amount.objects === 1 ? "object" : "objects"}, ${bytes(amount.bytes)}`;
   const size = (group) => d3.sum(KINDS, (kind) => (group[kind] ? group[kind].bytes : 0));
   const cut = (text, most) => (text.length > most ? `${text.slice(0, most - 1)}…` : text);
 

@@ -96,7 +96,7 @@ def renew_lease(warehouse: Warehouse, lease: Lease, now: datetime) -> Lease:
 def require_lease(warehouse: Warehouse, lease: Lease, now: datetime) -> None:
     """Raise GuardRefused when the lease has expired, or when its document is not the newest any more."""
     if not holds(warehouse, lease, now):
-        raise _lease_lost(lease)
+        raise _lease_lost(warehouse, lease)
 
 
 def holds(warehouse: Warehouse, lease: Lease, now: datetime) -> bool:
@@ -124,7 +124,7 @@ def lease_written_at(warehouse: Warehouse, lease: Lease) -> datetime:
     """
     document = warehouse.file(lease.repository, LEASES, _name(lease.number))
     if document is None:
-        raise _lease_lost(lease)
+        raise _lease_lost(warehouse, lease)
     return document.written_at
 
 
@@ -163,7 +163,7 @@ def resume_sweeps(warehouse: Warehouse, repository: str, now: datetime) -> None:
         raise GuardRefused(f"{repository}: its sweeps are not stopped. Nothing was changed. No action is needed.")
     stop = Lease(repository, document["holder"], document["fence"], number + 1, _NO_END, timedelta(0))
     if not _create(warehouse, stop, now, released=True):
-        raise _lease_lost(stop)
+        raise _lease_lost(warehouse, stop)
 
 
 def lease_in_force(warehouse: Warehouse, repository: str, now: datetime) -> tuple[str, bool] | None:
@@ -206,7 +206,7 @@ def _write(warehouse: Warehouse, lease: Lease, now: datetime) -> Lease:
     lost.
     """
     if not _create(warehouse, lease, now, released=False) or not _is_newest(warehouse, lease):
-        raise _lease_lost(lease)
+        raise _lease_lost(warehouse, lease)
     return lease
 
 
@@ -239,9 +239,18 @@ def _newest(warehouse: Warehouse, repository: str) -> tuple[int, dict[str, Any] 
     return int(names[-1].removesuffix(".json")), warehouse.read_document(repository, LEASES, names[-1])
 
 
-def _lease_lost(lease: Lease) -> GuardRefused:
+def _lease_lost(warehouse: Warehouse, lease: Lease) -> GuardRefused:
+    """Return the error of a run that does not hold its lease any more. It names the person who stopped all sweeps."""
+    _, document = _newest(warehouse, lease.repository)
+    if document and document["until"] == _NO_END.isoformat() and not document["released"]:
+        why = f"{document['holder']} stopped all sweeps"
+        remedy = f"Allow sweeps again: `retention resume {lease.repository}`. Then run the same command again"
+    else:
+        why = "another sweep or a person took it, or it expired"
+        remedy = (
+            "If a liveness check takes longer than sweep.lease, set a longer sweep.lease. Run the same command again"
+        )
     return GuardRefused(
-        f"{lease.repository}: the lease is lost: another sweep or a person took it, or it expired. Nothing more was "
-        f"deleted. The ledger has what was done. Run the same command again later: the sweep continues. If a liveness "
-        f"check takes longer than sweep.lease, set a longer sweep.lease."
+        f"{lease.repository}: the lease is lost: {why}. Nothing more was deleted. The ledger has what was done. "
+        f"{remedy}: the sweep continues."
     )

@@ -282,6 +282,8 @@ def test_after_a_stop_no_sweep_holds_a_lease_or_may_begin_until_it_is_resumed(wa
     lease = take(warehouse)
     assert stop_sweeps(warehouse, "orchard", "ada", NOW) == "a-run"
     assert not holds(warehouse, lease, NOW)
+    with pytest.raises(GuardRefused, match=r"lost: ada stopped all sweeps\. .* `retention resume orchard`\. Then run"):
+        require_lease(warehouse, lease, NOW)
     years_later = NOW + timedelta(days=5000)
     with pytest.raises(GuardRefused, match=r"sweeps were stopped by ada at .*`retention resume orchard`"):
         take(warehouse, "another-run", years_later)
@@ -339,7 +341,7 @@ def test_a_stop_fails_after_too_many_conflicts(warehouse: Warehouse) -> None:
 def test_a_renewal_at_the_time_of_a_stop_is_refused(warehouse: Warehouse) -> None:
     lease = take(warehouse)
     meanwhile = Interrupted(warehouse.root, [lambda: stop_sweeps(warehouse, "orchard", "ada", NOW)])
-    with pytest.raises(GuardRefused, match="another sweep or a person took it"):
+    with pytest.raises(GuardRefused, match="ada stopped all sweeps"):
         renew_lease(meanwhile, lease, NOW + LIFE / 2)
 
 

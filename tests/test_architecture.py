@@ -56,7 +56,7 @@ def test_every_file_that_the_page_names_exists() -> None:
     assert not missing
 
 
-def test_each_module_that_an_object_passes_imports_another_one_or_is_imported_by_it() -> None:
+def test_the_modules_of_the_section_about_one_object_are_connected_by_imports() -> None:
     text = section("One object, from the listing to the ledger")
     passed = list(dict.fromkeys(re.findall(r"`((?:\w+/)+\w+\.py)`", text)))
     imports = {path: imported_by(PACKAGE / path) for path in passed}
@@ -65,13 +65,13 @@ def test_each_module_that_an_object_passes_imports_another_one_or_is_imported_by
     assert f"These are {len(passed)} modules and" in PAGE
 
 
-def test_frames_are_made_of_arrow_tables_in_one_place() -> None:
+def test_only_one_module_makes_frames_of_arrow_tables() -> None:
     """`spark/frames.py:from_arrow` gives the schema: without it, Spark Connect takes no empty table."""
     makers = {path for path in PACKAGE.rglob("*.py") if ".createDataFrame(" in path.read_text(encoding="utf-8")}
     assert makers == {PACKAGE / "spark" / "frames.py"}
 
 
-def test_files_are_opened_for_spark_in_one_place() -> None:
+def test_only_one_module_opens_files_for_spark() -> None:
     """`spark/frames.py:opened_files` and `on_workers` let no frame use rows that Spark cached for an earlier one."""
     reads = re.compile(r"spark\.read\b|\.(mapInArrow|mapInPandas)\(")
     readers = {path for path in PACKAGE.rglob("*.py") if reads.search(path.read_text(encoding="utf-8"))}

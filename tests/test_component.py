@@ -90,7 +90,7 @@ def test_the_executor_of_the_project_stays_and_each_job_uses_one_process(load: L
     assert definitions.resolve_job_def("orchard_plan").executor_def.name == "in_process"
 
 
-def test_a_project_may_bring_its_own_spark(load: Load) -> None:
+def test_a_project_may_use_its_own_spark_resource(load: Load) -> None:
     definitions = load({"spark.py": OWN_SPARK}, one=attributes("orchard", project_spark=True))
     assert groups(definitions) == {"orchard"}
     assert type(definitions.resources["pyspark"]).__name__ == "LazyPySparkResource"
@@ -102,7 +102,7 @@ def test_a_component_may_name_a_configuration_file(load: Load, tmp_path: Path) -
     assert groups(load(one={"configuration": str(file)})) == {"orchard"}
 
 
-def test_a_wrong_key_is_named_with_its_file(load: Load) -> None:
+def test_the_error_for_a_wrong_key_names_the_key_and_the_file(load: Load) -> None:
     wrong = attributes("orchard")
     wrong["repositories"]["orchard"]["graze"] = "1d"  # type: ignore[index]
     assert "one/defs.yaml: repositories.orchard.graze: unknown key" in refusal(load, one=wrong)
@@ -114,13 +114,13 @@ def written(directory: Path, of_component: dict[str, object]) -> Path:
     return file
 
 
-def test_the_terminal_reads_the_same_file(tmp_path: Path) -> None:
+def test_the_command_line_reads_the_defs_yaml_of_a_component(tmp_path: Path) -> None:
     found = load_configuration(written(tmp_path, attributes("orchard", project_spark=True)))
     assert found.file == tmp_path / "defs.yaml"
     assert found.repository("orchard").path("p.json") == tmp_path / "p.json"
 
 
-def test_the_terminal_refuses_a_template_that_only_dagster_resolves(tmp_path: Path) -> None:
+def test_the_command_line_refuses_a_template_that_only_dagster_resolves(tmp_path: Path) -> None:
     file = written(tmp_path, {**attributes("orchard"), "warehouse": "{{ env.TABLES }}"})
     with pytest.raises(ConfigurationError, match="which only Dagster resolves"):
         load_configuration(file)

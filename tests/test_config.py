@@ -57,9 +57,7 @@ def spread(tmp_path: Path, spark: dict[str, str], warehouse: str = "warehouse", 
 
 
 @pytest.mark.parametrize("spark", FAR.values(), ids=FAR)
-def test_a_warehouse_on_this_machine_is_refused_where_executors_are_on_others(
-    tmp_path: Path, spark: dict[str, str]
-) -> None:
+def test_a_local_warehouse_is_refused_if_executors_run_on_other_machines(tmp_path: Path, spark: dict[str, str]) -> None:
     (master,) = spark.values()
     for warehouse in ("warehouse", f"file://{tmp_path}/warehouse"):
         with pytest.raises(ConfigurationError) as refused:
@@ -71,13 +69,13 @@ def test_a_warehouse_on_this_machine_is_refused_where_executors_are_on_others(
 
 
 @pytest.mark.parametrize("spark", FAR.values(), ids=FAR)
-def test_a_warehouse_that_all_machines_see_is_taken(tmp_path: Path, spark: dict[str, str]) -> None:
+def test_a_warehouse_that_all_machines_see_is_accepted(tmp_path: Path, spark: dict[str, str]) -> None:
     assert spread(tmp_path, spark, "s3a://lake/tables").warehouse == "s3a://lake/tables"
     assert spread(tmp_path, spark, shared_warehouse=True).shared_warehouse
 
 
 @pytest.mark.parametrize("master", NEAR)
-def test_a_warehouse_on_this_machine_is_taken_where_all_executors_are_here(tmp_path: Path, master: str | None) -> None:
+def test_a_local_warehouse_is_accepted_if_all_executors_run_on_this_machine(tmp_path: Path, master: str | None) -> None:
     assert spread(tmp_path, {"spark.master": master} if master else {}).warehouse == f"{tmp_path}/warehouse"
 
 
@@ -89,9 +87,7 @@ def test_a_warehouse_on_this_machine_is_taken_where_all_executors_are_here(tmp_p
         ("spark.retention.sweep.tasks", 4, "is unknown; there are: spark.retention.read.tasks, spark.retention.sweep"),
     ],
 )
-def test_a_number_of_tasks_that_is_none_is_refused(
-    tmp_path: Path, setting: str, value: int | str, problem: str
-) -> None:
+def test_an_invalid_number_of_tasks_is_refused(tmp_path: Path, setting: str, value: int | str, problem: str) -> None:
     with pytest.raises(ConfigurationError) as refused:
         spread(tmp_path, {setting: value})
     assert f"{setting} {problem}" in str(refused.value)
@@ -100,7 +96,7 @@ def test_a_number_of_tasks_that_is_none_is_refused(
 # ---- defaults
 
 
-def test_a_repository_plans_only_protects_tags_and_waits_a_day_unless_told_otherwise(tmp_path: Path) -> None:
+def test_the_defaults_are_mode_plan_protected_tags_and_a_grace_period_of_a_day(tmp_path: Path) -> None:
     settings = loaded(tmp_path).repository("orchard").settings
     assert settings.mode == "plan"
     assert settings.tags == "protect"
@@ -110,7 +106,7 @@ def test_a_repository_plans_only_protects_tags_and_waits_a_day_unless_told_other
     assert settings.staged is None
 
 
-def test_the_demos_configuration_loads_and_deletes_nothing() -> None:
+def test_the_configuration_of_the_demo_loads_and_has_mode_plan() -> None:
     configuration = load_configuration(DEMO)
     assert {entry.settings.mode for entry in configuration.repositories.values()} == {"plan"}
 
@@ -131,7 +127,7 @@ def test_the_demos_configuration_loads_and_deletes_nothing() -> None:
         pytest.param("s3://lake/orchard", "/srv/lake", "file:///srv/lake", id="absolute"),
     ],
 )  # fmt: skip
-def test_storage_is_a_url_and_paths_are_relative_to_the_file(
+def test_storage_is_a_url_or_a_path_relative_to_the_configuration_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, namespace: str, storage: str | None, expected: str
 ) -> None:
     (tmp_path / "elsewhere").mkdir()
@@ -155,14 +151,14 @@ def test_the_warehouse_is_a_path_or_a_url(tmp_path: Path, warehouse: str, expect
     assert load_configuration(file).warehouse == expected.format(here=tmp_path.resolve())
 
 
-def test_a_policys_path_is_relative_to_the_file(tmp_path: Path) -> None:
+def test_a_policy_path_is_relative_to_the_configuration_file(tmp_path: Path) -> None:
     repository = loaded(tmp_path).repository("orchard")
     assert repository.path("policies/a.yaml") == tmp_path.resolve() / "policies" / "a.yaml"
     assert repository.path("/etc/a.yaml") == Path("/etc/a.yaml")
 
 
 @pytest.mark.parametrize("spelled", ["s3://b/p", "s3a://b/p", "s3n://b/p", "s3://b/p/", "s3a://b/p//"])
-def test_a_namespace_has_one_spelling(spelled: str) -> None:
+def test_all_spellings_of_a_namespace_have_one_canonical_form(spelled: str) -> None:
     assert canonical_namespace(spelled) == "s3://b/p"
 
 
@@ -178,7 +174,7 @@ def loaded_field(tmp_path: Path, **changes: object) -> Configuration:
     return load_configuration(written(tmp_path, {"warehouse": "warehouse", "repositories": {"lakefs": entry}}))
 
 
-def test_an_icechunk_repository_is_named_by_its_storage_and_keeps_old_backups(tmp_path: Path) -> None:
+def test_an_icechunk_repository_needs_no_namespace_and_keeps_backups_for_30_days(tmp_path: Path) -> None:
     repository = loaded_field(tmp_path).repository("lakefs")
     assert repository.is_icechunk
     assert repository.storage == repository.namespace == "s3://lake/field"
@@ -188,7 +184,7 @@ def test_an_icechunk_repository_is_named_by_its_storage_and_keeps_old_backups(tm
         repository.api_keys()
 
 
-def test_the_age_of_backups_has_a_unit(tmp_path: Path) -> None:
+def test_collect_overwritten_is_a_duration_with_a_unit(tmp_path: Path) -> None:
     repository = loaded_field(tmp_path, collect_overwritten="90d").repository("lakefs")
     assert repository.icechunk.collect_overwritten == timedelta(days=90)
 
@@ -204,7 +200,7 @@ def test_the_age_of_backups_has_a_unit(tmp_path: Path) -> None:
         pytest.param({"kind": "delta"}, "kind: write `kind: lakefs` or `kind: icechunk`", id="an_unknown_kind"),
     ],
 )
-def test_a_mistake_about_an_icechunk_repository_is_told_with_its_key(
+def test_an_error_in_the_settings_of_an_icechunk_repository_names_the_key(
     tmp_path: Path, changes: dict[str, object], violation: str
 ) -> None:
     with pytest.raises(ConfigurationError) as refused:
@@ -263,7 +259,7 @@ MISTAKES: dict[str, tuple[dict[str, object], str]] = {
 
 
 @pytest.mark.parametrize("mistake", MISTAKES)
-def test_a_mistake_is_told_with_its_file_and_key(tmp_path: Path, mistake: str) -> None:
+def test_an_error_in_the_settings_names_the_file_and_the_key(tmp_path: Path, mistake: str) -> None:
     changes, violation = MISTAKES[mistake]
     with pytest.raises(ConfigurationError) as refused:
         loaded(tmp_path, **changes)
@@ -322,7 +318,7 @@ DOCUMENTS = {
         pytest.param({"orchard": {"zebra": 1}}, "zebra: unknown key$", id="nothing_alike"),
     ],
 )
-def test_an_unknown_key_is_told_with_the_known_key_that_is_almost_alike(
+def test_the_error_for_an_unknown_key_suggests_the_most_similar_key(
     tmp_path: Path, document: dict[str, Any], suggestion: str
 ) -> None:
     changes = document.pop("orchard", {})
@@ -332,25 +328,25 @@ def test_an_unknown_key_is_told_with_the_known_key_that_is_almost_alike(
 
 
 @pytest.mark.parametrize("mistake", DOCUMENTS)
-def test_a_document_that_is_no_configuration_is_refused(tmp_path: Path, mistake: str) -> None:
+def test_a_document_that_is_not_a_configuration_is_refused(tmp_path: Path, mistake: str) -> None:
     text, violation = DOCUMENTS[mistake]
     with pytest.raises(ConfigurationError, match=re.escape(f"{tmp_path.resolve()}/retention.yaml: {violation}")):
         load_configuration(written(tmp_path, text))
 
 
-def test_all_mistakes_are_told_at_once_a_line_each(tmp_path: Path) -> None:
+def test_all_errors_are_reported_together_one_on_each_line(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError) as refused:
         loaded(tmp_path, mode="destroy", tags="keep", namespace=None)
     assert len(str(refused.value).splitlines()) == 3
 
 
-def test_a_file_that_is_not_there_says_how_to_name_one(tmp_path: Path) -> None:
+def test_the_error_for_a_missing_file_shows_how_to_name_another_file(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match=r"there is no such file. .*--config FILE or RETENTION_CONFIG"):
         load_configuration(tmp_path / "nowhere.yaml")
 
 
 @pytest.mark.parametrize("what", ["a directory", "not text"])
-def test_a_file_that_cannot_be_read_is_told(tmp_path: Path, what: str) -> None:
+def test_an_unreadable_configuration_file_is_reported(tmp_path: Path, what: str) -> None:
     file = tmp_path / "retention.yaml"
     if what == "a directory":
         file.mkdir()
@@ -360,13 +356,13 @@ def test_a_file_that_cannot_be_read_is_told(tmp_path: Path, what: str) -> None:
         load_configuration(file)
 
 
-def test_a_repository_that_is_not_there_is_told_with_those_that_are(tmp_path: Path) -> None:
+def test_the_error_for_an_unknown_repository_lists_the_configured_repositories(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match="there is no repository 'meadow'; there are: orchard"):
         loaded(tmp_path).repository("meadow")
 
 
 @pytest.mark.parametrize("doubled", ["    mode: delete\n", "  orchard: {}\n", "warehouse: elsewhere\n"])
-def test_a_key_that_stands_twice_is_refused(tmp_path: Path, doubled: str) -> None:
+def test_a_duplicated_key_is_refused(tmp_path: Path, doubled: str) -> None:
     """YAML would take the last one without a word: a second `mode: delete` far below the first `mode: plan`."""
     text = yaml.safe_dump({"warehouse": "w", "repositories": {"orchard": {**ORCHARD, "mode": "plan"}}}, sort_keys=False)
     with pytest.raises(ConfigurationError, match=r"retention\.yaml: .*(mode|orchard|warehouse).*is duplicated"):
@@ -381,7 +377,9 @@ def test_a_key_that_a_merge_adds_is_not_duplicated() -> None:
 
 
 @pytest.mark.parametrize("name", ["2024", "null", "yes", "2026-11-01"])
-def test_a_name_that_is_no_text_in_yaml_is_refused_with_the_remedy(tmp_path: Path, name: str) -> None:
+def test_a_repository_name_that_yaml_reads_as_another_type_is_refused_with_the_remedy(
+    tmp_path: Path, name: str
+) -> None:
     file = tmp_path / "retention.yaml"
     file.write_text(f"warehouse: w\nrepositories:\n  {name}: {{kind: icechunk, storage: s, policy: p}}\n")
     with pytest.raises(ConfigurationError, match=r"repositories: a key is a number, .*: write it in quotes$"):
@@ -405,7 +403,7 @@ def _after_its_like(text: str, line: str) -> str:
         *("sse_customer_key_base64", "aws_sse_customer_key_base64", "service_account_key", "bearer_token"),
     ],
 )
-def test_a_secret_option_is_named_in_the_file_never_written(tmp_path: Path, option: str) -> None:
+def test_a_secret_value_among_the_storage_options_is_refused(tmp_path: Path, option: str) -> None:
     with pytest.raises(
         ConfigurationError, match=f"repositories.orchard.storage_options: {option} is a secret"
     ) as refused:
@@ -413,7 +411,7 @@ def test_a_secret_option_is_named_in_the_file_never_written(tmp_path: Path, opti
     assert "hunter2" not in str(refused.value)
 
 
-def test_secrets_come_from_the_environment_when_they_are_needed(
+def test_secrets_are_read_from_the_environment_when_they_are_needed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     options = {"region": "eu-west-1", "secret_access_key": {"env": "STORE_SECRET"}}
@@ -426,7 +424,7 @@ def test_secrets_come_from_the_environment_when_they_are_needed(
 
 
 @pytest.mark.parametrize("value", [None, ""])
-def test_a_variable_that_is_not_set_is_told_with_its_key(
+def test_the_error_for_an_unset_variable_names_the_key_that_refers_to_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, value: str | None
 ) -> None:
     options = {"secret_access_key": {"env": "STORE_SECRET"}}
@@ -441,12 +439,12 @@ def test_a_variable_that_is_not_set_is_told_with_its_key(
         repository.api_keys()
 
 
-def test_a_dump_has_no_keys(tmp_path: Path) -> None:
+def test_a_source_with_a_dump_has_no_api_keys(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match=r"repositories.orchard.source has no `api`"):
         loaded(tmp_path).repository("orchard").api_keys()
 
 
-def test_an_access_key_s_id_is_no_secret(tmp_path: Path) -> None:
+def test_the_id_of_an_access_key_is_not_a_secret(tmp_path: Path) -> None:
     options = {"access_key_id": "AKIA", "aws_access_key_id": "AKIA", "sse_kms_key_id": "arn:aws:kms:1"}
     assert loaded(tmp_path, storage_options=options).repository("orchard").storage_options() == options
 
@@ -474,7 +472,9 @@ def with_spark(tmp_path: Path, **spark: object) -> Configuration:
         ("spark.hadoop.fs.s3a.proxy", "http://ada:hunter2@proxy:3128"),
     ],
 )
-def test_a_secret_of_the_session_is_named_in_the_file_never_written(tmp_path: Path, key: str, value: object) -> None:
+def test_a_secret_among_the_spark_settings_must_be_an_environment_variable(
+    tmp_path: Path, key: str, value: object
+) -> None:
     with pytest.raises(ConfigurationError) as refused:
         with_spark(tmp_path, **{key: value})
     assert f"spark: {key} is a secret: write `{{env: NAME}}`" in str(refused.value)
@@ -498,7 +498,7 @@ def test_a_secret_of_the_session_is_named_in_the_file_never_written(tmp_path: Pa
         ("spark.driver.extraJavaOptions", "-Dconfig=x -XX:+UseG1GC"),
     ],
 )
-def test_what_is_about_secrets_and_is_none_may_stand_in_the_file(tmp_path: Path, key: str, value: object) -> None:
+def test_spark_settings_that_only_resemble_secrets_are_accepted(tmp_path: Path, key: str, value: object) -> None:
     assert with_spark(tmp_path, **{key: value}).spark == {key: value}
 
 
@@ -511,7 +511,7 @@ def test_what_is_about_secrets_and_is_none_may_stand_in_the_file(tmp_path: Path,
     ],
 )
 @pytest.mark.parametrize("key", ["warehouse", "storage", "namespace", "api", "inventory", "quarantine", "proxy_url"])
-def test_a_url_with_a_password_or_a_signature_is_refused_wherever_it_stands(tmp_path: Path, key: str, url: str) -> None:
+def test_a_url_with_a_password_or_a_signature_is_refused_in_every_key(tmp_path: Path, key: str, url: str) -> None:
     changes: dict[str, object] = {
         "storage": {"storage": url},
         "namespace": {"namespace": url},
@@ -531,7 +531,7 @@ def test_a_url_with_a_password_or_a_signature_is_refused_wherever_it_stands(tmp_
 
 
 @pytest.mark.parametrize("name", ["ignoreCorruptFiles", "ignoreMissingFiles"])
-def test_a_session_that_skips_files_is_refused(tmp_path: Path, name: str) -> None:
+def test_spark_settings_that_skip_unreadable_files_are_refused(tmp_path: Path, name: str) -> None:
     key = f"spark.sql.files.{name}"
     for value in (True, "true", "TRUE"):
         with pytest.raises(ConfigurationError, match=f"{name} must be false"):

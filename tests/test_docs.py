@@ -64,7 +64,7 @@ def test_every_command_in_a_sentence_of_the_docs_exists_with_its_options(page: P
             pytest.fail(f"retention {shlex.join(arguments)}: {error.format_message()}")
 
 
-def test_the_commands_of_the_docs_are_found() -> None:
+def test_the_tests_find_the_commands_in_the_docs() -> None:
     assert ["approve", "orchard", "HASH"] in shown_in(ROOT / "README.md")
     assert ["restore", "REPO", "--plan", "HASH"] in named_in(ROOT / "docs/runbook.md")
     assert sum(len(shown_in(page)) for page in PAGES) > 40
@@ -84,7 +84,7 @@ EXPLAINED = ["retention.md", "lifecycle.md", "uncommitted.md", "safety.md"]
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
-def test_every_picture_has_a_text_alternative(page: Path) -> None:
+def test_every_image_has_a_text_alternative(page: Path) -> None:
     for alternative, file in re.findall(r"!\[([^\]]*)\]\(([^)]+)\)", page.read_text("utf-8")):
         assert len(alternative) > 20, file
         assert (page.parent / file).is_file()
@@ -210,7 +210,7 @@ def models() -> dict[str, Any]:
     return {**of_file, **both}
 
 
-def test_the_page_of_the_configuration_has_every_key_and_no_other() -> None:
+def test_the_configuration_page_has_exactly_the_keys_of_the_code() -> None:
     text = (ROOT / "docs/configuration.md").read_text("utf-8")
     parts = {".source": [".source.dump", ".source.api"]}
     missing = [
@@ -221,7 +221,7 @@ def test_the_page_of_the_configuration_has_every_key_and_no_other() -> None:
     assert not [key for key in documented() if key not in known and not key.startswith(("records.", "spark."))]
 
 
-def test_the_defaults_on_the_page_are_those_of_the_code() -> None:
+def test_the_defaults_on_the_configuration_page_equal_the_defaults_in_the_code() -> None:
     shown, wrong = documented(), {}
     for key, default in models().items():
         if key not in shown or shown[key] in ("", "required", "none", "namespace") or shown[key].startswith("`<"):
@@ -248,7 +248,7 @@ def test_every_check_has_a_remedy() -> None:
 
 
 @pytest.mark.parametrize("guard", sorted(REMEDIES))
-def test_a_failed_check_says_what_it_saw_and_what_to_do(guard: str) -> None:
+def test_the_message_of_a_failed_check_has_its_detail_and_its_remedy(guard: str) -> None:
     failed = CheckResult(guard, False, "3 objects, a first, are not there")
     assert failed.message == f"3 objects, a first, are not there. {REMEDIES[guard]}"
     assert CheckResult(guard, True, "all are there").message == "all are there"
@@ -284,7 +284,7 @@ def test_every_message_says_what_was_not_done(error: str) -> None:
     assert not silent
 
 
-def test_a_number_with_its_noun_is_in_the_plural_on_the_generated_page() -> None:
+def test_a_counted_noun_is_in_the_plural_on_the_generated_page() -> None:
     shown = "<commits> commits and <branches> branches, but every lakeFS repository has at least one of each"
     assert any(shown in one.text for one in reference.messages())
 

@@ -29,7 +29,7 @@ def test_a_duration_is_a_number_and_a_unit(text, duration):
 
 
 @pytest.mark.parametrize("value", ["3", 3])
-def test_a_bare_number_is_refused_with_the_way_to_write_it(value):
+def test_a_number_without_a_unit_is_refused_with_the_correct_form(value):
     with pytest.raises(ConfigurationError, match="no unit, write 3d for days"):
         parse_duration(value)
 
@@ -37,7 +37,7 @@ def test_a_bare_number_is_refused_with_the_way_to_write_it(value):
 @pytest.mark.parametrize(
     "text", ["", "d", "10", "10y", "10D", "10M", "1.5d", "1d12h", " 10d", "10d\n", "10 d", "٣d", "-3d", True, None]
 )
-def test_anything_else_is_refused(text):
+def test_a_text_that_is_not_a_number_and_a_unit_is_refused(text):
     with pytest.raises(ConfigurationError, match="is not a duration"):
         parse_duration(text)
 
@@ -55,7 +55,7 @@ def test_retention_of_zero_is_refused_while_a_grace_period_of_zero_is_not():
 
 
 @pytest.mark.parametrize("days", [0, -1, 2**31 - 1])
-def test_days_of_a_form_without_units_are_bounded(days):
+def test_a_number_of_days_outside_the_allowed_range_is_refused(days):
     with pytest.raises(ConfigurationError, match="at least 1 day"):
         duration_of_days(days)
 
@@ -80,11 +80,11 @@ def test_a_fraction_of_a_second_is_not_rounded_away():
 
 
 @given(st.integers(min_value=0, max_value=10**9))
-def test_what_is_written_reads_back(seconds):
+def test_a_formatted_duration_is_parsed_to_the_same_value(seconds):
     assert parse_duration(format_duration(timedelta(seconds=seconds))) == timedelta(seconds=seconds)
 
 
-def test_a_duration_past_the_year_9999_ends_with_it_and_for_ever_has_no_end():
+def test_an_end_after_the_year_9999_becomes_its_last_second_and_for_ever_has_no_end():
     made = datetime(2026, 11, 1, tzinfo=UTC)
     assert later(made, timedelta(days=1)) == datetime(2026, 11, 2, tzinfo=UTC)
     assert later(made, timedelta.max) == datetime(9999, 12, 31, 23, 59, 59, tzinfo=UTC)

@@ -23,7 +23,9 @@ MESSAGE = 'lake/_lakefs/"é": it is cut off\nat byte 3: {"x": 1}. It was not use
 
 
 @pytest.mark.parametrize("kind", [AccessDenied, CorruptFile, GuardRefused, RetentionError])
-def test_an_error_in_a_workers_traceback_has_its_class_and_its_whole_message(kind: type[RetentionError]) -> None:
+def test_an_error_in_the_traceback_of_a_worker_is_read_with_its_class_and_complete_message(
+    kind: type[RetentionError],
+) -> None:
     try:
         raise WorkerError(kind(MESSAGE))
     except WorkerError:
@@ -33,7 +35,7 @@ def test_an_error_in_a_workers_traceback_has_its_class_and_its_whole_message(kin
     assert str(found) == MESSAGE
 
 
-def test_an_error_of_another_module_has_the_class_that_gives_its_exit_code() -> None:
+def test_an_error_of_a_subclass_is_read_as_the_class_that_gives_its_exit_code() -> None:
     class NotFound(SourceError):
         def __init__(self, text: str, status: int) -> None:
             super().__init__(text)
@@ -53,12 +55,12 @@ def test_an_error_of_another_module_has_the_class_that_gives_its_exit_code() -> 
     ],
     ids=["named_in_prose", "cut_off", "of_others"],
 )
-def test_a_text_without_a_whole_worker_error_names_none(text: str) -> None:
+def test_no_error_is_read_from_a_text_without_a_complete_worker_error(text: str) -> None:
     assert error_named_in(text) is None
     assert brief(OSError(text)) == f"OSError: {text.splitlines()[0]}"
 
 
-def test_an_error_that_a_worker_raises_comes_back_through_spark(spark: SparkSession) -> None:
+def test_an_error_that_a_worker_raises_reaches_the_driver_through_spark(spark: SparkSession) -> None:
     def read(batches: Batches) -> Batches:
         yield from batches
         raise CorruptFile(MESSAGE)

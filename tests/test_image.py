@@ -28,7 +28,7 @@ def test_an_image_is_built_with_the_first_builder_that_works(machine: Machine) -
     assert machine.run("image", "bash").stdout.startswith(f"{podman} build")
 
 
-def test_without_a_builder_nothing_is_built_and_each_is_named(machine: Machine) -> None:
+def test_without_a_working_builder_the_error_lists_the_problem_of_each_builder(machine: Machine) -> None:
     program(machine.path[0] / "docker", 'echo "a warning"; echo "Cannot connect to the Docker daemon" >&2; exit 1')
     refused = machine.run("image", "bash")
     assert refused.returncode == 1
@@ -41,7 +41,7 @@ def test_without_a_builder_nothing_is_built_and_each_is_named(machine: Machine) 
     ]
 
 
-def test_a_builder_gets_what_the_image_is_made_of_and_podman_reads_no_other_list() -> None:
+def test_the_dockerignore_file_allows_the_files_of_the_image_and_no_containerignore_exists() -> None:
     allowed = {line[1:] for line in (ROOT / ".dockerignore").read_text("utf-8").splitlines() if line.startswith("!")}
     project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
     assert {"retention_assets", "pyproject.toml", "requirements.lock", project["project"]["readme"]} <= allowed

@@ -61,7 +61,7 @@ def console_script(installed: Path) -> str:
 
 
 @pytest.mark.slow
-def test_the_demo_lays_out_its_samples_in_an_empty_folder(installed: Path, tmp_path: Path) -> None:
+def test_the_demo_creates_its_samples_in_an_empty_folder(installed: Path, tmp_path: Path) -> None:
     ended = run(installed, tmp_path, console_script(installed), "demo", "--prepare")
     assert ended.returncode == 0, ended.stderr
     ended = run(installed, tmp_path, console_script(installed), "lint")
@@ -76,7 +76,7 @@ def test_the_demo_lays_out_its_samples_in_an_empty_folder(installed: Path, tmp_p
     assert int(ended.stdout.splitlines()[-1]) > 15  # the assets of both samples
 
 
-def test_without_a_configuration_dagster_is_told_what_to_do(installed: Path, tmp_path: Path) -> None:
+def test_without_a_configuration_the_error_of_dagster_names_retention_config(installed: Path, tmp_path: Path) -> None:
     ended = run(installed, tmp_path, "-c", "from retention_assets.definitions import defs; defs()")
     assert ended.returncode != 0
     assert "RETENTION_CONFIG" in ended.stderr
@@ -123,7 +123,7 @@ def defs() -> dg.Definitions:
 """
 
 
-def test_a_dagster_project_gets_a_repository_from_ten_lines(installed: Path, project: Path) -> None:
+def test_ten_lines_of_yaml_add_a_repository_to_a_dagster_project(installed: Path, project: Path) -> None:
     assert len((project / "lake/defs/orchard/defs.yaml").read_text("utf-8").splitlines()) <= 10
     ended = run(installed, project, "-c", LIST_ASSETS)
     assert ended.returncode == 0, ended.stderr

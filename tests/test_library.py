@@ -51,7 +51,7 @@ def test_the_import_loads_no_spark_no_dagster_and_no_arrow() -> None:
     subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
 
 
-def test_the_page_names_what_the_library_has() -> None:
+def test_the_library_page_names_exactly_the_public_methods() -> None:
     page = (ROOT / "docs/library.md").read_text("utf-8")
     for owner, kind in (("lake", Lake), ("repository", LakeRepository)):
         public = {name for name in vars(kind) if name[0] != "_"} - {"configuration", "name"}
@@ -60,7 +60,7 @@ def test_the_page_names_what_the_library_has() -> None:
 
 
 @pytest.mark.slow
-def test_the_notebook_has_the_outputs_that_the_demo_gives(
+def test_the_notebook_has_the_outputs_of_the_demo(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """With RENEW_NOTEBOOK=1 the notebook is written anew."""
@@ -82,7 +82,9 @@ def test_the_notebook_has_the_outputs_that_the_demo_gives(
 
 
 @pytest.mark.slow
-def test_a_plan_and_its_candidates_agree_in_every_form(spark: SparkSession, tmp_path: Path) -> None:
+def test_the_plan_candidates_explanation_outlook_and_diff_of_the_library_agree(
+    spark: SparkSession, tmp_path: Path
+) -> None:
     orchard = ra.load(orchard_on_disk(tmp_path).file)["orchard"]
     plan = orchard.plan(date.fromisoformat(DAY), progress=False)
     candidates = orchard.candidates()
@@ -109,7 +111,7 @@ def test_a_released_comparison_leaves_no_rows_in_the_cache(spark: SparkSession, 
     assert difference.rows.isEmpty()
 
 
-def test_an_unknown_table_is_named_with_those_that_there_are(tmp_path: Path) -> None:
+def test_the_error_for_an_unknown_table_lists_the_tables(tmp_path: Path) -> None:
     orchard = ra.load(orchard_on_disk(tmp_path).file)["orchard"]
     with pytest.raises(ConfigurationError, match=r"is not a table.*deletion_candidates"):
         orchard.table("no_such_table")

@@ -39,7 +39,7 @@ def working(machine: Machine, tmp_path: Path) -> Path:
     return asked
 
 
-def test_what_is_needed_is_installed_by_its_version_into_the_checkout(machine: Machine, tmp_path: Path) -> None:
+def test_test_servers_are_installed_in_fixed_versions_into_the_checkout(machine: Machine, tmp_path: Path) -> None:
     asked = working(machine, tmp_path)
     done = install(machine, tmp_path)
     assert done.returncode == 0, done.stderr
@@ -52,7 +52,7 @@ def test_what_is_needed_is_installed_by_its_version_into_the_checkout(machine: M
     assert not (tmp_path / ".servers" / "cache").exists()
 
 
-def test_what_is_there_is_not_installed_again_and_a_new_version_is(machine: Machine, tmp_path: Path) -> None:
+def test_only_missing_or_outdated_servers_are_installed(machine: Machine, tmp_path: Path) -> None:
     asked = working(machine, tmp_path)
     install(machine, tmp_path)
     asked.unlink()
@@ -64,7 +64,9 @@ def test_what_is_there_is_not_installed_again_and_a_new_version_is(machine: Mach
     assert "azurite" in asked.read_text()
 
 
-def test_without_go_its_servers_are_named_and_the_other_is_installed(machine: Machine, tmp_path: Path) -> None:
+def test_without_go_its_servers_are_reported_and_the_other_server_is_installed(
+    machine: Machine, tmp_path: Path
+) -> None:
     asked = working(machine, tmp_path)
     (machine.path[0] / "go").unlink()
     done = install(machine, tmp_path)
@@ -74,7 +76,7 @@ def test_without_go_its_servers_are_named_and_the_other_is_installed(machine: Ma
     assert "azurite" in asked.read_text()
 
 
-def test_an_installation_that_fails_says_why_and_is_tried_again(machine: Machine, tmp_path: Path) -> None:
+def test_a_failed_installation_shows_its_error_and_the_next_run_repeats_it(machine: Machine, tmp_path: Path) -> None:
     asked = working(machine, tmp_path)
     program(machine.path[0] / "npm", "echo 'npm error: no network'; exit 1")
     done = install(machine, tmp_path)

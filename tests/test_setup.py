@@ -88,7 +88,7 @@ def test_python_3_12_is_preferred_to_newer_ones_and_to_the_default(machine: Mach
 
 @pytest.mark.parametrize("version", ["3.12", "3.13", "3.14"])
 @pytest.mark.parametrize("name", ["python3", "python"])
-def test_a_default_python_that_is_new_enough_is_taken(machine: Machine, version: str, name: str) -> None:
+def test_a_default_python_that_is_new_enough_is_used(machine: Machine, version: str, name: str) -> None:
     wanted = python(machine.path[1] / name, version)
     assert machine.finds("find_python") == str(wanted)
 
@@ -113,25 +113,27 @@ def test_a_python_that_is_not_on_the_path_is_found_behind_a_broken_shim(
     assert machine.finds("find_python") == str(wanted)
 
 
-def test_pyenv_is_looked_for_where_pyenv_root_says(machine: Machine, tmp_path: Path) -> None:
+def test_pythons_of_pyenv_are_found_in_pyenv_root(machine: Machine, tmp_path: Path) -> None:
     wanted = python(tmp_path / "my pyenv" / "versions" / "3.12.1" / "bin" / "python3", "3.12")
     machine.environment["PYENV_ROOT"] = str(tmp_path / "my pyenv")
     assert machine.finds("find_python") == str(wanted)
 
 
-def test_uv_is_asked_for_its_pythons(machine: Machine, tmp_path: Path) -> None:
+def test_pythons_of_uv_are_found(machine: Machine, tmp_path: Path) -> None:
     wanted = python(tmp_path / "elsewhere" / "python3.14", "3.14")
     program(machine.path[0] / "uv", f'[ "$1 $2 $5" = "python find 3.14" ] && echo "{wanted}"')
     assert machine.finds("find_python") == str(wanted)
 
 
-def test_the_interpreter_behind_an_environment_is_named_not_the_environment(machine: Machine, tmp_path: Path) -> None:
+def test_the_interpreter_of_a_virtual_environment_is_returned_and_not_the_environment(
+    machine: Machine, tmp_path: Path
+) -> None:
     behind = tmp_path / "real" / "python3.12"
     program(machine.path[0] / "python3.12", f'echo "3.12|ready|{behind}"')
     assert machine.finds("find_python") == str(behind)
 
 
-def test_a_missing_python_is_named_with_what_was_found_and_the_ways_to_get_one(machine: Machine) -> None:
+def test_the_error_for_a_missing_python_lists_what_was_found_and_how_to_install_one(machine: Machine) -> None:
     old = python(machine.path[0] / "python3", "3.11")
     broken = shim(machine.path[0] / "python3.12")
     bare = python(machine.path[1] / "python3.13", "3.13", state="lacks venv")
@@ -145,7 +147,7 @@ def test_a_missing_python_is_named_with_what_was_found_and_the_ways_to_get_one(m
     assert len(message.splitlines()) <= 24, "one screen"
 
 
-def test_a_python_that_is_named_is_the_only_one_looked_at(machine: Machine, tmp_path: Path) -> None:
+def test_if_the_variable_python_is_set_only_that_interpreter_is_tried(machine: Machine, tmp_path: Path) -> None:
     python(machine.path[0] / "python3.12", "3.12")
     named = python(tmp_path / "mine" / "python", "3.13")
     machine.environment["PYTHON"] = str(named)
@@ -162,14 +164,14 @@ def test_java_home_wins_when_it_is_17_or_21(machine: Machine, tmp_path: Path, ve
     assert machine.finds("find_java") == str(tmp_path / "mine")
 
 
-def test_a_java_25_in_java_home_and_first_on_the_path_is_passed_over(machine: Machine, tmp_path: Path) -> None:
+def test_java_25_is_skipped_even_in_java_home_and_first_on_the_path(machine: Machine, tmp_path: Path) -> None:
     new = java(tmp_path / "jdk-25", "25")
     machine.environment["JAVA_HOME"] = str(new)
     machine.path = [new / "bin", java(tmp_path / "jdk-21", "21") / "bin"]
     assert machine.finds("find_java") == str(tmp_path / "jdk-21")
 
 
-def test_the_home_that_java_itself_names_is_taken_not_the_folder_of_a_link(machine: Machine, tmp_path: Path) -> None:
+def test_java_home_is_the_home_that_java_reports_and_not_the_folder_of_a_link(machine: Machine, tmp_path: Path) -> None:
     home = java(tmp_path / "jdk-17", "17")
     machine.path[0].mkdir()
     (machine.path[0] / "java").symlink_to(home / "bin" / "java")
@@ -193,13 +195,15 @@ def test_a_java_that_is_not_on_the_path_is_found_beside_a_newer_one(
     assert machine.finds("find_java") == str(home)
 
 
-def test_the_java_that_macos_names_is_taken(machine: Machine, tmp_path: Path) -> None:
+def test_the_java_that_macos_reports_is_used(machine: Machine, tmp_path: Path) -> None:
     home = java(tmp_path / "jdk-21", "21")
     program(machine.system / "usr/libexec/java_home", f'[ "$2 $3" = "-v 21" ] && echo "{home}"')
     assert machine.finds("find_java") == str(home)
 
 
-def test_no_java_of_use_is_named_with_what_was_found_and_the_ways_to_get_one(machine: Machine, tmp_path: Path) -> None:
+def test_the_error_for_an_unusable_java_lists_what_was_found_and_how_to_install_one(
+    machine: Machine, tmp_path: Path
+) -> None:
     new = java(tmp_path / "jdk-25", "25")
     machine.environment["JAVA_HOME"] = str(new)
     stripped = program(machine.path[0] / "java", "echo 'Module jdk.incubator.vector not found' >&2; exit 1")
@@ -212,7 +216,7 @@ def test_no_java_of_use_is_named_with_what_was_found_and_the_ways_to_get_one(mac
     assert len(message.splitlines()) <= 24, "one screen"
 
 
-def test_a_machine_without_any_java_is_told_so(machine: Machine) -> None:
+def test_the_error_on_a_machine_without_any_java_mentions_no_unusable_java(machine: Machine) -> None:
     message = machine.refusal("find_java")
     assert message.startswith("Java 17 or 21 is missing")
     assert "of no use" not in message
@@ -267,7 +271,7 @@ def ready(project: Project) -> Project:
     return project
 
 
-def test_python_and_java_that_are_both_missing_are_named_in_one_go_and_nothing_is_made(project: Project) -> None:
+def test_missing_python_and_java_are_reported_together_and_nothing_is_set_up(project: Project) -> None:
     done = project.set_up()
     assert done.returncode != 0
     assert "Python 3.12, 3.13 or 3.14 is missing" in done.stderr
@@ -277,7 +281,7 @@ def test_python_and_java_that_are_both_missing_are_named_in_one_go_and_nothing_i
     assert not (project.root / ".venv").exists()
 
 
-def test_set_up_installs_exactly_the_lock_then_this_project_and_notes_the_java(ready: Project) -> None:
+def test_setup_installs_the_lock_file_then_the_project_and_stores_java_home(ready: Project) -> None:
     done = ready.set_up()
     assert (done.returncode, done.stderr) == (0, "")
     packages, itself = ready.pip_calls()
@@ -289,7 +293,7 @@ def test_set_up_installs_exactly_the_lock_then_this_project_and_notes_the_java(r
     assert noted == ready.environment["JAVA_HOME"]
 
 
-def test_a_second_set_up_installs_nothing_and_says_nothing(ready: Project) -> None:
+def test_a_second_setup_installs_nothing_and_prints_nothing(ready: Project) -> None:
     ready.set_up()
     before = ready.pip_calls()
     done = ready.set_up()
@@ -298,7 +302,7 @@ def test_a_second_set_up_installs_nothing_and_says_nothing(ready: Project) -> No
 
 
 @pytest.mark.parametrize("changed", ["requirements.lock", "pyproject.toml"])
-def test_a_changed_lock_or_project_file_is_installed_again(ready: Project, changed: str) -> None:
+def test_a_changed_lock_or_project_file_causes_another_installation(ready: Project, changed: str) -> None:
     ready.set_up()
     with (ready.root / changed).open("a", encoding="utf-8") as file:
         file.write("# changed\n")
@@ -306,7 +310,7 @@ def test_a_changed_lock_or_project_file_is_installed_again(ready: Project, chang
     assert len(ready.pip_calls()) == 4
 
 
-def test_a_java_that_moved_is_noted_without_installing_again(ready: Project) -> None:
+def test_a_changed_java_home_is_stored_without_another_installation(ready: Project) -> None:
     ready.set_up()
     ready.environment["JAVA_HOME"] = str(java(ready.home / "jdk-21", "21"))
     ready.set_up()
@@ -314,21 +318,21 @@ def test_a_java_that_moved_is_noted_without_installing_again(ready: Project) -> 
     assert len(ready.pip_calls()) == 2
 
 
-def test_an_environment_whose_python_is_gone_is_made_again(ready: Project) -> None:
+def test_an_environment_with_a_missing_python_is_created_again(ready: Project) -> None:
     ready.set_up()
     shim(ready.root / ".venv" / "bin" / "python")
     assert ready.set_up().returncode == 0
     assert len(ready.pip_calls()) == 4
 
 
-def test_an_environment_that_was_copied_from_elsewhere_is_made_again(ready: Project) -> None:
+def test_an_environment_that_was_moved_is_created_again(ready: Project) -> None:
     ready.set_up()
     ready.root = ready.root.rename(ready.root.with_name("moved"))
     assert ready.set_up().returncode == 0
     assert len(ready.pip_calls()) == 4
 
 
-def test_an_installation_that_failed_says_so_and_is_tried_again(ready: Project) -> None:
+def test_a_failed_installation_is_reported_and_the_next_setup_repeats_it(ready: Project) -> None:
     (ready.root / "offline").touch()
     failed = ready.set_up()
     assert failed.returncode != 0

@@ -50,7 +50,7 @@ def plan(configuration: Configuration, name: str, day: date, *options: str) -> P
 
 
 @pytest.mark.slow
-def test_a_full_run_by_an_inventory_makes_the_plan_of_a_run_by_listing(tmp_path: Path) -> None:
+def test_a_full_run_with_an_inventory_makes_the_same_plan_as_a_run_with_a_listing(tmp_path: Path) -> None:
     copy, case = copy_repository("meadow", tmp_path), Case("meadow", "lifecycle-2_and_retention_tags_protect")
     first = plan(copy.of_case(case), "meadow", DAY)
     by_inventory = copy.of_case(case, inventory=copy.deliver("ORC"))
@@ -61,7 +61,7 @@ def test_a_full_run_by_an_inventory_makes_the_plan_of_a_run_by_listing(tmp_path:
 
 
 @pytest.mark.slow
-def test_an_optimized_run_says_when_it_lists_everything(tmp_path: Path) -> None:
+def test_an_optimized_run_warns_when_it_lists_everything(tmp_path: Path) -> None:
     copy, case = copy_repository("orchard", tmp_path), Case("orchard", "lifecycle-1_and_retention")
     optimized = copy.of_case(case, listing="optimized")
     first = plan(optimized, "orchard", DAY - timedelta(days=1))
@@ -90,7 +90,7 @@ def ways(copies: dict[str, RepositoryCopy]) -> dict[str, Iterator[dict[str, Any]
 
 @pytest.mark.slow
 @pytest.mark.parametrize("case", [pytest.param(case, id=str(case)) for case in CASES])
-def test_a_whole_run_after_others_finds_the_expected_candidates(
+def test_a_complete_run_after_earlier_runs_finds_the_expected_candidates(
     copies: dict[str, RepositoryCopy], ways: dict[str, Iterator[dict[str, Any]]], case: Case
 ) -> None:
     settings = {"guards": {"max_live_shrink": 1}, **next(ways[case.repository])}  # cases keep very different amounts
@@ -131,7 +131,7 @@ def test_a_plan_warns_about_a_hold_that_keeps_nothing_and_about_months_written_a
 
 
 @pytest.mark.slow
-def test_a_hold_keeps_what_lies_at_a_path_whose_letters_are_composed_otherwise(tmp_path: Path) -> None:
+def test_a_hold_keeps_objects_at_paths_in_another_unicode_form(tmp_path: Path) -> None:
     composed, decomposed = (normalize(form, "größe") for form in ("NFC", "NFD"))
     commits = [
         Version("first", OLD, {f"{composed}/1": EXPIRED, f"{decomposed}/2": BY_LIFECYCLE, "a": IN_NOTHING}),
@@ -162,7 +162,7 @@ def sweep(built: BuiltRepository, **settings: Any) -> Planned:
 
 
 @pytest.mark.slow
-def test_nothing_is_written_below_the_namespace_unless_results_are_asked_for(tmp_path: Path) -> None:
+def test_a_sweep_without_write_results_writes_nothing_below_the_namespace(tmp_path: Path) -> None:
     built = small(tmp_path)
     before = files_below(built.lake)
     planned = sweep(built)
@@ -171,7 +171,7 @@ def test_nothing_is_written_below_the_namespace_unless_results_are_asked_for(tmp
 
 
 @pytest.mark.slow
-def test_results_and_statistics_lie_beside_the_data_when_they_are_asked_for(tmp_path: Path) -> None:
+def test_write_results_stores_results_and_statistics_below_the_namespace(tmp_path: Path) -> None:
     built = small(tmp_path)
     before = files_below(built.lake)
     planned = sweep(built, write_results=True)

@@ -119,7 +119,7 @@ def is_short(case: Case) -> bool:
         for case in CASES
     ],
 )
-def test_the_expected_candidates_are_found_and_no_other(known: Known, case: Case) -> None:
+def test_exactly_the_expected_candidates_are_found(known: Known, case: Case) -> None:
     run = known.run(known.copy.of_case(case))
     policy, references = run.open().policy(), known.references
     pairs = known.pairs_of(case.commits)
@@ -130,7 +130,7 @@ def test_the_expected_candidates_are_found_and_no_other(known: Known, case: Case
 @pytest.mark.parametrize("file_format", FORMATS)
 @pytest.mark.parametrize("name", REPOSITORIES)
 @pytest.mark.slow
-def test_an_inventory_of_each_format_shows_what_the_listing_shows(known: Known, file_format: str) -> None:
+def test_an_inventory_of_each_format_has_the_same_objects_as_the_listing(known: Known, file_format: str) -> None:
     configuration = known.copy.configure(["gc_rules"], inventory=known.copy.deliver(file_format))
     snapshot = known.run(configuration).snapshot()
     assert objects_in(snapshot.frame) == objects_in(known.snapshot.frame)
@@ -140,7 +140,7 @@ def test_an_inventory_of_each_format_shows_what_the_listing_shows(known: Known, 
 
 
 @pytest.mark.parametrize("name", REPOSITORIES)
-def test_an_optimized_run_shows_what_the_listing_shows_and_lists_no_old_slice(known: Known) -> None:
+def test_an_optimized_run_finds_the_objects_of_the_listing_and_lists_no_old_slice(known: Known) -> None:
     run = known.run(known.copy.configure(["gc_rules"], listing="optimized"), "optimized")
     before = replace(run, day=DAY - timedelta(days=1), now=NOW - timedelta(hours=12))
     first = before.snapshot()
@@ -157,7 +157,7 @@ def test_an_optimized_run_shows_what_the_listing_shows_and_lists_no_old_slice(kn
 @pytest.mark.parametrize("commits", COMMITS, ids=["every_commit", "retention", "retention_and_tags"])
 @pytest.mark.parametrize("name", REPOSITORIES)
 @pytest.mark.slow
-def test_a_run_that_believes_no_earlier_reading_finds_the_same_pairs(known: Known, commits: tuple[bool, str]) -> None:
+def test_a_full_run_that_does_not_use_the_cache_finds_the_same_pairs(known: Known, commits: tuple[bool, str]) -> None:
     run = known.run(known.configure(commits), run_id=f"full-{commits[0]}-{commits[1]}")
     full = run.addresses(run.open().policy(), known.references, full=True)
     assert rows_of(full) == rows_of(known.pairs_of(commits))
@@ -182,7 +182,9 @@ def answered_by_a_server(known: Known, case: Case, monkeypatch: pytest.MonkeyPat
         pytest.param("thicket", "lifecycle-1_alone", marks=pytest.mark.slow),
     ],
 )
-def test_a_server_leads_to_the_same_candidates(known: Known, stem: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_references_from_a_server_give_the_same_candidates(
+    known: Known, stem: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     case = Case(known.copy.name, stem)
     with answered_by_a_server(known, case, monkeypatch) as run:
         references = run.open().source.references()
@@ -195,7 +197,7 @@ def test_a_server_leads_to_the_same_candidates(known: Known, stem: str, monkeypa
 
 
 @pytest.mark.parametrize("name", ["orchard"])
-def test_days_for_a_branch_that_is_not_there_are_a_warning_and_change_nothing(known: Known) -> None:
+def test_a_rule_for_a_missing_branch_causes_a_warning_and_changes_no_candidate(known: Known) -> None:
     case = Case("orchard", "lifecycle-1_alone")
     document = json.loads(policy_file("orchard", "lifecycle-1.json").read_bytes())
     document["foo-bar"]["branch_days"]["never-made"] = 1

@@ -78,7 +78,7 @@ def stored(built: BuiltRepository) -> set[tuple[str, int, datetime]]:
 
 
 @pytest.mark.slow
-def test_objects_written_since_are_found_by_listing_the_open_slices(
+def test_objects_written_after_the_inventory_are_found_by_listing_the_open_slices(
     spark: SparkSession, built: BuiltRepository
 ) -> None:
     snapshot = a_run(spark, built, deliver(built)).snapshot()
@@ -89,7 +89,7 @@ def test_objects_written_since_are_found_by_listing_the_open_slices(
 
 
 @pytest.mark.slow
-def test_nothing_is_judged_that_was_young_when_the_inventory_was_made(
+def test_objects_that_were_young_when_the_inventory_was_made_are_no_candidates(
     spark: SparkSession, built: BuiltRepository
 ) -> None:
     run = a_run(spark, built, deliver(built))
@@ -98,7 +98,7 @@ def test_nothing_is_judged_that_was_young_when_the_inventory_was_made(
 
 
 @pytest.mark.slow
-def test_two_inventories_of_two_prefixes_count_as_one_and_what_both_list_counts_once_by_its_newest_row(
+def test_two_inventories_are_combined_and_the_newest_row_of_an_object_in_both_is_used(
     spark: SparkSession, built: BuiltRepository
 ) -> None:
     outdated = row(DEAD, OLD - DAY, size=3)
@@ -110,15 +110,13 @@ def test_two_inventories_of_two_prefixes_count_as_one_and_what_both_list_counts_
     assert snapshot.taken_at == DELIVERED - DAY
 
 
-def test_an_inventory_of_another_bucket_beside_adds_nothing(spark: SparkSession, built: BuiltRepository) -> None:
+def test_an_inventory_of_another_bucket_adds_no_objects(spark: SparkSession, built: BuiltRepository) -> None:
     elsewhere = deliver(built, [row(address(OLD, 99))], "other", bucket="pond")
     snapshot = a_run(spark, built, deliver(built), elsewhere).snapshot()
     assert objects_in(snapshot.frame) == stored(built)
 
 
-def test_the_inventory_of_the_bucket_counts_in_which_the_storage_is(
-    spark: SparkSession, built: BuiltRepository
-) -> None:
+def test_the_inventory_of_the_bucket_of_the_storage_is_used(spark: SparkSession, built: BuiltRepository) -> None:
     of_namespace = deliver(built, [row(DEAD)], "lake")
     of_storage = deliver(built, [Row(f"copied here/{HELD}", SIZE, OLD)], "pond", bucket="pond")
     repository = built.repository(RULES, storage="s3://pond/copied%20here", inventory=[of_namespace, of_storage])
@@ -152,7 +150,7 @@ def test_old_versions_and_delete_markers_are_no_objects(
     ],
 )
 @pytest.mark.slow
-def test_what_a_sweep_of_ours_deleted_since_is_not_planned_again(
+def test_objects_that_a_sweep_deleted_after_the_inventory_are_not_planned_again(
     spark: SparkSession, built: BuiltRepository, outcome: str, is_planned_again: bool
 ) -> None:
     run = a_run(spark, built, deliver(built))
@@ -162,7 +160,7 @@ def test_what_a_sweep_of_ours_deleted_since_is_not_planned_again(
     assert ALSO_DEAD in {name for name, _, _ in found}
 
 
-def test_what_is_gone_from_a_slice_that_holds_more_stays_in_the_picture_until_the_sweep_looks(
+def test_an_object_that_others_deleted_after_the_inventory_stays_in_the_snapshot(
     spark: SparkSession, built: BuiltRepository
 ) -> None:
     run = a_run(spark, built, deliver(built))
@@ -247,7 +245,7 @@ FAULTS = (
         ),
     ],
 )
-def test_a_delivery_that_cannot_be_used_is_refused_before_any_of_its_files_is_read(
+def test_an_unusable_delivery_is_refused_before_its_files_are_read(
     spark: SparkSession, built: BuiltRepository, spoil: Callable[..., Setting], seen: str, remedy: str
 ) -> None:
     made = make_inventory(ROWS, "lake", DELIVERED, "Parquet")

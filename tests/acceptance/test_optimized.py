@@ -165,11 +165,13 @@ def compare(spark: SparkSession, directory: Path, seed: int, runs: int) -> list[
 
 @pytest.mark.parametrize("seed", range(1))
 @pytest.mark.slow
-def test_an_optimized_run_sees_what_a_clean_run_sees(spark: SparkSession, tmp_path: Path, seed: int) -> None:
+def test_an_optimized_run_finds_the_same_objects_as_a_clean_run(spark: SparkSession, tmp_path: Path, seed: int) -> None:
     assert sum(compare(spark, tmp_path, seed, runs=5)) > 0
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(1, 20))
-def test_many_optimized_runs_see_what_clean_runs_see(spark: SparkSession, tmp_path: Path, seed: int) -> None:
+def test_many_optimized_runs_find_the_same_objects_as_clean_runs(
+    spark: SparkSession, tmp_path: Path, seed: int
+) -> None:
     assert sum(compare(spark, tmp_path, seed, runs=10)) > 0

@@ -113,7 +113,7 @@ def seen(
 
 
 @pytest.mark.parametrize("case", [pytest.param(case, id=case.name.replace(" ", "_")) for case in ALL])
-def test_each_object_goes_for_its_reason_or_stays(seen: Seen, case: Case) -> None:
+def test_each_object_is_a_candidate_for_the_expected_reason_or_is_kept(seen: Seen, case: Case) -> None:
     known = seen.run.repository.settings.staged is not None
     unknown_keeps = not known and case.reason == "unreferenced"
     was_only_staged = not known and case is HELD["expired_staged"]
@@ -121,5 +121,5 @@ def test_each_object_goes_for_its_reason_or_stays(seen: Seen, case: Case) -> Non
     assert seen.reasons.get(case.address) == reason
 
 
-def test_nothing_else_goes(seen: Seen) -> None:
+def test_only_objects_of_the_cases_are_candidates(seen: Seen) -> None:
     assert seen.reasons.keys() <= {case.address for case in ALL}

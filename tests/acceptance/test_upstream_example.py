@@ -62,11 +62,11 @@ def example(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> se
         pytest.param("foo/barn/old", False, id="a_name_that_only_begins_like_it"),
     ],
 )
-def test_the_longest_days_of_the_branches_that_hold_it_decide(example: set[str], path: str, is_due: bool) -> None:
+def test_the_longest_retention_of_the_branches_with_a_path_decides(example: set[str], path: str, is_due: bool) -> None:
     assert (path in example) is is_due
 
 
-def test_age_counts_from_the_oldest_commit_of_all_and_not_of_the_active_ones(
+def test_the_age_of_an_object_counts_from_its_oldest_commit_even_if_it_is_not_active(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     """A commit a day has the object. Retention keeps three days, so no active commit is ever 10 days old."""

@@ -48,7 +48,7 @@ def made(tmp_path: Path, *check_results: CheckResult, version: str | None = None
     return ended, kept.rows
 
 
-def test_a_check_shows_its_number_and_its_limit_for_its_day(tmp_path: Path) -> None:
+def test_a_check_reports_its_value_and_its_limit_for_its_partition(tmp_path: Path) -> None:
     ended, _ = made(
         tmp_path, live_not_shrunk(90, 100, 0.5), CheckResult("staged_read", False, "no staged list is known")
     )
@@ -83,7 +83,7 @@ def test_a_changed_module_that_decides_what_a_table_contains_changes_the_version
     assert code_version.__wrapped__() != code_version()
 
 
-def test_the_rows_know_when_their_asset_began(tmp_path: Path) -> None:
+def test_rows_have_the_start_time_of_their_asset(tmp_path: Path) -> None:
     _, (rows,) = made(tmp_path)
     assert rows.began is not None
 

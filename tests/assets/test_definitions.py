@@ -28,7 +28,7 @@ def test_definitions_of_several_repositories_load_and_touch_nothing(tmp_path: Pa
     assert {key[1] for key in keys if key[0] == "orchard"} == {key[1] for key in keys if key[0] == "meadow"}
 
 
-def test_the_graph_is_the_one_that_was_agreed(tmp_path: Path) -> None:
+def test_the_asset_graph_equals_the_golden_file(tmp_path: Path) -> None:
     found = snapshot(build_definitions(configuration(tmp_path, "orchard")))
     agreed = json.loads(GOLDEN.read_text("utf-8"))
     assert json.loads(written(found)) == agreed, "if this is meant: python -m tests.assets.graph"
@@ -45,7 +45,7 @@ def test_every_guard_blocks_and_every_asset_is_daily(tmp_path: Path) -> None:
     assert {"live_exist", "deleted_are_gone", "totals_hold", "records_follow"} <= set(verification)
 
 
-def test_only_a_repository_that_may_be_swept_has_a_schedule_for_it(tmp_path: Path) -> None:
+def test_only_a_repository_that_may_be_swept_has_a_sweep_schedule(tmp_path: Path) -> None:
     made = configuration(tmp_path, "orchard")
     planning = snapshot(build_definitions(made))["schedules"]
     assert planning.keys() == {"orchard_plan_schedule", "orchard_housekeeping_schedule"}
@@ -93,13 +93,13 @@ def test_each_repository_has_its_own_times_and_owners(tmp_path: Path) -> None:
         ("owners", ["lake team"], "'lake team' is not an owner: write an e-mail address, or `team:name`"),
     ],
 )
-def test_a_wrong_time_or_owner_is_named(tmp_path: Path, key: str, value: object, message: str) -> None:
+def test_a_wrong_time_or_owner_is_refused_with_its_value(tmp_path: Path, key: str, value: object, message: str) -> None:
     file = changed(configuration(tmp_path, "orchard"), **{key: value})
     with pytest.raises(ConfigurationError, match=re.escape(message)):
         load_configuration(file)
 
 
-def test_only_the_asset_that_deletes_has_the_tag_of_one(tmp_path: Path) -> None:
+def test_only_the_deletion_report_has_the_tag_of_deleting_assets(tmp_path: Path) -> None:
     assets = snapshot(build_definitions(configuration(tmp_path, "orchard")))["assets"]
     tagged = [name for name, asset in assets.items() if asset["tags"]["retention/deletes"] == "true"]
     assert tagged == ["orchard/deletion_report"]
@@ -112,7 +112,7 @@ def test_planning_never_includes_the_asset_that_deletes(tmp_path: Path) -> None:
     assert jobs["orchard_verify"] == ["orchard/deletion_proof"]
 
 
-def test_candidates_come_from_the_older_picture_and_liveness_from_the_newer(tmp_path: Path) -> None:
+def test_the_storage_is_listed_before_the_staged_list_and_the_references_are_read(tmp_path: Path) -> None:
     """The order is: storage, staged, references, ranges.
 
     Source: docs/uncommitted.md, "The order of reading is a safety property".
@@ -130,7 +130,7 @@ def test_candidates_come_from_the_older_picture_and_liveness_from_the_newer(tmp_
         assert f"orchard/{older}" in assets[f"orchard/{newer}"]["depends_on"], (older, newer)
 
 
-def test_the_configuration_that_dagster_loads_is_named_by_the_environment(
+def test_retention_config_names_the_configuration_that_dagster_loads(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     file = configuration(tmp_path, "somewhere").file
@@ -141,7 +141,7 @@ def test_the_configuration_that_dagster_loads_is_named_by_the_environment(
         module.defs()
 
 
-def test_without_one_the_demos_is_loaded() -> None:
+def test_without_retention_config_dagster_loads_the_configuration_of_the_demo() -> None:
     dg.Definitions.validate_loadable(module.defs())
 
 
@@ -188,7 +188,7 @@ def test_a_plan_is_overdue_after_two_days_or_as_configured(tmp_path: Path) -> No
     assert policies(load_configuration(changed(made, schedule={"plan_within": None}))) == {}
 
 
-def test_repositories_of_both_kinds_stand_side_by_side(tmp_path: Path) -> None:
+def test_lakefs_and_icechunk_repositories_load_together(tmp_path: Path) -> None:
     definitions = both_kinds(tmp_path)
     dg.Definitions.validate_loadable(definitions)
     found = snapshot(definitions)

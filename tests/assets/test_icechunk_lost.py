@@ -43,7 +43,7 @@ def require_refused_and_acknowledge(field: IcechunkProject, address: str) -> Non
 
 
 @pytest.mark.slow
-def test_a_lost_chunk_and_a_lost_manifest_are_counted_and_a_new_hole_refuses(tmp_path: Path) -> None:
+def test_acknowledged_losses_are_counted_and_another_missing_file_refuses_the_plan(tmp_path: Path) -> None:
     field = icechunk_project(tmp_path, 2, COMMITS, {"main": "b"}, {})
     repository = field.directory
     plan(field)
@@ -74,7 +74,7 @@ def test_a_lost_chunk_and_a_lost_manifest_are_counted_and_a_new_hole_refuses(tmp
 
 
 @pytest.mark.slow
-def test_a_lost_root_that_an_earlier_plan_read_holds_nothing_back(tmp_path: Path) -> None:
+def test_a_lost_root_that_an_earlier_plan_read_does_not_change_the_candidates(tmp_path: Path) -> None:
     """It references no manifest, so the cache has no row of it."""
     field = icechunk_project(tmp_path, 2, COMMITS, {"main": "b"}, {})
     plan(field)

@@ -90,18 +90,18 @@ def either(request: pytest.FixtureRequest) -> Planned:
     return request.getfixturevalue("first" if request.param == 1 else "second")
 
 
-def test_what_goes_is_what_icechunk_itself_would_collect(either: Planned) -> None:
+def test_the_candidates_are_the_files_that_icechunk_would_collect(either: Planned) -> None:
     assert len(either.collected) >= 8
     assert set(either.lake.candidates()) == either.collected | {UNKNOWN}
 
 
-def test_every_table_tells_what_its_columns_mean_and_where_they_come_from(either: Planned) -> None:
+def test_every_table_documents_the_meaning_and_the_source_of_its_columns(either: Planned) -> None:
     made = {"repository_history", "expired_snapshots", "reachable_manifests", "reachable_chunks", "deletion_candidates"}
     assert made <= either.run.numbers.keys()
     require_told_tables(either.run)
 
 
-def test_the_decision_about_each_snapshot_is_told(either: Planned) -> None:
+def test_expired_snapshots_has_the_decision_about_each_snapshot(either: Planned) -> None:
     names = {its_id: name for name, its_id in either.ids.items()}
     rows_by_name = {names.get(row["snapshot_id"], "root"): row for row in either.lake.rows("expired_snapshots")}
     is_first = "repo" not in either.lake.files()
@@ -121,7 +121,7 @@ def test_the_decision_about_each_snapshot_is_told(either: Planned) -> None:
     assert edits.cutoff < plan.made_at - timedelta(hours=23)
 
 
-def test_why_a_chunk_goes_is_told_with_its_rule_and_when_it_was_held(second: Planned) -> None:
+def test_a_candidate_chunk_has_its_rule_and_the_times_of_its_commits(second: Planned) -> None:
     rows = {row["address"]: row for row in second.lake.rows("deletion_candidates")}
     chunks = [row for name, row in rows.items() if name.startswith("chunks/")]
     assert chunks
@@ -168,9 +168,7 @@ def test_the_tip_that_a_branch_was_reset_from_stays_and_explain_says_why(second:
 
 @pytest.mark.parametrize("what", ["manifests", "chunks", "snapshots"])
 @pytest.mark.slow
-def test_a_file_that_must_stay_and_is_missing_ends_the_run_without_a_plan(
-    second: Planned, tmp_path: Path, what: str
-) -> None:
+def test_a_missing_file_that_must_stay_ends_the_run_without_a_plan(second: Planned, tmp_path: Path, what: str) -> None:
     lake = second.copy(tmp_path)
     foreign = {*FOREIGN, YOUNG}
     kept = sorted(name for name in lake.files() - foreign - set(lake.candidates()) if name.startswith(f"{what}/"))
@@ -211,7 +209,7 @@ def test_a_plan_from_earlier_tables_does_not_change_what_later_plans_find_due(
 
 
 @pytest.mark.slow
-def test_a_plans_hash_covers_what_is_unlinked_and_no_clock(second: Planned, tmp_path: Path) -> None:
+def test_the_plan_hash_covers_the_edits_of_the_history_and_no_clock(second: Planned, tmp_path: Path) -> None:
     lake = second.copy(tmp_path)
     assert lake.plan().success
     before = load_plan(lake.warehouse, NAME, DAY)
@@ -227,7 +225,7 @@ def test_a_plans_hash_covers_what_is_unlinked_and_no_clock(second: Planned, tmp_
 
 
 @pytest.mark.slow
-def test_another_repository_in_the_same_place_is_refused(second: Planned, tmp_path: Path) -> None:
+def test_another_repository_inside_the_location_is_refused(second: Planned, tmp_path: Path) -> None:
     lake = second.copy(tmp_path)
     lake.configure(others={"inner": {"kind": "icechunk", "storage": "repository/chunks", "policy": "policy.yaml"}})
     run = lake.plan()
@@ -247,7 +245,7 @@ def test_a_directory_that_is_a_link_into_another_repository_is_refused(second: P
 
 
 @pytest.mark.parametrize("day", [(DAY + timedelta(days=2)).isoformat(), "2019-12-31", "2026-1-1"])
-def test_a_run_whose_tag_names_a_day_that_is_no_partition_is_refused(tmp_path: Path, day: str) -> None:
+def test_a_run_for_a_day_without_a_partition_is_refused(tmp_path: Path, day: str) -> None:
     lake, _ = new_icechunk_lake(tmp_path, 2, COMMITS, {"main": "e"})
     job = build_definitions(lake.configuration()).resolve_job_def(plan_job(NAME))
     with dg.DagsterInstance.ephemeral() as instance:

@@ -109,7 +109,7 @@ def swept(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
     return Swept(field, before, arrays, report, verified)
 
 
-def test_what_the_policy_lets_go_of_is_gone_and_its_files_too(swept: Swept) -> None:
+def test_a_sweep_deletes_expired_snapshots_and_references_and_their_files(swept: Swept) -> None:
     ids, gone = swept.field.ids, swept.before - swept.field.files()
     assert {f"snapshots/{ids[name]}" for name in GONE} == {path for path in gone if path.startswith("snapshots/")}
     assert GARBAGE in gone
@@ -118,7 +118,7 @@ def test_what_the_policy_lets_go_of_is_gone_and_its_files_too(swept: Swept) -> N
     assert open_repository(swept.field.directory).list_tags() == {"v1"}
 
 
-def test_every_snapshot_that_is_kept_reads_as_before_and_the_history_goes_on(swept: Swept, tmp_path: Path) -> None:
+def test_kept_snapshots_are_readable_after_a_sweep_and_new_commits_succeed(swept: Swept, tmp_path: Path) -> None:
     field = swept.field.copy(tmp_path)
     kept = {field.ids[name] for name in "bde"}
     after = reachable_arrays(field.directory)
@@ -131,7 +131,7 @@ def test_every_snapshot_that_is_kept_reads_as_before_and_the_history_goes_on(swe
     np.testing.assert_array_equal(array_of(field.directory, field.ids["e"]), swept.arrays[field.ids["e"]])
 
 
-def test_the_report_names_each_file_and_each_reference_that_went(swept: Swept) -> None:
+def test_the_report_has_each_deleted_file_and_each_deleted_reference(swept: Swept) -> None:
     by_address = {row["address"]: row for row in swept.report}
     references = {name for name in by_address if str(name).startswith("refs/")}
     assert references == {"refs/branch.old"}
@@ -142,14 +142,14 @@ def test_the_report_names_each_file_and_each_reference_that_went(swept: Swept) -
     assert by_address["refs/branch.old"]["size"] == 0
 
 
-def test_the_command_counts_objects_and_references_apart(swept: Swept) -> None:
+def test_the_report_command_counts_objects_and_references_separately(swept: Swept) -> None:
     answer = swept.field.project.run("report")
     assert answer.status == 0, answer.err
     assert "Branches and tags removed: 1" in answer.out
     assert next(line.split()[3] for line in answer.out.splitlines() if "unattempted" in line) == "0"
 
 
-def test_the_record_says_what_was_published_first(swept: Swept) -> None:
+def test_the_record_has_the_edits_that_the_sweep_published(swept: Swept) -> None:
     (file,) = (swept.field.project.warehouse / "field" / "records").glob("*.json")
     document = json.loads(file.read_text(encoding="utf-8"))
     assert document["published"]["references_removed"] == ["refs/branch.old"]
@@ -157,7 +157,7 @@ def test_the_record_says_what_was_published_first(swept: Swept) -> None:
     assert document["outcomes"].keys() == {"deleted"}
 
 
-def test_what_was_done_is_proved(swept: Swept) -> None:
+def test_verification_passes_after_a_sweep(swept: Swept) -> None:
     assert swept.verified.status == 0, swept.verified.err
     rows = swept.verified.document()
     assert {row["check"].partition(" ")[0] for row in rows if row["passed"]} >= {
@@ -173,7 +173,7 @@ def test_what_was_done_is_proved(swept: Swept) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("swept", [2], indirect=True, ids=["format_2"])
-def test_a_plan_after_it_has_nothing_to_do(swept: Swept, tmp_path: Path) -> None:
+def test_a_plan_after_a_sweep_has_no_candidates(swept: Swept, tmp_path: Path) -> None:
     field = swept.field.copy(tmp_path)
     field.project.adopt()
     answer = field.project.run("plan", "--json")
@@ -188,7 +188,7 @@ def test_a_plan_after_it_has_nothing_to_do(swept: Swept, tmp_path: Path) -> None
 
 @pytest.mark.parametrize("swept", [2], indirect=True, ids=["format_2"])
 @pytest.mark.slow
-def test_a_kept_file_that_is_lost_does_not_pass(swept: Swept, tmp_path: Path) -> None:
+def test_verification_fails_if_a_kept_file_is_lost(swept: Swept, tmp_path: Path) -> None:
     field = swept.field.copy(tmp_path)
     lost = next(path for path in sorted(field.directory.glob("chunks/*")) if path.name != Path(FOREIGN).name)
     lost.unlink()
@@ -198,7 +198,7 @@ def test_a_kept_file_that_is_lost_does_not_pass(swept: Swept, tmp_path: Path) ->
 
 
 @pytest.mark.slow
-def test_after_the_restore_of_one_snapshot_a_plan_names_the_command_that_restores_what_it_needs(
+def test_after_the_restore_of_one_snapshot_the_plan_names_the_command_that_restores_its_files(
     planned: Planned, tmp_path: Path
 ) -> None:
     quarantine = {"url": str(tmp_path / "attic")}
@@ -271,7 +271,7 @@ def histories(*seeds: int) -> Iterator[tuple[int, Format]]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("seed", "spec_version"), histories(*range(21)))
-def test_random_histories_end_with_the_files_that_icechunk_leaves(
+def test_a_sweep_of_a_random_history_leaves_the_files_that_icechunk_leaves(
     tmp_path: Path, seed: int, spec_version: Format
 ) -> None:
     assert_like_icechunk(icechunk_project(tmp_path / "ours", spec_version, *random_history(seed)), tmp_path)
@@ -281,7 +281,7 @@ def test_random_histories_end_with_the_files_that_icechunk_leaves(
 
 
 @pytest.mark.slow
-def test_an_attempt_that_was_cut_off_after_it_had_published_is_taken_up_again(planned: Planned, tmp_path: Path) -> None:
+def test_a_sweep_that_was_interrupted_after_publishing_edits_is_continued(planned: Planned, tmp_path: Path) -> None:
     field, plan_hash = planned.copy(2, tmp_path)
     configuration = load_configuration(field.project.file)
     opened = open_icechunk(configuration.repository("field"), now)
@@ -295,7 +295,7 @@ def test_an_attempt_that_was_cut_off_after_it_had_published_is_taken_up_again(pl
 
 
 @pytest.mark.parametrize("spec_version", [pytest.param(1, marks=pytest.mark.slow), 2])
-def test_a_tag_that_somebody_puts_on_a_snapshot_that_is_to_go_ends_the_sweep(
+def test_a_new_tag_on_a_snapshot_to_delete_ends_the_sweep(
     planned: Planned, tmp_path: Path, spec_version: Format
 ) -> None:
     field, plan_hash = planned.copy(spec_version, tmp_path)
@@ -330,7 +330,7 @@ def hold_a_snapshot(field: IcechunkProject) -> None:
         ),
     ],
 )
-def test_a_sweep_changes_nothing_if_while_it_applies_the_edits(
+def test_a_refused_publication_of_edits_ends_the_sweep_without_changes(
     planned: Planned,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -357,7 +357,7 @@ def test_a_sweep_changes_nothing_if_while_it_applies_the_edits(
 
 
 @pytest.mark.slow
-def test_what_was_quarantined_comes_back_as_it_was(planned: Planned, tmp_path: Path) -> None:
+def test_restored_files_have_their_original_content(planned: Planned, tmp_path: Path) -> None:
     field, plan_hash = planned.copy(2, tmp_path, mode="quarantine")
     names = ("snapshots", "transactions", "manifests", "chunks")
     before = {path: (field.directory / path).read_bytes() for path in field.files(*names)}
@@ -369,7 +369,7 @@ def test_what_was_quarantined_comes_back_as_it_was(planned: Planned, tmp_path: P
 
 
 @pytest.mark.slow
-def test_what_is_purged_is_looked_at_first_and_gone_then(planned: Planned, tmp_path: Path) -> None:
+def test_a_purge_checks_liveness_and_then_deletes_the_copies(planned: Planned, tmp_path: Path) -> None:
     field, plan_hash = planned.copy(2, tmp_path, mode="quarantine", quarantine={"keep": "0d"})
     execute(field, plan_hash)
     attic = field.directory.with_name(f"{field.directory.name}.quarantine")
@@ -404,9 +404,7 @@ def test_a_purge_leaves_the_manifests_and_chunks_that_a_restored_snapshot_needs_
 
 
 @pytest.mark.slow
-def test_a_budget_covers_what_a_plan_takes_out_of_history_or_a_person_must_approve(
-    planned: Planned, tmp_path: Path
-) -> None:
+def test_a_budget_of_bytes_does_not_approve_edits_of_the_history(planned: Planned, tmp_path: Path) -> None:
     field, _ = planned.copy(2, tmp_path, budget={"bytes": "1 GiB"})
     before = field.files()
     refused = field.project.run("sweep")

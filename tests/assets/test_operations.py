@@ -102,28 +102,28 @@ def test_a_plan_is_approved_in_dagster_by_a_named_person(project: Project) -> No
     assert approval.terms["mode"] == "delete"
 
 
-def test_the_user_of_the_run_is_the_person_where_dagster_knows_them(project: Project) -> None:
+def test_the_user_of_the_dagster_run_is_recorded_as_the_approver(project: Project) -> None:
     assert project.run("approve", {"user": "anna@example.com"}, plan_hash=project.plan.plan_hash) is None
     approval = approval_of(project)
     assert approval is not None
     assert approval.approved_by.startswith("anna@example.com, Dagster run ")
 
 
-def test_nobody_approves_without_a_name(project: Project) -> None:
+def test_an_approval_without_a_name_is_refused(project: Project) -> None:
     error = project.run("approve", plan_hash=project.plan.plan_hash, by=" ")
     assert isinstance(error, ConfigurationError)
     assert "`by` is not set. Nothing was changed. Set `by`" in str(error)
     assert project.warehouse.documents("orchard", APPROVALS) == []
 
 
-def test_the_beginning_of_a_hash_approves_nothing(project: Project) -> None:
+def test_an_abbreviated_hash_approves_nothing(project: Project) -> None:
     error = project.run("approve", plan_hash=project.plan.plan_hash[:12], by="anna")
     assert isinstance(error, GuardRefused)
     assert "Nothing was approved" in str(error)
     assert project.warehouse.documents("orchard", APPROVALS) == []
 
 
-def test_the_day_whose_current_plan_has_the_hash_is_approved_although_a_later_day_once_had_it(project: Project) -> None:
+def test_the_approved_day_is_the_one_whose_current_plan_has_the_hash(project: Project) -> None:
     later = DAY + timedelta(days=1)
     keep_plan(project.warehouse, replace(project.plan, day=later))
     keep_plan(project.warehouse, replace(project.plan, day=later, plan_hash="e" * 64, made_at=NOW))
@@ -156,7 +156,7 @@ def test_sweeps_are_stopped_and_resumed(project: Project) -> None:
     take_lease(project.warehouse, "orchard", "a-run", NOW, timedelta(minutes=30))
 
 
-def test_a_restore_of_nothing_in_particular_is_refused(project: Project) -> None:
+def test_a_restore_without_a_selection_is_refused(project: Project) -> None:
     assert "Set `plan_hash`, `path` or `address`" in str(project.run("restore", by="anna"))
 
 
@@ -174,7 +174,7 @@ def lossy(tmp_path: Path) -> Project:
 PRESENT, LOST = "data/slice/present", ["data/slice/one", "data/slice/two"]
 
 
-def test_lost_objects_are_shown_and_then_acknowledged_by_the_hash_that_was_shown(lossy: Project) -> None:
+def test_lost_objects_are_listed_and_then_acknowledged_by_the_hash_of_the_list(lossy: Project) -> None:
     error, shown = lossy.ended("acknowledge", by="anna")
     assert error is None
     assert all(address in shown["addresses"] for address in LOST)
@@ -189,7 +189,7 @@ def test_lost_objects_are_shown_and_then_acknowledged_by_the_hash_that_was_shown
     assert lossy.ended("acknowledge", by="anna")[1]["what"] == "No objects to acknowledge."
 
 
-def test_an_object_that_is_there_and_a_hash_of_other_objects_acknowledge_nothing(lossy: Project) -> None:
+def test_an_existing_object_or_the_hash_of_other_objects_is_not_acknowledged(lossy: Project) -> None:
     assert "1 of 1 object can be found in the store" in str(lossy.run("acknowledge", by="anna", addresses=[PRESENT]))
     shown = lossy.ended("acknowledge", by="anna", addresses=LOST[:1])[1]["what"]
     error = lossy.run("acknowledge", by="anna", digest=shown.partition("digest: ")[2].partition("`")[0])
@@ -198,13 +198,13 @@ def test_an_object_that_is_there_and_a_hash_of_other_objects_acknowledge_nothing
     assert known_addresses(lossy.warehouse, "orchard") == set()
 
 
-def test_whole_directories_are_acknowledged_only_where_that_is_wanted(lossy: Project, tmp_path: Path) -> None:
+def test_complete_directories_are_acknowledged_only_with_whole_slices(lossy: Project, tmp_path: Path) -> None:
     (tmp_path / "lake" / PRESENT).unlink()
     assert "in Dagster `whole_slices: true`" in str(lossy.run("acknowledge", by="anna"))
     assert lossy.run("acknowledge", by="anna", whole_slices=True) is None
 
 
-def test_no_job_of_a_person_has_a_schedule_and_every_sensor_is_off(project: Project) -> None:
+def test_jobs_that_need_a_person_have_no_schedule_and_every_sensor_is_stopped(project: Project) -> None:
     found = snapshot(project.definitions)
     names = ("approve", "withdraw", "stop", "resume", "acknowledge", "quarantined", "restore", "purge")
     operations = {f"orchard_{name}" for name in names}
@@ -216,7 +216,7 @@ def test_no_job_of_a_person_has_a_schedule_and_every_sensor_is_off(project: Proj
     assert not operations & {sensor.job_name for sensor in sensors if sensor.has_jobs}
 
 
-def test_the_jobs_that_approve_can_be_left_out(tmp_path: Path) -> None:
+def test_the_jobs_that_approve_can_be_disabled(tmp_path: Path) -> None:
     left_out = snapshot(build_definitions(configured(tmp_path, approval={"in_dagster": False})))["jobs"]
     assert not {"orchard_approve", "orchard_acknowledge", "orchard_purge"} & left_out.keys()
     assert {"orchard_quarantined", "orchard_withdraw", "orchard_stop", "orchard_restore"} <= left_out.keys()
@@ -279,7 +279,7 @@ def test_a_plan_that_no_sweep_may_execute_is_not_swept(tmp_path: Path, project: 
     assert requests(project) == []
 
 
-def test_a_plan_of_another_version_stops_no_sweep_of_the_other_days(project: Project) -> None:
+def test_a_plan_of_another_version_does_not_stop_sweeps_of_other_days(project: Project) -> None:
     project.run("approve", plan_hash=project.plan.plan_hash, by="anna")
     before = replace(project.plan, day=DAY - timedelta(days=1)).document()
     project.warehouse.write_document({**before, "unknown": 1}, "orchard", "plans", before["day"], "current.json")
@@ -345,7 +345,7 @@ def run_plan_sensor(project: Project) -> object:
             return sensor(context)
 
 
-def test_a_plan_that_waits_is_told_with_its_hash_and_its_amounts(project: Project, webhook: FakeWebhook) -> None:
+def test_the_message_about_a_waiting_plan_has_its_hash_and_its_amounts(project: Project, webhook: FakeWebhook) -> None:
     run_plan_sensor(project)
     (message,) = webhook.messages
     amount = project.plan.candidates
@@ -359,7 +359,7 @@ def test_a_plan_that_waits_is_told_with_its_hash_and_its_amounts(project: Projec
 
 
 @pytest.mark.parametrize("why", ["other mode", "lapsed", "withdrawn"])
-def test_a_plan_whose_approval_no_longer_counts_is_told_again(
+def test_a_plan_whose_approval_is_no_longer_valid_is_reported_again(
     tmp_path: Path, project: Project, webhook: FakeWebhook, why: str
 ) -> None:
     project.run("approve", plan_hash=project.plan.plan_hash, by="anna")
@@ -377,7 +377,7 @@ def test_a_plan_whose_approval_no_longer_counts_is_told_again(
 
 
 @pytest.mark.parametrize("why", ["approved", "within the budget", "nothing to delete", "mode plan", "made again"])
-def test_a_plan_that_waits_for_nobody_is_not_told(
+def test_no_message_is_sent_about_a_plan_that_waits_for_nobody(
     tmp_path: Path, project: Project, webhook: FakeWebhook, why: str
 ) -> None:
     if why == "approved":
@@ -407,7 +407,9 @@ def run_failure_sensor(
     return ended.run_id
 
 
-def test_a_run_that_fails_is_told_with_the_error_of_the_terminal(project: Project, webhook: FakeWebhook) -> None:
+def test_the_message_about_a_failed_run_has_the_error_of_the_command_line(
+    project: Project, webhook: FakeWebhook
+) -> None:
     config = {"plan_hash": "f" * 64, "by": "anna"}
     job = project.definitions.resolve_job_def("orchard_approve")
     run_id = run_failure_sensor(project, job, {"ops": {"approve__orchard": {"config": config}}})
@@ -418,7 +420,7 @@ def test_a_run_that_fails_is_told_with_the_error_of_the_terminal(project: Projec
     assert run_id in message["text"]
 
 
-def test_a_guard_that_refuses_is_told_with_what_it_saw(project: Project, webhook: FakeWebhook) -> None:
+def test_the_message_about_a_refused_plan_has_the_guard_and_its_detail(project: Project, webhook: FakeWebhook) -> None:
     @declared(checks=["live_listed", "nothing_live"], has_rows=False)
     def deletion_candidates() -> dg.MaterializeResult:
         missing = CheckResult("live_listed", passed=False, detail="2 live addresses are not in the listing")
@@ -462,13 +464,13 @@ def run_tick(project: Project, sensor: str, job: dg.JobDefinition, run_id: str, 
 
 
 @pytest.mark.parametrize("job", ["orchard_plan", ALL])
-def test_a_plan_that_waits_is_told_whatever_job_made_it(project: Project, webhook: FakeWebhook, job: str) -> None:
+def test_a_waiting_plan_is_reported_whatever_job_made_it(project: Project, webhook: FakeWebhook, job: str) -> None:
     definition = project.definitions.get_repository_def().get_job(job)
     run_tick(project, "orchard_waiting", definition, project.plan.run_id)
     assert [message["plan_hash"] for message in webhook.messages] == [project.plan.plan_hash]
 
 
-def test_a_run_that_made_no_plan_is_not_told_as_waiting(project: Project, webhook: FakeWebhook) -> None:
+def test_a_run_that_made_no_plan_is_not_reported_as_waiting(project: Project, webhook: FakeWebhook) -> None:
     definition = project.definitions.get_repository_def().get_job(ALL)
     run_tick(project, "orchard_waiting", definition, str(UUID(int=5)))
     assert webhook.messages == []
@@ -484,7 +486,7 @@ def test_a_run_that_made_no_plan_is_not_told_as_waiting(project: Project, webhoo
         ),
     ],
 )
-def test_a_failure_is_told_whatever_job_ran(
+def test_a_failure_is_reported_whatever_job_ran(
     project: Project, webhook: FakeWebhook, steps: dict[str, bool], told: list[str]
 ) -> None:
     definition = project.definitions.get_repository_def().get_job(ALL)
@@ -492,7 +494,9 @@ def test_a_failure_is_told_whatever_job_ran(
     assert [message["text"].partition(": ")[2].partition("\n")[0] for message in webhook.messages] == told
 
 
-def test_a_verification_that_fails_is_told_as_such_whatever_job_ran(project: Project, webhook: FakeWebhook) -> None:
+def test_a_failed_verification_is_reported_as_a_verification_whatever_job_ran(
+    project: Project, webhook: FakeWebhook
+) -> None:
     @declared(checks=["nothing_live"], has_rows=False)
     def deletion_proof() -> dg.MaterializeResult:
         failed = CheckResult("nothing_live", passed=False, detail="one address is live")
@@ -527,7 +531,7 @@ def test_a_message_that_is_not_accepted_is_an_error_without_the_address(webhook:
 
 
 @pytest.mark.parametrize(("address", "problem"), [("", "is not set"), ("hooks.example.com", "is not the URL")])
-def test_a_webhook_without_an_address_is_named_by_its_variable(
+def test_the_error_for_a_webhook_without_an_address_names_its_variable(
     monkeypatch: pytest.MonkeyPatch, address: str, problem: str
 ) -> None:
     monkeypatch.setenv(WEBHOOK, address)

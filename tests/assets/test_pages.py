@@ -112,7 +112,7 @@ def _loaded(ui: Ui) -> Ui:
     return ui
 
 
-def test_a_person_plans_looks_approves_and_sweeps_on_dagsters_pages(ui: Ui, tmp_path: Path) -> None:
+def test_a_person_can_plan_review_approve_and_sweep_in_the_dagster_ui(ui: Ui, tmp_path: Path) -> None:
     namespace = tmp_path / "project" / "lake"
     before = files_below(namespace)
     ui.open("/locations/retention_assets.definitions/asset-groups/orchard")

@@ -26,7 +26,7 @@ def rows(name: str, tags: str, kind: str) -> set[tuple[str, int]]:
 @pytest.mark.parametrize("tags", ["ignore", pytest.param("protect", marks=pytest.mark.slow)])
 @of_each_repository
 class TestEveryRepository:
-    def test_every_guard_passes_and_a_plan_stands(self, lakes: Lakes, name: str, tags: str) -> None:
+    def test_every_guard_passes_and_the_plan_is_not_blocked(self, lakes: Lakes, name: str, tags: str) -> None:
         planned = lakes[name].planned(tags)
         assert planned.run.success, planned.run.errors
         early = {"heads_present", "ranges_complete", "listing_complete", "namespaces_apart", "clock_agrees"}
@@ -40,23 +40,23 @@ class TestEveryRepository:
     ) -> None:
         assert lakes[name].planned(tags).active == active_commits(name)
 
-    def test_what_committed_retention_lets_go_is_found_and_nothing_else(
-        self, lakes: Lakes, name: str, tags: str
-    ) -> None:
+    def test_the_expired_candidates_are_exactly_the_expected_ones(self, lakes: Lakes, name: str, tags: str) -> None:
         found = lakes[name].planned(tags).by_reason["expired"]
         assert found == rows(name, tags, "committed")
 
-    def test_what_no_commit_holds_is_found_and_nothing_else(self, lakes: Lakes, name: str, tags: str) -> None:
+    def test_the_unreferenced_candidates_are_exactly_the_expected_ones(
+        self, lakes: Lakes, name: str, tags: str
+    ) -> None:
         assert lakes[name].planned(tags).by_reason["unreferenced"] == rows(name, tags, "uncommitted")
 
-    def test_users_files_are_counted_and_never_candidates(self, lakes: Lakes, name: str, tags: str) -> None:
+    def test_foreign_files_are_counted_and_are_never_candidates(self, lakes: Lakes, name: str, tags: str) -> None:
         planned = lakes[name].planned(tags)
         assert not {address for found in planned.by_reason.values() for address, _ in found} & set(FOREIGN)
         assert planned.plan is not None
         totals = planned.plan["totals"]
         assert totals["foreign"] == {"objects": len(FOREIGN), "bytes": len(FOREIGN) * len(b"theirs")}  # type: ignore[index]
 
-    def test_totals_balance_with_the_store(self, lakes: Lakes, name: str, tags: str) -> None:
+    def test_the_totals_of_the_plan_equal_the_objects_in_the_store(self, lakes: Lakes, name: str, tags: str) -> None:
         planned = lakes[name].planned(tags)
         assert planned.plan is not None
         listed = [entry for entry in listing(name) if not entry.address.startswith("_lakefs/")]
@@ -66,7 +66,7 @@ class TestEveryRepository:
 
 
 @of_each_repository
-def test_protecting_tags_keeps_more_and_another_set_is_another_plan(lakes: Lakes, name: str) -> None:
+def test_protected_tags_keep_more_objects_and_other_candidates_change_the_plan_hash(lakes: Lakes, name: str) -> None:
     ignored, protected = lakes[name].tags_ignored, lakes[name].tags_protected
     assert protected.by_reason["expired"] <= ignored.by_reason["expired"]
     assert protected.plan is not None
@@ -77,7 +77,7 @@ def test_protecting_tags_keeps_more_and_another_set_is_another_plan(lakes: Lakes
 
 
 @of_each_repository
-def test_each_table_file_is_read_once_and_never_again(lakes: Lakes, name: str) -> None:
+def test_each_range_and_metarange_is_read_only_once(lakes: Lakes, name: str) -> None:
     first, second = lakes[name].tags_ignored.run.numbers, lakes[name].tags_protected.run.numbers
     assert first["addresses"]["ranges_read"] == first["active_ranges"]["dagster/row_count"] > 0
     assert first["addresses"]["range_bytes"] > 0
@@ -87,14 +87,16 @@ def test_each_table_file_is_read_once_and_never_again(lakes: Lakes, name: str) -
     assert second["addresses"]["dagster/row_count"] == first["addresses"]["dagster/row_count"]
 
 
-def test_every_table_tells_what_its_columns_mean_and_where_they_come_from(orchard: TwicePlanned) -> None:
+def test_every_table_documents_the_meaning_and_the_source_of_its_columns(orchard: TwicePlanned) -> None:
     run = orchard.tags_ignored.run
     assert set(MADE_BY_A_PLAN) <= run.numbers.keys()
     require_told_tables(run)
 
 
 @pytest.mark.parametrize("table", MADE_BY_A_PLAN)
-def test_every_table_is_written_as_its_contract_says(orchard: TwicePlanned, spark: SparkSession, table: str) -> None:
+def test_every_table_is_written_with_the_schema_of_its_contract(
+    orchard: TwicePlanned, spark: SparkSession, table: str
+) -> None:
     where = orchard.lake.root / "warehouse" / "orchard" / table / "2026-11-01"
     written = spark.read.parquet(str(where)).schema
     contract = from_arrow_schema(TABLES[table].schema)
@@ -104,7 +106,7 @@ def test_every_table_is_written_as_its_contract_says(orchard: TwicePlanned, spar
 
 
 @pytest.mark.parametrize("table", MADE_BY_A_PLAN)
-def test_a_tables_key_is_unique_and_what_must_be_there_is(orchard: TwicePlanned, table: str) -> None:
+def test_the_key_of_a_table_is_unique_and_required_columns_have_no_nulls(orchard: TwicePlanned, table: str) -> None:
     found = orchard.lake.table(table)
     keys = found.select(list(TABLES[table].key))
     assert keys.group_by(keys.column_names).aggregate([]).num_rows == found.num_rows
@@ -127,7 +129,7 @@ def again(orchard: TwicePlanned, tmp_path_factory: pytest.TempPathFactory) -> La
 
 
 @pytest.mark.slow
-def test_assets_made_again_one_at_a_time_make_the_same_plan(orchard: TwicePlanned, again: Lake) -> None:
+def test_assets_that_are_materialized_again_one_by_one_make_the_same_plan(orchard: TwicePlanned, again: Lake) -> None:
     plan = again.plan_document()
     assert plan is not None
     assert orchard.tags_protected.plan is not None
@@ -136,7 +138,7 @@ def test_assets_made_again_one_at_a_time_make_the_same_plan(orchard: TwicePlanne
 
 
 @pytest.mark.slow
-def test_a_batch_whose_ids_were_not_written_whole_is_read_again(again: Lake) -> None:
+def test_a_batch_with_an_incomplete_list_of_ids_is_read_again(again: Lake) -> None:
     before = again.table("addresses").num_rows
     ids = again.root / "warehouse" / "orchard" / "range_entries.v2_ids"
     for batch in ids.iterdir():
@@ -148,7 +150,7 @@ def test_a_batch_whose_ids_were_not_written_whole_is_read_again(again: Lake) -> 
     assert again.make("addresses").numbers["addresses"]["ranges_read"] == 0
 
 
-def test_a_partition_that_was_cut_off_is_told_with_the_command_that_makes_it(
+def test_the_error_for_an_incomplete_partition_names_the_command_that_makes_it(
     orchard: TwicePlanned, tmp_path: Path
 ) -> None:
     lake = orchard.lake.copy(tmp_path)
@@ -159,7 +161,7 @@ def test_a_partition_that_was_cut_off_is_told_with_the_command_that_makes_it(
     assert "retention plan orchard --as-of 2026-11-01" in run.errors
 
 
-def test_a_partition_without_its_facts_is_not_believed(orchard: TwicePlanned, tmp_path: Path) -> None:
+def test_a_partition_without_its_metadata_is_not_used(orchard: TwicePlanned, tmp_path: Path) -> None:
     lake = orchard.lake.copy(tmp_path)
     (tmp_path / "warehouse/orchard/active_ranges/2026-11-01/_facts.json").unlink()
     run = lake.make("addresses")

@@ -43,7 +43,7 @@ def test_the_quarantine_is_shown_by_plan_and_restored_in_dagster(spark: SparkSes
 
 
 @pytest.mark.parametrize(("mode", "outcome"), [("delete", "deleted"), ("quarantine", "quarantined")])
-def test_a_sweep_has_a_number_for_each_outcome_and_for_what_it_freed(
+def test_the_report_has_the_amounts_of_each_outcome_and_of_freed_objects(
     spark: SparkSession, tmp_path: Path, mode: str, outcome: str
 ) -> None:
     world = World(tmp_path / "world")

@@ -56,7 +56,7 @@ def test_a_live_object_that_is_not_listed_ends_the_run_without_candidates(lake: 
     assert report.steps == ()
 
 
-def test_a_listing_that_was_cut_ends_the_run_before_anything_is_judged(
+def test_an_incomplete_listing_ends_the_run_before_objects_are_classified(
     lake: Lake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def without_a_slice(context: InventoryContext) -> InventorySnapshot:
@@ -84,7 +84,7 @@ def rewrite(lake: Lake, table: str, change: Callable[[pa.Table], pa.Table]) -> N
             part.with_name(f".{part.name}.crc").unlink(missing_ok=True)
 
 
-def test_a_cache_that_lost_an_entry_and_knows_nothing_of_it_ends_the_run(lake: Lake) -> None:
+def test_a_lost_cached_row_that_the_cache_does_not_detect_ends_the_run(lake: Lake) -> None:
     rewrite(lake, "range_entries.v2", lambda rows: rows.slice(1))
     left = Counter(
         range_id
@@ -108,7 +108,7 @@ def test_a_cache_that_lost_an_entry_and_knows_nothing_of_it_ends_the_run(lake: L
     assert "addresses of 2026-11-01 was refused by ranges_complete. Nothing was deleted" in alone.errors
 
 
-def test_a_cache_that_lost_an_entry_reads_its_range_again(orchard: TwicePlanned, lake: Lake) -> None:
+def test_the_range_of_a_lost_cached_row_is_read_again(orchard: TwicePlanned, lake: Lake) -> None:
     rewrite(lake, "range_entries.v2", lambda rows: rows.slice(1))
     run = lake.make("active_ranges", "addresses")
     assert run.success, run.errors
@@ -116,7 +116,7 @@ def test_a_cache_that_lost_an_entry_reads_its_range_again(orchard: TwicePlanned,
     assert run.numbers["addresses"]["dagster/row_count"] == orchard.lake.table("addresses").num_rows
 
 
-def test_a_cache_that_lost_whole_files_reads_them_again(orchard: TwicePlanned, lake: Lake) -> None:
+def test_lost_files_of_the_cache_are_read_again(orchard: TwicePlanned, lake: Lake) -> None:
     """Without the rows of a metarange, no check would notice its missing ranges. Their objects would be uncommitted."""
     for table in ("metarange_ranges", "range_entries.v2"):
         for part in (lake.root / "warehouse/orchard" / table).rglob("*.parquet"):
@@ -134,7 +134,7 @@ def part_of(lake: Lake, table: str) -> Path:
     return next(part for part in parts if pq.read_metadata(part).num_rows)
 
 
-def test_a_table_that_lacks_rows_of_those_that_were_written_is_refused(lake: Lake) -> None:
+def test_a_table_with_missing_rows_is_refused(lake: Lake) -> None:
     """This happens if each machine of a cluster writes to its own disk."""
     written = lake.table("addresses").num_rows
     part_of(lake, "addresses").unlink()
@@ -145,7 +145,7 @@ def test_a_table_that_lacks_rows_of_those_that_were_written_is_refused(lake: Lak
     assert f"and {written:,} were written. Nothing was deleted" in run.errors
 
 
-def test_a_table_of_an_older_version_that_lacks_columns_is_refused_with_the_remedy(lake: Lake) -> None:
+def test_a_table_of_an_older_version_with_missing_columns_is_refused_with_the_remedy(lake: Lake) -> None:
     """Only the candidates are materialized again, from addresses that an earlier version wrote."""
     for part in (lake.root / "warehouse/orchard/addresses" / DAY).glob("*.parquet"):
         pq.write_table(pq.read_table(part).drop_columns(["at_head", "left_branches"]), part)
@@ -155,7 +155,7 @@ def test_a_table_of_an_older_version_that_lacks_columns_is_refused_with_the_reme
     assert "`retention plan orchard --as-of 2026-11-01`" in run.errors
 
 
-def test_a_table_of_which_a_part_cannot_be_read_back_is_not_complete(
+def test_a_table_with_a_part_that_cannot_be_read_back_is_not_complete(
     lake: Lake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write = table_writer.write_counted
@@ -174,7 +174,7 @@ def test_a_table_of_which_a_part_cannot_be_read_back_is_not_complete(
     assert not lake.make("deletion_candidates").success
 
 
-def test_what_a_plan_names_is_written_again_when_rows_of_it_were_lost(orchard: TwicePlanned, lake: Lake) -> None:
+def test_planned_objects_with_lost_rows_are_written_again(orchard: TwicePlanned, lake: Lake) -> None:
     plan = lake.plan_document()
     assert plan
     (named,) = (lake.root / "warehouse/orchard/planned_objects").glob(f"{plan['plan_hash']}")
@@ -213,7 +213,7 @@ def test_a_policy_that_changes_during_a_run_ends_it(lake: Lake) -> None:
     assert run.steps == ()
 
 
-def test_candidates_are_not_made_of_addresses_found_under_another_policy(lake: Lake) -> None:
+def test_candidates_are_not_made_from_addresses_of_another_policy(lake: Lake) -> None:
     rules = json.loads((lake.root / "policy.json").read_text("utf-8"))
     (lake.root / "policy.json").write_text(json.dumps({**rules, "default_retention_days": 300}), encoding="utf-8")
     assert lake.make("policy_table").success
@@ -225,7 +225,7 @@ def test_candidates_are_not_made_of_addresses_found_under_another_policy(lake: L
 @pytest.mark.parametrize(
     ("hash_of", "named"), [("references_hash", "references_hash"), ("terms_hash", "hash of settings")]
 )
-def test_candidates_are_not_made_of_addresses_found_from_other_references_or_under_other_settings(
+def test_candidates_are_not_made_from_addresses_of_other_references_or_settings(
     lake: Lake, hash_of: str, named: str
 ) -> None:
     metadata = lake.root / "warehouse/orchard/addresses" / DAY / "_facts.json"
@@ -250,7 +250,7 @@ def test_without_rules_on_the_server_nothing_expires(orchard: TwicePlanned, lake
 
 
 @pytest.mark.parametrize("rules", ["absent", "deleted"])
-def test_no_rules_on_the_server_are_no_retention(lake: Lake, rules: str) -> None:
+def test_missing_or_deleted_rules_on_the_server_mean_no_retention(lake: Lake, rules: str) -> None:
     """Deleting the rules leaves an empty file. Source: docs/lakefs-formats.md, "Files of lakeFS"."""
     file = lake.namespace / "_lakefs/retention/gc/rules/config.json"
     file.unlink() if rules == "absent" else file.write_bytes(b"")
@@ -258,7 +258,7 @@ def test_no_rules_on_the_server_are_no_retention(lake: Lake, rules: str) -> None
     assert opened_policy(lake).retention is None
 
 
-def test_the_servers_rules_are_the_policy_that_its_document_writes(lake: Lake) -> None:
+def test_the_rules_of_the_server_give_the_same_policy_as_their_document(lake: Lake) -> None:
     of_the_file = opened_policy(lake).policy_hash
     lake.configure(policy="server")
     assert opened_policy(lake).policy_hash == of_the_file
@@ -286,7 +286,7 @@ def test_zero_days_from_the_server_are_refused() -> None:
             from_server(default, branches)
 
 
-def test_a_policy_file_that_is_gone_ends_the_run_with_its_name_and_no_plan(lake: Lake) -> None:
+def test_a_missing_policy_file_is_named_and_ends_the_run_without_a_plan(lake: Lake) -> None:
     (lake.root / "policy.json").unlink()
     run = lake.make("policy_table")
     assert not run.success

@@ -35,7 +35,7 @@ from tests.assets.lake import DAY, new_lake
 KEY = "spark.hadoop.fs.s3a.secret.key"
 
 
-def test_what_dagster_shows_of_a_secret_is_the_name_of_its_variable(
+def test_dagster_shows_the_variable_of_a_secret_and_not_its_value(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TABLES_SECRET", "a-canary")
@@ -59,7 +59,7 @@ def test_a_secret_is_read_when_the_session_is_made_and_not_before(monkeypatch: p
         session(resource)
 
 
-def test_files_that_cannot_be_read_are_never_skipped_whatever_the_session_was_made_with(spark: SparkSession) -> None:
+def test_unreadable_files_are_never_skipped_whatever_the_settings_of_the_session_are(spark: SparkSession) -> None:
     pinned = ("spark.sql.files.ignoreCorruptFiles", "spark.sql.files.ignoreMissingFiles")
     assert {spark_resource({}).spark_config[key] for key in pinned} == {"false"}
     try:
@@ -85,7 +85,7 @@ def test_a_local_session_compiles_for_many_objects_only_and_keeps_settings_of_th
 
 
 @pytest.mark.parametrize("settings", [{"spark.master": "spark://a:7077"}, {"spark.remote": "sc://a"}], ids=str)
-def test_a_cluster_takes_no_setting_that_is_meant_for_one_machine(
+def test_a_cluster_gets_no_setting_that_is_meant_for_one_machine(
     settings: dict[str, SparkValue], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     local = spark_resource({}).spark_config.keys()

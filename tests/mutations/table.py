@@ -515,8 +515,7 @@ SWEEPING = (
         old="    if not daily.has_partition_key(day):\n",
         new="    if False:\n",
         caught_by=(
-            "tests/assets/test_icechunk_plan.py"
-            "::test_a_run_whose_tag_names_a_day_that_is_no_partition_is_refused[2019-12-31]",
+            "tests/assets/test_icechunk_plan.py::test_a_run_for_a_day_without_a_partition_is_refused[2019-12-31]",
         ),
     ),
     Mutation(

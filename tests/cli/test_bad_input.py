@@ -150,7 +150,7 @@ def assert_one_clear_line(answer: Answer, status: int, names: tuple[str, ...]) -
         for name, bad in {**FILES, **DUMPS, **POLICIES, **SETTINGS}.items()
     ],
 )
-def test_a_plan_ends_in_one_line_that_names_the_thing_and_the_remedy(bad: Bad, tmp_path: Path) -> None:
+def test_the_error_of_a_plan_is_one_line_with_the_cause_and_the_remedy(bad: Bad, tmp_path: Path) -> None:
     project = orchard_on_disk(tmp_path)
     bad.damage(project)
     before = files_below(tmp_path / "lake")
@@ -159,7 +159,7 @@ def test_a_plan_ends_in_one_line_that_names_the_thing_and_the_remedy(bad: Bad, t
 
 
 @pytest.mark.parametrize("bad", [pytest.param(bad, id=name) for name, bad in {**DUMPS, **POLICIES, **SETTINGS}.items()])
-def test_lint_finds_it_too(bad: Bad, tmp_path: Path) -> None:
+def test_lint_reports_the_bad_input_in_one_line(bad: Bad, tmp_path: Path) -> None:
     project = orchard_on_disk(tmp_path)
     bad.damage(project)
     assert_one_clear_line(run("--config", project.file, "lint"), bad.status, bad.names)
@@ -171,13 +171,13 @@ def healthy(tmp_path_factory: pytest.TempPathFactory) -> Project:
 
 
 @pytest.mark.parametrize("command", ["plan", "sweep", "report", "approve", "show", "lint"])
-def test_a_repository_that_is_not_configured_is_named_with_those_that_are(healthy: Project, command: str) -> None:
+def test_the_error_for_an_unknown_repository_lists_the_configured_repositories(healthy: Project, command: str) -> None:
     more = {"approve": ["0" * 64], "show": ["addresses"]}.get(command, [])
     answer = run("--config", healthy.file, command, "nowhere", *more)
     assert_one_clear_line(answer, 2, ("nowhere", "orchard"))
 
 
-def test_a_day_to_come_cannot_be_planned(healthy: Project) -> None:
+def test_a_future_day_cannot_be_planned(healthy: Project) -> None:
     answer = run("--config", healthy.file, "plan", "orchard", "--as-of", TOMORROW)
     assert_one_clear_line(answer, 2, (TOMORROW, "today"))
 
@@ -194,7 +194,7 @@ def test_a_day_to_come_cannot_be_planned(healthy: Project) -> None:
         (["destroy"], ["destroy"]),
     ],
 )
-def test_a_wrong_argument_is_named_with_what_is_allowed(
+def test_the_error_for_a_wrong_argument_names_the_allowed_values(
     healthy: Project, arguments: list[str], names: list[str]
 ) -> None:
     answer = run("--config", healthy.file, *arguments)
@@ -214,13 +214,13 @@ def test_a_wrong_argument_is_named_with_what_is_allowed(
         ("withdraw", [], 1, "retention plan orchard"),
     ],
 )
-def test_what_needs_a_plan_names_the_command_that_makes_it(
+def test_a_command_that_needs_a_plan_names_the_command_that_makes_one(
     healthy: Project, command: str, more: list[str], status: int, remedy: str
 ) -> None:
     assert_one_clear_line(healthy.run(command, *more), status, (DAY, remedy))
 
 
-def test_a_sweep_needs_a_plan_and_names_the_command_that_makes_it(tmp_path: Path) -> None:
+def test_a_sweep_without_a_plan_names_the_command_that_makes_one(tmp_path: Path) -> None:
     project = orchard_on_disk(tmp_path)
     project.write(mode="delete")
     assert_one_clear_line(project.run("sweep"), 1, (DAY, "retention plan orchard"))

@@ -14,14 +14,14 @@ _COMMAND = "from retention_assets.cli.main import main; main()"
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
-def test_a_script_is_printed_for_each_shell(shell: str) -> None:
+def test_a_completion_script_is_printed_for_each_shell(shell: str) -> None:
     answer = run("completion", shell)
     assert answer.status == 0, answer.err
     assert f"_RETENTION_COMPLETE={shell}_complete" in answer.out
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
-def test_the_shell_accepts_its_script(shell: str) -> None:
+def test_each_shell_accepts_its_completion_script(shell: str) -> None:
     if shutil.which(shell) is None:
         pytest.skip(f"no {shell} here")
     script = run("completion", shell).out
@@ -48,18 +48,18 @@ def completions(shell: str, *words: str) -> list[str]:
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
-def test_a_command_is_completed(shell: str) -> None:
+def test_the_name_of_a_command_is_completed(shell: str) -> None:
     assert completions(shell, "expl") == ["explain"]
 
 
 @pytest.mark.parametrize(
     "shell", ["bash", pytest.param("zsh", marks=pytest.mark.slow), pytest.param("fish", marks=pytest.mark.slow)]
 )
-def test_repositories_of_the_configuration_and_tables_are_completed(shell: str, tmp_path: Path) -> None:
+def test_names_of_repositories_and_tables_are_completed(shell: str, tmp_path: Path) -> None:
     file = orchard(tmp_path, str(tmp_path)).file
     assert completions(shell, "--config", str(file), "plan", "or") == ["orchard"]
     assert completions(shell, "--config", str(file), "show", "orchard", "due_o") == ["due_objects"]
 
 
-def test_a_configuration_that_cannot_be_read_completes_nothing(tmp_path: Path) -> None:
+def test_with_an_unreadable_configuration_nothing_is_completed(tmp_path: Path) -> None:
     assert completions("bash", "--config", str(tmp_path / "none.yaml"), "plan", "or") == []

@@ -28,7 +28,7 @@ def closing(*plans: Plan) -> list[str]:
     return console.file.getvalue().splitlines()
 
 
-def test_the_demo_ends_in_one_screen_that_names_report_ui_and_next_command() -> None:
+def test_the_last_screen_of_the_demo_names_the_report_the_ui_and_the_next_command() -> None:
     shown = closing(a_plan(objects=0, size=0, waiting=12345), FIELD)
     assert len(shown) < LINES  # the shell's prompt takes the last line
     assert [line for line in shown if len(line.rstrip()) > COLUMNS] == []
@@ -39,7 +39,7 @@ def test_the_demo_ends_in_one_screen_that_names_report_ui_and_next_command() -> 
     assert re.search(r"^Your own: .* init$", text, re.MULTILINE)
 
 
-def test_a_row_of_the_closing_table_splits_what_is_listed_into_three_parts() -> None:
+def test_a_row_of_the_last_table_divides_the_listed_objects_into_three_parts() -> None:
     plan = replace(
         a_plan(),
         totals={"kept": Amount(5, 50), "young": Amount(2, 20), "waiting": Amount(3, 30), "candidate": Amount(1, 10)},
@@ -54,7 +54,7 @@ def test_a_row_of_the_closing_table_splits_what_is_listed_into_three_parts() -> 
     ]
 
 
-def test_without_waiting_objects_the_closing_does_not_speak_of_waiting() -> None:
+def test_without_waiting_objects_the_last_screen_does_not_mention_settle() -> None:
     assert not any("settle" in line for line in closing(FIELD))
     assert any("settle" in line for line in closing(a_plan(waiting=1)))
 

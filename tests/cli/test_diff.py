@@ -120,7 +120,7 @@ def at_heads() -> dict[str, set[str]]:
 # ---- two plans
 
 
-def test_each_object_of_two_plans_is_told_with_its_change_and_both_reasons(world: World) -> None:
+def test_diff_shows_each_object_with_its_change_and_both_reasons(world: World) -> None:
     expected = {address: change for address, change in truth(world).items() if change != "freed_alike"}
     assert set(expected.values()) == set(CHANGES) - {"freed_alike"}
     rows = table(world.diff(world.first[:8], world.second[:12], "--format", "csv"))
@@ -148,7 +148,7 @@ def test_json_has_both_plans_and_the_amount_of_each_change(world: World) -> None
             assert sum(group["bytes"] for group in document[change][groups]) == sum(sizes)
 
 
-def test_a_plan_differs_from_itself_in_nothing_and_from_another_the_other_way_round(world: World) -> None:
+def test_a_plan_equals_itself_and_a_reversed_comparison_has_the_reversed_changes(world: World) -> None:
     itself = world.diff(world.first, world.first, "--json").document()
     assert {change: itself[change]["objects"] for change in CHANGES} == {
         **dict.fromkeys(CHANGES, 0),
@@ -166,7 +166,7 @@ def test_a_limit_shows_the_largest_objects(world: World) -> None:
     assert [int(row["size"]) for row in rows] == sorted(sizes, reverse=True)[:3]
 
 
-def test_money_is_shown_where_a_price_is_known_and_nowhere_else(world: World) -> None:
+def test_costs_are_shown_only_with_a_price(world: World) -> None:
     plans = (world.first, world.second)
     unpriced = world.diff(*plans)
     assert unpriced.status == 0, unpriced.err
@@ -182,19 +182,19 @@ def test_money_is_shown_where_a_price_is_known_and_nowhere_else(world: World) ->
 # ---- another policy
 
 
-def test_what_a_policy_would_change_is_what_the_plan_under_it_then_changes(world: World) -> None:
+def test_the_changes_of_a_proposed_policy_equal_those_of_a_plan_under_it(world: World) -> None:
     proposed, made = table(world.proposed), table(world.diff(world.first, world.second, "--format", "csv"))
     assert made.keys() == proposed.keys() != set()
     for address, row in made.items():
         assert row == {name: value for name, value in proposed[address].items() if name != "heads"}
 
 
-def test_proposing_changes_no_file_and_leaves_the_plan_standing(world: World) -> None:
+def test_a_comparison_with_a_proposed_policy_changes_no_file(world: World) -> None:
     assert world.proposed.status == 0
     assert world.untouched
 
 
-def test_newly_freed_objects_name_the_branches_and_tags_that_have_them_now(world: World) -> None:
+def test_newly_freed_objects_are_shown_with_the_branches_and_tags_that_have_them_now(world: World) -> None:
     rows = table(world.proposed)
     for address, row in rows.items():
         now = sorted(name for name, addresses in at_heads().items() if address in addresses)
@@ -202,7 +202,7 @@ def test_newly_freed_objects_name_the_branches_and_tags_that_have_them_now(world
     assert {bool(row["heads"]) for row in rows.values() if row["change"] == "newly_freed"} == {True, False}
 
 
-def test_a_policy_that_would_be_refused_is_told_whole_and_ends_in_1(world: World) -> None:
+def test_a_comparison_with_a_policy_that_guards_would_refuse_is_complete_and_exits_with_1(world: World) -> None:
     document = world.excessive.document()
     assert world.excessive.status == 1
     assert document["refused_by"] == ["live_not_shrunk"]
@@ -213,7 +213,7 @@ def test_a_policy_that_would_be_refused_is_told_whole_and_ends_in_1(world: World
     assert "there is no branch 'dve'" in world.excessive.err
 
 
-def test_what_is_endangered_is_told_by_head(world: World) -> None:
+def test_endangered_objects_are_counted_by_head(world: World) -> None:
     endangered = world.excessive.document()["endangered"]
     shown = {group["name"]: group["objects"] for group in endangered["by_head"]}
     kept = {name: addresses - world.candidates[0].keys() - world.staged for name, addresses in at_heads().items()}
@@ -221,13 +221,13 @@ def test_what_is_endangered_is_told_by_head(world: World) -> None:
     assert endangered["at_heads"]["objects"] == len(set().union(*kept.values()))
 
 
-def test_the_price_of_the_configuration_is_of_a_gb_of_ten_to_the_nine_bytes(world: World) -> None:
+def test_the_configured_price_is_for_a_gb_of_a_billion_bytes(world: World) -> None:
     document = world.excessive.document()
     assert document["price_per_gb_month"] == PRICE
     assert document["newly_freed"]["per_month"] == pytest.approx(document["newly_freed"]["bytes"] / 1e9 * PRICE)
 
 
-def test_the_plans_own_policy_changes_nothing_and_no_guard_minds(world: World) -> None:
+def test_the_policy_of_the_plan_itself_changes_nothing_and_no_guard_refuses(world: World) -> None:
     answer = world.diff("--policy", world.file("new.yaml"), "--as-of", DAY)
     assert answer.status == 0, answer.err
     shown = {line.split("│")[1].strip(): line.split("│")[2].strip() for line in answer.out.splitlines() if "│" in line}
@@ -237,7 +237,7 @@ def test_the_plans_own_policy_changes_nothing_and_no_guard_minds(world: World) -
     assert "No guard would refuse" in answer.out
 
 
-def test_why_such_a_plan_could_not_be_carried_out_is_warned_of_before_the_findings() -> None:
+def test_the_warning_about_a_blocked_plan_precedes_the_findings() -> None:
     finding = Finding("warning", "dve", "there is no branch 'dve'")
     found = Outlook(Difference(None, {}, None), Amount(), (), (), "no staged list is known.", (finding,))  # type: ignore[arg-type]
     assert warnings_of(found) == [
@@ -256,7 +256,7 @@ def test_why_such_a_plan_could_not_be_carried_out_is_warned_of_before_the_findin
         pytest.param(1234.5, "1,234.50", id="thousands"),
     ],
 )
-def test_money_is_told_to_the_cent(cost: float, shown: str) -> None:
+def test_costs_are_shown_to_the_cent(cost: float, shown: str) -> None:
     assert human_cost(cost) == shown
 
 
@@ -283,7 +283,9 @@ def test_money_is_told_to_the_cent(cost: float, shown: str) -> None:
         pytest.param(["--policy", "NOWHERE", "--as-of", DAY], 2, "nowhere.yaml: cannot be read", id="no_policy_file"),
     ],
 )
-def test_what_cannot_be_compared_is_one_clear_line(world: World, arguments: list[str], status: int, names: str) -> None:
+def test_the_error_for_an_impossible_comparison_is_one_line(
+    world: World, arguments: list[str], status: int, names: str
+) -> None:
     world.file("malformed.yaml").write_text("retention: {default: soon}", encoding="utf-8")
     files = {word: str(world.file(f"{word.lower()}.yaml")) for word in ("NEW", "MALFORMED", "NOWHERE")}
     meant = {"FIRST": world.first, **files}
@@ -303,7 +305,7 @@ def change_document(file: Path, change: Callable[[Json], Json]) -> None:
     file.write_text(json.dumps(change(json.loads(file.read_text("utf-8")))), encoding="utf-8")
 
 
-def test_a_beginning_that_two_hashes_share_is_ambiguous(world: World, tmp_path: Path) -> None:
+def test_an_abbreviation_of_two_plan_hashes_is_refused_as_ambiguous(world: World, tmp_path: Path) -> None:
     copy = copied(world, tmp_path)
     plans = copy.project.warehouse / "orchard" / "plans"
     twin = f"{world.first[:8]}{'0' * 56}"

@@ -27,7 +27,7 @@ def lines_on(screen: Console) -> list[str]:
     return screen.file.getvalue().splitlines()
 
 
-def test_two_plans_are_shown_with_whole_hashes(screen: Console) -> None:
+def test_two_plans_are_shown_with_full_hashes(screen: Console) -> None:
     show_plans(screen, FIRST, SECOND)
     shown = lines_on(screen)
     for name in ("1", "2", "3", "4", "5"):
@@ -36,7 +36,7 @@ def test_two_plans_are_shown_with_whole_hashes(screen: Console) -> None:
     assert max(map(len, shown)) <= COLUMNS
 
 
-def test_each_plan_in_quarantine_is_shown_with_its_whole_hash(screen: Console, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_each_plan_in_quarantine_is_shown_with_its_full_hash(screen: Console, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(group, "screen", screen)
     undoing.print_by_plan("orchard: in quarantine", [(f"{date(2026, 11, 1)} {'a' * 64}", Amount(59, 2**20))])
     assert lines_on(screen) == ["orchard: in quarantine", f"plan 2026-11-01 {'a' * 64}", "    59 objects, 1.0 MiB"]

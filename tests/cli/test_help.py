@@ -45,7 +45,7 @@ def test_the_help_of_a_command_that_records_a_person_names_the_variable_with_the
 
 
 @pytest.mark.parametrize("name", sorted(COMMANDS.keys() - WITHOUT_JSON))
-def test_a_command_gives_its_facts_as_json(name: str) -> None:
+def test_every_command_has_a_json_option_and_a_schema_of_its_output(name: str) -> None:
     options = {option for parameter in COMMANDS[name].params for option in parameter.opts}
     assert "--json" in options
     assert name.removeprefix("retention ") in OUTPUTS
@@ -71,7 +71,7 @@ def asked_for_json() -> list[tuple[bool, set[str]]]:
 
 
 @pytest.mark.parametrize("command", sorted(OUTPUTS))
-def test_a_test_holds_what_the_command_prints_against_its_schema(command: str) -> None:
+def test_a_test_compares_the_json_output_of_each_command_with_its_schema(command: str) -> None:
     of_icechunk, wanted = command.startswith("icechunk "), set(command.removeprefix("icechunk ").split())
     assert any(wanted <= words for about_icechunk, words in asked_for_json() if about_icechunk is of_icechunk)
 
@@ -83,7 +83,7 @@ def test_show_refuses_json_with_another_format(tmp_path: Path) -> None:
     assert "--json and --format csv: choose one." in refused.err
 
 
-def test_no_color_ends_colors_also_on_a_terminal(tmp_path: Path) -> None:
+def test_no_color_disables_colors_also_on_a_terminal(tmp_path: Path) -> None:
     place = orchard(tmp_path, str(tmp_path))
     command = ["from retention_assets.cli.main import main; main()", "--config", str(place.file), "status"]
     environment = {**os.environ, "FORCE_COLOR": "1", "TERM": "xterm-256color"}
@@ -103,7 +103,7 @@ def test_no_color_ends_colors_also_on_a_terminal(tmp_path: Path) -> None:
     assert not color.search(shown(NO_COLOR="1"))
 
 
-def test_stopping_and_resuming_as_json_say_who_stopped_what(tmp_path: Path) -> None:
+def test_stop_and_resume_with_json_show_the_repository_and_who_stopped_it(tmp_path: Path) -> None:
     place = orchard(tmp_path, str(tmp_path))
     stopped = run("--config", place.file, "stop", "orchard", "--json").document()
     assert stopped["repository"] == "orchard"

@@ -116,7 +116,7 @@ def test_a_repository_is_upgraded_after_a_dry_run(tmp_path: Path):
     assert command("upgrade").status == 1
 
 
-def test_a_repository_that_was_renamed_is_left_alone(tmp_path: Path):
+def test_a_change_of_a_renamed_repository_is_refused(tmp_path: Path):
     command = Command(tmp_path, 2)
     assert command("tag", "delete", "v1").status == 0
     command.file.write_text(command.file.read_text("utf-8").replace("  field:", "  renamed:"), encoding="utf-8")
@@ -126,7 +126,7 @@ def test_a_repository_that_was_renamed_is_left_alone(tmp_path: Path):
     assert "under the name field" in " ".join(refused.err.split())
 
 
-def test_nothing_is_done_while_a_sweep_runs(tmp_path: Path):
+def test_a_change_is_refused_while_a_sweep_runs(tmp_path: Path):
     command = Command(tmp_path, 2)
     take_lease(command.warehouse, "field", "a sweep", datetime.now(UTC), timedelta(minutes=30))
     before = command.repository.files()
@@ -187,7 +187,7 @@ def test_nothing_is_changed_in_a_store_that_ignores_conditions(
     ],
     ids=["lakefs", "unknown", "no_id"],
 )
-def test_what_makes_no_sense_is_a_usage_error(tmp_path: Path, arguments: list[str], repository: str, violation: str):
+def test_invalid_arguments_are_a_usage_error(tmp_path: Path, arguments: list[str], repository: str, violation: str):
     answer = Command(tmp_path, 2)(*arguments, repository=repository)
     assert (answer.status, answer.out) == (2, "")
     assert violation in " ".join(answer.err.split())

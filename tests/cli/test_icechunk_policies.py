@@ -19,7 +19,7 @@ def laid(root: Path, policy: str) -> Path:
     return root / "retention.yaml"
 
 
-def test_a_policy_is_held_against_the_repositorys_references(tmp_path: Path) -> None:
+def test_lint_compares_a_policy_with_the_references_of_the_repository(tmp_path: Path) -> None:
     file = laid(tmp_path, "snapshots: {branches: [{branch: mian, keep_newer: 7d, id: slip}]}")
     answer = run("--config", file, "lint")
     assert answer.status == 0
@@ -42,7 +42,7 @@ def test_a_policy_of_lakefs_is_refused_with_its_file(tmp_path: Path) -> None:
     assert f"{tmp_path}/policy.yaml: " in answer.err.replace("\n", "")
 
 
-def test_trying_out_another_policy_is_not_offered(tmp_path: Path) -> None:
+def test_diff_with_a_policy_is_refused_for_an_icechunk_repository(tmp_path: Path) -> None:
     file = laid(tmp_path, "snapshots: {default: {keep_newer: 7d}}")
     answer = run("--config", file, "diff", "field", "--policy", tmp_path / "policy.yaml")
     assert answer.status == 2

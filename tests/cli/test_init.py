@@ -59,7 +59,7 @@ def states(answer: Answer) -> dict[str, str]:
     return {f"{one['place']} {one['permission']}": one["state"] for one in answer.document()["checks"]}
 
 
-def test_a_server_and_a_bucket_need_nothing_but_credentials(
+def test_init_for_a_server_and_a_bucket_needs_only_credentials(
     server: FakeLakeFSServer, bucket: Lake, empty_folder: Path
 ) -> None:
     before = bucket.listing()
@@ -82,7 +82,7 @@ def test_a_server_and_a_bucket_need_nothing_but_credentials(
     )
 
 
-def test_an_existing_file_is_never_written_over_unasked(
+def test_an_existing_file_is_overwritten_only_with_overwrite(
     server: FakeLakeFSServer, bucket: Lake, empty_folder: Path
 ) -> None:
     (empty_folder / "policy.yaml").write_text("mine", encoding="utf-8")
@@ -127,7 +127,7 @@ class Terminal(StringIO):
         return True
 
 
-def test_on_a_terminal_what_is_missing_is_asked(
+def test_on_a_terminal_init_asks_for_missing_options(
     server: FakeLakeFSServer, bucket: Lake, empty_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("sys.stdin", Terminal(f"orchard\n{server.url}\n"))
@@ -151,7 +151,7 @@ def test_on_a_terminal_what_is_missing_is_asked(
     ],
     ids=["gcs", "azure", "s3", "local"],
 )
-def test_options_of_a_store_are_names_of_the_variables_that_are_set(
+def test_storage_options_refer_to_the_environment_variables_that_are_set(
     place: str, variables: dict[str, str], options: set[str]
 ) -> None:
     with environment(**variables):
@@ -203,9 +203,7 @@ def test_a_denied_permission_is_named_with_the_modes_that_need_it(
     assert bucket.listing() == before
 
 
-def test_a_directory_in_which_nothing_can_be_written_is_named(
-    empty_folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_directory_without_write_permission_is_reported(empty_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     create_repository(empty_folder / "field")
     monkeypatch.setattr("os.access", lambda *_: False)  # as the operating system says, but not to root
     answer = run("init", "field", "--kind", "icechunk", "--storage", "field", "--json")
@@ -218,7 +216,7 @@ def test_a_directory_in_which_nothing_can_be_written_is_named(
     }
 
 
-def test_writing_is_tried_only_on_request_and_leaves_nothing(server: FakeLakeFSServer, bucket: Lake) -> None:
+def test_writing_is_tested_only_with_try_writes_and_leaves_no_objects(server: FakeLakeFSServer, bucket: Lake) -> None:
     before = bucket.listing()
     assert init(server, bucket).status == 0
     with environment(AWS_ENDPOINT_URL=bucket.server.endpoint, **CREDENTIALS):
@@ -233,7 +231,7 @@ def test_writing_is_tried_only_on_request_and_leaves_nothing(server: FakeLakeFSS
     assert bucket.listing() == before
 
 
-def test_what_the_server_refuses_is_named(server: FakeLakeFSServer, bucket: Lake) -> None:
+def test_a_permission_that_the_server_denies_is_named(server: FakeLakeFSServer, bucket: Lake) -> None:
     server.override["/repositories/orchard/tags"] = ServerAnswer(403, {"message": "no"})
     try:
         answer = init(server, bucket)
@@ -244,14 +242,14 @@ def test_what_the_server_refuses_is_named(server: FakeLakeFSServer, bucket: Lake
     assert "retention access orchard" in answer.err
 
 
-def test_another_place_than_the_servers_is_noticed(server: FakeLakeFSServer, bucket: Lake) -> None:
+def test_another_storage_location_than_that_of_the_server_is_detected(server: FakeLakeFSServer, bucket: Lake) -> None:
     bucket.client().create_bucket(Bucket="elsewhere")
     answer = init(server, bucket, "--storage", "s3://elsewhere/orchard")
     assert answer.status == 3
     assert "does not have the newest commit of the server" in answer.out
 
 
-def test_a_dump_over_local_files_needs_no_server(empty_folder: Path) -> None:
+def test_init_for_a_dump_and_local_files_needs_no_server(empty_folder: Path) -> None:
     copy_saved_repository("orchard", empty_folder / "lake")
     (empty_folder / "dump.json").write_text(json.dumps(api("orchard")["refs_dump"]), encoding="utf-8")
     before = files_below(empty_folder / "lake")
@@ -263,7 +261,7 @@ def test_a_dump_over_local_files_needs_no_server(empty_folder: Path) -> None:
     assert files_below(empty_folder / "lake") == before
 
 
-def test_an_icechunk_repository_is_read(empty_folder: Path) -> None:
+def test_init_reads_an_icechunk_repository(empty_folder: Path) -> None:
     storage = empty_folder / "field"
     create_repository(storage)
     answer = run("init", "field", "--kind", "icechunk", "--storage", str(storage), "--json")

@@ -19,7 +19,7 @@ from tests.sweep.small_world import a_plan
 
 
 @pytest.mark.parametrize(("grace", "warned"), [("1h", True), ("24h", False), ("3d", False)])
-def test_a_grace_period_below_the_server_s_own_is_warned_of(tmp_path: Path, grace: str, warned: bool) -> None:
+def test_lint_warns_of_a_grace_period_below_that_of_the_server(tmp_path: Path, grace: str, warned: bool) -> None:
     project = orchard_on_disk(tmp_path)
     with serving(saved("orchard")) as server, environment(LAKEFS_SECRET=SECRET_KEY):
         project.write(source=source(server), staged=None, grace=grace)
@@ -29,7 +29,7 @@ def test_a_grace_period_below_the_server_s_own_is_warned_of(tmp_path: Path, grac
     assert ("grace is 1h, the server's own grace period is " in output) is warned
 
 
-def test_the_heads_that_only_the_reflog_keeps_are_named_and_a_reflog_that_is_off_is_warned_of(tmp_path: Path) -> None:
+def test_lint_names_heads_that_only_the_reflog_keeps_and_warns_if_the_reflog_is_off(tmp_path: Path) -> None:
     project, world = orchard_on_disk(tmp_path), saved("orchard")
     head = world.branches["main"]
     known = References({head: Commit(head, (), OLD, "")}, {"main": head, "gone": head}, {}, utc_now())

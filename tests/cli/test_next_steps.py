@@ -20,7 +20,7 @@ def steps(edits: PlannedEdits | None) -> str:
         return _next_steps(EMPTY, Summary(NONE, None, (), edits), "the UI")
 
 
-def test_a_plan_that_only_changes_the_history_is_to_be_approved() -> None:
+def test_the_next_step_after_a_plan_that_only_changes_the_history_is_an_approval() -> None:
     releases = PlannedEdits(2, NOW, NOW, ("A" * 20,), ("A" * 20,), (), frozenset())
     assert f" approve orchard {HASH} --as-of 2026-11-01" in steps(releases)
 

@@ -50,7 +50,7 @@ def test_plan_as_json_is_one_document_with_plan_and_summary(planned_orchard: tup
     assert sum(by_reason.values()) == document["candidates"]["objects"]
 
 
-def test_the_totals_of_a_plan_are_what_is_listed(planned_orchard: tuple[Project, Answer]) -> None:
+def test_the_totals_of_a_plan_equal_the_listed_objects(planned_orchard: tuple[Project, Answer]) -> None:
     totals = planned_orchard[1].document()["totals"].values()
     data = [entry for entry in listing("orchard") if not entry.address.startswith("_lakefs/")]
     assert sum(amount["objects"] for amount in totals) == len(data)
@@ -58,7 +58,7 @@ def test_the_totals_of_a_plan_are_what_is_listed(planned_orchard: tuple[Project,
 
 
 @pytest.mark.parametrize("table", MADE_BY_A_PLAN)
-def test_csv_is_the_table_and_nothing_else(project: Project, table: str) -> None:
+def test_csv_output_has_only_the_table(project: Project, table: str) -> None:
     answer = project.run("show", table, "--format", "csv")
     header, *rows = csv.reader(StringIO(answer.out))
     names = TABLES[table].schema.names
@@ -70,7 +70,7 @@ def test_csv_is_the_table_and_nothing_else(project: Project, table: str) -> None
     assert len(rows) == len(project.rows(table))
 
 
-def test_lists_are_joined_by_semicolons_in_csv_and_whole_in_json(project: Project) -> None:
+def test_lists_are_joined_by_semicolons_in_csv_and_stay_lists_in_json(project: Project) -> None:
     rows = {row["commit_id"]: row for row in project.rows("commit_graph")}
     table = csv.DictReader(StringIO(project.run("show", "commit_graph", "--format", "csv").out))
     merges = [row for row in table if len(rows[row["commit_id"]]["parents"]) > 1]
@@ -79,13 +79,13 @@ def test_lists_are_joined_by_semicolons_in_csv_and_whole_in_json(project: Projec
         assert row["parents"].split(";") == rows[row["commit_id"]]["parents"]
 
 
-def test_instants_are_whole_in_csv_and_json(project: Project) -> None:
+def test_timestamps_in_json_have_a_time_zone(project: Project) -> None:
     for row in project.rows("storage_inventory"):
         assert datetime.fromisoformat(row["last_modified"]).utcoffset() is not None
 
 
 @pytest.mark.parametrize("form", ["csv", "json"])
-def test_a_limit_limits(project: Project, form: str) -> None:
+def test_a_limit_bounds_the_number_of_rows(project: Project, form: str) -> None:
     answer = project.run("show", "addresses", "--format", form, "--limit", "3")
     amount = len(json.loads(answer.out)) if form == "json" else len(answer.out.splitlines()) - 1
     assert amount == 3
@@ -99,7 +99,7 @@ def test_a_screen_shows_twenty_rows_and_how_to_get_the_rest(project: Project) ->
 
 
 @pytest.mark.parametrize("table", MADE_BY_A_PLAN)
-def test_a_screen_shows_whole_ids_and_no_seconds_and_no_line_too_long(
+def test_a_screen_shows_full_ids_no_time_zones_and_no_line_that_is_too_long(
     project: Project, screen: int, table: str
 ) -> None:
     shown = project.run("show", table).out
@@ -112,7 +112,7 @@ def test_a_screen_shows_whole_ids_and_no_seconds_and_no_line_too_long(
     assert [line for line in shown.splitlines() if len(line) > screen and not line.startswith("data/")] == []
 
 
-def test_a_table_that_fits_the_screen_is_drawn_as_one(project: Project, screen: int) -> None:
+def test_a_table_that_fits_the_screen_is_drawn_as_a_table(project: Project, screen: int) -> None:
     assert "┃ address" in project.run("show", "uncommitted_objects").out
 
 
@@ -123,7 +123,9 @@ def test_a_table_that_does_not_fit_becomes_a_block_for_each_row(project: Project
     assert all(line.startswith("  ") for line in shown[2:])
 
 
-def test_the_run_is_where_dagster_looks_for_it(project: Project, planned_orchard: tuple[Project, Answer]) -> None:
+def test_a_plan_of_the_command_line_is_a_run_of_the_dagster_instance(
+    project: Project, planned_orchard: tuple[Project, Answer]
+) -> None:
     run_id = planned_orchard[1].document()["run_id"]
     with dg.DagsterInstance.get() as instance:
         recorded = instance.get_run_by_id(run_id)
@@ -135,7 +137,9 @@ def test_the_run_is_where_dagster_looks_for_it(project: Project, planned_orchard
             assert DAY in instance.get_materialized_partitions(key)
 
 
-def test_the_timeline_has_the_run_at_the_job_of_the_code_location(planned_orchard: tuple[Project, Answer]) -> None:
+def test_the_dagster_timeline_shows_the_run_at_the_job_of_the_code_location(
+    planned_orchard: tuple[Project, Answer],
+) -> None:
     origin = "jobName repositoryOrigin {repositoryLocationName repositoryName}"
     query = f"query($id: String!) {{runsOrError(filter: {{runIds: [$id]}}) {{... on Runs {{results {{{origin}}}}}}}}}"
     with dg.DagsterInstance.get() as instance, WorkspaceProcessContext(instance, EmptyWorkspaceTarget()) as dagster:
@@ -153,7 +157,7 @@ def write_policy(directory: Path, text: str) -> Project:
     return project
 
 
-def test_lint_has_nothing_to_say_of_the_servers_own_rules(project: Project) -> None:
+def test_lint_has_no_findings_about_the_rules_of_the_server_itself(project: Project) -> None:
     answer = run("--config", project.file, "lint")
     assert (answer.status, answer.err) == (0, "")
     assert re.findall(r"orchard: (\w+: \w+):", answer.out) == ["warning: reflog"]  # it is off with `settle: 0s`
@@ -170,7 +174,7 @@ def test_lint_warns_of_an_unknown_branch_and_of_other_rules_on_the_server(tmp_pa
     assert "branch 'main' is kept 10d by the policy and 45d by the server's rules" in answer.out
 
 
-def test_lint_ends_in_2_on_an_error_and_json_tells_the_same(tmp_path: Path) -> None:
+def test_lint_exits_with_2_on_an_error_also_with_json(tmp_path: Path) -> None:
     project = write_policy(tmp_path, "holds: [{id: audit, tag: no-such-tag, reason: the audit}]")
     answer, as_json = run("--config", project.file, "lint"), run("--config", project.file, "lint", "--json")
     assert answer.status == as_json.status == 2
@@ -180,14 +184,14 @@ def test_lint_ends_in_2_on_an_error_and_json_tells_the_same(tmp_path: Path) -> N
     }
 
 
-def test_what_looks_like_markup_in_a_finding_is_printed_as_it_is(tmp_path: Path) -> None:
+def test_text_in_a_finding_that_resembles_markup_is_printed_unchanged(tmp_path: Path) -> None:
     rules = "{id: one, prefix: 'a[red]', keep: 10d}, {id: two, prefix: 'a[red]/b', keep: 5d}"
     project = write_policy(tmp_path, f"lifecycle: [{rules}]")
     assert "a[red]" in run("--config", project.file, "lint").out
 
 
 @pytest.mark.parametrize("command", [None, *sorted(cli.commands)])
-def test_every_command_explains_itself(command: str | None) -> None:
+def test_every_command_has_a_help_text(command: str | None) -> None:
     result = CliRunner().invoke(cli, [command, "--help"] if command else ["--help"], prog_name="retention")
     assert result.exit_code == 0
     assert result.output.startswith("Usage: retention")
@@ -225,7 +229,7 @@ def test_the_demo_works_from_a_clean_copy(tmp_path: Path) -> None:
     assert len(ended.stderr.splitlines()) <= 2, ended.stderr  # Java itself has a line to say
 
 
-def test_approving_and_withdrawing_as_json_name_the_plan_and_the_person(
+def test_approve_and_withdraw_with_json_name_the_plan_and_the_person(
     planned_orchard: tuple[Project, Answer], tmp_path: Path
 ) -> None:
     project, answer = planned_orchard
@@ -279,7 +283,7 @@ def other_objects(tables: Path) -> None:
         ),
     ],
 )
-def test_a_policy_is_not_compared_by_tables_that_are_not_the_plans(
+def test_a_policy_is_not_compared_with_tables_that_do_not_belong_to_the_plan(
     project: Project, tmp_path: Path, damage: Callable[[Path], object], status: int, names: str, undone: str
 ) -> None:
     shutil.copytree(project.directory, tmp_path, dirs_exist_ok=True, ignore=shutil.ignore_patterns("lake"))

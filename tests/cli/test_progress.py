@@ -35,7 +35,7 @@ def clock() -> Clock:
 
 
 @pytest.mark.parametrize(("on_terminal", "seen"), [(True, True), (False, False)], ids=["terminal", "pipe"])
-def test_only_a_terminal_shows_what_is_done(on_terminal: bool, seen: bool) -> None:
+def test_progress_is_shown_only_on_a_terminal(on_terminal: bool, seen: bool) -> None:
     console = Console(file=StringIO(), force_terminal=on_terminal, width=80)
     with shown(Work("orchard: comparing two plans"), console):
         pass
@@ -44,7 +44,7 @@ def test_only_a_terminal_shows_what_is_done(on_terminal: bool, seen: bool) -> No
     assert seen or console.file.getvalue() == ""
 
 
-def test_parts_are_counted_and_the_time_left_follows_from_their_rate(clock: Clock) -> None:
+def test_the_time_left_follows_from_the_rate_of_the_counted_parts(clock: Clock) -> None:
     work = Work("looking for the objects", 100, clock)
     assert str(work.__rich__()) == "looking for the objects, 0 of 100"
     clock.now = 10
@@ -52,7 +52,7 @@ def test_parts_are_counted_and_the_time_left_follows_from_their_rate(clock: Cloc
     assert str(work.__rich__()) == "looking for the objects, 25 of 100, about 30 s left"
 
 
-def test_the_time_left_of_a_run_is_what_an_earlier_run_took_for_the_steps_that_remain(clock: Clock) -> None:
+def test_the_time_left_of_a_run_is_the_earlier_duration_of_its_remaining_steps(clock: Clock) -> None:
     steps = Steps("plan", {"orchard__inventory": 5, "orchard__graph": 20, "orchard__candidates": 7}, clock)
     steps.expect(STEPS)
     assert str(steps.__rich__()) == "plan: starting"
@@ -65,14 +65,14 @@ def test_the_time_left_of_a_run_is_what_an_earlier_run_took_for_the_steps_that_r
 
 
 @pytest.mark.parametrize("seconds", [{}, {"orchard__inventory": 5.0}], ids=["first_run", "a_new_step"])
-def test_without_the_seconds_of_each_step_no_time_left_is_shown(seconds: dict[str, float], clock: Clock) -> None:
+def test_no_time_left_is_shown_if_the_duration_of_a_step_is_unknown(seconds: dict[str, float], clock: Clock) -> None:
     steps = Steps("plan", seconds, clock)
     steps.expect(STEPS)
     steps.begin("orchard__inventory")
     assert str(steps.__rich__()) == "plan: inventory, step 1 of 3"
 
 
-def test_a_run_shows_its_steps_and_the_next_run_knows_how_long_each_took() -> None:
+def test_a_run_shows_its_steps_and_stores_the_duration_of_each_step() -> None:
     @dg.op
     def orchard__first() -> int:
         return 1

@@ -47,7 +47,7 @@ def test_an_object_that_is_in_the_store_is_not_acknowledged_as_lost(tmp_path: Pa
     assert not acknowledgements(project).exists()
 
 
-def test_a_directory_that_is_lost_as_a_whole_is_acknowledged_only_by_its_own_flag(project: Project) -> None:
+def test_a_completely_missing_directory_is_acknowledged_only_with_whole_slices(project: Project) -> None:
     message = refused(1, project, "acknowledge", "data/a/1", "data/a/2", "data/b/1")
     assert "orchard: 1 directory is missing completely, data/a/ first with 2 of the addresses" in message
     assert "Nothing was acknowledged. Check that `storage`" in message
@@ -56,13 +56,13 @@ def test_a_directory_that_is_lost_as_a_whole_is_acknowledged_only_by_its_own_fla
 
 
 @pytest.mark.parametrize("address", ["s3://lake/orchard/data/x", "/data/x", "data/../x", "_lakefs/x"])
-def test_what_is_no_address_of_an_object_is_not_acknowledged(project: Project, address: str) -> None:
+def test_an_invalid_address_is_not_acknowledged(project: Project, address: str) -> None:
     message = refused(2, project, "acknowledge", address)
     assert f"{address}: is not the address of an object of orchard. Nothing was acknowledged" in message
     assert "`retention show orchard addresses`" in message
 
 
-def test_a_list_of_lost_objects_that_cannot_be_read_is_named(project: Project, tmp_path: Path) -> None:
+def test_an_unreadable_list_of_lost_objects_is_reported(project: Project, tmp_path: Path) -> None:
     message = refused(2, project, "acknowledge", "--file", tmp_path / "lost.txt")
     assert "lost.txt: cannot be read (FileNotFoundError). Nothing was written" in message
 
@@ -70,7 +70,7 @@ def test_a_list_of_lost_objects_that_cannot_be_read_is_named(project: Project, t
 # ---- sweeps, reports, restores
 
 
-def test_in_mode_plan_nothing_is_swept(project: Project) -> None:
+def test_a_sweep_in_mode_plan_is_refused(project: Project) -> None:
     message = refused(2, project, "sweep", "--as-of", DAY)
     assert "repositories.orchard.mode is `plan`, which allows no sweep. Nothing was deleted" in message
     assert "Set `mode: quarantine`" in message
@@ -79,7 +79,7 @@ def test_in_mode_plan_nothing_is_swept(project: Project) -> None:
 @pytest.mark.parametrize(
     ("objects", "rest"), [(5, "the other objects of the plan are done"), (7, "2 more were not tried")]
 )
-def test_a_sweep_of_which_objects_failed_ends_with_an_error(
+def test_a_sweep_with_failed_objects_ends_with_an_error(
     project: Project, monkeypatch: pytest.MonkeyPatch, objects: int, rest: str
 ) -> None:
     project.write(mode="delete")
@@ -94,13 +94,13 @@ def test_a_sweep_of_which_objects_failed_ends_with_an_error(
     assert f"Then try again: `retention sweep orchard --as-of {DAY}`" in answer.err
 
 
-def test_a_plan_that_no_sweep_ended_has_no_report(project: Project) -> None:
+def test_a_plan_without_a_finished_sweep_has_no_report(project: Project) -> None:
     keep_plan(Warehouse(str(project.warehouse)), a_plan())
     message = refused(3, project, "report", "--as-of", DAY)
     assert f"orchard: no sweep of {DAY} has ended, so there is no report" in message
     assert f"Sweep with: `retention sweep orchard --as-of {DAY}`" in message
 
 
-def test_a_restore_of_nothing_is_refused(project: Project) -> None:
+def test_a_restore_without_a_selection_is_refused(project: Project) -> None:
     message = refused(2, project, "restore")
     assert "name the objects with --plan HASH, --path PATH or --address NAME. Nothing was changed" in message

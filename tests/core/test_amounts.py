@@ -14,7 +14,7 @@ def test_a_noun_is_in_the_singular_only_after_1(number: int, text: str) -> None:
     assert counted(number, "object") == text
 
 
-def test_a_phrase_with_another_plural_is_given_in_both_forms() -> None:
+def test_the_plural_of_a_phrase_can_be_given() -> None:
     texts = [counted(number, "branch was", "branches were") for number in (1, 2)]
     assert texts == ["1 branch was", "2 branches were"]
 

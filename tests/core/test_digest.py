@@ -66,11 +66,13 @@ def test_a_change_in_any_column_changes_the_digest(spark: SparkSession) -> None:
         ),
     ],
 )
-def test_another_set_has_another_digest(spark: SparkSession, digest: str, rows: tuple[Candidate, ...]) -> None:
+def test_another_set_of_candidates_has_another_digest(
+    spark: SparkSession, digest: str, rows: tuple[Candidate, ...]
+) -> None:
     assert candidates_digest(candidates(spark, *rows)) != digest
 
 
-def test_the_empty_set_has_the_digest_of_nothing(spark: SparkSession) -> None:
+def test_the_digest_of_no_candidates_is_the_sha256_of_no_bytes(spark: SparkSession) -> None:
     assert candidates_digest(candidates(spark)) == hashlib.sha256(b"").hexdigest()
 
 

@@ -49,7 +49,7 @@ def test_references_that_cannot_be_generated_names_are_left_out(spark: SparkSess
     assert parts.count() == 0
 
 
-def test_only_candidates_become_held(spark: SparkSession) -> None:
+def test_only_candidates_get_the_state_held(spark: SparkSession) -> None:
     states = ("candidate", "young", "kept", "foreign", "candidate")
     names = [address(number) for number in range(5)]
     objects = addresses(spark, *names).withColumn("state", F.lit(""))

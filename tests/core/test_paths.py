@@ -24,7 +24,9 @@ GLOBS = st.lists(PIECES | st.sampled_from(["*", "**", "?", "**/"]), max_size=6).
 @given(prefixes=st.lists(PATHS, min_size=8, max_size=8), paths=st.lists(PATHS, min_size=20, max_size=20))
 @example(prefixes=["foo/bar", "foo/bar/", "", "/", "foo//"], paths=["foo/bar", "foo/bar/x", "foo/barn", "foo", "", "/"])
 @settings(max_examples=12)
-def test_spark_covers_what_the_pure_rule_covers(spark: SparkSession, prefixes: list[str], paths: list[str]) -> None:
+def test_spark_and_python_agree_on_the_paths_that_a_prefix_covers(
+    spark: SparkSession, prefixes: list[str], paths: list[str]
+) -> None:
     related = [*paths, *prefixes, *(f"{prefix}/x" for prefix in prefixes), *(f"{prefix}x" for prefix in prefixes)]
     found = of(spark, related, pa.string(), lambda path: F.array(*(below(path, prefix) for prefix in prefixes)))
     for path, covered in zip(related, found, strict=True):
@@ -37,7 +39,7 @@ def test_spark_covers_what_the_pure_rule_covers(spark: SparkSession, prefixes: l
 )
 @example(globs=["a", "a*", "a?", "?"], paths=["a\n", "a", "\n", "a\r", "𝛑", "a𝛑", "a\u2028"])
 @settings(max_examples=12)
-def test_a_glob_means_the_same_to_spark_and_to_the_pure_rule(
+def test_spark_and_python_agree_on_the_paths_that_a_glob_matches(
     spark: SparkSession, globs: list[str], paths: list[str]
 ) -> None:
     related = [*paths, *(glob.replace("*", "a").replace("?", "b") for glob in globs)]
@@ -54,16 +56,14 @@ def test_a_glob_means_the_same_to_spark_and_to_the_pure_rule(
         pytest.param(("",), [True, True, True], id="the_empty_one_covers_everything"),
     ],
 )
-def test_any_of_several_prefixes_may_cover_a_path(
+def test_a_path_is_covered_if_any_prefix_covers_it(
     spark: SparkSession, prefixes: tuple[str, ...], covered: list[bool]
 ) -> None:
     assert of(spark, ["a/x", "b/x", "c"], pa.string(), lambda path: below_any(path, prefixes)) == covered
 
 
 @pytest.mark.parametrize("form", ["NFC", "NFD"])
-def test_a_hold_covers_a_path_whose_letters_are_composed_otherwise(
-    spark: SparkSession, form: Literal["NFC", "NFD"]
-) -> None:
+def test_a_hold_covers_paths_in_another_unicode_form(spark: SparkSession, form: Literal["NFC", "NFD"]) -> None:
     """A lifecycle rule does not: it covers only paths in the Unicode form of the policy."""
     prefix = normalize(form, "daten/größe")
     paths = [f"{normalize('NFC', 'daten/größe')}/1", f"{normalize('NFD', 'daten/größe')}/1", "daten/grosse/1"]

@@ -25,7 +25,7 @@ def sample(spark: SparkSession) -> DataFrame:
     )
 
 
-def test_the_largest_comes_first_and_equals_by_name(spark: SparkSession) -> None:
+def test_groups_are_sorted_by_size_and_then_by_name(spark: SparkSession) -> None:
     assert groups(sample(spark), REASON) == [("expired", 2, 110), ("lifecycle", 1, 1), ("unreferenced", 1, 1)]
     assert groups(sample(spark), TOTAL) == [("", 4, 112)]
 
@@ -34,7 +34,7 @@ def test_a_file_at_the_top_is_its_own_prefix_and_a_missing_path_has_its_own_grou
     assert groups(sample(spark), PREFIX) == [("raw/", 2, 110), ("(no path)", 1, 1), ("README", 1, 1)]
 
 
-def test_without_paths_the_directory_of_the_address_counts(spark: SparkSession) -> None:
+def test_objects_without_paths_are_grouped_by_the_directory_of_their_address(spark: SparkSession) -> None:
     found = candidates(spark, Candidate("chunks/a", 5), Candidate("chunks/b", 4), Candidate("snapshots/a", 7))
     assert groups(found, PREFIX, place=directory()) == [("chunks/", 2, 9), ("snapshots/", 1, 7)]
 

@@ -56,9 +56,7 @@ def read_there(shipped: Path, environment: dict[str, str]) -> tuple[int, str, in
 
 
 @pytest.mark.slow
-def test_a_worker_of_another_application_reads_with_the_code_that_the_first_compiled(
-    shipped: Path, tmp_path: Path
-) -> None:
+def test_workers_of_another_application_use_the_code_that_the_first_one_compiled(shipped: Path, tmp_path: Path) -> None:
     assert read_there(shipped, {"HOME": str(tmp_path)}) == (13_868, BENCH_ID, 0)
     (tmp_path / "another").mkdir()
     again = shutil.copy(shipped, tmp_path / "another")  # Spark puts the zip elsewhere for each application
@@ -78,5 +76,5 @@ def test_a_worker_of_another_application_reads_with_the_code_that_the_first_comp
     ],
 )
 @pytest.mark.slow
-def test_a_worker_that_can_keep_no_compiled_code_reads_all_the_same(shipped: Path, environment: dict[str, str]) -> None:
+def test_a_worker_that_cannot_store_compiled_code_still_reads(shipped: Path, environment: dict[str, str]) -> None:
     assert read_there(shipped, environment) == (13_868, BENCH_ID, 0)

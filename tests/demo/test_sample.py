@@ -42,19 +42,19 @@ def small(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize("name", REPOSITORIES)
-def test_every_listed_file_is_there_with_its_size_and_time_and_no_other(name: str, tmp_path: Path) -> None:
+def test_a_sample_has_exactly_the_listed_files_with_their_sizes_and_times(name: str, tmp_path: Path) -> None:
     placed = place_sample(DATA / name, tmp_path / "lake")
     assert tree(tmp_path / "lake") == {entry.address: (entry.size, entry.last_modified) for entry in listing(name)}
     assert placed == len(listing(name))
 
 
-def test_bytes_are_copied_and_left_out_files_become_zeros(small: Path, tmp_path: Path) -> None:
+def test_stored_files_are_copied_and_omitted_files_are_filled_with_zeros(small: Path, tmp_path: Path) -> None:
     place_sample(small, tmp_path / "lake")
     assert (tmp_path / "lake" / "data" / "a,signature").read_bytes() == b"four"
     assert (tmp_path / "lake" / "data" / "left_out").read_bytes() == bytes(1000)
 
 
-def test_an_older_copy_is_replaced_with_all_that_happened_to_it(small: Path, tmp_path: Path) -> None:
+def test_an_older_copy_is_replaced_with_all_its_changes(small: Path, tmp_path: Path) -> None:
     lake = tmp_path / "lake"
     place_sample(small, lake)
     before = tree(lake)
@@ -65,7 +65,7 @@ def test_an_older_copy_is_replaced_with_all_that_happened_to_it(small: Path, tmp
     assert tree(lake) == before
 
 
-def test_what_an_interrupted_copy_left_does_not_stay(small: Path, tmp_path: Path) -> None:
+def test_files_of_an_interrupted_copy_are_removed(small: Path, tmp_path: Path) -> None:
     (tmp_path / "lake.placing").mkdir()
     (tmp_path / "lake.placing" / "half").touch()
     place_sample(small, tmp_path / "lake")
@@ -73,7 +73,7 @@ def test_what_an_interrupted_copy_left_does_not_stay(small: Path, tmp_path: Path
     assert not (tmp_path / "lake" / "half").exists()
 
 
-def test_a_place_that_holds_something_else_is_refused_and_left_alone(small: Path, tmp_path: Path) -> None:
+def test_a_directory_with_other_files_is_refused_and_not_changed(small: Path, tmp_path: Path) -> None:
     (tmp_path / "home").mkdir()
     (tmp_path / "home" / "thesis.tex").write_text("years", encoding="utf-8")
     with pytest.raises(StoreError, match="not a copy of the sample"):
@@ -81,7 +81,7 @@ def test_a_place_that_holds_something_else_is_refused_and_left_alone(small: Path
     assert (tmp_path / "home" / "thesis.tex").read_text(encoding="utf-8") == "years"
 
 
-def test_the_namespace_of_another_repository_is_refused_and_left_alone(small: Path, tmp_path: Path) -> None:
+def test_the_namespace_of_another_repository_is_refused_and_not_changed(small: Path, tmp_path: Path) -> None:
     (tmp_path / "lake" / "_lakefs").mkdir(parents=True)
     (tmp_path / "lake" / "_lakefs" / "0f3a").write_bytes(b"a range")
     before = tree(tmp_path / "lake")
@@ -91,7 +91,7 @@ def test_the_namespace_of_another_repository_is_refused_and_left_alone(small: Pa
 
 
 @pytest.mark.parametrize("inside", [".", "namespace", "..", "elsewhere"])
-def test_a_sample_is_never_placed_over_itself(small: Path, inside: str) -> None:
+def test_a_sample_is_never_copied_over_itself(small: Path, inside: str) -> None:
     before = tree(small)
     with pytest.raises(StoreError, match=r"cannot be copied over .*\. Nothing was removed\. Choose another path"):
         place_sample(small, small / inside)
@@ -125,7 +125,7 @@ def test_a_damaged_sample_is_refused_and_the_older_copy_stays(
     assert not (tmp_path / "lake.placing").exists()
 
 
-def test_a_folder_without_a_listing_is_no_sample(small: Path, tmp_path: Path) -> None:
+def test_a_folder_without_a_listing_is_refused_as_a_sample(small: Path, tmp_path: Path) -> None:
     (small / "listing.csv").unlink()
     with pytest.raises(StoreError, match=r"listing\.csv: the file does not exist.* Nothing was copied\. Restore"):
         place_sample(small, tmp_path / "lake")

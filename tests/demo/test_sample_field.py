@@ -21,7 +21,7 @@ def field(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return target
 
 
-def test_its_snapshots_are_a_week_apart_whenever_it_is_made(field: Path) -> None:
+def test_the_snapshots_of_the_sample_are_a_week_apart_whenever_it_is_made(field: Path) -> None:
     line = list(open_repository(field).ancestry(branch="main"))
     days = [one.written_at for one in line[:-1]]
     assert (days[-1], days[0]) == (datetime(2026, 5, 3, 6, tzinfo=UTC), datetime(2026, 10, 25, 6, tzinfo=UTC))
@@ -30,26 +30,26 @@ def test_its_snapshots_are_a_week_apart_whenever_it_is_made(field: Path) -> None
     assert open_repository(field).list_tags() == {"summer"}
 
 
-def test_its_files_are_old_by_the_stores_time(field: Path) -> None:
+def test_the_files_of_the_sample_are_older_than_the_grace_period(field: Path) -> None:
     files = [path for kind in ("snapshots", "manifests", "chunks") for path in (field / kind).iterdir()]
     assert len(files) > 100
     assert all(path.stat().st_mtime < GRACE_ENDS for path in files)
 
 
-def test_one_that_is_there_stays_as_it_is(field: Path) -> None:
+def test_an_existing_sample_is_not_changed(field: Path) -> None:
     before = {path: path.stat().st_mtime_ns for path in field.rglob("*")}
     make_field(field)
     assert {path: path.stat().st_mtime_ns for path in field.rglob("*")} == before
 
 
-def test_nothing_else_is_written_over(tmp_path: Path) -> None:
+def test_files_of_others_are_never_overwritten(tmp_path: Path) -> None:
     (tmp_path / "somebodys").write_text("work", encoding="utf-8")
     with pytest.raises(StoreError, match="not an Icechunk repository"):
         make_field(tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == ["somebodys"]
 
 
-def test_whether_it_can_be_made_is_known_without_importing_what_makes_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_sample_can_be_made_only_if_all_needed_libraries_are_installed(monkeypatch: pytest.MonkeyPatch) -> None:
     assert can_make_field()
     monkeypatch.setattr(sample_field, "NEEDED", ("icechunk", "no_such_library"))
     assert not can_make_field()

@@ -45,7 +45,7 @@ def lose(project: Project, *addresses: str) -> None:
         (project.directory / "lake" / address).unlink()
 
 
-def test_what_a_refused_plan_missed_is_acknowledged_and_counted(
+def test_objects_missing_in_a_refused_plan_are_acknowledged_and_counted(
     planned: tuple[Project, list[str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("sys.stdin", StringIO(""))
@@ -84,7 +84,7 @@ def test_what_a_refused_plan_missed_is_acknowledged_and_counted(
     assert "2 are lost, as acknowledged" in verified.out
 
 
-def test_a_new_hole_refuses_and_a_restored_object_is_live_again(tmp_path: Path) -> None:
+def test_another_missing_object_refuses_the_plan_and_a_restored_object_is_live_again(tmp_path: Path) -> None:
     project = orchard_on_disk(tmp_path)
     project.plan()
     first, third, *_ = live(project)
@@ -113,7 +113,7 @@ def test_a_new_hole_refuses_and_a_restored_object_is_live_again(tmp_path: Path) 
 
 
 @pytest.mark.slow
-def test_a_whole_slice_needs_its_flag(tmp_path: Path) -> None:
+def test_the_acknowledgement_of_a_complete_slice_needs_whole_slices(tmp_path: Path) -> None:
     project = orchard_on_disk(tmp_path)
     project.plan()
     slice_of = live(project)[0].rpartition("/")[0]

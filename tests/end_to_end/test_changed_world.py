@@ -68,38 +68,38 @@ def outcomes(ledger: dict[str, Json], addresses: set[str]) -> set[str]:
     return {ledger[address]["outcome"] for address in addresses}
 
 
-def test_what_a_branch_holds_again_is_skipped(scenario: Scenario) -> None:
+def test_an_object_that_a_branch_has_again_is_skipped(scenario: Scenario) -> None:
     assert len(scenario.resurrected) == 6
     assert outcomes(scenario.first_ledger, scenario.resurrected) == {"skipped"}
     assert scenario.resurrected <= scenario.after_second.keys()
 
 
-def test_what_is_staged_again_is_skipped(scenario: Scenario) -> None:
+def test_an_object_that_is_staged_again_is_skipped(scenario: Scenario) -> None:
     assert scenario.first_ledger[scenario.staged]["outcome"] == "skipped"
     assert scenario.staged in scenario.after_second
 
 
-def test_what_was_overwritten_is_skipped(scenario: Scenario) -> None:
+def test_an_overwritten_object_is_skipped(scenario: Scenario) -> None:
     assert scenario.first_ledger[scenario.overwritten]["outcome"] == "skipped"
     assert scenario.overwritten in scenario.after_second
 
 
-def test_what_is_gone_already_is_missing(scenario: Scenario) -> None:
+def test_an_object_that_others_deleted_is_missing(scenario: Scenario) -> None:
     assert scenario.first_ledger[scenario.gone]["outcome"] == "missing"
 
 
-def test_what_the_store_refuses_to_delete_has_failed_with_a_detail(scenario: Scenario) -> None:
+def test_an_object_that_the_store_does_not_delete_fails_with_a_detail(scenario: Scenario) -> None:
     for address in scenario.denied:
         assert scenario.first_ledger[address]["outcome"] == "failed"
         assert "AccessDenied" in scenario.first_ledger[address]["detail"]
 
 
-def test_every_row_that_is_not_deleted_says_why(scenario: Scenario) -> None:
+def test_every_row_with_another_outcome_than_deleted_has_a_detail(scenario: Scenario) -> None:
     for row in scenario.first_ledger.values():
         assert row["outcome"] == "deleted" or row["detail"]
 
 
-def test_the_rest_is_deleted_although_the_store_was_busy_at_first(scenario: Scenario) -> None:
+def test_all_other_objects_are_deleted_although_the_store_throttled_at_first(scenario: Scenario) -> None:
     assert outcomes(scenario.first_ledger, scenario.to_delete - scenario.denied) == {"deleted"}
     assert scenario.before.keys() - scenario.after_first.keys() == scenario.to_delete - scenario.denied
 
@@ -114,14 +114,14 @@ def test_a_sweep_that_leaves_failures_names_the_command_that_retries_them(scenar
     assert "retention sweep orchard" in scenario.first.err
 
 
-def test_a_second_sweep_retries_what_failed_and_nothing_else(scenario: Scenario) -> None:
+def test_a_second_sweep_retries_only_the_failed_objects(scenario: Scenario) -> None:
     assert scenario.second.status == 0
     assert scenario.asked_again == scenario.denied
     assert outcomes(scenario.second_ledger, scenario.denied) == {"deleted"}
     assert scenario.after_first.keys() - scenario.after_second.keys() == scenario.denied
 
 
-def test_a_second_sweep_leaves_every_other_outcome_as_it_was(scenario: Scenario) -> None:
+def test_a_second_sweep_changes_no_other_outcome(scenario: Scenario) -> None:
     others = scenario.planned - scenario.denied
     first = {address: scenario.first_ledger[address]["outcome"] for address in others}
     assert {address: scenario.second_ledger[address]["outcome"] for address in others} == first

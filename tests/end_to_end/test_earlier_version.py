@@ -89,5 +89,5 @@ def test_an_earlier_version_s_warehouse_is_verified_restored_swept_and_planned_a
     assert swept.run("verify").status == 0
 
 
-def test_the_plan_of_the_sample_is_the_one_of_the_earlier_version(tmp_path: Path) -> None:
+def test_the_plan_of_the_sample_equals_the_plan_of_the_earlier_version(tmp_path: Path) -> None:
     assert orchard_on_disk(tmp_path).plan() == PLANNED

@@ -138,7 +138,9 @@ TROUBLES = [
 
 @pytest.mark.parametrize("trouble", TROUBLES)
 @pytest.mark.slow
-def test_what_is_left_is_what_a_sweep_without_faults_leaves(faulty: Faulty, trouble: FaultCase) -> None:
+def test_a_sweep_with_faults_leaves_the_same_objects_as_a_sweep_without_faults(
+    faulty: Faulty, trouble: FaultCase
+) -> None:
     world = faulty.world
     world.project.write(storage_options=options(faulty.proxy.endpoint, **trouble.options))
     faulty.sweep_to_the_end(trouble.faults())
@@ -163,7 +165,7 @@ MOVING = [
 
 @pytest.mark.parametrize("trouble", MOVING)
 @pytest.mark.slow
-def test_what_is_moved_lies_whole_in_quarantine(faulty: Faulty, trouble: FaultCase) -> None:
+def test_moved_objects_are_complete_in_quarantine(faulty: Faulty, trouble: FaultCase) -> None:
     world = faulty.world
     world.project.write(mode="quarantine", storage_options=options(faulty.proxy.endpoint, **trouble.options))
     world.project.adopt()
@@ -205,7 +207,7 @@ def test_keys_that_fail_once_are_deleted_and_a_key_that_always_fails_is_named(fa
 
 
 @pytest.mark.slow
-def test_a_listing_that_claims_to_be_whole_and_is_not_makes_a_sweep_keep_more(faulty: Faulty) -> None:
+def test_an_incomplete_listing_that_claims_to_be_complete_makes_a_sweep_keep_more(faulty: Faulty) -> None:
     answers = [faulty.sweep(Faults(page=2, ends_early=True)), faulty.sweep(Faults())]
     assert [answer.status for answer in answers] == [0, 0]
     left = faulty.world.lake.listing()
@@ -217,7 +219,7 @@ def test_a_listing_that_claims_to_be_whole_and_is_not_makes_a_sweep_keep_more(fa
 
 
 @pytest.mark.slow
-def test_a_plan_by_a_listing_that_claims_to_be_whole_and_is_not_is_refused(faulty: Faulty) -> None:
+def test_a_plan_from_an_incomplete_listing_that_claims_to_be_complete_is_refused(faulty: Faulty) -> None:
     project = faulty.world.project
     faulty.proxy.faults = Faults(page=2, ends_early=True)
     plan = project.run("plan")

@@ -30,14 +30,14 @@ def planned(project: Project) -> set[str]:
 
 
 @pytest.mark.slow
-def test_a_name_of_old_that_no_entry_has_is_foreign(project: Project) -> None:
+def test_a_legacy_name_of_a_kind_that_no_entry_has_is_foreign(project: Project) -> None:
     project.plan()
     assert len(planned(project)) > 10
     assert MD5 not in planned(project)
 
 
 @pytest.mark.slow
-def test_a_sweep_refuses_a_plan_that_names_such_a_file(project: Project) -> None:
+def test_a_sweep_refuses_a_plan_with_a_legacy_name_of_a_kind_that_no_entry_has(project: Project) -> None:
     project.write(legacy_names=True)
     plan_hash = project.plan()
     assert MD5 in planned(project)
@@ -52,7 +52,7 @@ def test_a_sweep_refuses_a_plan_that_names_such_a_file(project: Project) -> None
 
 
 @pytest.mark.slow
-def test_with_legacy_names_such_a_file_goes(project: Project) -> None:
+def test_with_legacy_names_a_file_with_a_legacy_name_is_deleted(project: Project) -> None:
     project.write(legacy_names=True)
     project.adopt()
     assert project.run("sweep").status == 0

@@ -79,13 +79,13 @@ def moved(budgets: Budgets) -> Moved:
     return budgets.moved
 
 
-def test_a_plan_beyond_the_budget_needs_a_person(budgets: Budgets) -> None:
+def test_a_plan_that_exceeds_the_budget_needs_an_approval_by_a_person(budgets: Budgets) -> None:
     assert budgets.beyond.status == 1
     assert "its 59 objects are more than the budget's 10" in budgets.beyond.err
     assert "retention approve orchard" in budgets.beyond.err
 
 
-def test_a_plan_within_the_budget_approves_itself_and_the_record_says_so(budgets: Budgets) -> None:
+def test_a_budget_approves_a_plan_within_its_limits_and_the_record_names_the_budget(budgets: Budgets) -> None:
     assert budgets.within.status == 0, budgets.within.err
     assert budgets.within.document()["outcomes"]["quarantined"]["objects"] == 59
     (record,) = [json.loads(file.read_text("utf-8")) for file in budgets.moved.world.records()]
@@ -94,20 +94,20 @@ def test_a_plan_within_the_budget_approves_itself_and_the_record_says_so(budgets
     assert {name: amount["objects"] for name, amount in record["outcomes"].items()} == {"quarantined": 59}
 
 
-def test_what_is_gone_from_the_repository_is_whole_in_the_other_bucket(moved: Moved) -> None:
+def test_objects_moved_out_of_the_repository_are_complete_in_the_other_bucket(moved: Moved) -> None:
     left = moved.world.lake.listing()
     assert left.items() <= moved.before.items()
     assert moved.before.keys() - left.keys() == moved.world.planned
     assert moved.copies() == {address: sample(address) for address in moved.world.planned}
 
 
-def test_the_quarantine_names_what_lies_in_it_without_the_warehouse(moved: Moved) -> None:
+def test_manifests_in_the_quarantine_list_its_objects_without_the_warehouse(moved: Moved) -> None:
     manifests = [moved.attic.read(path) for path in moved.attic.listing() if "/manifest/" in path]
     named = [(row["address"], row["size"]) for one in manifests for row in json.loads(one)["objects"]]
     assert sorted(named) == sorted((address, row["size"]) for address, row in moved.world.candidates.items())
 
 
-def test_what_is_in_quarantine_is_shown_by_plan(moved: Moved) -> None:
+def test_quarantined_shows_the_amount_of_each_plan(moved: Moved) -> None:
     answer = moved.world.command("quarantined", "--json")
     size = sum(row["size"] for row in moved.world.candidates.values())
     assert answer.document() == [{"plan": f"2026-11-01 {moved.world.plan_hash}", "objects": 59, "bytes": size}]
@@ -156,7 +156,7 @@ def restored(moved: Moved, tmp_path_factory: pytest.TempPathFactory) -> Restored
 
 
 @pytest.mark.slow
-def test_one_object_comes_back_by_its_address(restored: Restored) -> None:
+def test_restore_by_address_restores_one_object(restored: Restored) -> None:
     assert restored.answers["address"].status == 0, restored.answers["address"].err
     assert restored.answers["address"].document()["outcomes"]["restored"]["objects"] == 1
     assert restored.back["address"] == {restored.address}
@@ -164,7 +164,7 @@ def test_one_object_comes_back_by_its_address(restored: Restored) -> None:
 
 
 @pytest.mark.slow
-def test_what_lay_below_a_path_comes_back_by_it(restored: Restored) -> None:
+def test_restore_by_path_restores_the_objects_below_the_path(restored: Restored) -> None:
     candidates = restored.moved.world.candidates
     below = {name for name, row in candidates.items() if any(path.startswith(f"{PATH}/") for path in row["paths"])}
     assert len(below) == 5
@@ -172,7 +172,7 @@ def test_what_lay_below_a_path_comes_back_by_it(restored: Restored) -> None:
 
 
 @pytest.mark.slow
-def test_all_that_is_left_of_a_plan_comes_back_by_the_beginning_of_its_hash(restored: Restored) -> None:
+def test_restore_by_abbreviated_plan_hash_restores_all_other_objects(restored: Restored) -> None:
     assert restored.back["plan"] == restored.moved.world.planned
     assert restored.copies["plan"] == set()
     for address in restored.moved.world.planned:
@@ -180,7 +180,7 @@ def test_all_that_is_left_of_a_plan_comes_back_by_the_beginning_of_its_hash(rest
 
 
 @pytest.mark.slow
-def test_the_report_has_what_was_brought_back_since_the_sweep(restored: Restored) -> None:
+def test_the_report_counts_objects_that_were_restored_after_the_sweep(restored: Restored) -> None:
     answer = restored.answers["report"]
     assert answer.status == 0, answer.err
     objects = {outcome: amount["objects"] for outcome, amount in answer.document()["outcomes"].items()}
@@ -188,13 +188,13 @@ def test_the_report_has_what_was_brought_back_since_the_sweep(restored: Restored
 
 
 @pytest.mark.slow
-def test_where_nothing_is_left_in_quarantine_a_restore_is_refused(restored: Restored) -> None:
+def test_a_restore_from_an_empty_quarantine_is_refused(restored: Restored) -> None:
     assert restored.answers["again"].status == 1
     assert "no such object is in quarantine" in restored.answers["again"].err
 
 
 @pytest.mark.slow
-def test_a_sweep_of_the_same_plan_leaves_what_was_brought_back(restored: Restored) -> None:
+def test_another_sweep_of_the_plan_does_not_delete_restored_objects(restored: Restored) -> None:
     assert restored.answers["sweep"].status == 0
     assert restored.back["sweep"] == restored.moved.world.planned
     assert restored.moved.world.outcomes() == {"restored": restored.moved.world.planned}
@@ -238,19 +238,19 @@ def purged(moved: Moved, tmp_path_factory: pytest.TempPathFactory) -> Purged:
     return steps
 
 
-def test_nothing_is_purged_before_its_time(purged: Purged) -> None:
+def test_nothing_is_purged_before_quarantine_keep_is_over(purged: Purged) -> None:
     early = purged.answers["early"].document()
     assert early["due"]["objects"] == 0
     assert early["approve"] is None
 
 
-def test_nothing_is_purged_without_the_hash_of_what_is_due(purged: Purged) -> None:
+def test_nothing_is_purged_without_the_hash_of_the_due_objects(purged: Purged) -> None:
     assert "58 objects" in purged.answers["shown"].out
     assert purged.answers["wrong"].status == 1
     assert purged.copies["wrong"] == purged.moved.world.planned - {purged.address}
 
 
-def test_what_a_hold_keeps_by_now_is_not_purged(purged: Purged) -> None:
+def test_copies_that_a_new_hold_keeps_are_not_purged(purged: Purged) -> None:
     """No active commit has the object, only the hold. The copy is the last one."""
     candidates = purged.moved.world.candidates
     below = {name for name, row in candidates.items() if any(path.startswith(f"{PATH}/") for path in row["paths"])}
@@ -260,7 +260,7 @@ def test_what_a_hold_keeps_by_now_is_not_purged(purged: Purged) -> None:
     assert f"{len(below - {purged.address})} objects" in purged.answers["rest"].out
 
 
-def test_what_is_purged_is_gone_for_good_and_what_was_brought_back_stays(purged: Purged) -> None:
+def test_purged_copies_are_deleted_and_restored_objects_stay(purged: Purged) -> None:
     assert purged.answers["purge"].status == 0, purged.answers["purge"].err
     assert purged.answers["purge"].document()["failed"] == 0
     assert purged.copies["purge"] == set()
@@ -313,7 +313,7 @@ def edit_a_ledger(world: World) -> None:
     pq.write_table(pa.Table.from_pylist(rows, schema=pq.read_schema(file)), file)
 
 
-def test_verification_finds_all_violations_at_once_and_changes_nothing(tampered: Tampered) -> None:
+def test_verification_reports_all_violations_and_changes_nothing(tampered: Tampered) -> None:
     assert tampered.answer.status == 1
     assert tampered.answer.out == ""
     assert "Nothing was changed" in tampered.answer.err
@@ -406,7 +406,7 @@ def versioned(approved: Approved, new_lake: Callable[[], Lake], tmp_path_factory
 
 
 @pytest.mark.slow
-def test_a_sweep_of_a_bucket_that_keeps_versions_says_so_and_names_the_remedy(versioned: Versioned) -> None:
+def test_a_sweep_of_a_bucket_that_keeps_versions_warns_and_names_the_remedy(versioned: Versioned) -> None:
     assert versioned.sweep.status == 0, versioned.sweep.err
     assert "The bucket keeps versions" in versioned.sweep.err
     assert "retention purge orchard --versions" in versioned.sweep.err
@@ -414,7 +414,7 @@ def test_a_sweep_of_a_bucket_that_keeps_versions_says_so_and_names_the_remedy(ve
 
 
 @pytest.mark.slow
-def test_the_versions_go_by_the_command_that_names_them_and_nothing_else_does(versioned: Versioned) -> None:
+def test_purge_with_versions_deletes_exactly_the_versions_of_deleted_objects(versioned: Versioned) -> None:
     assert "purge orchard --versions --approve" in versioned.shown.out
     assert versioned.purge.status == 0, versioned.purge.err
     assert versioned.after_purge == set()

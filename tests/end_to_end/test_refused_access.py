@@ -173,7 +173,7 @@ NOBODY = "http://127.0.0.1:9"  # the port of `discard`, where nobody listens
     ],
 )
 @pytest.mark.slow
-def test_a_plan_ends_in_one_line_that_names_the_thing_and_the_remedy(
+def test_the_error_of_a_plan_is_one_line_with_the_cause_and_the_remedy(
     world: World, trouble: Trouble, names: list[str]
 ) -> None:
     before = world.lake.listing()

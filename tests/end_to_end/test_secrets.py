@@ -101,7 +101,7 @@ def forms_of(secret: str) -> list[bytes]:
 
 
 @pytest.mark.slow
-def test_three_runs_fail_as_they_should_and_one_does_not(results: RunResults) -> None:
+def test_three_runs_fail_as_expected_and_one_succeeds(results: RunResults) -> None:
     assert results.statuses == ["3", "3", "3", "0"], results.output
 
 
@@ -114,7 +114,7 @@ def test_the_output_holds_no_secret_and_no_traceback(results: RunResults) -> Non
 
 
 @pytest.mark.slow
-def test_each_failure_is_told_once_in_one_line(results: RunResults) -> None:
+def test_each_failure_is_printed_once_in_one_line(results: RunResults) -> None:
     errors = [line for line in results.output.splitlines() if line.startswith("error: ")]
     assert len(errors) == 3
     assert "SignatureDoesNotMatch" in errors[0]
@@ -130,14 +130,14 @@ def test_no_file_holds_a_secret(results: RunResults) -> None:
 
 
 @pytest.mark.slow
-def test_the_files_that_were_searched_are_those_of_the_runs(results: RunResults) -> None:
+def test_the_search_for_secrets_includes_the_files_of_the_runs(results: RunResults) -> None:
     assert any(name.endswith(".db") and b"s3:GetObject" in content for name, content in results.files.items())
     assert any("/plans/" in name for name in results.files)
     assert any("/deletion_candidates/" in name and name.endswith(".parquet") for name in results.files)
 
 
 @pytest.mark.slow
-def test_nothing_that_others_print_is_in_the_output(results: RunResults) -> None:
+def test_the_output_has_no_lines_of_spark_or_dagster(results: RunResults) -> None:
     noise = ("Telemetry", "log4j", "WARN ", "INFO ", "Setting", "SPARK_LOCAL_IP", "dagster.yaml")
     assert [line for line in results.output.splitlines() if any(word in line for word in noise)] == []
 

@@ -80,7 +80,7 @@ def scenario(project: tuple[Lake, Project]) -> Scenario:
     return scenario
 
 
-def test_the_plan_finds_what_brute_force_finds(scenario: Scenario) -> None:
+def test_the_expired_candidates_are_those_that_brute_force_finds(scenario: Scenario) -> None:
     found = {(row["address"], row["size"]) for row in scenario.candidates if row["reason"] == "expired"}
     assert found == {(row.address, row.size) for row in expected("orchard", "retention.csv") if row.kind == "committed"}
 
@@ -108,7 +108,7 @@ def test_a_sweep_in_plan_mode_is_a_usage_error_that_names_the_modes(scenario: Sc
     assert "mode: delete" in refusal
 
 
-def test_a_warehouse_of_this_machine_sweeps_no_bucket_unless_this_machine_is_said_to_be_alone(
+def test_a_sweep_of_a_bucket_with_a_local_warehouse_is_refused_without_single_machine(
     scenario: Scenario,
 ) -> None:
     refusal = " ".join(scenario.answers["sweep with a lease that others do not see"].err.split())
@@ -116,20 +116,20 @@ def test_a_warehouse_of_this_machine_sweeps_no_bucket_unless_this_machine_is_sai
     assert "Nothing was deleted" in refusal
 
 
-def test_a_refusal_names_the_approval_that_is_missing(scenario: Scenario) -> None:
+def test_the_refusal_of_a_sweep_names_the_missing_approval(scenario: Scenario) -> None:
     refusal = scenario.answers["sweep without approval"].err
     assert f"retention approve orchard {scenario.plan_hash}" in " ".join(refusal.split())
     assert scenario.plan_hash in scenario.answers["approval of another hash"].err
 
 
-def test_the_listings_before_and_after_differ_by_exactly_the_plan(scenario: Scenario) -> None:
+def test_a_sweep_deletes_exactly_the_planned_objects(scenario: Scenario) -> None:
     assert scenario.answers["sweep"].status == 0
     after = scenario.listings["sweep"]
     assert after.items() <= scenario.before.items()
     assert scenario.before.keys() - after.keys() == scenario.planned
 
 
-def test_a_sweep_says_how_much_it_is_about_to_delete_and_how_far_it_is(scenario: Scenario) -> None:
+def test_a_sweep_logs_the_amount_to_delete_and_its_progress(scenario: Scenario) -> None:
     message = scenario.answers["sweep"].err
     assert f"delete {len(scenario.planned):,} objects" in message
     assert f"{len(scenario.planned):,} of {len(scenario.planned):,} objects" in message
@@ -151,7 +151,7 @@ def test_a_second_sweep_deletes_nothing_and_changes_no_row_of_the_ledger(scenari
     assert scenario.ledgers["second sweep"] == scenario.ledgers["sweep"]
 
 
-def test_the_ledger_balances_with_the_plan(scenario: Scenario) -> None:
+def test_the_ledger_has_exactly_the_planned_objects(scenario: Scenario) -> None:
     ledger = scenario.ledgers["sweep"]
     assert {row["outcome"] for row in ledger} == {"deleted"}
     assert {(row["address"], row["size"]) for row in ledger} == {
@@ -160,7 +160,7 @@ def test_the_ledger_balances_with_the_plan(scenario: Scenario) -> None:
     assert max(Counter(row["address"] for row in ledger).values()) == 1
 
 
-def test_the_report_shows_the_ledger(scenario: Scenario) -> None:
+def test_the_report_counts_the_outcomes_in_the_ledger(scenario: Scenario) -> None:
     answer = scenario.answers["report"]
     assert answer.status == 0
     rows = [[cell.strip() for cell in line.split("│")[1:-1]] for line in answer.out.splitlines() if "│" in line]
@@ -169,5 +169,5 @@ def test_the_report_shows_the_ledger(scenario: Scenario) -> None:
     assert next(row for row in rows if row[0] == "unattempted")[1] == "0"
 
 
-def test_the_sample_lies_in_the_bucket_with_its_own_times(scenario: Scenario) -> None:
+def test_the_sample_in_the_bucket_has_its_own_times(scenario: Scenario) -> None:
     assert scenario.before == {entry.address: (entry.size, entry.last_modified) for entry in listing("orchard")}

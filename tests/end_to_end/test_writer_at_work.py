@@ -156,7 +156,7 @@ def scenario(approved: Approved, new_lake: Callable[[], Lake], tmp_path_factory:
     return scenario
 
 
-def test_nothing_that_lived_when_its_round_was_looked_at_is_ever_deleted(scenario: Scenario) -> None:
+def test_no_object_that_was_live_at_the_liveness_check_of_its_batch_is_deleted(scenario: Scenario) -> None:
     alive: set[str] = set()
     seen: set[str] = set()
     for name, addresses in scenario.events:
@@ -170,7 +170,7 @@ def test_nothing_that_lived_when_its_round_was_looked_at_is_ever_deleted(scenari
 
 
 @pytest.mark.parametrize("change", CHANGES, ids=lambda change: change.__name__)
-def test_each_change_saves_objects_that_nothing_else_would_have(
+def test_each_change_keeps_objects_that_no_other_change_keeps(
     scenario: Scenario, change: Callable[[Writer], set[str]]
 ) -> None:
     saved = scenario.only_by(change) & scenario.after.keys()
@@ -180,13 +180,13 @@ def test_each_change_saves_objects_that_nothing_else_would_have(
     }
 
 
-def test_what_the_rounds_before_a_change_had_deleted_is_reported_as_deleted(scenario: Scenario) -> None:
+def test_objects_deleted_before_a_change_are_reported_as_deleted(scenario: Scenario) -> None:
     gone = {change.__name__: scenario.brought_back(change) - scenario.after.keys() for change in CHANGES}
     assert {name for name, addresses in gone.items() if addresses} == {"tag_an_old_commit", "revert_main"}
     assert {scenario.ledger[address]["outcome"] for addresses in gone.values() for address in addresses} == {"deleted"}
 
 
-def test_everything_else_of_the_plan_is_deleted_and_nothing_outside_of_it(scenario: Scenario) -> None:
+def test_all_other_planned_objects_are_deleted_and_no_object_outside_the_plan(scenario: Scenario) -> None:
     assert scenario.answer is not None
     assert scenario.answer.status == 0, scenario.answer.err
     deleted = {address for address, row in scenario.ledger.items() if row["outcome"] == "deleted"}
@@ -195,7 +195,7 @@ def test_everything_else_of_the_plan_is_deleted_and_nothing_outside_of_it(scenar
     assert deleted == set().union(*(addresses for name, addresses in scenario.events if name == "delete"))
 
 
-def test_every_round_has_a_look_of_its_own_and_the_record_has_the_longest_window(scenario: Scenario) -> None:
+def test_every_batch_has_its_own_liveness_check_and_the_record_has_the_longest_window(scenario: Scenario) -> None:
     assert scenario.answer is not None
     checks = [name for name, _ in scenario.events].count("check")
     assert checks == scenario.answer.err.count("checked at") >= 6
@@ -232,7 +232,7 @@ def require_refused(world: World, answer: Answer, *words: str) -> None:
     assert world.planned <= world.lake.listing().keys()
 
 
-def test_a_sweep_of_what_another_process_sweeps_is_refused(world: World) -> None:
+def test_a_sweep_is_refused_while_another_process_sweeps_the_repository(world: World) -> None:
     now, life = datetime.now(UTC), timedelta(minutes=30)
     take_lease(Warehouse(str(world.project.warehouse)), "orchard", "another-run", now, life)
     refused = world.project.run("sweep")
@@ -246,7 +246,7 @@ def test_a_repository_that_was_created_again_under_its_name_is_not_swept(world: 
 
 
 @pytest.mark.parametrize("minutes", [6, -6])
-def test_a_sweep_by_a_clock_that_differs_from_the_store_s_is_refused(world: World, minutes: int) -> None:
+def test_a_sweep_is_refused_if_the_clock_differs_from_that_of_the_store(world: World, minutes: int) -> None:
     with faulty_s3(world.lake.server.endpoint) as proxy:
         proxy.faults = Faults(clock_ahead=60.0 * minutes)
         world.project.write(storage_options={**world.project.settings["storage_options"], "endpoint": proxy.endpoint})
@@ -254,7 +254,7 @@ def test_a_sweep_by_a_clock_that_differs_from_the_store_s_is_refused(world: Worl
 
 
 @pytest.mark.slow
-def test_a_stop_ends_a_sweep_within_its_round_and_after_resume_it_comes_to_its_end(new_world: NewWorld) -> None:
+def test_a_stop_ends_a_sweep_within_its_batch_and_after_resume_a_sweep_completes_the_plan(new_world: NewWorld) -> None:
     with new_world(sweep=IN_BATCHES) as world:
         before = world.lake.listing()
         with world.lake.server.answering(once(lambda: world.command("stop"))):
@@ -301,7 +301,7 @@ def created_again(world: World) -> None:
     ],
 )
 @pytest.mark.slow
-def test_a_sweep_ends_with_its_round_when_what_it_stands_on_is_gone(
+def test_a_sweep_ends_within_its_batch_when_its_plan_or_its_repository_is_replaced(
     new_world: NewWorld, act: Callable[[World], None], words: str
 ) -> None:
     with new_world(sweep=IN_BATCHES) as world:

@@ -15,7 +15,7 @@ def saved(tmp_path_factory: pytest.TempPathFactory) -> Project:
     return project_of_earlier_version(tmp_path_factory.mktemp("earlier"))
 
 
-def test_every_object_that_the_earlier_version_moved_is_told_with_its_plan(saved: Project) -> None:
+def test_explain_names_the_plan_of_every_object_that_the_earlier_version_moved(saved: Project) -> None:
     for row in sorted(expected("orchard", "retention.csv"), key=lambda row: row.address)[:3]:
         answer = run("--config", saved.file, "explain", "orchard", row.address, "--json")
         assert answer.status == 0, answer.err
@@ -24,13 +24,13 @@ def test_every_object_that_the_earlier_version_moved_is_told_with_its_plan(saved
         assert (one["removal"]["outcome"], one["removal"]["plan_hash"]) == ("quarantined", PLANNED)
 
 
-def test_a_path_that_is_kept_is_told_by_the_policy_files(saved: Project) -> None:
+def test_a_kept_path_is_explained_by_the_policy_files(saved: Project) -> None:
     answer = run("--config", saved.file, "explain", "orchard", "README.md", "--json")
     assert answer.status == 0, answer.err
     assert {one["state"] for one in answer.document()["objects"]} <= {"kept", "gone", "candidate"}
 
 
-def test_other_policy_files_than_those_of_the_plan_are_refused_with_the_command_that_helps(
+def test_policy_files_that_were_changed_after_the_plan_are_refused_with_the_remedy(
     saved: Project, tmp_path: Path
 ) -> None:
     rules = saved.directory / "gc_rules.json"

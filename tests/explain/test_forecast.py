@@ -34,7 +34,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> tuple[Forecast, dict[str, 
         pytest.param("a", None, id="a tag stays"),
     ],
 )
-def test_a_snapshot_goes_on_the_day_on_which_no_reference_keeps_it(
+def test_a_snapshot_is_released_on_the_first_day_on_which_no_reference_keeps_it(
     made: tuple[Forecast, dict[str, str]], name: str, days: int | None
 ) -> None:
     forecast, ids = made
@@ -43,7 +43,7 @@ def test_a_snapshot_goes_on_the_day_on_which_no_reference_keeps_it(
     assert forecast.released_on(needs_file(f"transactions/{ids[name]}", ())) == expected
 
 
-def test_the_file_of_a_branch_goes_when_the_branch_expires(made: tuple[Forecast, dict[str, str]]) -> None:
+def test_the_file_of_a_branch_is_released_when_the_branch_expires(made: tuple[Forecast, dict[str, str]]) -> None:
     forecast, _ = made
     assert forecast.released_on(needs_reference("refs/branch.side/ref.json")) == DAY + timedelta(days=7)
     assert forecast.released_on(needs_reference("refs/branch.main/ref.json")) is None
@@ -59,7 +59,9 @@ def test_the_file_of_a_tag_stays_although_the_tag_expires(made: tuple[Forecast, 
     assert tags_expire.released_on(needs_reference("refs/tag.v1/ref.json.deleted")) is None
 
 
-def test_a_file_that_several_snapshots_need_goes_with_the_last(made: tuple[Forecast, dict[str, str]]) -> None:
+def test_a_file_that_several_snapshots_need_is_released_with_the_last_of_them(
+    made: tuple[Forecast, dict[str, str]],
+) -> None:
     forecast, ids = made
     both = [decode_id(ids[name]) for name in ("b", "x")]
     assert forecast.released_on(needs_file("chunks/ZZZZZZZZZZZZZZZZZZZG", both)) == DAY + timedelta(days=9)

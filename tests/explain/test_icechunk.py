@@ -99,20 +99,20 @@ def explained(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathF
     return Explained(case, lake, ids, {one.address: one for one in answers})
 
 
-def test_the_states_of_all_files_are_those_that_the_plan_counts(explained: Explained) -> None:
+def test_explain_and_the_plan_count_the_same_states_of_files(explained: Explained) -> None:
     document = explained.lake.plan_document()
     assert document is not None
     counted = {state: amount["objects"] for state, amount in document["totals"].items() if amount["objects"]}
     assert Counter(one.state for one in explained.answers.values()) == counted
 
 
-def test_the_candidates_are_what_icechunk_would_collect(explained: Explained, tmp_path: Path) -> None:
+def test_the_candidates_are_the_files_that_icechunk_would_collect(explained: Explained, tmp_path: Path) -> None:
     found = {one.address for one in explained.answers.values() if one.state == "candidate"}
     assert found == explained.collected(0, tmp_path / "copy")
     assert ORPHAN in found
 
 
-def test_each_file_goes_on_the_first_day_on_which_icechunk_would_collect_it(
+def test_each_file_is_due_on_the_first_day_on_which_icechunk_would_collect_it(
     explained: Explained, tmp_path: Path
 ) -> None:
     by_day: defaultdict[int, set[str]] = defaultdict(set)
@@ -129,7 +129,7 @@ def test_each_file_goes_on_the_first_day_on_which_icechunk_would_collect_it(
         assert not addresses & explained.collected(days - 1, tmp_path / f"before-{days}")
 
 
-def test_a_backup_goes_when_it_is_older_than_its_time_and_the_grace_period(explained: Explained) -> None:
+def test_a_backup_is_due_after_collect_overwritten_and_the_grace_period(explained: Explained) -> None:
     settings = explained.lake.configuration().repository(NAME).icechunk
     assert settings.collect_overwritten is not None
     backups = [one for one in explained.answers.values() if one.address.startswith("overwritten/")]
@@ -141,7 +141,7 @@ def test_a_backup_goes_when_it_is_older_than_its_time_and_the_grace_period(expla
         assert one.goes_on == (written + settings.collect_overwritten + settings.grace).date()
 
 
-def test_young_and_foreign_files_are_told_apart(explained: Explained) -> None:
+def test_young_and_foreign_files_are_distinguished(explained: Explained) -> None:
     assert explained.answers[YOUNG].state == "young"
     assert isinstance(explained.answers[YOUNG].goes_on, date)
     assert explained.answers[FOREIGN].state == "foreign"
@@ -162,7 +162,7 @@ def test_a_snapshot_is_explained_with_its_files_and_its_decision(explained: Expl
     assert {one.address.partition("/")[0] for one in answer.objects} == {"snapshots", "transactions"}
 
 
-def test_the_command_tells_of_a_chunk_by_its_id(explained: Explained) -> None:
+def test_explain_accepts_the_id_of_a_chunk(explained: Explained) -> None:
     one = next(one for name, one in explained.answers.items() if name.startswith("chunks/") and one.state == "kept")
     command = ["--config", explained.lake.root / "retention.yaml", "explain", NAME, one.address.removeprefix("chunks/")]
     text, document = run(*command), run(*command, "--json").document()

@@ -47,7 +47,7 @@ def test_a_head_keeps_a_pair_without_an_end() -> None:
     assert keepers("c")["branch"].until is None
 
 
-def test_a_commit_keeps_a_pair_until_its_retention_after_its_child_ends() -> None:
+def test_a_commit_keeps_a_pair_until_the_retention_counted_from_its_child_ends() -> None:
     found = keepers("a")
     assert set(found) == {"commit"}
     assert found["commit"].until == ago(20) + 30 * DAY
@@ -67,12 +67,12 @@ def test_a_tag_keeps_a_pair_without_an_end_only_if_tags_protect() -> None:
     assert "tag" not in keepers("a")
 
 
-def test_a_tag_that_is_gone_keeps_a_pair_as_long_as_the_reflog_says() -> None:
+def test_a_deleted_tag_keeps_a_pair_for_the_duration_of_the_reflog() -> None:
     memory = Memory((SeenHead("tag", "v0", "b", ago(2)),), {}, None)
     assert keepers("b", tags_protect=True, memory=memory)["reflog"].until == ago(2) + 30 * DAY
 
 
-def test_a_branch_that_is_gone_keeps_a_pair_as_long_as_the_reflog_says() -> None:
+def test_a_deleted_branch_keeps_a_pair_for_the_duration_of_the_reflog() -> None:
     memory = Memory((SeenHead("branch", "old", "gone", ago(2)),), {}, None)
     kept = keepers("gone", memory=memory)["reflog"]
     duration = RETENTION.duration_for("old").duration
@@ -81,7 +81,7 @@ def test_a_branch_that_is_gone_keeps_a_pair_as_long_as_the_reflog_says() -> None
     assert "old" in f"{kept.name} {kept.detail}"
 
 
-def test_a_keeper_names_its_commit_by_the_whole_id() -> None:
+def test_a_keeper_names_its_commit_by_the_full_id() -> None:
     old, head = "a" * 64, "b" * 64
     commits = {old: a_commit(old, (), 20), head: a_commit(head, (old,), 5)}
     references = References(commits, {"main": head}, {"v1": old}, NOW)
@@ -93,14 +93,14 @@ def test_a_keeper_names_its_commit_by_the_whole_id() -> None:
     assert all(old in detail for detail in details.values())
 
 
-def test_a_lifecycle_rule_ends_what_a_head_keeps() -> None:
+def test_a_lifecycle_rule_limits_how_long_a_head_keeps_a_pair() -> None:
     rule = LifecycleRule("raw", "raw", 50 * DAY, {})
     found = keepers("a", "c", policy=Policy(RETENTION, (rule,), ()))
     assert found["branch"].until == ago(40) + 50 * DAY
     assert "raw" in found["branch"].detail
 
 
-def test_a_lifecycle_rule_counts_for_the_longest_of_a_pair_s_branches_also_of_one_that_is_gone() -> None:
+def test_a_lifecycle_rule_uses_the_longest_duration_of_the_branches_of_a_pair_also_deleted_ones() -> None:
     rule = LifecycleRule("raw", "raw", 10 * DAY, {"old": 60 * DAY})
     policy = Policy(None, (rule,), ())
     assert keepers("c", "a", policy=policy) == {}
@@ -138,7 +138,7 @@ def test_an_object_is_released_when_the_last_keeper_ends_and_never_if_one_does_n
         pytest.param(NOW - SECOND, date(2026, 11, 1), id="a second before"),
     ],
 )
-def test_a_plan_counts_from_the_beginning_of_its_day(instant: datetime, day: date) -> None:
+def test_the_day_of_a_time_is_the_first_day_that_does_not_begin_before_it(instant: datetime, day: date) -> None:
     assert first_day_from(instant) == day
 
 

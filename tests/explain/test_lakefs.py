@@ -75,7 +75,7 @@ def explained(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathF
     return Explained(case, configuration, plan, {one.address: one for one in answers})
 
 
-def test_the_states_of_all_objects_are_those_that_the_plan_counts(explained: Explained) -> None:
+def test_explain_and_the_plan_count_the_same_states_of_objects(explained: Explained) -> None:
     counted = Counter(one.state for one in explained.answers.values() if one.listed)
     assert counted == {state: amount.objects for state, amount in explained.plan.totals.items() if amount.objects}
 
@@ -89,7 +89,7 @@ def test_the_candidates_are_those_that_brute_force_finds(explained: Explained) -
     assert found == explained.case.answer_of_plan()
 
 
-def test_each_object_goes_on_the_first_day_on_which_brute_force_finds_nothing_that_keeps_it(
+def test_each_object_is_due_on_the_first_day_on_which_brute_force_finds_no_keeper(
     explained: Explained,
 ) -> None:
     truth = explained.truth
@@ -112,7 +112,7 @@ def _old_enough(answer: ObjectExplanation) -> date:
     return old_enough_at((answer.last_modified, issued(answer.address)), GRACE).date()
 
 
-def test_every_path_and_every_commit_that_shows_an_object_is_counted(explained: Explained) -> None:
+def test_every_path_and_every_commit_with_an_object_is_counted(explained: Explained) -> None:
     by_address: defaultdict[str, dict[str, int]] = defaultdict(dict)
     for (path, address), commits in explained.truth.entries.items():
         by_address[address][path] = len(commits)
@@ -120,7 +120,7 @@ def test_every_path_and_every_commit_that_shows_an_object_is_counted(explained: 
         assert {entry.path: entry.commits for entry in one.entries} == by_address[one.address]
 
 
-def test_an_object_that_is_kept_names_its_keeper_and_one_that_goes_its_rule(explained: Explained) -> None:
+def test_a_kept_object_names_its_keeper_and_a_candidate_names_its_rule(explained: Explained) -> None:
     for one in explained.answers.values():
         if one.listed and one.state not in ("candidate", "waiting"):
             assert one.kept_by
@@ -140,7 +140,7 @@ def test_a_path_is_explained_by_all_objects_that_were_ever_at_it(explained: Expl
     assert {one.address for one in answer.objects} == versions[path]
 
 
-def test_the_command_tells_of_an_address_in_text_and_in_json(explained: Explained) -> None:
+def test_explain_describes_an_address_as_text_and_as_json(explained: Explained) -> None:
     one = next(one for one in explained.answers.values() if one.state == "kept" and one.goes_on)
     command = ["--config", explained.configuration.file, "explain", explained.case.repository, one.address]
     text, document = run(*command), run(*command, "--json").document()
@@ -191,7 +191,7 @@ def test_a_uri_of_another_repository_is_refused(tmp_path: Path) -> None:
         explain(configuration, "orchard", "lakefs://fruit-orchard/main/a.csv")
 
 
-def test_a_name_that_nothing_has_is_refused_with_the_plan_that_was_asked(explained: Explained) -> None:
+def test_an_unknown_name_is_refused_with_the_day_of_the_plan(explained: Explained) -> None:
     answer = run("--config", explained.configuration.file, "explain", explained.case.repository, "no/such/path")
     assert answer.status == 2
     assert "no/such/path" in answer.err
@@ -222,7 +222,7 @@ def test_a_folder_is_refused_with_one_of_its_paths(explained: Explained) -> None
     assert f"such as {below[0]!r}" in answer.err
 
 
-def test_the_paths_of_a_large_folder_are_not_all_read(explained: Explained, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_some_paths_of_a_large_folder_are_read(explained: Explained, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(explaining, "_MANY", 1)
     paths = {path for path, _ in explained.truth.entries if "/" in path}
     folders = Counter(path.partition("/")[0] for path in paths)

@@ -46,7 +46,7 @@ def explained(project: Project, asked: str) -> Json:
     return document
 
 
-def test_without_a_plan_that_stands_nothing_is_explained(tmp_path: Path) -> None:
+def test_without_a_valid_plan_nothing_is_explained(tmp_path: Path) -> None:
     answer = run("--config", orchard(tmp_path, "lake").file, "explain", "orchard", "data/a")
     assert answer.status == 1
     message = " ".join(answer.err.split())
@@ -58,7 +58,7 @@ def an_expired(project: Project) -> Json:
     return next(row for row in project.rows("deletion_candidates") if row["reason"] == "expired")
 
 
-def test_an_object_in_quarantine_is_told_with_its_plan_rule_approval_record_and_copy(swept: Project) -> None:
+def test_a_quarantined_object_is_explained_with_its_plan_rule_approval_record_and_copy(swept: Project) -> None:
     row = an_expired(swept)
     document = explained(swept, row["address"])
     one = document["objects"][0]
@@ -74,14 +74,14 @@ def test_an_object_in_quarantine_is_told_with_its_plan_rule_approval_record_and_
     assert datetime.fromisoformat(removal["purge_after"]) - datetime.fromisoformat(removal["at"]) == timedelta(days=30)
 
 
-def test_the_text_says_who_approved_it_and_how_to_bring_it_back(swept: Project) -> None:
+def test_the_explanation_names_the_approver_and_the_restore_command(swept: Project) -> None:
     text = run("--config", swept.file, "explain", "orchard", an_expired(swept)["address"]).out
     assert "is gone" in text
     assert f"approved by {APPROVER}" in text
     assert "restore orchard --address" in text
 
 
-def test_a_path_whose_object_is_gone_is_explained_by_the_path(swept: Project) -> None:
+def test_the_path_of_a_removed_object_is_explained(swept: Project) -> None:
     row = an_expired(swept)
     document = explained(swept, row["paths"][0])
     assert document["kind"] == "path"
@@ -109,9 +109,7 @@ def test_explain_simulate_and_report_import_neither_spark_nor_dagster(swept: Pro
     assert all(shown in ended.stdout for shown in ('"gone"', '"proposed"', "report of 2026-11-01"))
 
 
-def test_the_page_has_the_outcomes_of_the_sweep_as_the_ledger_and_the_terminal_have_them(
-    swept: Project, tmp_path: Path
-) -> None:
+def test_the_report_page_has_the_same_outcomes_as_the_ledger_and_the_terminal(swept: Project, tmp_path: Path) -> None:
     page = tmp_path / "page.html"
     assert run("--config", swept.file, "report", "orchard", "--html", page).status == 0
     text = page.read_text(encoding="utf-8")
@@ -168,7 +166,7 @@ def test_the_newest_row_that_shows_whether_an_object_is_gone_decides(
     assert (found["outcome"], found["fence"]) == (outcome, fence)
 
 
-def test_of_two_days_with_one_hash_the_copy_is_in_the_folder_of_the_day_that_was_swept(tmp_path: Path) -> None:
+def test_if_two_days_have_one_plan_hash_the_copy_is_in_the_folder_of_the_swept_day(tmp_path: Path) -> None:
     project, hash_of_both = orchard(tmp_path, "lake"), "a" * 64
     project.write(mode="quarantine")
     configuration = load_configuration(project.file)
@@ -212,12 +210,12 @@ def test_a_newer_row_than_the_plan_shows_whether_the_object_is_gone(outcome: str
         assert before.with_removal(removal, NOW + timedelta(hours=1)).state == before.state
 
 
-def test_no_row_decides_nothing() -> None:
+def test_without_ledger_rows_there_is_no_deciding_row() -> None:
     assert deciding_row([]) is None
 
 
 @pytest.mark.parametrize("command", ["quarantined", "report"])
-def test_the_hash_of_a_plan_is_printed_whole_on_one_line(
+def test_the_full_hash_of_a_plan_is_printed_on_one_line(
     swept: Project, command: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COLUMNS", "80")

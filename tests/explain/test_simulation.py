@@ -116,7 +116,7 @@ def brute_force(case: Case, day: date) -> Amount:
 
 @pytest.mark.parametrize("case", [CURRENT, *OTHERS], ids=str)
 @pytest.mark.slow
-def test_each_day_of_orchard_is_what_brute_force_finds_due(orchard: Project, case: Case) -> None:
+def test_the_forecast_of_each_day_equals_the_due_objects_that_brute_force_finds(orchard: Project, case: Case) -> None:
     forecast = orchard.forecast(() if case is CURRENT else policies(orchard, case))
     days = [DAY + timedelta(days=days) for days in range(DAYS + 1)]
     assert len(forecast.days) > 5
@@ -127,7 +127,7 @@ def test_each_day_of_orchard_is_what_brute_force_finds_due(orchard: Project, cas
 
 @pytest.mark.parametrize("case", [CURRENT, pytest.param(OTHERS[1], marks=pytest.mark.slow)], ids=str)
 @pytest.mark.slow
-def test_a_later_plan_of_orchard_finds_due_what_was_foreseen(orchard: Project, case: Case) -> None:
+def test_a_later_lakefs_plan_finds_due_the_objects_of_the_forecast(orchard: Project, case: Case) -> None:
     foreseen = orchard.forecast(() if case is CURRENT else policies(orchard, case))
     document = yaml.safe_load(orchard.configuration.file.read_text("utf-8"))
     document["repositories"]["orchard"]["policy"] = [str(file) for file in policies(orchard, case)]
@@ -140,7 +140,9 @@ def test_a_later_plan_of_orchard_finds_due_what_was_foreseen(orchard: Project, c
 
 @pytest.mark.parametrize("policy", [None, SHORTER], ids=["policy_of_now", "other_policy"])
 @pytest.mark.slow
-def test_a_later_plan_of_icechunk_finds_due_what_was_foreseen(field: Project, policy: object, tmp_path: Path) -> None:
+def test_a_later_icechunk_plan_finds_due_the_files_of_the_forecast(
+    field: Project, policy: object, tmp_path: Path
+) -> None:
     (tmp_path / "other.yaml").write_text(yaml.safe_dump(policy or icechunk_lake.POLICY), encoding="utf-8")
     foreseen = field.forecast([tmp_path / "other.yaml"] if policy else ())
     document = yaml.safe_load(field.configuration.file.read_text("utf-8"))
@@ -168,7 +170,7 @@ def test_the_command_shows_both_policies_in_text_and_in_json(orchard: Project) -
         assert sum(one["bytes"] for one in named["by_prefix"]) == named["bytes"]
 
 
-def test_a_policy_file_that_is_not_there_is_named(orchard: Project) -> None:
+def test_a_missing_policy_file_is_named(orchard: Project) -> None:
     answer = run("--config", orchard.configuration.file, "simulate", "orchard", "--policy", "no/such.yaml")
     assert answer.status == 2
     assert "no/such.yaml" in answer.err

@@ -134,7 +134,7 @@ def test_a_repository_without_a_plan_needs_one(world: World) -> None:
     assert status.needs == (f"There is no plan. Plan with: {{program}} plan {NAME}",)
 
 
-def test_a_plan_that_nobody_approved_needs_an_approval_with_its_whole_hash(world: World) -> None:
+def test_the_status_of_an_unapproved_plan_asks_for_an_approval_with_its_full_hash(world: World) -> None:
     world.keep(a_plan())
     status = world.status()
     assert status.approval == "not approved"
@@ -176,7 +176,7 @@ def test_a_sweep_that_runs_needs_no_other_sweep_unless_it_died(world: World) -> 
     )
 
 
-def test_an_approval_of_another_day_or_one_that_is_too_old_does_not_count(world: World) -> None:
+def test_an_approval_of_another_day_or_an_expired_approval_is_not_valid(world: World) -> None:
     world.keep(a_plan())
     world.approve(day=DAY - timedelta(days=1))
     assert world.status().approval == "not approved"
@@ -246,7 +246,9 @@ IN_A_BUCKET = {"storage": "s3://lake/orchard"}
 
 
 @pytest.mark.parametrize("approved", [False, True], ids=["waits_for_approval", "approved"])
-def test_a_sweep_that_would_be_refused_for_its_lease_is_told_before_the_next_step(world: World, approved: bool) -> None:
+def test_status_warns_that_a_sweep_would_be_refused_for_its_lease_before_the_next_step(
+    world: World, approved: bool
+) -> None:
     world.configure(**IN_A_BUCKET)
     world.keep(a_plan())
     if approved:
@@ -259,7 +261,7 @@ def test_a_sweep_that_would_be_refused_for_its_lease_is_told_before_the_next_ste
     assert world.status().needs == (second,)
 
 
-def test_an_approval_says_that_a_sweep_would_be_refused_for_its_lease(world: World) -> None:
+def test_approve_warns_that_a_sweep_would_be_refused_for_its_lease(world: World) -> None:
     world.configure(**IN_A_BUCKET)
     yesterday = (utc_now() - timedelta(days=1)).date()
     world.keep(a_plan(yesterday))
@@ -283,7 +285,7 @@ def test_the_next_step_after_approving_a_plan_without_objects_is_another_plan(wo
     assert " sweep orchard" not in answer.out
 
 
-def test_waiting_objects_are_told_with_their_number_and_time(world: World) -> None:
+def test_waiting_objects_are_shown_with_their_amount_and_time(world: World) -> None:
     ends = NOW + timedelta(days=1)
     world.keep(replace(a_plan(objects=0, size=0, waiting=3), first_wait_ends=ends, last_wait_ends=ends))
     answer = run("--config", world.file, "status")
@@ -294,7 +296,7 @@ def test_waiting_objects_are_told_with_their_number_and_time(world: World) -> No
     assert document[0]["plan"]["last_wait_ends"] == ends.isoformat()
 
 
-def test_objects_in_quarantine_are_told_with_their_number_and_time(world: World) -> None:
+def test_objects_in_quarantine_are_shown_with_their_amount_and_time(world: World) -> None:
     world.configure(quarantine={"keep": "20000d"})
     world.keep(a_plan())
     write_record(world.warehouse, a_record(quarantined=5))
@@ -311,14 +313,14 @@ def test_a_repository_in_mode_plan_needs_no_approval(world: World) -> None:
     assert world.status().needs == ()
 
 
-def test_money_is_shown_only_with_a_price(world: World) -> None:
+def test_costs_are_shown_only_with_a_price(world: World) -> None:
     world.keep(a_plan(size=2 * 10**9))
     assert world.status().monthly_cost is None
     world.configure(price_per_gb_month=0.5)
     assert world.status().monthly_cost == 1.0
 
 
-def test_what_is_in_quarantine_is_counted_by_plan_until_it_may_be_purged(world: World) -> None:
+def test_quarantined_objects_are_counted_by_plan_with_the_time_of_their_purge(world: World) -> None:
     world.configure(quarantine={"keep": "10d"})
     world.keep(a_plan())
     write_record(world.warehouse, a_record(quarantined=5))
@@ -352,7 +354,7 @@ def test_the_time_in_quarantine_counts_from_the_sweep_that_moved_the_objects(wor
         pytest.param("restore", [(1, 10, 0)], id="a_restore_may_have_taken_the_newest"),
     ],
 )
-def test_objects_that_left_the_quarantine_do_not_make_a_time_later(
+def test_a_purge_or_restore_of_some_objects_does_not_delay_the_purge_of_the_others(
     world: World, kind: str, left: list[tuple[int, int, int]]
 ) -> None:
     world.configure(quarantine={"keep": "10d"})
@@ -364,7 +366,7 @@ def test_objects_that_left_the_quarantine_do_not_make_a_time_later(
     assert [(one.objects, one.bytes, (one.until - NOW).days - 10) for one in held] == left
 
 
-def test_objects_of_a_long_or_interrupted_sweep_are_due_from_its_begin(world: World) -> None:
+def test_the_quarantine_time_of_a_long_or_interrupted_sweep_counts_from_its_start(world: World) -> None:
     """The interrupted sweep has a ledger and no record."""
     world.configure(quarantine={"keep": "10d"})
     world.warehouse.append_rows(LEDGER.empty_table(), NAME, LEDGERS, DAY.isoformat(), HASH, "00000001-x", "a.parquet")
@@ -377,14 +379,14 @@ def test_objects_of_a_long_or_interrupted_sweep_are_due_from_its_begin(world: Wo
     assert world.status().quarantine[1].until == started + timedelta(days=10)
 
 
-def test_failures_of_the_last_sweep_and_its_early_end_need_a_person(world: World) -> None:
+def test_status_reports_failures_and_the_early_end_of_the_last_sweep(world: World) -> None:
     write_record(world.warehouse, replace(a_record(deleted=3, failed=2), ended_early="the store was away"))
     needs = " ".join(world.status().needs)
     assert "2 objects failed" in needs
     assert "the store was away" in needs
 
 
-def test_an_error_with_braces_is_shown_as_it_is(world: World) -> None:
+def test_an_error_with_braces_is_shown_unchanged(world: World) -> None:
     error = 'the store answered {"code": "Denied", "program": {}}'
     world.keep(a_plan())
     write_record(world.warehouse, replace(a_record(failed=2), ended_early=error))
@@ -411,7 +413,7 @@ def test_a_stop_is_shown_first_with_the_command_that_ends_it(world: World) -> No
     assert status.needs[0] == f"Sweeps are stopped by ann. Resume with: {{program}} resume {NAME}"
 
 
-def test_a_newer_plan_that_was_refused_is_told_and_the_older_one_shown(world: World) -> None:
+def test_status_mentions_a_refused_newer_plan_and_shows_the_older_plan(world: World) -> None:
     world.keep(a_plan())
     world.keep(a_plan(DAY + timedelta(days=1)))
     withdraw_plan(world.warehouse, NAME, DAY + timedelta(days=1))
@@ -439,7 +441,7 @@ def test_a_sparkline_has_a_bar_for_each_value(values: list[int], bars: str) -> N
     assert sparkline(values) == bars
 
 
-def test_the_command_prints_whole_hashes_and_one_json_list(world: World) -> None:
+def test_status_prints_full_hashes_and_one_json_list(world: World) -> None:
     world.keep(a_plan())
     text, document = run("--config", world.file, "status"), run("--config", world.file, "status", "--json").document()
     assert text.status == 0, text.err
@@ -449,7 +451,7 @@ def test_the_command_prints_whole_hashes_and_one_json_list(world: World) -> None
     assert "{program}" not in text.out + str(document)
 
 
-def test_the_screen_fits_80_columns(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_status_table_fits_80_columns(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "80")
     world.keep(a_plan(objects=123_456_789, size=10**15, waiting=987_654_321))
     stop_sweeps(world.warehouse, NAME, "somebody.with.a.long.name@a-department.example.org", NOW)
@@ -460,7 +462,7 @@ def test_the_screen_fits_80_columns(world: World, monkeypatch: pytest.MonkeyPatc
     assert max(map(len, table)) <= 80
 
 
-def test_neither_spark_nor_dagster_is_imported(world: World) -> None:
+def test_status_imports_neither_spark_nor_dagster(world: World) -> None:
     world.keep(a_plan())
     script = (
         "import sys\n"

@@ -31,7 +31,7 @@ def addresses(rows: list[Row], namespace: str) -> list[str]:
         pytest.param("s3://lake/meadow", [], id="another_prefix"),
     ],
 )
-def test_addresses_are_relative_to_the_namespace_and_leave_out_what_is_not_in_it(namespace, expected):
+def test_addresses_are_relative_to_the_namespace_and_exclude_objects_outside_it(namespace, expected):
     names = ["orchard/data/x/1", "orchard/_lakefs/abc", "orchard/", "orchards/data/y", "orchard", "orchard/crème"]
     assert addresses([Row(name) for name in [*names, "verger é/data/é"]], namespace) == expected
 

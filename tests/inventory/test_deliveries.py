@@ -46,7 +46,7 @@ def found_addresses(deliveries: list[tuple[Inventory, str]], namespace: str) -> 
     return found
 
 
-def test_deliveries_are_sorted_by_time_whenever_they_came(tmp_path):
+def test_deliveries_are_sorted_by_their_time_and_not_by_their_arrival(tmp_path):
     inventory = delivered(tmp_path, at(9), at(2, 13, 7), at(10), at(2))
     assert inventory.deliveries() == [
         "2026-11-02T00-00Z",
@@ -56,7 +56,7 @@ def test_deliveries_are_sorted_by_time_whenever_they_came(tmp_path):
     ]
 
 
-def test_what_lies_beside_the_deliveries_is_none(tmp_path):
+def test_other_files_beside_the_deliveries_are_ignored(tmp_path):
     inventory = delivered(tmp_path, at(2))
     folder = Path(inventory.url.removeprefix("file://"))
     assert sorted(entry.name for entry in folder.iterdir()) == ["2026-11-02T00-00Z", "data", "hive"]
@@ -76,20 +76,20 @@ def test_a_delivery_without_its_checksum_is_not_complete(tmp_path):
         inventory.load_manifest("2026-11-03T00-00Z")
 
 
-def test_an_incomplete_delivery_counts_once_its_checksum_came(tmp_path):
+def test_a_delivery_is_complete_once_its_checksum_has_arrived(tmp_path):
     inventory = delivered(tmp_path, at(2), at(3), still_coming=(at(3),))
     delivered(tmp_path, at(3))
     assert inventory.newest_complete() == "2026-11-03T00-00Z"
 
 
-def test_the_files_of_a_delivery_give_what_the_store_listed(tmp_path):
+def test_the_files_of_a_delivery_have_the_objects_of_the_listing(tmp_path):
     rows = listed_rows("orchard")
     inventory = delivered(tmp_path, at(2), rows=rows)
     expected = [row.key.removeprefix("orchard/") for row in rows if not row.key.startswith("orchard/_lakefs/")]
     assert found_addresses([(inventory, "2026-11-02T00-00Z")], "s3://lake/orchard") == expected
 
 
-def test_an_access_that_was_shipped_to_another_process_reads_the_same(tmp_path):
+def test_an_access_that_was_sent_to_another_process_reads_the_same_rows(tmp_path):
     access = StoreAccess(delivered(tmp_path, at(2)).url)
     manifest = Inventory(access).load_manifest("2026-11-02T00-00Z")
     shipped, its_manifest = pickle.loads(pickle.dumps((access, manifest)))
@@ -116,7 +116,7 @@ def test_a_missing_file_is_named(tmp_path):
         inventory.read(manifest, manifest.files[0])
 
 
-def test_an_altered_manifest_is_refused_with_its_place(tmp_path):
+def test_an_altered_manifest_is_refused_with_its_location(tmp_path):
     inventory = delivered(tmp_path, at(2))
     place = f"{inventory.url}/2026-11-02T00-00Z/manifest.json"
     Path(place.removeprefix("file://")).write_bytes(b"{}")

@@ -36,7 +36,7 @@ def read(inventory: MadeInventory) -> Manifest:
 
 
 @pytest.mark.parametrize("file_format", FORMATS)
-def test_a_manifest_says_what_it_lists_when_and_in_which_files(file_format):
+def test_a_manifest_has_its_bucket_time_columns_and_files(file_format):
     inventory = made(file_format, files=3)
     manifest = read(inventory)
     assert (manifest.source_bucket, manifest.created_at) == ("lake", SCANNED)
@@ -59,12 +59,12 @@ def test_the_schemas_of_the_user_guide_are_understood(file_format, schema):
     assert manifest.lists_versions
 
 
-def test_unknown_keys_and_columns_are_no_reason_to_refuse():
+def test_unknown_keys_and_columns_are_accepted():
     inventory = with_manifest(made(), fileSchema="Bucket, Key, Size, LastModifiedDate, Colour", generator="S3")
     assert read(inventory).columns[-1] == "Colour"
 
 
-def test_a_checksum_in_capitals_with_a_line_end_is_the_same_checksum():
+def test_a_checksum_in_capitals_with_a_line_end_is_accepted():
     inventory = made()
     assert read_manifest(inventory.manifest, inventory.checksum.upper() + b"\n", "m").source_bucket == "lake"
 
@@ -127,7 +127,7 @@ def test_an_inventory_without_a_column_that_is_needed_is_refused(file_format, co
 
 
 @pytest.mark.parametrize("column", ["is_latest", "is_delete_marker"])
-def test_versions_that_cannot_be_told_apart_are_refused(column):
+def test_an_inventory_of_versions_without_a_version_column_is_refused(column):
     with pytest.raises(CorruptFile, match=f"is missing {column}"):
         read(made(versions=True, without=[column]))
 

@@ -11,13 +11,13 @@ from retention_assets.inventory.rows import url_decoded
 
 
 @given(st.lists(st.text(st.characters(exclude_categories=["Cs"]))))
-def test_every_encoded_text_comes_back_as_it_was(texts):
+def test_every_encoded_text_is_decoded_to_the_original(texts):
     encoded = pa.array([quote_plus(text) for text in texts], pa.string())
     assert url_decoded(encoded, "file").to_pylist() == texts
 
 
 @given(st.lists(st.text("a+%2F ")))
-def test_what_is_decoded_agrees_with_the_standard_library(texts):
+def test_decoding_agrees_with_the_standard_library(texts):
     column = pa.array(texts, pa.string())
     try:
         decoded = url_decoded(column, "file").to_pylist()
@@ -38,11 +38,11 @@ def test_what_is_decoded_agrees_with_the_standard_library(texts):
         pytest.param(["%C3", "%A9"], "%C3", id="one_character_over_two_rows"),
     ],
 )
-def test_what_no_encoder_writes_is_refused_with_the_key_as_it_was_delivered(texts, wrong):
+def test_an_invalid_encoding_is_refused_with_the_delivered_key(texts, wrong):
     with pytest.raises(CorruptFile, match=rf"^file: {re.escape(repr(wrong))} .*nothing was deleted"):
         url_decoded(pa.array(texts), "file")
 
 
-def test_a_slice_of_a_column_is_decoded_alone():
+def test_only_the_slice_of_a_column_is_decoded():
     column = pa.array(["%zz", "a%20b", "", "c+d", "%zz"])
     assert url_decoded(column.slice(1, 3), "file").to_pylist() == ["a b", "", "c d"]

@@ -49,7 +49,7 @@ def test_an_inventory_agrees_with_the_listing(repository, file_format):
 
 
 @every_format
-def test_names_of_any_characters_come_back_as_the_store_knows_them(file_format):
+def test_keys_with_any_characters_are_read_unchanged(file_format):
     names = [
         "a b",
         "a+b",
@@ -81,7 +81,7 @@ def test_only_latest_versions_that_are_not_delete_markers_are_objects(file_forma
 
 @every_format
 @pytest.mark.parametrize("column", ["is_latest", "is_delete_marker"])
-def test_a_row_that_may_be_an_old_version_or_not_is_refused(column, file_format):
+def test_a_row_of_an_inventory_of_versions_without_version_flags_is_refused(column, file_format):
     rows = [Row("a"), replace(Row("b"), **{column: None})]
     with pytest.raises(CorruptFile, match=f"1 row has no {column}"):
         keys(make_inventory(rows, "lake", SCANNED, file_format, versions=True))
@@ -98,13 +98,13 @@ def test_a_file_without_rows_lists_nothing(file_format):
     assert keys(make_inventory([], "lake", SCANNED, file_format)) == []
 
 
-def test_times_are_instants_to_the_millisecond_in_every_format():
+def test_times_have_milliseconds_in_every_format():
     when = datetime(2026, 3, 29, 1, 30, 0, 123_000, tzinfo=UTC)
     found = [objects(make_inventory([Row("a", 0, when)], "lake", SCANNED, name)) for name in FORMATS]
     assert [rows["last_modified"].to_pylist() for rows in found] == [[when]] * 3
 
 
-def test_a_compressed_file_of_several_members_is_read_whole():
+def test_a_compressed_file_of_several_members_is_read_completely():
     made = make_inventory([Row("a"), Row("b")], "lake", SCANNED, "CSV", files=1)
     lines = gzip.decompress(made.objects[made.files[0]]).splitlines(keepends=True)
     assert keys(of(made, b"".join(gzip.compress(line) for line in lines))) == ["a", "b"]
@@ -129,7 +129,7 @@ def test_an_altered_file_is_refused(file_format):
 
 
 @every_format
-def test_a_truncated_file_whose_manifest_agrees_is_refused_all_the_same(file_format):
+def test_a_truncated_file_is_refused_although_its_manifest_agrees(file_format):
     made = make_inventory(listed_rows("meadow"), "lake", SCANNED, file_format, files=1)
     with pytest.raises(CorruptFile, match=f"is not a valid {file_format} file"):
         keys(of(made, made.objects[made.files[0]][:-9]))
@@ -150,7 +150,7 @@ def test_an_object_without_a_size_is_refused(row, file_format):
 
 
 @every_format
-def test_a_file_that_lacks_a_column_of_its_manifest_is_refused(file_format):
+def test_a_file_without_a_column_of_its_manifest_is_refused(file_format):
     made = make_inventory([Row("a")], "lake", SCANNED, file_format, files=1)
     other = make_inventory([Row("a")], "lake", SCANNED, file_format, files=1, without=["e_tag"])
     with pytest.raises(CorruptFile, match=r"e_tag|Expected 6 columns, got 5"):
@@ -169,7 +169,7 @@ def test_a_file_that_lacks_a_column_of_its_manifest_is_refused(file_format):
         pytest.param(b'"lake","\xff","1","2026-10-01T00:00:00.000Z","0","S"', "UTF8", id="not_utf_8"),
     ],
 )
-def test_a_line_that_cannot_be_true_is_refused(line, message):
+def test_a_line_with_impossible_values_is_refused(line, message):
     made = make_inventory([Row("a")], "lake", SCANNED, "CSV", files=1)
     with pytest.raises(CorruptFile, match=message):
         keys(of(made, gzip.compress(line + b"\n")))

@@ -31,7 +31,7 @@ def truths(policy: int) -> Iterator[Truth]:
 @pytest.mark.parametrize(
     "policy", [one if one % 3 == 0 else pytest.param(one, marks=pytest.mark.slow) for one in POLICIES]
 )
-def test_candidates_are_what_brute_force_finds_and_never_live(spark: SparkSession, policy: int) -> None:
+def test_candidates_are_those_of_brute_force_and_never_live(spark: SparkSession, policy: int) -> None:
     worlds = list(truths(policy))
     found = package_results.found(spark, worlds)
     live = set().union(*(truth.live for truth in worlds))
@@ -40,7 +40,7 @@ def test_candidates_are_what_brute_force_finds_and_never_live(spark: SparkSessio
     assert found.candidates == {name: reason for truth in worlds for name, reason in truth.candidates.items()}
 
 
-def test_the_worlds_hold_every_kind_of_candidate_and_many_live_addresses() -> None:
+def test_the_random_worlds_have_every_kind_of_candidate_and_many_live_addresses() -> None:
     seen: Counter[str] = Counter()
     for policy in POLICIES:
         for truth in truths(policy):

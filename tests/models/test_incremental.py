@@ -108,7 +108,9 @@ def lived_through(spark: SparkSession, directory: Path, number: int, days: Seque
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
-def test_days_of_runs_and_one_full_run_find_what_brute_force_finds(spark: SparkSession, tmp_path: Path) -> None:
+def test_incremental_runs_and_one_full_run_find_the_candidates_of_brute_force(
+    spark: SparkSession, tmp_path: Path
+) -> None:
     deleted = lived_through(spark, tmp_path, 2, SHORT_STORY)
     assert min(deleted[:-1]) > 0
 
@@ -116,5 +118,7 @@ def test_days_of_runs_and_one_full_run_find_what_brute_force_finds(spark: SparkS
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("number", (1, *range(3, 12)))
-def test_more_histories_of_runs_find_what_brute_force_finds(spark: SparkSession, tmp_path: Path, number: int) -> None:
+def test_more_histories_of_incremental_runs_find_the_candidates_of_brute_force(
+    spark: SparkSession, tmp_path: Path, number: int
+) -> None:
     lived_through(spark, tmp_path, number, LONG_STORY)

@@ -104,7 +104,7 @@ def scenario(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> S
     return scenario
 
 
-def test_what_came_back_to_life_or_changed_after_the_plan_is_skipped(scenario: Scenario) -> None:
+def test_objects_that_are_live_again_or_changed_after_the_plan_are_skipped(scenario: Scenario) -> None:
     assert named(scenario.plans[0].reasons) == {
         **dict.fromkeys(EXPIRED, "expired"),
         **dict.fromkeys(LOGS, "lifecycle"),
@@ -119,28 +119,28 @@ def test_what_came_back_to_life_or_changed_after_the_plan_is_skipped(scenario: S
     assert scenario.left[0] == {*skipped, "kept"}
 
 
-def test_the_next_plan_stands_although_the_head_names_what_lifecycle_took(scenario: Scenario) -> None:
+def test_the_next_plan_is_valid_although_a_head_has_objects_that_lifecycle_rules_deleted(scenario: Scenario) -> None:
     assert scenario.plans[1].plan.blocked is None
     assert not set(LOGS) & set(named(scenario.plans[1].reasons))
 
 
-def test_what_a_revert_brings_back_too_late_is_reported_as_collected(scenario: Scenario) -> None:
+def test_deleted_objects_that_a_later_revert_references_are_counted_as_collected(scenario: Scenario) -> None:
     assert [planned.plan.collected for planned in scenario.plans[:3]] == [0, 1, 1]
 
 
-def test_what_a_longer_policy_brings_back_too_late_is_reported_as_collected(scenario: Scenario) -> None:
+def test_deleted_objects_that_a_longer_policy_keeps_again_are_counted_as_collected(scenario: Scenario) -> None:
     # `replaced` by its revert; the logs, and the log that was linked, since they are not due any more.
     assert scenario.plans[3].plan.collected == 4
 
 
-def test_what_was_skipped_is_planned_again_when_nothing_keeps_it_any_more(scenario: Scenario) -> None:
+def test_skipped_objects_are_planned_again_when_nothing_keeps_them(scenario: Scenario) -> None:
     assert named(scenario.plans[1].reasons) == {
         "linked": "lifecycle",
         **dict.fromkeys(("branched", "tagged", "staged", "overwritten"), "expired"),
     }
 
 
-def test_what_failed_is_planned_again_and_deleted(scenario: Scenario) -> None:
+def test_failed_objects_are_planned_again_and_deleted(scenario: Scenario) -> None:
     first, again = set(scenario.plans[1].reasons), set(scenario.plans[2].reasons)
     assert len(first) == 5
     assert again == first & again
@@ -150,7 +150,7 @@ def test_what_failed_is_planned_again_and_deleted(scenario: Scenario) -> None:
     assert scenario.plans[3].reasons == {}
 
 
-def test_only_whole_runs_move_last_deleted_and_skipped_objects_do_not_hold_it_back(scenario: Scenario) -> None:
+def test_only_complete_runs_advance_last_deleted_and_skipped_objects_do_not_prevent_it(scenario: Scenario) -> None:
     days = [[rule.last_deleted for rule in planned.current] for planned in scenario.plans]
     whole, after_the_failed_one = date(2026, 10, 22), date(2026, 10, 24)
     assert days == [[None], [whole], [whole], [after_the_failed_one]]

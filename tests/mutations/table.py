@@ -30,7 +30,7 @@ KEEPING = (
         new="for head in () if (head.kind, head.name) == (hold.kind, hold.value)",
         caught_by=(
             "tests/lakefs/rules/test_committed.py"
-            "::test_a_hold_also_covers_what_its_branch_or_tag_named_before_it_was_moved[the_commit_of_the_tag]",
+            "::test_a_hold_also_covers_earlier_heads_of_its_branch_or_tag[the_commit_of_the_tag]",
         ),
     ),
     Mutation(
@@ -59,7 +59,7 @@ KEEPING = (
         old="    return matches & ~is_unreadable(path)\n",
         new="    return matches\n",
         caught_by=(
-            "tests/lakefs/rules/test_lifecycle.py::test_spark_and_the_pure_rule_agree_on_every_path_branches_and_limit",
+            "tests/lakefs/rules/test_lifecycle.py::test_spark_and_python_classify_pairs_of_every_path_branches_and_time_alike",
         ),
     ),
     Mutation(
@@ -199,7 +199,7 @@ HISTORY = (
         new="later(added, min(finite))",
         caught_by=(
             "tests/policy/test_rules.py"
-            "::test_longest_retention_over_the_holding_branches_decides[shorter_branch_does_not_decide]",
+            "::test_the_longest_retention_of_the_branches_of_a_pair_decides[shorter_branch_does_not_decide]",
         ),
     ),
     Mutation(
@@ -210,7 +210,7 @@ HISTORY = (
         new="    return F.least(by_default, *durations) if durations else by_default\n",
         caught_by=(
             "tests/lakefs/rules/test_lifecycle.py"
-            "::test_a_pair_under_foo_bar_is_due_as_the_design_says[upstream: on main and b1, 9 days]",
+            "::test_a_pair_below_a_prefix_is_due_as_documented[upstream: on main and b1, 9 days]",
         ),
     ),
     Mutation(
@@ -219,7 +219,7 @@ HISTORY = (
         file="retention_assets/lakefs/rules/reflog.py",
         old="if head.commit_id in references.commits and now[head.kind].get(head.name) != head.commit_id\n",
         new="if head.commit_id not in references.commits\n",
-        caught_by=("tests/lakefs/rules/test_reflog.py::test_a_deleted_branch_keeps_its_commits_for_its_own_time",),
+        caught_by=("tests/lakefs/rules/test_reflog.py::test_a_deleted_branch_keeps_its_commits_for_its_own_retention",),
     ),
     Mutation(
         name="the date of a commit is believed",
@@ -248,7 +248,7 @@ READING = (
         file="retention_assets/decoding/kernels.py",
         old="if size < 0 or shared > known + TRAILER or size + TRAILER > len(keys) - start:",
         new="if size < 0 or shared > known + TRAILER:",
-        caught_by=("tests/lakefs/formats/test_hostile_tables.py::test_a_key_is_copied_only_where_there_is_room",),
+        caught_by=("tests/lakefs/formats/test_hostile_tables.py::test_a_key_is_copied_only_if_it_fits",),
     ),
     Mutation(
         name="the staged list ends after its first page",
@@ -770,7 +770,7 @@ KNOWING = (
         new="    return is_generated(address)\n",
         caught_by=(
             "tests/lakefs/names/test_legacy_names.py"
-            "::test_an_old_name_is_the_repositorys_own_only_where_its_kind_is_in_use[none]",
+            "::test_a_legacy_name_belongs_to_the_repository_only_if_its_kind_is_in_use[none]",
         ),
     ),
     Mutation(
@@ -779,7 +779,7 @@ KNOWING = (
         file="retention_assets/core/other_references.py",
         old='    stays = F.col("is_referenced").isNotNull() & (F.col("state") == CANDIDATE)\n',
         new="    stays = F.lit(False)\n",
-        caught_by=("tests/core/test_other_references.py::test_only_candidates_become_held",),
+        caught_by=("tests/core/test_other_references.py::test_only_candidates_get_the_state_held",),
     ),
     Mutation(
         name="one acknowledged loss covers all others",

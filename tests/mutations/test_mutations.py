@@ -14,23 +14,23 @@ by_name = pytest.mark.parametrize("mutation", MUTATIONS, ids=lambda mutation: mu
 
 
 @by_name
-def test_a_mutation_changes_one_place_of_the_source_and_leaves_it_python(mutation: Mutation) -> None:
+def test_a_mutation_changes_the_source_once_and_leaves_valid_python(mutation: Mutation) -> None:
     before = (PROJECT / mutation.file).read_text(encoding="utf-8")
     assert ast.dump(ast.parse(mutation.mutated())) != ast.dump(ast.parse(before))
 
 
-def test_a_text_that_is_not_there_is_an_error() -> None:
+def test_a_mutation_whose_text_is_missing_from_the_source_is_an_error() -> None:
     gone = Mutation("gone", "nothing", MUTATIONS[0].file, "no such text", "", ())
     with pytest.raises(ValueError, match=r"stands 0 times in retention_assets/.*, not once"):
         gone.mutated()
 
 
-def test_mutations_differ_by_name_and_by_what_they_change() -> None:
+def test_no_two_mutations_have_the_same_name_or_the_same_change() -> None:
     assert len({mutation.name for mutation in MUTATIONS}) == len(MUTATIONS)
     assert len({(mutation.file, mutation.old, mutation.new) for mutation in MUTATIONS}) == len(MUTATIONS)
 
 
-def test_the_tests_that_must_notice_them_are_there(request: pytest.FixtureRequest) -> None:
+def test_the_tests_that_must_catch_the_mutations_exist(request: pytest.FixtureRequest) -> None:
     named = {node_id for mutation in MUTATIONS for node_id in mutation.caught_by}
     named -= deselected.union(test.nodeid for test in request.session.items)
     if named:  # this run collected only some of the tests

@@ -163,7 +163,7 @@ def test_a_store_that_ignores_a_condition_is_refused(
     assert "Contents" not in bucket.client().list_objects_v2(Bucket=bucket.name)
 
 
-def test_whether_conditions_are_ignored_is_an_error_without_a_response(
+def test_the_check_of_conditional_writes_fails_without_a_response(
     bucket: Bucket, faulty: FaultyS3, conditional: Conditional
 ) -> None:
     faulty.faults = Faults(slow_down=1.0, applies=every)

@@ -102,10 +102,10 @@ def paths(batches: Iterator[pa.RecordBatch]) -> list[str]:
 
 
 class TestReading:
-    def test_reads_an_object_whatever_its_name(self, filled: Lake) -> None:
+    def test_an_object_is_read_whatever_its_name(self, filled: Lake) -> None:
         assert {name: filled.reader.read(name) for name in NAMES} == {name: name.encode() for name in NAMES}
 
-    def test_lists_everything_with_size_time_and_etag(self, filled: Lake) -> None:
+    def test_all_objects_are_listed_with_size_time_and_etag(self, filled: Lake) -> None:
         batches = list(filled.reader.list())
         assert all(batch.schema.equals(LISTING) for batch in batches)
         listed = {row["path"]: row for row in rows(iter(batches))}
@@ -380,7 +380,7 @@ class TestDeleting:
         assert [done.outcome for done in deletions] == [Outcome.FAILED, Outcome.FAILED]
 
 
-def test_more_objects_than_one_page_or_one_bulk_request_holds(lake: Lake) -> None:
+def test_more_objects_than_one_page_or_one_bulk_request_are_listed_and_deleted(lake: Lake) -> None:
     fill(lake.access, MANY)
     assert paths(lake.reader.list()) == MANY
     assert {done.outcome for done in lake.deleter.delete_all(MANY)} == {Outcome.DELETED}

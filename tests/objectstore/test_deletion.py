@@ -62,7 +62,7 @@ class TestDuplicatePathsAndVersions:
         assert deletion == ObjectResult(Outcome.FAILED, "not tried: only S3's versions can be deleted by their id")
         assert listed(local) == PATHS
 
-    def test_a_missing_object_says_that_it_was_gone(self, local: StoreAccess) -> None:
+    def test_the_result_of_a_missing_object_is_missing(self, local: StoreAccess) -> None:
         assert ObjectDeleter(local).delete_all(["data/x"]) == [ObjectResult(Outcome.MISSING, "it was gone already")]
 
 

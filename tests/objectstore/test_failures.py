@@ -77,13 +77,13 @@ def test_a_missing_bucket_is_not_reported_as_a_missing_object(bucket: Bucket, as
 
 
 @pytest.mark.parametrize("ask", [list_all, read_one])
-def test_an_endpoint_where_nothing_listens(bucket: Bucket, ask: Ask) -> None:
+def test_an_unreachable_endpoint_is_reported(bucket: Bucket, ask: Ask) -> None:
     error = refusal(bucket.access(endpoint="http://127.0.0.1:1"), ask)
     assert "the store cannot be reached" in str(error)
     assert "Check the option `endpoint`" in str(error)
 
 
-def test_an_endpoint_that_hangs_up(bucket: Bucket) -> None:
+def test_an_endpoint_that_closes_the_connection_is_reported(bucket: Bucket) -> None:
     with server_that_hangs_up() as endpoint:
         error = refusal(bucket.access(endpoint=endpoint), list_all)
     assert "the store cannot be reached" in str(error)

@@ -41,7 +41,7 @@ def delete(client: S3Bucket, *objects: dict[str, str]) -> Any:
     return client.client.delete_objects(Bucket=client.name, Delete={"Objects": list(objects)})
 
 
-def test_without_faults_it_is_the_server_behind_it(access: StoreAccess, client: S3Bucket) -> None:
+def test_without_faults_the_proxy_answers_as_the_server(access: StoreAccess, client: S3Bucket) -> None:
     reader = ObjectReader(access)
     assert listed(access) == PATHS
     assert reader.read("data/3") == b"data/3"
@@ -51,7 +51,7 @@ def test_without_faults_it_is_the_server_behind_it(access: StoreAccess, client: 
     assert listed(access) == PATHS
 
 
-def test_every_request_is_noted(access: StoreAccess, client: S3Bucket, proxy: FaultyS3) -> None:
+def test_every_request_is_recorded(access: StoreAccess, client: S3Bucket, proxy: FaultyS3) -> None:
     delete(client, {"Key": "ns/data/0", "ETag": "abc"}, {"Key": "ns/data/1", "VersionId": "v"})
     client.client.delete_object(Bucket=client.name, Key="ns/data/2", IfMatch='"abc"')
     assert [request.method for request in proxy.requests] == ["POST", "DELETE"]
@@ -62,7 +62,7 @@ def test_every_request_is_noted(access: StoreAccess, client: S3Bucket, proxy: Fa
     assert proxy.answers == [200, 204]
 
 
-def test_a_share_of_requests_fails_by_a_chance_that_is_given(s3_endpoint: str, access: StoreAccess) -> None:
+def test_a_share_of_requests_fails_with_the_given_probability(s3_endpoint: str, access: StoreAccess) -> None:
     def answers(seed: int) -> list[int | None]:
         with faulty_s3(s3_endpoint, seed) as proxy:
             proxy.faults = Faults(slow_down=0.3, broken=0.2, applies=lambda request: request.method == "HEAD")
@@ -96,18 +96,18 @@ def test_a_throttled_deletion_is_not_executed(access: StoreAccess, client: S3Buc
 
 
 @pytest.mark.parametrize("page", [1, 3, 7])
-def test_short_pages_make_a_whole_listing(access: StoreAccess, proxy: FaultyS3, page: int) -> None:
+def test_short_pages_give_a_complete_listing(access: StoreAccess, proxy: FaultyS3, page: int) -> None:
     proxy.faults = Faults(page=page)
     assert listed(access) == PATHS
     assert len(proxy.requests) == -(-7 // page)
 
 
-def test_a_listing_that_ends_early_says_that_it_is_whole(access: StoreAccess, proxy: FaultyS3) -> None:
+def test_a_listing_that_ends_early_claims_to_be_complete(access: StoreAccess, proxy: FaultyS3) -> None:
     proxy.faults = Faults(page=3, ends_early=True)
     assert listed(access) == PATHS[:3]
 
 
-def test_a_page_that_comes_again_comes_under_a_new_token(client: S3Bucket, proxy: FaultyS3) -> None:
+def test_a_repeated_page_has_a_new_token(client: S3Bucket, proxy: FaultyS3) -> None:
     proxy.faults = Faults(page=3, repeats=True)
     pages = client.client.get_paginator("list_objects_v2").paginate(Bucket=client.name, Prefix=client.prefix)
     paths = [client.path(entry["Key"]) for page in pages for entry in page["Contents"]]
@@ -116,7 +116,7 @@ def test_a_page_that_comes_again_comes_under_a_new_token(client: S3Bucket, proxy
     assert len(set(tokens)) == len(tokens)
 
 
-def test_it_can_be_reached_from_another_process(access: StoreAccess, proxy: FaultyS3) -> None:
+def test_the_proxy_can_be_reached_from_another_process(access: StoreAccess, proxy: FaultyS3) -> None:
     asks = "import sys, urllib.request; print(urllib.request.urlopen(sys.argv[1]).status)"
     ended = subprocess.run(
         [sys.executable, "-c", asks, f"{proxy.endpoint}/moto-api/"], capture_output=True, text=True, check=True

@@ -51,7 +51,7 @@ def last_deleted(history: Sequence[pa.Table], run_id: str, completed: set[str]) 
     return {f"{rule.prefix}@{rule.branch}": rule.last_deleted for rule in current(history, run_id, completed)}
 
 
-def test_the_worked_example_gives_the_table_of_the_seed() -> None:
+def test_current_rules_have_the_date_of_the_run_and_of_the_last_deletion() -> None:
     # Except b2: the seed prints the 18th and the 17th, which its own 8 days before the 20th and 19th are not.
     before, now = run("1", 19, RULE_1), run("2", 20, EXAMPLE)
     assert current([before, now], "2", {"1"}) == [
@@ -62,19 +62,19 @@ def test_the_worked_example_gives_the_table_of_the_seed() -> None:
     ]
 
 
-def test_a_run_that_only_planned_or_failed_or_deleted_a_part_does_not_move_last_deleted() -> None:
+def test_an_incomplete_run_does_not_advance_last_deleted() -> None:
     # Only a run that was noted as completed counts; every other way to end leaves its rows and no note.
     history = [run("whole", 15, RULE_1), run("planned", 17, RULE_1), run("failed", 19, RULE_1), run("now", 20, RULE_1)]
     assert last_deleted(history, "now", {"whole"})["foo/bar@"] == january(5)
     assert set(last_deleted(history, "now", set()).values()) == {None}
 
 
-def test_the_newest_completed_run_counts_in_whatever_order_the_history_is_read() -> None:
+def test_the_newest_completed_run_is_used_whatever_the_order_of_the_history() -> None:
     history = [run("b", 18, RULE_1), run("c", 19, RULE_1), run("a", 15, RULE_1), run("now", 20, RULE_1)]
     assert last_deleted(history, "now", {"a", "b"})["foo/bar@"] == january(8)
 
 
-def test_the_run_of_now_does_not_count_itself_before_it_is_completed() -> None:
+def test_the_current_run_does_not_count_before_it_is_completed() -> None:
     now = run("now", 20, RULE_1)
     assert last_deleted([now], "now", set())["foo/bar@"] is None
     assert last_deleted([now], "now", {"now"})["foo/bar@"] == january(10)
@@ -88,26 +88,26 @@ def test_the_run_of_now_does_not_count_itself_before_it_is_completed() -> None:
         pytest.param(OTHER, {"foo/zoo@": None}, id="another_prefix_was_never_deleted"),
     ],
 )
-def test_of_an_edited_policy_each_prefix_and_branch_keeps_its_own_day(
+def test_after_an_edit_of_the_policy_each_prefix_and_branch_keeps_its_own_date(
     policy: str, expected: dict[str, date | None]
 ) -> None:
     assert last_deleted([run("1", 19, RULE_1), run("2", 20, policy)], "2", {"1"}) == expected
 
 
-def test_a_rule_that_was_removed_and_brought_back_goes_on_from_where_it_was() -> None:
+def test_a_rule_that_was_removed_and_added_again_keeps_its_last_date() -> None:
     history = [run("1", 12, RULE_1, OTHER), run("2", 14, OTHER), run("3", 16, OTHER), run("4", 20, RULE_1, OTHER)]
     found = last_deleted(history, "4", {"1", "2", "3"})
     assert found["foo/bar@"] == january(2)
     assert found["foo/zoo@"] == january(6)
 
 
-def test_under_another_id_it_is_the_same_rule() -> None:
+def test_a_rule_with_another_id_keeps_its_last_date() -> None:
     # The seed: "an ID provided by the user - has no influence".
     renamed = RULE_1.replace("rule1", "renamed")
     assert last_deleted([run("1", 19, RULE_1), run("2", 20, renamed)], "2", {"1"})["foo/bar@b1"] == january(14)
 
 
-def test_of_two_rules_on_one_prefix_and_branch_the_later_date_counts() -> None:
+def test_the_later_date_of_two_rules_on_one_prefix_and_branch_is_used() -> None:
     # Any rule that is due is enough. One that keeps for ever makes nothing due and takes nothing away.
     shorter, longer, never = ("p", "", january(15)), ("p", "", january(3)), ("p", "", None)
     for rules in ([shorter, longer, never], [never, longer, shorter]):
@@ -119,11 +119,11 @@ def test_a_branch_that_keeps_for_ever_stays_in_the_table_without_a_date() -> Non
     assert current(history, "2", {"1"}) == [CurrentRule("p", "gold", None, None)]
 
 
-def test_committed_rules_and_holds_are_not_in_force_by_prefix() -> None:
+def test_current_rules_do_not_contain_committed_rules_and_holds() -> None:
     other = "retention: {default: 3d}\nholds: [{id: h, prefix: x, reason: r}]"
     history = [run("1", 19, other, OTHER), run("2", 20, other, OTHER)]
     assert last_deleted(history, "2", {"1"}) == {"foo/zoo@": january(9)}
 
 
-def test_without_rules_there_is_nothing() -> None:
+def test_without_rules_the_table_of_current_rules_is_empty() -> None:
     assert current([run("1", 19, RULE_1)], "2", {"1"}) == []

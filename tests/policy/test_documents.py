@@ -44,7 +44,7 @@ def problem(text: str) -> str:
     return message
 
 
-def test_our_own_form_is_read():
+def test_a_policy_in_our_own_schema_is_read():
     assert policy_of(OURS) == Policy(
         CommittedRetention(
             (BranchRetention("main", "main", days(45)), BranchRetention("experiments", "exp-*", days(7))),
@@ -62,12 +62,12 @@ def test_our_own_form_is_read():
     )
 
 
-def test_our_own_form_may_be_json():
+def test_a_policy_in_our_own_schema_may_be_json():
     text = '{"holds": [{"id": "c", "commit": "abc", "reason": "law", "until": "2027-01-01"}]}'
     assert policy_of(text).holds == (Hold("c", "commit", "abc", "law", date(2027, 1, 1)),)
 
 
-def test_a_default_of_for_ever_is_a_default():
+def test_a_default_that_keeps_for_ever_counts_as_a_default():
     assert policy_of("retention: {default: forever}").retention == CommittedRetention((), None, has_default=True)
 
 
@@ -83,7 +83,7 @@ def test_a_branch_called_default_does_not_take_the_id_of_the_default():
     assert retention.duration_for("dev") == (days(3), "default")
 
 
-def test_the_servers_own_form_is_read():
+def test_rules_in_the_schema_of_the_server_are_read():
     text = (LAKEFS / "orchard" / "policies" / "gc_rules.json").read_text()
     assert policy_of(text) == Policy(
         CommittedRetention(
@@ -101,7 +101,7 @@ def test_the_servers_branches_may_be_null():
     assert retention == CommittedRetention((), days(30), has_default=True)
 
 
-def test_the_rules_that_a_server_holds_are_a_document():
+def test_the_rules_of_a_server_give_the_same_policy_as_their_document():
     text = (LAKEFS / "orchard" / "policies" / "gc_rules.json").read_text()
     document = from_server(30, {"main": 45, "dev": 14})
     assert document.policy == policy_of(text)
@@ -109,7 +109,7 @@ def test_the_rules_that_a_server_holds_are_a_document():
         from_server(0, {})
 
 
-def test_the_seeds_form_is_read():
+def test_lifecycle_rules_in_the_older_json_schema_are_read():
     text = (LAKEFS / "orchard" / "policies" / "lifecycle-1.json").read_text()
     policy = policy_of(text)
     assert policy.retention is None
@@ -123,7 +123,7 @@ def test_the_seeds_form_is_read():
 
 
 @pytest.mark.parametrize("file", sorted(LAKEFS.glob("*/policies/*.json")), ids=lambda f: f"{f.parts[-3]}-{f.stem}")
-def test_every_policy_of_the_real_repositories_is_read_whole(file):
+def test_every_policy_of_the_real_repositories_is_read_completely(file):
     policy = policy_of(file.read_text())
     written = json.loads(file.read_text())
     if "default_retention_days" in written:
@@ -133,7 +133,7 @@ def test_every_policy_of_the_real_repositories_is_read_whole(file):
         assert len(policy.lifecycle) == len(written)
 
 
-def test_a_lifecycle_rule_of_the_seed_may_be_called_like_a_section_of_ours():
+def test_a_rule_in_the_older_json_schema_may_have_the_name_of_a_section():
     (rule,) = policy_of('{"retention": {"prefix": "raw", "days": 3, "enabled": true}}').lifecycle
     assert rule == LifecycleRule("retention", "raw", days(3), {})
 
@@ -213,17 +213,17 @@ def test_a_lifecycle_rule_of_the_seed_may_be_called_like_a_section_of_ours():
         ('{"r": {"prefix": "x", "enabled": true}, "s": {}}', "s.prefix: is missing"),
     ],
 )
-def test_what_is_wrong_is_said_with_its_key(text, message):
+def test_an_error_in_a_policy_names_its_key(text, message):
     assert message in problem(text)
 
 
-def test_everything_that_is_wrong_is_said_at_once():
+def test_all_errors_in_a_policy_are_reported_together():
     message = problem("retention: {default: 30}\nholds: [{id: a, prefix: x}]")
     assert "retention.default" in message
     assert "holds[0].reason" in message
 
 
-def test_a_document_of_unknown_form_is_refused_with_the_accepted_ones():
+def test_a_document_in_an_unknown_schema_is_refused_with_the_accepted_schemas():
     message = problem("rules: [{expire: 3d}]")
     assert "unknown form, its keys are ['rules']" in message
     for accepted in ("`retention:`", "`default_retention_days`", '"branch_days"'):
@@ -248,11 +248,11 @@ def test_documents_join_in_any_order_to_the_same_policy():
     assert [hold.hold_id for hold in policy.holds] == ["audit", "more", "rel"]
 
 
-def test_no_documents_are_no_rules():
+def test_without_documents_there_are_no_rules():
     assert join([]) == Policy(None, (), ())
 
 
-def test_a_default_in_one_document_counts_for_the_rules_of_another():
+def test_a_default_in_one_document_applies_to_the_rules_of_another():
     policy = join(
         [
             read_document("retention: {branches: [{branch: dev, keep: 7d}]}", "a"),
@@ -311,6 +311,6 @@ def test_documents_that_contradict_each_other_are_refused(first, second, message
     assert "Nothing was deleted." in str(raised.value)
 
 
-def test_one_id_may_stand_in_two_sections():
+def test_two_sections_may_use_the_same_id():
     text = "holds: [{id: x, prefix: a, reason: r}]\nlifecycle: [{id: x, prefix: a, keep: 1d}]"
     assert policy_of(text).lifecycle[0].rule_id == policy_of(text).holds[0].hold_id

@@ -52,13 +52,13 @@ def test_a_policy_that_fits_the_repository_has_no_findings():
         ("old-*", "the glob 'old-*' matches no branch"),
     ],
 )
-def test_a_rule_that_names_no_branch_is_found(branch, message):
+def test_a_rule_for_a_missing_branch_is_reported(branch, message):
     (finding,) = found(retention(BranchRetention("rule", branch, days(7))))
     assert (finding.severity, finding.rule_id) == ("warning", "rule")
     assert finding.message.startswith(message)
 
 
-def test_globs_that_match_one_branch_are_found_with_the_one_that_counts():
+def test_globs_that_match_the_same_branch_are_reported_with_the_glob_that_applies():
     policy = retention(BranchRetention("a", "exp-*", days(7)), BranchRetention("b", "*-2", days(9)))
     (finding,) = found(policy)
     assert finding.rule_id == "a"
@@ -81,19 +81,19 @@ def test_differences_from_the_server_are_found_for_the_default_and_each_branch()
     ]
 
 
-def test_server_rules_without_rules_here_are_a_difference():
+def test_server_rules_without_rules_in_the_policy_are_reported():
     (finding,) = found(Policy(None, (), ()), (30, {}))
     assert "every commit is kept" in finding.message
 
 
-def test_days_that_a_server_takes_and_no_calendar_has_are_compared_without_a_crash():
+def test_days_of_the_server_beyond_the_calendar_are_compared_without_a_crash():
     assert [finding.rule_id for finding in found(retention(), (2**31 - 1, {}))] == ["default"]
 
 
 @pytest.mark.parametrize(
     ("kind", "value"), [("branch", "mian"), ("tag", "v2"), ("commit", "c"), ("branch", "v1"), ("tag", "main")]
 )
-def test_a_hold_that_names_nothing_is_an_error(kind, value):
+def test_a_hold_on_a_missing_name_is_an_error(kind, value):
     (finding,) = found(holding(Hold("h", kind, value, "r", DAY)))
     assert finding.severity == "error"
     assert f"the {kind} {value!r}, which does not exist" in finding.message

@@ -49,7 +49,7 @@ def test_a_wildcard_stays_in_its_directory_and_nothing_else_is_special(glob, tex
     assert glob_matches(glob, text) is matches
 
 
-def test_the_regex_uses_only_what_java_reads_the_same_way():
+def test_the_regex_has_only_syntax_that_java_and_python_read_alike():
     regex = glob_regex("a-b c/*.x#&~**")
     assert r"\Z" not in regex
     assert r"\z" not in regex

@@ -78,13 +78,13 @@ def test_without_a_default_an_unnamed_branch_is_kept_for_ever_by_no_rule():
     assert CommittedRetention(RETENTION.rules).duration_for("dev") == Kept(None, None)
 
 
-def test_of_globs_with_equal_spans_the_lower_id_is_named():
+def test_if_two_globs_have_equal_durations_the_lower_id_is_named():
     rules = (BranchRetention("b", "e*", days(7)), BranchRetention("a", "*x", days(7)))
     assert CommittedRetention(rules).duration_for("ex").rule_id == "a"
     assert CommittedRetention(rules[::-1]).duration_for("ex").rule_id == "a"
 
 
-def test_a_default_cannot_be_given_and_not_count():
+def test_a_default_without_has_default_is_refused():
     with pytest.raises(ConfigurationError, match="has_default"):
         CommittedRetention((), days(3))
 
@@ -144,7 +144,7 @@ RULE = LifecycleRule("rule1", "foo/bar", days(10), {"b1": days(5), "gold": None,
         pytest.param((), 10, True, id="no_branch_takes_the_default"),
     ],
 )
-def test_longest_retention_over_the_holding_branches_decides(branches, age, is_due):
+def test_the_longest_retention_of_the_branches_of_a_pair_decides(branches, age, is_due):
     due = due_since(RULE, AS_OF - days(age), branches)
     assert (due is not None and due <= AS_OF) is is_due
 
@@ -161,18 +161,18 @@ def test_an_exact_name_beats_a_longer_glob():
     assert due_since(rule, AS_OF, {"exp-1"}) == AS_OF + days(2)
 
 
-def test_a_disabled_rule_lets_nothing_go():
+def test_a_disabled_rule_makes_nothing_due():
     assert due_since(replace(RULE, enabled=False), AS_OF - days(9999), {"b1"}) is None
 
 
-def test_a_rule_covers_by_its_glob_when_it_has_one():
+def test_a_rule_with_a_glob_covers_the_paths_that_the_glob_matches():
     rule = replace(RULE, prefix="", glob="tmp/*.csv")
     assert rule.covers("tmp/a.csv")
     assert not rule.covers("raw/a.csv")
     assert RULE.covers("foo/bar/a.csv")
 
 
-def test_a_huge_span_keeps_rather_than_crashes():
+def test_a_huge_duration_keeps_instead_of_failing():
     due = due_since(replace(RULE, default=timedelta.max), AS_OF, ())
     assert due is not None
     assert due > AS_OF

@@ -44,7 +44,7 @@ def problem(text: str) -> str:
     return message
 
 
-def test_a_whole_document_is_read():
+def test_a_document_with_all_sections_is_read():
     assert policy_of(WHOLE) == SnapshotPolicy(
         (
             SnapshotRule("branch:main", "branch", "main", days(90)),
@@ -119,17 +119,17 @@ def test_a_branch_and_a_tag_of_one_name_have_rules_of_their_own():
         ),
     ],
 )
-def test_what_is_wrong_is_said_with_its_key(text, message):
+def test_an_error_in_a_policy_names_its_key(text, message):
     assert message in problem(text)
 
 
-def test_everything_that_is_wrong_is_said_at_once():
+def test_all_errors_in_a_policy_are_reported_together():
     message = problem("snapshots: {default: {keep_newer: 30}}\nholds: [{id: a, tag: x}]")
     assert "snapshots.default.keep_newer" in message
     assert "holds[0].reason" in message
 
 
-def test_a_policy_for_snapshots_is_none_for_lakefs():
+def test_a_snapshot_policy_is_refused_for_lakefs():
     with pytest.raises(ConfigurationError, match="snapshots: unknown key"):
         read_document(WHOLE, "policy.yaml")
 
@@ -149,7 +149,7 @@ def test_documents_join_in_any_order_to_the_same_policy():
     assert policies[0].delete_expired_branches
 
 
-def test_no_documents_are_no_rules():
+def test_without_documents_there_are_no_rules():
     assert join_snapshot_documents([]) == SnapshotPolicy()
 
 

@@ -40,11 +40,11 @@ def test_a_policy_that_fits_the_repository_has_no_findings():
         ("tag", "exp-*", "the glob 'exp-*' matches no tag; the rule has no effect"),
     ],
 )
-def test_a_rule_that_names_nothing_is_found(kind, pattern, message):
+def test_a_rule_that_matches_no_branch_or_tag_is_reported(kind, pattern, message):
     assert found(SnapshotPolicy((rule("r", pattern, kind),), DEFAULT)) == [Finding("warning", "r", message)]
 
 
-def test_globs_that_match_one_branch_are_found():
+def test_globs_that_match_the_same_branch_are_reported():
     policy = SnapshotPolicy((rule("a", "exp-*"), rule("b", "*-2")), DEFAULT)
     message = "'exp-*' and '*-2' (rule b) both match exp-2; a snapshot stays if either rule keeps it"
     assert messages(policy) == [("a", message)]
@@ -77,7 +77,7 @@ def test_globs_overlap_only_where_no_exact_rule_decides_and_only_of_one_kind():
         (Hold("h", "tag", "main", "r"), "tag 'main'"),
     ],
 )
-def test_a_hold_on_what_is_not_there_is_an_error(hold, named):
+def test_a_hold_on_a_missing_name_is_an_error(hold, named):
     refused = "plans will be refused. Correct the name, or remove the hold"
     message = f"the hold names the {named}, which does not exist: {refused}"
     assert found(SnapshotPolicy(default=DEFAULT, holds=(hold,))) == [Finding("error", "h", message)]
@@ -102,13 +102,13 @@ def test_a_policy_of_holds_only_keeps_everything():
         pytest.param(None, id="no_default"),
     ],
 )
-def test_deleting_references_that_never_expire_is_found(default):
+def test_the_deletion_of_references_that_never_expire_is_reported(default):
     policy = SnapshotPolicy((rule("main", "main"),), default, delete_expired_branches=True, delete_expired_tags=True)
     texts = [message for _, message in messages(policy)]
     assert [text.split(" is on")[0] for text in texts] == ["delete_expired_branches", "delete_expired_tags"]
 
 
-def test_one_branch_that_may_expire_is_enough():
+def test_delete_expired_branches_is_not_reported_if_one_branch_may_expire():
     policy = SnapshotPolicy((rule("dev", "dev"),), Keep("default", None), delete_expired_branches=True)
     assert found(policy) == []
 

@@ -75,7 +75,7 @@ def test_a_condition_covers_another_that_keeps_no_more(keep, other, covers):
     assert one.covers(two) is covers
 
 
-def test_what_no_rule_names_is_kept_for_ever_without_a_default():
+def test_a_reference_without_a_rule_and_a_default_is_kept_for_ever():
     assert list(SnapshotPolicy((MAIN,)).keeps_for("branch", "dev")) == [NO_RULE]
     assert NO_RULE.newer is None
 
@@ -88,18 +88,18 @@ def test_what_no_rule_names_is_kept_for_ever_without_a_default():
         pytest.param(Keep("r", days(1)), False, id="by_age"),
     ],
 )
-def test_a_reference_stays_when_its_newest_snapshot_always_does(keep, keeps_tip):
+def test_a_rule_that_always_keeps_the_newest_snapshot_keeps_the_reference(keep, keeps_tip):
     assert keep.keeps_tip is keeps_tip
 
 
-def test_nothing_is_deleted_unless_the_policy_says_so():
+def test_references_are_deleted_only_if_the_policy_enables_it():
     assert not SnapshotPolicy().deletes("branch")
     assert not SnapshotPolicy().deletes("tag")
     assert everything_older(delete_expired_tags=True).deletes("tag")
     assert not everything_older(delete_expired_tags=True).deletes("branch")
 
 
-def test_the_hash_is_that_of_the_rules_whatever_their_order():
+def test_the_hash_does_not_depend_on_the_order_of_rules_and_holds():
     holds = (Hold("a", "snapshot", "x", "r"), Hold("b", "tag", "v1", "r", date(2027, 1, 1)))
     one = SnapshotPolicy(POLICY.rules, DEFAULT, holds)
     other = SnapshotPolicy(POLICY.rules[::-1], DEFAULT, holds[::-1])

@@ -34,7 +34,7 @@ def rows(table):
     return [tuple(row[name] for name in columns) for row in table.to_pylist()]
 
 
-def test_the_worked_example_gives_the_rows_of_the_seed():
+def test_the_policy_table_has_a_row_with_a_date_for_each_prefix_and_branch():
     # Except b2: the seed prints 18 January, which its own 8 days before the 20th are not.
     policy = join([read_document(EXAMPLE, "lifecycle.json")])
     table = policy_rows(policy, date(1998, 1, 20), "2")
@@ -48,7 +48,7 @@ def test_the_worked_example_gives_the_rows_of_the_seed():
     assert set(table.column("policy_hash").to_pylist()) == {policy.policy_hash}
 
 
-def test_the_run_of_the_day_before_is_one_day_earlier():
+def test_the_dates_in_a_run_of_the_day_before_are_one_day_earlier():
     table = policy_rows(join([read_document(EXAMPLE, "lifecycle.json")]), date(1998, 1, 19), "1")
     assert rows(table)[:2] == [
         ("1", "rule1", "foo/bar", "", date(1998, 1, 9)),
@@ -94,6 +94,6 @@ def test_a_default_of_for_ever_has_a_row_and_no_default_has_none():
     assert policy_rows(without, date(2026, 11, 1), "r").num_rows == 0
 
 
-def test_part_of_a_day_gives_the_earlier_date_and_a_huge_span_the_first_of_all():
+def test_part_of_a_day_gives_the_earlier_date_and_a_huge_duration_the_first_date():
     assert days_before(date(2026, 11, 1), timedelta(hours=1)) == date(2026, 10, 31)
     assert days_before(date(2026, 11, 1), timedelta.max) == date.min

@@ -18,7 +18,7 @@ def test_an_empty_document_is_an_error(text):
 
 
 @pytest.mark.parametrize("text", ['{"a": 1, "a": 2}', "a: 1\na: 2\n", '{"x": {"a": 1, "a": 1}}', "x: {a: 1, a: 1}"])
-def test_a_key_that_stands_twice_is_an_error(text):
+def test_a_duplicated_key_is_an_error(text):
     with pytest.raises(ConfigurationError, match="p: the key 'a' is duplicated"):
         mapping_of(text, "p")
 
@@ -26,7 +26,7 @@ def test_a_key_that_stands_twice_is_an_error(text):
 @pytest.mark.parametrize(
     "text", ["a: [", '{"a": }}', "a: 2027-02-30", "!!python/object/apply:os.getcwd []", "a: 1\n---\nb: 2\n", "[" * 5000]
 )
-def test_what_is_neither_yaml_nor_json_is_an_error_in_one_line(text):
+def test_a_text_that_is_neither_yaml_nor_json_is_an_error_in_one_line(text):
     with pytest.raises(ConfigurationError, match=r"^p: neither YAML nor JSON: .*\. Nothing was deleted\. C") as raised:
         mapping_of(text, "p")
     assert "\n" not in str(raised.value)
@@ -50,6 +50,6 @@ def test_an_error_of_yaml_names_the_line_and_a_remedy_and_does_not_show_the_line
 
 
 @pytest.mark.parametrize("text", ["just words", "[1, 2]", "3", "false", "1: a", "yes: a"])
-def test_what_is_no_mapping_of_text_is_an_error(text):
+def test_a_document_that_is_not_a_mapping_with_text_keys_is_an_error(text):
     with pytest.raises(ConfigurationError, match=r"^p: a policy is a mapping with text as keys\. .* deleted\. Begin"):
         mapping_of(text, "p")

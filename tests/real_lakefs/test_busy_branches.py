@@ -98,7 +98,7 @@ def by_another(repository: Repository) -> Repository:
     return replace(repository, client=repository.server.client())
 
 
-def test_a_branch_that_is_made_again_during_the_scan_takes_no_staged_object_along(repository: Repository) -> None:
+def test_a_branch_that_is_created_again_during_the_scan_hides_no_staged_object(repository: Repository) -> None:
     wanted, source, other = with_staged(repository), source_of(repository), by_another(repository)
 
     def make_again(number: int) -> None:
@@ -112,7 +112,7 @@ def test_a_branch_that_is_made_again_during_the_scan_takes_no_staged_object_alon
     assert times[0] > _SCANS // 4  # otherwise too little happened between the scans
 
 
-def test_a_scan_that_fails_for_its_last_branch_is_no_refusal(repository: Repository) -> None:
+def test_a_scan_that_fails_for_its_last_branch_still_gives_all_staged_objects(repository: Repository) -> None:
     wanted, source, other = with_staged(repository), source_of(repository), by_another(repository)
 
     def make_another(number: int) -> None:
@@ -125,7 +125,7 @@ def test_a_scan_that_fails_for_its_last_branch_is_no_refusal(repository: Reposit
     assert times[0] > _SCANS // 4  # otherwise too little happened between the scans
 
 
-def test_a_link_as_printed_is_in_the_staged_list(repository: Repository) -> None:
+def test_an_object_linked_by_the_printed_address_is_in_the_staged_list(repository: Repository) -> None:
     linked = repository.upload_and_link("a-staged", "linked", b"1")
     uploaded = repository.upload("a-staged", "uploaded", b"2")
     assert addresses_of(source_of(repository).staged(), repository) == {linked, uploaded}
@@ -150,7 +150,7 @@ def busy(repository: Repository) -> Iterator[list[int]]:
 
 
 @pytest.mark.slow
-def test_eight_deleted_branches_a_second_refuse_no_look_at_what_is_live(repository: Repository) -> None:
+def test_eight_deleted_branches_a_second_do_not_prevent_a_liveness_check(repository: Repository) -> None:
     wanted, source = with_staged(repository), source_of(repository)
     with busy(repository) as times:
         while times[0] < 10 * _DELETIONS_A_SECOND:
@@ -182,7 +182,7 @@ def test_a_plan_is_made_and_swept_while_branches_come_and_go(lakefs_on_s3: Serve
     assert retention.verify().status == 0
 
 
-def test_looks_leave_nothing_behind_where_nothing_moved(repository: Repository) -> None:
+def test_liveness_checks_leave_no_files_if_no_branch_moved(repository: Repository) -> None:
     with_staged(repository)
     source, reader = source_of(repository), ObjectReader(access_to(repository))
     counts = []
@@ -196,7 +196,7 @@ def test_looks_leave_nothing_behind_where_nothing_moved(repository: Repository) 
     assert set(counts) == {counts[0]}
 
 
-def test_looks_leave_one_dump_behind_where_branches_moved(repository: Repository) -> None:
+def test_liveness_checks_leave_no_files_if_a_branch_moved(repository: Repository) -> None:
     source, reader = source_of(repository), ObjectReader(access_to(repository))
     known = source.references().commits.keys()
     for number in range(5):

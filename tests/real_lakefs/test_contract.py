@@ -168,7 +168,7 @@ def address_at(subject: Subject, ref: str, path: str) -> str:
     return str(ask(subject, "GET", f"/refs/{ref}/objects/stat", path=path)["physical_address"])
 
 
-def test_what_is_staged_again_with_the_content_of_head_is_read_and_is_in_no_list(subject: Subject) -> None:
+def test_an_object_staged_again_with_the_content_of_head_is_readable_and_in_no_list(subject: Subject) -> None:
     before = address_at(subject, "main@", subject.path)
     again = subject.stage_again()
     assert address_at(subject, "main", subject.path) == again != before
@@ -177,7 +177,7 @@ def test_what_is_staged_again_with_the_content_of_head_is_read_and_is_in_no_list
     assert not lists_rows(subject)
 
 
-def test_what_is_linked_by_another_spelling_of_the_namespace_is_in_the_diff_and_not_in_the_staged_list(
+def test_an_object_linked_by_another_spelling_of_the_namespace_is_only_in_the_diff(
     subject: Subject,
 ) -> None:
     linked = subject.link_as_printed("linked")
@@ -187,7 +187,7 @@ def test_what_is_linked_by_another_spelling_of_the_namespace_is_in_the_diff_and_
     assert not lists_rows(subject)
 
 
-def test_what_is_overwritten_while_its_commit_waits_is_in_no_list_and_in_no_commit(subject: Subject) -> None:
+def test_an_object_overwritten_while_its_commit_waits_is_in_no_list_and_in_no_commit(subject: Subject) -> None:
     first, second = subject.overwrite_while_a_commit_waits("p.csv")
     assert address_at(subject, "main", "p.csv") == second != first
     assert shown(subject) == [("p.csv", "added")]
@@ -196,7 +196,7 @@ def test_what_is_overwritten_while_its_commit_waits_is_in_no_list_and_in_no_comm
         address_at(subject, "main@", "p.csv")
 
 
-def test_a_branch_that_is_away_during_the_scan_takes_the_rows_of_the_others_along_without_an_error(
+def test_a_branch_that_is_missing_during_the_scan_hides_rows_of_other_branches_without_an_error(
     subject: Subject,
 ) -> None:
     answer = subject.stage_and_scan_while_a_branch_is_away("staged")

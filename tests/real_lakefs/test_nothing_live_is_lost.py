@@ -79,7 +79,7 @@ def test_an_object_linked_in_a_namespace_that_the_server_spells_decoded_stays(
 
 
 @pytest.mark.parametrize("suffix", ["-my ns", pytest.param("-größe", marks=pytest.mark.slow)])
-def test_a_staged_object_stays_that_a_client_linked_with_a_percent_encoded_address(
+def test_a_staged_object_that_a_client_linked_with_a_percent_encoded_address_stays(
     lakefs_on_s3: Server, tmp_path: Path, suffix: str
 ) -> None:
     """The server prints its namespace as it was given, and leaves the object out of its staged list."""
@@ -172,7 +172,7 @@ def test_a_hidden_object_stays_when_the_object_at_head_is_outside_the_namespace(
         pytest.param(md5(b"content").hexdigest(), 0, (b"content", b"content"), id="no_sizes"),
     ],
 )
-def test_a_hidden_object_stays_that_a_client_linked_with_made_up_figures(
+def test_a_hidden_object_that_a_client_linked_with_a_made_up_checksum_and_size_stays(
     lakefs: Server, tmp_path: Path, checksum: str, size: int, contents: tuple[bytes, bytes]
 ) -> None:
     repository = lakefs.new_repository("made-up")
@@ -192,7 +192,7 @@ def test_a_hidden_object_stays_that_a_client_linked_with_made_up_figures(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("size", [20, 2**17])
-def test_a_hidden_object_stays_that_the_bucket_encrypted_since_the_last_commit(
+def test_a_hidden_object_stays_if_the_bucket_encrypts_objects_since_the_last_commit(
     lakefs_on_moto: Server, tmp_path: Path, size: int
 ) -> None:
     """The ETag of an object that a key of KMS encrypts looks like an MD5."""
@@ -211,7 +211,7 @@ def test_a_hidden_object_stays_that_the_bucket_encrypted_since_the_last_commit(
 # ---- operations that began before the plan
 
 
-def test_an_object_stays_that_is_overwritten_while_its_commit_waits_for_a_hook(
+def test_an_object_that_is_overwritten_while_its_commit_waits_for_a_hook_stays(
     lakefs: Server, hook: Webhook, tmp_path: Path
 ) -> None:
     repository = lakefs.new_repository("waiting")
@@ -252,7 +252,7 @@ def cherry_picked(repository: Repository) -> None:
         pytest.param(cherry_picked, "pre-cherry-pick", id="cherry-pick", marks=pytest.mark.slow),
     ],
 )
-def test_an_expired_object_stays_that_an_operation_under_way_brings_back(
+def test_an_expired_object_that_a_running_operation_commits_again_stays(
     lakefs: Server, hook: Webhook, tmp_path: Path, operation: Callable[[Repository], None], on: str
 ) -> None:
     repository = lakefs.new_repository("coming-back")
@@ -279,7 +279,7 @@ def test_an_expired_object_stays_that_an_operation_under_way_brings_back(
 # ---- branches and dates
 
 
-def test_what_a_branch_kept_stays_after_the_branch_was_deleted_by_mistake(lakefs: Server, tmp_path: Path) -> None:
+def test_objects_of_a_branch_stay_after_the_branch_was_deleted_by_mistake(lakefs: Server, tmp_path: Path) -> None:
     repository = lakefs.new_repository("reflog")
     gone = garbage(repository)
     repository.branch("gold")
@@ -305,7 +305,7 @@ def test_what_a_branch_kept_stays_after_the_branch_was_deleted_by_mistake(lakefs
 
 
 @pytest.mark.slow
-def test_a_branch_that_was_reset_to_an_older_commit_keeps_what_it_showed(lakefs: Server, tmp_path: Path) -> None:
+def test_a_branch_that_was_reset_to_an_older_commit_keeps_its_earlier_objects(lakefs: Server, tmp_path: Path) -> None:
     repository = lakefs.new_repository("hard-reset")
     gone = garbage(repository)
     repository.upload_and_commit("main", "table", b"old")
@@ -322,7 +322,7 @@ def test_a_branch_that_was_reset_to_an_older_commit_keeps_what_it_showed(lakefs:
     require_all_readable(repository, gone)
 
 
-def test_a_commit_that_is_dated_back_expires_nothing_before_its_time(lakefs: Server, tmp_path: Path) -> None:
+def test_a_backdated_commit_expires_no_object_before_its_time(lakefs: Server, tmp_path: Path) -> None:
     repository = lakefs.new_repository("dated-back")
     gone = garbage(repository)
     repository.upload_and_commit("main", "table", b"first")
@@ -339,7 +339,7 @@ def test_a_commit_that_is_dated_back_expires_nothing_before_its_time(lakefs: Ser
 
 
 @pytest.mark.slow
-def test_an_object_of_a_commit_that_is_dated_back_is_not_due_before_its_time(lakefs: Server, tmp_path: Path) -> None:
+def test_an_object_of_a_backdated_commit_is_not_due_before_its_time(lakefs: Server, tmp_path: Path) -> None:
     repository = lakefs.new_repository("due-early")
     gone = garbage(repository)
     repository.upload_and_commit("main", "kept", b"1")
@@ -359,7 +359,9 @@ def test_an_object_of_a_commit_that_is_dated_back_is_not_due_before_its_time(lak
 @pytest.mark.parametrize(
     "date", [pytest.param(1_700_000_000_000, id="milliseconds"), pytest.param(0, id="none", marks=pytest.mark.slow)]
 )
-def test_a_commit_with_an_impossible_date_keeps_what_it_replaced(lakefs: Server, tmp_path: Path, date: int) -> None:
+def test_a_commit_with_an_impossible_date_keeps_the_objects_that_it_replaced(
+    lakefs: Server, tmp_path: Path, date: int
+) -> None:
     repository = lakefs.new_repository("no-date")
     gone = garbage(repository)
     first = repository.upload_and_commit("main", "table", b"first")
@@ -426,7 +428,7 @@ def test_objects_at_paths_that_are_not_text_stay(lakefs: Server, tmp_path: Path)
 # ---- a staged list that was made long before the dump
 
 
-def test_an_object_stays_that_was_hidden_from_an_old_staged_list(lakefs: Server, tmp_path: Path) -> None:
+def test_an_object_that_was_hidden_from_an_old_staged_list_stays(lakefs: Server, tmp_path: Path) -> None:
     """HEAD had its content when the list was made. The branch moved before the dump was made."""
     repository = lakefs.new_repository("old-list")
     garbage(repository)
@@ -453,7 +455,7 @@ def test_an_object_stays_that_was_hidden_from_an_old_staged_list(lakefs: Server,
     assert hidden in repository.stored()
 
 
-def test_a_staged_object_stays_that_a_dump_and_a_staged_list_do_not_show(lakefs: Server, tmp_path: Path) -> None:
+def test_a_staged_object_that_neither_a_dump_nor_a_staged_list_shows_stays(lakefs: Server, tmp_path: Path) -> None:
     """A local server leaves an object out of its list if a client linked it with the address that the server prints."""
     repository = lakefs.new_repository("two-spellings")
     garbage(repository)
@@ -498,7 +500,7 @@ def test_a_commit_that_was_lost_can_be_restored_from_a_newer_dump(lakefs: Server
 # ---- a configuration that was corrected
 
 
-def test_a_corrected_namespace_counts_from_the_next_plan_on(lakefs: Server, tmp_path: Path) -> None:
+def test_a_corrected_namespace_is_used_from_the_next_plan_on(lakefs: Server, tmp_path: Path) -> None:
     repository = lakefs.new_repository("mistyped")
     gone = garbage(repository)
     linked = repository.upload_and_link("main", "linked", b"parquet bytes")

@@ -49,7 +49,7 @@ def orchard(server: Server) -> Repository:
     return Repository(server, client, "orchard", namespace, "orchard")
 
 
-def test_five_commands_of_readme_lead_to_a_plan(
+def test_the_five_commands_of_the_readme_make_a_plan(
     server: Server, spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     repository = orchard(server)

@@ -43,7 +43,7 @@ def test_every_object_is_read_through_staging_head_and_tags(repository: Reposito
     }
 
 
-def test_a_link_is_read_and_lies_in_the_store(repository: Repository) -> None:
+def test_a_linked_object_is_readable_and_in_the_store(repository: Repository) -> None:
     address = repository.upload_and_link("main", "linked", b"parquet")
     assert repository.read("main", "linked") == (200, b"parquet")
     assert repository.stored() == {address: 7}
@@ -60,7 +60,7 @@ def test_a_commit_waits_for_its_hook(repository: Repository, hook: Webhook) -> N
     assert repository.branches()["main"] == made != before
 
 
-def test_an_import_takes_files_that_lie_outside(lakefs: Server) -> None:
+def test_an_import_adds_files_outside_the_namespace(lakefs: Server) -> None:
     assert lakefs.imports_from is not None
     folder = lakefs.imports_from / "landing"
     folder.mkdir()
@@ -70,7 +70,7 @@ def test_an_import_takes_files_that_lie_outside(lakefs: Server) -> None:
     assert repository.read("main", "landing/a") == (200, b"1")
 
 
-def test_a_plan_on_the_moved_clock_takes_what_is_old_and_keeps_the_rest(
+def test_a_plan_on_the_moved_clock_has_the_old_objects_and_keeps_the_others(
     repository: Repository, spark: SparkSession, tmp_path: Path
 ) -> None:
     replaced = repository.upload_and_commit("main", "a", b"1")

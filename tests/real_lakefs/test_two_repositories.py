@@ -42,7 +42,7 @@ def require_readable(*repositories: Repository) -> None:
 
 
 @pytest.mark.parametrize("planned_first", ["the_one_that_deletes", "the_one_that_refers"])
-def test_what_another_repository_refers_to_stays(server: Server, tmp_path: Path, planned_first: str) -> None:
+def test_objects_that_another_repository_references_stay(server: Server, tmp_path: Path, planned_first: str) -> None:
     first, second, shared, alone = share(server)
     retention = Retention(tmp_path, first, second, settle="0s")
     if planned_first == "the_one_that_refers":
@@ -85,7 +85,7 @@ def test_a_sweep_refuses_when_the_other_plan_is_too_old(lakefs: Server, tmp_path
 
 
 @pytest.mark.slow
-def test_what_the_other_repository_let_go_goes_here(lakefs: Server, tmp_path: Path) -> None:
+def test_objects_that_the_other_repository_no_longer_references_are_deleted(lakefs: Server, tmp_path: Path) -> None:
     first, second, shared, _ = share(lakefs)
     second.delete("main", "theirs")
     second.upload("main", "new", b"new")

@@ -113,7 +113,7 @@ def test_ages_add_up_to_all_listed_objects(planned: Planned) -> None:
     assert sum(one["bytes"] for one in parts) == sum(listed["size"].to_pylist())
 
 
-def test_guards_are_on_the_page_with_what_they_saw(planned: Planned) -> None:
+def test_guards_are_on_the_page_with_their_values(planned: Planned) -> None:
     guards = {one["guard"]: one for one in planned.figures()["guards"]}
     assert {"listing_complete", "nothing_live", "totals_balance"} <= guards.keys()
     assert all(one["passed"] for one in guards.values())
@@ -121,14 +121,14 @@ def test_guards_are_on_the_page_with_what_they_saw(planned: Planned) -> None:
     assert len(guards) == len(planned.figures()["guards"])
 
 
-def test_the_graph_has_what_expired_and_every_branch(planned: Planned) -> None:
+def test_the_graph_has_expired_commits_and_every_branch(planned: Planned) -> None:
     nodes = planned.figures()["history"]
     assert {"head", "expired"} <= {one["state"] for one in nodes}
     assert {parent for one in nodes for parent in one["parents"]} <= {one["name"] for one in nodes}
     assert "main" in {name for one in nodes for name in one["names"]}
 
 
-def test_the_page_loads_nothing_and_is_small(planned: Planned) -> None:
+def test_the_page_loads_no_other_file_and_is_small(planned: Planned) -> None:
     text = planned.page.read_text(encoding="utf-8")
     assert "default-src 'none'" in text
     markup = text.split('<script type="application/json"')[0]
@@ -146,7 +146,7 @@ def test_the_command_writes_the_page_of_the_newest_plan(planned: Planned, tmp_pa
     assert "cannot be written" in refused.err
 
 
-def test_what_stays_at_each_prefix_is_what_brute_force_finds_live(planned: Planned) -> None:
+def test_the_kept_amount_of_each_prefix_equals_the_live_objects_of_brute_force(planned: Planned) -> None:
     if planned.name != "orchard":
         pytest.skip("only lakeFS has paths")
     tables, _ = newest_plan(
@@ -187,7 +187,7 @@ def test_with_too_many_groups_the_amounts_of_the_others_add_up_and_none_is_negat
         assert all(one == same[one.name] for one in groups if one.name != OTHERS), kind
 
 
-def test_a_plan_whose_objects_are_not_stored_any_more_has_no_figures(planned: Planned) -> None:
+def test_no_report_is_written_of_a_plan_whose_objects_are_no_longer_stored(planned: Planned) -> None:
     warehouse, repository = Warehouse(planned.configuration.warehouse), planned.configuration.repository(planned.name)
     tables, _ = newest_plan(warehouse, repository, date.fromisoformat(planned.day))
     with pytest.raises(TableContractError) as refused:
@@ -239,7 +239,7 @@ def test_each_plot_has_a_table_with_its_numbers(planned: Planned) -> None:
     assert tables["folders"]
 
 
-def test_the_forecast_on_the_page_is_that_of_simulate(planned: Planned) -> None:
+def test_the_forecast_on_the_page_equals_the_output_of_simulate(planned: Planned) -> None:
     answer = run("--config", planned.configuration.file, "simulate", planned.name, "--days", "60", "--json")
     assert answer.status == 0, answer.err
     assert planned.figures()["forecast"] == answer.document()["current"]
@@ -279,7 +279,7 @@ def comes_due(planned: Planned) -> bool:
 @pytest.mark.skipif(not (CHROMIUM and DRIVER), reason="no chromium and chromedriver here")
 @pytest.mark.parametrize("is_dark", [False, True], ids=["light", "dark"])
 @pytest.mark.parametrize(("width", "height"), [(390, 844), (1280, 900)], ids=["phone", "desktop"])
-def test_the_page_fits_the_screen_and_asks_for_nothing(
+def test_the_page_fits_the_screen_and_sends_no_request(
     planned: Planned, width: int, height: int, is_dark: bool
 ) -> None:
     with browser(width, height, is_dark=is_dark) as opened:

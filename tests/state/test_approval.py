@@ -81,7 +81,7 @@ def required(
 # ---- approving
 
 
-def test_a_plan_is_approved_by_its_whole_hash_in_any_case(warehouse: Warehouse) -> None:
+def test_a_plan_is_approved_by_its_full_hash_in_upper_or_lower_case(warehouse: Warehouse) -> None:
     plan = a_plan()
     keep_plan(warehouse, plan)
     with pytest.raises(GuardRefused, match=r"is not approved. Nothing was deleted. Approve it: `retention approve"):
@@ -300,7 +300,7 @@ def test_an_approval_that_was_changed_approves_nothing(warehouse: Warehouse, doc
         pytest.param({}, "is not approved. Nothing", id="no_budget"),
     ],
 )
-def test_a_plan_within_every_limit_of_the_budget_approves_itself(
+def test_a_budget_approves_a_plan_within_all_of_its_limits(
     warehouse: Warehouse, budget: dict, violation: str | None
 ) -> None:
     plan = a_plan()
@@ -321,7 +321,7 @@ def test_a_plan_within_every_limit_of_the_budget_approves_itself(
         pytest.param(NOW, r"Plan again after 2026-11-01 00:00 UTC \(objects wait until then\)", id="objects_wait"),
     ],
 )
-def test_a_sweep_of_an_empty_plan_is_told_that_there_is_nothing_to_delete(
+def test_the_refusal_of_a_sweep_of_an_empty_plan_says_that_there_is_nothing_to_delete(
     warehouse: Warehouse, first_wait_ends: datetime | None, remedy: str
 ) -> None:
     empty = a_plan(candidates=Amount(), first_wait_ends=first_wait_ends)
@@ -509,7 +509,7 @@ def configured(directory: Path, settings: Mapping[str, object], **changes: objec
     return load_configuration(file).repository("a_repository")
 
 
-def test_the_terms_of_an_approval_are_settings_by_their_keys(tmp_path: Path) -> None:
+def test_an_approval_stores_the_settings_by_their_keys(tmp_path: Path) -> None:
     orchard = approved_terms(configured(tmp_path, ORCHARD, mode="delete", tags="ignore"))
     assert orchard.items() >= {
         ("mode", "delete"),
@@ -548,14 +548,14 @@ def test_the_terms_of_an_approval_are_settings_by_their_keys(tmp_path: Path) -> 
         (FIELD, "collect_overwritten", None),
     ],
 )
-def test_every_setting_that_determines_the_candidates_is_among_the_terms(
+def test_a_change_of_a_setting_that_determines_the_candidates_is_detected(
     tmp_path: Path, settings: Mapping[str, object], name: str, value: object
 ) -> None:
     before, after = (planned_terms(configured(tmp_path, settings, **change)) for change in ({}, {name: value}))
     assert [key for key in {**before, **after} if before.get(key) != after.get(key)] == [name]
 
 
-def test_one_duration_in_two_spellings_is_the_same_term(tmp_path: Path) -> None:
+def test_a_duration_in_another_spelling_is_the_same_setting(tmp_path: Path) -> None:
     one, other = (planned_terms(configured(tmp_path, ORCHARD, grace=grace)) for grace in ("48h", "2d"))
     assert one == other
 
@@ -751,7 +751,7 @@ def test_a_run_that_names_a_plan_executes_no_other(approved: Approved) -> None:
         report(approved.sweep, plan_hash="f" * 64)
 
 
-def test_candidates_are_recognised_however_they_are_stored(approved: Approved) -> None:
+def test_planned_candidates_that_are_stored_in_another_order_pass_the_check(approved: Approved) -> None:
     where = approved.sweep.warehouse.location("orchard", PLANNED_OBJECTS, approved.plan.plan_hash)
     shuffled = candidates(approved.sweep.spark, *reversed(ROWS)).repartition(3, F.col("size"))
     shuffled.write.mode("overwrite").parquet(where)

@@ -81,7 +81,7 @@ def test_a_plan_from_older_references_forgets_nothing(warehouse: Warehouse) -> N
 
 
 @pytest.mark.parametrize("order", ["newer_references_first", "older_references_first", "at_the_same_time"])
-def test_what_plans_found_that_ran_at_the_same_time_is_remembered(
+def test_heads_that_concurrent_plans_found_are_remembered(
     warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch, order: str
 ) -> None:
     """One of them found a branch that was deleted before the other read its references."""

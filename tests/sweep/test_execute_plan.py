@@ -108,7 +108,7 @@ class EngineWithAnUnplannedObject(InProcessEngine):
         return {**super().outcomes(), "restored": Amount(1, 10)}
 
 
-def test_a_sweep_whose_ledger_does_not_balance_has_a_record_that_says_so(world: World) -> None:
+def test_the_record_of_a_sweep_whose_ledger_does_not_balance_has_the_error(world: World) -> None:
     with pytest.raises(GuardRefused, match=r"10 objects and .*, and the plan has 9 objects"):
         execute(sweep_run(world, "sweep", "delete", "a-run"), EngineWithAnUnplannedObject(world), FakeRepository())
     (record,) = read_records(world.warehouse, REPOSITORY)

@@ -25,7 +25,7 @@ from tests.frames import NOW, Pair, address
 DAY = NOW.date()
 
 
-def test_a_user_who_may_not_list_repositories_is_told_that_the_others_are_unknown() -> None:
+def test_a_user_who_may_not_list_repositories_gets_a_warning_that_the_others_are_unknown() -> None:
     class Source:
         def other_repositories(self) -> None:
             """Return None: the user is not allowed to list repositories."""

@@ -218,7 +218,7 @@ def test_the_rows_of_a_table_are_counted_over_all_its_files(warehouse: Warehouse
     warehouse.require_rows("orchard", "addresses", DAY, 43)
 
 
-def test_a_footer_that_is_longer_than_what_is_read_first_is_read_whole(
+def test_a_footer_that_is_longer_than_the_first_read_is_read_completely(
     warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "_FOOTER", 16)
@@ -343,7 +343,7 @@ def test_a_table_that_another_run_removes_or_replaces_is_not_read(
 
 
 @pytest.mark.parametrize("name", ["lake[12]", "lake{1,2}", "lake?", "lake*"])
-def test_the_directory_of_a_warehouse_is_no_pattern(spark: SparkSession, tmp_path: Path, name: str) -> None:
+def test_the_directory_of_a_warehouse_is_not_read_as_a_pattern(spark: SparkSession, tmp_path: Path, name: str) -> None:
     """Spark would take it as one: it would find no files, or those of the warehouse in the directory beside it."""
     for directory, rows in ((name, 43), ("lake1", 7)):
         Warehouse(str(tmp_path / directory)).write_frame(spark.range(rows), *TABLE)

@@ -70,13 +70,13 @@ SEEDS = st.integers(0, 2**32)
 
 
 @given(seed=SEEDS, data=st.data())
-def test_changed_bytes_of_a_file_end_in_a_value_or_our_error(files: list[File], seed: int, data: st.DataObject) -> None:
+def test_changed_bytes_of_a_file_give_a_value_or_our_error(files: list[File], seed: int, data: st.DataObject) -> None:
     file = files[seed % len(files)]
     file.try_reading(damaged(file.content, data))
 
 
 @given(seed=SEEDS, data=st.data())
-def test_changed_bytes_below_the_compression_end_in_a_value_or_our_error(
+def test_changed_bytes_before_compression_give_a_value_or_our_error(
     files: list[File], seed: int, data: st.DataObject
 ) -> None:
     file = files[seed % len(files)]
@@ -97,7 +97,7 @@ def damaged(content: bytes, data: st.DataObject) -> bytes:
     return content[:start] + data.draw(st.binary(max_size=16)) + content[end:]
 
 
-def test_a_file_that_is_cut_anywhere_is_refused(files: list[File]) -> None:
+def test_a_file_that_is_truncated_anywhere_is_refused(files: list[File]) -> None:
     for file in files:
         step = max(1, len(file.content) // 200)
         for length in range(0, len(file.content), step):
@@ -105,7 +105,7 @@ def test_a_file_that_is_cut_anywhere_is_refused(files: list[File]) -> None:
                 file.read(file.content[:length], file.label)
 
 
-def test_a_flatbuffer_that_is_cut_ends_in_a_value_or_our_error(files: list[File]) -> None:
+def test_a_truncated_flatbuffer_gives_a_value_or_our_error(files: list[File]) -> None:
     for file in files:
         body = decoded(file.content)
         for length in range(0, len(body), max(1, len(body) // 60)):
@@ -120,7 +120,7 @@ def extremes(body: bytes) -> Iterator[bytes]:
             yield body[:place] + number.to_bytes(4, "little") + body[place + 4 :]
 
 
-def test_extreme_numbers_end_in_a_value_or_our_error(files: list[File]) -> None:
+def test_extreme_numbers_give_a_value_or_our_error(files: list[File]) -> None:
     for file in files:
         if len(file.content) < 3000:
             for body in extremes(decoded(file.content)):
@@ -134,7 +134,7 @@ def test_bytes_that_are_no_flatbuffer_are_refused(files: list[File], content: by
             file.read(file.with_body(content), file.label)
 
 
-def test_the_damaged_files_above_are_read_when_they_are_whole(files: list[File]) -> None:
+def test_the_files_that_these_tests_damage_are_read_when_they_are_intact(files: list[File]) -> None:
     assert {file.label for file in files} == {
         *(f"{folder}-{spec_version}" for folder in READERS for spec_version in FORMATS),
         "repo",

@@ -30,7 +30,7 @@ def test_a_sealed_file_can_be_opened() -> None:
         ("transactions", FileType.TRANSACTION_LOG),
     ],
 )
-def test_the_header_of_a_real_file_says_what_it_is(varied: Varied, folder: str, file_type: FileType) -> None:
+def test_the_header_of_a_real_file_has_its_type_and_version(varied: Varied, folder: str, file_type: FileType) -> None:
     for name, content in varied.files(folder).items():
         header, _ = open_file(content, file_type, name)
         assert (header.spec_version, header.file_type) == (varied.spec_version, file_type)
@@ -69,7 +69,7 @@ def test_a_newer_spec_version_is_refused_by_name() -> None:
 
 
 @pytest.mark.parametrize("promised", [None, len(BODY)], ids=["of_unknown_size", "of_known_size"])
-def test_a_frame_need_not_say_how_much_it_holds(promised: int | None) -> None:
+def test_a_zstd_frame_without_a_content_size_is_read(promised: int | None) -> None:
     if promised is None:
         sink = pa.BufferOutputStream()
         with pa.CompressedOutputStream(sink, "zstd") as stream:
@@ -80,7 +80,7 @@ def test_a_frame_need_not_say_how_much_it_holds(promised: int | None) -> None:
     assert open_file(FILE[:HEADER] + frame, FileType.SNAPSHOT, "x")[1] == BODY
 
 
-def test_a_small_file_cannot_take_all_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_small_file_that_decodes_to_too_many_bytes_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(envelope, "MAX_DECODED", 1 << 20)
     bomb = seal(bytes(4 << 20), FileType.SNAPSHOT, spec_version=2)
     assert len(bomb) < 1000

@@ -33,7 +33,7 @@ OTHER_NAMES = [
 
 
 @pytest.mark.parametrize(("raw", "text"), VECTORS)
-def test_an_id_and_its_text_belong_together(raw: bytes, text: str) -> None:
+def test_an_id_is_encoded_to_its_text_and_decoded_back(raw: bytes, text: str) -> None:
     assert encode_id(raw) == text
     assert decode_id(text) == raw
     assert is_canonical(text)
@@ -47,7 +47,7 @@ def test_only_the_spelling_that_icechunk_writes_is_an_id(name: str) -> None:
 
 
 @given(st.lists(st.binary(min_size=12, max_size=12) | st.none()), st.integers(0, 3))
-def test_a_column_of_ids_is_encoded_like_single_ones(ids: list[bytes | None], skipped: int) -> None:
+def test_a_column_of_ids_is_encoded_like_single_ids(ids: list[bytes | None], skipped: int) -> None:
     column = pa.array(ids, ID)[skipped:]
     texts = encode_ids(column)
     assert texts.to_pylist() == [raw and encode_id(raw) for raw in ids[skipped:]]

@@ -62,7 +62,7 @@ def test_manifests_have_the_chunks_that_icechunk_finds(varied: Varied) -> None:
     assert kinds == {"native", "virtual", "inline"}
 
 
-def test_a_manifest_has_as_many_refs_as_snapshots_say(varied: Varied) -> None:
+def test_a_manifest_has_as_many_refs_as_its_snapshots_record(varied: Varied) -> None:
     manifests = varied.files("manifests")
     for name, content in varied.files("snapshots").items():
         for file in read_snapshot(content, name).manifests:
@@ -72,7 +72,7 @@ def test_a_manifest_has_as_many_refs_as_snapshots_say(varied: Varied) -> None:
             assert refs_in(chunks) == file.num_chunk_refs
 
 
-def test_chunk_ids_are_the_names_of_objects_that_are_there(varied: Varied) -> None:
+def test_chunk_ids_are_the_names_of_the_stored_chunks(varied: Varied) -> None:
     names = {path.name for path in (varied.directory / "chunks").iterdir()}
     found = set()
     for name, content in varied.files("manifests").items():
@@ -80,7 +80,7 @@ def test_chunk_ids_are_the_names_of_objects_that_are_there(varied: Varied) -> No
     assert found == names
 
 
-def test_the_locations_of_a_large_manifest_of_format_2_are_compressed_and_come_out_whole(varied_2: Varied) -> None:
+def test_the_compressed_locations_of_a_large_manifest_of_format_2_are_read(varied_2: Varied) -> None:
     virtual = [
         (content, chunks)
         for name, content in varied_2.files("manifests").items()
@@ -234,7 +234,7 @@ def test_a_location_that_is_not_text_is_refused() -> None:
         read_manifest_chunks(seal(body, FileType.MANIFEST, 1), "x")
 
 
-def test_a_file_under_the_name_of_another_is_refused(varied: Varied) -> None:
+def test_a_file_with_the_name_of_another_file_is_refused(varied: Varied) -> None:
     (_, content), (other, _) = list(varied.files("manifests").items())[:2]
     with pytest.raises(CorruptFile, match="not the id in its name"):
         read_manifest_chunks(content, other)
@@ -253,7 +253,7 @@ def test_refs_that_two_arrays_share_are_read_for_both() -> None:
     assert refs(content) == ([b"c" * 12] * 2, [], 0)
 
 
-def test_a_small_manifest_cannot_hand_out_its_refs_for_ever() -> None:
+def test_a_manifest_that_shares_its_refs_too_often_is_refused() -> None:
     arrays: dict[bytes, list[Fields]] = {n.to_bytes(8, "big"): [] for n in range(2000)}
     content = with_one_list_of_refs(manifest_file({**arrays, b"z" * 8: [NATIVE] * 2000}))
     with pytest.raises(CorruptFile, match="used more than once"):
@@ -265,7 +265,7 @@ def test_a_location_that_many_refs_share_is_read_for_each() -> None:
     assert read_manifest_chunks(content, "x").locations.to_pylist() == ["s3://x/y"] * 2
 
 
-def test_a_small_manifest_cannot_spread_one_long_location_over_gigabytes() -> None:
+def test_a_manifest_that_shares_a_long_location_too_often_is_refused() -> None:
     content = with_one_location(manifest_file({b"a" * 8: [ref(s5="")] * 2000 + [ref(s5="long" * 10_000)]}))
     with pytest.raises(CorruptFile, match="its texts are used too often"):
         read_manifest_chunks(content, "x")

@@ -55,7 +55,7 @@ def test_icechunk_reads_the_reference_that_we_write(tmp_path: Path) -> None:
         pytest.param(b' {\n  "snapshot" : "%b"\n}\n' % NAME.encode(), id="with_spaces"),
     ],
 )
-def test_a_reference_names_one_snapshot(content: bytes) -> None:
+def test_the_snapshot_of_a_reference_is_read(content: bytes) -> None:
     assert encode_id(read_reference(content, "x")) == NAME
 
 
@@ -80,7 +80,7 @@ def test_a_reference_names_one_snapshot(content: bytes) -> None:
         pytest.param(b'{"snapshot":"%b"}\0' % NAME.encode(), "not JSON", id="a_byte_after_it"),
     ],
 )
-def test_anything_else_is_refused(content: bytes, what: str) -> None:
+def test_invalid_content_of_a_reference_file_is_refused(content: bytes, what: str) -> None:
     with pytest.raises(CorruptFile, match=rf"^refs/tag.v1/ref.json: .*{what}"):
         read_reference(content, "refs/tag.v1/ref.json")
 
@@ -95,7 +95,7 @@ def test_anything_else_is_refused(content: bytes, what: str) -> None:
     ],
     ids=["a_branch", "a_tag", "a_tombstone", "a_name_that_the_store_escaped"],
 )
-def test_a_path_says_whose_reference_it_is(path: str, expected: ReferenceFile) -> None:
+def test_the_path_of_a_reference_gives_its_kind_and_name(path: str, expected: ReferenceFile) -> None:
     assert reference_file(path) == expected
     assert expected.path == path
 
@@ -114,6 +114,6 @@ def test_a_path_says_whose_reference_it_is(path: str, expected: ReferenceFile) -
         "snapshots/branch.main/ref.json",
     ],
 )
-def test_a_file_that_might_hide_a_reference_is_refused(path: str) -> None:
+def test_a_path_that_is_neither_a_branch_nor_a_tag_is_refused(path: str) -> None:
     with pytest.raises(CorruptFile, match="neither a branch nor a tag"):
         reference_file(path)

@@ -64,7 +64,7 @@ def test_metadata_status_and_flags_are_those_that_icechunk_reads(varied_2: Varie
     assert repo.disabled_feature_flags == {number for number, flag in flags.items() if flag.setting is False}
 
 
-def test_logs_of_expired_snapshots_are_listed_with_those_that_lost_them(varied_2: Varied) -> None:
+def test_snapshots_list_the_transaction_logs_of_their_pruned_ancestors(varied_2: Varied) -> None:
     pruned = [
         s.pruned_ancestor_tx_logs for s in read(varied_2.directory).snapshots.values() if s.pruned_ancestor_tx_logs
     ]
@@ -108,7 +108,7 @@ def whole_log(directory: Path) -> list[Update]:
     return log
 
 
-def test_the_ops_log_tells_what_icechunk_tells(varied_2: Varied) -> None:
+def test_the_ops_log_equals_the_one_that_icechunk_reads(varied_2: Varied) -> None:
     expected = list(varied_2.repository.ops_log())
     log = whole_log(varied_2.directory)
     assert len(log) > len(read(varied_2.directory).latest_updates)
@@ -170,7 +170,7 @@ def test_icechunk_reads_the_same_in_a_repo_object_that_we_wrote(varied_2: Varied
     assert snapshot(open_repository(rewritten)) == snapshot(varied_2.repository)
 
 
-def test_icechunk_works_on_with_a_repo_object_that_we_wrote(rewritten: Path) -> None:
+def test_icechunk_can_change_a_repository_whose_repo_object_we_wrote(rewritten: Path) -> None:
     repository = open_repository(rewritten)
     operations = len(list(repository.ops_log()))
     repository.set_status(ic.RepoStatus(ic.RepoAvailability.online))
@@ -190,7 +190,7 @@ def test_icechunk_works_on_with_a_repo_object_that_we_wrote(rewritten: Path) -> 
     assert read_repo(write_repo(repo), "x") == repo
 
 
-def test_a_history_that_we_shorten_is_the_history_that_icechunk_sees(tmp_path: Path) -> None:
+def test_icechunk_reads_a_history_that_we_shortened(tmp_path: Path) -> None:
     directory = tmp_path / "repository"
     ids = build_history(directory, 2, [Commit("a"), Commit("b", "a"), Commit("c", "b")], {"main": "c"})
     repo = read(directory)
@@ -206,7 +206,7 @@ def test_a_history_that_we_shorten_is_the_history_that_icechunk_sees(tmp_path: P
     ]
 
 
-def test_times_that_are_changed_in_place_are_read_by_both(tmp_path: Path) -> None:
+def test_changed_flush_times_are_read_by_icechunk_and_by_us(tmp_path: Path) -> None:
     directory = tmp_path / "repository"
     ids = build_history(directory, 2, [Commit("a")], {"main": "a"})
     moment = datetime(2024, 5, 6, 7, 8, 9, 123456, UTC)

@@ -36,7 +36,7 @@ def test_an_absent_vector_is_not_an_empty_one() -> None:
         assert read_repo(write_repo(repo), "x") == repo
 
 
-def test_what_icechunk_searches_by_halving_is_stored_in_order() -> None:
+def test_vectors_that_icechunk_searches_by_bisection_are_sorted() -> None:
     unsorted = dict.fromkeys("zéaB", b"")
     flags = frozenset({40_000, 3, 17, 65_535, 256, 1024})
     repo = replace(SMALL, metadata=unsorted, disabled_feature_flags=flags)
@@ -47,7 +47,7 @@ def test_what_icechunk_searches_by_halving_is_stored_in_order() -> None:
     assert names == sorted(unsorted)
 
 
-def test_a_list_of_lost_logs_is_there_only_if_something_is_in_it() -> None:
+def test_an_empty_list_of_pruned_logs_is_not_written() -> None:
     listed = replace(SMALL.snapshots[bytes(12)], pruned_ancestor_tx_logs=(b"l" * 12,))
     for snapshot in (SMALL.snapshots[bytes(12)], listed):
         repo = replace(SMALL, snapshots={bytes(12): snapshot})
@@ -76,7 +76,7 @@ def repo_file(spec_version: int = 2, **changes: Value | None) -> bytes:
     return seal(write_flatbuffer(fields), FileType.REPO, spec_version)
 
 
-def test_numbers_that_are_not_there_are_zero() -> None:
+def test_absent_numbers_are_zero() -> None:
     repo = read_repo(repo_file(), "x")
     assert repo.branches == {"dev": b"b" * 12, "main": b"a" * 12}
     assert [snapshot.parent_id for snapshot in repo.snapshots.values()] == [None, b"a" * 12]
@@ -207,7 +207,7 @@ def many_snapshots(count: int, logs: int) -> bytes:
     return sharing(write_repo(repo), lambda root: tables(root, 4), 5)
 
 
-def test_a_list_of_lost_logs_may_be_shared_but_not_for_ever() -> None:
+def test_a_list_of_pruned_logs_may_be_shared_but_not_too_often() -> None:
     shared = read_repo(many_snapshots(3, 5), "x").snapshots.values()
     assert [len(snapshot.pruned_ancestor_tx_logs) for snapshot in shared] == [5] * 4
     with pytest.raises(CorruptFile, match="used more than once"):

@@ -73,7 +73,7 @@ def test_every_manifest_is_read(saved: Path) -> None:
     assert min(kinds.values()) > 0
 
 
-def test_a_snapshot_of_that_time_is_given_another_parent(saved: Path) -> None:
+def test_the_parent_of_a_snapshot_of_icechunk_0_3_can_be_changed(saved: Path) -> None:
     tip = open_repository(saved).lookup_branch("main")
     path = saved / "snapshots" / tip
     path.write_bytes(with_parent(path.read_bytes(), INITIAL_SNAPSHOT, str(path)))

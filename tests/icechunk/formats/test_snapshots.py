@@ -70,7 +70,7 @@ def test_only_files_of_format_1_name_their_parents(varied: Varied) -> None:
                 assert named[snapshot.id] == snapshot.parent_id
 
 
-def test_a_file_under_the_name_of_another_is_refused(varied: Varied) -> None:
+def test_a_file_with_the_name_of_another_file_is_refused(varied: Varied) -> None:
     (name, content), (other, _) = list(varied.files("snapshots").items())[:2]
     with pytest.raises(CorruptFile, match=f"its content has the id {Path(name).name}, not the id in its name"):
         read_snapshot(content, other)
@@ -84,7 +84,7 @@ def chain(tmp_path: Path) -> tuple[Path, dict[str, str]]:
     return directory, build_history(directory, 1, commits, {"main": "c"}, {"b": "b"})
 
 
-def test_a_new_parent_changes_history_and_nothing_else(chain: tuple[Path, dict[str, str]]) -> None:
+def test_a_new_parent_changes_only_the_history(chain: tuple[Path, dict[str, str]]) -> None:
     directory, ids = chain
     path = directory / "snapshots" / ids["c"]
     before = open_repository(directory).inspect_snapshot(ids["c"])
@@ -128,14 +128,14 @@ def test_a_rewritten_file_is_of_spec_version_1(chain: tuple[Path, dict[str, str]
     assert (header.spec_version, header.file_type) == (1, FileType.SNAPSHOT)
 
 
-def test_a_root_is_given_no_parent(chain: tuple[Path, dict[str, str]]) -> None:
+def test_a_root_snapshot_cannot_get_a_parent(chain: tuple[Path, dict[str, str]]) -> None:
     directory, ids = chain
     content = (directory / "snapshots" / encode_id(INITIAL_SNAPSHOT)).read_bytes()
     with pytest.raises(ValueError, match="without a parent to replace"):
         with_parent(content, decode_id(ids["a"]), "root")
 
 
-def test_a_file_of_spec_version_2_is_given_no_parent(varied_2: Varied) -> None:
+def test_a_snapshot_of_spec_version_2_cannot_get_a_parent(varied_2: Varied) -> None:
     name, content = next(iter(varied_2.files("snapshots").items()))
     with pytest.raises(ValueError, match="spec version 2 without a parent"):
         with_parent(content, INITIAL_SNAPSHOT, name)
@@ -170,7 +170,7 @@ def struct_of(manifest: bytes) -> bytes:
     return manifest + bytes(4) + (99).to_bytes(8, "little") + (5).to_bytes(4, "little") + bytes(4)
 
 
-def test_a_parent_that_is_stored_in_the_place_of_something_else_is_not_changed() -> None:
+def test_a_parent_that_shares_its_bytes_with_another_field_is_not_changed() -> None:
     body = bytearray(decoded(snapshot_file(1, s1=Scalar("12s", b"p" * 12))))
     vtable = root(body).Pos - int.from_bytes(body[root(body).Pos : root(body).Pos + 4], "little", signed=True)
     body[vtable + 6 : vtable + 8] = body[vtable + 4 : vtable + 6]  # the parent is where the id is
@@ -192,7 +192,7 @@ def test_a_parent_that_is_stored_in_the_place_of_something_else_is_not_changed()
         ),
     ],
 )
-def test_the_newer_list_of_manifests_counts_where_there_is_one(content: bytes, manifests: list[ManifestFile]) -> None:
+def test_the_newer_list_of_manifests_is_used_if_it_exists(content: bytes, manifests: list[ManifestFile]) -> None:
     assert list(read_snapshot(content, "x").manifests) == manifests
 
 
@@ -228,7 +228,7 @@ def test_a_contradictory_or_incomplete_snapshot_is_refused(content: bytes, what:
         read_snapshot(content, "x")
 
 
-def test_icechunk_reads_the_snapshots_that_are_made_up_here(tmp_path: Path) -> None:
+def test_icechunk_reads_the_snapshots_that_these_tests_create(tmp_path: Path) -> None:
     directory = tmp_path / "repository"
     ids = build_history(directory, 2, [Commit("a")], {"main": "a"})
     (directory / "snapshots" / ids["a"]).write_bytes(snapshot_file(s0=Scalar("12s", decode_id(ids["a"]))))

@@ -145,7 +145,7 @@ def test_metadata_that_is_damaged_or_no_json_is_not_upgraded(packed: bytes, what
         upgraded_metadata({"author": packed}, "snapshots/X")
 
 
-def test_values_in_the_rarer_forms_are_read_too() -> None:
+def test_values_in_rare_flexbuffers_types_are_read() -> None:
     builder = flexbuffers.Builder()
     with builder.Vector():
         builder.IndirectInt(-7)
@@ -202,7 +202,7 @@ def require_value_or_refusal(content: bytes) -> None:
         assert isinstance(value, bool | int | float | str | list | dict | None)
 
 
-def test_a_value_that_holds_itself_is_refused() -> None:
+def test_a_value_that_contains_itself_is_refused() -> None:
     loop = bytes([1, 0, 10 << 2]) + bytes([10 << 2, 1])  # a list of one item, at distance zero
     with pytest.raises(CorruptFile):
         read_flexbuffer(loop, "x")
@@ -218,13 +218,13 @@ def lists_in_lists(levels: int, width: int) -> bytes:
     return bytes(content) + bytes([len(content) - inner, 10 << 2, 1])
 
 
-def test_a_small_value_cannot_unfold_for_ever() -> None:
+def test_a_value_that_shares_nested_lists_too_often_is_refused() -> None:
     assert read_flexbuffer(lists_in_lists(levels=1, width=8), "x") == [[5]] * 8
     with pytest.raises(CorruptFile):
         read_flexbuffer(lists_in_lists(levels=30, width=8), "x")
 
 
-def test_a_value_is_read_to_the_depth_to_which_it_is_written() -> None:
+def test_values_are_read_and_written_to_the_same_depth() -> None:
     value: Json = [5]
     for _ in range(MAX_DEPTH - 2):
         value = [value]
@@ -249,7 +249,7 @@ def upgraded_from_yaml(text: str) -> Json:
         pytest.param("a: !or\n- !name\n  regex: b\n", {"a": {"or": [{"name": {"regex": "b"}}]}}, id="variants_within"),
     ],
 )
-def test_an_upgraded_configuration_holds_the_same_mapping(text: str, value: Json) -> None:
+def test_an_upgraded_configuration_has_the_same_mapping(text: str, value: Json) -> None:
     assert upgraded_from_yaml(text) == value
 
 

@@ -74,7 +74,7 @@ def by_address(found: DataFrame) -> dict[str, dict[str, Any]]:
     return {row["address"]: row.asDict() for row in found.collect()}
 
 
-def test_a_manifest_is_live_while_one_snapshot_that_stays_has_it(manifests: DataFrame) -> None:
+def test_a_manifest_is_live_if_a_retained_snapshot_has_it(manifests: DataFrame) -> None:
     rows = by_address(manifests)
     kept, gone = rows[f"manifests/{id_of('M')}"], rows[f"manifests/{id_of('N')}"]
     assert (kept["live"], kept["expired"], kept["rule_ids"], kept["due_since"]) == (True, False, [], None)

@@ -43,12 +43,12 @@ def test_children_of_dropped_snapshots_get_their_nearest_remaining_ancestor():
     )
 
 
-def test_the_object_is_left_as_it_is_when_nothing_goes():
+def test_the_repo_object_is_unchanged_if_no_snapshot_is_dropped():
     assert collected(REPO, PLANNED, (), STAMP) is REPO
     assert collected(REPO, PLANNED, ids("q"), STAMP) is REPO
 
 
-def test_a_snapshot_after_the_plan_stays():
+def test_a_snapshot_that_was_committed_after_the_plan_stays():
     after = collected(REPO, PLANNED - ids("e"), ids("cd") - ids("d"), STAMP)
     assert names(after.snapshots) == {"root", "a", "b", "d", "e"}
 

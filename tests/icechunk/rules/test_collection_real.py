@@ -63,7 +63,7 @@ hours_of_files = st.lists(st.integers(0, 12), min_size=13, max_size=13)
 
 @settings(on_files)
 @given(worlds(most=6), st.integers(0, 8), hours_of_files, st.integers(0, 14))
-def test_format_2_keeps_and_writes_what_icechunk_does(tmp_path, world, threshold, hours, cutoff_hour):
+def test_a_collection_of_format_2_keeps_and_writes_the_same_as_icechunk(tmp_path, world, threshold, hours, cutoff_hour):
     directory = tmp_path / "repository"
     build(directory, 2, world)
     expire(directory, at(threshold + 0.5), branches=True, tags=False)
@@ -85,7 +85,7 @@ def test_format_2_keeps_and_writes_what_icechunk_does(tmp_path, world, threshold
 
 @settings(on_files)
 @given(worlds(most=6), st.integers(0, 8), hours_of_files, st.integers(0, 14))
-def test_format_1_keeps_at_least_what_icechunk_does(tmp_path, world, threshold, hours, cutoff_hour):
+def test_a_collection_of_format_1_keeps_at_least_the_same_as_icechunk(tmp_path, world, threshold, hours, cutoff_hour):
     directory = tmp_path / "repository"
     build(directory, 1, world)
     expire(directory, at(threshold + 0.5), branches=True, tags=False)
@@ -112,7 +112,7 @@ def test_format_1_keeps_at_least_what_icechunk_does(tmp_path, world, threshold, 
         pytest.param(at(1).replace(microsecond=500), at(1).replace(microsecond=501), True, id="a_microsecond_later"),
     ],
 )
-def test_icechunk_draws_the_line_of_age_where_we_do(tmp_path, spec_version, stored, cutoff, goes):
+def test_icechunk_uses_the_same_age_cutoff_as_we_do(tmp_path, spec_version, stored, cutoff, goes):
     ids = build_history(tmp_path, spec_version, [Commit("a", None, BEGINNING)], {})
     set_stored_at(tmp_path, stored)
     remaining, _ = collect(tmp_path, cutoff)

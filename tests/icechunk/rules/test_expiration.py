@@ -82,6 +82,6 @@ def test_edits_change_parents_and_references_and_nothing_else():
     assert branch_line(SEED)[3] == "5"
 
 
-def test_an_expiration_tells_which_snapshots_get_another_parent():
+def test_an_expiration_lists_the_snapshots_that_get_another_parent():
     assert names(RIGHT.reparented) == {"3", "5", "4", "10", "12", "8", "9"}
     assert names(RIGHT.reparented.values()) == {"0"}

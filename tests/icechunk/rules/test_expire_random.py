@@ -47,7 +47,7 @@ def expired_by_the_model(world: World, policy: SnapshotPolicy) -> set[bytes]:
 
 @settings(max_examples=150)
 @given(worlds(most=16) | worlds(most=16, more_roots=True), policies())
-def test_what_has_expired_agrees_with_the_model(world, policy):
+def test_expired_snapshots_agree_with_the_model(world, policy):
     selection = select(world.history, policy, AS_OF, on_roots=False)
     assert selection.expired == expired_by_the_model(world, policy)
     for snapshot_id, decision in selection.decisions.items():
@@ -60,7 +60,7 @@ def test_what_has_expired_agrees_with_the_model(world, policy):
 
 @settings(max_examples=100)
 @given(any_worlds, policies())
-def test_every_reference_still_sees_what_it_keeps_and_nothing_else_is_lost(world, policy):
+def test_every_reference_still_reaches_its_kept_snapshots_and_nothing_else_is_lost(world, policy):
     history = world.history
     for expiration, on_roots in (
         (expire_v1(history, policy, AS_OF), True),
@@ -90,7 +90,7 @@ def _kept(history, snapshot_id, place, rule) -> bool:
 
 @settings(max_examples=100)
 @given(any_worlds, policies())
-def test_a_second_expiration_at_the_same_instant_loses_nothing(world, policy):
+def test_a_second_expiration_at_the_same_time_keeps_all_reachable_snapshots(world, policy):
     for expire in (expire_v1, expiration_v2):
         left = edited(world.history, expire(world.history, policy, AS_OF).edits)
         again = edited(left, expire(left, policy, AS_OF).edits)
@@ -99,7 +99,7 @@ def test_a_second_expiration_at_the_same_instant_loses_nothing(world, policy):
 
 @settings(max_examples=100)
 @given(any_worlds, policies(), st.data())
-def test_held_snapshots_are_kept_and_stay_where_they_were_reachable(world, policy, data):
+def test_held_snapshots_are_kept_and_stay_reachable(world, policy, data):
     history = world.history
     held = data.draw(st.lists(st.sampled_from(sorted(history.snapshots)), max_size=3, unique=True))
     holds = tuple(Hold(encode_id(one), "snapshot", encode_id(one), "audit") for one in held)

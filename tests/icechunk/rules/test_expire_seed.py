@@ -56,7 +56,7 @@ def flags(*, branches: bool = False, tags: bool = False):
         ),
     ],
 )
-def test_format_2_releases_what_no_remaining_reference_points_at(policy, released, main, branches, tags):
+def test_format_2_releases_snapshots_without_a_remaining_reference(policy, released, main, branches, tags):
     repo, expiration = expire_v2(repo_of(SEED), policy, SEED_THRESHOLD, STAMP)
     after = history_of(repo)
     assert names(expiration.released) == released
@@ -75,7 +75,7 @@ def test_format_2_releases_what_no_remaining_reference_points_at(policy, release
         pytest.param(flags(branches=True, tags=True), ALL_EXPIRED, set(), id="both"),
     ],
 )
-def test_format_1_releases_what_nothing_reaches(policy, released, left):
+def test_format_1_releases_unreachable_snapshots(policy, released, left):
     expiration = expire_v1(SEED, policy, SEED_THRESHOLD)
     after = edited(SEED, expiration.edits)
     assert names(expiration.released) == released

@@ -62,12 +62,12 @@ def test_an_expired_tip_stays_and_only_the_rest_of_its_history_goes():
     assert names(expiration.released) == {"a", "b", "c"}
 
 
-def test_an_expired_tip_on_the_root_is_nothing_to_do():
+def test_an_expired_tip_directly_above_the_root_needs_no_edit():
     expiration = expire_v1(history(CHAIN, {"main": "a"}), everything_older(), at(100))
     assert (expiration.edits, expiration.released) == ((), frozenset())
 
 
-def test_references_on_the_root_go_with_the_flags():
+def test_references_on_the_root_are_deleted_only_with_the_flags():
     fresh = history(CHAIN, {"main": "root", "new": "root"}, {"first": "root"})
     assert expire_v1(fresh, everything_older(), at(100)).edits == ()
     assert expire_v1(fresh, both_flags(), at(100)).edits == (
@@ -84,7 +84,7 @@ def test_a_tip_that_only_a_deleted_tag_reaches_is_released_and_not_written_again
     assert names(expiration.released) == {"a", "b", "c", "d", "x", "y"}
 
 
-def test_a_tip_that_two_references_share_is_written_once_and_stays_while_one_does():
+def test_a_tip_of_two_references_is_written_once_and_stays_if_one_of_them_stays():
     shared = history(CHAIN, {"main": "e", "dev": "c"}, {"v1": "c"})
     expiration = expire_v1(shared, everything_older(delete_expired_tags=True), at(5))
     assert expiration.edits == (deletion(shared, "tag v1"), reparented("c", "root"), reparented("e", "root"))
@@ -98,7 +98,7 @@ def test_dangling_snapshots_are_not_touched():
     assert names(expiration.released) == {"a", "b", "c", "d"}
 
 
-def test_a_snapshot_goes_only_when_every_reference_lets_it_go():
+def test_a_snapshot_is_released_only_if_no_reference_keeps_it():
     forked = history({**CHAIN, "x": ("c", 50)}, {"main": "e", "dev": "x"})
     rules = (
         SnapshotRule("main", "branch", "main", timedelta(hours=10)),
@@ -111,7 +111,7 @@ def test_a_snapshot_goes_only_when_every_reference_lets_it_go():
     assert branch_line(after) == ["e", "root"]
 
 
-def test_a_tip_that_expired_on_what_another_reference_keeps_stays_on_it():
+def test_the_parent_of_an_expired_tip_stays_if_another_reference_keeps_it():
     forked = history({**CHAIN, "x": ("c", 50)}, {"main": "d", "dev": "x"})
     rules = (
         SnapshotRule("main", "branch", "main", timedelta(hours=1)),
@@ -123,7 +123,7 @@ def test_a_tip_that_expired_on_what_another_reference_keeps_stays_on_it():
     assert branch_line(edited(forked, expiration.edits)) == ["d", "c", "b", "root"]
 
 
-def test_numbers_keep_the_newest_of_each_history():
+def test_keep_last_keeps_the_newest_snapshots_of_each_history():
     forked = history({**CHAIN, "x": ("b", 9)}, {"main": "e", "dev": "x"})
     expiration = expire_v1(forked, SnapshotPolicy(default=Keep("default", NOT_BY_AGE, 2)), at(100))
     after = edited(forked, expiration.edits)
@@ -132,7 +132,7 @@ def test_numbers_keep_the_newest_of_each_history():
     assert names(expiration.released) == {"a", "c"}
 
 
-def test_a_held_snapshot_stays_in_the_history_it_is_in():
+def test_a_held_snapshot_stays_in_its_history():
     held = Hold("h", "snapshot", encode_id(snapshot_id("c")), "audit")
     long = history({**CHAIN, "f": ("e", 6)}, {"main": "f"})
     policy = SnapshotPolicy(default=Keep("default", NOT_BY_AGE), holds=(held,))
@@ -161,7 +161,7 @@ def test_a_held_snapshot_of_a_deleted_branch_is_not_released():
 
 
 @pytest.mark.parametrize("threshold", [5, 50, 101])
-def test_clocks_that_disagree_keep_more_and_refuse_nothing(threshold):
+def test_clocks_that_differ_keep_more_snapshots_and_refuse_nothing(threshold):
     # icechunk panics here; what is younger than `threshold` by any clock stays, and its children with it
     times = {**CHAIN, "root": (None, 500), "c": ("b", 100), "f": ("e", 6), "g": ("f", 7)}
     skewed = history(times, {"main": "g"}, {"v1": "c"})

@@ -42,12 +42,12 @@ def test_the_tip_of_main_stays_however_old_it_is():
     assert "e" not in names(repo.snapshots)
 
 
-def test_a_reparented_snapshot_takes_over_the_logs_in_between_oldest_first():
+def test_a_reparented_snapshot_lists_the_logs_of_released_ancestors_oldest_first():
     repo, _ = expired(history(CHAIN, {"main": "e"}), everything_older(), 5)
     assert logs(repo, "e") == ["a", "b", "c", "d"]
 
 
-def test_logs_that_were_taken_over_before_are_taken_over_again_in_their_place():
+def test_logs_that_a_released_ancestor_listed_are_listed_at_its_position():
     repo, _ = expired(history({**CHAIN, "f": ("e", 6), "g": ("f", 7)}, {"main": "g"}), everything_older(), 3)
     assert logs(repo, "c") == ["a", "b"]
     repo = replace(repo, snapshots={**repo.snapshots, snapshot_id("e"): _with_logs(repo, "e", "amended")})
@@ -57,7 +57,7 @@ def test_logs_that_were_taken_over_before_are_taken_over_again_in_their_place():
     assert branch_line(history_of(again)) == ["g", "f", "root"]
 
 
-def test_its_own_logs_come_last():
+def test_logs_that_a_reparented_snapshot_already_listed_come_last():
     repo = repo_of(history(CHAIN, {"main": "e"}))
     repo = replace(repo, snapshots={**repo.snapshots, snapshot_id("e"): _with_logs(repo, "e", "newer")})
     assert logs(expired(repo, everything_older(), 5)[0], "e") == ["a", "b", "c", "d", "newer"]
@@ -67,7 +67,7 @@ def _with_logs(repo: Repo, name: str, *ids: str):
     return replace(repo.snapshots[snapshot_id(name)], pruned_ancestor_tx_logs=tuple(map(snapshot_id, ids)))
 
 
-def test_a_retained_ancestor_is_off_the_way_and_its_log_is_taken_over_too():
+def test_the_log_of_an_ancestor_that_only_a_tag_keeps_is_also_listed():
     repo, released = expired(history(CHAIN, {"main": "e"}, {"v1": "b"}), everything_older(), 5)
     assert released == {"a", "c", "d"}
     assert branch_line(history_of(repo)) == ["e", "root"]
@@ -89,13 +89,13 @@ def test_references_on_the_root_stay():
     assert released == {"a", "b", "c", "d", "e"}  # they were in the object, and nothing reached them
 
 
-def test_a_tag_on_the_tip_of_main_goes_and_the_tip_stays():
+def test_an_expired_tag_on_the_tip_of_main_is_deleted_and_the_tip_stays():
     repo, released = expired(history(CHAIN, {"main": "e", "dev": "e"}, {"v1": "e"}), both_flags(), 100)
     assert (set(repo.branches), set(repo.tags), repo.deleted_tags) == ({"main"}, set(), {"v1"})
     assert released == {"a", "b", "c", "d"}
 
 
-def test_a_young_snapshot_that_nothing_reaches_gets_its_own_root_whatever_its_id():
+def test_an_unreachable_young_snapshot_gets_its_own_root_whatever_its_id():
     # icechunk looks for its well-known root here, and fails where the root has another id
     dangling = history({**CHAIN, "x": ("b", 3.5), "y": ("x", 9)}, {"main": "e"})
     repo, released = expired(dangling, everything_older(), 5)
@@ -104,7 +104,7 @@ def test_a_young_snapshot_that_nothing_reaches_gets_its_own_root_whatever_its_id
     assert logs(repo, "y") == ["a", "b", "x"]
 
 
-def test_a_history_with_two_roots_keeps_each_in_its_own():
+def test_in_a_history_with_two_roots_each_root_keeps_its_own_snapshots():
     two = {**CHAIN, "other": (None, 1), "x": ("other", 2), "y": ("x", 9), "z": ("x", 9)}
     repo, released = expired(history(two, {"main": "e", "dev": "y"}), everything_older(), 8)
     assert released == {"a", "b", "c", "d", "x"}
@@ -112,7 +112,7 @@ def test_a_history_with_two_roots_keeps_each_in_its_own():
     assert repo.snapshots[snapshot_id("z")].parent_id == snapshot_id("other")
 
 
-def test_a_snapshot_goes_only_when_every_reference_lets_it_go():
+def test_a_snapshot_is_released_only_if_no_reference_keeps_it():
     forked = history({**CHAIN, "x": ("c", 50)}, {"main": "e", "dev": "x"})
     rules = (
         SnapshotRule("main", "branch", "main", timedelta(hours=10)),
@@ -124,7 +124,7 @@ def test_a_snapshot_goes_only_when_every_reference_lets_it_go():
     assert branch_line(history_of(repo)) == ["e", "root"]
 
 
-def test_a_held_snapshot_stays_in_the_history_it_is_in():
+def test_a_held_snapshot_stays_in_its_history():
     held = Hold("h", "snapshot", encode_id(snapshot_id("c")), "audit")
     policy = SnapshotPolicy(default=Keep("default", NOT_BY_AGE), holds=(held,))
     repo, released = expired(history({**CHAIN, "f": ("e", 6)}, {"main": "f"}), policy, 6)
@@ -133,13 +133,13 @@ def test_a_held_snapshot_stays_in_the_history_it_is_in():
     assert (logs(repo, "f"), logs(repo, "c")) == (["d", "e"], ["a", "b"])
 
 
-def test_clocks_that_disagree_keep_more():
+def test_clocks_that_differ_keep_more_snapshots():
     skewed = history({**CHAIN, "b": ("a", 100)}, {"main": "e"})
     assert expired(skewed, everything_older(), 50)[1] == {"a"}
     assert expired(skewed, everything_older(), 101)[1] == {"a", "b", "c", "d"}
 
 
-def test_the_object_is_left_as_it_is_when_nothing_expires():
+def test_the_repo_object_is_unchanged_if_nothing_expires():
     repo = repo_of(history(CHAIN, {"main": "e"}))
     after, expiration = expire_v2(repo, both_flags(), at(0), STAMP)
     assert after is repo
@@ -153,7 +153,7 @@ def test_an_unreachable_snapshot_is_released_although_no_history_changes():
     assert repo.latest_updates[0].kind is UpdateKind.EXPIRATION_RAN
 
 
-def test_an_expiration_changes_nothing_else():
+def test_an_expiration_changes_no_other_fields_of_the_repo_object():
     plain = repo_of(history(CHAIN, {"main": "e"}, {"v1": "b"}))
     full = replace(
         plain,
@@ -219,7 +219,7 @@ def test_an_edit_of_a_repository_that_is_not_online_is_refused(changes, violatio
         expire_v2(repo, both_flags(), at(5), STAMP)
 
 
-def test_a_repository_that_forbids_deleting_tags_may_expire_what_no_tag_is_on():
+def test_a_repository_that_forbids_tag_deletion_can_expire_untagged_snapshots():
     repo = replace(repo_of(history(CHAIN, {"main": "e"}, {"v1": "e"})), disabled_feature_flags=frozenset({DELETE_TAG}))
     after, released = expired(repo, both_flags(), 5)
     assert released == {"a", "b", "c", "d"}

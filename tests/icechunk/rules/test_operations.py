@@ -54,7 +54,7 @@ def test_nothing_but_its_status_changes_in_a_repository_that_is_not_online(edit,
     assert opened.status == RepoStatus(Availability.ONLINE, micros_of(NOW))
 
 
-def test_an_edit_leaves_the_object_it_was_made_from_alone():
+def test_an_edit_does_not_change_its_input():
     before = repo_of(history({"root": (None, 0), "a": ("root", 1)}, {"main": "a", "dev": "a"}, {"v1": "a"}))
     kept = repo_of(history({"root": (None, 0), "a": ("root", 1)}, {"main": "a", "dev": "a"}, {"v1": "a"}))
     for edit, arguments in ((delete_branch, ("dev",)), (delete_tag, ("v1",))):

@@ -89,7 +89,7 @@ def test_tags_are_made_and_deleted_as_by_icechunk(beside):
     beside.both(lambda: repository.delete_tag("v1"), delete_tag, "v1")
 
 
-def test_one_expiration_after_the_other_is_written_as_by_icechunk(beside):
+def test_consecutive_expirations_are_written_as_by_icechunk(beside):
     repository = beside.repository
     for older_than, flags in (
         (DAYS[2], {}),
@@ -99,7 +99,7 @@ def test_one_expiration_after_the_other_is_written_as_by_icechunk(beside):
         beside.both(lambda at=older_than, on=flags: repository.expire_snapshots(at, **on), expired, older_than, **flags)
 
 
-def test_the_status_is_set_as_by_icechunk_and_then_nothing_else_is_done(beside):
+def test_the_status_is_set_as_by_icechunk_and_read_only_refuses_other_edits(beside):
     a, repository = beside.ids["a"], beside.repository
     at = datetime.now(UTC)
 

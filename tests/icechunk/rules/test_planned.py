@@ -26,7 +26,7 @@ PLANNED = PlannedEdits(
 HEADS = {"a/b": IDS[0], "main": IDS[1]}, {"é": IDS[3]}
 
 
-def test_what_is_written_is_read():
+def test_planned_edits_are_read_back_unchanged():
     assert PlannedEdits.read(json.loads(json.dumps(PLANNED.document())), *HEADS) == PLANNED
 
 
@@ -45,7 +45,7 @@ def test_what_is_written_is_read():
     ],
     ids=lambda changes: next(iter(changes)),
 )
-def test_anything_else_is_refused(changes: dict[str, Any]):
+def test_a_corrupt_document_of_planned_edits_is_refused(changes: dict[str, Any]):
     with pytest.raises(GuardRefused, match=r"is corrupt.*Plan again"):
         PlannedEdits.read({**PLANNED.document(), **changes}, *HEADS)
 

@@ -53,7 +53,7 @@ def stored(**times: float):
         pytest.param(stored(new=99), {"root", "a", "b"}, {"x", "y", "z"}, id="an_old_one_not_in_the_object"),
     ],
 )
-def test_format_2_keeps_what_is_reached_or_young(times, kept, dropped):
+def test_format_2_keeps_reachable_snapshots_and_young_snapshots(times, kept, dropped):
     found = kept_v2(repo_of(HISTORY), times, CUTOFF)
     assert (names(found), names(HISTORY.snapshots.keys() - found)) == (kept, dropped)
 
@@ -89,7 +89,7 @@ def test_the_root_of_a_young_snapshot_is_kept_though_nothing_reaches_it():
         pytest.param(stored(z=101), {"root", "a", "b", "z"}, id="a_young_one_on_what_is_reached"),
     ],
 )
-def test_format_1_keeps_what_is_reached_and_what_is_young_with_its_ancestors(times, kept):
+def test_format_1_keeps_reachable_snapshots_and_young_snapshots_with_their_ancestors(times, kept):
     assert names(kept_v1(HISTORY, times, CUTOFF)) == kept
 
 

@@ -61,7 +61,7 @@ def test_a_snapshot_is_kept_at_the_exact_limit_and_not_a_microsecond_later():
     assert decided(LINES, policy, "a", at(34) + timedelta(microseconds=1)).expired
 
 
-def test_the_longest_of_the_references_that_reach_a_snapshot_counts():
+def test_the_longest_retention_of_the_references_that_reach_a_snapshot_decides():
     policy = SnapshotPolicy((branch_rule("main", 100), branch_rule("dev", 1)))
     assert expired(LINES, policy, at(110)) == {"x", "y"}
     assert decided(LINES, policy, "b", at(110)) == Decision(
@@ -76,7 +76,7 @@ def test_the_longest_of_the_references_that_reach_a_snapshot_counts():
     )
 
 
-def test_the_newest_so_many_of_a_history_are_kept_whatever_their_age():
+def test_keep_last_keeps_the_newest_snapshots_whatever_their_age():
     policy = SnapshotPolicy((branch_rule("main", 0, 2), branch_rule("dev", 0, 3)))
     assert expired(LINES, policy) == {"a"}
     assert decided(LINES, policy, "c").reason == "kept: it is among the 2 newest of branch main (rule main)"
@@ -94,7 +94,7 @@ def test_a_snapshot_pushed_out_by_newer_ones_expires_when_the_last_of_them_is_wr
     )
 
 
-def test_age_and_number_together_keep_what_either_keeps():
+def test_keep_newer_and_keep_last_together_keep_what_either_keeps():
     policy = SnapshotPolicy((branch_rule("main", 220, 1),), default=kept_for(1))
     assert expired(LINES, policy, at(235)) == {"a", "x", "y", "lost"}
     assert expired(LINES, policy, at(1000)) == {"a", "b", "c", "x", "y", "lost"}
@@ -106,7 +106,7 @@ def test_a_reference_without_a_rule_keeps_its_history():
     assert decided(LINES, policy, "a") == Decision(False, None, None, "branch dev", "kept: branch dev has no rule")
 
 
-def test_a_rule_that_keeps_for_ever_does():
+def test_a_rule_that_keeps_for_ever_expires_nothing():
     policy = SnapshotPolicy((branch_rule("main", None),), default=kept_for(1))
     assert expired(LINES, policy) == {"x", "y", "lost"}
     reason = "kept: branch main keeps its history for ever (rule main)"
@@ -138,11 +138,11 @@ def test_the_default_decides_on_a_snapshot_that_no_reference_reaches(default, go
     assert "no branch or tag reaches it, so the default counts" in one.reason
 
 
-def test_a_root_is_kept_with_that_reason():
+def test_the_reason_for_keeping_a_root_is_that_it_is_the_root():
     assert decided(LINES, everything_older(), "root").reason == "kept: it is the root of its history"
 
 
-def test_a_parent_with_a_later_clock_keeps_its_children():
+def test_a_parent_with_a_later_time_keeps_its_children():
     # `late` was flushed by a clock that is far ahead, the root by one farther still
     skewed = history(
         {"root": (None, 500), "a": ("root", 1), "late": ("a", 100), "b": ("late", 3), "c": ("b", 4)}, {"main": "c"}
@@ -174,7 +174,7 @@ TAGGED = History(LINES.snapshots, LINES.branches, {"v1": snapshot_id("b")})
         pytest.param("branch", {"x", "y", "lost"}, id="the_history_of_a_branch"),
     ],
 )
-def test_a_hold_keeps(kind, gone):
+def test_a_hold_keeps_what_it_names(kind, gone):
     policy = SnapshotPolicy(default=kept_for(1), holds=(HOLDS[kind],))
     selection = select(TAGGED, policy, NOW, on_roots=False)
     assert names(selection.expired) == gone
@@ -221,7 +221,7 @@ def deleted(policy: SnapshotPolicy, *, on_roots: bool = False, as_of=NOW) -> lis
     return [str(one) for one in select(REFERENCES, policy, as_of, on_roots=on_roots).deleted]
 
 
-def test_no_reference_is_deleted_unless_the_policy_says_so():
+def test_references_are_deleted_only_if_the_policy_enables_it():
     assert deleted(everything_older()) == []
     assert deleted(everything_older(), on_roots=True) == []
 
@@ -257,7 +257,7 @@ def test_a_broken_history_is_refused():
         select(History(LINES.snapshots, {}, {}), everything_older(), NOW, on_roots=False)
 
 
-def test_many_references_on_a_long_history_are_one_pass():
+def test_many_references_on_a_long_history_are_evaluated_in_one_pass():
     long = {0: (None, 0), **{n: (n - 1, n) for n in range(1, 20_000)}}
     tags = {f"t{n}": 19_000 + n for n in range(1000)}
     many = history(long, {"main": 19_999}, tags)

@@ -41,16 +41,16 @@ def test_ancestry_is_newest_first_and_ends_in_the_root():
     assert line(FORKED, snapshot_id("root")) == ["root"]
 
 
-def test_a_repo_object_tells_the_same_history():
+def test_a_repo_object_gives_the_same_history():
     assert history_of(repo_of(FORKED)) == FORKED
 
 
-def test_times_go_to_microseconds_and_back():
+def test_times_are_converted_to_microseconds_and_back():
     later = at(3).replace(microsecond=123457)
     assert datetime_of(micros_of(later), snapshot_id("a")) == later
 
 
-def test_a_time_that_no_calendar_has_is_an_error_that_names_the_snapshot():
+def test_a_time_outside_the_calendar_is_an_error_that_names_the_snapshot():
     repo = repo_of(FORKED)
     strange = SnapshotInfo(snapshot_id("a"), snapshot_id("root"), 2**63, "")
     repo.snapshots[strange.id] = strange
@@ -58,7 +58,7 @@ def test_a_time_that_no_calendar_has_is_an_error_that_names_the_snapshot():
         history_of(repo)
 
 
-def test_references_come_tags_first_each_by_name():
+def test_references_are_sorted_tags_first_and_then_by_name():
     assert [str(one) for one in SEED.references()] == [
         "tag tag1",
         "tag tag2",
@@ -107,7 +107,7 @@ def test_a_history_with_two_roots_has_an_anchor_in_each():
     require_complete(two)
 
 
-def test_a_whole_history_passes():
+def test_a_complete_history_passes():
     require_complete(FORKED)
     require_complete(SEED)
 

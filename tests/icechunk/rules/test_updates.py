@@ -26,7 +26,7 @@ def logged(repo: Repo, times: int) -> Repo:
     return repo
 
 
-def test_the_entry_before_names_the_backup_and_the_new_one_none():
+def test_the_previous_log_entry_names_the_backup_and_the_new_entry_names_none():
     after = logged(EMPTY, 2)
     assert [(one.kind, one.backup_path) for one in after.latest_updates] == [
         (UpdateKind.GC_RAN, None),
@@ -37,18 +37,18 @@ def test_the_entry_before_names_the_backup_and_the_new_one_none():
     assert after.repo_before_updates is None
 
 
-def test_a_long_log_goes_on_in_the_backup_of_the_first_entry_cut_off():
+def test_a_long_log_continues_in_the_backup_of_the_first_removed_entry():
     after = logged(configured(3), 5)
     assert [one.backup_path for one in after.latest_updates] == [None, "backup-4", "backup-3"]
     assert after.repo_before_updates == "backup-2"
 
 
-def test_a_log_that_is_not_full_keeps_its_way_to_the_older_entries():
+def test_a_log_that_is_not_full_keeps_its_link_to_older_entries():
     after = logged(replace(configured(9), repo_before_updates="older"), 2)
     assert after.repo_before_updates == "older"
 
 
-def test_entries_without_a_backup_are_never_cut_off():
+def test_log_entries_without_a_backup_are_never_removed():
     made_up = tuple(Update(UpdateKind.NEW_COMMIT, number, name="main") for number in range(5, 0, -1))
     after = logged(replace(configured(2), latest_updates=made_up), 1)
     assert [one.backup_path for one in after.latest_updates] == [None, "backup-0", None, None, None, None]
@@ -66,7 +66,7 @@ def test_an_update_that_is_not_after_the_last_one_is_refused(ahead):
         with_update(repo, GC, Stamp(NOW, "backup"))
 
 
-def test_one_microsecond_later_is_later():
+def test_an_update_one_microsecond_after_the_last_one_is_accepted():
     repo = replace(EMPTY, latest_updates=(replace(GC, updated_at=micros_of(NOW) - 1),))
     assert with_update(repo, GC, Stamp(NOW, "backup")).latest_updates[0].updated_at == micros_of(NOW)
 
@@ -80,12 +80,12 @@ def test_one_microsecond_later_is_later():
         ({"num_updates_per_repo_info_file": 7}, 7),
     ],
 )
-def test_a_repository_says_how_long_its_log_may_get(config, most):
+def test_the_configuration_of_a_repository_sets_the_length_of_its_log(config, most):
     assert updates_per_file(replace(EMPTY, config=config if config is None else write_flexbuffer(config))) == most
 
 
 @pytest.mark.parametrize("strange", [-1, 70_000, "7", True, 2.5], ids=str)
-def test_a_strange_number_of_entries_is_refused(strange):
+def test_an_invalid_length_of_the_log_is_refused(strange):
     with pytest.raises(CorruptFile, match="num_updates_per_repo_info_file"):
         with_update(configured(strange), GC, Stamp(NOW, "backup"))
 

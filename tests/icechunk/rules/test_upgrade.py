@@ -83,7 +83,7 @@ def assert_same(ours: Repo, theirs: Repo) -> None:
 
 @on_files
 @given(worlds(most=8), st.data())
-def test_the_object_is_the_one_that_icechunk_writes(tmp_path, templates, world: World, data):
+def test_an_upgrade_writes_the_same_repo_object_as_icechunk(tmp_path, templates, world: World, data):
     directory = tmp_path / "repository"
     write_v1(directory, world.history, templates)
     for name in data.draw(st.sets(st.sampled_from(TAGS))) & world.history.tags.keys():
@@ -93,7 +93,7 @@ def test_the_object_is_the_one_that_icechunk_writes(tmp_path, templates, world: 
     assert_same(old.upgraded(datetime_of(theirs.latest_updates[0].updated_at, b"")), theirs)
 
 
-def test_messages_and_metadata_are_taken_over(tmp_path):
+def test_an_upgrade_keeps_messages_and_metadata(tmp_path):
     build_varied(tmp_path, 1)
     old = format_1(tmp_path)
     theirs = upgrade_by_icechunk(tmp_path)
@@ -114,13 +114,13 @@ OLD = history(
 WHOLE = Format1(OLD, repo_of(OLD).snapshots, {"v0": snapshot_id("lost"), "gone": None})
 
 
-def test_only_what_references_reach_enters_the_object():
+def test_an_upgraded_repo_object_has_only_reachable_snapshots():
     made = WHOLE.upgraded(NOW)
     assert names(made.snapshots) == {"root", "a", "b", "x"}
     assert made.deleted_tags == {"v0", "gone"}
 
 
-def test_the_log_tells_the_history_in_order_and_ends_in_the_upgrade():
+def test_the_log_of_an_upgrade_has_the_history_in_order_and_ends_with_the_upgrade():
     updates = WHOLE.upgraded(NOW).latest_updates[::-1]
     start = micros_of(at(0))
     v0 = snapshot_id("lost")

@@ -52,7 +52,7 @@ def test_the_conditions_that_forbid_edits_are_recorded(tmp_path: Path) -> None:
     assert details.tags_deletable is False
 
 
-def test_the_hash_tells_any_two_histories_apart(tmp_path: Path) -> None:
+def test_different_histories_have_different_hashes(tmp_path: Path) -> None:
     repository = create_repository(tmp_path)
     hashes = {history_hash(state(tmp_path).history)}
     root = next(iter(repository.ancestry(branch="main"))).id

@@ -95,7 +95,7 @@ def test_format_1_has_no_repo_object(old):
 
 
 @both_formats
-def test_a_repository_with_everything_in_it_is_read(tmp_path, spec_version: Format):
+def test_a_repository_with_all_features_is_read(tmp_path, spec_version: Format):
     repository = build_varied(tmp_path, spec_version)
     found = state(tmp_path)
     assert found.history.branches.keys() == repository.list_branches()
@@ -109,7 +109,7 @@ def test_a_repository_with_everything_in_it_is_read(tmp_path, spec_version: Form
         assert ours == listed
 
 
-def test_a_tag_that_icechunk_itself_loses_sight_of_is_kept(old):
+def test_a_tag_that_icechunk_does_not_list_is_kept(old):
     repository = open_repository(old)
     tip = repository.lookup_branch("main")
     repository.create_tag("é", tip)
@@ -166,7 +166,7 @@ NOWHERE = write_reference(bytes(12))
         ),
     ],
 )
-def test_what_cannot_be_believed_ends_the_reading(old, damage: Callable[[Path], object], error, violation: str):
+def test_a_damaged_or_contradictory_file_ends_the_reading(old, damage: Callable[[Path], object], error, violation: str):
     damage(old)
     with pytest.raises(error, match=f"{violation}.*[Nn]othing"):
         state(old)
@@ -202,7 +202,7 @@ def test_a_deleted_tag_keeps_nothing_and_may_be_damaged(old):
     assert source(old).references().deleted_tags == {"v1": None}
 
 
-def test_a_snapshot_that_nothing_reaches_may_lack_its_parent(old):
+def test_the_parent_of_an_unreachable_snapshot_may_be_missing(old):
     build_without = open_repository(old)
     gone = build_without.lookup_branch("dev")
     session = build_without.writable_session("dev")
@@ -212,7 +212,7 @@ def test_a_snapshot_that_nothing_reaches_may_lack_its_parent(old):
     assert decode_id(child) in state(old).history.snapshots
 
 
-def test_names_that_icechunk_does_not_make_are_nobodys_business(old):
+def test_files_with_names_that_icechunk_does_not_make_are_ignored(old):
     for name in ("notes.txt", "0000000000000000000o", "sub/1CECHNKREP0F1RSTCMT0"):
         made(f"snapshots/{name}", b"")(old)
     assert len(state(old).stored) == 4
@@ -287,7 +287,7 @@ def half_upgraded(directory: Path) -> None:
     ic.upgrade_icechunk_repository(open_repository(directory), dry_run=False, delete_unused_v1_files=False)
 
 
-def test_an_upgraded_repository_is_of_format_2_whatever_is_left_of_its_references(old):
+def test_an_upgraded_repository_is_read_as_format_2_whatever_old_references_remain(old):
     half_upgraded(old)
     (old / "refs/tag.v1/ref.json").unlink()
     found = state(old)
@@ -295,7 +295,7 @@ def test_an_upgraded_repository_is_of_format_2_whatever_is_left_of_its_reference
     assert found.history.tags.keys() == {"v1", "v2"}
 
 
-def test_a_commit_of_an_old_version_after_the_upgrade_ends_the_reading(old, tmp_path):
+def test_a_commit_in_format_1_after_the_upgrade_ends_the_reading(old, tmp_path):
     shutil.copytree(old, tmp_path / "seen_by_the_old")
     half_upgraded(old)
     new = open_repository(tmp_path / "seen_by_the_old").writable_session("main").commit("lost", allow_empty=True)
@@ -308,7 +308,7 @@ def test_a_commit_of_an_old_version_after_the_upgrade_ends_the_reading(old, tmp_
 
 
 @pytest.mark.parametrize("is_cut", [False, True], ids=["the_log_goes_on_in_a_backup", "the_log_was_cut_off"])
-def test_it_does_so_however_much_was_written_since(old, tmp_path, is_cut: bool):
+def test_a_commit_in_format_1_ends_the_reading_even_long_after_the_upgrade(old, tmp_path, is_cut: bool):
     """After a thousand updates, the upgrade is only in the backups of the ops log, not in the repo object."""
     shutil.copytree(old, tmp_path / "seen_by_the_old")
     half_upgraded(old)
@@ -329,7 +329,7 @@ def test_it_does_so_however_much_was_written_since(old, tmp_path, is_cut: bool):
 
 
 @pytest.mark.parametrize("found", ["nothing", "files"])
-def test_where_no_repository_is_the_error_names_what_is_there(tmp_path, found: str):
+def test_the_error_for_a_location_without_a_repository_lists_the_files_there(tmp_path, found: str):
     if found == "files":
         (tmp_path / "chunks").mkdir()
         (tmp_path / "chunks" / "one").touch()
@@ -366,7 +366,7 @@ class Counted(ObjectReader):
         return super().read_with_metadata(path)
 
 
-def test_asked_again_it_reads_only_what_is_new_or_was_written_again(old, monkeypatch: pytest.MonkeyPatch):
+def test_a_second_reading_requests_only_new_and_rewritten_files(old, monkeypatch: pytest.MonkeyPatch):
     """icechunk's expiration rewrites x with the root as its parent. a stays in the history of main."""
     monkeypatch.setattr("retention_assets.icechunk.source.repository.ObjectReader", Counted)
     asked = source(old)

@@ -57,7 +57,7 @@ def test_each_removed_reference_is_reported_once_with_its_sweep(warehouse: Wareh
     assert rows[0]["at"] == NOW + timedelta(hours=1)
 
 
-def test_a_plan_that_published_nothing_has_no_such_rows(warehouse: Warehouse) -> None:
+def test_a_plan_that_published_no_edits_has_no_rows_of_removed_references(warehouse: Warehouse) -> None:
     assert removed_references(warehouse, PLAN).num_rows == 0
 
 

@@ -158,7 +158,7 @@ def test_a_write_with_a_lost_response_is_recognized_although_others_edited_after
     assert world.backups() == world.named_backups()
 
 
-def test_an_edit_of_nothing_is_refused(tmp_path: Path):
+def test_an_edit_of_a_missing_repo_object_is_refused(tmp_path: Path):
     with pytest.raises(SourceError, match=r"repo: the repo object does not exist. Nothing was changed"):
         RepoCommits(StoreAccess(f"file://{tmp_path}"), now, print).commit(tagging)
 

@@ -107,6 +107,6 @@ def test_missing_edits_are_refused(tmp_path: Path) -> None:
         planned_edits(Warehouse(str(tmp_path)), plan_of(EDITS))
 
 
-def test_the_cutoff_is_a_clocks_and_does_not_change_the_hash() -> None:
+def test_the_age_cutoff_does_not_change_the_hash_of_the_edits() -> None:
     later = replace(EDITS, cutoff=EDITS.cutoff + timedelta(seconds=1))
     assert hash_with_edits("of the history", later) == hash_with_edits("of the history", EDITS)

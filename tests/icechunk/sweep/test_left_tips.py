@@ -162,7 +162,7 @@ def test_the_reason_says_that_sessions_may_be_open(repository: Repository) -> No
     )
 
 
-def test_a_tip_that_no_earlier_plan_found_goes(repository: Repository) -> None:
+def test_a_tip_that_no_earlier_plan_found_is_released(repository: Repository) -> None:
     leave_c(repository)
     assert repository.state(DAYS[1]).left == {}
     repository.planned(DAYS[0], {"main": "a"})

@@ -75,7 +75,7 @@ def test_a_chunk_that_an_open_session_moves_to_another_index_stays(tmp_path: Pat
 
 
 @pytest.mark.parametrize("spec_version", FORMATS, ids=["format_1", "format_2"])
-def test_the_snapshot_of_a_session_goes_once_its_child_is_older_than_the_grace_period(
+def test_the_snapshot_of_a_session_is_released_once_its_child_is_older_than_the_grace_period(
     tmp_path: Path, spec_version: Format
 ) -> None:
     built(tmp_path / "r", spec_version)

@@ -54,7 +54,7 @@ def test_planned_edits_are_published_and_icechunk_still_reads_and_commits(tmp_pa
 
 
 @both_formats
-def test_the_same_files_are_there_as_after_icechunks_own_expiration(tmp_path, spec_version: Format):
+def test_a_publication_leaves_the_same_files_as_an_expiration_by_icechunk(tmp_path, spec_version: Format):
     """Histories, files and released snapshots are compared. Other tests compare the repo objects of format 2."""
     ours = tree(tmp_path / "ours", spec_version)
     theirs = ours.copy(tmp_path / "theirs")
@@ -88,7 +88,7 @@ def test_an_expiration_of_format_1_that_releases_nothing_rewrites_nothing(tmp_pa
 
 
 @both_formats
-def test_publishing_again_changes_nothing(tmp_path, spec_version: Format):
+def test_a_second_publication_changes_nothing(tmp_path, spec_version: Format):
     repository = tree(tmp_path / "r", spec_version)
     plan = repository.plan()
     first = repository.publish(plan)
@@ -250,7 +250,7 @@ def test_a_branch_created_again_after_a_sweep_removed_it_is_not_deleted_by_the_n
 
 
 @both_formats
-def test_fewer_edits_than_planned_are_fine(tmp_path, spec_version: Format):
+def test_fewer_edits_than_planned_are_accepted(tmp_path, spec_version: Format):
     repository = tree(tmp_path / "r", spec_version)
     plan = repository.plan()
     opened = repository.open()

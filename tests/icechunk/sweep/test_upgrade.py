@@ -68,7 +68,7 @@ def test_an_upgraded_repository_equals_the_one_that_icechunk_upgrades(tmp_path: 
     assert (done.snapshots, done.branches, done.tags, done.left_out) == (len(ours.snapshots), 2, 2, 1)
 
 
-def test_icechunk_reads_on_commits_and_knows_its_configuration(tmp_path: Path):
+def test_icechunk_reads_commits_and_uses_its_configuration_after_the_upgrade(tmp_path: Path):
     repository = tree(tmp_path / "r", 1)
     before = histories(repository.open()), values(repository.open())
     upgrade(repository.access, now, dry_run=False)
@@ -113,7 +113,7 @@ def test_a_configuration_with_variants_is_upgraded(tmp_path: Path):
     assert open_repository(tmp_path).config == open_repository(tmp_path / "theirs").config
 
 
-def test_a_dry_run_returns_the_same_and_writes_nothing(tmp_path: Path):
+def test_a_dry_run_returns_the_same_result_and_writes_nothing(tmp_path: Path):
     repository = tree(tmp_path / "r", 1)
     before = repository.files()
     would = upgrade(repository.access, now, dry_run=True)

@@ -54,7 +54,7 @@ def same_rows_or_refused(content: bytes, expected: tuple[object, ...], name: str
         assert rows(table) == expected
 
 
-def test_the_table_that_is_damaged_below_has_two_levels() -> None:
+def test_the_table_that_these_tests_damage_has_a_two_level_index() -> None:
     properties = read_table(TWO_LEVEL, TWO_LEVEL_ID).properties
     assert properties["rocksdb.block.based.table.index.type"] == b"\x02\0\0\0"
 
@@ -67,7 +67,7 @@ def test_a_changed_byte_anywhere_in_a_real_table_never_changes_its_rows(mask: in
         same_rows_or_refused(bytes(damaged), SMALL_ROWS)
 
 
-def test_a_real_table_that_is_cut_anywhere_is_refused() -> None:
+def test_a_real_table_that_is_truncated_anywhere_is_refused() -> None:
     for length in range(len(SMALL)):
         with pytest.raises(CorruptFile):
             read_table(SMALL[:length], "cut.sst")
@@ -86,12 +86,12 @@ def test_changed_bytes_in_data_index_partitions_or_footer_never_change_the_rows(
 
 
 @given(ANYWHERE, ANYWHERE, st.binary(max_size=20))
-def test_a_piece_cut_out_doubled_or_replaced_never_changes_the_rows(start: int, end: int, between: bytes) -> None:
+def test_a_removed_repeated_or_replaced_piece_never_changes_the_rows(start: int, end: int, between: bytes) -> None:
     same_rows_or_refused(TWO_LEVEL[:start] + between + TWO_LEVEL[end:], TWO_LEVEL_ROWS)
 
 
 @given(st.data())
-def test_damage_below_right_checksums_is_caught_by_the_content_id(data: st.DataObject) -> None:
+def test_damage_with_correct_checksums_is_detected_by_the_content_id(data: st.DataObject) -> None:
     records = [(b"key-%02d" % n, VALUE) for n in range(20)]
     payload = bytearray(data_block(records))
     intact = read_table(assembled([bytes(payload)], count=20), "x")
@@ -101,7 +101,7 @@ def test_damage_below_right_checksums_is_caught_by_the_content_id(data: st.DataO
 
 
 @given(st.binary(max_size=60), st.integers(0, 5))
-def test_a_block_of_any_bytes_is_refused_or_read_but_nothing_else_happens(payload: bytes, count: int) -> None:
+def test_a_block_of_random_bytes_is_read_or_refused(payload: bytes, count: int) -> None:
     try:
         table = read_table(assembled([payload], count=count), "x")
     except CorruptFile:
@@ -123,7 +123,7 @@ def place(offset: int, length: int) -> bytes:
     return uvarint(offset) + uvarint(length)
 
 
-def test_the_crafted_tables_are_read_without_their_fault() -> None:
+def test_the_tables_that_these_tests_make_are_read_without_their_fault() -> None:
     assert rows(read_table(with_index(lambda _, location: [location]), "x")) == rows(read_table(one_record(VALUE), "x"))
 
 
@@ -239,7 +239,7 @@ def test_a_block_with_wrong_lengths_is_refused(content: bytes) -> None:
         read_table(assembled([content], count=1), "x")
 
 
-def test_a_block_of_less_than_no_records_is_refused() -> None:
+def test_a_block_with_a_negative_number_of_records_is_refused() -> None:
     with pytest.raises(CorruptFile, match="data block 0 is malformed"):
         read_table(assembled([raw_block(b"", restarts=9)], count=0), "x")
 
@@ -271,7 +271,7 @@ def test_keys_that_look_like_trailers_are_read_as_they_were_written(keys: set[by
     assert table.keys.to_pylist() == table.values.to_pylist() == ordered
 
 
-def test_a_small_block_cannot_make_gigabytes_of_keys() -> None:
+def test_a_small_block_that_decodes_to_too_many_key_bytes_is_refused() -> None:
     size = 1 << 20
     first = record(0, b"a" * size + TRAILER, VALUE)
     more = b"".join(record(size, b"%05d" % n + TRAILER, VALUE) for n in range(2_000))
@@ -279,7 +279,7 @@ def test_a_small_block_cannot_make_gigabytes_of_keys() -> None:
         read_table(assembled([raw_block(first + more)], count=2_001), "x")
 
 
-def test_keys_shorter_than_a_trailer_make_no_room_for_a_longer_one(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_keys_shorter_than_a_trailer_leave_no_room_for_a_longer_key(monkeypatch: pytest.MonkeyPatch) -> None:
     """The sum of all key lengths is small: each empty key takes 8 bytes off it."""
     guarded: list[np.ndarray] = []
 
@@ -295,7 +295,7 @@ def test_keys_shorter_than_a_trailer_make_no_room_for_a_longer_one(monkeypatch: 
     assert not guarded[0][-8_192:].any()
 
 
-def test_a_key_is_copied_only_where_there_is_room() -> None:
+def test_a_key_is_copied_only_if_it_fits() -> None:
     blocks_of_one = np.frombuffer(b"A" * 100, np.uint8)
     places = np.array([[0], [0], [100], [0], [0]], np.int64)
     memory = np.zeros(200, np.uint8)
@@ -306,7 +306,7 @@ def test_a_key_is_copied_only_where_there_is_room() -> None:
 @pytest.mark.parametrize(
     ("start", "length"), [(0, 51), (0, -1), (-1, 2), (90, 11), (1 << 62, 1)], ids=lambda number: str(number)
 )
-def test_a_piece_is_copied_only_from_inside_and_where_there_is_room(start: int, length: int) -> None:
+def test_a_piece_is_copied_only_if_it_is_inside_the_source_and_fits(start: int, length: int) -> None:
     memory = np.zeros(200, np.uint8)
     starts, lengths = np.array([start], np.int64), np.array([length], np.int64)
     source = np.frombuffer(b"A" * 100, np.uint8)
@@ -321,7 +321,7 @@ def test_a_piece_is_copied_only_from_inside_and_where_there_is_room(start: int, 
         pytest.param(90, 11, "the bytes of row 0 are outside", id="outside"),
     ],
 )
-def test_a_column_of_pieces_that_no_table_has_is_refused(start: int, length: int, what: str) -> None:
+def test_a_column_with_impossible_pieces_is_refused(start: int, length: int, what: str) -> None:
     pieces = Pieces(np.zeros(100, np.uint8), np.array([start], np.int64), np.array([length], np.int64))
     with pytest.raises(CorruptFile, match=rf"^x: {what}.*Nothing was deleted\. Run the same command again"):
         binary_column(pieces, "x")

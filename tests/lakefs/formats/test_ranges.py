@@ -30,7 +30,7 @@ from tests.lakefs_tables import (
 ETAG = "664c688b4ea9c56730daacfc3d70aeed"
 
 
-def test_a_real_import_range_adds_up() -> None:
+def test_a_real_import_range_has_the_expected_rows_and_total_size() -> None:
     entries = read_range(real("56569996.sst"), BENCH_ID)
     assert entries.schema == ENTRY_SCHEMA
     assert entries.num_rows == 13_868
@@ -42,7 +42,7 @@ def test_a_real_import_range_adds_up() -> None:
     assert pc.sum(pc.equal(entries["size"], 0)).as_py() == 46  # those without a size field
 
 
-def test_a_small_real_range_reads_whole() -> None:
+def test_all_fields_of_a_small_real_range_are_read() -> None:
     first = read_range(real("range.sst"), "range.sst").to_pylist()[0]
     assert first == {
         "key": "a/b/c/no",
@@ -54,7 +54,7 @@ def test_a_small_real_range_reads_whole() -> None:
     }
 
 
-def test_an_old_range_with_a_wrong_min_key_and_no_address_types_reads() -> None:
+def test_an_old_range_with_a_wrong_min_key_and_no_address_types_is_read() -> None:
     entries = read_range(real("ok1.sst"), "ok1.sst")
     assert entries.num_rows == 105
     assert (entries["key"][0].as_py(), entries["key"][-1].as_py()) == ("first", "xyzzy")
@@ -110,12 +110,12 @@ def only_row(batch: pa.RecordBatch) -> dict[str, object]:
 
 
 @given(ENTRIES)
-def test_an_entry_reads_as_the_protobuf_library_reads_it(message: EntryRecord) -> None:
+def test_an_entry_is_read_as_by_the_protobuf_library(message: EntryRecord) -> None:
     assert only_row(read_range(one_message(message.SerializeToString()), "x")) == columns_of(message)
 
 
 @given(ENTRIES, ENTRIES)
-def test_of_two_values_of_a_field_the_last_counts_and_messages_inside_merge(
+def test_the_last_of_two_values_of_a_field_is_used_and_nested_messages_are_merged(
     first: EntryRecord, second: EntryRecord
 ) -> None:
     both = first.SerializeToString() + second.SerializeToString()
@@ -140,7 +140,7 @@ UNKNOWN_FIELDS = st.lists(
 
 
 @given(ENTRIES, UNKNOWN_FIELDS, UNKNOWN_FIELDS)
-def test_fields_that_are_unknown_or_of_another_type_are_passed_over(
+def test_fields_that_are_unknown_or_of_another_type_are_skipped(
     message: EntryRecord, before: list[bytes], after: list[bytes]
 ) -> None:
     content = b"".join([*before, message.SerializeToString(), *after])
@@ -148,7 +148,7 @@ def test_fields_that_are_unknown_or_of_another_type_are_passed_over(
 
 
 @given(st.binary(max_size=40))
-def test_any_bytes_are_refused_or_read_as_the_protobuf_library_reads_them(content: bytes) -> None:
+def test_random_bytes_are_refused_or_read_as_by_the_protobuf_library(content: bytes) -> None:
     try:
         row = only_row(read_range(one_message(content), "x"))
     except CorruptFile:
@@ -207,7 +207,7 @@ def test_the_bytes_of_a_key_that_are_not_text_are_marked(key: bytes, path: str) 
     assert dict(zip(rows["address"].to_pylist(), rows["key"].to_pylist(), strict=True)) == {"a": "before/é", "b": path}
 
 
-def test_text_is_split_between_rows_and_not_inside_a_letter() -> None:
+def test_a_character_that_is_split_between_two_rows_is_refused() -> None:
     halves = [(b"a", b"", b"\x0a\x01\xc3"), (b"b", b"", b"\x0a\x01\xa9")]  # together they would be an e with accent
     with pytest.raises(CorruptFile, match="an address is not UTF-8"):
         read_range(write_table(halves, "ranges")[1], "x")

@@ -34,7 +34,7 @@ def listed(name: str, commit_id: str, metarange_id: str) -> list[tuple[object, .
 
 
 @pytest.mark.parametrize("name", REPOSITORIES)
-def test_every_commit_holds_the_objects_that_the_server_lists(name: str) -> None:
+def test_every_commit_has_the_objects_that_the_server_lists(name: str) -> None:
     found = [
         row
         for commit in api(name)["commits"]
@@ -46,7 +46,7 @@ def test_every_commit_holds_the_objects_that_the_server_lists(name: str) -> None
 
 
 @pytest.mark.parametrize("name", REPOSITORIES)
-def test_a_metarange_counts_and_bounds_its_ranges_as_they_are(name: str) -> None:
+def test_a_metarange_has_the_correct_counts_and_bounds_of_its_ranges(name: str) -> None:
     for metarange_id in {commit["meta_range_id"] for commit in api(name)["commits"]} - {""}:
         for row in ranges_of(name, metarange_id).to_pylist():
             keys = entries_of(name, row["range_id"])["key"]

@@ -25,7 +25,7 @@ def read_dump(name: str, entity: str, reader: Reader) -> list[Any]:
 
 
 @pytest.mark.parametrize("name", REPOSITORIES)
-def test_the_dump_holds_every_commit_that_the_server_knows(name: str) -> None:
+def test_the_dump_has_every_commit_that_the_server_lists(name: str) -> None:
     found = [
         {
             "id": commit.id,
@@ -44,7 +44,7 @@ def test_the_dump_holds_every_commit_that_the_server_knows(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", REPOSITORIES)
-def test_the_dump_holds_every_branch_with_the_hidden_ones_and_every_tag(name: str) -> None:
+def test_the_dump_has_every_branch_hidden_branches_and_every_tag(name: str) -> None:
     branches = {branch.id: branch.commit_id for branch in read_dump(name, "branches", read_branches)}
     tags = {tag.id: tag.commit_id for tag in read_dump(name, "tags", read_tags)}
     assert branches == {branch["id"]: branch["commit_id"] for branch in api(name)["branches"]}
@@ -126,6 +126,6 @@ def test_each_reader_reads_its_own_entity_only(entity: str) -> None:
 
 
 @pytest.mark.parametrize("entity", READERS)
-def test_a_record_that_is_no_message_is_refused(entity: str) -> None:
+def test_a_record_that_is_not_a_valid_message_is_refused(entity: str) -> None:
     with pytest.raises(CorruptFile, match=r"^x: it is not a valid "):
         READERS[entity](written(entity, (b"k", b"i", b"\x0a\x05x")), "x")

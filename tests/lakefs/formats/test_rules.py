@@ -9,7 +9,7 @@ CONFIG = "_lakefs/retention/gc/rules/config.json"
 
 
 @pytest.mark.parametrize("name", REPOSITORIES)
-def test_the_rules_in_a_repository_are_those_that_the_server_answers(name: str) -> None:
+def test_the_rules_in_a_repository_equal_the_response_of_the_server(name: str) -> None:
     answer = api(name)["gc_rules"]
     branches = {rule["branch_id"]: rule["retention_days"] for rule in answer["branches"]}
     assert read_gc_rules((namespace(name) / CONFIG).read_bytes(), CONFIG) == (

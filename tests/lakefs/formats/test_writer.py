@@ -19,7 +19,7 @@ from tests.lakefs_tables import (
 @pytest.mark.parametrize(
     ("file", "kind"), [("range.sst", "ranges"), ("metarange.sst", "metaranges"), ("56569996.sst", "ranges")]
 )
-def test_the_rows_of_a_real_table_written_again_have_its_id(file: str, kind: str) -> None:
+def test_a_real_table_that_is_written_again_has_the_same_id(file: str, kind: str) -> None:
     table = read_table(real(file), file)
     columns = (table.keys, table.identities, table.values)
     records = zip(*(column.to_pylist() for column in columns), strict=True)
@@ -82,7 +82,7 @@ def test_keys_out_of_order_are_not_written(keys: list[bytes]) -> None:
 
 
 @given(st.binary(max_size=9), st.binary(max_size=9), st.binary(max_size=9))
-def test_keys_share_what_they_begin_with(common: bytes, first: bytes, second: bytes) -> None:
+def test_shared_length_is_the_length_of_the_common_prefix(common: bytes, first: bytes, second: bytes) -> None:
     length = shared_length(common + first, common + second)
     assert length >= len(common)
     assert (common + first)[:length] == (common + second)[:length]

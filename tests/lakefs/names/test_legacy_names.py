@@ -23,7 +23,7 @@ NEW = address(1)
         pytest.param([ROOT, LINKED, NEW], KINDS, id="both"),
     ],
 )
-def test_a_kind_is_in_use_when_any_entry_has_such_a_name(
+def test_a_kind_of_legacy_names_is_in_use_if_any_entry_has_such_a_name(
     spark: SparkSession, entries: list[str], kinds: set[str]
 ) -> None:
     assert kinds_in_use(frames.addresses(spark, *(Pair(entry) for entry in entries))) == kinds
@@ -38,7 +38,7 @@ def test_a_kind_is_in_use_when_any_entry_has_such_a_name(
         pytest.param(KINDS, [True, True, True], id="both"),
     ],
 )
-def test_an_old_name_is_the_repositorys_own_only_where_its_kind_is_in_use(
+def test_a_legacy_name_belongs_to_the_repository_only_if_its_kind_is_in_use(
     spark: SparkSession, legacy: tuple[str, ...], own: list[bool]
 ) -> None:
     names = [NEW, ROOT, LINKED, "README.md"]

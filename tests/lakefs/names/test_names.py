@@ -95,14 +95,12 @@ def test_any_other_name_is_not_recognized(generated: dict[str, bool], case: str)
 
 
 @pytest.mark.parametrize("case", [*GENERATED, *FOREIGN])
-def test_the_rule_in_plain_python_is_the_same(case: str) -> None:
+def test_python_and_spark_recognize_the_same_generated_names(case: str) -> None:
     assert is_generated_name({**GENERATED, **FOREIGN}[case]) is (case in GENERATED)
 
 
 @pytest.mark.parametrize("repository", REPOSITORIES)
-def test_every_object_that_the_server_wrote_below_data_has_a_name_of_its_own(
-    spark: SparkSession, repository: str
-) -> None:
+def test_all_names_that_the_server_wrote_below_data_are_recognized(spark: SparkSession, repository: str) -> None:
     names = [entry.address for entry in listing(repository) if entry.address.startswith("data/")]
     assert len(names) > 100
     assert all(of(spark, names, pa.string(), is_generated))

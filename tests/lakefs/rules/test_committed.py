@@ -53,7 +53,7 @@ DANGLING = TWO_BRANCHES | history(g=(8, "c"), h=(7, "g"))
         pytest.param(DANGLING | history(i=(6, "h")), {"f": 7, "d": 3}, "bdef", id="dangling_commits_expired"),
     ],
 )
-def test_the_vectors_of_lakefs(commits, heads, expected):
+def test_active_commits_agree_with_the_test_cases_of_lakefs(commits, heads, expected):
     # The cases of lakeFS's own tests. The default is 5 days, and a branch has the name of its head. Source:
     # docs/retention.md, "Rule".
     assert active(references_of(commits, {head: head for head in heads}), rules(5, **heads)) == set(expected)
@@ -65,7 +65,7 @@ def test_a_commit_with_an_impossible_date_counts_as_later_than_all_others(second
     assert creation_time(1_700_000_000, 5) == datetime(2023, 11, 14, 22, 13, 20, 5, UTC)
 
 
-def test_the_example_of_the_documentation_for_two_branches():
+def test_active_commits_agree_with_the_documented_example_for_two_branches():
     # main 21 days and dev 7, run on 2022-03-31: main keeps what its head was from 03-10 on, dev from 03-24 on.
     def on(day: int) -> datetime:
         return datetime(2022, 3, day, tzinfo=UTC)
@@ -84,23 +84,23 @@ def test_the_example_of_the_documentation_for_two_branches():
 SEED = history(A=(20,), B=(10, "A"), C=(8, "B"), D=(5, "C"), E=(6, "B"), F=(1, "E"))
 
 
-def test_the_simple_example_of_the_seed():
+def test_the_commit_that_was_head_at_the_threshold_and_later_commits_are_active():
     # 7 days ago the HEAD was B, so objects only in A are due.
     commits = history(A=(20,), B=(10, "A"), C=(5, "B"), D=(2, "C"))
     assert active(references_of(commits, {"main": "D"}), rules(None, main=7)) == set("BCD")
 
 
-def test_the_complex_example_of_the_seed():
+def test_each_branch_keeps_the_commits_of_its_own_retention():
     # main 7 days: B was its HEAD then; feature1 3 days: D was its HEAD then, so C has gone and D still holds example1.
     assert active(references_of(SEED, {"main": "F", "feature1": "D"}), rules(7, main=7, feature1=3)) == set("BDEF")
 
 
 @pytest.mark.parametrize(("default", "expected"), [(7, "BCDEF"), (3, "BEF")])
-def test_the_example_of_the_seed_for_a_deleted_branch(default, expected):
+def test_commits_of_a_deleted_branch_are_active_for_the_default_retention(default, expected):
     assert active(references_of(SEED, {"main": "F"}), rules(default, main=7)) == set(expected)
 
 
-def test_the_threshold_itself_is_not_active():
+def test_a_commit_exactly_at_the_threshold_is_not_active():
     commits = history(a=(9,), b=(7, "a"))
     at_the_limit = activity(references_of(commits, {"main": "b"}), rules(None, main=7), AS_OF)["a"]
     assert at_the_limit == Activity(active=False, due_since=AS_OF, rule_id="main")
@@ -115,21 +115,21 @@ def test_a_head_is_active_whatever_its_age_and_by_no_rule():
     assert one == Activity(active=True, due_since=None, rule_id=None)
 
 
-def test_a_head_that_others_went_on_from_is_active():
+def test_a_head_that_is_an_ancestor_of_another_branch_is_active():
     commits = history(a=(50,), b=(40, "a"), c=(30, "b"))
     kept = activity(references_of(commits, {"main": "c", "old": "b"}), rules(1), AS_OF)
     assert kept["b"].active
     assert not kept["a"].active
 
 
-def test_the_longest_of_several_heads_on_one_commit_counts():
+def test_the_longest_retention_of_several_heads_on_one_commit_decides():
     commits = history(a=(20,), b=(8, "a"))
     references = references_of(commits, {"long": "b", "short": "b", "middle": "b"})
     one = activity(references, rules(None, long=9, short=1, middle=5), AS_OF)["a"]
     assert one == Activity(active=True, due_since=AS_OF + days(1), rule_id="long")
 
 
-def test_a_longer_line_joins_further_down_and_its_rule_is_named():
+def test_the_longest_retention_of_branches_with_a_common_ancestor_decides_and_is_named():
     # a <- b <- c (short);  b <- d (long): what lets a go last is d's line, by b's creation.
     commits = history(a=(30,), b=(12, "a"), c=(11, "b"), d=(11, "b"))
     kept = activity(references_of(commits, {"short": "c", "long": "d"}), rules(None, short=2, long=20), AS_OF)
@@ -137,19 +137,19 @@ def test_a_longer_line_joins_further_down_and_its_rule_is_named():
     assert kept["b"] == Activity(active=True, due_since=AS_OF + days(9), rule_id="long")
 
 
-def test_of_equal_dates_the_lower_rule_id_is_named_in_any_order():
+def test_if_due_dates_are_equal_the_lower_rule_id_is_named():
     commits = history(a=(30,), b=(12, "a"), c=(12, "a"))
     for heads in ({"y": "b", "x": "c"}, {"x": "b", "y": "c"}):
         assert activity(references_of(commits, heads), rules(None, x=2, y=2), AS_OF)["a"].rule_id == "x"
 
 
-def test_an_old_commit_under_a_new_child_is_active_although_the_middle_is_not():
+def test_a_commit_below_an_old_inactive_commit_may_be_active():
     # Dates may be set by the committer: the walk does not end at the first old commit.
     commits = history(root=(50,), middle=(2, "root"), head=(20, "middle"))
     assert active(references_of(commits, {"main": "head"}), rules(None, main=7)) == {"head", "root"}
 
 
-def test_for_ever_is_never_due():
+def test_a_rule_that_keeps_for_ever_makes_nothing_due():
     commits = history(a=(5000,), b=(4000, "a"))
     retention = CommittedRetention((BranchRetention("gold", "g*", None),), days(1), has_default=True)
     assert activity(references_of(commits, {"gold": "b"}), retention, AS_OF)["a"] == Activity(True, None, "gold")
@@ -294,7 +294,7 @@ def test_a_hold_protects_the_commits_it_names(hold, commits):
         pytest.param(Hold("h", "branch", "main", "r"), {"a", "tip", "merge"}, id="another_name_covers_nothing_more"),
     ],
 )
-def test_a_hold_also_covers_what_its_branch_or_tag_named_before_it_was_moved(hold, commits):
+def test_a_hold_also_covers_earlier_heads_of_its_branch_or_tag(hold, commits):
     gone = [SeenHead("branch", "dev", "tip", AS_OF), SeenHead("tag", "v1", "tip", AS_OF)]
     found = protected_commits(MERGED, Policy(rules(30), (), (hold,)), gone, tags_protect=False, as_of=AS_OF)
     assert set(found) == commits
@@ -304,7 +304,7 @@ def test_a_hold_also_covers_what_its_branch_or_tag_named_before_it_was_moved(hol
 @pytest.mark.parametrize(
     ("until", "ends"), [(None, AS_OF + days(30)), (date(2026, 11, 4), datetime(2026, 11, 5, tzinfo=UTC))]
 )
-def test_what_a_held_branch_named_before_is_kept_as_long_as_both_the_reflog_and_the_hold_last(until, ends):
+def test_an_earlier_head_of_a_held_branch_is_kept_while_both_the_reflog_and_the_hold_last(until, ends):
     hold, gone = Hold("h", "branch", "dev", "r", until), [SeenHead("branch", "dev", "tip", AS_OF)]
     found = protected_commits(MERGED, Policy(rules(30), (), (hold,)), gone, tags_protect=False, as_of=AS_OF)
     (keeper,) = found["tip"]

@@ -61,7 +61,7 @@ def test_the_active_commits_are_those_that_brute_force_finds(name):
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_what_the_server_lists_as_active_is_active_and_its_walk_is_the_one_modelled(name):
+def test_commits_that_the_server_lists_as_active_are_active_and_its_walk_is_modelled(name):
     references, retention = references_of(name), retention_of(name)
     heads: dict[str, timedelta] = {}
     for branch, head in references.branches.items():
@@ -74,7 +74,7 @@ def test_what_the_server_lists_as_active_is_active_and_its_walk_is_the_one_model
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_commit_is_active_until_it_is_due_and_not_at_that_instant(name):
+def test_a_commit_is_active_before_its_due_time_and_not_at_it(name):
     references, retention = references_of(name), retention_of(name)
     seen = 0
     for commit, one in activity(references, retention, AS_OF).items():

@@ -84,7 +84,7 @@ def limits(rules: Sequence[LifecycleRule], as_of: datetime) -> Iterator[datetime
 
 @settings(max_examples=12)
 @given(rules=rule_sets(), as_of=st.sampled_from((AS_OF, AS_OF + timedelta(hours=7, microseconds=1))))
-def test_spark_and_the_pure_rule_agree_on_every_path_branches_and_limit(
+def test_spark_and_python_classify_pairs_of_every_path_branches_and_time_alike(
     spark: SparkSession, rules: list[LifecycleRule], as_of: datetime
 ) -> None:
     cases = product(PATHS, SUBSETS, dict.fromkeys(limits(rules, as_of)))
@@ -122,7 +122,7 @@ CASES: Mapping[str, tuple[list[LifecycleRule], Sequence[str], float, bool]] = {
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_a_pair_under_foo_bar_is_due_as_the_design_says(spark: SparkSession, case: str) -> None:
+def test_a_pair_below_a_prefix_is_due_as_documented(spark: SparkSession, case: str) -> None:
     rules, branches, age, due = CASES[case]
     pair = Pair("a", "foo/bar/x", branches=branches, added_at=AS_OF - age * DAY)
     branches_there = ["b1", "main"]

@@ -35,7 +35,7 @@ def test_the_union_of_sets_is_the_union_of_the_lists(spark: SparkSession) -> Non
     assert united.select(*expected.columns).orderBy("number").collect() == expected.orderBy("number").collect()
 
 
-def test_a_column_of_many_names_in_short_lists_stays_one_of_lists(spark: SparkSession) -> None:
+def test_a_column_of_many_names_in_short_lists_stays_a_column_of_lists(spark: SparkSession) -> None:
     wide = [(number % 7, [f"name-{number}", f"name-{number // 2}"], ["dev"], []) for number in range(1500)]
     lists = spark.createDataFrame([*wide, (7, None, ["main"], None)], SCHEMA)
     names = NameSets.of(lists)

@@ -25,7 +25,7 @@ SEED = (rule("", 9), rule("b1", 14), rule("b1", None, "foo/zoo"), rule("b2", 17)
 SINCE = thresholds(SEED, BRANCHES)
 
 
-def test_the_earliest_time_of_each_branch_counts_and_never_deleted_is_the_beginning() -> None:
+def test_the_earliest_time_of_each_branch_is_used_and_never_deleted_counts_as_the_beginning() -> None:
     assert thresholds(SEED[1:], BRANCHES) == {"b1": BEGINNING, "b2": january(17), "b3": january(5)}
 
 
@@ -45,12 +45,14 @@ def test_the_rules_for_all_branches_bound_the_time_of_each_branch() -> None:
         pytest.param((), january(9), id="from_no_branch"),
     ],
 )
-def test_the_examples_of_the_seed(branches: tuple[str, ...], after: datetime) -> None:
+def test_a_commit_is_potential_if_it_is_newer_than_the_time_of_its_branches(
+    branches: tuple[str, ...], after: datetime
+) -> None:
     assert is_potential(after + MOMENT, branches, SINCE)
     assert not is_potential(after, branches, SINCE)
 
 
-def test_without_a_rule_for_all_branches_nothing_on_other_branches_or_on_none_comes_due() -> None:
+def test_without_a_rule_for_all_branches_only_commits_on_named_branches_are_potential() -> None:
     since = thresholds([rule("b1", 5)], BRANCHES)
     assert not is_potential(january(20), ("main",), since)
     assert not is_potential(january(20), (), since)

@@ -93,7 +93,7 @@ def test_entries_of_ranges_without_a_commit_are_not_pairs(spark: SparkSession, h
     assert addresses(held, entries(spark, ("r9", "a", "x"))).count() == 0
 
 
-def test_the_oldest_commit_counts_even_when_it_was_written_last(spark: SparkSession) -> None:
+def test_the_oldest_commit_decides_even_if_it_was_written_last(spark: SparkSession) -> None:
     backdated = (CommitRow("new", "m1", created_at=NOW), CommitRow("old", "m2", created_at=NOW - timedelta(days=900)))
     made = active_ranges(commits(spark, *backdated), of_commits(spark, ("m1", "r"), ("m2", "r")))
     assert as_dicts(made, "range_id")[0]["first_added_at"] == NOW - timedelta(days=900)

@@ -48,7 +48,7 @@ def active(after: References, memory: Memory, day: int) -> set[str]:
     return {name for name, found in activity(aged, RETENTION, at(day), left).items() if found.active}
 
 
-def test_a_deleted_branch_keeps_its_commits_for_its_own_time() -> None:
+def test_a_deleted_branch_keeps_its_commits_for_its_own_retention() -> None:
     before = references(60, HISTORY, main="m2", gold="g2")
     after = references(61, HISTORY, main="m2")
     memory = remember(before, Memory(), POLICY)
@@ -83,7 +83,7 @@ def test_the_age_of_a_commit_is_remembered_by_every_later_plan() -> None:
     assert with_true_ages(second, memory).commits["a"].created_at == at(0)
 
 
-def test_a_first_plan_takes_every_date_as_it_is() -> None:
+def test_a_first_plan_uses_every_commit_date_unchanged() -> None:
     seen = references(60, HISTORY, main="m2")
     assert with_true_ages(seen, Memory()) == seen
 
@@ -94,7 +94,7 @@ def test_the_old_head_of_a_branch_that_moved_on_is_forgotten() -> None:
     assert [head.commit_id for head in remember(after, memory, POLICY).heads] == ["b"]
 
 
-def test_a_commit_that_vanished_is_lost_for_as_long_as_its_branch_would_keep_it() -> None:
+def test_a_vanished_commit_is_reported_as_lost_while_its_branch_would_keep_it() -> None:
     """lakeFS never removes commits, so the repository was restored to an older state."""
     memory = remember(references(60, {"a": ("", 0), "b": ("a", 59)}, main="b"), Memory(), POLICY)
     for day in (61, 62):  # lost commits stay known
@@ -108,7 +108,7 @@ def test_a_commit_that_vanished_is_lost_for_as_long_as_its_branch_would_keep_it(
     assert not lost_heads(references(61, {"a": ("", 0)}, main="a"), Memory(), POLICY)
 
 
-def test_a_branch_that_was_reset_and_went_forward_again_keeps_what_it_was_reset_to() -> None:
+def test_a_branch_that_was_reset_and_moved_forward_again_keeps_the_commit_of_the_reset() -> None:
     commits = {"a": ("", 0), "b": ("a", 1)}
     memory = remember(references(10, commits, main="b"), Memory(), POLICY)
     memory = remember(references(60, commits, main="a"), memory, POLICY)
@@ -116,7 +116,7 @@ def test_a_branch_that_was_reset_and_went_forward_again_keeps_what_it_was_reset_
     assert active(after, remember(after, memory, POLICY), 60 + 44) == {"a", "b"}
 
 
-def test_a_head_that_does_not_count_any_more_is_forgotten() -> None:
+def test_a_head_whose_retention_is_over_is_forgotten() -> None:
     memory = remember(references(60, HISTORY, main="m2", ci="g2"), Memory(), POLICY)
     assert ("ci", "g2") in {(head.name, head.commit_id) for head in memory.heads}
     early, late = (remember(references(day, HISTORY, main="m2"), memory, POLICY) for day in (89, 91))
@@ -153,6 +153,6 @@ def test_gone_heads_are_those_that_their_branch_or_tag_no_longer_has(branches: d
     assert {head.name for head in gone_heads(references(61, HISTORY, **branches), memory)} == left
 
 
-def test_a_head_whose_commit_is_not_known_any_more_is_left_out() -> None:
+def test_a_head_whose_commit_is_no_longer_known_is_left_out() -> None:
     memory = Memory((SeenHead("branch", "gold", "unknown", at(60)),), {}, at(60))
     assert gone_heads(references(61, HISTORY, main="m2"), memory) == ()

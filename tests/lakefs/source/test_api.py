@@ -277,7 +277,7 @@ class TestStaged:
             source.staged()
 
     @pytest.mark.parametrize("run_id", ["../../data", "", "a/b"])
-    def test_a_run_whose_name_could_lead_elsewhere_is_an_error(
+    def test_a_run_id_that_leads_outside_of_the_folder_is_an_error(
         self, source: ApiSource, server: FakeLakeFSServer, run_id: str
     ) -> None:
         answer = {"run_id": run_id, "gc_uncommitted_location": ""}
@@ -301,7 +301,7 @@ class TestStaged:
             pytest.param("s3://lake/orchard/{folder}", id="no_slash"),
         ],
     )
-    def test_a_location_in_another_spelling_is_inside(
+    def test_a_location_in_another_spelling_of_the_namespace_is_accepted(
         self, source: ApiSource, server: FakeLakeFSServer, orchard: Repository, location: str
     ) -> None:
         answer = {"run_id": orchard.run_id, "gc_uncommitted_location": location.format(folder=STAGED)}
@@ -317,7 +317,7 @@ class TestStaged:
         with pytest.raises(SourceError, match="outside of s3://lake/orchard"):
             source.staged()
 
-    def test_the_absolute_path_of_a_local_server_is_inside(
+    def test_a_location_with_the_absolute_path_of_a_local_server_is_accepted(
         self, open_source: Callable[..., ApiSource], server: FakeLakeFSServer, orchard: Repository
     ) -> None:
         orchard.namespace = "local://orchard"
@@ -377,7 +377,7 @@ class TestRelease:
         own.release(own.staged())
         assert files_of(lake) == before
 
-    def test_a_run_of_which_one_file_is_older_stays_whole(self, own: ApiSource, lake: Path) -> None:
+    def test_all_files_of_a_run_stay_if_one_of_them_is_older(self, own: ApiSource, lake: Path) -> None:
         file = self.written(lake, NOW - timedelta(minutes=10))
         shutil.copyfile(file, file.with_name("another"))
         os.utime(file.with_name("another"), (NOW.timestamp(), NOW.timestamp()))
@@ -385,7 +385,7 @@ class TestRelease:
         own.release(own.staged())
         assert files_of(lake) == before
 
-    def test_a_list_that_another_source_took_stays(
+    def test_a_staged_list_that_another_source_requested_stays(
         self, own: ApiSource, lake: Path, open_source: Callable[..., ApiSource]
     ) -> None:
         self.written(lake, NOW)
@@ -502,7 +502,7 @@ class TestReferences:
         assert head in references.commits
         assert asked(server, "/orchard/dump", "POST") == 1
 
-    def test_branches_that_vanish_in_each_reading_of_the_list_are_no_refusal(
+    def test_branches_that_vanish_in_each_reading_of_the_list_cause_no_refusal(
         self, source: ApiSource, orchard: Repository, server: FakeLakeFSServer
     ) -> None:
         orchard.branches |= {f"run-{number}": orchard.branches["main"] for number in range(9)}
@@ -752,18 +752,18 @@ class TestLaterReferences:
 
 
 class TestRules:
-    def test_null_branches_are_no_branches(self, open_source: Callable[..., ApiSource]) -> None:
+    def test_rules_with_null_branches_have_no_branches(self, open_source: Callable[..., ApiSource]) -> None:
         assert open_source(repository="norules", namespace="s3://lake/norules").rules() == GCRules(10, {})
 
     def test_rules_that_were_never_set_are_none(self, open_source: Callable[..., ApiSource]) -> None:
         assert open_source(repository="never", namespace="s3://lake/never").rules() is None
 
-    def test_of_two_rules_for_a_branch_the_last_counts(self, source: ApiSource, orchard: Repository) -> None:
+    def test_the_last_of_two_rules_for_a_branch_is_used(self, source: ApiSource, orchard: Repository) -> None:
         rules = [{"branch_id": "main", "retention_days": days} for days in (5, 50)]
         orchard.rules = {"default_retention_days": 7, "branches": rules}
         assert source.rules() == GCRules(7, {"main": 50})
 
-    def test_a_repository_that_vanishes_has_no_rules_to_be_none(
+    def test_a_missing_repository_is_an_error_and_not_a_repository_without_rules(
         self, source: ApiSource, server: FakeLakeFSServer
     ) -> None:
         server.before("GET", "/settings/gc_rules", lambda: server.repositories.pop("orchard"))
@@ -780,7 +780,7 @@ class TestRules:
             pytest.param({"default_retention_days": True, "branches": []}, id="true_for_days"),
         ],
     )
-    def test_rules_in_an_unknown_form_are_refused(
+    def test_rules_in_an_unknown_schema_are_refused(
         self, source: ApiSource, orchard: Repository, rules: dict[str, Any]
     ) -> None:
         orchard.rules = rules

@@ -42,7 +42,7 @@ def refusal(url: str, secret_key: str = SECRET_KEY, access_key: str = ACCESS_KEY
 
 
 @pytest.mark.parametrize("spelling", ["{url}", "{url}/", "{url}/api/v1", "{url}/api/v1/"])
-def test_the_address_may_name_the_api_or_not(server: FakeLakeFSServer, spelling: str) -> None:
+def test_the_address_may_include_the_path_of_the_api(server: FakeLakeFSServer, spelling: str) -> None:
     client = LakeFSClient(spelling.format(url=server.url), ACCESS_KEY, SECRET_KEY)
     assert client.get(PATH, ORCHARD)["storage_namespace"] == "s3://lake/orchard"
 
@@ -119,11 +119,11 @@ def test_a_post_is_sent_once(server: FakeLakeFSServer) -> None:
     assert len(server.calls) == 1
 
 
-def test_an_address_where_nothing_listens() -> None:
+def test_an_unreachable_server_is_reported() -> None:
     assert "the server cannot be reached, or closed the connection" in str(refusal("http://127.0.0.1:1"))
 
 
-def test_a_server_that_hangs_up() -> None:
+def test_a_server_that_closes_the_connection_is_reported() -> None:
     with server_that_hangs_up() as url:
         assert "the server cannot be reached, or closed the connection" in str(refusal(url))
 
@@ -142,32 +142,32 @@ def test_a_server_that_hangs_up() -> None:
         ),
     ],
 )
-def test_an_address_that_is_none_is_refused_at_once(url: str, message: str) -> None:
+def test_an_invalid_address_is_refused_at_once(url: str, message: str) -> None:
     with pytest.raises(ConfigurationError, match=message) as caught:
         LakeFSClient(url, ACCESS_KEY, SECRET_KEY)
     assert SECRET_KEY.replace("/", "") not in str(caught.value)
 
 
-def test_nothing_prints_the_keys(server: FakeLakeFSServer) -> None:
+def test_the_client_does_not_print_its_keys(server: FakeLakeFSServer) -> None:
     client = LakeFSClient(server.url, ACCESS_KEY, SECRET_KEY)
     assert SECRET_KEY not in f"{client} {client!r}"
 
 
 class TestPages:
-    def test_come_to_the_last(self, server: FakeLakeFSServer) -> None:
+    def test_pages_are_read_to_the_last_one(self, server: FakeLakeFSServer) -> None:
         repository = server.repositories["orchard"]
         repository.branches = {f"b{number:04}": "c" for number in range(2_500)}
         pages = LakeFSClient(server.url, ACCESS_KEY, SECRET_KEY).pages(PATH + "/branches", ORCHARD)
         assert [branch["id"] for page in pages for branch in page] == list(repository.branches)
 
     @pytest.mark.parametrize("offset", ["", "b1"])
-    def test_that_run_in_circles_are_an_error(self, server: FakeLakeFSServer, offset: str) -> None:
+    def test_pages_that_do_not_end_are_an_error(self, server: FakeLakeFSServer, offset: str) -> None:
         page = {"pagination": {"has_more": True, "next_offset": offset}, "results": []}
         server.override["/repositories/orchard/branches"] = Answer(200, page)
         with pytest.raises(SourceError, match="the listing /repositories/orchard/branches does not end"):
             list(LakeFSClient(server.url, ACCESS_KEY, SECRET_KEY).pages(PATH + "/branches", ORCHARD))
 
-    def test_that_end_at_a_path_that_is_not_text_are_an_error(self, server: FakeLakeFSServer) -> None:
+    def test_pages_that_end_at_a_path_that_is_not_text_are_an_error(self, server: FakeLakeFSServer) -> None:
         """The server prints U+FFFD for its bytes, so the next page would begin at another path."""
         page = {"pagination": {"has_more": True, "next_offset": "a\ufffd"}, "results": []}
         server.override["/repositories/orchard/branches"] = Answer(200, page)
@@ -175,7 +175,7 @@ class TestPages:
             list(LakeFSClient(server.url, ACCESS_KEY, SECRET_KEY).pages(PATH + "/branches", ORCHARD))
 
     @pytest.mark.parametrize("page", [{}, {"results": []}, {"pagination": {"has_more": False}}, {"pagination": []}])
-    def test_of_another_form_are_an_error(self, server: FakeLakeFSServer, page: dict[str, object]) -> None:
+    def test_pages_in_another_schema_are_an_error(self, server: FakeLakeFSServer, page: dict[str, object]) -> None:
         server.override["/repositories/orchard/branches"] = Answer(200, page)
         with pytest.raises(SourceError, match="response has no"):
             list(LakeFSClient(server.url, ACCESS_KEY, SECRET_KEY).pages(PATH + "/branches", ORCHARD))

@@ -204,7 +204,7 @@ def test_a_folder_without_files_is_an_error_since_unknown_is_not_zero(lake: Path
         source(lake, staged="staged").staged()
 
 
-def test_all_files_of_the_folder_count_and_markers_do_not(lake: Path) -> None:
+def test_all_files_of_the_staged_folder_except_markers_are_used(lake: Path) -> None:
     (lake / "staged").mkdir()
     for number, file in enumerate(["b", "a", "_SUCCESS"]):
         (lake / "staged" / file).touch()
@@ -216,7 +216,7 @@ def test_all_files_of_the_folder_count_and_markers_do_not(lake: Path) -> None:
 
 
 @pytest.mark.parametrize("content", [None, b""])
-def test_no_rules_and_deleted_rules_are_none(lake: Path, content: bytes | None) -> None:
+def test_missing_and_deleted_rules_are_none(lake: Path, content: bytes | None) -> None:
     (lake / RULES).unlink()
     if content is not None:
         (lake / RULES).write_bytes(content)

@@ -64,7 +64,9 @@ def steady(value: Any) -> Any:
 @pytest.mark.parametrize(
     "recorded", [pytest.param(each, id=f"{number}-{each['note']}") for number, each in enumerate(RECORDED)]
 )
-def test_answers_as_recorded(server: FakeLakeFSServer, tasks: dict[str, str], recorded: dict[str, Any]) -> None:
+def test_the_fake_server_answers_as_recorded(
+    server: FakeLakeFSServer, tasks: dict[str, str], recorded: dict[str, Any]
+) -> None:
     expected = recorded["response"]
     answer = ask(server, recorded, tasks)
     assert answer.status == expected["status"]

@@ -55,7 +55,7 @@ def addresses(snapshot: InventorySnapshot) -> set[str]:
     return {name for name, _, _ in objects_in(snapshot.frame)}
 
 
-def test_a_clean_run_lists_everything_but_what_lakefs_keeps_for_itself(
+def test_a_clean_run_lists_everything_except_the_files_of_lakefs_itself(
     spark: SparkSession, built: BuiltRepository
 ) -> None:
     beside = {"1a2b": BEGAN, "data/direct": BEGAN, "elsewhere/deep/er": BEGAN, "data/no-slice/x": BEGAN}
@@ -141,7 +141,7 @@ def _without_facts(run: Run) -> None:
         pytest.param(_without_facts, "there is no inventory of an earlier run", id="its_facts_were_not_written"),
     ],
 )
-def test_an_optimized_run_without_a_usable_base_inventory_lists_everything_and_says_why(
+def test_an_optimized_run_without_a_usable_base_inventory_lists_everything_and_records_why(
     spark: SparkSession, built: BuiltRepository, earlier: Callable[[Run], None], reason: str
 ) -> None:
     run = at(spark, built, BEGAN + 30 * DAY)
@@ -177,7 +177,7 @@ def test_the_base_inventory_is_the_one_taken_last_whatever_its_day(spark: SparkS
         pytest.param(72 * HOUR, {"token_life": "72h"}, id="within_a_longer_token"),
     ],
 )
-def test_a_late_upload_into_a_slice_that_was_seen_before_is_found(
+def test_a_late_upload_into_a_slice_that_was_listed_before_is_found(
     spark: SparkSession, built: BuiltRepository, written_after: timedelta, settings: dict[str, str]
 ) -> None:
     before = keep(at(spark, built, BEGAN + written_after - HOUR, **settings))

@@ -42,7 +42,7 @@ def test_no_object_of_a_real_repository_was_written_before_its_slice_began_or_af
     st.datetimes(datetime(2020, 1, 1), datetime(2094, 7, 27), timezones=st.just(UTC)),  # noqa: DTZ001
     st.integers(0, 2**64 - 1),
 )
-def test_a_name_is_read_back_to_the_second_whatever_follows_the_time(began: datetime, number: int) -> None:
+def test_the_time_in_a_slice_name_is_read_to_the_second_whatever_follows_it(began: datetime, number: int) -> None:
     assert slice_began(slice_name(began, number)) == began.replace(microsecond=0)
 
 

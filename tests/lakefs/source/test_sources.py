@@ -69,7 +69,7 @@ class SourceContract:
     def test_all_tags_are_returned(self, source: LakeFSSource, known: Known) -> None:
         assert source.references().tags == {tag["id"]: tag["commit_id"] for tag in known["tags"]}
 
-    def test_the_staged_files_hold_what_the_branches_stage(
+    def test_the_files_of_the_staged_list_have_the_staged_objects_of_the_branches(
         self, source: LakeFSSource, known: Known, lake: Path
     ) -> None:
         staged = source.staged()
@@ -82,7 +82,7 @@ class SourceContract:
         expected = [change["physical_address"] for change in known["staged"] if change["physical_address"]]
         assert sorted(addresses) == sorted(address.removeprefix(namespace) for address in expected)
 
-    def test_the_rules_are_the_server_s(self, source: LakeFSSource, known: Known) -> None:
+    def test_the_rules_equal_those_of_the_server(self, source: LakeFSSource, known: Known) -> None:
         rules = known["gc_rules"]
         days = {rule["branch_id"]: rule["retention_days"] for rule in rules["branches"]}
         assert source.rules() == GCRules(rules["default_retention_days"], days)

@@ -20,7 +20,7 @@ _OPTIONS = (
     *("--disable-background-networking", "--disable-component-update", "--disable-sync"),
 )
 _STARTED = re.compile(r"started successfully on port (\d+)")
-_PATIENCE = 120  # seconds for an answer: a busy machine starts Chromium slowly
+_TIMEOUT = 120  # seconds for an answer: a busy machine starts Chromium slowly
 _STARTS = 5
 _PAUSE = 0.2  # seconds between two questions
 _CLICK = """((label) => {
@@ -57,7 +57,7 @@ class Browser:
         self._wait(lambda: self.evaluate(_CLICK, label), label)
 
     def _wait(self, found: Callable[[], Any], what: str) -> Any:
-        return wait_until(found, _PATIENCE, lambda: f"no {what!r}. The page shows: {self.text()}")
+        return wait_until(found, _TIMEOUT, lambda: f"no {what!r}. The page shows: {self.text()}")
 
     def console(self) -> list[str]:
         """Return what the console has shown since the last call."""
@@ -108,7 +108,7 @@ def browser(width: int, height: int, *, is_dark: bool = False) -> Iterator[Brows
                 _call("DELETE", session)
         finally:
             process.terminate()
-            process.wait(_PATIENCE)
+            process.wait(_TIMEOUT)
 
 
 def _driver() -> tuple[subprocess.Popen[str], str]:
@@ -119,12 +119,12 @@ def _driver() -> tuple[subprocess.Popen[str], str]:
         assert process.stdout
         if port := next((found[1] for line in process.stdout if (found := _STARTED.search(line))), None):
             return process, port
-        process.wait(_PATIENCE)
+        process.wait(_TIMEOUT)
     raise AssertionError(f"{DRIVER} ended {_STARTS} times before it listened")
 
 
 def _call(method: str, url: str, document: Any = None) -> Any:
     body = None if document is None else json.dumps(document).encode()
     request = urllib.request.Request(url, body, {"Content-Type": "application/json"}, method=method)
-    with urllib.request.urlopen(request, timeout=_PATIENCE) as answer:
+    with urllib.request.urlopen(request, timeout=_TIMEOUT) as answer:
         return json.load(answer)["value"]

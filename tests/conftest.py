@@ -135,7 +135,7 @@ COMPILED = {
     "spark.sql.adaptive.enabled": "true",
     "spark.sql.constraintPropagation.enabled": "true",
 }
-# Java's simple compiler alone. Without counters for the thorough compiler, its code is compiled in a third of the time.
+# Only Java's simple compiler. Without counters for the thorough compiler, its code is compiled in a third of the time.
 SIMPLE_COMPILER = "-XX:+UseSerialGC -XX:MetaspaceSize=256m -XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m"
 
 

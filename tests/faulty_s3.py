@@ -129,7 +129,7 @@ class FaultyS3:
             return _error("SlowDown")
         if self.faults.before:
             self.faults.before(request)
-        answer = self._carry_out(request)
+        answer = self._execute(request)
         if fault == "broken":
             return _error("InternalError")
         if fault == "hanging":
@@ -148,7 +148,7 @@ class FaultyS3:
                 return name
         return None
 
-    def _carry_out(self, request: Request) -> Answer:
+    def _execute(self, request: Request) -> Answer:
         if request.deletes:
             return self._delete(request)
         return self._list(request) if request.is_listing else self._forward(request)

@@ -148,7 +148,7 @@ def _commit_first(repository: ic.Repository) -> str:
     return session.commit("first, with everything: é", metadata=METADATA)
 
 
-# every JSON type, and numbers around each width that FlexBuffers and MessagePack tell apart
+# every JSON type, and numbers around each width that FlexBuffers and MessagePack distinguish
 METADATA: dict[str, Any] = {
     "author": "A. Writer",
     "nothing": None,

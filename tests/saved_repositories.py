@@ -17,7 +17,7 @@ from retention_assets.demo.sample import place_sample
 DATA = Path(__file__).parent / "data" / "lakefs"
 TABLES = DATA / "tables"  # single SSTables, small and large
 REPOSITORIES = ("orchard", "meadow", "thicket")
-AS_OF = datetime(2026, 11, 1, tzinfo=UTC)  # the instant that every expected file counts from
+AS_OF = datetime(2026, 11, 1, tzinfo=UTC)  # the time from which every expected file counts
 
 
 @dataclass(frozen=True, slots=True)

@@ -78,7 +78,7 @@ def test_every_page_is_in_the_navigation() -> None:
     assert named == pages | reference.pages().keys()
 
 
-# ---- pictures
+# ---- images and drawings
 
 EXPLAINED = ["retention.md", "lifecycle.md", "uncommitted.md", "safety.md"]
 

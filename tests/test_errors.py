@@ -1,4 +1,4 @@
-"""An error of this project keeps its class and its whole message on the way from an executor to the driver."""
+"""An error of this project keeps its class and its complete message on the way from an executor to the driver."""
 
 import traceback
 

@@ -63,7 +63,7 @@ def test_the_library_page_names_exactly_the_public_methods() -> None:
 def test_the_notebook_has_the_outputs_of_the_demo(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """With RENEW_NOTEBOOK=1 the notebook is written anew."""
+    """With RENEW_NOTEBOOK=1 the notebook is written again."""
     renew = os.environ.get("RENEW_NOTEBOOK")
     monkeypatch.setenv("RETENTION_CONFIG", str(demo_on_disk(tmp_path) / "demo/retention.yaml"))
     with pytest.raises(GuardRefused, match="there is no valid plan"):

@@ -114,7 +114,7 @@ class Lake:
         self.built.store({name: self.now}, SIZE)
 
 
-def judged_by(run: Run, snapshot: InventorySnapshot, lake: Lake) -> set[Found]:
+def classified_by(run: Run, snapshot: InventorySnapshot, lake: Lake) -> set[Found]:
     """Return the candidates by the package, for the references of the model."""
     active = set().union(*lake.branches.values())
     held = [Pair(name, f"path/{name}", active=name in active) for name in sorted(active | lake.expired)]
@@ -154,7 +154,7 @@ def compare(spark: SparkSession, directory: Path, seed: int, runs: int) -> list[
             objects_in(optimized.frame) == objects_in(clean.frame) == {(n, SIZE, at) for n, at in lake.stored.items()}
         )
         assert optimized.taken_at == clean.taken_at
-        found = judged_by(run, optimized, lake)
+        found = classified_by(run, optimized, lake)
         assert found == lake.candidates()
         to_delete = {name for name, _, _ in sorted(found) if lake.random.random() < 0.5}
         write_ledger(run, dict.fromkeys(to_delete, Outcome.DELETED), lake.now)

@@ -71,7 +71,7 @@ class Run:
     failure: str = ""  # the message of the command, if the run failed
 
 
-def require_told_tables(run: Run) -> None:
+def require_documented_tables(run: Run) -> None:
     """Require column descriptions, column lineage and the duration in the metadata of each materialized table."""
     for table in run.numbers.keys() & TABLES.keys():
         columns = run.numbers[table]["dagster/column_schema"].columns

@@ -30,7 +30,7 @@ from tests.assets.icechunk_lake import (
     collected_by_icechunk,
     new_icechunk_lake,
 )
-from tests.assets.lake import Run, require_told_tables
+from tests.assets.lake import Run, require_documented_tables
 from tests.icechunk_repositories import INITIAL, Format, create_repository, open_repository, set_stored_at
 
 ORPHAN = "0123456789ABCDEFGHJ0"
@@ -98,7 +98,7 @@ def test_the_candidates_are_the_files_that_icechunk_would_collect(either: Planne
 def test_every_table_documents_the_meaning_and_the_source_of_its_columns(either: Planned) -> None:
     made = {"repository_history", "expired_snapshots", "reachable_manifests", "reachable_chunks", "deletion_candidates"}
     assert made <= either.run.numbers.keys()
-    require_told_tables(either.run)
+    require_documented_tables(either.run)
 
 
 def test_expired_snapshots_has_the_decision_about_each_snapshot(either: Planned) -> None:

@@ -27,7 +27,7 @@ pytestmark = [
     pytest.mark.timeout(900),
 ]
 SCREENSHOTS = os.environ.get("SCREENSHOTS")  # a directory that keeps them, such as docs
-_PATIENCE = 300  # seconds for a start or a run
+_TIMEOUT = 300  # seconds for a start or a run
 _RUNS = "{runsOrError {... on Runs {results {runId status jobName}}}}"
 _LOADED = "{repositoriesOrError {... on RepositoryConnection {nodes {name}}}}"
 
@@ -46,7 +46,7 @@ class Ui:
     def ask(self, query: str) -> Any:
         body = json.dumps({"query": query}).encode()
         request = urllib.request.Request(f"{self.url}/graphql", body, {"Content-Type": "application/json"})
-        with urllib.request.urlopen(request, timeout=_PATIENCE) as answer:
+        with urllib.request.urlopen(request, timeout=_TIMEOUT) as answer:
             return json.load(answer)["data"]
 
     def runs(self) -> list[dict[str, str]]:
@@ -62,7 +62,7 @@ class Ui:
             is_finished = len(runs) == number and runs[0]["status"] in {"SUCCESS", "FAILURE", "CANCELED"}
             return runs[0] if is_finished else None
 
-        run: dict[str, str] = wait_until(newest, _PATIENCE, lambda: f"run {number} is not finished: {self.runs()}")
+        run: dict[str, str] = wait_until(newest, _TIMEOUT, lambda: f"run {number} is not finished: {self.runs()}")
         return run
 
     def materialize(self, job: str) -> dict[str, str]:
@@ -97,7 +97,7 @@ def ui(tmp_path: Path) -> Iterator[Ui]:
                 yield _loaded(Ui(f"http://127.0.0.1:{port}", page, screenshots))
         finally:
             process.terminate()  # `dagster dev` ends its web server, daemon and code server
-            process.wait(_PATIENCE)
+            process.wait(_TIMEOUT)
     shutil.rmtree(home)
 
 
@@ -108,7 +108,7 @@ def _loaded(ui: Ui) -> Ui:
         with suppress(OSError):
             return ui.ask(_LOADED)["repositoriesOrError"].get("nodes")
 
-    wait_until(locations, _PATIENCE, lambda: "dagster dev has not started")
+    wait_until(locations, _TIMEOUT, lambda: "dagster dev has not started")
     return ui
 
 

@@ -9,7 +9,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from retention_assets.assets.lakefs import PLAN_GUARDS
 from retention_assets.tables import TABLES
 from tests.assets.conftest import Lakes, TwicePlanned
-from tests.assets.lake import FOREIGN, PLANNING_ASSETS, Lake, require_told_tables
+from tests.assets.lake import FOREIGN, PLANNING_ASSETS, Lake, require_documented_tables
 from tests.end_to_end.command import MADE_BY_A_PLAN
 from tests.saved_repositories import REPOSITORIES, active_commits, expected_of_plan, listing
 
@@ -90,7 +90,7 @@ def test_each_range_and_metarange_is_read_only_once(lakes: Lakes, name: str) -> 
 def test_every_table_documents_the_meaning_and_the_source_of_its_columns(orchard: TwicePlanned) -> None:
     run = orchard.tags_ignored.run
     assert set(MADE_BY_A_PLAN) <= run.numbers.keys()
-    require_told_tables(run)
+    require_documented_tables(run)
 
 
 @pytest.mark.parametrize("table", MADE_BY_A_PLAN)

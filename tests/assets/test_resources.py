@@ -162,7 +162,7 @@ class FixedClock(ClockResource):
 
 
 def replaced(tmp_path: Path) -> dg.Definitions:
-    """Return definitions with a clock that stands still and a warehouse that the configuration does not name."""
+    """Return definitions with a fixed clock and a warehouse that the configuration does not name."""
     warehouse = WarehouseResource(root=str(tmp_path / "another"))
     shared = shared_resources({}, warehouse, FixedClock(at="2026-11-22T03:00:00+00:00"))
     return build_definitions(configuration(tmp_path, "orchard", "9meadows"), resources=shared)

@@ -105,7 +105,7 @@ POLICIES = {
     "lakeFS's form, a negative number": Bad(
         policy('{"default_retention_days": -1, "branches": []}'), 2, ("gc_rules.json", "default_retention_days")
     ),
-    "the seed's form, no days": Bad(policy('[{"prefix": "raw/"}]'), 2, ("gc_rules.json",)),
+    "the older JSON schema, no days": Bad(policy('[{"prefix": "raw/"}]'), 2, ("gc_rules.json",)),
     "an empty policy": Bad(policy(""), 2, ("gc_rules.json",)),
 }
 SETTINGS = {

@@ -20,7 +20,7 @@ from tests.saved_repositories import api, objects_by_commit
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("spark")]
 
-# Something of each kind: main is kept shorter, other branches longer, and part of raw goes by a rule of its own.
+# A change of each kind: main is kept shorter, other branches longer, and a rule of its own covers part of raw.
 PROPOSED = """
 retention: {default: 60d, branches: [{branch: main, keep: 15d}, {branch: dev, keep: 3d}]}
 lifecycle: [{id: old-weeks, prefix: raw, keep: 60d}]

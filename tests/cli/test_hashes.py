@@ -1,4 +1,4 @@
-"""Hashes are printed whole, also on a screen of 80 columns, so that they can be copied."""
+"""Full hashes are printed, also on a screen of 80 columns, so that they can be copied."""
 
 from dataclasses import replace
 from datetime import date, timedelta

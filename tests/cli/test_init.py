@@ -205,7 +205,7 @@ def test_a_denied_permission_is_named_with_the_modes_that_need_it(
 
 def test_a_directory_without_write_permission_is_reported(empty_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     create_repository(empty_folder / "field")
-    monkeypatch.setattr("os.access", lambda *_: False)  # as the operating system says, but not to root
+    monkeypatch.setattr("os.access", lambda *_: False)  # as the operating system answers, but not for root
     answer = run("init", "field", "--kind", "icechunk", "--storage", "field", "--json")
     assert answer.status == 0, answer.err
     details = {one["detail"] for one in answer.document()["checks"] if one["state"] == "refused"}

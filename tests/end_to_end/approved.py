@@ -18,7 +18,7 @@ from tests.lakefs.source.fake_lakefs_server import ACCESS_KEY, SECRET_KEY, FakeL
 from tests.saved_repositories import api, objects_by_commit
 
 NAMESPACE = "s3://lake/orchard/"
-ALONE = {"single_machine": True}  # the warehouse is on this machine, the lake in a bucket
+SINGLE_MACHINE = {"single_machine": True}  # the warehouse is on this machine, the lake in a bucket
 _SECRETS = {"LAKE_SECRET": "a-secret", "LAKEFS_SECRET": SECRET_KEY}
 
 
@@ -81,7 +81,7 @@ def approve_orchard(directory: Path, lake: Lake) -> Approved:
     """Plan the lake by its server, tags protected, and approve the plan."""
     with serving(repository()) as server, environment(**_SECRETS):
         project = orchard(directory, lake.storage, options(lake.server.endpoint))
-        project.write(source=source(server), staged=None, tags="protect", mode="delete", sweep=ALONE)
+        project.write(source=source(server), staged=None, tags="protect", mode="delete", sweep=SINGLE_MACHINE)
         plan_hash = project.plan()
         assert project.run("approve", plan_hash).status == 0
         return Approved(project, plan_hash, {row["address"]: row for row in project.rows("deletion_candidates")})

@@ -50,7 +50,7 @@ def _report(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         yield pa.RecordBatch.from_pylist([reports])
 
 
-def whole(project: Project, objects: str) -> dict[str, Any]:
+def run_all(project: Project, objects: str) -> dict[str, Any]:
     """Run each command that uses Spark. `objects`: the directory with the repository's objects."""
     before = names(project, objects)
     seen: dict[str, Any] = {
@@ -126,8 +126,8 @@ def planned(project: Project, scenario: str, objects: str) -> dict[str, Any]:
     seen = {"plan": plan, "candidates": project.rows("deletion_candidates"), "executors": executors()}
     if scenario == "delete":
         seen |= delete(project, plan)
-    if scenario == "whole":
-        seen |= whole(project, objects)
+    if scenario == "run_all":
+        seen |= run_all(project, objects)
     return seen
 
 

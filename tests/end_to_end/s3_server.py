@@ -188,7 +188,7 @@ def _deleted_in_part(lake: Lake, wanted: list[str], denied: set[str]) -> Respons
     return Response(f'<?xml version="1.0"?>{body}', 200, content_type="application/xml")
 
 
-def noting_deletions(noted: set[str], lake: Lake) -> Rule:
+def recording_deletions(noted: set[str], lake: Lake) -> Rule:
     """Return a rule that adds the addresses of all deletion requests to `noted`, and lets all requests through."""
 
     def rule(request: Request) -> Response | None:

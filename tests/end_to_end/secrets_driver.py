@@ -20,7 +20,7 @@ from retention_assets.config.configuration import load_configuration
 from retention_assets.definitions import build_definitions
 from tests.end_to_end.command import Answer, run
 
-_INTERVAL = 0.3  # seconds between two looks at the files
+_INTERVAL = 0.3  # seconds between two searches of the files
 
 
 class Watcher:
@@ -74,7 +74,7 @@ def command_lines() -> bytes:
     return found
 
 
-def carried_out(file: Path, day: str) -> list[Answer]:
+def run_all(file: Path, day: str) -> list[Answer]:
     """Plan, approve, sweep, verify, and restore and purge if possible. Return the answers."""
     document = yaml.safe_load(file.read_text(encoding="utf-8"))
     ((name, settings),) = document["repositories"].items()
@@ -99,7 +99,7 @@ def main() -> None:
     shown = ""
     with Watcher(Path(root), canaries) as watcher:
         for file in map(Path, files):
-            answers += carried_out(file, day)
+            answers += run_all(file, day)
             definitions = build_definitions(load_configuration(file))
             shown += dg.serialize_value(RepositorySnap.from_def(definitions.get_repository_def()))
         arguments = command_lines()

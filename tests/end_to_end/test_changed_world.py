@@ -7,7 +7,7 @@ import pytest
 
 from tests.end_to_end.approved import Approved, commit, copied, held_by, staged_list
 from tests.end_to_end.command import Answer, Json, staged_folder
-from tests.end_to_end.s3_server import Lake, Listing, busy_once, denying_deletion_of, noting_deletions
+from tests.end_to_end.s3_server import Lake, Listing, busy_once, denying_deletion_of, recording_deletions
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("spark")]
 OLD_COMMIT = commit("week 0")
@@ -55,7 +55,7 @@ def scenario(approved: Approved, new_lake: Callable[[], Lake], tmp_path_factory:
         first_ledger = {row["address"]: row for row in project.rows("deletion_report")}
         after_first = lake.listing()
         asked_again: set[str] = set()
-        with lake.server.answering(noting_deletions(asked_again, lake)):
+        with lake.server.answering(recording_deletions(asked_again, lake)):
             second = project.run("sweep")
         second_ledger = {row["address"]: row for row in project.rows("deletion_report")}
     return Scenario(

@@ -77,7 +77,7 @@ def test_a_cluster_plans_moves_restores_deletes_and_verifies(
     request: pytest.FixtureRequest, tmp_path: Path, make: Callable[[Path], Project], cluster: str
 ) -> None:
     project, objects = shared(make(tmp_path / "planned")), "lake" if make is orchard_on_disk else "repository"
-    seen = driven("whole", project, request.getfixturevalue(cluster), objects)
+    seen = driven("run_all", project, request.getfixturevalue(cluster), objects)
     candidates = {row["address"] for row in seen["candidates"]}
     assert candidates
     assert seen["swept_in_plan_mode"] != 0

@@ -18,7 +18,7 @@ import pytest
 import yaml
 
 from tests.doc_pages import PAGES, ROOT, Block, blocks_of, name_of
-from tests.end_to_end.approved import ALONE, copied, copy_of_project
+from tests.end_to_end.approved import SINGLE_MACHINE, copied, copy_of_project
 from tests.end_to_end.command import Answer, demo_on_disk, run
 from tests.end_to_end.s3_server import Lake, empty_lake
 from tests.inventories import Row, make_inventory
@@ -142,7 +142,7 @@ def on_s3(reader: Reader, request: pytest.FixtureRequest) -> Iterator[Lake]:
 def ready_to_sweep(reader: Reader, lake: Lake) -> None:
     """Set the mode as the page says, do not wait the day that objects settle, and plan again."""
     attic = empty_lake(lake.server, f"{lake.bucket}-attic")
-    reader.set(mode="quarantine", quarantine={"url": attic.storage}, sweep=ALONE, settle="0s")
+    reader.set(mode="quarantine", quarantine={"url": attic.storage}, sweep=SINGLE_MACHINE, settle="0s")
     reader.type("retention plan orchard")
 
 

@@ -146,7 +146,7 @@ NOBODY = "http://127.0.0.1:9"  # the port of `discard`, where nobody listens
         pytest.param(
             changed(storage_options=lambda world: world.options(endpoint=NOBODY)),
             ["s3://", "cannot be reached", "endpoint"],
-            id="nobody listens",
+            id="the server does not listen",
         ),
         pytest.param(store_hangs_up, ["s3://", "cannot be reached", "endpoint"], id="the store hangs up"),
         pytest.param(

@@ -15,7 +15,7 @@ import pytest
 import yaml
 from werkzeug.wrappers import Request, Response
 
-from tests.end_to_end.approved import ALONE
+from tests.end_to_end.approved import SINGLE_MACHINE
 from tests.end_to_end.command import DAY, Project, orchard
 from tests.end_to_end.s3_server import REGION, Lake, error
 from tests.end_to_end.test_refused_access import is_metarange
@@ -176,7 +176,10 @@ def icechunk_field(root: Path, lake: Lake) -> Project:
     options["secret_access_key"] = {"env": "CANARY_FIELD"}
     own = {"storage": access.url, "storage_options": options, "policy": "policy.yaml", "grace": "1s"}
     field = Project(
-        root, {"kind": "icechunk", "mode": "delete", "sweep": ALONE, **own}, spark=spark_of(root.parent), name="field"
+        root,
+        {"kind": "icechunk", "mode": "delete", "sweep": SINGLE_MACHINE, **own},
+        spark=spark_of(root.parent),
+        name="field",
     )
     policy = {"snapshots": {"default": {"keep_newer": "300d"}, "delete_expired_branches": True}}
     (root / "policy.yaml").write_text(yaml.safe_dump(policy), encoding="utf-8")
@@ -195,7 +198,7 @@ def watched(new_lake: Callable[[], Lake], tmp_path_factory: pytest.TempPathFacto
         project = orchard(root / "orchard", lake.storage, {**options, "secret_access_key": {"env": "CANARY_LAKE"}})
         project.spark = spark_of(root)
         api = {"url": server.url, "access_key": ACCESS_KEY, "secret_key": {"env": "CANARY_SERVER"}}
-        project.write(source={"api": api}, staged=None, mode="quarantine", sweep=ALONE)
+        project.write(source={"api": api}, staged=None, mode="quarantine", sweep=SINGLE_MACHINE)
         time.sleep(2)  # the field's files are then older than its grace period
         driver = [sys.executable, "-m", "tests.end_to_end.secrets_driver", str(root), DAY]
         ended = subprocess.run(

@@ -17,7 +17,7 @@ from werkzeug.wrappers import Request, Response
 from retention_assets.state.lease import take_lease
 from retention_assets.state.plan import keep_plan, load_plan, withdraw_plan
 from retention_assets.warehouse.warehouse import Warehouse
-from tests.end_to_end.approved import ALONE, Approved, World, commit, copied, held_by, staged_list
+from tests.end_to_end.approved import SINGLE_MACHINE, Approved, World, commit, copied, held_by, staged_list
 from tests.end_to_end.command import Answer, Json, staged_folder
 from tests.end_to_end.s3_server import Lake, Listing, Rule, deletions
 from tests.faulty_s3 import Faults, faulty_s3
@@ -25,7 +25,7 @@ from tests.saved_repositories import AS_OF
 
 pytestmark = pytest.mark.usefixtures("spark")
 
-IN_BATCHES = {**ALONE, "round": 10}
+IN_BATCHES = {**SINGLE_MACHINE, "round": 10}
 WINDOW = timedelta(minutes=15)  # the default of sweep.window
 REVIVED = "is live again since it was planned"
 
@@ -84,7 +84,7 @@ class Writer:
         self.world.repository.branches["back"] = commit("candidate 0")
         return held_by(commit("candidate 0"))
 
-    def commit_anew(self) -> set[str]:
+    def commit_again(self) -> set[str]:
         self._commit("b" * 64, "dev", commit("week 0"))
         return held_by(commit("week 0"))
 
@@ -101,7 +101,7 @@ AT_CHECKS: dict[int, Callable[[Writer], set[str]]] = {  # by batch, counted from
     3: Writer.stage_an_object,
     5: Writer.revert_main,
     6: Writer.branch_off_an_old_commit,
-    7: Writer.commit_anew,
+    7: Writer.commit_again,
 }
 CHANGES = [Writer.tag_an_old_commit, *AT_CHECKS.values()]
 
@@ -268,14 +268,14 @@ def test_a_stop_ends_a_sweep_within_its_batch_and_after_resume_a_sweep_completes
         assert again.status == 1
         assert "retention resume orchard" in again.err
         assert world.command("resume").status == 0
-        world.project.write(sweep=ALONE)
+        world.project.write(sweep=SINGLE_MACHINE)
         ended = world.project.run("sweep")
         assert ended.status == 0, ended.err
         assert before.keys() - world.lake.listing().keys() == world.planned
         assert world.outcomes() == {"deleted": world.planned}
 
 
-def made_anew(world: World) -> None:
+def planned_again(world: World) -> None:
     """Store another plan of the day, as the last step of a planning run does."""
     warehouse = Warehouse(str(world.project.warehouse))
     plan = load_plan(warehouse, "orchard", AS_OF.date())
@@ -295,7 +295,7 @@ def created_again(world: World) -> None:
 @pytest.mark.parametrize(
     ("act", "words"),
     [
-        pytest.param(made_anew, "made a new plan", id="the plan is made anew"),
+        pytest.param(planned_again, "made a new plan", id="another plan is made"),
         pytest.param(withdrawn, "no current plan of 2026-11-01", id="a plan is begun", marks=pytest.mark.slow),
         pytest.param(created_again, "created again under its name", id="the repository is created again"),
     ],

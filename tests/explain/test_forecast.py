@@ -29,7 +29,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> tuple[Forecast, dict[str, 
     ("name", "days"),
     [
         pytest.param("b", 9, id="the first day on which it is older than 28 days"),
-        pytest.param("x", 7, id="the tip of a branch goes with its branch"),
+        pytest.param("x", 7, id="the tip of a branch is released with its branch"),
         pytest.param("c", None, id="the tip of main stays"),
         pytest.param("a", None, id="a tag stays"),
     ],

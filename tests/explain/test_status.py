@@ -351,7 +351,7 @@ def test_the_time_in_quarantine_counts_from_the_sweep_that_moved_the_objects(wor
     ("kind", "left"),
     [
         pytest.param("purge", [(1, 10, 3)], id="a_purge_deletes_the_oldest"),
-        pytest.param("restore", [(1, 10, 0)], id="a_restore_may_have_taken_the_newest"),
+        pytest.param("restore", [(1, 10, 0)], id="a_restore_may_have_restored_the_newest"),
     ],
 )
 def test_a_purge_or_restore_of_some_objects_does_not_delay_the_purge_of_the_others(

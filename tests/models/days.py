@@ -110,7 +110,7 @@ class Day:
         """Plan, and store the plan for a sweep. Fails if a guard refuses."""
         opened = self.open()
         current = self._rules_in_force(opened)
-        inputs, files_read = self._pictures(opened)
+        inputs, files_read = self._plan_inputs(opened)
         settings = opened.repository.settings
         parameters = PlanParameters(
             repository=NAME,
@@ -158,7 +158,7 @@ class Day:
         table = self._keep(POLICY_TABLE.name, Rows(versions, self.world.now, Details(policy_run=self.run_id)))
         return tuple(current_rules_of(rules_in_force(self.warehouse, NAME, table)))
 
-    def _pictures(self, opened: OpenRepository) -> tuple[PlanInputs, int]:
+    def _plan_inputs(self, opened: OpenRepository) -> tuple[PlanInputs, int]:
         context = InventoryContext(self.spark, opened, self.warehouse, self.date, lambda: self.world.now)
         snapshot = take_snapshot(context)
         inventory = self._keep(STORAGE_INVENTORY.name, Rows(snapshot.frame, snapshot.taken_at, snapshot.details))

@@ -173,13 +173,13 @@ def random_rules(random: Random) -> Rules:
     """Return rules for any world. Holds on commits come from `random_holds`."""
     retention = None
     if random.random() < 0.75:
-        branches = {branch: _span(random) for branch in random.sample(BRANCHES, random.randint(0, 3))}
-        retention = Retention(_span(random), branches)
+        branches = {branch: _duration(random) for branch in random.sample(BRANCHES, random.randint(0, 3))}
+        retention = Retention(_duration(random), branches)
     lifecycle = tuple(
         Lifecycle(
             random.choice(PREFIXES),
-            _span(random),
-            {name: _span(random) for name in random.sample((*BRANCHES, "exp-*"), random.randint(0, 3))},
+            _duration(random),
+            {name: _duration(random) for name in random.sample((*BRANCHES, "exp-*"), random.randint(0, 3))},
         )
         for _ in range(random.choice((0, 1, 1, 2, 3)))
     )
@@ -203,5 +203,5 @@ def random_holds(random: Random, world: World) -> tuple[Held, ...]:
     return (Held(kind, random.choice(sorted(kinds[kind]))),)
 
 
-def _span(random: Random) -> Duration:
+def _duration(random: Random) -> Duration:
     return random.choice((None, DAY, 2 * DAY, 3 * DAY, 3 * DAY, 5 * DAY, 8 * DAY, timedelta(hours=36), 60 * DAY))

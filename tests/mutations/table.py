@@ -149,7 +149,7 @@ KEEPING = (
         file="retention_assets/core/age.py",
         old="F.coalesce(end < limit, F.lit(False))",
         new="F.coalesce(end <= limit, F.lit(False))",
-        caught_by=(f"{_PASSES}[a_whole_second_ends_where_the_limit_is]",),
+        caught_by=(f"{_PASSES}[a_second_that_ends_at_the_limit]",),
     ),
     Mutation(
         name="a whole second counts as its beginning",
@@ -157,7 +157,7 @@ KEEPING = (
         file="retention_assets/core/age.py",
         old="F.when(is_whole_second, micros + F.lit(_SECOND)).otherwise(micros)",
         new="F.when(is_whole_second, micros).otherwise(micros)",
-        caught_by=(f"{_PASSES}[a_whole_second_ends_where_the_limit_is]",),
+        caught_by=(f"{_PASSES}[a_second_that_ends_at_the_limit]",),
     ),
     Mutation(
         name="other names than lakeFS's own are candidates",

@@ -128,7 +128,7 @@ def test_a_conflict_with_a_write_in_progress_is_retried(bucket: Bucket) -> None:
     [
         pytest.param(403, "AccessDenied", AccessDenied, id="denied"),
         pytest.param(404, "NoSuchBucket", StoreError, id="no_bucket"),
-        pytest.param(404, "", StoreError, id="a_404_of_nobody_knows_what"),
+        pytest.param(404, "", StoreError, id="a_404_without_a_code"),
         pytest.param(501, "NotImplemented", StoreError, id="no_conditions"),
     ],
 )

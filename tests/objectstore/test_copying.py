@@ -160,12 +160,12 @@ class TestChangedSource:
         copier = ObjectCopier(*places)
         copy_object = copier._copy_strategy.copy_object
 
-        def carry_and_rewrite(*arguments: Any) -> Any:
+        def copy_and_rewrite(*arguments: Any) -> Any:
             result = copy_object(*arguments)
             (tmp_path / "here" / "x").write_bytes(b"anew!")
             return result
 
-        copier._copy_strategy.copy_object = carry_and_rewrite  # type: ignore[method-assign]
+        copier._copy_strategy.copy_object = copy_and_rewrite  # type: ignore[method-assign]
         assert copier.copy("x", "kept", 4).outcome is Outcome.SKIPPED
 
     def test_an_object_that_is_deleted_during_the_copy_is_missing(
@@ -198,7 +198,7 @@ class TestRetries:
         )
         assert done.outcome is Outcome.FAILED
         assert "SlowDown" in str(done.detail)
-        assert 60 < sum(rests) < 60 + 60  # a minute of patience, and the last quiet
+        assert 60 < sum(rests) < 60 + 60  # the time limit of the retry policy, and the last pause
 
     def test_after_a_failure_of_the_store_no_further_copy_starts(self, bucket: Bucket, faulty: FaultyS3) -> None:
         missing = Bucket(faulty.endpoint, "no-such-lake", bucket.access_key, bucket.secret_key).access()

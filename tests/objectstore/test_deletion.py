@@ -103,7 +103,7 @@ class TestS3:
         assert listed(access) == ["data/b"]
 
     def test_a_store_that_ignores_the_condition_deletes_any_object_at_the_path(self, bucket: Bucket) -> None:
-        """MinIO does so, and so does moto for bulk requests. Therefore the condition alone is no guard."""
+        """MinIO ignores it, and moto ignores it in bulk requests. So a condition alone does not protect an object."""
         access = bucket.access("ns")
         access.open().put("data/a", b"1")
         (deletion,) = ObjectDeleter(access).delete_all([DeleteTarget("data/a", "0" * 32)])

@@ -242,7 +242,7 @@ def test_an_object_that_was_requested_and_failed_is_not_attempted(clock: FakeClo
     assert answer.outcome is Outcome.FAILED
     assert answer.failure is not None
     assert answer.failure.ambiguous
-    assert clock() < 60 + 60  # one rest of the pace more
+    assert clock() < 60 + 60  # and one more pause of the rate limiter
 
 
 def test_an_object_that_was_throttled_until_the_deadline_is_attempted(

@@ -51,7 +51,7 @@ NAMES = [
 PATHS = {f"chunks/{name}" for name in NAMES}
 
 
-def span_of(beginning: str) -> KeyRange:
+def key_range_of(beginning: str) -> KeyRange:
     """Return the key range of longer paths with this beginning: the range of `chunks/AB` includes `chunks/AB7...`."""
     return KeyRange(beginning[: beginning.rindex("/") + 1], beginning, beginning + LAST)
 
@@ -92,10 +92,10 @@ def test_the_closure_for_executors_stays_small_however_many_prefixes_are_listed(
 
 
 def test_a_key_range_covers_the_paths_between_its_ends() -> None:
-    part = span_of("chunks/AB")
+    part = key_range_of("chunks/AB")
     assert part.directory == "chunks/"
     assert {path for path in PATHS if part.covers(path)} == {"chunks/ABC", "chunks/ABCD"}
-    assert covered([part, span_of("chunks/0")]) == {"chunks/00Z", "chunks/0ZZ", "chunks/ABC", "chunks/ABCD"}
+    assert covered([part, key_range_of("chunks/0")]) == {"chunks/00Z", "chunks/0ZZ", "chunks/ABC", "chunks/ABCD"}
 
 
 @pytest.fixture
@@ -157,7 +157,7 @@ def listed(reader: ObjectReader, part: KeyRange) -> list[str]:
 
 def test_a_key_range_of_a_bucket_is_listed_by_itself(bucket: Bucket) -> None:
     reader = ObjectReader(laid(bucket))
-    assert sorted(listed(reader, span_of("chunks/AB"))) == ["chunks/ABC", "chunks/ABCD"]
+    assert sorted(listed(reader, key_range_of("chunks/AB"))) == ["chunks/ABC", "chunks/ABCD"]
     found = [path for part in key_ranges("chunks/", CHARACTERS) for path in listed(reader, part)]
     assert sorted(found) == sorted(PATHS)
 
@@ -181,6 +181,6 @@ def test_every_object_of_a_repository_is_listed_once(spark: SparkSession, place:
 def test_key_ranges_are_listed_on_executors_whether_or_not_the_store_lists_in_order(
     spark: SparkSession, place: StoreAccess
 ) -> None:
-    places = Prefixes((), (), (span_of("chunks/AB"), span_of("chunks/9")))
+    places = Prefixes((), (), (key_range_of("chunks/AB"), key_range_of("chunks/9")))
     found = [row["address"] for row in list_objects(spark, place, places).collect()]
     assert sorted(found) == ["chunks/9ZZ", "chunks/ABC", "chunks/ABCD"]

@@ -218,7 +218,7 @@ class TestRecovery:
         run(rate_limiter, clock, 10 * MINUTE, capacity=0)
         asked = len(clock.slept)
         run(rate_limiter, clock, 10 * MINUTE, capacity=0)
-        assert len(clock.slept) - asked <= 60  # each is slept for at most twice: its objects, and the quiet
+        assert len(clock.slept) - asked <= 60  # each request waits at most twice: for the rate, and for the pause
 
 
 def at_lowest_rate(clock: FakeClock) -> RateLimiter:

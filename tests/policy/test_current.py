@@ -52,7 +52,7 @@ def last_deleted(history: Sequence[pa.Table], run_id: str, completed: set[str]) 
 
 
 def test_current_rules_have_the_date_of_the_run_and_of_the_last_deletion() -> None:
-    # Except b2: the seed prints the 18th and the 17th, which its own 8 days before the 20th and 19th are not.
+    # The proposal prints the 18th and the 17th for b2, but 8 days before the 20th and 19th are the 12th and 11th.
     before, now = run("1", 19, RULE_1), run("2", 20, EXAMPLE)
     assert current([before, now], "2", {"1"}) == [
         CurrentRule("foo/bar", "", january(10), january(9)),
@@ -102,7 +102,7 @@ def test_a_rule_that_was_removed_and_added_again_keeps_its_last_date() -> None:
 
 
 def test_a_rule_with_another_id_keeps_its_last_date() -> None:
-    # The seed: "an ID provided by the user - has no influence".
+    # The proposal: "an ID provided by the user - has no influence".
     renamed = RULE_1.replace("rule1", "renamed")
     assert last_deleted([run("1", 19, RULE_1), run("2", 20, renamed)], "2", {"1"})["foo/bar@b1"] == january(14)
 

@@ -281,7 +281,7 @@ def test_a_default_in_one_document_applies_to_the_rules_of_another():
             "retention: {branches: [{branch: dev, keep: 7d}]}",
             "retention: {branches: [{branch: dev, keep: 8d, id: other}]}",
             "b.yaml: retention: branch 'dev' is kept 8d, but 7d in a.yaml",
-            id="one_branch_with_two_spans",
+            id="one_branch_with_two_durations",
         ),
         pytest.param(
             "retention: {branches: [{branch: dev, keep: 7d, id: x}]}",

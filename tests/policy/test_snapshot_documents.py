@@ -172,7 +172,7 @@ def test_without_documents_there_are_no_rules():
             "snapshots: {branches: [{branch: dev, keep_newer: 7d}]}",
             "snapshots: {branches: [{branch: dev, keep_newer: 8d, id: other}]}",
             "b.yaml: snapshots: branch 'dev' keeps keep_newer 8d, but keep_newer 7d in a.yaml",
-            id="one_branch_with_two_spans",
+            id="one_branch_with_two_durations",
         ),
         pytest.param(
             "snapshots: {branches: [{branch: dev, keep_newer: 7d, id: x}]}",

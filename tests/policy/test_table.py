@@ -35,7 +35,7 @@ def rows(table):
 
 
 def test_the_policy_table_has_a_row_with_a_date_for_each_prefix_and_branch():
-    # Except b2: the seed prints 18 January, which its own 8 days before the 20th are not.
+    # The proposal prints 18 January for b2, but 8 days before the 20th is the 12th.
     policy = join([read_document(EXAMPLE, "lifecycle.json")])
     table = policy_rows(policy, date(1998, 1, 20), "2")
     assert table.schema == POLICY_TABLE.schema

@@ -5,7 +5,7 @@ How to use it, in a test file of this folder (its conftest.py has the fixtures `
     def test_a_staged_object_stays(lakefs: Server, spark: SparkSession, tmp_path: Path) -> None:
         repository = lakefs.new_repository("orchard")      # a name of its own, namespace and storage included
         repository.upload("main", "a", b"1")               # then commit, branch, tag, merge, revert, stage, link, …
-        lakefs.clock.forward(days=2)                       # the server's time; lakefs.clock() tells it
+        lakefs.clock.forward(days=2)                       # the server's time; lakefs.clock() returns it
         retention = Retention(tmp_path, repository, mode="delete", settle="0s")  # writes retention.yaml
         retention.plan_and_sweep()                         # or .plan(), .approve(), .sweep(), .verify(), .purge()
         assert repository.unreadable() == []               # every object of every branch, HEAD, tag, staging area

@@ -271,7 +271,7 @@ class Repository:
         return self.readable()[1]
 
     def address_of(self, entry: Json) -> str:
-        """Return an entry's address relative to the namespace, or as it is printed when it lies outside."""
+        """Return an entry's address relative to the namespace, or the printed address if it is outside."""
         physical = str(entry["physical_address"])
         for inside in (f"{self.namespace}/", f"/{self.folder}/"):
             if inside in physical and physical[physical.index(inside) + len(inside) :].startswith("data/"):

@@ -705,8 +705,8 @@ def name_another_policy_in_the_plan(lake: Approved) -> None:
 
 
 CHANGES: dict[str, tuple[Callable[[Approved], None], str]] = {
-    "nobody approved it": (forget_the_approval, "is not approved"),
-    "it does not stand": (withdraw, "there is no current plan of 2026-11-01"),
+    "the plan is not approved": (forget_the_approval, "is not approved"),
+    "the plan was withdrawn": (withdraw, "there is no current plan of 2026-11-01"),
     "it is blocked": (block, "the staged list is newer"),
     "a candidate was added": (add_a_candidate, "deletion_candidates do not match the hash of the plan"),
     "a candidate was exchanged": (exchange_a_candidate, "deletion_candidates do not match the hash of the plan"),

@@ -13,7 +13,7 @@ NOW = datetime(2026, 11, 1, 12, tzinfo=UTC)
     ("counts", "detail"),
     [
         pytest.param(NOW, "", id="the_same"),
-        pytest.param(NOW - timedelta(seconds=61), "", id="the_most_allowed_behind_a_whole_second"),
+        pytest.param(NOW - timedelta(seconds=61), "", id="the_most_allowed_behind_a_truncated_second"),
         pytest.param(NOW - timedelta(seconds=63), "differ by 62 s; at most 60 s is allowed", id="ahead_of_the_store"),
         pytest.param(NOW + timedelta(seconds=64), "differ by 62 s; at most 60 s is allowed", id="behind_the_store"),
         pytest.param(None, "the store does not return its time", id="a_store_without_a_clock"),

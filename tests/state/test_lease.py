@@ -132,7 +132,7 @@ def test_if_the_store_accepts_two_leases_one_of_them_is_refused_at_once(
     ("root", "url", "single_machine", "refused"),
     [
         pytest.param("{here}", "s3://lake/orchard", False, True, id="a_bucket_swept_from_a_disk"),
-        pytest.param("{here}", "s3://lake/orchard", True, False, id="one_machine_alone_sweeps"),
+        pytest.param("{here}", "s3://lake/orchard", True, False, id="only_one_machine_sweeps"),
         pytest.param("{here}", "file:///lake/orchard", False, False, id="both_on_this_machine"),
         pytest.param("s3a://tables", "s3://lake/orchard", False, False, id="both_in_buckets"),
         pytest.param("file://{here}", "s3://lake/orchard", False, True, id="a_disk_written_as_a_url"),

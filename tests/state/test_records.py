@@ -213,7 +213,7 @@ def copied(warehouse: Warehouse, seal: Seal) -> CheckResult:
     return records_copied(inputs(warehouse, seal))
 
 
-def write_anew(warehouse: Warehouse, **changes: Any) -> None:
+def rewrite(warehouse: Warehouse, **changes: Any) -> None:
     """Rewrite the complete chain with changed fields, for which write access is enough. `None` removes a field."""
     before = None
     for name in warehouse.documents("orchard", "records"):
@@ -227,7 +227,7 @@ def write_anew(warehouse: Warehouse, **changes: Any) -> None:
 def test_a_rewritten_chain_without_signatures_is_not_detected(warehouse: Warehouse) -> None:
     """As docs/safety.md says, the chain alone does not protect against those who may write to the warehouse."""
     write(warehouse, 3)
-    write_anew(warehouse, approved_by="somebody-else")
+    rewrite(warehouse, approved_by="somebody-else")
     assert follows(warehouse) == [True] * 3
     check_result = signed(warehouse, NO_SEAL)
     assert check_result.passed
@@ -242,7 +242,7 @@ def test_a_rewritten_signed_chain_is_detected(warehouse: Warehouse, changes: dic
     seal = Seal((KEY,))
     write(warehouse, 3, seal)
     assert signed(warehouse, seal) == CheckResult("records_signed", True, "3 records are signed")
-    write_anew(warehouse, **changes)
+    rewrite(warehouse, **changes)
     assert follows(warehouse) == [True] * 3
     check_result = signed(warehouse, seal)
     assert not check_result.passed
@@ -279,7 +279,7 @@ def test_a_signed_record_of_another_repository_is_detected(warehouse: Warehouse)
 @pytest.mark.parametrize(
     ("since", "passed"),
     [(None, False), (date(2026, 11, 1), False), (date(2026, 11, 2), True)],
-    ids=["nothing_said", "ended_on_the_day", "ended_before"],
+    ids=["no_end_given", "ended_on_the_day", "ended_before"],
 )
 def test_records_from_before_the_key_may_be_unsigned(warehouse: Warehouse, since: date | None, passed: bool) -> None:
     seal = Seal((KEY,), since)
@@ -329,11 +329,9 @@ def remove_all(warehouse: Warehouse) -> None:
     ("tamper", "lost"),
     [
         pytest.param(cut_the_end_off, "1 record was", id="the_end_cut_off"),
-        pytest.param(cut_the_end_off_and_go_on, "1 record was", id="the_end_written_anew"),
+        pytest.param(cut_the_end_off_and_go_on, "1 record was", id="the_end_rewritten"),
         pytest.param(remove_all, "3 records were", id="all_removed"),
-        pytest.param(
-            lambda warehouse: write_anew(warehouse, approved_by="mallory"), "3 records were", id="written_anew"
-        ),
+        pytest.param(lambda warehouse: rewrite(warehouse, approved_by="mallory"), "3 records were", id="rewritten"),
     ],
 )
 def test_the_witness_shows_a_rewrite_of_a_chain_that_looks_unbroken(

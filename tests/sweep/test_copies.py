@@ -59,7 +59,9 @@ def place(world: World, plan: Plan) -> QuarantineLocation:
     return replace(world.place, folder=f"{plan.day}/{plan.plan_hash[:16]}")
 
 
-def note(world: World, plan: Plan, fence: int, *outcomes: str, name: str = "a", detail: str | None = None) -> None:
+def write_rows(
+    world: World, plan: Plan, fence: int, *outcomes: str, name: str = "a", detail: str | None = None
+) -> None:
     """Write ledger rows with these outcomes of one object."""
     for outcome_ in outcomes:
         response = detail or (place(world, plan).describe(address(name)) if outcome_ == Outcome.QUARANTINED else None)
@@ -79,12 +81,12 @@ def lay_copy(world: World, plan: Plan, name: str = "a", bytes_: bytes | None = N
 
 def copied_not_deleted(world: World, plan: Plan, fence: int = 1) -> Path:
     """Leave the state after a sweep copied an object and failed to delete the original."""
-    note(world, plan, fence, Outcome.ATTEMPTED, Outcome.FAILED)
+    write_rows(world, plan, fence, Outcome.ATTEMPTED, Outcome.FAILED)
     return lay_copy(world, plan)
 
 
 def moved(world: World, plan: Plan, fence: int = 3) -> Path:
-    note(world, plan, fence, Outcome.ATTEMPTED, Outcome.QUARANTINED)
+    write_rows(world, plan, fence, Outcome.ATTEMPTED, Outcome.QUARANTINED)
     if "a" in world.stored():
         world.remove("a")
     return lay_copy(world, plan)
@@ -174,7 +176,7 @@ def test_a_copy_that_another_run_changed_after_it_was_found_due_is_not_purged(
 
     def and_then_the_sweep_goes_on(*arguments: Any, **options: Any) -> Any:
         result = found_due(*arguments, **options)
-        note(world, plan, 50, Outcome.ATTEMPTED, Outcome.QUARANTINED)
+        write_rows(world, plan, 50, Outcome.ATTEMPTED, Outcome.QUARANTINED)
         world.remove("a")
         return result
 
@@ -201,7 +203,7 @@ def test_the_last_copy_of_an_object_can_be_restored_whatever_the_ledger_says(
     """After an ambiguous response of the store, the original of a `failed` object may be deleted."""
     world = a_world(tmp_path)
     plan = another_plan(world, 1)
-    note(world, plan, 1, *([Outcome.ATTEMPTED, answer] if answer else [Outcome.ATTEMPTED]))
+    write_rows(world, plan, 1, *([Outcome.ATTEMPTED, answer] if answer else [Outcome.ATTEMPTED]))
     lay_copy(world, plan)
     world.remove("a")
     assert shown(spark, world) == {plan.plan_hash: (1, 0)}
@@ -227,7 +229,7 @@ def test_a_copy_of_an_object_that_is_live_again_and_missing_from_its_path_is_not
 def test_a_copy_of_another_size_is_not_restored(spark: SparkSession, tmp_path: Path) -> None:
     world = a_world(tmp_path)
     plan = another_plan(world, 1)
-    note(world, plan, 1, Outcome.ATTEMPTED)
+    write_rows(world, plan, 1, Outcome.ATTEMPTED)
     lay_copy(world, plan, bytes_=b"part")
     world.remove("a")
     world.wait(hours=1)
@@ -357,7 +359,7 @@ def test_verification_fails_if_an_object_that_the_ledger_calls_purged_has_a_copy
     first, second = another_plan(world, 1), another_plan(world, 2)
     copied_not_deleted(world, first)
     moved(world, second)
-    note(world, second, 5, Outcome.PURGED)
+    write_rows(world, second, 5, Outcome.PURGED)
     found = check_result(spark, world, first, second)
     assert not found.passed
     assert f"1 object still has a copy, although the ledger calls it purged, {address('a')} first" in found.detail

@@ -234,7 +234,7 @@ def protect_records(project: Project, **records: object) -> None:
     project.file.write_text(yaml.safe_dump({**document, "records": records}), encoding="utf-8")
 
 
-def write_records_anew(project: Project) -> None:
+def rewrite_records(project: Project) -> None:
     """Rewrite the records with another approver, without signatures, and rewrite the lease to match them."""
     tables = project.warehouse / project.name
     (file,) = (tables / "records").iterdir()
@@ -256,7 +256,7 @@ def test_rewritten_records_are_detected_only_with_signatures_or_a_witness(
     swept = project.run("sweep")
     assert swept.status == 0, swept.err
     assert len(list((tmp_path / "witness" / project.name).iterdir())) == 1
-    write_records_anew(project)
+    rewrite_records(project)
     refused = project.run("verify")
     assert refused.status == 1
     assert "records_signed: orchard/records/00000001.json is not signed" in refused.err

@@ -68,17 +68,17 @@ def test_progress_counts_the_ledger_files_of_running_workers(tmp_path: Path, mon
         if "7 of 10" in line:
             seen.set()
 
-    def note(name: str, kind: str, **outcomes: str) -> None:
+    def append_rows(name: str, kind: str, **outcomes: str) -> None:
         rows = {"size": 10, "detail": None, "at": NOW, "fence": 1}
         table = [{"address": address, "outcome": outcome, **rows} for address, outcome in outcomes.items()]
         place.append(pa.Table.from_pylist(table, LEDGER), name, kind)
 
     progress = Progress("orchard", 10, Clock(), log)
     progress.count(done(deleted=4))
-    note("an-earlier-group", "done", a="deleted")  # is counted with its batch
+    append_rows("an-earlier-chunk", "done", a="deleted")  # is counted with its batch
     with progress.watched(place):
-        note("a-group", "attempted", b="attempted", c="attempted", d="attempted")
-        note("a-group", "done", b="deleted", c="deleted")
-        note("others", "decided", e="skipped")
+        append_rows("a-chunk", "attempted", b="attempted", c="attempted", d="attempted")
+        append_rows("a-chunk", "done", b="deleted", c="deleted")
+        append_rows("others", "decided", e="skipped")
         assert seen.wait(60), lines
     assert progress.done == 4  # only complete batches count

@@ -184,7 +184,9 @@ def test_a_copy_that_may_still_exist_is_not_called_purged(
         pytest.param("s3://lake/orchard", "s3://lake/orchard/attic", "s3://lake/orchard/attic", id="inside"),
         pytest.param("s3://lake/orchard", "s3://lake", "s3://lake", id="around"),
         pytest.param("s3://lake/orchard", "s3://lake/orchard", "s3://lake/orchard", id="the_same"),
-        pytest.param("s3://lake", None, "s3://lake.quarantine", id="a_whole_bucket_and_none_named"),
+        pytest.param(
+            "s3://lake", None, "s3://lake.quarantine", id="a_bucket_without_a_prefix_and_no_configured_quarantine"
+        ),
     ],
 )
 def test_a_quarantine_inside_or_around_the_repository_is_refused(

@@ -50,7 +50,7 @@ def held(spark: SparkSession, *addresses: str) -> DataFrame:
     [
         pytest.param(None, None, True, True, "every referenced object exists; 0 were collected", id="there"),
         pytest.param(
-            None, None, False, False, "1 referenced object is not in the store, first a", id="nobody_deleted_it"
+            None, None, False, False, "1 referenced object is not in the store, first a", id="no_sweep_deleted_it"
         ),
         pytest.param("deleted", "lifecycle", False, True, "1 was collected by lifecycle rules", id="collected"),
         pytest.param("missing", "lifecycle", False, True, "1 was collected by lifecycle rules", id="found_collected"),
@@ -93,7 +93,7 @@ def test_acknowledged_losses_are_counted_and_new_losses_fail_the_check(spark: Sp
     ("outcome", "written", "passed"),
     [
         pytest.param("deleted", NOW - timedelta(days=1), False, id="there_as_before"),
-        pytest.param("deleted", NOW, False, id="of_the_same_instant"),
+        pytest.param("deleted", NOW, False, id="of_the_same_time"),
         pytest.param("deleted", NOW + timedelta(seconds=1), True, id="written_again_later"),
         pytest.param("quarantined", NOW - timedelta(days=1), False, id="moved_and_there"),
         pytest.param("restored", NOW - timedelta(days=1), True, id="restored"),
@@ -113,7 +113,7 @@ def test_objects_that_the_ledger_calls_gone_must_not_be_listed(
 @pytest.mark.parametrize(
     ("outcome", "lost", "kept", "logs"),
     [
-        pytest.param(None, (), "2 kept files are not in the store, first chunks/a", "", id="nobody_deleted_them"),
+        pytest.param(None, (), "2 kept files are not in the store, first chunks/a", "", id="no_sweep_deleted_them"),
         pytest.param(
             "deleted",
             (),

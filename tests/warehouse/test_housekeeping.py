@@ -216,7 +216,7 @@ def test_an_old_day_that_was_planned_again_lately_stays(days: Days) -> None:
 
 @pytest.mark.parametrize("ahead", [False, True])
 def test_the_tables_with_the_newest_data_stay_on_whatever_day_they_are(days: Days, ahead: bool) -> None:
-    """A clock was wrong once: these tables say that they are of the future, so runs use the newest of the others."""
+    """A clock was wrong, so these tables have a time in the future. Runs use the newest other tables."""
     days.plan(OLD)
     days.plan(OLD + 10)
     days.table("addresses", TODAY - timedelta(days=OLD + 30), NOW, taken_at=NOW - timedelta(days=OLD + 5))
@@ -327,7 +327,7 @@ def test_links_are_not_followed(days: Days) -> None:
 
 
 def test_a_clock_that_differs_from_the_store_s_is_refused(tmp_path: Path) -> None:
-    days = Days(tmp_path)  # files are written now, and this run believes that it is a year later
+    days = Days(tmp_path)  # the files are written now, and the clock of this run is a year ahead
     days.plan(1)
     days.plan(OLD)
     with pytest.raises(GuardRefused, match="Set the clock"):

@@ -179,7 +179,7 @@ def test_lost_files_are_not_fetched_and_those_that_no_run_has_read_are_named(cac
 
 @pytest.mark.parametrize("cached", [False], indirect=True, ids=["on_executors"])
 def test_rows_that_cannot_be_read_back_are_not_used(cached: Cached, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is read back would say of a range that it has fewer entries, or none: its objects would seem dead."""
+    """Without these rows, a range seems to have fewer entries, and its objects seem to be unreferenced."""
     count = TableCache._counts
 
     def of_what_is_left(cache: TableCache, kind: Kind, batches: list[str]) -> DataFrame:

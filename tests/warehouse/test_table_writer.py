@@ -122,7 +122,7 @@ def test_rows_of_the_driver_that_differ_are_an_error_that_names_the_table_and_th
 
 
 def test_a_session_on_other_machines_writes_no_table_to_a_directory_of_this_one(tmp_path: Path) -> None:
-    """The configuration may say `local[*]`, and the project may hand over the session of a cluster."""
+    """The configuration may have `local[*]`, and the project may pass the session of a cluster."""
     conf = SimpleNamespace(get=lambda name, default=None: "spark://far:7077" if name == "spark.master" else default)
     rows: Any = SimpleNamespace(sparkSession=SimpleNamespace(conf=conf))
     with pytest.raises(ConfigurationError, match="spark://far:7077 also runs on other machines"):

@@ -277,7 +277,7 @@ def test_a_document_that_is_not_a_json_object_is_reported_with_its_name(tmp_path
 def test_a_table_with_missing_columns_is_refused_with_the_command_that_makes_it(
     spark: SparkSession, tmp_path: Path
 ) -> None:
-    """A version before wrote it: Spark alone would complain of a column that cannot be resolved."""
+    """An earlier version wrote the table. Spark would only report that a column cannot be resolved."""
     warehouse = Warehouse(str(tmp_path))
     write_parts(warehouse, 3, 40)
     tmp_path.joinpath(*TABLE, "_SUCCESS").touch()

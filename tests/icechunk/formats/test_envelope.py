@@ -44,7 +44,7 @@ def test_the_header_of_a_real_file_has_its_type_and_version(varied: Varied, fold
         pytest.param(FILE[: HEADER - 1], "do not begin as an icechunk file does", id="half_a_header"),
         pytest.param(changed(FILE, 0, b"J"), "do not begin as an icechunk file does", id="another_magic"),
         pytest.param(changed(FILE, 36, b"\0"), "spec version 0", id="version_zero"),
-        pytest.param(changed(FILE, 37, b"\x03"), "file type 3", id="attributes_which_nobody_writes"),
+        pytest.param(changed(FILE, 37, b"\x03"), "file type 3", id="a_file_type_that_icechunk_does_not_write"),
         pytest.param(changed(FILE, 37, b"\x02"), "it is a manifest file, not a snapshot file", id="another_type"),
         pytest.param(changed(FILE, 38, b"\0"), "compression 0 is not zstd", id="not_compressed"),
         pytest.param(FILE[:HEADER], "nothing follows its header", id="no_body"),

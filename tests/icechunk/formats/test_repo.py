@@ -94,7 +94,7 @@ def test_icechunk_reads_a_configuration_that_we_wrote(varied_2: Varied, tmp_path
     assert list(ours.virtual_chunk_containers) == list(theirs.virtual_chunk_containers) == [BUCKET]
 
 
-def whole_log(directory: Path) -> list[Update]:
+def complete_log(directory: Path) -> list[Update]:
     """Return the complete ops log, read through the backups as icechunk does.
 
     The newest entry of a backup does not have the name of the backup. The page that refers to the backup has it.
@@ -110,7 +110,7 @@ def whole_log(directory: Path) -> list[Update]:
 
 def test_the_ops_log_equals_the_one_that_icechunk_reads(varied_2: Varied) -> None:
     expected = list(varied_2.repository.ops_log())
-    log = whole_log(varied_2.directory)
+    log = complete_log(varied_2.directory)
     assert len(log) > len(read(varied_2.directory).latest_updates)
     assert [(instant(u.updated_at), u.backup_path) for u in log] == [(u.updated_at, u.backup_path) for u in expected]
     assert len({update.kind for update in log}) >= 12

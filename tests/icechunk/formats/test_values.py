@@ -169,7 +169,7 @@ def test_values_in_rare_flexbuffers_types_are_read() -> None:
 @pytest.mark.parametrize(
     "content",
     [
-        pytest.param(b"\x01\x00\x03", id="a_width_that_is_none"),
+        pytest.param(b"\x01\x00\x03", id="an_invalid_width"),
         pytest.param(b"\x00\x3c" + bytes([3 << 2 | 1, 2]), id="half_a_float"),
         pytest.param(b"\x01a\x01" + bytes([25 << 2, 1]), id="a_blob"),
         pytest.param(b"ab\x02" + bytes([4 << 2, 1]), id="a_key_without_an_end"),

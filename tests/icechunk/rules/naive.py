@@ -7,12 +7,12 @@ has expired if no reference that reaches it keeps it. The default rule applies t
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-Span = timedelta | None  # None: for ever
+Duration = timedelta | None  # None: for ever
 
 
 @dataclass(frozen=True)
 class Rule:
-    duration: Span
+    duration: Duration
     last: int = 0
 
 

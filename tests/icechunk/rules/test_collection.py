@@ -14,7 +14,7 @@ from tests.icechunk.rules.icechunk_files import repo_of
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 STAMP = Stamp(NOW, "repo.before")
-# main: root, a, b; nothing reaches c, d, e, which stand on b one after the other
+# main: root, a, b; nothing reaches c, d, e, which follow b one after the other
 HISTORY = history(
     {"root": (None, 0), "a": ("root", 1), "b": ("a", 2), "c": ("b", 3), "d": ("c", 4), "e": ("d", 5)}, {"main": "b"}
 )
@@ -80,7 +80,7 @@ def moved(branches: dict[str, str], tags: dict[str, str] | None = None) -> Histo
             {snapshot_id("root"), *ids("xy")},
             "x",
             "would have no ancestor left",
-            id="a_root_goes_before_its_child",
+            id="a_root_is_dropped_before_its_child",
         ),
         pytest.param(
             replace(REPO, status=RepoStatus(Availability.READ_ONLY, 0)), PLANNED, "cde", "is read-only", id="read_only"

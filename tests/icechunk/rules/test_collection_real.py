@@ -108,7 +108,7 @@ def test_a_collection_of_format_1_keeps_at_least_the_same_as_icechunk(tmp_path, 
     [
         pytest.param(at(1), at(1).replace(microsecond=999_999), False, id="within_its_second"),
         pytest.param(at(1), at(1).replace(second=1, microsecond=1), True, id="after_its_second"),
-        pytest.param(at(1).replace(microsecond=500), at(1).replace(microsecond=500), False, id="the_instant_itself"),
+        pytest.param(at(1).replace(microsecond=500), at(1).replace(microsecond=500), False, id="exactly_the_cutoff"),
         pytest.param(at(1).replace(microsecond=500), at(1).replace(microsecond=501), True, id="a_microsecond_later"),
     ],
 )

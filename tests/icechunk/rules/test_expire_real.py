@@ -41,7 +41,7 @@ def lines(history: History) -> dict[str, list[bytes]]:
 
 
 def agree_in_format_1(directory: Path, templates: Templates, world: World, instants: list[datetime], flags) -> None:
-    """Expire at one instant after the other, each time what icechunk left."""
+    """Expire at each time in turn, always on what icechunk left."""
     branches, tags = flags
     write_v1(directory, world.history, templates)
     policy = everything_older(delete_expired_branches=branches, delete_expired_tags=tags)
@@ -56,7 +56,7 @@ def agree_in_format_1(directory: Path, templates: Templates, world: World, insta
 
 
 def agree_in_format_2(directory: Path, world: World, instants: list[datetime], flags) -> None:
-    """Expire at one instant after the other, each time what icechunk left."""
+    """Expire at each time in turn, always on what icechunk left."""
     branches, tags = flags
     write_v2(directory, repo_of(world.history))
     policy = everything_older(delete_expired_branches=branches, delete_expired_tags=tags)

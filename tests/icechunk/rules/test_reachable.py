@@ -22,7 +22,7 @@ def us(number: int) -> timedelta:
         pytest.param(at(0), at(0) + us(999_999), False, id="within_its_second"),
         pytest.param(at(0), at(0) + us(1_000_000), False, id="at_the_end_of_its_second"),
         pytest.param(at(0), at(0) + us(1_000_001), True, id="after_its_second"),
-        pytest.param(at(0) + us(500), at(0) + us(500), False, id="the_instant_itself"),
+        pytest.param(at(0) + us(500), at(0) + us(500), False, id="exactly_the_cutoff"),
         pytest.param(at(0) + us(500), at(0) + us(501), True, id="a_microsecond_later"),
         pytest.param(at(0) + us(999_999), at(0) + us(1_000_000), True, id="the_last_of_a_second"),
     ],

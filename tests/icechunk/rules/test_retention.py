@@ -34,7 +34,7 @@ def expired(one: History, policy: SnapshotPolicy, as_of=NOW) -> set[str]:
     return names(select(one, policy, as_of, on_roots=False).expired)
 
 
-# main: root, a, b, c, d; dev leaves it after b for x, y; `lost` stands on x, and no reference reaches it
+# main: root, a, b, c, d; dev leaves it after b for x, y; `lost` is a child of x, and no reference reaches it
 LINES = history(
     {
         "root": (None, 0),

@@ -19,7 +19,7 @@ BACKUP = "overwritten/repo.30711474123456.000G40R40M30E209185G"
         pytest.param(10_001, 100_000, 1, id="a_larger_one_is"),
         pytest.param(320_001, 100_000, 2, id="by_two_characters"),
         pytest.param(10**9, 100_000, 3, id="never_by_more_than_three"),
-        pytest.param(10_000, 1_000, 1, id="a_part_is_no_larger_than_a_round"),
+        pytest.param(10_000, 1_000, 1, id="a_part_is_not_larger_than_a_batch"),
     ],
 )
 def test_directories_are_split_so_that_a_batch_can_be_limited(listed: int, most: int, count: int) -> None:

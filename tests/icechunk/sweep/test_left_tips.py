@@ -110,7 +110,7 @@ def test_a_tip_that_an_earlier_plan_found_stays_for_the_grace_period_after_the_n
 
 @pytest.mark.parametrize("policy", [NEWEST, FOR_EVER], ids=["expired", "unreachable"])
 def test_snapshots_that_only_the_left_tip_reaches_stay_with_it(repository: Repository, policy: SnapshotPolicy) -> None:
-    """If the reset was a mistake, the branch can be reset again, to its whole history."""
+    """If the reset was a mistake, the branch can be reset again, to its complete history."""
     repository.planned(DAYS[0], {"main": "c"})
     leave_c(repository)
     assert repository.staying(DAYS[1], policy) == {"a", "b", "c"}

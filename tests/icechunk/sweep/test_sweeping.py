@@ -64,7 +64,7 @@ def require_same(state: IcechunkState) -> None:
     "now",
     [
         pytest.param(PLANNED, id="nothing_happened"),
-        pytest.param(history({**LINE, 4: (2, 4)}, {"main": 4}, {}), id="commits_came_and_references_went"),
+        pytest.param(history({**LINE, 4: (2, 4)}, {"main": 4}, {}), id="new_commits_and_deleted_references"),
         pytest.param(history({0: (None, 0), 1: (0, 1), 2: (1, 2)}, {"main": 2}, {"v1": 1}), id="the_plan_is_done"),
     ],
 )

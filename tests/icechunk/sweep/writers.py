@@ -25,7 +25,7 @@ def refused(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     lock, answer = Lock(), S3Response._key_response
     paths: list[str] = []
 
-    def answer_alone(self: S3Response, request: Any, full_url: str) -> Any:
+    def answer_one_request(self: S3Response, request: Any, full_url: str) -> Any:
         with lock:
             try:
                 return answer(self, request, full_url)
@@ -34,7 +34,7 @@ def refused(monkeypatch: pytest.MonkeyPatch) -> list[str]:
                     paths.append(request.path)
                 raise
 
-    monkeypatch.setattr(S3Response, "_key_response", answer_alone)
+    monkeypatch.setattr(S3Response, "_key_response", answer_one_request)
     return paths
 
 

@@ -252,7 +252,7 @@ ID = "0" * 64
         pytest.param([Range(ID, b"b", b"a", 1)], "overlap", id="a_range_that_ends_before_it_begins"),
         pytest.param([Range(ID, b"a", b"c", 1), Range(ID, b"b", b"d", 1)], "overlap", id="ranges_that_overlap"),
         pytest.param([Range(ID, b"a", b"c", 1), Range(ID, b"c", b"d", 1)], "overlap", id="ranges_that_share_a_key"),
-        pytest.param([Range("x" * 64, b"a", b"b", 1)], "not a content id", id="an_id_that_is_none"),
+        pytest.param([Range("x" * 64, b"a", b"b", 1)], "not a content id", id="an_invalid_id"),
         pytest.param([Range(ID + "\n", b"a", b"b", 1)], "not a content id", id="an_id_with_a_line_after_it"),
         pytest.param([Range(ID, b"a", b"b", -1)], "negative", id="a_negative_count"),
     ],

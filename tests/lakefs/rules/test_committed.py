@@ -191,7 +191,7 @@ def test_the_main_parent_of_a_version_0_commit_is_its_last():
     ],
 )
 def test_the_names_of_commits_do_not_decide_what_is_active(sibling, heads, walked, right):
-    # p <- sibling (20 days) and p <- b (5 days), all kept 10 days: 5 days ago b's branch still stood on p.
+    # p <- sibling (20 days) and p <- b (5 days), all kept 10 days: 5 days ago p was still the head of b's branch.
     commits = history(p=(30,), b=(5, "p")) | {sibling: NaiveCommit(("p",), AS_OF - days(20))}
     by_head = {head: days(10) for head in heads}
     order = upstream.starts(commits, by_head)
@@ -228,7 +228,7 @@ WHOLE = references_of(TWO_BRANCHES, {"main": "f", "dev": "d"}, {"v1": "a"})
     ],
 )
 def test_contradictory_references_end_the_run(references, message):
-    # An unknown commit must not become an empty answer.
+    # An unknown commit must not give an empty result.
     for read in (
         lambda: commit_graph(references),
         lambda: activity(references, rules(5), AS_OF),
@@ -278,7 +278,7 @@ def protected(*holds: Hold, tags_protect: bool = False, as_of: datetime = AS_OF)
     [
         pytest.param(Hold("h", "branch", "main", "r"), {"a", "tip", "merge"}, id="branch_by_any_parent"),
         pytest.param(Hold("h", "tag", "v1", "r"), {"a"}, id="tag_although_tags_are_ignored"),
-        pytest.param(Hold("h", "commit", "x", "r"), {"x"}, id="commit_alone"),
+        pytest.param(Hold("h", "commit", "x", "r"), {"x"}, id="only_the_commit"),
         pytest.param(Hold("h", "prefix", "raw", "r"), set(), id="a_prefix_holds_paths"),
     ],
 )

@@ -107,8 +107,8 @@ def rule(rule_id: str = "r", days: int | None = 10, prefix: str = "foo/bar", **p
 CASES: Mapping[str, tuple[list[LifecycleRule], Sequence[str], float, bool]] = {
     "upstream: on main and b1, 11 days": ([rule(b1=5)], ("b1", "main"), 11, True),
     "upstream: on main and b1, 9 days": ([rule(b1=5)], ("b1", "main"), 9, False),
-    "upstream: on b1 alone, 6 days": ([rule(b1=5)], ("b1",), 6, True),
-    "upstream: on b1 alone, 4 days": ([rule(b1=5)], ("b1",), 4, False),
+    "upstream: only on b1, 6 days": ([rule(b1=5)], ("b1",), 6, True),
+    "upstream: only on b1, 4 days": ([rule(b1=5)], ("b1",), 4, False),
     "the limit itself is due": ([rule()], ("main",), 10, True),
     "a branch without days keeps it": ([rule(days=None, b1=5)], ("b1", "main"), 9999, False),
     "on no branch the default counts": ([rule(b1=50)], (), 10, True),

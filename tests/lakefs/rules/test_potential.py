@@ -20,7 +20,7 @@ def rule(branch: str, last_deleted: int | None, prefix: str = "foo/bar") -> Curr
     return CurrentRule(prefix, branch, date(1998, 1, 20), day)
 
 
-# The seed's table, with the third branch that it adds: all 9, b1 never (rule2 is new), b2 17, b3 5 January.
+# The table of the proposal, with the third branch that it adds: all 9, b1 never (rule2 is new), b2 17, b3 5 January.
 SEED = (rule("", 9), rule("b1", 14), rule("b1", None, "foo/zoo"), rule("b2", 17), rule("b3", 5))
 SINCE = thresholds(SEED, BRANCHES)
 
@@ -30,7 +30,7 @@ def test_the_earliest_time_of_each_branch_is_used_and_never_deleted_counts_as_th
 
 
 def test_the_rules_for_all_branches_bound_the_time_of_each_branch() -> None:
-    # The seed takes b2 from the 9th although its own day is the 17th: b2 is one of all branches.
+    # The proposal uses the 9th for b2 although its own day is the 17th, since b2 is one of all branches.
     assert dict(SINCE) == {"": january(9), "b1": BEGINNING, "b2": january(9), "b3": january(5), "main": january(9)}
 
 

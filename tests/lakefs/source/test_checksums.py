@@ -1,4 +1,4 @@
-"""The MD5 of the content of objects. It is unknown if the store does not tell it and the object is large."""
+"""The MD5 of the content of objects. It is unknown if the store does not report it and the object is large."""
 
 from hashlib import md5
 from pathlib import Path

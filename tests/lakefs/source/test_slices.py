@@ -75,7 +75,7 @@ def test_a_name_that_is_not_a_slice_has_no_creation_time_and_is_never_closed(nam
     [
         pytest.param(DAY, HOUR + 2 * DAY, id="lakefs_own"),
         pytest.param(3 * DAY, HOUR + 4 * DAY, id="a_longer_one_keeps_slices_open"),
-        pytest.param(HOUR, HOUR + 2 * DAY, id="a_shorter_one_closes_none_earlier"),
+        pytest.param(HOUR, HOUR + 2 * DAY, id="a_shorter_token_life_closes_no_slice_earlier"),
     ],
 )
 def test_a_slice_closes_a_day_after_the_last_token_of_its_hour(token_life: timedelta, closes_after: timedelta) -> None:

@@ -75,37 +75,33 @@ CASES = {
         replace(WORLD, pairs=[replace(pair, active=False, protected=False) for pair in WORLD.pairs], staged=()),
         live_before=0,
     ),
-    "most of what was live is not any more": Case("live_not_shrunk", live_before=9),
-    "a young object is taken for a candidate": Case(
-        "nothing_young", function="classified", fault=taken_for_candidate(YOUNG)
-    ),
-    "what may be staged is taken for a candidate": Case(
+    "most live objects are no longer live": Case("live_not_shrunk", live_before=9),
+    "a young object is a candidate": Case("nothing_young", function="classified", fault=taken_for_candidate(YOUNG)),
+    "an object that may be staged is a candidate": Case(
         "nothing_unknown",
         replace(WORLD, staged=(), staged_known=False),
         function="classified",
         fault=taken_for_candidate(UNREFERENCED, "unreferenced"),
     ),
-    "a user's file is taken for a candidate": Case(
+    "a foreign file is a candidate": Case(
         "only_generated_names", function="classified", fault=taken_for_candidate(FOREIGN)
     ),
-    "a file with an old name that no entry has is taken for a candidate": Case(
+    "a file with a legacy name that no entry has is a candidate": Case(
         "only_generated_names",
         replace(WORLD, inventory=[*WORLD.inventory, Listed("d41d8cd98f00b204e9800998ecf8427e")]),
         function="with_foreign_names",
         fault=taken_for_candidate("d41d8cd98f00b204e9800998ecf8427e", "unreferenced"),
     ),
-    "an object of an active commit is taken for a candidate": Case(
+    "an object of an active commit is a candidate": Case(
         "nothing_live", function="classified", fault=taken_for_candidate(LIVE)
     ),
-    "a staged object is taken for a candidate": Case(
-        "nothing_live", function="classified", fault=taken_for_candidate(STAGED)
-    ),
+    "a staged object is a candidate": Case("nothing_live", function="classified", fault=taken_for_candidate(STAGED)),
     "a candidate was stored at another time than the listed object": Case(
         "only_listed",
         function="candidates",
         fault=lambda chosen: chosen.withColumn("last_modified", F.col("last_modified") - F.expr("INTERVAL 1 SECOND")),
     ),
-    "an object is judged twice": Case(
+    "an object is classified twice": Case(
         "totals_balance",
         function="classified",
         fault=lambda classified: classified.unionByName(classified.where(F.col("address") == ALSO_LIVE)),
@@ -196,7 +192,7 @@ def test_heads_whose_commits_are_in_the_table_pass() -> None:
     [
         pytest.param({"r1": 2, "r2": 1}, True, id="whole"),
         pytest.param({"r1": 1, "r2": 1}, False, id="an_entry_short"),
-        pytest.param({"r1": 2}, False, id="a_whole_range_short"),
+        pytest.param({"r1": 2}, False, id="a_range_is_missing"),
         pytest.param({}, False, id="all_short"),
         pytest.param({"r1": 4, "r2": 1}, False, id="read_twice"),
         pytest.param({"r1": 2, "r2": 1, "r9": 7}, True, id="a_range_of_no_commit_does_not_matter"),
@@ -343,11 +339,15 @@ def test_a_live_address_that_is_acknowledged_as_lost_is_counted_and_a_new_one_re
     ("missing", "words"),
     [
         pytest.param(["data/x/1", "data/y/1", "data/z/1"], "No directory is missing completely", id="scattered"),
-        pytest.param(["data/x/1", "data/x/2"], "No directory is missing completely", id="others_of_it_are_listed"),
+        pytest.param(
+            ["data/x/1", "data/x/2"],
+            "No directory is missing completely",
+            id="other_objects_of_the_directory_are_listed",
+        ),
         pytest.param(
             ["data/y/1", "data/y/2", "data/z/1", "a"],
             "2 of them are in 1 directory that is missing completely, data/y/",
-            id="a_whole_directory",
+            id="a_complete_directory",
         ),
     ],
 )
@@ -369,7 +369,7 @@ def test_if_objects_are_listed_some_must_be_live(live_now: int, listed: int, pas
         pytest.param(50, 100, 0.5, True, id="the_most_allowed_itself"),
         pytest.param(49, 100, 0.5, False, id="one_less"),
         pytest.param(200, 100, 0.0, True, id="growth_is_no_loss"),
-        pytest.param(99, 100, 0.0, False, id="nothing_may_go"),
+        pytest.param(99, 100, 0.0, False, id="no_shrinking_allowed"),
         pytest.param(0, 100, 1.0, True, id="everything_may_go"),
         pytest.param(0, None, 0.0, True, id="there_was_no_plan"),
         pytest.param(0, 0, 0.0, True, id="there_was_nothing_live"),

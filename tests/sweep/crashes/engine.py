@@ -49,7 +49,7 @@ def outcomes(world: World) -> dict[str, str]:
 
 
 def conclusive(rows: Iterable[Row]) -> list[Row]:
-    """Return, for each address, the row that tells where the object is: its last finished or interrupted attempt.
+    """Return, for each address, the row that shows where the object is: its last finished or interrupted attempt.
 
     Failed attempts and skipped objects do not change where an object is, so their rows do not count.
     """

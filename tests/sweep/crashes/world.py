@@ -73,7 +73,7 @@ class World:
 
     @property
     def warehouse(self) -> Warehouse:
-        """The warehouse, opened anew."""
+        """The warehouse, opened again."""
         return Warehouse(str(self.root / "warehouse"))
 
     @property

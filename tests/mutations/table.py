@@ -3,28 +3,28 @@
 from tests.mutations.mutation import Mutation
 
 _CANDIDATES = "retention_assets/lakefs/rules/candidates.py"
-_JUDGED = "tests/lakefs/rules/test_candidates.py::test_an_object_is_classified_by_everything_that_may_keep_it"
+_CLASSIFIED = "tests/lakefs/rules/test_candidates.py::test_an_object_is_classified_by_everything_that_may_keep_it"
 _PASSES = (
     "tests/lakefs/rules/test_candidates.py"
     "::test_a_time_is_old_enough_if_it_plus_the_grace_period_is_before_the_oldest_input"
 )
 _LOST_LEASE = "tests/sweep/test_worker.py::test_a_worker_whose_lease_is_lost_ends_after_its_current_chunk"
-_LEFT_ALONE = "tests/sweep/test_engine.py::test_an_object_that_is_live_again_is_skipped"
+_SKIPPED = "tests/sweep/test_engine.py::test_an_object_that_is_live_again_is_skipped"
 _ANOTHER = "tests/sweep/test_preconditions.py::test_missing_and_changed_objects_are_not_processed"
 _WAITS = "tests/state/test_plan.py::test_an_object_waits_from_the_newest_input_of_one_plan_to_the_older_one_of_another"
 
 KEEPING = (
     Mutation(
         name="tags do not protect",
-        breaks="what a tagged commit holds stays (invariant 1)",
+        breaks="objects of a tagged commit stay (invariant 1)",
         file="retention_assets/lakefs/rules/committed.py",
         old="sorted(references.tags.items())",
         new="sorted({}.items())",
         caught_by=("tests/lakefs/rules/test_committed.py::test_every_keeper_of_a_commit_is_returned",),
     ),
     Mutation(
-        name="a hold covers only what its branch names now",
-        breaks="what a branch held stays held for its time (invariant 11)",
+        name="a hold covers only the current head of its branch",
+        breaks="an earlier head of a held branch stays held for the duration of the reflog (invariant 11)",
         file="retention_assets/lakefs/rules/committed.py",
         old="for head in gone if (head.kind, head.name) == (hold.kind, hold.value)",
         new="for head in () if (head.kind, head.name) == (hold.kind, hold.value)",
@@ -34,27 +34,27 @@ KEEPING = (
         ),
     ),
     Mutation(
-        name="what a tag or a hold protects is judged like the rest",
-        breaks="what is protected is no candidate (invariant 1)",
+        name="objects that a tag or a hold protects are classified like other objects",
+        breaks="a protected object is no candidate (invariant 1)",
         file=_CANDIDATES,
         old='.when(F.coalesce(F.col("protected"), F.lit(False)) | F.col("is_staged").isNotNull(), HELD)',
         new='.when(F.col("is_staged").isNotNull(), HELD)',
         caught_by=(
-            f"{_JUDGED}[staged_known-a tag protects]",
-            f"{_JUDGED}[staged_known-a held prefix covers a path]",
+            f"{_CLASSIFIED}[staged_known-a tag protects]",
+            f"{_CLASSIFIED}[staged_known-a held prefix covers a path]",
         ),
     ),
     Mutation(
-        name="a hold on a prefix holds no path that is not text",
-        breaks="what a hold may cover stays (invariant 1)",
+        name="a hold on a prefix does not cover a path that is not text",
+        breaks="an object that a hold may cover stays (invariant 1)",
         file="retention_assets/core/paths.py",
         old=" | is_unreadable(path) if prefixes",
         new=" if prefixes",
-        caught_by=(f"{_JUDGED}[staged_known-a held prefix covers a path that is not text]",),
+        caught_by=(f"{_CLASSIFIED}[staged_known-a held prefix covers a path that is not text]",),
     ),
     Mutation(
         name="a lifecycle rule covers a path that is not text",
-        breaks="what is not known to be covered stays (invariant 3)",
+        breaks="an object stays if it is unknown whether a rule covers it (invariant 3)",
         file="retention_assets/lakefs/rules/lifecycle.py",
         old="    return matches & ~is_unreadable(path)\n",
         new="    return matches\n",
@@ -63,8 +63,8 @@ KEEPING = (
         ),
     ),
     Mutation(
-        name="an impossible date is an old one",
-        breaks="what is not known keeps more (invariant 3)",
+        name="an impossible date counts as an old date",
+        breaks="unknown values keep more objects (invariant 3)",
         file="retention_assets/lakefs/rules/references.py",
         old="        return UNKNOWN_TIME\n",
         new="        return datetime(1970, 1, 1, tzinfo=UTC)\n",
@@ -74,59 +74,59 @@ KEEPING = (
         ),
     ),
     Mutation(
-        name="a hold on a prefix holds nothing",
-        breaks="what a hold covers stays (invariant 1)",
+        name="a hold on a prefix covers nothing",
+        breaks="an object that a hold covers stays (invariant 1)",
         file=_CANDIDATES,
         old='    held = F.col("protected") | covered_by_hold(F.col("key"), held_prefixes)\n',
         new='    held = F.col("protected")\n',
-        caught_by=(f"{_JUDGED}[staged_known-a held prefix covers a path]",),
+        caught_by=(f"{_CLASSIFIED}[staged_known-a held prefix covers a path]",),
     ),
     Mutation(
-        name="what is staged is not asked",
-        breaks="what is staged stays (invariant 1)",
+        name="the staged list is not used",
+        breaks="a staged object stays (invariant 1)",
         file=_CANDIDATES,
         old='.when(F.coalesce(F.col("protected"), F.lit(False)) | F.col("is_staged").isNotNull(), HELD)',
         new='.when(F.coalesce(F.col("protected"), F.lit(False)), HELD)',
         caught_by=(
-            f"{_JUDGED}[staged_known-staged again]",
-            f"{_JUDGED}[staged_known-in no commit but staged]",
+            f"{_CLASSIFIED}[staged_known-staged again]",
+            f"{_CLASSIFIED}[staged_known-in no commit but staged]",
         ),
     ),
     Mutation(
-        name="an unknown staged list is taken for an empty one",
+        name="an unknown staged list is used as an empty list",
         breaks="unknown is not zero (invariant 3)",
         file=_CANDIDATES,
         old="F.lit(not staged_known)), KEPT)",
         new="F.lit(False)), KEPT)",
-        caught_by=(f"{_JUDGED}[staged_unknown-in no commit]",),
+        caught_by=(f"{_CLASSIFIED}[staged_unknown-in no commit]",),
     ),
     Mutation(
         name="an old staged list is used with new references",
-        breaks="what a HEAD hid from the list stays (invariant 1)",
+        breaks="a staged object that the content of HEAD hides from the list stays (invariant 1)",
         file="retention_assets/lakefs/sweep/guards.py",
         old="    if of_dump and references_at - staged_at > _APART:\n",
         new="    if of_dump and references_at - staged_at > 1_000 * _APART:\n",
         caught_by=("tests/state/test_plan.py::test_a_staged_list_that_is_hours_older_than_the_references_blocks",),
     ),
     Mutation(
-        name="the wait counts up to the references",
-        breaks="what moved between the list and the references of the first plan is in the later list (invariant 5)",
+        name="the wait is counted until the references were read",
+        breaks="an object that moved between the first plan's list and references is in the later list (invariant 5)",
         file="retention_assets/lakefs/sweep/planning.py",
         old="        return min(self._checked_at)\n",
         new="        return max(self._checked_at)\n",
         caught_by=(f"{_WAITS}[staged_at]", f"{_WAITS}[references_at]"),
     ),
     Mutation(
-        name="the wait counts from the older one of list and references",
-        breaks="what moved between the list and the references of the first plan is in the later list (invariant 5)",
+        name="the wait is counted from the older of the staged list and the references",
+        breaks="an object that moved between the first plan's list and references is in the later list (invariant 5)",
         file="retention_assets/lakefs/sweep/planning.py",
         old="        return max(self.oldest, max(self._checked_at) - _LISTING)\n",
         new="        return max(self.oldest, min(self._checked_at) - _LISTING)\n",
         caught_by=(f"{_WAITS}[staged_at]", f"{_WAITS}[references_at]"),
     ),
     Mutation(
-        name="what is staged is not live",
-        breaks="the look before deleting sees what is staged (invariant 5)",
+        name="a staged object is not live",
+        breaks="the liveness check finds staged objects (invariant 5)",
         file=_CANDIDATES,
         old="    held = committed.unionByName(staged.select(",
         new="    held = committed.unionByName(staged.limit(0).select(",
@@ -136,7 +136,7 @@ KEEPING = (
         ),
     ),
     Mutation(
-        name="branches beyond the first 64 are not united",
+        name="branches after the first 64 are left out of the union",
         breaks="an object stays as long as any branch that has it keeps it (invariant 11)",
         file="retention_assets/lakefs/rules/name_sets.py",
         old="    np.bitwise_or.at(words, (position // _BITS, row),",
@@ -144,16 +144,16 @@ KEEPING = (
         caught_by=("tests/lakefs/rules/test_name_sets.py::test_the_union_of_sets_is_the_union_of_the_lists",),
     ),
     Mutation(
-        name="the end of the grace period is past it",
-        breaks="what is exactly as old as the grace period stays (invariant 2)",
+        name="the end of the grace period counts as after it",
+        breaks="an object exactly as old as the grace period stays (invariant 2)",
         file="retention_assets/core/age.py",
         old="F.coalesce(end < limit, F.lit(False))",
         new="F.coalesce(end <= limit, F.lit(False))",
         caught_by=(f"{_PASSES}[a_second_that_ends_at_the_limit]",),
     ),
     Mutation(
-        name="a whole second counts as its beginning",
-        breaks="a time cut to its second may have been up to a second later (invariant 2)",
+        name="a time without a fraction counts as the beginning of its second",
+        breaks="a truncated time may have been up to a second later (invariant 2)",
         file="retention_assets/core/age.py",
         old="F.when(is_whole_second, micros + F.lit(_SECOND)).otherwise(micros)",
         new="F.when(is_whole_second, micros).otherwise(micros)",
@@ -161,18 +161,18 @@ KEEPING = (
     ),
     Mutation(
         name="other names than lakeFS's own are candidates",
-        breaks="only names that the system generates go (invariant 10)",
+        breaks="only objects with generated names are deleted (invariant 10)",
         file=_CANDIDATES,
         old='F.when(~is_generated(F.col("address")), FOREIGN)',
         new='F.when(F.col("address").startswith("_lakefs/"), FOREIGN)',
-        caught_by=(f"{_JUDGED}[staged_known-a user's file that a commit held]",),
+        caught_by=(f"{_CLASSIFIED}[staged_known-a user's file that a commit held]",),
     ),
 )
 
 HISTORY = (
     Mutation(
-        name="second parents are forgotten",
-        breaks="a branch holds what any parent leads to",
+        name="second parents are not followed",
+        breaks="a branch has the commits that any parent leads to",
         file="retention_assets/lakefs/rules/committed.py",
         old="        for parent in commit.parents:\n            masks[parent] |= masks[commit.commit_id]\n",
         new="        for parent in commit.parents[:1]:\n            masks[parent] |= masks[commit.commit_id]\n",
@@ -181,7 +181,7 @@ HISTORY = (
         ),
     ),
     Mutation(
-        name="a branch or tag whose commit is missing is passed over",
+        name="a branch or tag whose commit is missing is skipped",
         breaks="missing commits end the run (invariant 3)",
         file="retention_assets/lakefs/rules/references.py",
         old='                raise SourceError(f"{kind} {name!r}: its commit {commit_id} {missing}")\n',
@@ -192,8 +192,8 @@ HISTORY = (
         ),
     ),
     Mutation(
-        name="the shortest span of the holding branches counts",
-        breaks="the longest days over the branches that hold a pair count",
+        name="the shortest duration of the branches of a pair decides",
+        breaks="the longest duration of the branches of a pair decides",
         file="retention_assets/policy/rules.py",
         old="later(added, max(finite))",
         new="later(added, min(finite))",
@@ -203,8 +203,8 @@ HISTORY = (
         ),
     ),
     Mutation(
-        name="Spark lets the shortest span of the holding branches count",
-        breaks="the frames judge as the rule does",
+        name="in Spark the shortest duration of the branches of a pair decides",
+        breaks="Spark classifies as the Python rule does",
         file="retention_assets/lakefs/rules/lifecycle.py",
         old="    return F.greatest(by_default, *durations) if durations else by_default\n",
         new="    return F.least(by_default, *durations) if durations else by_default\n",
@@ -215,14 +215,14 @@ HISTORY = (
     ),
     Mutation(
         name="heads that are gone are forgotten",
-        breaks="what a plan saw as held stays for its time (invariant 11)",
+        breaks="objects of a head that a plan found stay for the duration of the reflog (invariant 11)",
         file="retention_assets/lakefs/rules/reflog.py",
         old="if head.commit_id in references.commits and now[head.kind].get(head.name) != head.commit_id\n",
         new="if head.commit_id not in references.commits\n",
         caught_by=("tests/lakefs/rules/test_reflog.py::test_a_deleted_branch_keeps_its_commits_for_its_own_retention",),
     ),
     Mutation(
-        name="the date of a commit is believed",
+        name="the date of a commit is used unchecked",
         breaks="dates that users write make nothing older than the first plan that did not know it (invariant 11)",
         file="retention_assets/lakefs/rules/reflog.py",
         old="        if earliest is not None and earliest > commit.created_at:\n",
@@ -231,7 +231,7 @@ HISTORY = (
     ),
     Mutation(
         name="Icechunk: a snapshot exactly as old as its rule has expired",
-        breaks="only what was flushed before the limit goes",
+        breaks="only snapshots that were flushed before the limit expire",
         file="retention_assets/icechunk/rules/retention.py",
         old="    return _Due(max(by_age, by_number), by_age < as_of, keep, reach)\n",
         new="    return _Due(max(by_age, by_number), by_age <= as_of, keep, reach)\n",
@@ -243,8 +243,8 @@ HISTORY = (
 
 READING = (
     Mutation(
-        name="a key is copied without asking whether there is room",
-        breaks="what a file says makes nobody write beyond an array (invariant 3)",
+        name="a key is copied without a check that it fits",
+        breaks="no content of a file causes a write outside an array (invariant 3)",
         file="retention_assets/decoding/kernels.py",
         old="if size < 0 or shared > known + TRAILER or size + TRAILER > len(keys) - start:",
         new="if size < 0 or shared > known + TRAILER:",
@@ -263,7 +263,7 @@ READING = (
     ),
     Mutation(
         name="a page without rows is used whatever its branches show",
-        breaks="a branch that is deleted during the scan takes no staged object of others along (invariant 3)",
+        breaks="a branch that is deleted during the scan hides no staged object of other branches (invariant 3)",
         file="retention_assets/lakefs/source/staged_list.py",
         old="            if not any(self._for_each(self._shows_any, on_page)):\n",
         new="            if on_page is not None:\n",
@@ -273,8 +273,8 @@ READING = (
         ),
     ),
     Mutation(
-        name="a staged list of another time is removed like one of our own",
-        breaks="only what the server wrote for this run goes from `_lakefs/` (invariant 10)",
+        name="a staged list of another time is removed like a list of our own",
+        breaks="only files that the server wrote for this run are deleted from `_lakefs/` (invariant 10)",
         file="retention_assets/lakefs/source/api.py",
         old="return own if is_ours else ()",
         new="return own",
@@ -283,16 +283,16 @@ READING = (
         ),
     ),
     Mutation(
-        name="a staged list that lies outside of its run is removed",
-        breaks="only what the server wrote for this run goes from `_lakefs/` (invariant 10)",
+        name="a staged list outside of the folder of its run is removed",
+        breaks="only files that the server wrote for this run are deleted from `_lakefs/` (invariant 10)",
         file="retention_assets/lakefs/source/api.py",
         old="own = sorted(file for file in files if file.startswith(folder))",
         new="own = sorted(files)",
         caught_by=("tests/lakefs/source/test_api.py::TestRelease::test_a_page_that_lies_outside_of_its_run_stays",),
     ),
     Mutation(
-        name="a page of staged objects that was not written is not missed",
-        breaks="a staged list that lacks a page is refused (invariant 3)",
+        name="a page of staged objects that was not written is not detected",
+        breaks="a staged list with a missing page is refused (invariant 3)",
         file="retention_assets/lakefs/source/api.py",
         old="        if len(files) < len(locations):\n",
         new="        if not files and len(locations) > 1:\n",
@@ -303,8 +303,8 @@ READING = (
         ),
     ),
     Mutation(
-        name="a range that cannot be read is passed over",
-        breaks="what cannot be read ends the run (invariant 3)",
+        name="a range that cannot be read is skipped",
+        breaks="an unreadable file ends the run (invariant 3)",
         file="retention_assets/warehouse/table_cache.py",
         old="                yield decode(content, reader.describe(name), table_id)\n",
         new=(
@@ -320,7 +320,7 @@ READING = (
     ),
     Mutation(
         name="no guard refuses",
-        breaks="a plan that a guard refuses does not stand",
+        breaks="a plan that a guard refuses is not stored",
         file="retention_assets/core/guards.py",
         old="    return [check_result for check_result in check_results if not check_result.passed]\n",
         new="    return [check_result for check_result in check_results if not check_result.guard]\n",
@@ -341,7 +341,7 @@ SWEEPING = (
         caught_by=("tests/state/test_approval.py::test_another_hash_approves_nothing[../plans]",),
     ),
     Mutation(
-        name="an approval of another hash is taken",
+        name="an approval of another hash is accepted",
         breaks="an approval is bound to a plan's hash",
         file="retention_assets/state/approval.py",
         old="    if approval is None or approval.plan_hash != plan_hash:\n",
@@ -349,7 +349,7 @@ SWEEPING = (
         caught_by=("tests/state/test_approval.py::test_an_approval_that_was_changed_approves_nothing[document1]",),
     ),
     Mutation(
-        name="an approval for other settings is taken",
+        name="an approval for other settings is accepted",
         breaks="an approval is for the settings under which it was given",
         file="retention_assets/state/approval.py",
         old="    if differing := differences(approval.terms, terms):\n",
@@ -371,8 +371,8 @@ SWEEPING = (
         ),
     ),
     Mutation(
-        name="the memory of a plan from the future is followed",
-        breaks="every plan since named what goes, and what a plan sees is remembered (invariants 5 and 11)",
+        name="the memory of a plan from the future is used",
+        breaks="every plan since then names a deleted object, and plans remember heads (invariants 5 and 11)",
         file="retention_assets/state/memory.py",
         old="    if ahead:\n",
         new="    if not found:\n",
@@ -402,14 +402,14 @@ SWEEPING = (
     ),
     Mutation(
         name="the quarantine of another location is purged",
-        breaks="the look before a purge is at the repository whose objects are in quarantine (invariant 1)",
+        breaks="the liveness check of a purge reads the repository of the quarantined objects (invariant 1)",
         file="retention_assets/sweep/undo.py",
         old="    require_same_location(undo.warehouse, undo.repository)\n    require_clock(",
         new="    require_clock(",
         caught_by=("tests/sweep/test_undo.py::test_the_quarantine_of_another_location_is_neither_restored_nor_purged",),
     ),
     Mutation(
-        name="one location has tables under two names",
+        name="one location may have tables under two names",
         breaks="one owner per location (invariant 6)",
         file="retention_assets/state/binding.py",
         old="    _require_one_name(warehouse, repository, location)\n",
@@ -487,8 +487,8 @@ SWEEPING = (
         ),
     ),
     Mutation(
-        name="an object is removed though somebody replaced it",
-        breaks="what is not the object that was read stays (invariant 5)",
+        name="an object is removed although another writer replaced it",
+        breaks="an object other than the one that was read stays (invariant 5)",
         file="retention_assets/objectstore/mutate/writing.py",
         old="            if found != e_tag:\n",
         new="            if found is None:\n",
@@ -529,7 +529,7 @@ SWEEPING = (
         ),
     ),
     Mutation(
-        name="candidates do not count in a plan's hash",
+        name="the plan hash does not cover the candidates",
         breaks="a plan with other candidates has another hash",
         file="retention_assets/state/plan.py",
         old='"references": references_hash, "candidates": digest}',
@@ -537,7 +537,7 @@ SWEEPING = (
         caught_by=("tests/state/test_plan.py::test_each_part_of_a_plan_changes_its_hash",),
     ),
     Mutation(
-        name="what lives again is not looked at",
+        name="objects that are live again are not checked",
         breaks="liveness is checked again just before deleting (invariant 5)",
         file="retention_assets/sweep/engine.py",
         old=(
@@ -545,13 +545,13 @@ SWEEPING = (
         ),
         new="    detail = F.when(committed, F.lit(_COMMITTED))\n",
         caught_by=(
-            f"{_LEFT_ALONE}[it is live again]",
-            f"{_LEFT_ALONE}[it is live again, and no commit ever held it]",
+            f"{_SKIPPED}[it is live again]",
+            f"{_SKIPPED}[it is live again, and no commit ever held it]",
         ),
     ),
     Mutation(
-        name="an object that was written over is taken for the planned one",
-        breaks="only the object that was planned goes (invariant 5)",
+        name="an overwritten object counts as the planned object",
+        breaks="only the planned object is deleted (invariant 5)",
         file="retention_assets/sweep/preconditions.py",
         old="    stays = changed | excluded | ~(there | keeps_missing)\n",
         new="    stays = excluded | ~(there | keeps_missing)\n",
@@ -562,7 +562,7 @@ SWEEPING = (
     ),
     Mutation(
         name="an object that the newest plan does not name is deleted",
-        breaks="every plan since names what goes (invariant 5)",
+        breaks="every plan since then names a deleted object (invariant 5)",
         file="retention_assets/sweep/preconditions.py",
         old="    stays = changed | excluded | ~(there | keeps_missing)\n",
         new="    stays = changed | ~(there | keeps_missing)\n",
@@ -580,7 +580,7 @@ SWEEPING = (
         ),
     ),
     Mutation(
-        name="an object that was brought back still counts as deleted",
+        name="a restored object still counts as deleted",
         breaks="a live object that is lost refuses plans (invariant 7)",
         file="retention_assets/lakefs/sweep/planning.py",
         old="        collected = _not_listed_since(spark, warehouse, parameters, collected)\n",
@@ -592,8 +592,8 @@ SWEEPING = (
         ),
     ),
     Mutation(
-        name="the budget writes over a withdrawal",
-        breaks="what a person withdrew no budget approves",
+        name="the budget overwrites a withdrawal",
+        breaks="no budget approves a plan that a person withdrew",
         file="retention_assets/state/approval.py",
         old="{_OF_BUDGET if by == BUDGET else ''}.json\"\n",
         new='.json"\n',
@@ -602,8 +602,8 @@ SWEEPING = (
         ),
     ),
     Mutation(
-        name="due objects of the newest plan that were lost are not missed",
-        breaks="only what every plan since named is deleted (invariant 5)",
+        name="lost due objects of the newest plan are not detected",
+        breaks="only objects that every plan since then names are deleted (invariant 5)",
         file="retention_assets/state/memory.py",
         old='        stored[known["name"]] = known["seen_at"]\n',
         new="        pass\n",
@@ -615,7 +615,7 @@ SWEEPING = (
     ),
     Mutation(
         name="what another plan found live at the same time is not read",
-        breaks="only what every plan since named is deleted (invariant 5)",
+        breaks="only objects that every plan since then names are deleted (invariant 5)",
         file="retention_assets/state/memory.py",
         old="    return [one for one in documents if one not in known]\n",
         new="    return []\n",
@@ -629,7 +629,7 @@ SWEEPING = (
         ),
     ),
     Mutation(
-        name="a sweep does not look at its settings again",
+        name="a sweep does not check its settings again",
         breaks="an approval binds the mode and the settings (invariant 12)",
         file="retention_assets/lakefs/sweep/sweeping.py",
         old="        require_same_settings(self.plan, self._sweep.opened.repository)\n",
@@ -640,8 +640,8 @@ SWEEPING = (
         ),
     ),
     Mutation(
-        name="a sweep does not look for a newer plan",
-        breaks="every plan since names what goes (invariant 5)",
+        name="a sweep does not check for a newer plan",
+        breaks="every plan since then names a deleted object (invariant 5)",
         file="retention_assets/sweep/engine.py",
         old="        still_named = named_since(self._spark, self._warehouse, self._plan)\n",
         new="        still_named = None\n",
@@ -650,8 +650,8 @@ SWEEPING = (
         ),
     ),
     Mutation(
-        name="cached rows of a table answer for the table that replaced it",
-        breaks="what was read before a table changed is not used afterwards (invariants 1 and 8)",
+        name="cached rows of a table are used for the table that replaced it",
+        breaks="rows that were read before a table changed are not used afterwards (invariants 1 and 8)",
         file="retention_assets/spark/frames.py",
         old='    return spark.read.option("retention.opened", uuid4().hex).option(',
         new="    return spark.read.option(",
@@ -662,24 +662,24 @@ SWEEPING = (
         ),
     ),
     Mutation(
-        name="workers go on without the lease",
-        breaks="nothing is touched once the lease is gone",
+        name="workers continue without the lease",
+        breaks="nothing is changed after the lease is lost",
         file="retention_assets/sweep/worker.py",
         old="clock() < task.deadline and holds(warehouse, task.lease, clock())\n",
         new="clock() < task.deadline\n",
         caught_by=(f"{_LOST_LEASE}[stop_all_sweeps]", f"{_LOST_LEASE}[let_the_lease_expire]"),
     ),
     Mutation(
-        name="workers go on after the deadline",
-        breaks="nothing is touched later than the window after its look (invariant 5)",
+        name="workers continue after the deadline",
+        breaks="nothing is deleted later than the window after its liveness check (invariant 5)",
         file="retention_assets/sweep/worker.py",
         old="clock() < task.deadline and holds(warehouse, task.lease, clock())\n",
         new="holds(warehouse, task.lease, clock())\n",
         caught_by=("tests/sweep/test_worker.py::test_objects_left_at_the_deadline_have_no_row",),
     ),
     Mutation(
-        name="what is about to be deleted is not noted before",
-        breaks="after a crash what may be gone is known (invariant 8)",
+        name="objects are not recorded before they are deleted",
+        breaks="after a crash it is known which objects may be deleted (invariant 8)",
         file="retention_assets/sweep/worker.py",
         old='    _recorded(task, chunk, attempted, name, clock(), "attempted")\n',
         new="    task.ledger.rows(chunk, attempted, clock())\n",
@@ -687,7 +687,7 @@ SWEEPING = (
     ),
     Mutation(
         name="a key that a bulk deletion refused counts as deleted",
-        breaks="the ledger says deleted only of what the store said so of (invariant 9)",
+        breaks="the ledger has deleted only for objects that the store reported as deleted (invariant 9)",
         file="retention_assets/objectstore/mutate/deletion_s3.py",
         old="            results |= dict.fromkeys(_targets_of(by_key, entry), _result(failure))\n",
         new="            results |= dict.fromkeys(_targets_of(by_key, entry), DELETED)\n",
@@ -698,7 +698,7 @@ SWEEPING = (
     ),
     Mutation(
         name="a key that a bulk deletion did not name counts as deleted",
-        breaks="the ledger says deleted only of what the store said so of (invariant 9)",
+        breaks="the ledger has deleted only for objects that the store reported as deleted (invariant 9)",
         file="retention_assets/objectstore/mutate/deletion_s3.py",
         old="results.get(one, ObjectResult.failed(_UNNAMED))",
         new="results.get(one, DELETED)",
@@ -708,7 +708,7 @@ SWEEPING = (
         ),
     ),
     Mutation(
-        name="a copy is not compared with what was copied",
+        name="a copy is not compared with its original",
         breaks="an object leaves the repository only after its copy was verified",
         file="retention_assets/objectstore/mutate/copying.py",
         old="        if there.e_tag == found.e_tag:\n            return SIZE_AND_ETAG\n",
@@ -719,8 +719,8 @@ SWEEPING = (
         ),
     ),
     Mutation(
-        name="Icechunk: what is reached again by now is released",
-        breaks="edits release nothing that a branch or tag reaches by then",
+        name="Icechunk: a snapshot that is reachable again is released",
+        breaks="edits release no snapshot that a branch or tag reaches at that time",
         file="retention_assets/icechunk/edits/publishing.py",
         old="reachable(after, after.tips()) & _to_delete(planned)\n",
         new="reachable(after, after.tips()) & frozenset()\n",
@@ -729,7 +729,7 @@ SWEEPING = (
         ),
     ),
     Mutation(
-        name="Icechunk: a branch to delete is known by its name alone",
+        name="Icechunk: a branch to delete is identified only by its name",
         breaks="a branch that was moved since the plan is not deleted",
         file="retention_assets/icechunk/rules/planned.py",
         old="    approved = {one.deletion for one in planned.deleted}\n",
@@ -742,7 +742,7 @@ SWEEPING = (
     ),
     Mutation(
         name="Icechunk: a file that was acknowledged as lost is never read again",
-        breaks="what a file references that somebody put back stays (invariant 5)",
+        breaks="objects that a restored file references stay (invariant 5)",
         file="retention_assets/state/acknowledged.py",
         old='    missing = found.where("last_modified IS NULL").select("address").toArrow()',
         new='    missing = found.select("address").toArrow()',
@@ -763,8 +763,8 @@ SWEEPING = (
 
 KNOWING = (
     Mutation(
-        name="names of old kinds always count",
-        breaks="a name of an old kind counts only where an entry has such a name (invariant 10)",
+        name="names of legacy kinds always belong to the repository",
+        breaks="a name of a legacy kind belongs to the repository only if an entry has such a name (invariant 10)",
         file="retention_assets/lakefs/names/legacy.py",
         old="    return is_generated(address) & ~_is_old(address, KINDS.difference(legacy))\n",
         new="    return is_generated(address)\n",
@@ -774,15 +774,15 @@ KNOWING = (
         ),
     ),
     Mutation(
-        name="what another repository refers to is a candidate",
-        breaks="what another configured repository holds here stays (invariant 6)",
+        name="an object that another repository references is a candidate",
+        breaks="an object that another configured repository references stays (invariant 6)",
         file="retention_assets/core/other_references.py",
         old='    stays = F.col("is_referenced").isNotNull() & (F.col("state") == CANDIDATE)\n',
         new="    stays = F.lit(False)\n",
         caught_by=("tests/core/test_other_references.py::test_only_candidates_get_the_state_held",),
     ),
     Mutation(
-        name="one acknowledged loss covers all others",
+        name="one acknowledged loss covers all other losses",
         breaks="a live address that nobody acknowledged as lost must be listed (invariant 7)",
         file="retention_assets/core/guards.py",
         old="    is_missing = ~was_collected & ~is_lost\n",
@@ -794,7 +794,7 @@ KNOWING = (
     ),
     Mutation(
         name="a batch of the cache disappears unnoticed",
-        breaks="unknown is not zero: rows that a run has looked up must be there when it reads them (invariant 3)",
+        breaks="unknown is not zero: rows that a run has looked up must still exist when it reads them (invariant 3)",
         file="retention_assets/warehouse/table_cache.py",
         old="        if gone := [batch.name for batch in batches if batch.name not in there]:\n",
         new="        if gone := [batch.name for batch in batches[:0] if batch.name not in there]:\n",
@@ -804,8 +804,8 @@ KNOWING = (
         ),
     ),
     Mutation(
-        name="manifests of an interrupted plan decide",
-        breaks="what another configured repository holds here stays (invariant 6)",
+        name="manifests of an interrupted plan are used",
+        breaks="an object that another configured repository references stays (invariant 6)",
         file="retention_assets/repositories/other_repositories.py",
         old="    details = chunks.details if len(of_both) == 1 else Details()\n",
         new="    details = chunks.details if of_both else Details()\n",
@@ -815,8 +815,8 @@ KNOWING = (
         ),
     ),
     Mutation(
-        name="references at an earlier location of a repository are believed",
-        breaks="what another configured repository holds here stays (invariant 6)",
+        name="references at an earlier location of a repository are used",
+        breaks="an object that another configured repository references stays (invariant 6)",
         file="retention_assets/state/approval.py",
         old='if name != "storage" or "namespace" not in terms}\n',
         new='if name != "storage"}\n',
@@ -841,7 +841,7 @@ KEEPING_BOOKS = (
     ),
     Mutation(
         name="a purge leaves the versions of a copy",
-        breaks="what is called purged is not stored any more",
+        breaks="a copy with the outcome purged is no longer stored",
         file="retention_assets/sweep/actions.py",
         old="        if not self.keeps_versions:\n",
         new="        if self.location:\n",
@@ -850,7 +850,7 @@ KEEPING_BOOKS = (
         ),
     ),
     Mutation(
-        name="only what a ledger calls quarantined is in quarantine",
+        name="only objects with the outcome quarantined in a ledger are in quarantine",
         breaks="every copy in quarantine is shown, restored or purged",
         file="retention_assets/sweep/copies.py",
         old='        .where("recorded OR has_copy")\n',
@@ -861,7 +861,7 @@ KEEPING_BOOKS = (
         ),
     ),
     Mutation(
-        name="a missing object counts as missing without a look into the quarantine of an interrupted sweep",
+        name="a missing object counts as missing without a check of the quarantine of an interrupted sweep",
         breaks="no object that a sweep moved is called missing",
         file="retention_assets/sweep/preconditions.py",
         old='                problem = "" if has_manifest else "this plan has no files there"\n',
@@ -872,8 +872,8 @@ KEEPING_BOOKS = (
         ),
     ),
     Mutation(
-        name="the versions of an object go while an unrecorded copy of it is in quarantine",
-        breaks="the versions of an object in quarantine go only after its copy was purged",
+        name="the versions of an object are deleted while an unrecorded copy of the object is in quarantine",
+        breaks="the versions of an object in quarantine are deleted only after its copy was purged",
         file="retention_assets/sweep/copies.py",
         old='        moved = found.rows.where("NOT surplus")',
         new='        moved = found.rows.where("recorded")',
@@ -884,15 +884,15 @@ KEEPING_BOOKS = (
     ),
     Mutation(
         name="a copy counts as purged although its quarantine is not mounted",
-        breaks="what is called purged is not stored any more (invariant 12)",
+        breaks="a copy with the outcome purged is no longer stored (invariant 12)",
         file="retention_assets/sweep/undo.py",
         old="& ~is_here & (~is_moved_here | is_empty)\n",
         new="& ~is_here & ~is_moved_here\n",
         caught_by=("tests/sweep/test_undo.py::test_copies_are_not_purged_while_their_quarantine_is_not_mounted",),
     ),
     Mutation(
-        name="what is acknowledged as lost refuses every plan",
-        breaks="plans go on without objects that a person acknowledged as lost (invariant 7)",
+        name="objects that are acknowledged as lost refuse every plan",
+        breaks="plans continue without objects that a person acknowledged as lost (invariant 7)",
         file="retention_assets/core/guards.py",
         old='    is_lost = ~was_collected & F.col("was_acknowledged").isNotNull()\n',
         new="    is_lost = F.lit(False)\n",
@@ -902,8 +902,8 @@ KEEPING_BOOKS = (
         ),
     ),
     Mutation(
-        name="any signature of a record is taken",
-        breaks="who writes the warehouse and has no key cannot write signed records anew",
+        name="any signature of a record is accepted",
+        breaks="a person with write access to the warehouse and without the key cannot rewrite signed records",
         file="retention_assets/sweep/verification.py",
         old='        if document["repository"] != inputs.name or not seal.verifies(document):\n',
         new='        if document["repository"] != inputs.name:\n',
@@ -913,8 +913,8 @@ KEEPING_BOOKS = (
         ),
     ),
     Mutation(
-        name="copies of records that are gone are not missed",
-        breaks="a record that was cut off is missed where a second place has a copy of it",
+        name="missing copies of records are not detected",
+        breaks="a removed last record is detected if the witness has a copy of the record",
         file="retention_assets/sweep/verification.py",
         old="    if lost := sorted(copies - records):\n",
         new="    if lost := sorted(copies - copies):\n",
@@ -925,7 +925,7 @@ KEEPING_BOOKS = (
     ),
     Mutation(
         name="housekeeping keeps the days of plans with objects in quarantine",
-        breaks="nothing goes from the warehouse that a person may still need",
+        breaks="nothing that a person may still need is removed from the warehouse",
         file="retention_assets/repositories/housekeeping.py",
         old="frozenset(day for day, _ in [*quarantined, *unfinished])",
         new="frozenset(day for day, _ in unfinished)",
@@ -936,7 +936,7 @@ KEEPING_BOOKS = (
     ),
     Mutation(
         name="housekeeping keeps the tables with the newest data",
-        breaks="what another repository refers to is known after housekeeping, as before",
+        breaks="the references of another repository are still known after housekeeping",
         file="retention_assets/repositories/housekeeping.py",
         old="            yield from (day for _, day in usable[-1:])\n"
         "            yield from [day for taken_at, day in usable if taken_at <= now + MARGIN][-1:]\n",
@@ -962,8 +962,8 @@ _FULL_OF = "tests/random_histories/test_rounds.py::test_a_history_that_is_full_o
 
 ON_A_REAL_SERVER = (
     Mutation(
-        name="an absolute address is outside, whatever name it ends in",
-        breaks="a generated name keeps its object however the rest is spelled (invariant 6)",
+        name="an absolute address is outside, whatever the name at its end is",
+        breaks="a generated name keeps its object whatever the spelling of the rest is (invariant 6)",
         file="retention_assets/lakefs/names/columns.py",
         old="    return F.when(is_outside(address), tail).otherwise(address)\n",
         new="    return F.when(is_outside(address), F.coalesce(address, tail)).otherwise(address)\n",
@@ -976,7 +976,7 @@ ON_A_REAL_SERVER = (
         caught_by=(f"{_FULL_OF}[linked]",),
     ),
     Mutation(
-        name="an object of the content of a head is not kept",
+        name="an object with the content of a head is not kept",
         breaks="an object that was staged again with the same content stays (invariant 1)",
         file="retention_assets/lakefs/sweep/planning.py",
         old="    objects = keep_same_content(held, hidden)\n",
@@ -985,23 +985,23 @@ ON_A_REAL_SERVER = (
     ),
     Mutation(
         name="nothing settles",
-        breaks="what an operation under way is about to hold stays (invariant 5)",
+        breaks="an object that a running operation is about to reference stays (invariant 5)",
         file="retention_assets/core/settle.py",
         old="    waits = due & must_wait & ",
         new="    waits = F.lit(False) & due & must_wait & ",
         caught_by=(f"{_FULL_OF}[held]",),
     ),
     Mutation(
-        name="what another repository refers to is not asked",
-        breaks="what another configured repository holds here stays (invariant 6)",
+        name="references of another repository are not read",
+        breaks="an object that another configured repository references stays (invariant 6)",
         file="retention_assets/repositories/other_repositories.py",
         old="if other.is_icechunk else self._of_lakefs)(other, table, policy)\n",
         new="if other.is_icechunk else self._of_lakefs)(other, table, policy).limit(0)\n",
         caught_by=(f"{_FULL_OF}[shared]",),
     ),
     Mutation(
-        name="a page without rows is the whole truth",
-        breaks="a branch that is made again during a scan hides nothing that is staged (invariant 3)",
+        name="a page without rows is used as a complete list",
+        breaks="a branch that is created again during a scan hides no staged object (invariant 3)",
         file="retention_assets/lakefs/source/staged_list.py",
         old="            if not any(self._for_each(self._shows_any, on_page)):\n                return response, []",
         new="            if response is not None:\n                return response, []",

@@ -269,7 +269,7 @@ def test_an_error_in_the_settings_names_the_file_and_the_key(tmp_path: Path, mis
 
 
 DOCUMENTS = {
-    "a day that no calendar has": ("warehouse: 2027-02-30\n", "is not YAML: "),
+    "an impossible date": ("warehouse: 2027-02-30\n", "is not YAML: "),
     "empty": ("", "is empty. Nothing was read or deleted. Write a first"),
     "a list": ("- a\n- b\n", "the document: must be a mapping"),
     "keys beside their repository": (

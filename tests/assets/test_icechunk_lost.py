@@ -75,7 +75,7 @@ def test_acknowledged_losses_are_counted_and_another_missing_file_refuses_the_pl
 
 @pytest.mark.slow
 def test_a_lost_root_that_an_earlier_plan_read_does_not_change_the_candidates(tmp_path: Path) -> None:
-    """It references no manifest, so the cache has no row of it."""
+    """The root references no manifest, so the cache has no row of the root."""
     field = icechunk_project(tmp_path, 2, COMMITS, {"main": "b"}, {})
     plan(field)
     going = candidates(field)

@@ -268,7 +268,7 @@ ZERO_DAYS = {
     "by default": {"default_retention_days": 0, "branches": []},
     "on a branch": {"default_retention_days": 7, "branches": [{"branch_id": "main", "retention_days": 0}]},
     "less than zero": {"default_retention_days": -1, "branches": []},
-    "in our own form": {"retention": {"default": "0d"}},
+    "in our own schema": {"retention": {"default": "0d"}},
     "of a lifecycle rule": {"rule1": {"prefix": "", "days": 0, "enabled": True}},
 }
 

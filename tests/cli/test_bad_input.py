@@ -97,8 +97,8 @@ DUMPS = {
 POLICIES = {
     "no policy": Bad(lambda project: project.write(policy=["gone.yaml"]), 2, ("gone.yaml", "policy")),
     "a policy that is no document": Bad(policy("{"), 2, ("gc_rules.json",)),
-    "our form, a duration without a unit": Bad(policy("retention: {default: 30}"), 2, ("gc_rules.json", "30d")),
-    "our form, an unknown key": Bad(policy("retention: {defualt: 30d}"), 2, ("gc_rules.json", "defualt")),
+    "our schema, a duration without a unit": Bad(policy("retention: {default: 30}"), 2, ("gc_rules.json", "30d")),
+    "our schema, an unknown key": Bad(policy("retention: {defualt: 30d}"), 2, ("gc_rules.json", "defualt")),
     "lakeFS's form, days as text": Bad(
         policy('{"default_retention_days": "thirty", "branches": []}'), 2, ("gc_rules.json", "default_retention_days")
     ),

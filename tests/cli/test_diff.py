@@ -273,7 +273,7 @@ def test_costs_are_shown_to_the_cent(cost: float, shown: str) -> None:
         pytest.param([], 2, "Name two plans", id="nothing_to_compare"),
         pytest.param(["FIRST", "FIRST", "--policy", "NEW"], 2, "Name two plans", id="plans_and_a_policy"),
         pytest.param(["FIRST", "FIRST", "--as-of", DAY], 2, "--as-of", id="a_day_for_plans"),
-        pytest.param(["FIRST", "FIRST", "--json", "--format", "csv"], 2, "choose one", id="two_forms"),
+        pytest.param(["FIRST", "FIRST", "--json", "--format", "csv"], 2, "choose one", id="two_output_formats"),
         pytest.param(["FIRST", "FIRST", "--limit", "1"], 2, "--limit", id="a_limit_without_rows"),
         pytest.param(["--policy", "NEW", "--price", "-1"], 2, "--price", id="a_negative_price"),
         pytest.param(

@@ -279,7 +279,7 @@ def other_objects(tables: Path) -> None:
             3,
             "uncommitted_objects of 2026-11-01 is missing",
             "Nothing was deleted",
-            id="a_table_that_was_cut_off",
+            id="an_incomplete_table",
         ),
     ],
 )

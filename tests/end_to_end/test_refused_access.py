@@ -148,7 +148,7 @@ NOBODY = "http://127.0.0.1:9"  # the port of `discard`, where nobody listens
             ["s3://", "cannot be reached", "endpoint"],
             id="the server does not listen",
         ),
-        pytest.param(store_hangs_up, ["s3://", "cannot be reached", "endpoint"], id="the store hangs up"),
+        pytest.param(store_hangs_up, ["s3://", "cannot be reached", "endpoint"], id="the store closes the connection"),
         pytest.param(
             lambda world: environment(LAKEFS_SECRET="not-its-secret"),
             ["401", "source.api.access_key and secret_key"],
@@ -162,7 +162,7 @@ NOBODY = "http://127.0.0.1:9"  # the port of `discard`, where nobody listens
         pytest.param(
             changed(namespace=lambda world: "s3://lake/vineyard"),
             ["s3://lake/orchard", "s3://lake/vineyard", "namespace"],
-            id="a repository that the server keeps elsewhere",
+            id="a repository with another namespace on the server",
         ),
         pytest.param(
             changed(source=lambda world: world.source(url=NOBODY)),

@@ -136,13 +136,13 @@ def row(outcome: str, fence: int, hours: int = 0) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("rows", "outcome", "fence"),
     [
-        pytest.param([row("attempted", 1), row("deleted", 1)], "deleted", 1, id="an attempt that was answered"),
-        pytest.param([row("attempted", 1)], "attempted", 1, id="an attempt without an answer"),
+        pytest.param([row("attempted", 1), row("deleted", 1)], "deleted", 1, id="an attempt with a result"),
+        pytest.param([row("attempted", 1)], "attempted", 1, id="an attempt without a result"),
         pytest.param([row("quarantined", 1), row("restored", 2)], "restored", 2, id="the newest sweep counts"),
         pytest.param([row("quarantined", 1), row("failed", 2)], "quarantined", 1, id="a failure changes nothing"),
         pytest.param([row("skipped", 1), row("failed", 2)], "failed", 2, id="nothing was done"),
         pytest.param(
-            [row("attempted", 1), row("attempted", 1), row("missing", 1)], "missing", 1, id="answers before attempts"
+            [row("attempted", 1), row("attempted", 1), row("missing", 1)], "missing", 1, id="results before attempts"
         ),
         pytest.param([row("quarantined", 1), row("missing", 2)], "quarantined", 1, id="another plan finds it missing"),
         pytest.param(

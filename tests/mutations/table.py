@@ -546,7 +546,7 @@ SWEEPING = (
         new="    detail = F.when(committed, F.lit(_COMMITTED))\n",
         caught_by=(
             f"{_SKIPPED}[it is live again]",
-            f"{_SKIPPED}[it is live again, and no commit ever held it]",
+            f"{_SKIPPED}[it is live again, and no commit has it]",
         ),
     ),
     Mutation(
@@ -919,7 +919,7 @@ KEEPING_BOOKS = (
         old="    if lost := sorted(copies - records):\n",
         new="    if lost := sorted(copies - copies):\n",
         caught_by=(
-            f"{_RECORDS}::test_the_witness_shows_a_rewrite_of_a_chain_that_looks_unbroken[the_end_cut_off]",
+            f"{_RECORDS}::test_the_witness_shows_a_rewrite_of_a_chain_that_looks_unbroken[the_end_removed]",
             f"{_RECORDS}::test_the_witness_shows_a_rewrite_of_a_chain_that_looks_unbroken[all_removed]",
         ),
     ),

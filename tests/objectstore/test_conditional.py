@@ -149,7 +149,7 @@ def test_a_refusal_for_another_reason_than_the_condition_is_an_error(
 @pytest.mark.parametrize(
     ("ignored", "message"),
     [
-        pytest.param({"if-none-match"}, "ignored the condition If-None-Match", id="creates_where_one_is"),
+        pytest.param({"if-none-match"}, "ignored the condition If-None-Match", id="creates_an_existing_object"),
         pytest.param({"if-match"}, "ignored the condition If-Match", id="replaces_another"),
     ],
 )

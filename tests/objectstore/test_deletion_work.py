@@ -134,7 +134,7 @@ def test_a_sequence_of_responses_has_the_expected_result(
     assert len(store.requests) == len(answers)
 
 
-@pytest.mark.parametrize("before", [(), (LOST,)], ids=["from_the_start", "after_a_lost_answer"])
+@pytest.mark.parametrize("before", [(), (LOST,)], ids=["from_the_start", "after_a_lost_response"])
 def test_an_endless_throttle_ends_as_a_failure(
     rate_limiter: RateLimiter, clock: FakeClock, before: Sequence[ObjectResult]
 ) -> None:

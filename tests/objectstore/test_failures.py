@@ -156,7 +156,7 @@ class TestRetryableFailures:
             pytest.param("InternalError", None, False, True, True, id="one_key_broken"),
             pytest.param("", 502, False, True, True, id="broken_on_the_way"),
             pytest.param("OperationAborted", 409, False, True, False, id="crossed_by_another_request"),
-            pytest.param("RequestTimeout", 400, False, True, False, id="not_heard_in_time"),
+            pytest.param("RequestTimeout", 400, False, True, False, id="request_timeout"),
             pytest.param("NotImplemented", 501, False, False, False, id="not_implemented"),
             pytest.param("AccessDenied", 403, False, False, False, id="denied"),
             pytest.param("NoSuchBucket", 404, False, False, False, id="no_bucket"),

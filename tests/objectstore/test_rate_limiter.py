@@ -95,7 +95,7 @@ class TestThrottle:
         rate_limiter.wait_for(1)
         assert clock() == pytest.approx(0.25)
 
-    @pytest.mark.parametrize("answered_at", [0.1, 3.0], ids=["in_the_quiet", "after_it"])
+    @pytest.mark.parametrize("answered_at", [0.1, 3.0], ids=["during_the_pause", "after_it"])
     def test_throttles_of_requests_sent_before_the_pause_count_once(self, clock: FakeClock, answered_at: float) -> None:
         rate_limiter = limiter_with(clock, 800)
         rate_limiter.throttled(0)

@@ -33,7 +33,7 @@ class TestKeepsVersions:
     @pytest.mark.parametrize(
         ("statuses", "keeps"),
         [
-            pytest.param([], False, id="never_asked_to"),
+            pytest.param([], False, id="versioning_never_enabled"),
             pytest.param(["Enabled"], True, id="enabled"),
             pytest.param(["Enabled", "Suspended"], True, id="suspended_with_versions_of_before"),
         ],

@@ -293,7 +293,7 @@ def test_a_default_in_one_document_applies_to_the_rules_of_another():
             "lifecycle: [{id: x, prefix: a, keep: 1d}]",
             '{"x": {"prefix": "b", "days": 1, "enabled": true}}',
             "b.yaml: lifecycle: the id 'x' is duplicated (first in a.yaml)",
-            id="one_lifecycle_id_in_two_forms",
+            id="one_lifecycle_id_in_two_schemas",
         ),
         pytest.param(
             "holds: [{id: x, prefix: a, reason: r}]",

@@ -156,7 +156,7 @@ def test_a_glob_may_overlap_a_prefix():
         pytest.param(
             LifecycleRule("r", "raw", days(3), {"mian": days(90)}),
             ["there is no branch 'mian' (did you mean 'main'?); its duration has no effect"],
-            id="a_slip_beside_a_default",
+            id="a_misspelled_name_with_a_default",
         ),
     ],
 )

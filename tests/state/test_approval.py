@@ -157,7 +157,7 @@ def test_an_approval_lapses_when_the_plan_is_too_old(warehouse: Warehouse, age: 
 
 @pytest.mark.parametrize("budget", [BudgetSettings(), BudgetSettings(objects=100)], ids=["a person", "a budget"])
 def test_a_plan_from_the_future_is_neither_approved_nor_executed(warehouse: Warehouse, budget: BudgetSettings) -> None:
-    """It was made with a wrong clock, and its approval would be valid until a time by that clock."""
+    """The plan was made with a wrong clock. Its approval would be valid until a time by that clock."""
     plan = a_plan(made_at=NOW + timedelta(hours=2))
     keep_plan(warehouse, plan)
     with pytest.raises(GuardRefused, match="which is later than now"):

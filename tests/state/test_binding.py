@@ -37,7 +37,7 @@ def orchard(tmp_path: Path) -> Repository:
 def test_a_repository_that_is_renamed_does_not_begin_without_its_tables(
     warehouse: Warehouse, orchard: Repository, same: str
 ) -> None:
-    """Its plan memory and ledgers would not count, and two leases would allow two sweeps at once."""
+    """The plan memory and ledgers at the old location would not count, and two leases would allow two sweeps."""
     require_same_location(warehouse, orchard)
     other = {"namespace": "storage", "storage": "namespace"}[same]
     renamed = replace(orchard, name="grove", **{other: "s3://lake/grove"})

@@ -84,7 +84,7 @@ def test_a_plan_from_older_references_forgets_nothing(warehouse: Warehouse) -> N
 def test_heads_that_concurrent_plans_found_are_remembered(
     warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch, order: str
 ) -> None:
-    """One of them found a branch that was deleted before the other read its references."""
+    """One plan found a branch that was deleted before the other plan read its references."""
     plan(warehouse, NOW, main="first")
     hour = timedelta(hours=1)
 
@@ -157,7 +157,7 @@ def test_a_memory_that_was_removed_with_a_change_of_the_location_is_not_required
 
 
 def test_no_plan_is_made_while_a_plan_from_the_future_is_stored(warehouse: Warehouse) -> None:
-    """It would stay the newest plan, and later plans would not be remembered."""
+    """The plan from the future would stay the newest plan, and later plans would not be remembered."""
     plan(warehouse, NOW, main="first", gold="second")
     require_no_future_plan(warehouse, "orchard", NOW - timedelta(minutes=5))  # as the clocks of two machines may differ
     with pytest.raises(GuardRefused, match=r"memory/20\d+T\d+-\w+ belong to a plan whose time is later than now"):

@@ -230,7 +230,7 @@ def test_an_object_waits_from_the_newest_input_of_one_plan_to_the_older_one_of_a
 
 
 def test_an_object_that_one_plan_did_not_find_due_waits_again(spark: SparkSession, warehouse: Warehouse) -> None:
-    """It was referenced between the first and the third plan, so an operation that began then may still use it."""
+    """The object was referenced between the first and the third plan. An operation that began then may still use it."""
     hold = Policy(WORLD.policy.retention, (), (Hold("audit", "prefix", "a/5", "an audit", until=DAY),))
     settle = timedelta(hours=24)
     named = []
@@ -401,7 +401,7 @@ def test_candidates_of_plans_with_equal_hashes_are_returned_once(spark: SparkSes
 def test_objects_with_the_same_content_as_a_head_are_counted_as_may_be_staged(
     spark: SparkSession, warehouse: Warehouse, tmp_path: Path
 ) -> None:
-    """Such an object may be staged without its address being in any list."""
+    """An object with such content may be staged without its address being in any list."""
     content = b"ten bytes."
     etag = md5(content).hexdigest()
     for address in (LIVE, UNREFERENCED):
@@ -514,7 +514,7 @@ def day(number: int) -> date:
 @pytest.mark.parametrize(
     ("made", "until", "live"),
     [
-        pytest.param({}, 5, None, id="none_was_ever_made"),
+        pytest.param({}, 5, None, id="no_earlier_plan"),
         pytest.param({6: (1, 60)}, 5, None, id="only_one_of_a_later_day"),
         pytest.param({4: (1, 40), 5: (2, 50)}, 5, 50, id="one_of_the_day_itself"),
         pytest.param({3: (1, 30), 4: (2, 40), 6: (3, 60)}, 5, 40, id="one_of_the_day_before"),
@@ -533,7 +533,7 @@ def test_the_last_plan_is_the_one_made_last_of_the_day_or_before_it(
 
 
 def test_no_plan_is_made_while_a_plan_from_the_future_is_stored(spark: SparkSession, warehouse: Warehouse) -> None:
-    """Its candidates would count as named by every later plan."""
+    """The candidates of the plan would count as named by every later plan."""
     planned(spark, warehouse, replace(WORLD, made_at=NOW + HOUR))
     with pytest.raises(GuardRefused, match=r"memory/\w+-\w+ and .*due_objects/\w+-\w+ belong to a plan whose time"):
         planned(spark, warehouse, WORLD)

@@ -145,9 +145,9 @@ def take_out_and_close_the_gap(file: Path) -> None:
     ("tamper", "expected"),
     [
         pytest.param(change_an_amount, [True, True, False, True], id="changed"),
-        pytest.param(Path.unlink, [True, False, False], id="taken_out"),
+        pytest.param(Path.unlink, [True, False, False], id="removed"),
         pytest.param(exchange_with_the_next, [True, False, False, False], id="exchanged"),
-        pytest.param(take_out_and_close_the_gap, [True, False, True], id="taken_out_and_the_gap_closed"),
+        pytest.param(take_out_and_close_the_gap, [True, False, True], id="removed_and_renumbered"),
     ],
 )
 def test_a_record_that_was_tampered_with_breaks_the_chain(
@@ -225,7 +225,7 @@ def rewrite(warehouse: Warehouse, **changes: Any) -> None:
 
 
 def test_a_rewritten_chain_without_signatures_is_not_detected(warehouse: Warehouse) -> None:
-    """As docs/safety.md says, the chain alone does not protect against those who may write to the warehouse."""
+    """Source: docs/safety.md. The chain alone does not protect against those who may write to the warehouse."""
     write(warehouse, 3)
     rewrite(warehouse, approved_by="somebody-else")
     assert follows(warehouse) == [True] * 3
@@ -328,7 +328,7 @@ def remove_all(warehouse: Warehouse) -> None:
 @pytest.mark.parametrize(
     ("tamper", "lost"),
     [
-        pytest.param(cut_the_end_off, "1 record was", id="the_end_cut_off"),
+        pytest.param(cut_the_end_off, "1 record was", id="the_end_removed"),
         pytest.param(cut_the_end_off_and_go_on, "1 record was", id="the_end_rewritten"),
         pytest.param(remove_all, "3 records were", id="all_removed"),
         pytest.param(lambda warehouse: rewrite(warehouse, approved_by="mallory"), "3 records were", id="rewritten"),

@@ -446,7 +446,7 @@ def test_after_a_purge_a_bucket_that_keeps_versions_stores_nothing_of_the_quaran
 
 @pytest.mark.slow
 def test_versions_that_a_purge_of_an_earlier_release_left_are_found_and_deleted(versioned: Versioned) -> None:
-    """That release deleted copies without their versions, and recorded them as purged."""
+    """The earlier release deleted copies without their versions, and recorded the copies as purged."""
     world = versioned.world
     sweep(world, "quarantine")
     world.wait(days=31)

@@ -40,10 +40,10 @@ class Case:
 
 CASES = {
     "nothing changed": Case(None),
-    "a commit holds it and lets it go": Case(None, is_committed=True),
+    "only expired commits have it": Case(None, is_committed=True),
     "it is live again": Case("skipped", is_live=True, is_committed=True),
-    "it is live again, and no commit ever held it": Case("skipped", is_live=True),
-    "no commit held it, now one does": Case("skipped", reason="unreferenced", is_committed=True),
+    "it is live again, and no commit has it": Case("skipped", is_live=True),
+    "it was committed after the plan": Case("skipped", reason="unreferenced", is_committed=True),
     "no commit holds it": Case(None, reason="unreferenced"),
 }
 ADDRESSES = {name: address(number) for number, name in enumerate(CASES)}
@@ -84,8 +84,8 @@ def test_each_skipped_object_has_its_reason(checked_rows: dict[str, dict[str, An
     details = {name: checked_rows[ADDRESSES[name]]["detail"] for name, case in CASES.items() if case.ends}
     assert details == {
         "it is live again": "is live again since it was planned",
-        "it is live again, and no commit ever held it": "is live again since it was planned",
-        "no commit held it, now one does": "was committed since it was planned",
+        "it is live again, and no commit has it": "is live again since it was planned",
+        "it was committed after the plan": "was committed since it was planned",
     }
 
 

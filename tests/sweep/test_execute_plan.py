@@ -80,9 +80,7 @@ def lease_is_free(world: World) -> bool:
     ("outcomes", "violation"),
     [
         pytest.param({}, None, id="nothing_was_tried"),
-        pytest.param(
-            {outcome: Amount() for outcome in (*OUTCOMES, Outcome.ATTEMPTED)}, None, id="every_outcome_there_is"
-        ),
+        pytest.param({outcome: Amount() for outcome in (*OUTCOMES, Outcome.ATTEMPTED)}, None, id="every_outcome"),
         pytest.param({"deleted": Amount(2, 20), "failed": Amount(1, 10)}, None, id="all_of_it"),
         pytest.param({"deleted": Amount(1, 10)}, None, id="a_part"),
         pytest.param(
@@ -90,7 +88,7 @@ def lease_is_free(world: World) -> bool:
         ),
         pytest.param({"deleted": Amount(3, 31)}, "31 bytes, and the plan has 3 objects and 30", id="a_byte_more"),
         pytest.param({"deleted": Amount(3, 30), Outcome.ATTEMPTED: Amount(1, 1)}, "4 objects", id="attempts_count_too"),
-        pytest.param({"deletd": Amount(1, 10)}, "unknown outcomes: deletd", id="an_outcome_that_there_is_not"),
+        pytest.param({"deletd": Amount(1, 10)}, "unknown outcomes: deletd", id="an_unknown_outcome"),
     ],
 )
 def test_a_ledger_that_does_not_fit_its_plan_is_refused(outcomes: dict[str, Amount], violation: str | None) -> None:
@@ -128,11 +126,13 @@ ALL_DELETED = dict.fromkeys(DEAD, "deleted")
     ("outcomes", "is_complete"),
     [
         pytest.param(ALL_DELETED, True, id="all_deleted"),
-        pytest.param({**ALL_DELETED, "a": "missing", "b": "skipped"}, True, id="missing_and_skipped_do_not_hold_back"),
-        pytest.param({**ALL_DELETED, "a": "failed"}, False, id="a_failed_one_does"),
-        pytest.param({**ALL_DELETED, "a": "quarantined"}, False, id="a_quarantined_one_does"),
-        pytest.param({**ALL_DELETED, "a": "restored"}, False, id="a_restored_one_does"),
-        pytest.param({**ALL_DELETED, "a": "purged"}, True, id="a_purged_one_does_not"),
+        pytest.param(
+            {**ALL_DELETED, "a": "missing", "b": "skipped"}, True, id="missing_and_skipped_objects_do_not_prevent_it"
+        ),
+        pytest.param({**ALL_DELETED, "a": "failed"}, False, id="a_failed_object_prevents_it"),
+        pytest.param({**ALL_DELETED, "a": "quarantined"}, False, id="a_quarantined_object_prevents_it"),
+        pytest.param({**ALL_DELETED, "a": "restored"}, False, id="a_restored_object_prevents_it"),
+        pytest.param({**ALL_DELETED, "a": "purged"}, True, id="a_purged_object_does_not_prevent_it"),
     ],
 )
 def test_only_a_completed_plan_is_recorded_as_completed(

@@ -89,7 +89,7 @@ def others(spark: SparkSession, tmp_path: Path) -> OtherRepositories:
 
 
 def test_references_in_a_table_of_an_older_version_count(others: OtherRepositories, tmp_path: Path) -> None:
-    """Otherwise, after an upgrade, no repository could be planned before all others were planned."""
+    """Without this, after an upgrade, no repository could be planned before all others were planned."""
     policy_hash = policy_of_files(others.others[0]).policy_hash
     details = Details(policy_hash=policy_hash, references_hash="e" * 64)
     target = Path(others.warehouse.partition("there", ADDRESSES.name, DAY))

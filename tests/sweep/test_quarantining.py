@@ -119,7 +119,7 @@ def test_nothing_is_copied_after_the_deadline(on_disk: Quarantine) -> None:
 def test_objects_copied_before_the_deadline_are_moved_although_the_rest_of_the_chunk_is_late(
     on_disk: Quarantine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Otherwise a chunk that takes longer than the window would be copied and never moved."""
+    """Without this, a chunk that takes longer than the window would be copied and never moved."""
     monkeypatch.setattr(actions, "_STEP_OBJECTS", 1)
     monkeypatch.setattr(actions, "_POLL_SECONDS", -1)
     rows = objects(on_disk.access, "data/a", "data/b", "data/c")

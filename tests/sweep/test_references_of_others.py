@@ -247,7 +247,7 @@ def test_a_longer_grace_and_settle_allow_an_older_plan(pairing: Pairing) -> None
 
 
 def test_a_plan_from_the_future_does_not_hide_later_plans(pairing: Pairing) -> None:
-    """It was made with a wrong clock, and would count as the newest plan until its time."""
+    """The plan was made with a wrong clock, and would count as the newest plan until its time."""
     pairing.plan(named(0, active=True), at=NOW + 3 * DAY)
     assert "there has no complete plan yet" in " ".join(pairing.others().unknown())
     pairing.plan(named(1, active=True), at=NOW - HOUR)

@@ -92,7 +92,7 @@ def test_acknowledged_losses_are_counted_and_new_losses_fail_the_check(spark: Sp
 @pytest.mark.parametrize(
     ("outcome", "written", "passed"),
     [
-        pytest.param("deleted", NOW - timedelta(days=1), False, id="there_as_before"),
+        pytest.param("deleted", NOW - timedelta(days=1), False, id="listed_as_before"),
         pytest.param("deleted", NOW, False, id="of_the_same_time"),
         pytest.param("deleted", NOW + timedelta(seconds=1), True, id="written_again_later"),
         pytest.param("quarantined", NOW - timedelta(days=1), False, id="moved_and_there"),
@@ -138,11 +138,13 @@ def test_a_kept_file_of_icechunk_exists_and_no_sweep_deleted_a_kept_log(
         assert violation in check_result.message
 
 
-@pytest.mark.parametrize(("days", "passed"), [(5, True), (20, False)], ids=["brought_back_since", "never_went"])
+@pytest.mark.parametrize(
+    ("days", "passed"), [(5, True), (20, False)], ids=["written_after_the_move", "written_before_the_move"]
+)
 def test_a_purged_object_counts_as_deleted_from_the_time_it_was_moved(
     spark: SparkSession, days: int, passed: bool
 ) -> None:
-    """It was moved ten days ago, and its copy was purged today. A copy by hand in between is no error."""
+    """The object was moved ten days ago, and its copy was purged today. A copy by hand in between is no error."""
     listing = frames.inventory(spark, Listed("a", last_modified=NOW - timedelta(days=days)))
     moved = gone(ledger(spark, NOW - timedelta(days=10), a="quarantined"))
     purged = ledger(spark, a="purged").join(moved.select("address", "went_at"), on="address")

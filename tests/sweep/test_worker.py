@@ -220,7 +220,7 @@ def test_a_worker_uses_the_clock_that_set_the_deadline(setup: WorkerSetup) -> No
 
 
 def test_a_clock_that_is_set_back_moves_neither_the_deadline_nor_the_times_in_the_ledger(setup: WorkerSetup) -> None:
-    """Otherwise objects would be deleted long after their liveness check, and copies in quarantine would be older."""
+    """Another clock would delete objects long after their liveness check, and make copies in quarantine older."""
     minutes = 0
 
     def meanwhile(chunks_done: int) -> None:

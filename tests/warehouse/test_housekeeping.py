@@ -151,7 +151,7 @@ def test_an_approval_that_was_withdrawn_stays_so_that_no_budget_approves_the_pla
     assert f"approvals/{old}.json" not in days.leftovers(keep=KeepSettings(plans="100d"))
 
 
-@pytest.mark.parametrize("swept", ["", "deleted"], ids=["nobody_swept_it", "swept"])
+@pytest.mark.parametrize("swept", ["", "deleted"], ids=["not_swept", "swept"])
 def test_an_approval_by_the_budget_is_removed_only_with_a_plan_without_a_sweep(days: Days, swept: str) -> None:
     days.plan(1)
     name = f"{days.plan(OLD, swept=swept)}.budget.json"

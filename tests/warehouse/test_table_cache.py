@@ -284,7 +284,7 @@ def test_many_small_batches_are_merged_and_the_newest_rows_of_a_range_count(
 def test_a_full_run_reads_its_own_batch_after_another_run_merged_it(
     cached: Cached, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its rows of metaranges would be missing otherwise, and their objects would seem dead."""
+    """Without the rows of the batch, the objects of its metaranges would seem to be unreferenced."""
     monkeypatch.setattr(cache_batches, "_MOST_SMALL", 1)
     cached.run("first")
     full = cached.cache("full", full=True)

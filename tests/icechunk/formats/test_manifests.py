@@ -187,7 +187,7 @@ def test_an_empty_manifest_has_no_chunks() -> None:
         pytest.param(
             manifest_file({b"a" * 8: [ref(s8=compressed(b"x", DICTIONARY))]}, s2=DICTIONARY),
             "the dictionary for them is missing",
-            id="compressed_though_it_says_it_is_not",
+            id="compressed_but_marked_as_uncompressed",
         ),
         pytest.param(
             manifest_file({b"a" * 8: [ref(s8=compressed(b"x", DICTIONARY))]}, s3=None),

@@ -141,7 +141,9 @@ NO_NAME: list[dict[int, Value]] = [{}]
         pytest.param(repo_file(s7=[]), "or no ops log", id="an_empty_ops_log"),
         pytest.param(repo_file(s7=update(17, {})), "an update in it is of the unknown kind 17", id="a_new_kind"),
         pytest.param(repo_file(s7=update(0, {})), "an update in it is of the unknown kind 0", id="no_kind"),
-        pytest.param(repo_file(s7=update(13, None)), "the value of an update is missing", id="an_update_of_nothing"),
+        pytest.param(
+            repo_file(s7=update(13, None)), "the value of an update is missing", id="an_update_without_a_value"
+        ),
         pytest.param(repo_file(s7=update(13, {0: "new"})), "an update of the kind GC_RAN in", id="more_of_a_kind"),
         pytest.param(repo_file(s7=update(13, {}, s4="new")), "an update in it has fields", id="a_newer_update"),
         pytest.param(repo_file(s7=update(5, {})), "the name in an update is missing", id="a_tag_without_a_name"),
@@ -186,7 +188,7 @@ def lost_parent(repo: Repo) -> Repo:
         pytest.param(
             lambda repo: replace(repo, latest_updates=(Update(UpdateKind.GC_RAN, 5, name="lost"),)),
             "would be read back differently",
-            id="an_update_with_what_its_kind_has_not",
+            id="an_update_with_a_field_of_another_kind",
         ),
         pytest.param(
             lambda repo: replace(repo, metadata={"k\ud800": b""}), "surrogates not allowed", id="a_name_that_is_no_text"

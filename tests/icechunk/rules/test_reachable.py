@@ -46,10 +46,12 @@ def stored(**times: float):
     ("times", "kept", "dropped"),
     [
         pytest.param(OLD, {"root", "a", "b"}, {"x", "y", "z"}, id="all_old"),
-        pytest.param(stored(z=101), {"root", "a", "b", "z"}, {"x", "y"}, id="a_young_one_is_kept"),
+        pytest.param(stored(z=101), {"root", "a", "b", "z"}, {"x", "y"}, id="a_young_snapshot"),
         pytest.param(stored(y=101), {"root", "a", "b", "y"}, {"x", "z"}, id="without_its_old_parent"),
-        pytest.param(stored(a=101), {"root", "a", "b"}, {"x", "y", "z"}, id="a_young_one_that_is_reached"),
-        pytest.param(stored(new=101), {"root", "a", "b", "new"}, {"x", "y", "z"}, id="a_young_one_not_in_the_object"),
+        pytest.param(stored(a=101), {"root", "a", "b"}, {"x", "y", "z"}, id="a_young_reachable_snapshot"),
+        pytest.param(
+            stored(new=101), {"root", "a", "b", "new"}, {"x", "y", "z"}, id="a_young_snapshot_not_in_the_repo_object"
+        ),
         pytest.param(stored(new=99), {"root", "a", "b"}, {"x", "y", "z"}, id="an_old_one_not_in_the_object"),
     ],
 )
@@ -85,8 +87,8 @@ def test_the_root_of_a_young_snapshot_is_kept_though_nothing_reaches_it():
     ("times", "kept"),
     [
         pytest.param(OLD, {"root", "a", "b"}, id="all_old"),
-        pytest.param(stored(y=101), {"root", "a", "b", "x", "y"}, id="a_young_one_with_its_ancestors"),
-        pytest.param(stored(z=101), {"root", "a", "b", "z"}, id="a_young_one_on_what_is_reached"),
+        pytest.param(stored(y=101), {"root", "a", "b", "x", "y"}, id="a_young_snapshot_with_its_ancestors"),
+        pytest.param(stored(z=101), {"root", "a", "b", "z"}, id="a_young_child_of_a_reachable_snapshot"),
     ],
 )
 def test_format_1_keeps_reachable_snapshots_and_young_snapshots_with_their_ancestors(times, kept):

@@ -347,7 +347,7 @@ def test_a_damaged_repo_object_is_not_taken_for_format_1(old):
 
 
 def test_a_snapshot_of_format_2_in_a_repository_of_format_1_is_no_root(old, tmp_path):
-    """Such a file does not name its parent, so its history would count as garbage."""
+    """A snapshot of format 2 does not name its parent, so its history would count as garbage."""
     create_repository(tmp_path / "new")
     new = open_repository(tmp_path / "new").writable_session("main").commit("new", allow_empty=True)
     shutil.copy(tmp_path / "new/snapshots" / new, old / "snapshots")

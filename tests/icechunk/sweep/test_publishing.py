@@ -196,7 +196,7 @@ def test_a_branch_to_delete_that_somebody_deleted_since_the_plan_is_no_conflict(
 
 @both_formats
 def test_a_branch_that_moved_to_a_snapshot_that_stays_is_not_deleted(tmp_path, spec_version: Format):
-    """Its new tip has expired, and stays because a tag points to it."""
+    """The new tip of the branch has expired, and stays because a tag points to it."""
     repository = tree(tmp_path / "r", spec_version)
     policy = replace(POLICY, rules=(SnapshotRule("keep", "tag", "v1", None),))
     plan = repository.plan(policy)

@@ -154,7 +154,7 @@ def test_an_upgrade_by_icechunk_ends_the_edits(world: World) -> None:
 
 @format_2
 def test_icechunk_refuses_a_reference_to_a_released_snapshot_also_if_it_was_opened_before(world: World) -> None:
-    """So in format 2 no reference can be put on a snapshot between the liveness check and the deletion of its files."""
+    """In format 2, no reference can be put on a snapshot between the liveness check and the deletion of its files."""
     before = world.open()
     before.readonly_session(snapshot_id=world.ids["a"])
     session = before.writable_session("old")

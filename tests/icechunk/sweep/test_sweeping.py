@@ -83,7 +83,9 @@ def test_a_repository_with_new_commits_and_references_is_accepted(now: History) 
         ),
         pytest.param(state_of(history({0: (None, 0)}, {"main": 0})), "main named", id="created_again"),
         pytest.param(
-            state_of(history({0: (None, 0), 2: (0, 2)}, {"main": 2})), "tag v1 named", id="what_a_tag_named_is_gone"
+            state_of(history({0: (None, 0), 2: (0, 2)}, {"main": 2})),
+            "tag v1 named",
+            id="the_snapshot_of_a_tag_is_missing",
         ),
     ],
 )

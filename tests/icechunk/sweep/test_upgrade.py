@@ -310,7 +310,7 @@ OLD_TAG = "repository/refs/tag.v1/ref.json"
     ("faults", "why"),
     [
         pytest.param(Faults(errors={OLD_TAG: "AccessDenied"}), "AccessDenied", id="it_may_not_be_deleted"),
-        pytest.param(Faults(conditions="kept"), "somebody wrote to it meanwhile", id="it_is_written_again"),
+        pytest.param(Faults(conditions="kept"), "somebody wrote to it meanwhile", id="it_is_rewritten"),
     ],
 )
 def test_an_old_file_that_stays_is_named_and_the_next_upgrade_deletes_it(

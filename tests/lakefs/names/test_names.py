@@ -36,7 +36,7 @@ GENERATED = {
 }
 FOREIGN = {
     "a_users_file_in_the_root": "README.md",
-    "the_probe_of_old": "dummy",
+    "the_probe_of_old_versions": "dummy",
     "a_users_file_in_data": "data/report.csv",
     "a_users_folder_in_data": "data/2026/report.csv",
     "a_users_file_in_a_slice": f"data/{SLICE}/report.csv",

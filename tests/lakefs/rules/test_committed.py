@@ -289,7 +289,7 @@ def test_a_hold_protects_the_commits_it_names(hold, commits):
 @pytest.mark.parametrize(
     ("hold", "commits"),
     [
-        pytest.param(Hold("h", "branch", "dev", "r"), {"a", "x", "tip"}, id="all_that_the_branch_reached"),
+        pytest.param(Hold("h", "branch", "dev", "r"), {"a", "x", "tip"}, id="all_commits_of_the_branch"),
         pytest.param(Hold("h", "tag", "v1", "r"), {"a", "tip"}, id="the_commit_of_the_tag"),
         pytest.param(Hold("h", "branch", "main", "r"), {"a", "tip", "merge"}, id="another_name_covers_nothing_more"),
     ],

@@ -114,7 +114,7 @@ CASES: Mapping[str, tuple[list[LifecycleRule], Sequence[str], float, bool]] = {
     "on no branch the default counts": ([rule(b1=50)], (), 10, True),
     "on no branch without a default it stays": ([rule(days=None, b1=5)], (), 9999, False),
     "a branch that keeps for ever wins": ([rule(main=None)], ("b1", "main"), 9999, False),
-    "a disabled rule lets nothing go": ([LifecycleRule("r", "", DAY, {}, enabled=False)], (), 9999, False),
+    "a disabled rule makes nothing due": ([LifecycleRule("r", "", DAY, {}, enabled=False)], (), 9999, False),
     "a directory covers no name beside it": ([rule(prefix="foo/ba")], (), 9999, False),
     "any rule that is due is enough": ([rule("long", 50), rule("short", 1, "")], ("main",), 2, True),
     "no rules": ([], ("main",), 9999, False),

@@ -775,7 +775,7 @@ class TestRules:
         [
             pytest.param({"branches": []}, id="no_default"),
             pytest.param({"default_retention_days": "7", "branches": []}, id="text_for_days"),
-            pytest.param({"default_retention_days": 7, "branches": {"main": 5}}, id="branches_of_another_form"),
+            pytest.param({"default_retention_days": 7, "branches": {"main": 5}}, id="branches_in_another_schema"),
             pytest.param({"default_retention_days": 7, "branches": [{"branch_id": "main"}]}, id="branch_without_days"),
             pytest.param({"default_retention_days": True, "branches": []}, id="true_for_days"),
         ],

@@ -62,7 +62,7 @@ def test_newer_slices_are_listed_first(times: list[datetime]) -> None:
         pytest.param("GQV3EPL4FD2O8M3MEN70", id="upper_case"),
         pytest.param("gqv3epl4fd2o8m3men7٣", id="a_digit_of_another_script"),
         pytest.param("!ab", id="a_shard"),
-        pytest.param("orchard-main:0d8e4b4e-0000-0000-0000-000000000000", id="a_staging_token_of_old"),
+        pytest.param("orchard-main:0d8e4b4e-0000-0000-0000-000000000000", id="an_old_staging_token"),
     ],
 )
 def test_a_name_that_is_not_a_slice_has_no_creation_time_and_is_never_closed(name: str) -> None:

@@ -254,7 +254,7 @@ def test_no_other_repository_may_be_inside_or_around_this_one(other: tuple[str, 
 @pytest.mark.parametrize(
     ("one", "other", "apart"),
     [
-        pytest.param("s3://lake/a b", "s3://lake/a%20b", False, id="one_place_in_two_spellings"),
+        pytest.param("s3://lake/a b", "s3://lake/a%20b", False, id="one_location_in_two_spellings"),
         pytest.param("s3://lake/a%20b/inner", "s3://lake/a b", False, id="inside_it"),
         pytest.param("s3://lake/a+b", "s3://lake/a b", True, id="a_plus_is_a_plus"),
         pytest.param("file:///srv/a b", "file:///srv/a%20b", True, id="paths_are_taken_literally"),

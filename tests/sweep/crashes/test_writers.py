@@ -188,7 +188,7 @@ def withdraw_the_plan(world: World) -> None:
         (replace_the_plan, "another process made a new plan"),
         (withdraw_the_plan, "there is no current plan of 2026-11-01"),
     ],
-    ids=["made_anew", "withdrawn"],
+    ids=["made_again", "withdrawn"],
 )
 def test_a_plan_that_was_withdrawn_or_replaced_is_not_continued(
     world: World, mode: str, change: Callable[[World], None], violation: str

@@ -614,7 +614,7 @@ SWEEPING = (
         ),
     ),
     Mutation(
-        name="what another plan found live at the same time is not read",
+        name="objects that a concurrent plan found live are not read",
         breaks="only objects that every plan since then names are deleted (invariant 5)",
         file="retention_assets/state/memory.py",
         old="    return [one for one in documents if one not in known]\n",

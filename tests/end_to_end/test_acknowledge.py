@@ -121,7 +121,7 @@ def test_the_acknowledgement_of_a_complete_slice_needs_whole_slices(tmp_path: Pa
         file.unlink()
     refused = project.run("plan")
     assert refused.status == 1
-    assert f"directories that are missing completely, {slice_of}/ first" in refused.err
+    assert f"1 directory that is missing completely, {slice_of}/" in refused.err
     without = acknowledge(project, "--yes")
     assert without.status == 1
     assert "--whole-slices" in without.err

@@ -174,9 +174,7 @@ def protected_commits(
 
 def keeper_of(hold: Hold) -> Keeper:
     """Return the hold as a keeper. It ends with its last day."""
-    until = None
-    if hold.until is not None:
-        until = start_of_day(hold.until) + timedelta(days=1)
+    until = None if hold.until is None else later(start_of_day(hold.until), timedelta(days=1))
     return Keeper("hold", hold.hold_id, f"the hold {hold.hold_id} on {hold.kind} {hold.value} ({hold.reason})", until)
 
 

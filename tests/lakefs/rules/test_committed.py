@@ -333,6 +333,12 @@ def test_a_hold_counts_to_the_end_of_its_last_day_in_utc():
     assert protected(replace(hold, value="gone")) == {}  # the hold has ended, so its commit does not matter
 
 
+def test_a_hold_until_the_last_day_of_the_calendar_is_accepted():
+    hold = Hold("h", "commit", "x", "r", date.max)
+    (keeper,) = protected_commits(MERGED, Policy(None, (), (hold,)), tags_protect=False, as_of=AS_OF)["x"]
+    assert keeper.until is not None and keeper.until.date() == date.max
+
+
 def test_a_hundred_thousand_commits_in_a_row_with_a_thousand_branches_are_walked():
     # Deeper than any stack, and far too many for one walk per branch.
     commits: dict[str, Commit] = {}

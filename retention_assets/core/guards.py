@@ -192,9 +192,9 @@ def live_not_empty(live: int, listed: int) -> CheckResult:
 def live_not_shrunk(live: int, before: int | None, most: float) -> CheckResult:
     """Check that the number of live addresses fell by no more than the share `most` since the last plan."""
     addresses = counted(live, "live address", "live addresses")
-    if not before:
+    if before is None:
         return CheckResult("live_not_shrunk", True, f"{addresses}; there is no earlier plan", 0, most)
-    lost = max(0.0, 1 - live / before)
+    lost = max(0.0, 1 - live / before) if before else 0.0
     detail = f"{addresses}, {before:,} in the last plan: {lost:.0%} fewer; at most {most:.0%} is allowed"
     return CheckResult("live_not_shrunk", lost <= most, detail, lost, most)
 

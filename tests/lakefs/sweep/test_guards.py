@@ -381,6 +381,12 @@ def test_the_live_set_may_shrink_by_a_limited_share_between_plans(
     assert guards.live_not_shrunk(live_now, before, most).passed is passed
 
 
+def test_an_earlier_plan_without_live_addresses_is_an_earlier_plan() -> None:
+    assert guards.live_not_shrunk(5, None, 0.5).detail == "5 live addresses; there is no earlier plan"
+    detail = "5 live addresses, 0 in the last plan: 0% fewer; at most 50% is allowed"
+    assert guards.live_not_shrunk(5, 0, 0.5).detail == detail
+
+
 def test_an_object_that_is_listed_twice_is_refused(spark: SparkSession, warehouse: Warehouse) -> None:
     """Two rows of one address would delete it once and count it twice."""
     twice = replace(WORLD, inventory=[*WORLD.inventory, Listed(DEAD)])

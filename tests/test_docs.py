@@ -247,6 +247,11 @@ def test_every_check_has_a_remedy() -> None:
     assert all(remedy.endswith(".") for remedy in REMEDIES.values())
 
 
+@pytest.mark.parametrize("check", ["manifests_whole", "references_resolve"])
+def test_the_remedy_of_an_icechunk_check_does_not_name_a_dump(check: str) -> None:
+    assert "dump" not in REMEDIES[check]
+
+
 @pytest.mark.parametrize("guard", sorted(REMEDIES))
 def test_the_message_of_a_failed_check_has_its_detail_and_its_remedy(guard: str) -> None:
     failed = CheckResult(guard, False, "3 objects, a first, are not there")

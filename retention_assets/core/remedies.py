@@ -8,6 +8,7 @@ _NEWER = (
     "Take a new dump if references come from a dump, and plan again. If the check fails again, the repository is "
     "damaged."
 )
+_DAMAGED = "Run again. If the check fails again, the repository is damaged."  # Icechunk has no dumps
 _FAULT = "Plan again. If the check fails again, this is a bug of retention_assets: keep the warehouse and report it."
 _LOST = (
     "Check `storage` and what its credentials may list. Bring the objects back from a backup or from quarantine "
@@ -28,7 +29,7 @@ REMEDIES: Mapping[str, str] = {
     "heads_present": _NEWER,
     "ranges_complete": _NEWER,
     "metadata_exists": _LOST,
-    "manifests_whole": _NEWER,
+    "manifests_whole": _DAMAGED,
     "chunks_exist": _LOST,
     "live_listed": _LOST,
     "live_not_empty": "Check that `source` and `storage` are of the same repository, and plan again.",
@@ -41,7 +42,7 @@ REMEDIES: Mapping[str, str] = {
     "totals_balance": _FAULT,
     "staged_read": "Check that the server responds and that its user may prepare a collection; then verify again.",
     "live_exist": _LOST,
-    "references_resolve": _NEWER,
+    "references_resolve": _DAMAGED,
     "kept_exist": _LOST,
     "logs_exist": "Bring the transaction logs back from quarantine (`retention restore`) or from a backup.",
     "deleted_are_gone": "Find out who wrote the objects again. Plan again: a new plan includes these objects.",

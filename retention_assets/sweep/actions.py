@@ -118,13 +118,17 @@ class Quarantine:
     def _moved(
         self, objects: pa.Table, copies: Sequence[VerifiedCopy | ObjectResult], before_deadline: BeforeDeadline
     ) -> list[ObjectResult]:
-        """Delete the originals of the copied objects, and return a result for each object."""
+        """Delete the originals of the copied objects, and return a result for each object.
+
+        Only the object that was copied may be deleted. So its ETag is the condition also if the plan has no ETag.
+        """
         rows = zip(_rows(objects, "address", "size", "earlier_targets"), copies, strict=True)
         results = {
             address: None if isinstance(copy, VerifiedCopy) else self._not_copied(copy, address, size, targets or ())
             for (address, size, targets), copy in rows
         }
-        copied = [one for one in _to_delete(objects) if results[one.path] is None]
+        pairs = zip(results, copies, strict=True)
+        copied = [DeleteTarget(address, copy.e_tag) for address, copy in pairs if isinstance(copy, VerifiedCopy)]
         if copied and before_deadline():
             for one, result in zip(copied, self.deleter.delete_all(copied, before_deadline), strict=True):
                 results[one.path] = self._moved_away(one.path, result)

@@ -167,6 +167,24 @@ def test_an_object_uploaded_in_parts_is_copied_once_over_three_attempts(bucket: 
     assert len(copies) == 1
 
 
+def test_an_object_that_is_exchanged_after_its_copy_stays_although_the_plan_has_no_etag(bucket: Bucket) -> None:
+    lake = bucket.access("lake", disable_bulk_delete="true")  # this test's server honours conditions of single requests
+    action = Quarantine(lake, QuarantineLocation(bucket.access(f"attic-{uuid4().hex}"), "2026-11-01/abc"))
+    writer = ObjectWriter(lake)
+    for name in ("a", "b"):
+        writer.put(f"data/{name}", name.encode() * 9)
+    rows = objects(lake, "data/a", "data/b")
+    without_etags = rows.set_column(rows.schema.get_field_index("etag"), "etag", pa.nulls(2, pa.string()))
+    calls = iter([lambda: None, lambda: writer.put("data/a", b"z" * 9)])  # the second call comes after the copies
+
+    def before_deadline() -> bool:
+        next(calls, lambda: None)()
+        return True
+
+    assert move(action, without_etags, "1", before_deadline) == ["skipped", "quarantined"]
+    assert ObjectReader(lake).read("data/a") == b"z" * 9
+
+
 @pytest.mark.parametrize("outcome", [one for one in Outcome if one not in (Outcome.DELETED, Outcome.MISSING)])
 def test_a_copy_that_may_still_exist_is_not_called_purged(
     on_disk: Quarantine, monkeypatch: pytest.MonkeyPatch, outcome: Outcome

@@ -50,6 +50,7 @@ from retention_assets.state.clocks import clocks
 from retention_assets.state.memory import require_no_future_plan
 from retention_assets.state.plan import withdraw_plan
 from retention_assets.state.policies import with_earlier_runs
+from retention_assets.tables import POLICY_TABLE
 from retention_assets.warehouse.metadata import Details, needed
 from retention_assets.warehouse.warehouse import Rows
 
@@ -197,7 +198,7 @@ def deletion_candidates(
         repository=resource.name,
         day=day,
         policy=resource.snapshot_policy(day),
-        policy_run=needed(policy_table.details.policy_run, "policy_run"),
+        policy_run=needed(policy_table.details.policy_run, POLICY_TABLE.name, "policy_run"),
         grace=settings.grace,
         collect_overwritten=settings.collect_overwritten,
         max_live_shrink=settings.guards.max_live_shrink,

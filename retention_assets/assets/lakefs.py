@@ -45,6 +45,7 @@ from retention_assets.state.memory import require_no_future_plan
 from retention_assets.state.plan import withdraw_plan
 from retention_assets.state.policies import current_rules_of, policy_versions, rules_in_force
 from retention_assets.sweep.sweep_run import verification_inputs
+from retention_assets.tables import COMMIT_GRAPH, POLICY_TABLE
 from retention_assets.warehouse.metadata import Details, needed
 from retention_assets.warehouse.warehouse import Rows
 
@@ -147,7 +148,7 @@ def potential_commits(
     counts = {name: pc.sum(commits[name]).as_py() or 0 for name in ("active", "protected", "potential")}
     origin = Details(
         policy_hash=query.policy.policy_hash,
-        references_hash=needed(commit_graph.details.references_hash, "references_hash"),
+        references_hash=needed(commit_graph.details.references_hash, COMMIT_GRAPH.name, "references_hash"),
         terms_hash=terms_hash(planned_terms(resource.repository)),
     )
     rows = Rows(commits, commit_graph.taken_at, origin)
@@ -218,7 +219,7 @@ def deletion_candidates(
         repository=resource.name,
         day=day,
         policy=resource.policy(day),
-        policy_run=needed(policy_table.details.policy_run, "policy_run"),
+        policy_run=needed(policy_table.details.policy_run, POLICY_TABLE.name, "policy_run"),
         grace=settings.grace,
         token_life=settings.token_life,
         max_live_shrink=settings.guards.max_live_shrink,

@@ -88,7 +88,7 @@ class IcechunkExplainer(Explainer[SnapshotPolicy]):
 
     @cached_property
     def _cutoff(self) -> datetime:
-        return needed(self.tables.metadata(REPOSITORY_HISTORY.name).details.cutoff, "cutoff")
+        return needed(self.tables.metadata(REPOSITORY_HISTORY.name).details.cutoff, REPOSITORY_HISTORY.name, "cutoff")
 
     @cached_property
     def _decisions(self) -> Mapping[str, Row]:

@@ -44,7 +44,7 @@ def rules_in_force(warehouse: Warehouse, repository: str, policy_table: Rows) ->
         if warehouse.is_complete(repository, POLICY_TABLE.name, day)
     ]
     history = pa.concat_tables([POLICY_TABLE.schema.empty_table(), *days], promote_options="permissive")
-    newest = needed(policy_table.details.policy_run, "policy_run")
+    newest = needed(policy_table.details.policy_run, POLICY_TABLE.name, "policy_run")
     return current_rules(history, newest, completed_runs(warehouse, repository))
 
 

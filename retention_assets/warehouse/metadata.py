@@ -79,12 +79,12 @@ class PartitionMetadata:
         return {**written, "notes": self.details.texts()}
 
 
-def needed[Value](value: Value | None, name: str) -> Value:
-    """Return a detail that the table must have. Errors: TableContractError if it is not known."""
+def needed[Value](value: Value | None, table: str, name: str) -> Value:
+    """Return the detail `name`, which `table` must have. Errors: TableContractError if it is not known."""
     if value is None:
         raise TableContractError(
-            f"The metadata of a table has no {name}: another version made the table, or its metadata was changed. "
-            "Nothing was deleted. Plan again."
+            f"{table}: its metadata has no {name}: another version made the table, or its metadata was changed. "
+            "Nothing was deleted. Make the table again: `retention plan REPO --as-of DAY`."
         )
     return value
 

@@ -93,7 +93,10 @@ def test_damaged_metadata_are_refused_with_the_table_and_the_command_that_makes_
         warehouse.metadata("orchard", "commit_graph", DAY)
 
 
-def test_a_missing_required_detail_is_reported_with_its_name() -> None:
-    assert needed("a-run", "policy_run") == "a-run"
-    with pytest.raises(TableContractError, match=r"has no policy_run: .* Nothing was deleted\. Plan again\."):
-        needed(Details().policy_run, "policy_run")
+def test_a_missing_required_detail_is_reported_with_its_table_and_name() -> None:
+    assert needed("a-run", "policy_table", "policy_run") == "a-run"
+    message = (
+        r"^policy_table: its metadata has no policy_run: .* Nothing was deleted\. Make the table again: `retention plan"
+    )
+    with pytest.raises(TableContractError, match=message):
+        needed(Details().policy_run, "policy_table", "policy_run")

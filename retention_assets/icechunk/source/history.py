@@ -66,7 +66,7 @@ def state_of(rows: pa.Table, details: Details, taken_at: datetime) -> IcechunkSt
     }
     history = History(snapshots, _named(found, "tip_of"), _named(found, "tags"))
     stored_format: Literal[1, 2] = 1 if details.format == 1 else 2
-    deleted_tags = frozenset(needed(details.deleted_tags, "deleted_tags"))
+    deleted_tags = frozenset(needed(details.deleted_tags, REPOSITORY_HISTORY.name, "deleted_tags"))
     stored = {decode_id(row["snapshot_id"]): row["stored_at"] for row in found if row["stored_at"]}
     left = {decode_id(row["snapshot_id"]): row["left_at"] for row in found if row["left_at"]}
     repo = _repo(listed, history, deleted_tags, details) if stored_format == 2 else None
@@ -111,7 +111,8 @@ def _repo(rows: list[dict[str, Any]], history: History, deleted_tags: frozenset[
         raw: SnapshotInfo(raw, one.parent_id, micros_of(one.flushed_at), "", {}, logs[raw])
         for raw, one in history.snapshots.items()
     }
-    availability = Availability[needed(details.availability, "availability").upper().replace("-", "_")]
+    name = needed(details.availability, REPOSITORY_HISTORY.name, "availability")
+    availability = Availability[name.upper().replace("-", "_")]
     status = RepoStatus(availability, 0, details.limits or None)
     return Repo(history.branches, snapshots, status, (), history.tags, deleted_tags)
 

@@ -48,6 +48,7 @@ from retention_assets.state.plan import (
     withdraw_plan,
 )
 from retention_assets.state.policies import keep_policy
+from retention_assets.tables import REPOSITORY_HISTORY
 from retention_assets.warehouse.metadata import Details, needed
 from retention_assets.warehouse.warehouse import Rows, Warehouse
 
@@ -130,7 +131,7 @@ def plan_basis_of(history: Rows, policy: SnapshotPolicy, day: date) -> PlanBasis
     """
     state = state_of(history.table, history.details, history.taken_at)
     as_of = start_of_day(day)
-    cutoff = needed(history.details.cutoff, "cutoff")
+    cutoff = needed(history.details.cutoff, REPOSITORY_HISTORY.name, "cutoff")
     retained = retained_set_of(state, policy, as_of, cutoff)
     return PlanBasis(state, retained, edits_of(state, retained, as_of, cutoff), history)
 

@@ -184,7 +184,7 @@ def _last_inventory(context: InventoryContext, now: datetime, max_age: timedelta
         return "the last inventory is not complete"
     if rows.details.storage != context.opened.repository.storage:
         return "the last inventory is of another storage"
-    clean_at = needed(rows.details.clean_at, "clean_at")
+    clean_at = needed(rows.details.clean_at, STORAGE_INVENTORY.name, "clean_at")
     if max(clean_at, rows.taken_at) > now:
         return f"the last inventory is of {rows.taken_at:%Y-%m-%d %H:%M} UTC, in the future: a clock is or was wrong"
     if now - clean_at > max_age:

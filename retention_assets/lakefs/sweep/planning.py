@@ -72,7 +72,7 @@ from retention_assets.state.plan import (
     withdraw_plan,
 )
 from retention_assets.state.policies import keep_policy
-from retention_assets.tables import DUE_OBJECTS, STORAGE_INVENTORY
+from retention_assets.tables import COMMIT_GRAPH, DUE_OBJECTS, STORAGE_INVENTORY
 from retention_assets.warehouse.metadata import Details, needed
 from retention_assets.warehouse.warehouse import Rows, Warehouse
 
@@ -129,7 +129,7 @@ class PlanInputs:
     @property
     def references_hash(self) -> str:
         """The hash of the references of the commit graph."""
-        return needed(self.graph.details.references_hash, "references_hash")
+        return needed(self.graph.details.references_hash, COMMIT_GRAPH.name, "references_hash")
 
     def references(self) -> References:
         """Return all commits, branches (hidden ones too) and tags of the commit graph."""

@@ -82,7 +82,7 @@ class LedgerLocation:
         return pa.table(columns, schema=LEDGER)
 
     def append(self, rows: pa.Table, name: str, kind: str) -> None:
-        """Write rows of `LEDGER` durably. `kind`: attempted, done, or decided (before the action)."""
+        """Write rows of `LEDGER` as one new file. `kind`: attempted, done, or decided (before the action)."""
         file = f"{name}-{rows.num_rows}-{kind}{_ROWS}"
         Warehouse(self.warehouse).append_rows(rows.cast(LEDGER), *self._folder, file)
 
@@ -296,7 +296,7 @@ def _latest() -> Sequence["Column"]:
     """Return the sort order for the latest row.
 
     Within a sweep, `deleted` comes before all other outcomes: after a worker deleted an object, its retry reports the
-    object as missing. In the same way, a retry can fail for, or skip, an object that was moved.
+    object as missing. After a worker moved an object, its retry may report the object as failed or skipped.
     """
     from pyspark.sql import functions as F
 

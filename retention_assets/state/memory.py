@@ -83,9 +83,9 @@ def due_objects(spark: "SparkSession", warehouse: Warehouse, repository: str) ->
 
 
 def _due_in_both(due: "DataFrame", others: "DataFrame", seen_at: str) -> "DataFrame":
-    """Return the due objects without those that another plan did not find due at `seen_at`, and that were due before.
+    """Return `due` without the objects that were due before `seen_at` and that another plan then found live.
 
-    `others`: the due objects of the other plan.
+    `others`: the objects that the other plan found due. `seen_at`: when the other plan read the repository.
     """
     from pyspark.sql import functions as F
 
@@ -95,11 +95,11 @@ def _due_in_both(due: "DataFrame", others: "DataFrame", seen_at: str) -> "DataFr
 
 
 def named_since(spark: "SparkSession", warehouse: Warehouse, plan: Plan) -> "DataFrame | None":
-    """Return (address, size, last_modified) of the objects that plans made since, or at the same time, do not keep.
+    """Return (address, size, last_modified) of the objects that other plans allow a sweep of `plan` to delete.
 
-    These are the candidates of the plan that saw the newest state, of any day, without the objects that a plan found
-    live that did not run before `plan`. None: these are all candidates of `plan`. A plan that was withdrawn since then
-    counts too.
+    These are the candidates of the plan that saw the newest state, of any day, without the objects that another plan
+    found live that ran at the same time as `plan` or later. None: these are all candidates of `plan`. A plan that was
+    withdrawn meanwhile counts too.
 
     Errors: GuardRefused when candidates are no longer stored; TableContractError when due objects are incomplete.
     """

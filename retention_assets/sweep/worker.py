@@ -28,7 +28,7 @@ from retention_assets.tables import LEDGER, TIMESTAMP
 from retention_assets.warehouse.warehouse import Warehouse
 
 _MOST_IN_CHUNK = 10_000  # objects: ten bulk requests; after a crash, a worker has at most so many unknown results
-_FIRST_CHUNK = 1_000  # objects: a small chunk is checked quickly, and the next one while this one is processed
+_FIRST_CHUNK = 1_000  # objects: nothing is processed until the first chunk is checked, so it is small
 _GROWTH = 4  # factor by which chunks of the first record batch grow
 _SECONDS_PER_CHUNK = 10  # at a low rate, chunks are smaller, so that the deadline is checked every 10 seconds
 

@@ -95,7 +95,7 @@ def hold_content(objects: DataFrame) -> DataFrame:
 
 
 def is_content(address: Column) -> Column:
-    """Return whether the address is that of a manifest or a chunk. Only a reference in another file keeps these."""
+    """Return whether the address is of a manifest or chunk. Such a file is live only if another file references it."""
     return address.startswith(MANIFESTS) | address.startswith(CHUNKS)
 
 

@@ -26,7 +26,8 @@ def is_old(stored: datetime, cutoff: datetime) -> bool:
     """Return whether a file written at `stored` (UTC, by the store's clock) is old: written before `cutoff`.
 
     Many stores list only whole seconds. So a time of whole seconds counts as the end of its second, as in `AgeCutoff`,
-    and ages are never overestimated. Icechunk 2.3 itself deletes such a file one microsecond earlier.
+    and ages are never overestimated. Icechunk 2.3 adds one microsecond less than a second to such a time. So if the
+    cutoff is exactly one second after `stored`, icechunk deletes the file, and this function returns False.
     """
     latest = stored if stored.microsecond else stored + _SECOND
     return latest < cutoff

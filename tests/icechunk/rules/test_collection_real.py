@@ -2,7 +2,7 @@
 
 import shutil
 from collections.abc import Mapping
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -117,3 +117,15 @@ def test_icechunk_uses_the_same_age_cutoff_as_we_do(tmp_path, spec_version, stor
     set_stored_at(tmp_path, stored)
     remaining, _ = collect(tmp_path, cutoff)
     assert (ids["a"] not in remaining) is goes is is_old(stored, cutoff)
+
+
+@pytest.mark.parametrize("spec_version", [1, 2])
+def test_icechunk_deletes_a_file_exactly_one_second_after_a_time_of_whole_seconds_and_we_keep_it(
+    tmp_path, spec_version
+):
+    ids = build_history(tmp_path, spec_version, [Commit("a", None, BEGINNING)], {})
+    set_stored_at(tmp_path, at(1))
+    cutoff = at(1) + timedelta(seconds=1)
+    remaining, _ = collect(tmp_path, cutoff)
+    assert ids["a"] not in remaining
+    assert not is_old(at(1), cutoff)

@@ -850,6 +850,17 @@ KEEPING_BOOKS = (
         ),
     ),
     Mutation(
+        name="the original is deleted also if it is no longer the object that was copied",
+        breaks="an object leaves the repository only after its copy was verified",
+        file="retention_assets/sweep/actions.py",
+        old="        copied = [DeleteTarget(address, copy.e_tag) for",
+        new="        copied = [DeleteTarget(address) for",
+        caught_by=(
+            "tests/sweep/test_quarantining.py"
+            "::test_an_object_that_is_exchanged_after_its_copy_stays_although_the_plan_has_no_etag",
+        ),
+    ),
+    Mutation(
         name="only objects with the outcome quarantined in a ledger are in quarantine",
         breaks="every copy in quarantine is shown, restored or purged",
         file="retention_assets/sweep/copies.py",

@@ -60,7 +60,8 @@ def stored_name(address: Column) -> Column:
     globally unique, and the URL of a namespace has more spellings than can be listed. Source: docs/uncommitted.md, "One
     object, many spellings".
     """
-    decoded = F.coalesce(F.try_url_decode(address), address)
+    escaped = F.regexp_replace(address, "%(?![0-9A-Fa-f]{2})", "%25")  # else one malformed escape ends the decoding
+    decoded = F.coalesce(F.try_url_decode(escaped), address)
     tails = [F.regexp_extract(text, _TAIL, 1) for text in (address, decoded)]
     tail = F.coalesce(*(F.when(found != "", found) for found in tails), address)
     return F.when(is_outside(address), tail).otherwise(address)

@@ -16,7 +16,7 @@ from retention_assets.lakefs.names.columns import (
     issued_at,
     stored_name,
 )
-from retention_assets.lakefs.names.generated import has_other_spellings, is_generated_name, namespace_urls
+from retention_assets.lakefs.names.generated import has_other_spellings, is_generated_name, listed_name, namespace_urls
 from tests.frames import OLD, address, of
 from tests.saved_repositories import REPOSITORIES, listing
 
@@ -210,8 +210,15 @@ MEANT = {
     "of_the_link_era": (f"s3://other/plum/data/m:{UUID}/{NANOID}", f"data/m:{UUID}/{NANOID}"),
     "32_hex": ("s3://other/plum/0123456789abcdef0123456789abcdef", "0123456789abcdef0123456789abcdef"),
     "not_decodable": ("s3://other/plum/%zz", "s3://other/plum/%zz"),
+    "encoded_after_a_malformed_escape": (f"s3://other/50%-plum/{SIGNED.replace(',', '%2C')}", SIGNED),
+    "encoded_after_a_plus": (f"s3://other/a+plum/{SIGNED.replace(',', '%2C')}", SIGNED),
+    "an_escaped_escape": (
+        f"s3://other/plum/{SIGNED.replace(',', '%252C')}",
+        f"s3://other/plum/{SIGNED.replace(',', '%252C')}",
+    ),
 }
 
 
 def test_an_absolute_address_means_the_object_of_its_generated_name(spark: SparkSession) -> None:
     assert made_of(spark, MEANT, stored_name) == expected(MEANT)
+    assert {case: listed_name(address) for case, (address, _) in MEANT.items()} == expected(MEANT)

@@ -140,7 +140,7 @@ def let_another_run_take_the_lease(world: World) -> None:
 def test_a_run_that_loses_its_lease_ends_after_its_current_chunk(
     world: World, mode: str, lose: Callable[[World], None]
 ) -> None:
-    with pytest.raises(GuardRefused, match=r"another sweep or a person took it"):
+    with pytest.raises(GuardRefused, match=r"the lease is lost"):
         swept(world, mode, between_chunks=once(0, lambda: lose(world)))
     assert unchanged(world, DEAD) == {*DEAD} - {"a"}  # the other object of the first worker's first chunk is live
     with pytest.raises(

@@ -16,7 +16,7 @@ from retention_assets.state.approval import NOT_APPROVED, OTHER_SETTINGS, Approv
 from retention_assets.state.lease import lease_in_force, unseen_lease
 from retention_assets.state.ledger import LEDGERS, sweeps_of
 from retention_assets.state.plan import PLANS, Plan, load_plan
-from retention_assets.state.records import RECORDS, amounts_in, newest_of_plan
+from retention_assets.state.records import RECORDS, amounts_in
 from retention_assets.warehouse.warehouse import Warehouse
 
 _PLANS = 14  # plans in a trend: two weeks of daily plans
@@ -140,7 +140,7 @@ def status_of(
             now,
             settings.approval.life,
             unseen,
-            was_interrupted=plan is not None and _was_interrupted(warehouse, plan),
+            was_interrupted=plan is not None and _was_interrupted(warehouse, plan, records),
         )
     )
     return RepositoryStatus(**{**{one: getattr(found, one) for one in found.__slots__}, "needs": needs})
@@ -215,7 +215,10 @@ def _next_step(
         why = f"{approval.by} approved the plan for other settings." if for_others else "The plan waits for approval."
         step = f"{why} Approve it with: {{program}} approve {name} {plan.plan_hash} --as-of {day}"
     elif was_interrupted and approval.removes:
-        step = f"A sweep of the plan was interrupted. Continue with: {{program}} sweep {name} --as-of {day}"
+        was_swept = status.sweep is not None and status.sweep.plan_hash == plan.plan_hash
+        what = "A sweep, restore or purge of the plan was" if was_swept else "A sweep of the plan was"
+        again = "Run its command again. To continue a sweep" if was_swept else "Continue with"
+        step = f"{what} interrupted. {again}: {{program}} sweep {name} --as-of {day}"
     elif approval.removes and (status.sweep is None or status.sweep.plan_hash != plan.plan_hash):
         step = f"The plan is approved. Sweep with: {{program}} sweep {name} --as-of {day}"
     else:
@@ -225,11 +228,10 @@ def _next_step(
     yield step
 
 
-def _was_interrupted(warehouse: Warehouse, plan: Plan) -> bool:
-    """Return whether the ledger of the plan has rows of a run that wrote no record."""
-    key = plan.repository, plan.day.isoformat(), plan.plan_hash
-    record = newest_of_plan(warehouse, *key)
-    return max(sweeps_of(warehouse, *key), default=0) > (record["fence"] if record else 0)
+def _was_interrupted(warehouse: Warehouse, plan: Plan, records: Sequence[Mapping[str, Any]]) -> bool:
+    """Return whether the ledger of the plan has rows of a run that wrote none of the `records`."""
+    recorded = [one["fence"] for one in records if (one["day"], one["plan_hash"]) == plan.key]
+    return max(sweeps_of(warehouse, plan.repository, *plan.key), default=0) > max(recorded, default=0)
 
 
 def _newest_plans(warehouse: Warehouse, name: str, days: Sequence[str]) -> list[Plan]:

@@ -158,11 +158,24 @@ def test_an_approved_plan_needs_a_sweep_until_it_was_swept(world: World) -> None
 def test_a_sweep_that_was_interrupted_needs_another_sweep(world: World) -> None:
     world.keep(a_plan())
     world.approve()
-    write_record(world.warehouse, a_record(deleted=2))
-    world.warehouse.append_rows(LEDGER.empty_table(), NAME, LEDGERS, DAY.isoformat(), HASH, "00000002-x", "a.parquet")
+    world.warehouse.append_rows(LEDGER.empty_table(), NAME, LEDGERS, DAY.isoformat(), HASH, "00000001-x", "a.parquet")
     needs = world.status().needs
     assert needs == (f"A sweep of the plan was interrupted. Continue with: {{program}} sweep {NAME} --as-of {DAY}",)
-    write_record(world.warehouse, replace(a_record(deleted=5), fence=2))
+    write_record(world.warehouse, replace(a_record(deleted=5), fence=1))
+    assert world.status().needs == ()
+
+
+def test_a_run_that_was_interrupted_after_a_sweep_of_the_plan_may_be_a_restore(world: World) -> None:
+    world.keep(a_plan())
+    world.approve()
+    write_record(world.warehouse, replace(a_record(deleted=2), fence=1))
+    world.warehouse.append_rows(LEDGER.empty_table(), NAME, LEDGERS, DAY.isoformat(), HASH, "00000002-x", "a.parquet")
+    (need,) = world.status().needs
+    assert need == (
+        "A sweep, restore or purge of the plan was interrupted. Run its command again. To continue a sweep: "
+        f"{{program}} sweep {NAME} --as-of {DAY}"
+    )
+    write_record(world.warehouse, replace(a_record(deleted=5), kind="restore", fence=2))
     assert world.status().needs == ()
 
 

@@ -72,8 +72,7 @@ def due_objects(spark: "SparkSession", warehouse: Warehouse, repository: str) ->
     """
     from retention_assets.spark.frames import from_arrow
 
-    stored = _documents(warehouse, repository)
-    name = _newest(warehouse, repository)
+    stored, name = _stored(warehouse, repository)
     if name not in stored:
         return EarlierDue(from_arrow(spark, DUE_OBJECTS.schema.empty_table()), tuple(stored))
     due = _read(spark, warehouse, repository, name)
@@ -85,13 +84,15 @@ def due_objects(spark: "SparkSession", warehouse: Warehouse, repository: str) ->
 def _due_in_both(due: "DataFrame", others: "DataFrame", seen_at: str) -> "DataFrame":
     """Return `due` without the objects that were due before `seen_at` and that another plan then found live.
 
+    The later `found_at` of both plans counts: a plan that the other plan read may have found the object live before.
     `others`: the objects that the other plan found due. `seen_at`: when the other plan read the repository.
     """
     from pyspark.sql import functions as F
 
-    named = others.select(*SAME_OBJECT, F.lit(True).alias("is_named"))
-    is_due = F.col("is_named").isNotNull() | (F.col("found_at") >= F.lit(time_in_name(seen_at)))
-    return due.join(named, on=list(SAME_OBJECT), how="left").where(is_due).select(*due.columns)
+    named = others.select(*SAME_OBJECT, F.col("found_at").alias("found_by_other"))
+    is_due = F.col("found_by_other").isNotNull() | (F.col("found_at") >= F.lit(time_in_name(seen_at)))
+    both = due.join(named, on=list(SAME_OBJECT), how="left").where(is_due)
+    return both.withColumn("found_at", F.greatest("found_at", "found_by_other")).select(*due.columns)
 
 
 def named_since(spark: "SparkSession", warehouse: Warehouse, plan: Plan) -> "DataFrame | None":
@@ -103,13 +104,14 @@ def named_since(spark: "SparkSession", warehouse: Warehouse, plan: Plan) -> "Dat
 
     Errors: GuardRefused when candidates are no longer stored; TableContractError when due objects are incomplete.
     """
-    stored, name = _documents(warehouse, plan.repository), made_name(plan)
-    newest = _newest(warehouse, plan.repository) or name
+    name, (stored, newest) = made_name(plan), _stored(warehouse, plan.repository)
+    newest = newest or name
     named = _candidates_of(newest, spark, warehouse, plan)
-    others = [one for one in _not_included(stored, name) if one != newest] if name in stored else []
+    read = name if name in stored else newest  # the due objects of an old plan are no longer stored
+    others = [one for one in _not_included(stored, read) if one != newest] if read in stored else []
     if not others:
         return named
-    due = _read(spark, warehouse, plan.repository, name)
+    due = _read(spark, warehouse, plan.repository, read)
     for other in others:
         due = _due_in_both(due, _read(spark, warehouse, plan.repository, other), _seen_at(stored, other))
     if named is None:
@@ -136,26 +138,32 @@ def _candidates_of(name: str, spark: "SparkSession", warehouse: Warehouse, plan:
     return warehouse.frame(spark, plan.repository, PLANNED_OBJECTS, found[0]).select(*SAME_OBJECT)
 
 
-def _newest(warehouse: Warehouse, repository: str) -> str | None:
-    """Return the directory of the due objects of the plan that saw the newest state; None: no plan has stored them.
+def _stored(warehouse: Warehouse, repository: str) -> tuple[dict[str, dict[str, Any]], str | None]:
+    """Return the documents of `_documents`, and the directory of the plan that saw the newest state.
 
-    If these due objects were lost, the directory does not exist any more.
+    If the due objects of that plan were lost, the directory does not exist any more. None: no plan has stored any.
     """
+    known = warehouse.read_document(repository, _NEWEST_DUE)  # first: another plan may store a newer state meanwhile
     documents = _documents(warehouse, repository)
-    stored = {name: _seen_at(documents, name) for name in documents}
-    if known := warehouse.read_document(repository, _NEWEST_DUE):
-        stored[known["name"]] = known["seen_at"]
-    return max(stored, key=lambda name: (stored[name], name), default=None)
+    seen = {name: _seen_at(documents, name) for name in documents}
+    if known:
+        seen[known["name"]] = known["seen_at"]
+    return documents, max(seen, key=lambda name: (seen[name], name), default=None)
 
 
 def _documents(warehouse: Warehouse, repository: str) -> dict[str, dict[str, Any]]:
     """Return the document `_ROWS` of each complete set of due objects, by the name of its plan.
 
-    Earlier versions did not write all of its values, or no document.
+    Earlier versions did not write all of its values, or no document. If an earlier set has a document, a set without
+    one is not complete: its plan was interrupted, or has not written the document yet.
     """
-    parts = repository, DUE_OBJECTS.name
-    names = [name for name in warehouse.directories(*parts) if warehouse.is_complete(*parts, name)]
-    return {name: warehouse.read_document(*parts, name, _ROWS) or {} for name in names}
+    parts, documents = (repository, DUE_OBJECTS.name), dict[str, dict[str, Any]]()
+    for name in warehouse.directories(*parts):
+        if warehouse.is_complete(*parts, name):
+            document = warehouse.read_document(*parts, name, _ROWS)
+            if document is not None or not any(documents.values()):
+                documents[name] = document or {}
+    return documents
 
 
 def _seen_at(documents: Mapping[str, Mapping[str, Any]], name: str) -> str:
@@ -221,7 +229,7 @@ def keep_due(warehouse: Warehouse, plan: Plan, due: "DataFrame", seen_at: dateti
     from retention_assets.warehouse.table_writer import write_counted
 
     parts = plan.repository, DUE_OBJECTS.name, made_name(plan)
-    if not warehouse.is_complete(*parts):
+    if warehouse.read_document(*parts, _ROWS) is None:
         rows = due.select(*DUE_OBJECTS.schema.names)
         written = write_counted(rows, warehouse, *parts).rows
         document = {"rows": written, "seen_at": made_at_name(seen_at), "includes": sorted(includes)}
@@ -230,9 +238,11 @@ def keep_due(warehouse: Warehouse, plan: Plan, due: "DataFrame", seen_at: dateti
     _keep_newest(warehouse, plan, made_at_name(seen_at))
     stored = _documents(warehouse, plan.repository)
     by_state = sorted(stored, key=lambda name: (_seen_at(stored, name), name))
+    # The next plan reads the newest state, and the plans that it does not include.
+    read = {*by_state[-PLANS_STORED:], *_not_included(stored, by_state[-1])}
     for old in warehouse.directories(*parts[:-1]):
         is_interrupted = old not in stored and old < made_at_name(plan.made_at - LONGEST_WRITE)
-        is_read = old in by_state[-PLANS_STORED:] or old not in includes  # others ran at the same time as this plan
+        is_read = old in read or old not in includes  # others ran at the same time as this plan
         if is_interrupted or (old in stored and not is_read):
             warehouse.remove_directory(*parts[:-1], old)
 

@@ -354,6 +354,7 @@ def _require_some_success(run: SweepRun, result: BatchResult, *, left: int) -> N
     if left and Outcome.FAILED in result.amounts and not result.amounts.keys() & _SUCCESS:
         raise StoreError(
             f"{run.name}: every object that was tried in a batch failed ({result.amounts[Outcome.FAILED].objects:,}). "
-            f"Nothing more was deleted: {counted(left, 'object was', 'objects were')} not tried. See why: `retention "
-            f"report {run.plan.repository} --as-of {run.plan.day}`. Then run the same command again: the sweep continues."
+            f"Nothing more was deleted: {counted(left, 'object was', 'objects were')} not tried. See why: "
+            f"`retention report {run.plan.repository} --as-of {run.plan.day}`. Then run the same command again: the "
+            "sweep continues."
         )

@@ -605,7 +605,7 @@ SWEEPING = (
         name="lost due objects of the newest plan are not detected",
         breaks="only objects that every plan since then names are deleted (invariant 5)",
         file="retention_assets/state/memory.py",
-        old='        stored[known["name"]] = known["seen_at"]\n',
+        old='        seen[known["name"]] = known["seen_at"]\n',
         new="        pass\n",
         caught_by=(
             "tests/state/test_plan.py::test_objects_wait_anew_after_the_earlier_objects_of_the_last_plan_were_lost",

@@ -5,6 +5,7 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
@@ -17,6 +18,7 @@ from retention_assets.policy.rules import BranchRetention, CommittedRetention, P
 from retention_assets.spark.frames import from_arrow
 from retention_assets.state.memory import (
     MEMORY,
+    due_objects,
     due_objects_location,
     due_objects_of,
     forget,
@@ -24,8 +26,8 @@ from retention_assets.state.memory import (
     named_since,
     require_no_future_plan,
 )
-from retention_assets.state.plan import keep_plan
-from retention_assets.tables import DUE_OBJECTS
+from retention_assets.state.plan import Plan, keep_plan, made_name
+from retention_assets.tables import DELETION_CANDIDATES, DUE_OBJECTS
 from retention_assets.warehouse.warehouse import Warehouse
 from tests.frames import DAY, NOW, OLD
 from tests.sweep.small_world import a_plan
@@ -183,3 +185,112 @@ def test_the_name_of_a_plan_from_the_future_does_not_stay_the_newest(spark: Spar
     keep_due(warehouse, later, nothing, later.made_at, ())
     assert due_objects_of(spark, warehouse, later).count() == 0
     assert named_since(spark, warehouse, later) is None
+
+
+# ---- plans that run at the same time
+
+HOUR = timedelta(hours=1)
+
+
+def found_due(
+    spark: SparkSession, warehouse: Warehouse, letter: str, seen: int, due: dict[str, int], *read: str
+) -> Plan:
+    """Store the plan `letter` of the repository state at the hour `seen`. Plans are stored an hour apart.
+
+    `due`: the hour of `found_at` by address. All due objects are candidates. `read`: the plans whose due objects the
+    plan read.
+    """
+    made = a_plan(made_at=NOW + 100 * HOUR + ord(letter) * HOUR, plan_hash=letter * 64)
+    rows = [
+        {"address": one, "size": 1, "last_modified": OLD, "reason": "unreferenced", "found_at": NOW + at * HOUR}
+        | dict.fromkeys(("rule_ids", "paths", "branches"), ())
+        for one, at in due.items()
+    ]
+    table = pa.Table.from_pylist(rows, DUE_OBJECTS.schema)
+    candidates = table.select(DELETION_CANDIDATES.schema.names)
+    warehouse.write_table(candidates, "orchard", "planned_objects", made.plan_hash)
+    includes = [name for name in warehouse.directories("orchard", "due_objects") if name[-1] in read]
+    keep_due(warehouse, made, from_arrow(spark, table), NOW + seen * HOUR, includes)
+    return made
+
+
+def hours_found(spark: SparkSession, warehouse: Warehouse) -> dict[str, float]:
+    """Return, by address, the hour since which the next plan uses the object as due."""
+    rows = due_objects(spark, warehouse, "orchard").objects.toArrow().to_pylist()
+    return {row["address"]: (row["found_at"] - NOW) / HOUR for row in rows}
+
+
+def sweepable(spark: SparkSession, warehouse: Warehouse, plan: Plan) -> set[str]:
+    """Return the addresses that a sweep of the plan may delete."""
+    named = named_since(spark, warehouse, plan)
+    assert named is not None
+    return {row["address"] for row in named.collect()}
+
+
+def test_an_old_plan_skips_what_a_plan_found_live_at_the_same_time_as_the_newest_plan(
+    spark: SparkSession, warehouse: Warehouse
+) -> None:
+    """The due objects of the old plan are no longer stored."""
+    old = found_due(spark, warehouse, "a", 1, {"x": 0, "y": 0})
+    found_due(spark, warehouse, "b", 2, {"x": 0, "y": 0}, "a")
+    found_due(spark, warehouse, "c", 4, {"x": 0, "y": 0}, "a", "b")
+    found_due(spark, warehouse, "d", 3, {"y": 0}, "a", "b")
+    assert len(warehouse.directories("orchard", "due_objects")) == 2
+    assert sweepable(spark, warehouse, old) == {"y"}
+
+
+def test_what_a_plan_found_live_counts_until_the_newest_state_includes_it(
+    spark: SparkSession, warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("retention_assets.state.memory.planned_objects", due_objects_of)  # all due objects, see above
+    found_due(spark, warehouse, "a", 1, {"x": 0, "y": 0})
+    newest = found_due(spark, warehouse, "b", 9, {"x": 0, "y": 0}, "a")
+    found_due(spark, warehouse, "c", 5, {"y": 0}, "a")
+    found_due(spark, warehouse, "d", 6, {"x": 6, "y": 0}, "a", "b", "c")  # from older tables
+    assert hours_found(spark, warehouse) == {"y": 0}
+    assert sweepable(spark, warehouse, newest) == {"y"}
+    found_due(spark, warehouse, "e", 10, {"x": 10, "y": 0}, "a", "b", "c", "d")
+    assert hours_found(spark, warehouse) == {"x": 10, "y": 0}
+    assert [name[-1] for name in warehouse.directories("orchard", "due_objects")] == ["b", "e"]
+
+
+def test_an_object_waits_from_the_later_time_at_which_plans_at_the_same_time_found_it(
+    spark: SparkSession, warehouse: Warehouse
+) -> None:
+    """The plan `c` found the object live. The plan of the newest state read neither `c` nor the plans after it."""
+    found_due(spark, warehouse, "a", 1, {"x": 0, "y": 0})
+    found_due(spark, warehouse, "c", 5, {"y": 0}, "a")
+    found_due(spark, warehouse, "d", 6, {"x": 6, "y": 0}, "a", "c")
+    found_due(spark, warehouse, "e", 7, {"x": 6, "y": 0}, "a", "c", "d")
+    found_due(spark, warehouse, "f", 9, {"x": 0, "y": 0}, "a")
+    assert hours_found(spark, warehouse) == {"x": 6, "y": 0}
+
+
+def test_a_set_of_due_objects_counts_only_with_the_names_of_the_sets_that_it_includes(
+    spark: SparkSession, warehouse: Warehouse
+) -> None:
+    """A plan was interrupted between the two, or is still running."""
+    found_due(spark, warehouse, "a", 1, {"x": 0})
+    newest = warehouse.read_document("orchard", "newest_due.json")
+    assert newest is not None
+    interrupted = found_due(spark, warehouse, "b", 2, {}, "a")
+    warehouse.remove_document("orchard", "due_objects", made_name(interrupted), "_rows.json")
+    warehouse.write_document(newest, "orchard", "newest_due.json")
+    assert hours_found(spark, warehouse) == {"x": 0}
+    assert [name[-1] for name in due_objects(spark, warehouse, "orchard").plans] == ["a"]
+
+
+def test_a_plan_that_is_stored_while_another_reads_the_due_objects_is_not_a_loss_of_due_objects(
+    spark: SparkSession, warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found_due(spark, warehouse, "a", 1, {"x": 0})
+    listing, stored_meanwhile = Warehouse.directories, ["b"]
+
+    def directories(warehouse: Warehouse, *parts: str) -> list[str]:
+        names = listing(warehouse, *parts)
+        while stored_meanwhile:
+            found_due(spark, warehouse, stored_meanwhile.pop(), 2, {"x": 0}, "a")
+        return names
+
+    monkeypatch.setattr(Warehouse, "directories", directories)
+    assert hours_found(spark, warehouse) == {"x": 0}

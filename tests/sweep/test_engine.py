@@ -181,8 +181,10 @@ def newer_plan(spark: SparkSession, root: Path, *names: str) -> Plan:
     amount = Amount(len(names), 10 * len(names))
     plan = a_plan(day=DAY + timedelta(days=1), made_at=NOW, plan_hash="f" * 64, candidates=amount)
     warehouse = Warehouse(str(root / "warehouse"))
-    keep_planned(warehouse, plan, candidates(spark, *(Candidate(name) for name in names)), Heads({}, {}))
-    keep_due(warehouse, plan, no_due_objects(spark), plan.made_at, ())
+    named = candidates(spark, *(Candidate(name) for name in names))
+    keep_planned(warehouse, plan, named, Heads({}, {}))
+    due = named.withColumns({"found_at": F.lit(plan.made_at), "waits_until": F.lit(plan.made_at)})
+    keep_due(warehouse, plan, due, plan.made_at, ())
     return plan
 
 
@@ -215,7 +217,9 @@ def test_the_newest_plan_excludes_nothing_from_a_sweep_of_the_same_plan(
     spark: SparkSession, tmp_path: Path, newest: Plan
 ) -> None:
     newer_plan(spark, tmp_path, "data/x/1")
-    keep_due(Warehouse(str(tmp_path / "warehouse")), newest, no_due_objects(spark), newest.made_at, ())
+    warehouse = Warehouse(str(tmp_path / "warehouse"))
+    earlier = warehouse.directories("orchard", "due_objects")
+    keep_due(warehouse, newest, no_due_objects(spark), newest.made_at, earlier)
     assert excluded(spark, tmp_path) == {}
 
 

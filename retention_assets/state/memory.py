@@ -75,10 +75,23 @@ def due_objects(spark: "SparkSession", warehouse: Warehouse, repository: str) ->
     stored, name = _stored(warehouse, repository)
     if name not in stored:
         return EarlierDue(from_arrow(spark, DUE_OBJECTS.schema.empty_table()), tuple(stored))
-    due = _read(spark, warehouse, repository, name)
-    for other in _not_included(stored, name):
-        due = _due_in_both(due, _read(spark, warehouse, repository, other), _seen_at(stored, other))
+    due = _due_in_all(spark, warehouse, repository, stored, name, _not_included(stored, name))
     return EarlierDue(due, tuple(stored))
+
+
+def _due_in_all(
+    spark: "SparkSession",
+    warehouse: Warehouse,
+    repository: str,
+    documents: Mapping[str, Mapping[str, Any]],
+    name: str,
+    others: Collection[str],
+) -> "DataFrame":
+    """Return the due objects of the plan `name`, compared with those of the plans `others`: see `_due_in_both`."""
+    due = _read(spark, warehouse, repository, name)
+    for other in others:
+        due = _due_in_both(due, _read(spark, warehouse, repository, other), _seen_at(documents, other))
+    return due
 
 
 def _due_in_both(due: "DataFrame", others: "DataFrame", seen_at: str) -> "DataFrame":
@@ -111,9 +124,7 @@ def named_since(spark: "SparkSession", warehouse: Warehouse, plan: Plan) -> "Dat
     others = [one for one in _not_included(stored, read) if one != newest] if read in stored else []
     if not others:
         return named
-    due = _read(spark, warehouse, plan.repository, read)
-    for other in others:
-        due = _due_in_both(due, _read(spark, warehouse, plan.repository, other), _seen_at(stored, other))
+    due = _due_in_all(spark, warehouse, plan.repository, stored, read, others)
     if named is None:
         named = planned_objects(spark, warehouse, plan).select(*SAME_OBJECT)
     return named.join(due.select(*SAME_OBJECT), on=list(SAME_OBJECT), how="left_semi")

@@ -82,11 +82,17 @@ def repository(request: pytest.FixtureRequest, tmp_path: Path) -> Repository:
 format_2 = pytest.mark.parametrize("repository", [2], indirect=True, ids=["format_2"])
 
 
-def leave_c(repository: Repository) -> None:
-    """Take all references from c. The ops log of format 2 has older times, so only plans show when this was."""
+def opened_with_main_alone(repository: Repository) -> ic.Repository:
+    """Delete all references but the branch main, and return the opened repository."""
     opened = repository.open()
     opened.delete_branch("dev")
     opened.delete_tag("v1")
+    return opened
+
+
+def leave_c(repository: Repository) -> None:
+    """Take all references from c. The ops log of format 2 has older times, so only plans show when this was."""
+    opened = opened_with_main_alone(repository)
     opened.reset_branch("main", repository.ids["a"])
     set_updated_at(repository.root / "r", LAST_YEAR)
 
@@ -121,9 +127,7 @@ def test_snapshots_that_only_the_left_tip_reaches_stay_with_it(repository: Repos
 def test_a_tip_that_an_earlier_plan_found_stays_although_icechunk_expired_it(repository: Repository) -> None:
     """Someone commits on it first. No reference reaches it any more. In format 2, the history does not contain it."""
     repository.planned(DAYS[0], {"main": "c"})
-    opened = repository.open()
-    opened.delete_branch("dev")
-    opened.delete_tag("v1")
+    opened = opened_with_main_alone(repository)
     opened.writable_session("main").commit("new", allow_empty=True)
     assert repository.ids["c"] in repository.open().expire_snapshots(now() - timedelta(days=1))
     set_updated_at(repository.root / "r", LAST_YEAR)
@@ -136,9 +140,7 @@ def test_a_tip_that_an_earlier_plan_found_stays_although_icechunk_expired_it(rep
 @format_2
 def test_a_tip_that_is_amended_stays(repository: Repository) -> None:
     repository.planned(DAYS[0], {"main": "c"})
-    opened = repository.open()
-    opened.delete_branch("dev")
-    opened.delete_tag("v1")
+    opened = opened_with_main_alone(repository)
     opened.writable_session("main").amend("amended", allow_empty=True)
     set_updated_at(repository.root / "r", LAST_YEAR)
     assert "c" in repository.staying(DAYS[1])

@@ -33,9 +33,9 @@ _TEXTS = "array<string>"
 def commits_by_address(pairs: DataFrame, held_prefixes: Collection[str]) -> DataFrame:
     """Return one row per address: whether commits keep or protect it, and since when.
 
-    An address is kept if an active commit has a pair of it that is not due under a lifecycle rule. Pairs of commits
-    that are not active do not keep an address. Pairs of an absolute address count for the listed object that the
-    address refers to (`stored_name`).
+    An address is kept if an active commit has a (path, address) pair with it that is not due under a lifecycle rule.
+    Pairs of commits that are not active do not keep an address. Pairs of an absolute address count for the listed
+    object that the address refers to (`stored_name`).
 
     `entry_md5` is a hash of the entry's checksum if the checksum is an MD5. `least_head_size` and `most_head_size` are
     the least and the greatest size in entries of heads. Every aggregate has a fixed size, so Spark aggregates in a hash

@@ -57,7 +57,10 @@ class _Due(NamedTuple):
     rule_id: str | None
 
     def after(self, other: "_Due") -> bool:
-        """Return whether this is later than `other`. For equal times the lower rule id is later, so all runs agree."""
+        """Return whether this is later than `other`.
+
+        For equal times, the lower rule id counts as later, so that all runs agree.
+        """
         if self.since == other.since:
             return (self.rule_id or "") < (other.rule_id or "")
         return other.since is not None and (self.since is None or self.since > other.since)

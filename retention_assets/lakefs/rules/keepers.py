@@ -55,7 +55,7 @@ class KeptCommits:
 
     @cached_property
     def by_reflog(self) -> Mapping[str, str]:
-        """The names of deleted or reset branches, by commit, for each commit that only these branches keep so long."""
+        """By commit, if the reflog keeps it longer: the names of the deleted or reset branches that reached it."""
         branches = self.gone_branches()
         if not branches:
             return {}

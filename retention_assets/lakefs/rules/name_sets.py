@@ -1,7 +1,8 @@
 """Encodes sets of branch and rule names as bits, so that Spark can unite the sets in aggregates of fixed size.
 
-Spark aggregates integers in place in a hash table. Lists have to be collected, and then the rows sorted, which takes
-about four times as long. One `bigint` column has the bits of 64 names. Lists stay lists where bits would be larger.
+Spark aggregates integers in place in a hash table. For lists, Spark collects the names and sorts the rows, which takes
+about four times as long. One `bigint` column has the bits of 64 names. A column of lists stays as it is if its bits
+would be larger.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping

@@ -41,8 +41,8 @@ def thresholds(rules: Iterable[CurrentRule], branches: Collection[str]) -> Mappi
 def is_potential(created_at: datetime, branches: Collection[str], since: Mapping[str, datetime]) -> bool:
     """Return whether the commit may hold objects that became due: it was created after the latest time of its branches.
 
-    A branch without rules has the time of the rules for all branches, and so has a commit without branches. If there
-    are no such rules either, no object of the commit becomes due.
+    A branch without rules, and a commit without branches, have the time of the rules for all branches. If there are no
+    such rules either, no object of the commit becomes due.
 
     `branches`: the branches that reach the commit. `since`: see `thresholds`.
     """

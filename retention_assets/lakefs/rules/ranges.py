@@ -147,5 +147,5 @@ def unusual_entries(counts: Mapping[str, Any]) -> str | None:
 
 
 def _number() -> Column:
-    """Return a number for each range. If two ranges have the same number, which is rare, one of them is named."""
+    """Return a number for each range. Rarely, two have the same number; `addresses` then names only one of them."""
     return F.xxhash64("range_id")

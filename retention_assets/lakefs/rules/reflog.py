@@ -14,8 +14,8 @@ from retention_assets.lakefs.rules.references import References
 from retention_assets.policy.rules import Policy, RefKind
 
 TAG_DURATION = timedelta(days=30)  # how long a deleted tag counts if the policy has no retention; as in git's reflog
-# A gone head is remembered at least so long. Otherwise it would be forgotten at once under a period that is too short
-# by mistake.
+# A head that is gone is remembered for at least this time. Otherwise a plan whose period is too short by mistake would
+# forget it at once, also for later plans.
 _REMEMBERED = timedelta(days=30)
 
 
@@ -127,7 +127,7 @@ def remember(references: References, memory: Memory, policy: Policy) -> Memory:
 
 
 def merged(one: Memory, other: Memory) -> Memory:
-    """Return what two plans found that ran at the same time. Neither memory has what the other plan found."""
+    """Return the memory of two plans that ran at the same time. Neither memory includes what the other plan found."""
     heads: dict[tuple[str, str, str], SeenHead] = {}
     for head in sorted((*one.heads, *other.heads), key=lambda head: head.last_seen):
         heads[head.kind, head.name, head.commit_id] = head
@@ -139,9 +139,9 @@ def merged(one: Memory, other: Memory) -> Memory:
 
 
 def with_older_heads(references: References, memory: Memory, policy: Policy) -> Memory:
-    """Return `memory` with the heads of older references whose branch or tag no plan in it found.
+    """Return `memory`, and the heads of the older `references` whose branch or tag is not in `memory`.
 
-    The branch was deleted after these references and before those of the other plans.
+    Such a branch or tag was deleted after these references were read, and before other plans read theirs.
     """
     found = remember(references, Memory(), policy).heads
     known, at = {(head.kind, head.name) for head in memory.heads}, memory.seen_at or references.taken_at

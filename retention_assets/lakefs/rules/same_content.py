@@ -56,7 +56,7 @@ def head_contents(pairs: DataFrame, objects: DataFrame) -> DataFrame:
         F.col("address").alias("head_address"), F.col("etag").alias("head_etag"), F.col("size").alias("head_size")
     )
     of_one = F.struct(F.col("head_size").isNull().alias("is_unlisted"), "head_address", "head_etag", "head_size")
-    readable = F.when(F.col("head_address").isNotNull(), of_one)  # the least one is listed, if any is
+    readable = F.when(F.col("head_address").isNotNull(), of_one)  # a listed object is less than an unlisted one
     contents = heads.join(found, on="head_address", how="left").groupBy("size", "head_checksum")
     return contents.agg(F.min(readable).alias("one")).select("size", "head_checksum", "one.*").drop("is_unlisted")
 
@@ -135,7 +135,7 @@ def is_md5(etag: Column) -> Column:
 
 
 def _kept_by_size() -> Column:
-    """Return whether the checksum of a content matches no object: no store makes it, or no object is readable."""
+    """Return whether a content's checksum matches no object: no store makes it, or no object of it is readable."""
     return F.col("head_address").isNull() | ~_matches(F.col("head_checksum"), _OF_STORES)
 
 

@@ -35,7 +35,7 @@ from retention_assets.objectstore.objects import ObjectReader
 from retention_assets.objectstore.outcomes import Outcome
 
 _LOG = logging.getLogger(__name__)
-_CLOCK_TOLERANCE = timedelta(minutes=5)  # of this machine's clock and the store's; if they differ by more, files stay
+_CLOCK_TOLERANCE = timedelta(minutes=5)  # how far the store's clock may be behind; if it is further behind, files stay
 _GONE = (Outcome.DELETED, Outcome.MISSING)
 _ATTEMPTS = 3  # times that the branches and tags are read for one dump
 _DUMP_LIFE = timedelta(minutes=10)  # a dump is reused for this long; see `ApiSource.references`

@@ -1,8 +1,8 @@
 """Takes the inventory snapshot: a full listing of the store, or a base inventory with some prefixes listed again.
 
 The base inventory is the repository's last inventory table (an optimized run) or an inventory that the store delivered.
-Its rows are used only for closed slices of `data/`: nothing can have been written to them since. All other prefixes are
-listed now. Source: docs/uncommitted.md, "What is listed".
+A slice is a folder directly below `data/`. The rows of the base inventory are used only for closed slices: nothing can
+have been written to them since. All other prefixes are listed now. Source: docs/uncommitted.md, "What is listed".
 
 The name of a slice contains the time at which lakeFS created the slice. It is an xid with an inverted time, so that the
 newest slice is listed first. Source: docs/lakefs-formats.md, "Slices".
@@ -40,8 +40,8 @@ _STILL_LISTED = timedelta(hours=2)  # longer than a sweep's window
 class BaseInventory:
     """An older inventory.
 
-    `rows_taken_at`: the time at which the rows of closed slices still show the store. It becomes the `taken_at` of a
-    snapshot with these rows. `clean_at`: the time of the last full listing.
+    `rows_taken_at`: the latest time at which the rows of closed slices are known to match the store. It becomes the
+    `taken_at` of a snapshot with these rows. `clean_at`: the time of the last full listing.
     """
 
     frame: DataFrame

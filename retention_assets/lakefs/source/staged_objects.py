@@ -1,6 +1,6 @@
 """Reads the server's list of staged objects. Source: docs/lakefs-formats.md, "Staged lists".
 
-Executors read the list. The driver reads a small list itself, because each execution of Spark takes longer.
+Executors read the list. The driver reads a small list itself, because a Spark job takes longer.
 """
 
 from collections.abc import Callable, Iterator, Sequence

@@ -153,7 +153,7 @@ def live_listed(
     if row["missing"]:
         first = row["first"]
         which = counted(row["missing"], f"live address, {first}, is", f"live addresses, {first} first, are")
-        detail = f"{which} not in the listing: it may be incomplete. {describe_missing(missing, inventory)}"
+        detail = f"{which} not in the listing, which may be incomplete. {describe_missing(missing, inventory)}"
     return LiveListed(
         CheckResult("live_listed", not row["missing"], detail, row["missing"]), row["collected"], row["lost"], missing
     )

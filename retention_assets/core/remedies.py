@@ -40,7 +40,8 @@ REMEDIES: Mapping[str, str] = {
     "nothing_live": _FAULT,
     "only_listed": _FAULT,
     "totals_balance": _FAULT,
-    "staged_read": "Check that the server responds and that its user may prepare a collection; then verify again.",
+    "staged_read": "Check that the server responds, and that its user has the permission "
+    "`retention:PrepareGarbageCollectionUncommitted`; then verify again.",
     "live_exist": _LOST,
     "references_resolve": _DAMAGED,
     "kept_exist": _LOST,

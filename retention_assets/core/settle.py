@@ -29,8 +29,8 @@ def settled(
     Args:
         objects: the classified objects, each with its state (see `candidates.classified`).
         earlier: `due_objects` of the last plan: its candidates and waiting objects, and when each was first found due.
-        listed_at: the time at which this plan finds objects due (UTC): the time of its oldest input, but
-            in lakeFS at most an hour before the newer of its staged list and references.
+        listed_at: the time at which this plan finds objects due (UTC): the time of its oldest input. In lakeFS, it is
+            at most an hour before the newer of the plan's staged list and references.
         now: when this plan's references or its staged list were read (UTC), whichever is older. An object has settled
             if its `waits_until` is not after `now`. If `now` is after the listing, a wait of a day is over when the
             plan is made at the same time on the next day.

@@ -1,7 +1,7 @@
 """Reads policy documents, validates each of them, and joins them to the policy of one repository.
 
-A document of a lakeFS repository has one of three forms, which the code finds out from the keys. A document of an
-Icechunk repository has one form.
+A document of a lakeFS repository has one of three forms. The keys of the document show which. A document of an Icechunk
+repository has one form.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence

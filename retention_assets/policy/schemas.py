@@ -186,7 +186,7 @@ class LifecycleEntry(_Form):
     prefix: Prefix | None = None  # a directory: `raw` covers `raw/…` but not `rawest`; empty: everything
     glob: str | None = Field(default=None, min_length=1)  # instead of a prefix; `*` does not match `/`, `**` does
     keep: Duration = None  # for branches that are not in `branches`; if absent, they keep the path for ever
-    branches: dict[Branch, Duration] = {}  # by branch or glob; the longest of the branches that have the object counts
+    branches: dict[Branch, Duration] = {}  # by branch or glob; of the branches that have the object, the longest counts
     enabled: bool = True  # false: the rule makes nothing due
 
     @model_validator(mode="after")

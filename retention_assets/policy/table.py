@@ -137,6 +137,6 @@ def current_rules(history: pa.Table, run_id: str, completed_runs: Collection[str
 
 
 def _latest_dates(rules: pa.Table, name: str) -> pa.Table:
-    """Return the latest date of each prefix and branch in the column `name`; null if all of its dates are null."""
+    """Return the latest date of each pair of prefix and branch, as `name`; null if all dates of the pair are null."""
     dates = rules.group_by(["prefix", "branch"]).aggregate([("date_to_be_deleted", "max")])
     return dates.rename_columns({"date_to_be_deleted_max": name})

@@ -112,7 +112,7 @@ class Conditional:
         return True
 
     def _has_content(self, path: str, content: bytes, lost: Failure) -> bool | Failure:
-        """Return whether the object has exactly `content`; `lost` as an ambiguous failure if it cannot be read."""
+        """Return whether the object has exactly `content`; the failure `lost`, as ambiguous, if it cannot be read."""
         try:
             return bool(bytes(self.store.get(path).bytes()) == content)
         except (BaseError, OSError, ValueError) as error:

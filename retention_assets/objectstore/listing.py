@@ -100,7 +100,8 @@ def _tasks(access: StoreAccess, prefixes: Prefixes, width: int) -> list[_Task]:
     """Return the listing tasks, one for each listing call.
 
     On a store that lists in order, each key range is a task. On others, one task has all key ranges of a directory. The
-    key ranges of a local directory are divided among up to `width` tasks, each of which reads all its names.
+    key ranges of a local directory are divided among up to `width` tasks, and at most `_MOST_READERS`. Each of these
+    tasks reads all names of the directory.
     """
     tasks: list[_Task] = [(prefix, True, ()) for prefix in prefixes.deep]
     tasks += [(prefix, False, ()) for prefix in prefixes.flat]

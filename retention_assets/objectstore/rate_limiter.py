@@ -20,7 +20,7 @@ _LOWEST_MEASURED = 500.0  # objects per second; a lower measured rate shows dema
 _DECREASE = 0.8  # a throttle multiplies the rate by this factor
 _RECOVERY = 1.0  # seconds until the rate is back at the rate that was throttled
 _MAX_RISE = 1.1  # one response raises the rate by at most this factor
-_BACKOFF, _LONGEST_BACKOFF = 0.25, 20.0  # seconds of backoff after a throttle; doubled at each one at the lowest rate
+_BACKOFF, _LONGEST_BACKOFF = 0.25, 20.0  # seconds after a throttle; doubled after each throttle at the lowest rate
 # The batch size after a throttle, because a store accepts small requests more readily:
 _BATCH_SECONDS = 0.1  # a batch has the objects of this many seconds, at the current rate
 # The fewest objects in a batch, unless the rate allows fewer in a second. If a store throttles requests at random, many
@@ -69,7 +69,7 @@ class RateLimiter:
     Args:
         ceiling_per_second: the highest rate; None for no limit until the store throttles.
         reached: the rate that an earlier rate limiter reached; the rate begins at 80 % of it.
-        clock: returns monotonic seconds, also of the time for which the machine slept.
+        clock: returns monotonic seconds, which also count while the machine sleeps.
         sleep: waits for seconds.
 
     Raises:

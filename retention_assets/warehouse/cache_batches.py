@@ -24,7 +24,7 @@ from retention_assets.warehouse.warehouse import PART, SUCCESS, StoredFile, Ware
 BATCH = pa.field("batch", pa.string())  # name of a batch: number and run id; `_MERGED` at the end of merged ones
 ROWS = pa.field("rows", pa.int64())  # number of rows of the file
 MANIFEST = "_batch.json"  # Spark ignores names that begin with an underscore
-_SMALL = 2**25  # bytes of a batch that is merged with others
+_SMALL = 2**25  # the most bytes of a small batch
 _MOST_SMALL = 24  # if there are more small batches, they are merged, because many batches are slow to read
 _MOST_MERGED = 2**28  # bytes that one merge reads
 _ROW_GROUP = 2**18  # rows of a row group

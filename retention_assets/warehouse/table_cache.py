@@ -1,7 +1,7 @@
 """Caches the rows of immutable table files. Each file is read once. Later runs look up its rows by its id.
 
 Executors read the files and the cached rows. If the ids and their rows are few, the driver reads them itself: each
-execution of Spark takes longer than reading some small files.
+Spark job takes longer than reading some small files.
 """
 
 from collections.abc import Callable, Iterator, Sequence

@@ -160,9 +160,9 @@ def collected(frame: DataFrame) -> list[Row]:
 
 
 def collect_together(frames: Mapping[str, DataFrame]) -> dict[str, list[dict[str, Any]]]:
-    """Return the rows of several frames by the frame's name, collected by one execution of Spark.
+    """Return the rows of several frames by the frame's name, collected by one Spark query.
 
-    Each execution has a fixed cost, and a small plan spends most of its time on it. The frames must be small. Their
+    Each query has a fixed cost, and a small plan spends most of its time on this cost. The frames must be small. Their
     columns may only be numbers, texts, booleans and lists of these, because the rows are passed as JSON.
     """
     rows = [

@@ -135,8 +135,8 @@ class SparkSettings:
 def _same_interrupt_handler() -> Iterator[None]:
     """Restore the handler of SIGINT, which Spark replaces when it starts in the main thread.
 
-    Spark's handler calls Java on the connection that the interrupted code uses, so both can read the response of the
-    other. Dagster's handler ends a run that a person terminates.
+    Spark's handler calls Java on the connection that the interrupted code uses, so the handler and this code can each
+    read the response to the other. Dagster's handler ends a run that a person terminates.
     """
     handler = signal.getsignal(signal.SIGINT)
     try:

@@ -120,7 +120,7 @@ class Quarantine:
     ) -> list[ObjectResult]:
         """Delete the originals of the copied objects, and return a result for each object.
 
-        Only the object that was copied may be deleted. So its ETag is the condition also if the plan has no ETag.
+        Only the object that was copied may be deleted. So its ETag is the condition, even if the plan has no ETag.
         """
         rows = zip(_rows(objects, "address", "size", "earlier_targets"), copies, strict=True)
         results = {

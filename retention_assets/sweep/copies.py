@@ -132,8 +132,8 @@ def moved_and_surplus(
 
     A row is one of two kinds:
 
-        moved    according to the ledger the object was moved; or the object is missing from the repository, and its
-                 copy is in quarantine
+        moved    the ledger says that the object was moved; or the object is missing from the repository, and its copy
+                 is in quarantine
         surplus  a copy is in quarantine, and the object is still at its path
 
     The columns are those of `LEDGER` and others. `at` is the time from which the age of the copy counts. `fence` is the

@@ -342,8 +342,8 @@ def _worker(task: TaskSpec):  # type: ignore[no-untyped-def]  # a closure that S
 def with_outcomes(objects: DataFrame, now: Liveness, still_named: DataFrame | None = None) -> DataFrame:
     """Return `objects` as `OBJECTS`: outcome `skipped` for live objects, null for objects to delete.
 
-    An object that was planned as unreferenced is also skipped if a commit references it now. `still_named`:
-    see `named_since`; other objects have a detail and no outcome.
+    An object that was planned as unreferenced is also skipped if a commit references it now. Objects that are not in
+    `still_named` (see `named_since`) have a detail and no outcome.
     """
     committed = (F.col("reason") == UNREFERENCED) & F.col("is_committed").isNotNull()
     detail = F.when(F.col("is_live").isNotNull(), F.lit(_LIVE_AGAIN)).when(committed, F.lit(_COMMITTED))

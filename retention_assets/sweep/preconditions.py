@@ -157,8 +157,8 @@ class InterruptedMoves:
     def result(self, address: str, size: int, earlier_targets: Collection[str]) -> ObjectResult:
         """Return the result of an object that is missing from the repository.
 
-        The object is `quarantined` if a folder has its copy. It is `missing` only if each folder has a manifest, which
-        shows that this is the quarantine of the attempt, and no copy. If this is unknown, the object is `failed`.
+        The object is `quarantined` if a folder has its copy. It is `missing` only if each folder has a manifest and no
+        copy. The manifest shows that this is the quarantine of the attempt. If this is unknown, the object is `failed`.
         """
         result = ObjectResult(Outcome.MISSING, GONE)
         for url in earlier_targets:

@@ -98,7 +98,7 @@ class Sweep[Kind: AnyRepository]:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """A plan and its ledger so far, without rows if no sweep has worked on the plan."""
+    """A plan and the current rows of its ledger. There are no rows if no sweep has worked on the plan."""
 
     plan: Plan
     mode: str

@@ -170,7 +170,7 @@ def _totals_hold(inputs: VerificationInputs, plan: Plan) -> CheckResult:
     detail = f"{plan.candidates.objects:,} planned = {counts} + {left}"
     if not passed:
         unplanned = counted(not_planned, "row")
-        detail += f": these numbers do not agree, or {unplanned} of the ledger are not of objects of the plan"
+        detail += f": these numbers do not agree, or the ledger has {unplanned} of objects that are not in the plan"
     return CheckResult(check, passed, detail)
 
 

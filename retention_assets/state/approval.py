@@ -141,9 +141,10 @@ def approve(
 def withdraw_approval(warehouse: Warehouse, repository: str, day: date, by: str, now: datetime) -> Plan:
     """Withdraw the approvals of all plans of the day, and return the current plan.
 
-    An approval of an earlier plan of the day would count again if a new plan had the same hash. Until a person approves
-    the current plan again, the budget does not approve it either. This applies to every plan with the same hash, on any
-    day. A running sweep is not stopped. Errors: GuardRefused when the day has no current plan.
+    The approvals of earlier plans of the day are withdrawn too: they would count again if a new plan had the same hash.
+    Until a person approves the current plan again, the budget does not approve it either. This applies to every plan
+    with the same hash, on any day. A running sweep is not stopped. Errors: GuardRefused when the day has no current
+    plan.
     """
     plan = load_plan(warehouse, repository, day)
     withdrawn = {"day": day.isoformat(), "withdrawn_by": by, "withdrawn_at": now.isoformat()}

@@ -309,8 +309,8 @@ def newest_conclusive(rows: "DataFrame") -> "DataFrame":
     """Return, for each address, the newest row that shows whether the object is gone.
 
     Such a row has a finished outcome, or is an attempt with an unknown result. Failed and skipped rows are ignored: an
-    earlier attempt may have moved the object. The purge of a copy is ignored after the object was restored: it deleted
-    a copy under another plan, and the object is still at its path.
+    earlier attempt may have moved the object. The purge of a copy is ignored after the object was restored: the
+    purge deleted a copy under another plan, and the object is still at its path.
     """
     from pyspark.sql import Window
     from pyspark.sql import functions as F

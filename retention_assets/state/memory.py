@@ -111,9 +111,9 @@ def _due_in_both(due: "DataFrame", others: "DataFrame", seen_at: str) -> "DataFr
 def named_since(spark: "SparkSession", warehouse: Warehouse, plan: Plan) -> "DataFrame | None":
     """Return (address, size, last_modified) of the objects that other plans allow a sweep of `plan` to delete.
 
-    These are the candidates of the plan that saw the newest state, of any day, without the objects that another plan
-    found live that ran at the same time as `plan` or later. None: these are all candidates of `plan`. A plan that was
-    withdrawn meanwhile counts too.
+    These are the candidates of the plan that saw the newest state; its day can be any. An object is left out if another
+    plan, which ran at the same time as `plan` or later, found it live. None: these are all candidates of `plan`. A plan
+    that was withdrawn meanwhile counts too.
 
     Errors: GuardRefused when candidates are no longer stored; TableContractError when due objects are incomplete.
     """
@@ -231,9 +231,9 @@ def _require_due(warehouse: Warehouse, repository: str, name: str, written: int)
 def keep_due(warehouse: Warehouse, plan: Plan, due: "DataFrame", seen_at: datetime, includes: Collection[str]) -> None:
     """Store the objects that a plan found due, and remove those of plans that are no longer read.
 
-    `due`: rows of `DUE_OBJECTS`. `seen_at`: when the oldest table was read that determines the due objects. Later plans
-    do not read the due objects of a plan of an older state: an object that was live in the meantime would count as due
-    for the whole time. `includes`: the names of the plans whose due objects the plan read (see `EarlierDue`).
+    `due`: rows of `DUE_OBJECTS`. `seen_at`: the read time of the oldest table that determines the due objects. Later
+    plans do not read the due objects of a plan of an older state: an object that was live in the meantime would count
+    as due for the whole time. `includes`: the names of the plans whose due objects the plan read (see `EarlierDue`).
 
     Errors: TableContractError when not all rows can be read back.
     """

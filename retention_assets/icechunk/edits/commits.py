@@ -177,8 +177,8 @@ def _same_entry(one: Update, other: Update) -> bool:
 def unconditional_writes_warning(access: StoreAccess, config: bytes | None) -> str | None:
     """Return a warning if icechunk's own writers write unconditionally; None if they use conditional writes.
 
-    On local files, icechunk always writes unconditionally. The configuration of a repository that was created there has
-    this setting. A copy of the repository in a bucket has the setting too.
+    On local files, icechunk always writes unconditionally. The configuration of a repository that was created on local
+    files turns conditional writes off. A copy of the repository in a bucket has this setting too.
     Source: docs/icechunk.md, "Limits".
     Errors: CorruptFile for a configuration that cannot be read.
     """

@@ -163,7 +163,7 @@ def _to_delete(planned: PlannedEdits) -> frozenset[bytes]:
 
 
 def _require_no_tip_left(reader: ObjectReader, planned: PlannedEdits, repo: Repo) -> None:
-    """Refuse when the plan removes a snapshot that a branch or tag named after the plan and has left since.
+    """Refuse when the plan removes a snapshot that a branch or tag was on, and has left since the plan was made.
 
     Sessions that began there may still be open. The plan keeps snapshots that were left before it was made. A snapshot
     whose reference the plan itself deletes does not count.

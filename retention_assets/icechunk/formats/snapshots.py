@@ -101,7 +101,7 @@ def item_maps(items: TableRows, counts: npt.NDArray[np.int64]) -> list[dict[str,
 
 
 def _manifests(root: Table) -> tuple[ManifestFile, ...]:
-    """Return the manifests that the snapshot lists. If the file has the newer list, even an empty one, that is used."""
+    """Return the manifests that the snapshot lists. The newer list is used if the file has one, even an empty one."""
     if root.vector(_FILES_V2, 4) is not None:
         rows = root.rows(_FILES_V2, "its manifests")
         rows.require_known(4, "a manifest's entry")

@@ -110,7 +110,7 @@ _Loader.add_multi_constructor("!", _variant)
 def _add(builder: Builder, value: object, depth: int) -> None:
     match value:
         case _ if not depth:
-            raise ValueError(f"a value is more than {MAX_DEPTH} deep")
+            raise ValueError(f"a value is nested deeper than {MAX_DEPTH} levels")
         case None:
             builder.Null()
         case bool():

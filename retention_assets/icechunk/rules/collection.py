@@ -59,8 +59,8 @@ def kept_v1(
     """Return the snapshots that a garbage collection of a format 1 repository keeps, with their manifests and chunks.
 
     The collection keeps every snapshot that a reference reaches, every held snapshot, and every snapshot that is not
-    old, each with all its known ancestors: a snapshot file names its parent, and a branch can still be created on it.
-    Icechunk itself keeps a young file without the files that it references.
+    old, each with all its known ancestors: a snapshot file names its parent, and a branch can still be created on the
+    snapshot. Icechunk itself keeps a young file without the files that the young file references.
     `history` has every snapshot file, and the references. Errors: SourceError as `require_complete`.
     """
     require_complete(history)

@@ -96,7 +96,10 @@ def _named(reader: ObjectReader, file: ReferenceFile, path: str) -> bytes:
 
 
 def _named_by_deleted_tag(reader: ObjectReader, path: str) -> bytes | None:
-    """Return the snapshot that a deleted tag named; None if the file is missing or corrupt. It protects no snapshot."""
+    """Return the snapshot that a deleted tag named; None if the file is missing or corrupt.
+
+    A deleted tag protects no snapshot.
+    """
     try:
         return read_reference(reader.read(path), reader.describe(path))
     except (CorruptFile, ObjectMissing):

@@ -24,8 +24,9 @@ def with_left_tips(
 ) -> IcechunkState:
     """Return `state` with the snapshots that references have left since `cutoff`, as far as this is known.
 
-    Each snapshot has the latest time at which a reference may have named it. The ops log has the exact time. For plans,
-    this is the time of the plan after the last plan that found it there, or the time at which `state` was read.
+    Each snapshot has the latest time at which a reference may have named it. The ops log has the exact time. If only
+    plans show the change, the time is that of the first plan that no longer found the reference on the snapshot, or the
+    time at which `state` was read.
     Errors: as `tips_left_since`.
     """
     seen = heads_since(warehouse, repository, cutoff)

@@ -89,7 +89,7 @@ def figures_of(
         name: the name of the repository.
         day: the day of the plan; None: the newest valid plan.
         now: UTC.
-        most_forecast: the most listed objects of a forecast, which takes about 0.2 ms for each listed object.
+        most_forecast: the most listed objects for a forecast. A forecast takes about 0.2 ms for each listed object.
 
     Errors: GuardRefused when there is no such plan; TableContractError when a table of the plan is missing.
     """

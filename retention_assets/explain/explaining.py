@@ -251,7 +251,7 @@ def _ledger_rows(
 def _removal(warehouse: Warehouse, repository: Repository, row: Row, planned: Row, day: str, plan_hash: str) -> Removal:
     day_of_plan = date.fromisoformat(day)
     name, record = _record_of(warehouse, repository.name, plan_hash, row["fence"])
-    approval = stored_approval(warehouse, repository.name, day_of_plan, plan_hash)  # of an interrupted run
+    approval = stored_approval(warehouse, repository.name, day_of_plan, plan_hash)  # an interrupted run has no record
     approved = record or (asdict(approval) if approval else {})
     is_copy = row["outcome"] == Outcome.QUARANTINED
     return Removal(

@@ -289,7 +289,8 @@ def _in_quarantine(
 
     As in a purge, the time of each object counts from its move. Each record has the totals of its plan's ledger. If
     they increased since the record before it, the difference was moved in between. A purge deletes the oldest objects.
-    The records do not tell which objects were restored. The function assumes the newest, so no time is too late.
+    The records do not tell which objects were restored. The function assumes the newest, so no time
+    that it yields is too late.
     """
     moved: dict[tuple[str, str], list[_Moved]] = {}
     fences: dict[tuple[str, str], int] = {}

@@ -358,7 +358,8 @@ def _is_configured(name: str, namespace: str, configured: Collection[Repository]
 def _of_both(manifests: _Table, chunks: _Table) -> _Table:
     """Return the two tables of an Icechunk repository as one, without details if they are of different policies.
 
-    An interrupted plan wrote only the manifests. Which of them are live depends on its policy and settings.
+    The policies differ if a plan was interrupted after it wrote the manifests. Which manifests are live depends on the
+    policy and settings of the plan.
     """
     of_both = {(one.details.policy_hash, one.details.terms_hash) for one in (manifests, chunks)}
     details = chunks.details if len(of_both) == 1 else Details()

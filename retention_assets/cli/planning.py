@@ -330,7 +330,7 @@ def _waits(plan: Plan) -> str:
     first, last = (f"{at:%Y-%m-%d %H:%M} UTC" for at in (plan.first_wait_ends, plan.last_wait_ends) if at)
     until = first if first == last else f"{first} to {last}"
     return (
-        f"Waiting until {until} (`settle`): {human_amount(amount)}. Plans have not named these objects for long "
+        f"Waiting until {until} (`settle`): {human_amount(amount)}. Plans have not found these objects due for long "
         "enough, so a sweep of this plan does not delete them. A plan that is made after that time may delete them."
     )
 

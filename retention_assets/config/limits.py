@@ -39,7 +39,7 @@ class ApprovalSettings(Model):
 
     life: PositiveDuration = timedelta(days=7)  # the maximum age of an approval, and of its plan
     max_revived: Share = 0.25  # share of the planned objects that may be live again
-    in_dagster: bool = True  # false: no Dagster jobs approve, acknowledge or purge, as they accept any name
+    in_dagster: bool = True  # false: no Dagster jobs approve, acknowledge or purge: they accept any user name
 
 
 class BudgetSettings(Model):
@@ -115,5 +115,7 @@ class Limits(Model):
     def _window_is_short(self) -> "Limits":
         if self.sweep.window > LONGEST_WINDOW:
             window = format_duration(self.sweep.window)
-            raise ValueError(f"sweep.window is {window}, and must be at most 1h: later, objects may be live again")
+            raise ValueError(
+                f"sweep.window is {window}, and must be at most 1h: after a longer time, objects may be live again"
+            )
         return self

@@ -95,9 +95,9 @@ def _due_in_all(
 
 
 def _due_in_both(due: "DataFrame", others: "DataFrame", seen_at: str) -> "DataFrame":
-    """Return `due` without the objects that were due before `seen_at` and that another plan then found live.
+    """Return `due` without the objects that were due before `seen_at` and that the other plan found live at `seen_at`.
 
-    The later `found_at` of both plans counts: a plan that the other plan read may have found the object live before.
+    The later `found_at` of the two plans counts: the other plan may have read a plan that found the object live.
     `others`: the objects that the other plan found due. `seen_at`: when the other plan read the repository.
     """
     from pyspark.sql import functions as F
@@ -165,7 +165,7 @@ def _stored(warehouse: Warehouse, repository: str) -> tuple[dict[str, dict[str, 
 def _documents(warehouse: Warehouse, repository: str) -> dict[str, dict[str, Any]]:
     """Return the document `_ROWS` of each complete set of due objects, by the name of its plan.
 
-    Earlier versions did not write all of its values, or no document. If an earlier set has a document, a set without
+    Earlier versions wrote it without some of its values, or not at all. If an earlier set has a document, a set without
     one is not complete: its plan was interrupted, or has not written the document yet.
     """
     parts, documents = (repository, DUE_OBJECTS.name), dict[str, dict[str, Any]]()

@@ -42,7 +42,7 @@ def read_memory(warehouse: Warehouse, repository: str, settings: LakeFSSettings)
 def _stored(warehouse: Warehouse, repository: str) -> tuple[Memory | None, list[str]]:
     """Return what the stored plans found, and the names of all stored memories. None: there is no memory.
 
-    The newest memory includes those before it. Plans that ran at the same time do not include each other.
+    The newest memory includes those before it. Memories of plans that ran at the same time do not include each other.
     """
     stored = {}
     for name in warehouse.directories(repository, MEMORY):

@@ -23,6 +23,7 @@ from retention_assets.lakefs.names.columns import is_outside, stored_name
 _MD5 = r"^[0-9a-f]{32}\z"
 _OF_PARTS = r"^([0-9a-f]{32})-[0-9]+\z"  # lakeFS uses the part before the dash as the checksum
 _OF_STORES = r"^([0-9a-f]{32}(-[0-9]+)?|0x[0-9A-F]+)\z"  # ETags of S3 (also of multipart uploads) and of Azure
+_ANY, _UNKNOWN = "*", "?"  # no checksum of a store: see `of_same_content`
 
 
 def head_contents(pairs: DataFrame, objects: DataFrame) -> DataFrame:
@@ -67,11 +68,15 @@ def unreferenced(objects: DataFrame) -> DataFrame:
 
 
 def at_risk(objects: DataFrame, contents: DataFrame) -> DataFrame:
-    """Return the unreferenced candidates that have the size of an entry of a head.
+    """Return the unreferenced candidates (address, size, etag, keeps_all) that have the size of an entry of a head.
+
+    `keeps_all`: whether every object of this size may be staged, because the checksum of an entry of this size cannot
+    be compared. Then no object of this size needs to be read.
 
     `objects`: see `candidates.classified`. `contents`: see `head_contents`.
     """
-    return unreferenced(objects).join(contents.select("size").distinct(), on="size", how="left_semi")
+    sizes = contents.groupBy("size").agg(F.bool_or(_is_incomparable()).alias("keeps_all"))
+    return unreferenced(objects).select("address", "size", "etag").join(sizes, on="size")
 
 
 def etag_differs() -> Column:
@@ -82,44 +87,54 @@ def etag_differs() -> Column:
     return is_md5(F.col("etag")) & F.coalesce(F.xxhash64("etag") != F.col("entry_md5"), F.lit(False))
 
 
-def unknown_contents(risky: DataFrame, contents: DataFrame, *, etags_are_checksums: bool) -> DataFrame:
-    """Return the objects (address, size, etag) whose content shows whether an object at risk may be staged.
+def to_compare(risky: DataFrame, contents: DataFrame, *, etags_are_checksums: bool) -> DataFrame:
+    """Return the objects whose MD5 shows whether an object at risk may be staged.
 
     These are the objects at risk and, for each content of a head with their size, one object that has this content.
-    Nothing needs to be read for sizes that are `_kept_by_size`. `etag` is null unless it may be the MD5 of the content.
+    Columns: `is_head`; `of_size`, the size that is compared; `checksum` of the head's entry; `stored_etag`; and for
+    `checksums.md5_of`: `address`, `size`, and `etag`, which is null unless it may be the MD5 of the content.
     """
-    of_heads = contents.select(
-        "size",
+    read = risky.where(~F.col("keeps_all"))
+    of_heads = contents.join(read.select("size").distinct(), on="size", how="left_semi").select(
+        F.lit(True).alias("is_head"),
+        F.col("size").alias("of_size"),
+        F.col("head_checksum").alias("checksum"),
+        F.col("head_etag").alias("stored_etag"),
         F.col("head_address").alias("address"),
-        F.coalesce("head_size", "size").alias("bytes"),
-        F.col("head_etag").alias("etag"),
+        F.coalesce("head_size", "size").alias("size"),
     )
-    wanted = risky.select("size", "address", F.col("size").alias("bytes"), "etag").unionByName(of_heads)
-    by_size = contents.where(_kept_by_size()).select("size").distinct()
-    etag = F.when(is_md5(F.col("etag")) & F.lit(etags_are_checksums), F.col("etag")).alias("etag")
-    unknown = wanted.join(by_size, on="size", how="left_anti")
-    return unknown.select("address", F.col("bytes").alias("size"), etag).distinct()
+    of_objects = read.select(
+        F.lit(False).alias("is_head"),
+        F.col("size").alias("of_size"),
+        F.lit(None).cast("string").alias("checksum"),
+        F.col("etag").alias("stored_etag"),
+        "address",
+        "size",
+    )
+    stored = F.col("stored_etag")
+    etag = F.when(is_md5(stored) & F.lit(etags_are_checksums), stored)
+    return of_objects.unionByName(of_heads).withColumn("etag", etag)
 
 
-def of_same_content(risky: DataFrame, contents: DataFrame, digests: DataFrame) -> DataFrame:
+def of_same_content(risky: DataFrame, compared: DataFrame) -> DataFrame:
     """Return the addresses of the objects at risk that may have the same content as an entry of a head.
 
-    `digests`: (address, md5) of `unknown_contents`. The MD5 is null if the content could not be read; then objects of
-    the same size count as equal.
+    Objects and heads are joined by size and by every value that shows that they may be equal: a checksum, or one of two
+    marks. All objects have the mark `_ANY`; a head has it if its checksum does not match its object. All heads have the
+    mark `_UNKNOWN`; an object has it if its content could not be read.
+
+    `risky`: see `at_risk`. `compared`: the rows of `to_compare` with `md5`, which is null if the content could not be
+    read.
     """
-    named = risky.select("address", "size", "etag").join(digests, on="address", how="left")
-    of_heads = digests.select(F.col("address").alias("head_address"), F.col("md5").alias("head_md5"))
-    heads = contents.join(of_heads, on="head_address", how="left")
-    checksum, etag, md5 = F.col("head_checksum"), F.col("head_etag"), F.col("head_md5")
-    matches = [checksum == one for one in (etag, _of_parts(etag), md5, _md5_of_md5(md5))]
-    is_by_size = _kept_by_size() | md5.isNull() | ~_any(*matches)
-    by_size = heads.where(is_by_size).select("size").distinct().withColumn("by_size", F.lit(True))
-    known = heads.select("size", F.explode(F.array(checksum, md5)).alias("value")).distinct()
-    etag, md5 = F.col("etag"), F.col("md5")
-    values = F.explode(F.array(etag, _of_parts(etag), md5, _md5_of_md5(md5))).alias("value")
-    equal = named.select("address", "size", values).join(known, on=["size", "value"], how="left_semi")
-    unread = named.join(by_size, on="size", how="left").where(md5.isNull() | F.col("by_size"))
-    return unread.select("address").unionByName(equal.select("address")).distinct()
+    checksum, etag, md5 = F.col("checksum"), F.col("stored_etag"), F.col("md5")
+    own = [etag, _of_parts(etag), md5, _md5_of_md5(md5)]
+    is_explained = md5.isNotNull() & _any(*(checksum == one for one in own))
+    of_head = F.array(checksum, md5, F.when(~is_explained, F.lit(_ANY)), F.lit(_UNKNOWN))
+    of_object = F.array(*own, F.lit(_ANY), F.when(md5.isNull(), F.lit(_UNKNOWN)))
+    heads = compared.where("is_head").select("of_size", F.explode(of_head).alias("value"))
+    objects = compared.where(~F.col("is_head")).select("address", "of_size", F.explode(of_object).alias("value"))
+    equal = objects.join(heads, on=["of_size", "value"], how="left_semi").select("address")
+    return risky.where("keeps_all").select("address").unionByName(equal).distinct()
 
 
 def keep_same_content(objects: DataFrame, hidden: DataFrame) -> DataFrame:
@@ -134,7 +149,7 @@ def is_md5(etag: Column) -> Column:
     return _matches(etag, _MD5)
 
 
-def _kept_by_size() -> Column:
+def _is_incomparable() -> Column:
     """Return whether a content's checksum matches no object: no store makes it, or no object of it is readable."""
     return F.col("head_address").isNull() | ~_matches(F.col("head_checksum"), _OF_STORES)
 

@@ -5,13 +5,14 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pyarrow as pa
 from pyspark.sql import DataFrame
+from pyspark.sql.pandas.types import to_arrow_schema
 
 from retention_assets.errors import ObjectMissing, StoreError
 from retention_assets.objectstore.access import StoreAccess
 from retention_assets.objectstore.objects import ObjectReader
 from retention_assets.spark.frames import on_workers, read_tasks
 
-_ROWS = pa.schema([("address", pa.string()), ("md5", pa.string())])
+_MD5 = pa.field("md5", pa.string())
 _ARCHIVED = ("InvalidObjectState", "BlobArchived")  # error codes of S3 and Azure for an archived object
 _LARGEST = 2**30  # bytes; reading a larger object costs more than keeping it
 _SMALLEST = 2**16  # bytes; reading a smaller object costs no more than a request for its encryption
@@ -19,7 +20,7 @@ _AT_ONCE = 16  # requests of a task at the same time
 
 
 def md5_of(objects: DataFrame, access: StoreAccess) -> DataFrame:
-    """Return (address, md5) of `objects` (address, size, etag).
+    """Return `objects` (with columns `address`, `size` and `etag`), with the column `md5`.
 
     The MD5 is null if the object is gone, archived, or too large to read.
 
@@ -41,11 +42,11 @@ def md5_of(objects: DataFrame, access: StoreAccess) -> DataFrame:
         with ThreadPoolExecutor(_AT_ONCE) as pool:
             for batch in batches:
                 columns = (batch[name].to_pylist() for name in ("address", "size", "etag"))
-                found = list(pool.map(md5, *columns))
-                yield pa.record_batch([batch["address"], pa.array(found, pa.string())], schema=_ROWS)
+                found = pa.array(pool.map(md5, *columns), pa.string())
+                yield batch.append_column(_MD5, found)
 
-    tasks = read_tasks(objects.sparkSession)
-    return on_workers(objects.select("address", "size", "etag").repartition(tasks), read, _ROWS)
+    schema = to_arrow_schema(objects.schema).append(_MD5)
+    return on_workers(objects.repartition(read_tasks(objects.sparkSession)), read, schema)
 
 
 def _plain_check(access: StoreAccess) -> Callable[[str], bool]:

@@ -45,7 +45,7 @@ from retention_assets.lakefs.rules.same_content import (
     head_contents,
     keep_same_content,
     of_same_content,
-    unknown_contents,
+    to_compare,
     unreferenced,
 )
 from retention_assets.lakefs.rules.tables import REFERENCES, references_of
@@ -321,8 +321,8 @@ def _of_same_content(
     )
     if not found["risky"][0]["objects"]:
         return None
-    unknown = unknown_contents(risky, contents, etags_are_checksums=not found["objects"][0]["differing"])
-    return of_same_content(risky, contents, frames.cache(md5_of(unknown, access)))
+    unread = to_compare(risky, contents, etags_are_checksums=not found["objects"][0]["differing"])
+    return of_same_content(risky, frames.cache(md5_of(unread, access)))
 
 
 def run_checks(

@@ -16,7 +16,7 @@ from retention_assets.lakefs.rules.same_content import (
     head_contents,
     keep_same_content,
     of_same_content,
-    unknown_contents,
+    to_compare,
 )
 from tests import frames
 from tests.frames import DAY, NOW, Listed, Pair, address
@@ -42,9 +42,8 @@ def states(
     made, contents = objects(spark, listed, pairs)
     risky = at_risk(made, contents)
     known = F.create_map(*(F.lit(each) for pair in md5s.items() for each in pair))
-    unknown = unknown_contents(risky, contents, etags_are_checksums=True)
-    read = unknown.select("address", known[F.col("address")].alias("md5"))
-    kept = keep_same_content(made, of_same_content(risky, contents, read))
+    compared = to_compare(risky, contents, etags_are_checksums=True).withColumn("md5", known[F.col("address")])
+    kept = keep_same_content(made, of_same_content(risky, compared))
     return {row["address"]: row["state"] for row in kept.select("address", "state").collect()}
 
 
@@ -152,7 +151,7 @@ def test_only_deciding_contents_are_read_and_only_etags_that_may_be_an_md5_are_u
     made, contents = objects(spark, listed, [entry])
     risky = at_risk(made, contents)
     for believed in (True, False):
-        unknown = unknown_contents(risky, contents, etags_are_checksums=believed).collect()
+        unknown = to_compare(risky, contents, etags_are_checksums=believed).collect()
         offered = {row["address"]: row["etag"] for row in unknown}
         assert offered == (
             {UNREFERENCED: OTHER, address(3): None, AT_HEAD: MD5}
@@ -164,7 +163,7 @@ def test_only_deciding_contents_are_read_and_only_etags_that_may_be_an_md5_are_u
 def test_nothing_is_read_when_the_size_decides(spark: SparkSession) -> None:
     entries = [Pair(AT_HEAD, active=True, at_head=True, etag=MD5), Pair("s3://elsewhere/x", active=True, at_head=True)]
     made, contents = objects(spark, [Listed(UNREFERENCED, etag=OTHER), Listed(AT_HEAD, etag=MD5)], entries)
-    assert unknown_contents(at_risk(made, contents), contents, etags_are_checksums=True).isEmpty()
+    assert to_compare(at_risk(made, contents), contents, etags_are_checksums=True).isEmpty()
 
 
 def test_content_that_no_head_has_any_more_keeps_nothing(spark: SparkSession) -> None:

@@ -141,17 +141,20 @@ class TableCache:
         Errors: CorruptFile, AccessDenied or StoreError, which executors raise too; TableContractError when cached rows
         are missing.
         """
-        known = self._batches(kind)
+        known = batches = self._batches(kind)
         if need_merge(known) and not self._full:  # a full run reads its own batches only
             merge_batches(self._warehouse, self._repository, kind.name, self._run_id)
+            batches = self._batches(kind)
         wanted = _few_ids(ids, kind)
-        index = None if wanted is None or self._lost is not None else self._index(kind)
+        index = None if wanted is None or self._lost is not None else self._index(kind, batches)
         if wanted is None or index is None:
-            reading = self._fetch_missing(as_frame(self._spark, ids), kind)
+            reading = self._fetch_missing(as_frame(self._spark, ids), kind, batches)
         else:
             cached = index[kind.id_column].combine_chunks()
             reading = self._fetch_few(wanted.filter(pc.invert(pc.is_in(wanted, cached))), kind)
-        rows = self.cached_rows(ids, kind)
+        if reading.files:
+            batches = self._batches(kind)
+        rows = self._rows_in(batches, ids, kind)
         self._require_there(kind, known)
         return rows, reading
 
@@ -164,10 +167,11 @@ class TableCache:
                 f"{_AGAIN}"
             )
 
-    def _fetch_missing(self, ids: DataFrame, kind: Kind) -> Fetched:
+    def _fetch_missing(self, ids: DataFrame, kind: Kind, batches: Sequence[CacheBatch]) -> Fetched:
         """Fetch the files in `ids` that are not cached and not lost, on executors."""
-        is_empty = not self._batches(kind)
-        missing = ids.select(kind.id_column).distinct() if is_empty else self.uncached(ids, kind)
+        missing = ids.select(kind.id_column).distinct()
+        if batches:
+            missing = missing.join(self._complete_files(kind, batches), on=kind.id_column, how="left_anti")
         with CachedFrames() as frames:
             frames.cache(missing)
             unread: tuple[str, ...] = ()
@@ -178,7 +182,7 @@ class TableCache:
                 unread = tuple(sorted(row[kind.id_column] for row in both))
                 missing = missing.join(lost, on=kind.id_column, how="left_anti")
             width = read_tasks(self._spark)
-            files = width if is_empty else missing.count()  # if the cache is empty, the fetch counts the files
+            files = missing.count() if batches else width  # if the cache is empty, the fetch counts the files
             fetched = self._fetch(missing, kind, min(files, width)) if files else Fetched(0, 0)
             return replace(fetched, unread=unread)
 
@@ -211,16 +215,13 @@ class TableCache:
         write_manifest(self._warehouse, self._repository, kind.name, name)
         return Fetched(len(ids), size)
 
-    def uncached(self, ids: DataFrame, kind: Kind) -> DataFrame:
-        """Return those of `ids` (column `kind.id_column`, distinct) whose files are not in the cache."""
-        wanted = ids.select(kind.id_column).distinct()
-        return wanted.join(self._complete_files(kind, self._batches(kind)), on=kind.id_column, how="left_anti")
-
     def cached_rows(self, ids: DataFrame | pa.Table, kind: Kind) -> DataFrame:
         """Return the cached rows of the files in `ids`. Nothing is fetched; files that are not cached have no rows."""
-        batches = self._batches(kind)
+        return self._rows_in(self._batches(kind), ids, kind)
+
+    def _rows_in(self, batches: Sequence[CacheBatch], ids: DataFrame | pa.Table, kind: Kind) -> DataFrame:
         wanted = _few_ids(ids, kind)
-        index = None if wanted is None else self._index(kind)
+        index = None if wanted is None else self._index(kind, batches)
         if wanted is None or index is None:
             frame = as_frame(self._spark, ids)
             distinct = frame.select(kind.id_column).distinct()
@@ -250,12 +251,11 @@ class TableCache:
             )
         return rows
 
-    def _index(self, kind: Kind) -> pa.Table | None:
+    def _index(self, kind: Kind, batches: Sequence[CacheBatch]) -> pa.Table | None:
         """Return (id, batch, rows) of each cached file, from its newest batch; None: Spark must look up the files.
 
         The driver does not count the rows of batches without a manifest, and does not read the ids of many files.
         """
-        batches = self._batches(kind)
         if sum(batch.ids_size for batch in batches) > _FEW_BYTES or not all(one.has_manifest for one in batches):
             return None
         schema = pa.schema([pa.field(kind.id_column, pa.string()), BATCH, ROWS])

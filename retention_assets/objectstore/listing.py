@@ -26,13 +26,14 @@ from pyspark.sql import functions as F
 from retention_assets.errors import ObjectMissing
 from retention_assets.objectstore.access import StoreAccess
 from retention_assets.objectstore.objects import LISTING, ObjectReader
-from retention_assets.spark.frames import from_arrow, on_workers, read_tasks
+from retention_assets.spark.frames import from_arrow, is_one_process, on_workers, read_tasks
 from retention_assets.tables import TIMESTAMP
 
 LAST = "\U0010ffff"  # the greatest character: no path continues with a greater one
 _MOST_READERS = 8  # tasks that list one local directory; each task reads all names
 _PLAIN = re.compile(r"[0-9A-Za-z_.-]+(?:/[0-9A-Za-z_.-]+)*")  # names that obstore does not escape
 _FILES_PER_BATCH = 10_000
+_FEW_TASKS, _FEW_OBJECTS = 32, 10_000  # the most tasks of a listing without Spark, and one more than the most objects
 _CONCURRENT_REQUESTS = 16  # concurrent requests of a task
 PRESENCE = pa.schema([("address", pa.string()), ("last_modified", TIMESTAMP), ("size", pa.int64())])
 
@@ -80,12 +81,20 @@ class Prefixes:
 
 
 def list_objects(spark: SparkSession, access: StoreAccess, prefixes: Prefixes) -> DataFrame:
-    """Return (address, size, last_modified, etag, source) of every object in `prefixes`."""
+    """Return (address, size, last_modified, etag, source) of every object in `prefixes`.
+
+    If this process is the only executor, it lists a few objects at once. Otherwise executors list when the rows are
+    computed.
+    """
     width = read_tasks(spark)
     tasks = _tasks(access, prefixes, width)
-    shares = [share for worker in range(width) if (share := tasks[worker::width])]
-    frame = from_arrow(spark, pa.table({"tasks": _as_rows(shares)}))
-    listed = on_workers(frame, _lister(access), LISTING).withColumn("source", F.lit("listing"))
+    few = _few_objects(access, tasks) if is_one_process(spark) else None
+    if few is None:
+        shares = [share for worker in range(width) if (share := tasks[worker::width])]
+        rows = on_workers(from_arrow(spark, _as_table(shares)), _lister(access), LISTING)
+    else:
+        rows = from_arrow(spark, few)
+    listed = rows.withColumn("source", F.lit("listing"))
     # The ETag of a local file contains its inode: it does not depend on the content, and differs between machines.
     etag = F.lit(None).cast("string") if access.is_local else F.col("e_tag")
     return listed.withColumnRenamed("path", "address").withColumn("etag", etag).drop("e_tag")
@@ -119,8 +128,23 @@ def _tasks(access: StoreAccess, prefixes: Prefixes, width: int) -> list[_Task]:
     ]
 
 
-def _as_rows(shares: Sequence[Sequence[_Task]]) -> pa.Array:
-    """Return the tasks as a column.
+def _few_objects(access: StoreAccess, tasks: Sequence[_Task]) -> pa.Table | None:
+    """Return the objects of all tasks as `LISTING` if they are few; None if they are many: then it stops early.
+
+    To list a few objects takes less time than to start the Python processes of Spark.
+    """
+    if len(tasks) > _FEW_TASKS:
+        return None
+    found = []
+    for batch in _lister(access)(iter(_as_table([tasks]).to_batches())):
+        found.append(batch)
+        if sum(map(len, found)) >= _FEW_OBJECTS:
+            return None
+    return pa.Table.from_batches(found, LISTING)
+
+
+def _as_table(shares: Sequence[Sequence[_Task]]) -> pa.Table:
+    """Return a table with the tasks of each share in one row.
 
     The tasks are not part of the closure, because Spark writes a large closure to disk, with the secrets in it.
     """
@@ -131,7 +155,7 @@ def _as_rows(shares: Sequence[Sequence[_Task]]) -> pa.Array:
         ]
         for share in shares
     ]
-    return pa.array(rows, pa.list_(_TASK))
+    return pa.table({"tasks": pa.array(rows, pa.list_(_TASK))})
 
 
 def _lister(access: StoreAccess):  # type: ignore[no-untyped-def]  # Spark sends this closure to executors

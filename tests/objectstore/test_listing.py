@@ -13,6 +13,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from retention_assets.icechunk.formats.ids import CHARACTERS
 from retention_assets.icechunk.sweep.layout import icechunk_prefixes
+from retention_assets.objectstore import listing
 from retention_assets.objectstore.access import StoreAccess
 from retention_assets.objectstore.listing import (
     LAST,
@@ -112,6 +113,13 @@ def names_in(root: Path, directory: str = "chunks/") -> Names | None:
     return plain_names(root, directory, KeyRanges(key_ranges(directory, CHARACTERS)))
 
 
+@pytest.fixture(params=[1, 300, 301], ids=["executors", "executors_at_the_limit", "this_process"])
+def few(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Say which number of objects is no longer a few: the directory has 300."""
+    monkeypatch.setattr(listing, "_FEW_OBJECTS", request.param)
+
+
+@pytest.mark.usefixtures("few")
 def test_a_directory_of_plain_names_is_listed_in_parts_as_obstore_lists_it(spark: SparkSession, plain: Path) -> None:
     access = StoreAccess(f"file://{plain}")
     assert names_in(plain) is not None

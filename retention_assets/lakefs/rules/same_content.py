@@ -14,16 +14,29 @@ of the entry's size may be staged.
 from functools import reduce
 from operator import or_
 
+import pyarrow as pa
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from retention_assets.core.states import CANDIDATE, MAY_BE_STAGED, UNREFERENCED
 from retention_assets.lakefs.names.columns import is_outside, stored_name
 
-_MD5 = r"^[0-9a-f]{32}\z"
+MD5_DIGITS = "[0-9a-f]{32}"
+_MD5 = rf"^{MD5_DIGITS}\z"
 _OF_PARTS = r"^([0-9a-f]{32})-[0-9]+\z"  # lakeFS uses the part before the dash as the checksum
 _OF_STORES = r"^([0-9a-f]{32}(-[0-9]+)?|0x[0-9A-F]+)\z"  # ETags of S3 (also of multipart uploads) and of Azure
 _ANY, _UNKNOWN = "*", "?"  # no checksum of a store: see `of_same_content`
+
+COMPARED = pa.schema(
+    [
+        ("is_head", pa.bool_()),
+        ("of_size", pa.int64()),  # the size that is compared
+        ("checksum", pa.string()),  # of the entry of the head; null for an object at risk
+        ("etag", pa.string()),
+        ("address", pa.string()),
+        ("size", pa.int64()),  # of the object
+    ]
+)
 
 
 def head_contents(pairs: DataFrame, objects: DataFrame) -> DataFrame:
@@ -87,19 +100,17 @@ def etag_differs() -> Column:
     return is_md5(F.col("etag")) & F.coalesce(F.xxhash64("etag") != F.col("entry_md5"), F.lit(False))
 
 
-def to_compare(risky: DataFrame, contents: DataFrame, *, etags_are_checksums: bool) -> DataFrame:
-    """Return the objects whose MD5 shows whether an object at risk may be staged.
+def to_compare(risky: DataFrame, contents: DataFrame) -> DataFrame:
+    """Return the objects whose MD5 shows whether an object at risk may be staged, as rows of `COMPARED`.
 
     These are the objects at risk and, for each content of a head with their size, one object that has this content.
-    Columns: `is_head`; `of_size`, the size that is compared; `checksum` of the head's entry; `stored_etag`; and for
-    `checksums.md5_of`: `address`, `size`, and `etag`, which is null unless it may be the MD5 of the content.
     """
     read = risky.where(~F.col("keeps_all"))
     of_heads = contents.join(read.select("size").distinct(), on="size", how="left_semi").select(
         F.lit(True).alias("is_head"),
         F.col("size").alias("of_size"),
         F.col("head_checksum").alias("checksum"),
-        F.col("head_etag").alias("stored_etag"),
+        F.col("head_etag").alias("etag"),
         F.col("head_address").alias("address"),
         F.coalesce("head_size", "size").alias("size"),
     )
@@ -107,13 +118,11 @@ def to_compare(risky: DataFrame, contents: DataFrame, *, etags_are_checksums: bo
         F.lit(False).alias("is_head"),
         F.col("size").alias("of_size"),
         F.lit(None).cast("string").alias("checksum"),
-        F.col("etag").alias("stored_etag"),
+        "etag",
         "address",
         "size",
     )
-    stored = F.col("stored_etag")
-    etag = F.when(is_md5(stored) & F.lit(etags_are_checksums), stored)
-    return of_objects.unionByName(of_heads).withColumn("etag", etag)
+    return of_objects.unionByName(of_heads)
 
 
 def of_same_content(risky: DataFrame, compared: DataFrame) -> DataFrame:
@@ -126,7 +135,7 @@ def of_same_content(risky: DataFrame, compared: DataFrame) -> DataFrame:
     `risky`: see `at_risk`. `compared`: the rows of `to_compare` with `md5`, which is null if the content could not be
     read.
     """
-    checksum, etag, md5 = F.col("checksum"), F.col("stored_etag"), F.col("md5")
+    checksum, etag, md5 = F.col("checksum"), F.col("etag"), F.col("md5")
     own = [etag, _of_parts(etag), md5, _md5_of_md5(md5)]
     is_explained = md5.isNotNull() & _any(*(checksum == one for one in own))
     of_head = F.array(checksum, md5, F.when(~is_explained, F.lit(_ANY)), F.lit(_UNKNOWN))

@@ -1,41 +1,60 @@
-"""Computes the MD5 of objects on executors: from their ETag if the store confirms it, else by reading their content."""
+"""Computes the MD5 of objects: from their ETag if the store confirms it, else by reading their content."""
 
-from collections.abc import Callable, Iterator
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import pyarrow as pa
 from pyspark.sql import DataFrame
-from pyspark.sql.pandas.types import to_arrow_schema
 
 from retention_assets.errors import ObjectMissing, StoreError
+from retention_assets.lakefs.rules.same_content import COMPARED, MD5_DIGITS
 from retention_assets.objectstore.access import StoreAccess
 from retention_assets.objectstore.objects import ObjectReader
 from retention_assets.spark.frames import on_workers, read_tasks
 
-_MD5 = pa.field("md5", pa.string())
+_WITH_MD5 = COMPARED.append(pa.field("md5", pa.string()))
+FEW_OBJECTS, _FEW_BYTES = 100, 2**22  # the most objects that the driver reads itself, and their bytes
 _ARCHIVED = ("InvalidObjectState", "BlobArchived")  # error codes of S3 and Azure for an archived object
 _LARGEST = 2**30  # bytes; reading a larger object costs more than keeping it
 _SMALLEST = 2**16  # bytes; reading a smaller object costs no more than a request for its encryption
 _AT_ONCE = 16  # requests of a task at the same time
 
 
-def md5_of(objects: DataFrame, access: StoreAccess) -> DataFrame:
-    """Return `objects` (with columns `address`, `size` and `etag`), with the column `md5`.
+def md5_of(objects: DataFrame, access: StoreAccess, *, etags_are_checksums: bool) -> DataFrame:
+    """Return the rows of `COMPARED` with the column `md5`, computed on executors.
 
     The MD5 is null if the object is gone, archived, or too large to read.
 
-    `etag` is null, or an ETag that may be the MD5. If S3 reports that the object is not encrypted with a key of KMS or
-    of the client, the ETag is its MD5, and the object is not read. With such a key, an ETag looks like an MD5, but is
-    not one. Small objects, and all objects in other stores, are read.
+    If S3 reports that an object is not encrypted with a key of KMS or of the client, an ETag that looks like an MD5 is
+    the object's MD5, and the object is not read. With such a key, an ETag looks like an MD5, but is not one. Small
+    objects, and all objects in other stores, are read. All objects are read if not `etags_are_checksums`.
 
     Errors: AccessDenied or StoreError, raised when the rows are computed.
     """
+    read = _reader(access, etags_are_checksums=etags_are_checksums)
+    return on_workers(objects.repartition(read_tasks(objects.sparkSession)), read, _WITH_MD5)
 
+
+def md5_of_few(
+    objects: Sequence[Mapping[str, Any]], access: StoreAccess, *, etags_are_checksums: bool
+) -> pa.Table | None:
+    """Return the rows as `md5_of`, computed here; None if the objects are too many or too large for that."""
+    if len(objects) > FEW_OBJECTS or sum(one["size"] for one in objects) > _FEW_BYTES:
+        return None
+    table = pa.Table.from_pylist(objects, COMPARED)
+    read = _reader(access, etags_are_checksums=etags_are_checksums)
+    return pa.Table.from_batches(read(iter(table.to_batches())), _WITH_MD5)
+
+
+def _reader(access: StoreAccess, *, etags_are_checksums: bool):  # type: ignore[no-untyped-def]  # for executors
     def read(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         reader, is_plain = ObjectReader(access), _plain_check(access)
 
         def md5(path: str, size: int, etag: str | None) -> str | None:
-            if etag is not None and size > _SMALLEST and is_plain(path):
+            may_be_md5 = etags_are_checksums and etag is not None and re.fullmatch(MD5_DIGITS, etag)
+            if may_be_md5 and size > _SMALLEST and is_plain(path):
                 return etag
             return _md5(reader, path) if size <= _LARGEST else None
 
@@ -43,10 +62,9 @@ def md5_of(objects: DataFrame, access: StoreAccess) -> DataFrame:
             for batch in batches:
                 columns = (batch[name].to_pylist() for name in ("address", "size", "etag"))
                 found = pa.array(pool.map(md5, *columns), pa.string())
-                yield batch.append_column(_MD5, found)
+                yield pa.RecordBatch.from_arrays([*batch.columns, found], schema=_WITH_MD5)
 
-    schema = to_arrow_schema(objects.schema).append(_MD5)
-    return on_workers(objects.repartition(read_tasks(objects.sparkSession)), read, schema)
+    return read
 
 
 def _plain_check(access: StoreAccess) -> Callable[[str], bool]:

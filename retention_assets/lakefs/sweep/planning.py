@@ -49,14 +49,14 @@ from retention_assets.lakefs.rules.same_content import (
     unreferenced,
 )
 from retention_assets.lakefs.rules.tables import REFERENCES, references_of
-from retention_assets.lakefs.source.checksums import md5_of
+from retention_assets.lakefs.source.checksums import FEW_OBJECTS, md5_of, md5_of_few
 from retention_assets.lakefs.source.inventory_snapshot import is_usable
 from retention_assets.lakefs.sweep.guards import NEW_LIST, USE_SERVER, partial_staged_list, unusable_staged_list
 from retention_assets.lakefs.sweep.memory import keep_memory
 from retention_assets.objectstore.access import StoreAccess
 from retention_assets.policy.lint import duration_warnings
 from retention_assets.policy.rules import Policy
-from retention_assets.spark.frames import CachedFrames, collect_together
+from retention_assets.spark.frames import CachedFrames, collect_together, from_arrow
 from retention_assets.state.acknowledged import acknowledged_addresses, first_of, record_found, record_missing
 from retention_assets.state.approval import terms_hash
 from retention_assets.state.ledger import collected_addresses
@@ -313,16 +313,23 @@ def _of_same_content(
     """
     contents = frames.cache(head_contents(pairs, objects))
     risky = frames.cache(at_risk(objects, contents))
+    unread = to_compare(risky, contents)
     found = collect_together(
         {
             "risky": risky.agg(F.count(F.lit(1)).alias("objects")),
             "objects": objects.agg(F.count_if(etag_differs()).alias("differing")),
+            "unread": unread.limit(FEW_OBJECTS + 1),
         }
     )
     if not found["risky"][0]["objects"]:
         return None
-    unread = to_compare(risky, contents, etags_are_checksums=not found["objects"][0]["differing"])
-    return of_same_content(risky, frames.cache(md5_of(unread, access)))
+    believed = not found["objects"][0]["differing"]
+    few = md5_of_few(found["unread"], access, etags_are_checksums=believed)
+    if few is None:
+        compared = frames.cache(md5_of(unread, access, etags_are_checksums=believed))
+    else:
+        compared = from_arrow(objects.sparkSession, few)
+    return of_same_content(risky, compared)
 
 
 def run_checks(

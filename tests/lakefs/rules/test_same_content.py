@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from hashlib import md5
+from operator import itemgetter
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -11,6 +12,7 @@ from retention_assets.core.age import AgeCutoff
 from retention_assets.lakefs.names.columns import issued_at
 from retention_assets.lakefs.rules.candidates import classified, commits_by_address
 from retention_assets.lakefs.rules.same_content import (
+    COMPARED,
     at_risk,
     etag_differs,
     head_contents,
@@ -42,7 +44,7 @@ def states(
     made, contents = objects(spark, listed, pairs)
     risky = at_risk(made, contents)
     known = F.create_map(*(F.lit(each) for pair in md5s.items() for each in pair))
-    compared = to_compare(risky, contents, etags_are_checksums=True).withColumn("md5", known[F.col("address")])
+    compared = to_compare(risky, contents).withColumn("md5", known[F.col("address")])
     kept = keep_same_content(made, of_same_content(risky, compared))
     return {row["address"]: row["state"] for row in kept.select("address", "state").collect()}
 
@@ -143,27 +145,24 @@ def test_content_is_compared_with_an_object_of_the_head_that_can_be_read_and_wit
     assert {one: f"{case}: {found[one]}" for one, case in zip(expected, HEADS, strict=True)} == expected
 
 
-def test_only_deciding_contents_are_read_and_only_etags_that_may_be_an_md5_are_used(
-    spark: SparkSession,
-) -> None:
+def test_only_contents_that_decide_are_read(spark: SparkSession) -> None:
     entry = Pair(AT_HEAD, active=True, at_head=True, etag=MD5)
     listed = [Listed(UNREFERENCED, etag=OTHER), Listed(address(3), etag=PARTS), Listed(AT_HEAD, etag=MD5)]
     made, contents = objects(spark, listed, [entry])
     risky = at_risk(made, contents)
-    for believed in (True, False):
-        unknown = to_compare(risky, contents, etags_are_checksums=believed).collect()
-        offered = {row["address"]: row["etag"] for row in unknown}
-        assert offered == (
-            {UNREFERENCED: OTHER, address(3): None, AT_HEAD: MD5}
-            if believed
-            else dict.fromkeys((UNREFERENCED, address(3), AT_HEAD))
-        )
+    compared = to_compare(risky, contents)
+    assert compared.columns == COMPARED.names
+    assert sorted((tuple(row) for row in compared.collect()), key=itemgetter(0, 4)) == [
+        (False, 10, None, OTHER, UNREFERENCED, 10),
+        (False, 10, None, PARTS, address(3), 10),
+        (True, 10, MD5, MD5, AT_HEAD, 10),
+    ]
 
 
 def test_nothing_is_read_when_the_size_decides(spark: SparkSession) -> None:
     entries = [Pair(AT_HEAD, active=True, at_head=True, etag=MD5), Pair("s3://elsewhere/x", active=True, at_head=True)]
     made, contents = objects(spark, [Listed(UNREFERENCED, etag=OTHER), Listed(AT_HEAD, etag=MD5)], entries)
-    assert to_compare(at_risk(made, contents), contents, etags_are_checksums=True).isEmpty()
+    assert to_compare(at_risk(made, contents), contents).isEmpty()
 
 
 def test_content_that_no_head_has_any_more_keeps_nothing(spark: SparkSession) -> None:

@@ -2,25 +2,49 @@
 
 from hashlib import md5
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
 from retention_assets.errors import AccessDenied
-from retention_assets.lakefs.source.checksums import md5_of
+from retention_assets.lakefs.rules.same_content import COMPARED
+from retention_assets.lakefs.source.checksums import FEW_OBJECTS, md5_of, md5_of_few
 from retention_assets.objectstore.access import StoreAccess
+from retention_assets.spark.frames import from_arrow
 from tests.objectstore.s3 import Bucket
 
 KMS = {"ServerSideEncryption": "aws:kms"}
 
 
+def compared(sizes: dict[str, int], etags: dict[str, str] | None = None) -> list[dict[str, Any]]:
+    """Return a row of `COMPARED` for each object."""
+    decides = {"is_head": False, "of_size": 1, "checksum": None}
+    return [{**decides, "etag": (etags or {}).get(name), "address": name, "size": size} for name, size in sizes.items()]
+
+
 def digests(
-    spark: SparkSession, access: StoreAccess, sizes: dict[str, int], etags: dict[str, str] | None = None
+    spark: SparkSession,
+    access: StoreAccess,
+    sizes: dict[str, int],
+    etags: dict[str, str] | None = None,
+    *,
+    believed: bool = True,
 ) -> dict[str, str | None]:
-    etag = pa.array([(etags or {}).get(name) for name in sizes], pa.string())
-    objects = spark.createDataFrame(pa.table({"address": list(sizes), "size": list(sizes.values()), "etag": etag}))
-    return {row["address"]: row["md5"] for row in md5_of(objects, access).collect()}
+    """Return the MD5 of each object: as executors compute it, and as the driver does, which must be the same."""
+    rows = compared(sizes, etags)
+    frame = from_arrow(spark, pa.Table.from_pylist(rows, COMPARED))
+    read = md5_of(frame, access, etags_are_checksums=believed)
+    found: dict[str, str | None] = {row["address"]: row["md5"] for row in read.collect()}
+    small = [row for row in rows if row["size"] < 2**20]
+    few = md5_of_few(small, access, etags_are_checksums=believed)
+    assert few is not None
+    assert few.schema.names == read.columns
+    assert {row["address"]: row["md5"] for row in few.to_pylist()} == {
+        row["address"]: found[row["address"]] for row in small
+    }
+    return found
 
 
 def test_missing_archived_and_very_large_objects_have_no_known_content(spark: SparkSession, bucket: Bucket) -> None:
@@ -52,9 +76,18 @@ def test_an_etag_is_the_md5_of_an_object_that_the_store_does_not_encrypt(spark: 
     found = digests(spark, bucket.access(), sizes, dict.fromkeys(sizes, etag))
     of_content = {name: md5(content, usedforsecurity=False).hexdigest() for name, (content, _) in contents.items()}
     assert found == of_content | {"data/plain": etag}
+    assert digests(spark, bucket.access(), sizes, dict.fromkeys(sizes, etag), believed=False) == of_content
+    parts = f"{etag}-2"
+    assert digests(spark, bucket.access(), sizes, dict.fromkeys(sizes, parts)) == of_content
 
 
 def test_an_etag_of_a_store_without_the_protocol_of_s3_is_not_used(spark: SparkSession, tmp_path: Path) -> None:
     (tmp_path / "there").write_bytes(b"1" * 2**17)
     found = digests(spark, StoreAccess(f"file://{tmp_path}", {}), {"there": 2**17}, {"there": "0f" * 16})
     assert found == {"there": md5(b"1" * 2**17, usedforsecurity=False).hexdigest()}
+
+
+@pytest.mark.parametrize(("objects", "size"), [(FEW_OBJECTS + 1, 1), (2, 2**22)], ids=["many", "large"])
+def test_executors_read_many_or_large_objects(tmp_path: Path, objects: int, size: int) -> None:
+    rows = compared({f"data/{number}": size for number in range(objects)})
+    assert md5_of_few(rows, StoreAccess(f"file://{tmp_path}", {}), etags_are_checksums=True) is None

@@ -30,7 +30,7 @@ def offsets_array(values: int) -> npt.NDArray[np.int32]:
     return bytes_array(4 * (values + 1)).view(np.int32)
 
 
-_ESCAPED = re.compile("[\udc80-\udcff]")  # what Python's `surrogateescape` makes of single bytes
+_ESCAPED = re.compile("[\udc80-\udcff]")  # bytes that are not UTF-8, as Python's `surrogateescape` decodes them
 MAX_COLUMN = (1 << 31) - 1  # bytes; the limit of Arrow's 32-bit offsets
 
 

@@ -121,7 +121,8 @@ def _require_nobody_wrote(
 def _has_parents_of_files(source: IcechunkSource, made: Repo) -> bool:
     """Return whether the snapshot files name the same parents as `made`, the object that an upgrade made.
 
-    Missing files are ignored: if an expiration released a snapshot, the file of a younger snapshot has another parent.
+    Missing files are ignored. An expiration is found nevertheless: if it released a snapshot, the file of a younger
+    snapshot names another parent.
     """
     parents = {one: snapshot.parent_id for one, snapshot in made.snapshots.items()}
     return source.parents_in_files(parents).items() <= parents.items()

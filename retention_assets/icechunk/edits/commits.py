@@ -109,8 +109,8 @@ class RepoCommits:
             self._log(f"{self._reader.describe(REPO)}: another writer was quicker; trying again ({conflicts + 1})")
             self._sleep(next(waits))
         raise StoreError(
-            f"{self._reader.describe(REPO)}: other writers were quicker {TRIES} times. Nothing was changed or deleted. "
-            f"Run again when fewer writers are active."
+            f"{self._reader.describe(REPO)}: other writers were quicker {TRIES} times. This edit was not made, "
+            f"and no file was deleted. Run again when fewer writers are active."
         )
 
     def _read(self) -> RepoObject:
@@ -138,7 +138,7 @@ class RepoCommits:
         backup = f"{OVERWRITTEN}{attempt.backup}"
         if not self._writer.create(backup, found.content):
             raise GuardRefused(
-                f"{self._reader.describe(backup)}: this backup exists already. Nothing was changed. Run again."
+                f"{self._reader.describe(backup)}: this backup exists already. This edit was not made. Run again."
             )
         return self._writer.replace(REPO, content, found.etag)
 

@@ -97,7 +97,7 @@ def in_use(
 
 
 def _removed_parents(repo: Repo | None) -> Iterator[tuple[bytes, bytes]]:
-    """Yield each snapshot that was removed from the history of `repo`, as far as it is known, with its child then."""
+    """Yield the removed snapshots that `repo` still lists, each with the child that it had before its removal."""
     for snapshot in repo.snapshots.values() if repo else ():
         yield from pairwise((*snapshot.pruned_ancestor_tx_logs, snapshot.id))
 

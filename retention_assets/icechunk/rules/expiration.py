@@ -158,7 +158,7 @@ class _Walk:
         self.edits: list[Edit] = []
 
     def cut(self, start: bytes) -> None:
-        """Cut the history of `start` before its first expired parent: the snapshot there gets its anchor as parent."""
+        """Find the first snapshot from `start` on whose parent has expired, and give it its anchor as parent."""
         editable = self._last_kept(start)
         if editable is None or self._parents[editable] not in self._expired:
             return

@@ -35,9 +35,9 @@ from retention_assets.policy.snapshots import (
 class Decision:
     """Whether a snapshot has expired, and why.
 
-    `due_since` is the time (UTC) until which a reference keeps the snapshot; None: for ever, or time alone does not
-    decide. `rule_id` is the rule that keeps the snapshot longest. `reference` is the branch or tag to whose history
-    that rule applies; None: no reference reaches the snapshot, a hold keeps it, or it is a root.
+    `due_since` is the time (UTC) until which a rule keeps the snapshot; None: for ever, or time alone does not decide.
+    `rule_id` is the rule that keeps the snapshot longest. `reference` is the branch or tag to whose history that rule
+    applies; None: no reference reaches the snapshot, a hold keeps it, or it is a root.
     """
 
     expired: bool

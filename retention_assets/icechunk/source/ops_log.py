@@ -33,11 +33,11 @@ def ops_log(reader: ObjectReader, repo: Repo) -> Iterator[Update]:
 
 
 def tips_left_since(reader: ObjectReader, repo: Repo, cutoff: datetime) -> dict[bytes, datetime]:
-    """Return the snapshots that branches and tags left at or after `cutoff` (UTC), each with the time of the last one.
+    """Return the snapshots that branches and tags left at or after `cutoff` (UTC), with the last time of each.
 
     These are the snapshots that a branch named before it was reset or deleted, that a tag named before it was deleted,
     and that were amended. The times are by the clocks of the machines that made these changes. An expiration that
-    deletes references does not name them in the ops log. Backups with older entries only are not read.
+    deletes references does not name them in the ops log. Backups that have only older entries are not read.
     Errors: SourceError when a backup with such an entry no longer exists; CorruptFile when it is corrupt.
     """
     left: dict[bytes, datetime] = {}

@@ -248,7 +248,7 @@ def _keep(
     stored = keep_planned(warehouse, plan, found.candidates, basis.heads())
     keep_edits(warehouse, parameters.repository, plan.plan_hash, of_history, basis.edits)
     seen_at = min(inputs.inventory.taken_at, basis.state.taken_at)
-    # also without settling time: a later plan may have one
+    # Stored without a settling time too, because a later plan may have one.
     keep_due(warehouse, plan, found.due, seen_at, found.earlier)
     keep_policy(warehouse, plan.repository, parameters.policy)
     keep_plan(warehouse, plan)

@@ -173,7 +173,7 @@ def test_an_existing_backup_is_not_overwritten(tmp_path: Path):
         laid[0].write_bytes(b"theirs")
         return tagging(repo, stamp)
 
-    with pytest.raises(GuardRefused, match=r"overwritten/repo.*: this backup exists already\. Nothing was changed"):
+    with pytest.raises(GuardRefused, match=r"overwritten/repo.*: this backup exists already\. This edit was not made"):
         RepoCommits(StoreAccess(f"file://{tmp_path}"), now, print).commit(edit)
     assert laid[0].read_bytes() == b"theirs"
     assert open_repository(tmp_path).list_tags() == set()

@@ -152,7 +152,8 @@ def _candidates_of(name: str, spark: "SparkSession", warehouse: Warehouse, plan:
 def _stored(warehouse: Warehouse, repository: str) -> tuple[dict[str, dict[str, Any]], str | None]:
     """Return the documents of `_documents`, and the directory of the plan that saw the newest state.
 
-    If the due objects of that plan were lost, the directory does not exist any more. None: no plan has stored any.
+    If the due objects of that plan were lost, the directory does not exist any more. None: no plan has stored due
+    objects.
     """
     known = warehouse.read_document(repository, _NEWEST_DUE)  # first: another plan may store a newer state meanwhile
     documents = _documents(warehouse, repository)
@@ -249,7 +250,7 @@ def keep_due(warehouse: Warehouse, plan: Plan, due: "DataFrame", seen_at: dateti
     _keep_newest(warehouse, plan, made_at_name(seen_at))
     stored = _documents(warehouse, plan.repository)
     by_state = sorted(stored, key=lambda name: (_seen_at(stored, name), name))
-    # The next plan reads the newest state, and the plans that it does not include.
+    # The next plan reads the due objects of the newest state, and of the plans that these do not include.
     read = {*by_state[-PLANS_STORED:], *_not_included(stored, by_state[-1])}
     for old in warehouse.directories(*parts[:-1]):
         is_interrupted = old not in stored and old < made_at_name(plan.made_at - LONGEST_WRITE)

@@ -204,7 +204,7 @@ def _recorded_or_copied(rows: DataFrame, copies: DataFrame) -> DataFrame:
 
 
 def _with_surplus(found: DataFrame, repository: StoreAccess) -> DataFrame:
-    """Return `found` with `surplus`: whether no ledger row says that it was moved, and the object is at its path."""
+    """Return `found` with `surplus`: whether the object is at its path, and no ledger row says that it was moved."""
     unrecorded = found.where("NOT recorded")
     if unrecorded.isEmpty():
         return found.withColumn("surplus", F.lit(False))

@@ -1,6 +1,6 @@
 """Executes a plan: requires the approval, takes the lease, then processes the objects batch by batch.
 
-For each batch, the sweep runs a liveness check, applies the action to the objects that are still unreferenced, and
+For each batch, the sweep runs a liveness check, applies the action to the objects that are not live again, and
 writes the ledger. The engine has the objects. This module decides whether the sweep starts and continues, and records
 how it ended.
 """
@@ -130,7 +130,7 @@ class SweepResult:
 
 
 def execute(run: SweepRun, engine: SweepEngine[Any], repository: RepositorySweep) -> SweepResult:
-    """Delete or quarantine the objects of the approved plan that are still unreferenced.
+    """Delete or quarantine the objects of the approved plan that are not live again.
 
     Objects that an earlier attempt finished are skipped. The edits of the plan are published before any object is
     deleted. Source: docs/safety.md, "Before and during a sweep".

@@ -12,7 +12,7 @@ from retention_assets.config.timestamps import start_of_day
 from retention_assets.policy.matching import matches_name
 from retention_assets.policy.table import CurrentRule
 
-BEGINNING = datetime.min.replace(tzinfo=UTC)  # "all commits of the branch"
+BEGINNING = datetime.min.replace(tzinfo=UTC)  # before every commit
 _EVERY_BRANCH = ""
 
 

@@ -139,7 +139,7 @@ def merged(one: Memory, other: Memory) -> Memory:
 
 
 def with_older_heads(references: References, memory: Memory, policy: Policy) -> Memory:
-    """Return `memory`, and the heads of the older `references` whose branch or tag is not in `memory`.
+    """Return `memory` with those heads of the older `references` whose branch or tag is not in `memory`.
 
     Such a branch or tag was deleted after these references were read, and before other plans read theirs.
     """

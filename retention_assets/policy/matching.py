@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from unicodedata import normalize
 
-UNREADABLE = "\ufffd"  # where the bytes of a path are not UTF-8; two hexadecimal digits for each such byte follow it
+UNREADABLE = "\ufffd"  # stands for a byte of a path that is not UTF-8; the byte's two hexadecimal digits follow
 WILDCARDS = frozenset("*?")
 _TOKENS = re.compile(r"\*\*/|\*\*|\*|\?|[^*?]+")
 _WILD = {

@@ -111,7 +111,7 @@ COMMIT_GRAPH = Table(
     columns=(
         ("commit_id", _TEXT, False, "The commit."),
         ("parents", STRINGS, False, "The commit's parents, in order."),
-        ("main_parent", _TEXT, True, "The parent whose line the commit continues."),
+        ("main_parent", _TEXT, True, "The parent that was the branch's head before the commit; null: no parents."),
         ("created_at", TIMESTAMP, False, "When the commit was created, by the committer's clock."),
         ("metarange_id", _TEXT, False, "The commit's metarange; empty: the commit has no objects."),
         ("branches", STRINGS, False, "Branches whose head reaches the commit through any parents."),

@@ -64,7 +64,7 @@ class RepositoryStatus:
     quarantine: tuple[InQuarantine, ...]
     trend: tuple[tuple[date, int], ...]  # day and bytes (candidates and waiting) of the last plans, oldest first
     stopped_by: str | None
-    running: str | None  # the owner of the sweep that runs now
+    running: str | None  # the run that holds the lease now
     needs: tuple[str, ...]  # a sentence for each required action; `{program}` stands for the command
 
     def needs_with(self, program: str) -> list[str]:

@@ -24,7 +24,8 @@ CHECKS: Mapping[str, str] = {
     "only_generated_names": "Every candidate has a name that the system generates.",
     "nothing_live": "No candidate is live.",
     "only_listed": "Every candidate is in the listing exactly once, with the size and time of the plan.",
-    "totals_balance": "The totals of all states add up to the listing. The candidates add up to the plan.",
+    "totals_balance": "The totals of all states add up to the listing. The state `candidate` and the plan have the "
+    "same total.",
     "staged_read": "The server's list of staged objects was read.",
     "live_exist": "Every object of an active or protected commit, and every staged object, is in the store, was "
     "deleted by a lifecycle rule, or is acknowledged as lost.",
@@ -41,7 +42,7 @@ CHECKS: Mapping[str, str] = {
 }
 
 # For each table: its main input, and the columns that are not copied from the main input's column of the same name.
-# Tables that are read from outside the asset graph are not listed.
+# Tables whose rows come from outside the asset graph are not listed.
 type _Sources = Mapping[str, tuple[str, Mapping[str, str]]]
 _LAKEFS: _Sources = {
     "current_rules": ("policy_table", {"last_deleted": "policy_table.date_to_be_deleted"}),

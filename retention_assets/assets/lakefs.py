@@ -163,7 +163,7 @@ def active_ranges(
     pyspark: LazyPySparkResource,
     potential_commits: Rows,
 ) -> Made:
-    """Every range of any commit, with the branches of these commits. Executors read the metaranges."""
+    """Every range of any commit, with the branches of these commits. Each metarange is read once and cached."""
     of_commits, reading = resource.cache(context, pyspark, config).rows(_metaranges_of(potential_commits), metaranges())
     found = ranges_of(potential_commits.columns(*OF_COMMITS), of_commits)
     rows = Rows(found, potential_commits.taken_at, potential_commits.details)

@@ -81,7 +81,7 @@ def address_list(addresses: Sequence[str]) -> dg.MetadataValue:
     return dg.MetadataValue.md("\n".join([*lines, *([f"- and {more:,} more"] if more > 0 else [])]))
 
 
-_MOST_FORECAST = 1_000  # objects: a longer forecast would delay plans. `report` has a higher limit, `simulate` none
+_MOST_FORECAST = 1_000  # listed objects; a forecast of more delays plans. `report` has a higher limit, `simulate` none
 
 
 @declared(after=["deletion_candidates"], has_rows=False)

@@ -42,7 +42,7 @@ def operation_job(operation: str, repository: str) -> str:
     return f"{repository}_{operation}"
 
 
-# The start is before lakeFS existed, so every day of any repository is a partition. `end_offset` adds today.
+# The start is before lakeFS's first release, so every day of any repository is a partition. `end_offset` adds today.
 daily = dg.DailyPartitionsDefinition(start_date="2020-01-01", timezone="UTC", end_offset=1)
 
 

@@ -110,7 +110,8 @@ def logs_exist(kept: DataFrame, listing: DataFrame, ledger: DataFrame) -> CheckR
     Other logs may be missing: root snapshots have none, and other tools may have collected some.
     """
     row = _absent(kept.where(F.col("address").startswith(TRANSACTIONS)), listing, ledger)
-    detail = f"every kept transaction log exists, except {row['absent']:,} that no sweep deleted"
+    missing = counted(row["absent"], "kept log is", "kept logs are")
+    detail = f"no sweep deleted a kept transaction log; {missing} missing for other reasons"
     if row["ours"]:
         logs = counted(row["ours"], "kept transaction log is", "kept transaction logs are")
         detail = f"{logs} not in the store, first {row['first_of_ours']}"

@@ -141,7 +141,7 @@ def _send_if_plan_waits(context: dg.RunStatusSensorContext, resource: Repository
         return dg.SkipReason(f"this run did not make the current plan of {plan.day}")
     if not _waits(resource, plan):
         return dg.SkipReason(f"the plan of {plan.day} does not wait for approval")
-    send(waiting_message(plan))
+    send(waiting_message(plan, in_dagster=resource.repository.settings.approval.in_dagster))
     return None
 
 
@@ -152,13 +152,13 @@ def _waits(resource: RepositoryResource, plan: Plan) -> bool:
     return approval_of(resource.warehouse, repository, plan, resource.clock.now()).waits_for_person
 
 
-def waiting_message(plan: Plan) -> Message:
-    """Return the message about a plan that waits for approval."""
+def waiting_message(plan: Plan, *, in_dagster: bool) -> Message:
+    """Return the message about a plan that waits for approval. `in_dagster`: whether a job can approve it."""
     amount, job = plan.candidates, operation_job("approve", plan.repository)
+    or_job = f", or the job {job} in Dagster" if in_dagster else ""
     text = (
         f"{plan.repository} {plan.day}: a plan waits for approval. A sweep would remove {human_amount(amount)}.\n"
-        f"Approve it: `retention approve {plan.repository} {plan.plan_hash} --as-of {plan.day}`, or the job {job} in "
-        "Dagster."
+        f"Approve it: `retention approve {plan.repository} {plan.plan_hash} --as-of {plan.day}`{or_job}."
     )
     return {
         "text": text,

@@ -38,7 +38,8 @@ _AGAIN = "Run the same command again: it reads the files again."
 _AT_ONCE = 8  # files that one task fetches at once, which hides the store's latency and takes a few hundred MB at most
 _FEW_IDS = 10_000  # the most ids that the driver looks up
 _FEW_ROWS = 20_000  # the most cached rows that the driver reads
-_FEW_FILES, _FEW_BYTES = 128, 2**22  # the most files that the driver fetches, and their bytes; also bytes of cached ids
+_FEW_FILES = 128  # the most files that the driver fetches
+_FEW_BYTES = 2**22  # the most bytes of these files, and of the cached ids that the driver reads
 
 FILE_BYTES = pa.field("file_bytes", pa.int64())  # the file's size on its first row, 0 on others; the sum is bytes read
 Decode = Callable[[bytes, str, str], pa.RecordBatch]  # arguments: content, file name for messages, id
@@ -361,5 +362,5 @@ def _few_ids(ids: DataFrame | pa.Table, kind: Kind) -> pa.Array | None:
 
 
 def _checksum_share(kind: Kind) -> Column:
-    """Return the number that each row adds to a checksum, which depends on the number of rows of each file."""
+    """Return the number that each row adds to a checksum. If a file has more or fewer rows, the checksum differs."""
     return F.pmod(F.xxhash64(kind.id_column), F.lit(2**20))

@@ -374,8 +374,8 @@ class Warehouse:
             return self._call(read, "/".join(parts), _READ)
         except pa.ArrowException as error:
             raise TableContractError(
-                f"{self.location(*parts)}: a file is damaged, or has other columns: {error} Nothing was deleted. Copy "
-                "it from a backup of the warehouse, or plan again if it belongs to a plan."
+                f"{self.location(*parts)}: a file is damaged, or has other columns: {str(error).rstrip('.')}. Nothing "
+                "was deleted. Copy it from a backup of the warehouse, or plan again if it belongs to a plan."
             ) from error
 
     def _level(self, *parts: str) -> Mapping[str, Any]:

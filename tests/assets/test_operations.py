@@ -345,8 +345,11 @@ def run_plan_sensor(project: Project) -> object:
             return sensor(context)
 
 
-def test_the_message_about_a_waiting_plan_has_its_hash_and_its_amounts(project: Project, webhook: FakeWebhook) -> None:
-    run_plan_sensor(project)
+@pytest.mark.parametrize("in_dagster", [True, False])
+def test_the_message_about_a_waiting_plan_has_its_hash_its_amounts_and_the_ways_to_approve_it(
+    tmp_path: Path, project: Project, webhook: FakeWebhook, *, in_dagster: bool
+) -> None:
+    run_plan_sensor(replace(project, configuration=configured(tmp_path, approval={"in_dagster": in_dagster})))
     (message,) = webhook.messages
     amount = project.plan.candidates
     assert message["kind"] == "waiting"
@@ -356,6 +359,7 @@ def test_the_message_about_a_waiting_plan_has_its_hash_and_its_amounts(project: 
         amount.bytes,
     )
     assert f"retention approve orchard {project.plan.plan_hash} --as-of {DAY}" in message["text"]
+    assert ("the job orchard_approve in Dagster" in message["text"]) is in_dagster
 
 
 @pytest.mark.parametrize("why", ["other mode", "lapsed", "withdrawn"])

@@ -43,9 +43,9 @@ def head_contents(pairs: DataFrame, objects: DataFrame) -> DataFrame:
     """Return the contents of all heads that an unreferenced candidate may have, by `size` and `head_checksum`.
 
     An entry counts with the size that it names, and with the size of its object in the listing. `head_address`,
-    `head_etag` and `head_size` are from one listed object that has the content. If no such object is listed,
-    `head_address` is an address inside the namespace whose object may have been committed after the listing, so the
-    object may be readable. `head_address` is null if all addresses are outside the namespace.
+    `head_etag` and `head_size` are from one listed object that has the content. If none is listed, `head_address` is
+    an address inside the namespace. Its object may have been committed after the listing, and can then be read.
+    `head_address` is null if all addresses are outside the namespace.
 
     `pairs`: rows of `addresses`. `objects`: see `candidates.classified`.
     """
@@ -159,7 +159,7 @@ def is_md5(etag: Column) -> Column:
 
 
 def _is_incomparable() -> Column:
-    """Return whether a content's checksum matches no object: no store makes it, or no object of it is readable."""
+    """Return whether no object can show this checksum: no store makes such a checksum, or all addresses are outside."""
     return F.col("head_address").isNull() | ~_matches(F.col("head_checksum"), _OF_STORES)
 
 

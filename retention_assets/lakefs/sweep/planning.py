@@ -116,8 +116,8 @@ class PlanInputs:
         """The time by which the settling time of an object must be over: the older time of staged list and references.
 
         So the staged list of a plan that deletes an object is newer than the references of the first plan that found
-        the object due. An object that was staged elsewhere between the list and the references of the first plan is in
-        the later list.
+        the object due. An object that was staged after the first plan's list was written, and before its references
+        were read, is in the later list.
         """
         return min(self._checked_at)
 

@@ -356,6 +356,8 @@ def _duplicates(configuration: Configuration, repository: str, day: date) -> tup
 
     warehouse = Warehouse(configuration.warehouse)
     policy = open_repository(configuration.repository(repository), utc_now).policy()
+    if not policy.lifecycle:
+        return ()
     path = f"{repository}/{COMMIT_GRAPH.name}/{day}"
     graph = read_directory(warehouse, path, schema=COMMIT_GRAPH.schema, columns=["head_of"])
     heads = graph["head_of"].combine_chunks().flatten()

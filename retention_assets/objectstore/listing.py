@@ -13,7 +13,7 @@ from collections.abc import Collection, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import datetime
-from itertools import batched, pairwise
+from itertools import batched, islice, pairwise
 from pathlib import Path
 
 import numpy as np
@@ -133,7 +133,7 @@ def _few_objects(access: StoreAccess, tasks: Sequence[_Task]) -> pa.Table | None
 
     To list a few objects takes less time than to start the Python processes of Spark.
     """
-    if len(tasks) > _FEW_TASKS:
+    if len(tasks) > _FEW_TASKS or any(_is_large(access, prefix) for prefix, _, parts in tasks if parts):
         return None
     found = []
     for batch in _lister(access)(iter(_as_table([tasks]).to_batches())):
@@ -141,6 +141,17 @@ def _few_objects(access: StoreAccess, tasks: Sequence[_Task]) -> pa.Table | None
         if sum(map(len, found)) >= _FEW_OBJECTS:
             return None
     return pa.Table.from_batches(found, LISTING)
+
+
+def _is_large(access: StoreAccess, directory: str) -> bool:
+    """Return whether a local directory has many files. Its key ranges are listed only after all names are read."""
+    if not access.is_local:
+        return False
+    try:
+        with os.scandir(Path(access.url.removeprefix("file://")) / directory) as entries:
+            return next(islice(entries, _FEW_OBJECTS, None), None) is not None
+    except OSError:
+        return False
 
 
 def _as_table(shares: Sequence[Sequence[_Task]]) -> pa.Table:

@@ -93,6 +93,7 @@ class PlanOutput(Model):
     last_wait_ends: datetime | None
     reflog: list[str]
     terms: dict[str, str]
+    duplicates: list[Duplicate]  # as `kept_by_duplicates` of the summary
     summary: Summary
 
 

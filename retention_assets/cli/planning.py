@@ -39,13 +39,11 @@ from retention_assets.cli.rendering import (
     print_rows,
 )
 from retention_assets.config.configuration import Configuration, Repository, load_configuration
-from retention_assets.config.timestamps import start_of_day, utc_now
 from retention_assets.core.amounts import Amount, counted, human_amount, sum_of
 from retention_assets.core.states import CANDIDATE, WAITING
 from retention_assets.state.approval import when_to_plan_again
-from retention_assets.state.plan import Plan, load_plan
-from retention_assets.tables import ADDRESSES, COMMIT_GRAPH, SHOWN
-from retention_assets.warehouse.reading import read_directory
+from retention_assets.state.plan import Duplicate, Plan, load_plan
+from retention_assets.tables import SHOWN
 from retention_assets.warehouse.warehouse import Warehouse
 
 if TYPE_CHECKING:  # importing Spark takes seconds
@@ -223,18 +221,8 @@ def _prepare(samples: Path, repository: Repository) -> bool:
     return True
 
 
-_FEW = 3  # how many examples are shown
 _MOST = 12  # rows of a table in a summary
 Amounts = list[tuple[str, int, int]]
-
-
-@dataclass(frozen=True, slots=True)
-class Duplicate:
-    """An address that is due at one path and kept by another path."""
-
-    address: str
-    let_go: str
-    kept_by: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -311,7 +299,7 @@ def summary_of(configuration: Configuration, repository: str, day: date) -> Summ
     waiting = _largest(groups, lambda group: group.waiting) if plan.first_wait_ends else None
     if configured.is_icechunk:
         return Summary(candidates, waiting, (), planned_edits(warehouse, plan))
-    return Summary(candidates, waiting, _duplicates(configuration, repository, day))
+    return Summary(candidates, waiting, plan.duplicates)
 
 
 def _largest(groups: Mapping[str, Sequence["Group"]], part: Callable[["Group"], Amount]) -> Groups:
@@ -346,24 +334,3 @@ def _show_edits(screen: Console, plan: Plan, edits: "PlannedEdits") -> None:
             screen.print(f"  the {kind} {name}", **AS_IT_IS)
         if len(names) > _MOST:
             screen.print(f"  and {len(names) - _MOST:,} more of that kind", **AS_IT_IS)
-
-
-def _duplicates(configuration: Configuration, repository: str, day: date) -> tuple[Duplicate, ...]:
-    """Return a few of the addresses that only a duplicate keeps, the largest first."""
-    from retention_assets.lakefs.rules.lifecycle import kept_by_duplicates, with_lifecycle
-    from retention_assets.lakefs.source.opening import open_repository
-    from retention_assets.spark.sessions import started
-
-    warehouse = Warehouse(configuration.warehouse)
-    policy = open_repository(configuration.repository(repository), utc_now).policy()
-    if not policy.lifecycle:
-        return ()
-    path = f"{repository}/{COMMIT_GRAPH.name}/{day}"
-    graph = read_directory(warehouse, path, schema=COMMIT_GRAPH.schema, columns=["head_of"])
-    heads = graph["head_of"].combine_chunks().flatten()
-    pairs = warehouse.rows(started(configuration.spark), repository, ADDRESSES.name, day).frame
-    kept = kept_by_duplicates(with_lifecycle(pairs, policy.lifecycle, heads.to_pylist(), start_of_day(day)), _FEW)
-    return tuple(
-        Duplicate(row["address"], ", ".join(row["let_go"][:_FEW]), ", ".join(row["kept_by"][:_FEW]))
-        for row in sorted(kept.collect(), key=lambda row: (-row["size"], row["address"]))
-    )

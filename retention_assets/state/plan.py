@@ -33,6 +33,15 @@ _MADE_AT = "%Y%m%dT%H%M%S%f"  # the time in the name of a plan
 
 
 @dataclass(frozen=True, slots=True)
+class Duplicate:
+    """An address that is due at some paths, and that other paths keep. The texts name the first paths of each kind."""
+
+    address: str
+    let_go: str
+    kept_by: str
+
+
+@dataclass(frozen=True, slots=True)
 class Plan:
     """One plan of one repository and day. Bytes are as listed; timestamps are UTC."""
 
@@ -56,6 +65,7 @@ class Plan:
     reflog: tuple[str, ...] = ()  # gone heads of earlier plans that still keep objects, as `kind name`
     terms: Mapping[str, str] = field(default_factory=dict)  # `planned_terms`; empty: an earlier version made the plan
     lost: int = 0  # live addresses that are missing and that a person acknowledged as lost
+    duplicates: tuple[Duplicate, ...] = ()  # a few of the addresses that only another path keeps, the largest first
 
     @property
     def key(self) -> tuple[str, str]:
@@ -72,6 +82,7 @@ class Plan:
             "first_wait_ends": self.first_wait_ends and self.first_wait_ends.isoformat(),
             "last_wait_ends": self.last_wait_ends and self.last_wait_ends.isoformat(),
             "reflog": list(self.reflog),
+            "duplicates": [asdict(one) for one in self.duplicates],
         }
 
 
@@ -325,6 +336,7 @@ def _plan(document: Mapping[str, Any]) -> Plan:
             "totals": {state: Amount(**amount) for state, amount in document["totals"].items()},
             "warnings": tuple(document["warnings"]),
             "reflog": tuple(document.get("reflog", ())),
+            "duplicates": tuple(Duplicate(**one) for one in document.get("duplicates", ())),
             **{name: _timestamp(document.get(name)) for name in ("first_wait_ends", "last_wait_ends")},
         }
         return Plan(**fields)

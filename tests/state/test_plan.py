@@ -18,12 +18,13 @@ from retention_assets.errors import GuardRefused, TableContractError
 from retention_assets.lakefs.rules.references import Commit, References, references_hash
 from retention_assets.lakefs.rules.reflog import Memory, SeenHead
 from retention_assets.lakefs.sweep import planning
-from retention_assets.policy.rules import BranchRetention, CommittedRetention, Hold, Policy
+from retention_assets.policy.rules import BranchRetention, CommittedRetention, Hold, LifecycleRule, Policy
 from retention_assets.state.memory import due_objects, due_objects_location, due_objects_of, named_since
 from retention_assets.state.plan import (
     CURRENT,
     PLANNED_OBJECTS,
     PLANS,
+    Duplicate,
     Heads,
     Plan,
     find_plan,
@@ -42,7 +43,7 @@ from retention_assets.tables import STORAGE_INVENTORY
 from retention_assets.warehouse.metadata import PartitionMetadata
 from retention_assets.warehouse.table_writer import write_rows
 from retention_assets.warehouse.warehouse import Warehouse
-from tests.frames import NOW, OLD, Candidate, Staged, candidates, inventory
+from tests.frames import NOW, OLD, Candidate, Pair, Staged, candidates, inventory
 from tests.ledgers import write_ledger
 from tests.sweep.small_world import (
     ALSO_DEAD,
@@ -412,6 +413,16 @@ def test_objects_with_the_same_content_as_a_head_are_counted_as_may_be_staged(
     made = planned(spark, warehouse, replace(WORLD, inventory=alike, pairs=pairs, storage=tmp_path.as_uri()))
     assert made.totals["may_be_staged"] == Amount(1, 10)
     assert made.candidates.objects == WORLD_CANDIDATES - 1
+
+
+def test_a_plan_names_objects_that_are_due_at_one_path_and_that_another_path_keeps(
+    spark: SparkSession, warehouse: Warehouse
+) -> None:
+    policy = replace(WORLD.policy, lifecycle=(LifecycleRule("old", "old", HOUR, {}),))
+    pairs = [*PAIRS, Pair(LIVE, "old/1", active=True), Pair(ALSO_LIVE, "old/2", active=True, size=11)]
+    made = planned(spark, warehouse, replace(WORLD, policy=policy, pairs=pairs))
+    assert made.duplicates == (Duplicate(ALSO_LIVE, "old/2", "a/2"), Duplicate(LIVE, "old/1", "a/1"))
+    assert load_plan(warehouse, "orchard", DAY) == made
 
 
 def test_a_plan_warns_about_gone_heads_of_earlier_plans_and_names_them(

@@ -1,9 +1,10 @@
 """Makes a plan: classifies the listed objects, runs the guards, and stores the plan if no guard refuses it."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date, datetime, timedelta
 from functools import partial
+from typing import Any
 
 from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F
@@ -36,7 +37,7 @@ from retention_assets.lakefs.rules.candidates import (
     one_by_address,
     with_names,
 )
-from retention_assets.lakefs.rules.lifecycle import with_lifecycle
+from retention_assets.lakefs.rules.lifecycle import kept_by_duplicates, with_lifecycle
 from retention_assets.lakefs.rules.references import References
 from retention_assets.lakefs.rules.reflog import Memory, SeenHead, counting_heads, lost_heads
 from retention_assets.lakefs.rules.same_content import (
@@ -62,6 +63,7 @@ from retention_assets.state.approval import terms_hash
 from retention_assets.state.ledger import collected_addresses
 from retention_assets.state.memory import due_objects, keep_due, require_no_future_plan
 from retention_assets.state.plan import (
+    Duplicate,
     Heads,
     Plan,
     Planned,
@@ -80,6 +82,7 @@ _ONE_DAY = timedelta(days=1)  # a plan warns of references older than this, and 
 _LISTING = timedelta(hours=1)  # the settling time begins at most this long before the staged list and the references
 _STILL_RUNNING = timedelta(hours=2)  # an interrupted sweep may delete an object up to this long after its ledger row
 _FEW = 5  # names in a message
+_FEW_DUPLICATES = 3  # addresses that another path keeps, and paths of each
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,6 +226,7 @@ class Classification:
     due: DataFrame  # the candidates and the waiting objects
     totals: Observation  # of all listed objects: see `observed_totals`
     live: DataFrame  # every live entry
+    pairs: DataFrame  # `addresses` with the columns of `with_lifecycle`
     references: References
     age_cutoff: AgeCutoff
     legacy: frozenset[str]  # the kinds of old names that count as generated
@@ -244,6 +248,7 @@ class CheckSummary:
     check_results: Sequence[CheckResult]
     digest: str  # of the candidates, without their ETags
     unused_prefixes: Sequence[str]  # of holds in force: the repository has no path below them
+    duplicates: tuple[Duplicate, ...]  # a few of the addresses that are due at one path and that another path keeps
 
 
 def classify(
@@ -301,7 +306,7 @@ def classify(
     columns = [name for name in ("state", *DUE_OBJECTS.schema.names) if name in found.columns]
     named = frames.cache(with_names(frames.compute(found.select(*columns)), pairs))
     live = live_entries(pairs, staged, prefixes)
-    return Classification(named, totals, live, references, age_cutoff, legacy)
+    return Classification(named, totals, live, pairs, references, age_cutoff, legacy)
 
 
 def _of_same_content(
@@ -355,6 +360,8 @@ def run_checks(
     queries = {"tally": compared, "digest": digested_buckets(chosen.drop("etag"))}
     if prefixes:
         queries["held"] = held_paths(inputs.addresses.frame, prefixes)
+    if parameters.policy.lifecycle:
+        queries["duplicates"] = kept_by_duplicates(classification.pairs, _FEW_DUPLICATES)
     found = collect_together(queries)
     (tally,) = found["tally"]
     unused = [prefix for at, prefix in enumerate(prefixes) if not found["held"][0][str(at)]]
@@ -372,7 +379,16 @@ def run_checks(
         guards.totals_balance(totals.by_state, tally["listed"], amount),
     )
     digest = digest_of(found["digest"])
-    return CheckSummary(totals, amount, tally["live"], listed_live, check_results, digest, unused)
+    duplicates = _duplicates(found.get("duplicates", ()))
+    return CheckSummary(totals, amount, tally["live"], listed_live, check_results, digest, unused, duplicates)
+
+
+def _duplicates(rows: Iterable[Mapping[str, Any]]) -> tuple[Duplicate, ...]:
+    """Return the rows of `kept_by_duplicates`, the largest first."""
+    return tuple(
+        Duplicate(row["address"], *(", ".join(row[name][:_FEW_DUPLICATES]) for name in ("let_go", "kept_by")))
+        for row in sorted(rows, key=lambda row: (-row["size"], row["address"]))
+    )
 
 
 def _unlisted(
@@ -463,6 +479,7 @@ def _keep(
         last_wait_ends=checks_of_plan.totals.last_wait_ends,
         reflog=tuple(f"{head.kind} {head.name}" for head in parameters.counting_heads(seen)),
         lost=checks_of_plan.listed.lost,
+        duplicates=checks_of_plan.duplicates,
     )
     stored = keep_planned(warehouse, plan, chosen, Heads(seen.branches, seen.tags))
     keep_due(warehouse, plan, classification.due, inputs.settling_until, includes)

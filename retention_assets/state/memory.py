@@ -23,9 +23,10 @@ if TYPE_CHECKING:  # Spark is imported in the functions that use it: commands wi
     from pyspark.sql import DataFrame, SparkSession
 
 MEMORY = "memory"
-_ROWS = "_rows.json"  # document with the number of rows that were written, and `seen_at` and `includes` of `keep_due`
+_ROWS = "_rows.json"  # document with the number of rows that were written, and the other arguments of `keep_due`
 _NEWEST_DUE = "newest_due.json"  # document with the name and the `seen_at` of the plan of the newest state
 PLANS_STORED = 2  # the number of plans whose data is stored: the newest, and one that another run may still read
+_LONGEST_READ = timedelta(hours=1)  # assumption: a plan reads the references of a repository in less time
 LONGEST_WRITE = timedelta(days=1)  # if a plan is older and its data is incomplete, the plan was interrupted
 
 
@@ -90,20 +91,21 @@ def _due_in_all(
     """Return the due objects of the plan `name`, compared with those of the plans `others`: see `_due_in_both`."""
     due = _read(spark, warehouse, repository, name)
     for other in others:
-        due = _due_in_both(due, _read(spark, warehouse, repository, other), _seen_at(documents, other))
+        due = _due_in_both(due, _read(spark, warehouse, repository, other), _seen_until(documents, other))
     return due
 
 
-def _due_in_both(due: "DataFrame", others: "DataFrame", seen_at: str) -> "DataFrame":
-    """Return `due` without the objects that were due before `seen_at` and that the other plan found live at `seen_at`.
+def _due_in_both(due: "DataFrame", others: "DataFrame", seen_until: str) -> "DataFrame":
+    """Return `due` without the objects that were due before `seen_until` and that the other plan found live.
 
     The later `found_at` of the two plans counts: the other plan may have read a plan that found the object live.
-    `others`: the objects that the other plan found due. `seen_at`: when the other plan read the repository.
+    `others`: the objects that the other plan found due. `seen_until`: when the other plan had read the repository. An
+    object may have become live after that plan began to read, so the time of its oldest table is too early.
     """
     from pyspark.sql import functions as F
 
     named = others.select(*SAME_OBJECT, F.col("found_at").alias("found_by_other"))
-    is_due = F.col("found_by_other").isNotNull() | (F.col("found_at") >= F.lit(time_in_name(seen_at)))
+    is_due = F.col("found_by_other").isNotNull() | (F.col("found_at") >= F.lit(time_in_name(seen_until)))
     both = due.join(named, on=list(SAME_OBJECT), how="left").where(is_due)
     return both.withColumn("found_at", F.greatest("found_at", "found_by_other")).select(*due.columns)
 
@@ -182,6 +184,10 @@ def _seen_at(documents: Mapping[str, Mapping[str, Any]], name: str) -> str:
     return str(documents[name].get("seen_at", name.partition("-")[0]))  # earlier versions: when the plan was made
 
 
+def _seen_until(documents: Mapping[str, Mapping[str, Any]], name: str) -> str:
+    return str(documents[name].get("seen_until", name.partition("-")[0]))  # earlier versions: when the plan was made
+
+
 def _not_included(documents: Mapping[str, Mapping[str, Any]], name: str) -> list[str]:
     """Return the plans whose due objects the plan `name` did not read: they ran at the same time or later."""
     earlier = [one for one in documents if one < name]
@@ -229,25 +235,33 @@ def _require_due(warehouse: Warehouse, repository: str, name: str, written: int)
     warehouse.require_row_count(written, repository, DUE_OBJECTS.name, name, remedy=remedy)
 
 
-def keep_due(warehouse: Warehouse, plan: Plan, due: "DataFrame", seen_at: datetime, includes: Collection[str]) -> None:
+def keep_due(
+    warehouse: Warehouse,
+    plan: Plan,
+    due: "DataFrame",
+    read_at: Collection[datetime],
+    includes: Collection[str],
+) -> None:
     """Store the objects that a plan found due, and remove those of plans that are no longer read.
 
-    `due`: rows of `DUE_OBJECTS`. `seen_at`: the read time of the oldest table that determines the due objects. Later
-    plans do not read the due objects of a plan of an older state: an object that was live in the meantime would count
-    as due for the whole time. `includes`: the names of the plans whose due objects the plan read (see `EarlierDue`).
+    `due`: rows of `DUE_OBJECTS`. `read_at`: the read times of the tables that determine the due objects. The oldest is
+    the time of the state: later plans do not read the due objects of a plan of an older state, because an object that
+    was live in the meantime would count as due for the whole time. `includes`: the names of the plans whose due objects
+    the plan read (see `EarlierDue`).
 
     Errors: TableContractError when not all rows can be read back.
     """
     from retention_assets.warehouse.table_writer import write_counted
 
-    parts = plan.repository, DUE_OBJECTS.name, made_name(plan)
+    parts, seen_at = (plan.repository, DUE_OBJECTS.name, made_name(plan)), made_at_name(min(read_at))
     if warehouse.read_document(*parts, _ROWS) is None:
         rows = due.select(*DUE_OBJECTS.schema.names)
         written = write_counted(rows, warehouse, *parts).rows
-        document = {"rows": written, "seen_at": made_at_name(seen_at), "includes": sorted(includes)}
+        seen_until = made_at_name(min(max(read_at) + _LONGEST_READ, plan.made_at))
+        document = {"rows": written, "seen_at": seen_at, "seen_until": seen_until, "includes": sorted(includes)}
         warehouse.write_document(document, *parts, _ROWS)
         _require_due(warehouse, plan.repository, parts[-1], written)
-    _keep_newest(warehouse, plan, made_at_name(seen_at))
+    _keep_newest(warehouse, plan, seen_at)
     stored = _documents(warehouse, plan.repository)
     by_state = sorted(stored, key=lambda name: (_seen_at(stored, name), name))
     # The next plan reads the due objects of the newest state, and of the plans that these do not include.

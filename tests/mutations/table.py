@@ -112,16 +112,16 @@ KEEPING = (
         name="the wait is counted until the references were read",
         breaks="an object that moved between the first plan's list and references is in the later list (invariant 5)",
         file="retention_assets/lakefs/sweep/planning.py",
-        old="        return min(self._checked_at)\n",
-        new="        return max(self._checked_at)\n",
+        old="        return min(self.checked_at)\n",
+        new="        return max(self.checked_at)\n",
         caught_by=(f"{_WAITS}[staged_at]", f"{_WAITS}[references_at]"),
     ),
     Mutation(
         name="the wait is counted from the older of the staged list and the references",
         breaks="an object that moved between the first plan's list and references is in the later list (invariant 5)",
         file="retention_assets/lakefs/sweep/planning.py",
-        old="        return max(self.oldest, max(self._checked_at) - _LISTING)\n",
-        new="        return max(self.oldest, min(self._checked_at) - _LISTING)\n",
+        old="        return max(self.oldest, max(self.checked_at) - _LISTING)\n",
+        new="        return max(self.oldest, min(self.checked_at) - _LISTING)\n",
         caught_by=(f"{_WAITS}[staged_at]", f"{_WAITS}[references_at]"),
     ),
     Mutation(
@@ -626,6 +626,16 @@ SWEEPING = (
             "::test_an_object_that_a_plan_found_live_at_the_same_time_waits_again[the_older_state]",
             "tests/state/test_plan.py"
             "::test_an_object_that_a_plan_found_live_at_the_same_time_waits_again[the_older_state_that_read_the_other]",
+        ),
+    ),
+    Mutation(
+        name="the time at which a concurrent plan began to read counts as the time at which it had read",
+        breaks="only objects that every plan since then names are deleted (invariant 5)",
+        file="retention_assets/state/memory.py",
+        old="        seen_until = made_at_name(min(max(read_at) + _LONGEST_READ, plan.made_at))\n",
+        new="        seen_until = seen_at\n",
+        caught_by=(
+            "tests/state/test_memory.py::test_what_a_plan_found_live_at_the_end_of_its_reading_counts_at_the_same_time",
         ),
     ),
     Mutation(

@@ -180,9 +180,9 @@ def test_the_due_objects_of_an_old_plan_are_reported_as_missing(warehouse: Wareh
 def test_the_name_of_a_plan_from_the_future_does_not_stay_the_newest(spark: SparkSession, warehouse: Warehouse) -> None:
     nothing = from_arrow(spark, DUE_OBJECTS.schema.empty_table())
     ahead, later = (a_plan(made_at=NOW + days * DAY, plan_hash=f"{days}" * 64) for days in (9, 1))
-    keep_due(warehouse, ahead, nothing, ahead.made_at, ())
+    keep_due(warehouse, ahead, nothing, (ahead.made_at,), ())
     warehouse.remove_directory("orchard", "due_objects")  # as the refusal of later plans says
-    keep_due(warehouse, later, nothing, later.made_at, ())
+    keep_due(warehouse, later, nothing, (later.made_at,), ())
     assert due_objects_of(spark, warehouse, later).count() == 0
     assert named_since(spark, warehouse, later) is None
 
@@ -193,12 +193,18 @@ HOUR = timedelta(hours=1)
 
 
 def found_due(
-    spark: SparkSession, warehouse: Warehouse, letter: str, seen: int, due: dict[str, int], *read: str
+    spark: SparkSession,
+    warehouse: Warehouse,
+    letter: str,
+    seen: int,
+    due: dict[str, int],
+    *read: str,
+    until: int | None = None,
 ) -> Plan:
     """Store the plan `letter` of the repository state at the hour `seen`. Plans are stored an hour apart.
 
     `due`: the hour of `found_at` by address. All due objects are candidates. `read`: the plans whose due objects the
-    plan read.
+    plan read. `until`: the hour at which the plan read its newest table; None: all at the hour `seen`.
     """
     made = a_plan(made_at=NOW + 100 * HOUR + ord(letter) * HOUR, plan_hash=letter * 64)
     rows = [
@@ -210,7 +216,8 @@ def found_due(
     candidates = table.select(DELETION_CANDIDATES.schema.names)
     warehouse.write_table(candidates, "orchard", "planned_objects", made.plan_hash)
     includes = [name for name in warehouse.directories("orchard", "due_objects") if name[-1] in read]
-    keep_due(warehouse, made, from_arrow(spark, table), NOW + seen * HOUR, includes)
+    read_at = [NOW + at * HOUR for at in (seen, seen if until is None else until)]
+    keep_due(warehouse, made, from_arrow(spark, table), read_at, includes)
     return made
 
 
@@ -264,6 +271,17 @@ def test_an_object_waits_from_the_later_time_at_which_plans_at_the_same_time_fou
     found_due(spark, warehouse, "e", 7, {"x": 6, "y": 0}, "a", "c", "d")
     found_due(spark, warehouse, "f", 9, {"x": 0, "y": 0}, "a")
     assert hours_found(spark, warehouse) == {"x": 6, "y": 0}
+
+
+def test_what_a_plan_found_live_at_the_end_of_its_reading_counts_at_the_same_time(
+    spark: SparkSession, warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The object x became live after both plans had read their staged lists, and before `b` read its references."""
+    monkeypatch.setattr("retention_assets.state.memory.planned_objects", due_objects_of)  # all due objects, see above
+    newest = found_due(spark, warehouse, "a", 5, {"x": 5, "y": 0, "z": 9})
+    found_due(spark, warehouse, "b", 4, {"y": 0}, until=6)
+    assert hours_found(spark, warehouse) == {"y": 0, "z": 9}
+    assert sweepable(spark, warehouse, newest) == {"y", "z"}
 
 
 def test_a_set_of_due_objects_counts_only_with_the_names_of_the_sets_that_it_includes(

@@ -184,7 +184,7 @@ def newer_plan(spark: SparkSession, root: Path, *names: str) -> Plan:
     named = candidates(spark, *(Candidate(name) for name in names))
     keep_planned(warehouse, plan, named, Heads({}, {}))
     due = named.withColumns({"found_at": F.lit(plan.made_at), "waits_until": F.lit(plan.made_at)})
-    keep_due(warehouse, plan, due, plan.made_at, ())
+    keep_due(warehouse, plan, due, (plan.made_at,), ())
     return plan
 
 
@@ -219,7 +219,7 @@ def test_the_newest_plan_excludes_nothing_from_a_sweep_of_the_same_plan(
     newer_plan(spark, tmp_path, "data/x/1")
     warehouse = Warehouse(str(tmp_path / "warehouse"))
     earlier = warehouse.directories("orchard", "due_objects")
-    keep_due(warehouse, newest, no_due_objects(spark), newest.made_at, earlier)
+    keep_due(warehouse, newest, no_due_objects(spark), (newest.made_at,), earlier)
     assert excluded(spark, tmp_path) == {}
 
 
@@ -228,9 +228,8 @@ def test_a_plan_from_old_tables_does_not_replace_the_plan_of_the_newest_state(
 ) -> None:
     newer_plan(spark, tmp_path, "data/x/1")
     from_old_tables = a_plan(made_at=NOW + timedelta(hours=1))
-    keep_due(
-        Warehouse(str(tmp_path / "warehouse")), from_old_tables, no_due_objects(spark), NOW - timedelta(days=1), ()
-    )
+    warehouse = Warehouse(str(tmp_path / "warehouse"))
+    keep_due(warehouse, from_old_tables, no_due_objects(spark), (NOW - timedelta(days=1),), ())
     assert len(excluded(spark, tmp_path)) == 5
 
 
@@ -239,7 +238,8 @@ def test_the_newest_plan_still_excludes_objects_if_its_due_objects_were_lost(
     spark: SparkSession, tmp_path: Path, lost: str
 ) -> None:
     warehouse = Warehouse(str(tmp_path / "warehouse"))
-    keep_due(warehouse, a_plan(made_at=NOW - timedelta(hours=1)), no_due_objects(spark), NOW - timedelta(hours=1), ())
+    earlier = a_plan(made_at=NOW - timedelta(hours=1))
+    keep_due(warehouse, earlier, no_due_objects(spark), (earlier.made_at,), ())
     newest = newer_plan(spark, tmp_path, "data/x/1")
     folders = warehouse.directories("orchard", "due_objects")
     for folder in folders if lost == "all" else [one for one in folders if newest.plan_hash[:12] in one]:

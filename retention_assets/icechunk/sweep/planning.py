@@ -247,9 +247,9 @@ def _keep(
     )
     stored = keep_planned(warehouse, plan, found.candidates, basis.heads())
     keep_edits(warehouse, parameters.repository, plan.plan_hash, of_history, basis.edits)
-    seen_at = min(inputs.inventory.taken_at, basis.state.taken_at)
+    read_at = inputs.inventory.taken_at, basis.state.taken_at
     # Stored without a settling time too, because a later plan may have one.
-    keep_due(warehouse, plan, found.due, seen_at, found.earlier)
+    keep_due(warehouse, plan, found.due, read_at, found.earlier)
     keep_policy(warehouse, plan.repository, parameters.policy)
     keep_plan(warehouse, plan)
     record_found(spark, warehouse, parameters.repository, inputs.inventory.frame, parameters.run_id, parameters.now)

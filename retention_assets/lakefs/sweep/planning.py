@@ -103,7 +103,7 @@ class PlanInputs:
     @property
     def oldest(self) -> datetime:
         """The earliest time of listing, staged list (if there is one) and references."""
-        return min(self.inventory.taken_at, *self._checked_at)
+        return min(self.inventory.taken_at, *self.checked_at)
 
     @property
     def settling_from(self) -> datetime:
@@ -112,7 +112,7 @@ class PlanInputs:
         The time is at most one hour before the newer of staged list and references. A delivered inventory can be days
         old, and an operation that began after the inventory was taken can hide objects from the staged list.
         """
-        return max(self.oldest, max(self._checked_at) - _LISTING)
+        return max(self.oldest, max(self.checked_at) - _LISTING)
 
     @property
     def settling_until(self) -> datetime:
@@ -122,10 +122,11 @@ class PlanInputs:
         the object due. An object that was staged after the first plan's list was written, and before its references
         were read, is in the later list.
         """
-        return min(self._checked_at)
+        return min(self.checked_at)
 
     @property
-    def _checked_at(self) -> tuple[datetime, ...]:
+    def checked_at(self) -> tuple[datetime, ...]:
+        """The times of the staged list (if there is one) and the references."""
         references_at = self.graph.taken_at
         return (self.staged.taken_at, references_at) if self.staged_known else (references_at,)
 
@@ -482,7 +483,7 @@ def _keep(
         duplicates=checks_of_plan.duplicates,
     )
     stored = keep_planned(warehouse, plan, chosen, Heads(seen.branches, seen.tags))
-    keep_due(warehouse, plan, classification.due, inputs.settling_until, includes)
+    keep_due(warehouse, plan, classification.due, inputs.checked_at, includes)
     keep_memory(warehouse, plan, seen, parameters.policy)
     keep_policy(warehouse, plan.repository, parameters.policy)
     keep_plan(warehouse, plan)

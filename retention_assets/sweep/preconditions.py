@@ -118,8 +118,9 @@ def compared(objects: pa.Table, listed: pa.Table, *, keeps_missing: bool) -> pa.
     """Return `objects` with an outcome for those that are missing from `listed`, differ from it, or have a detail.
 
     An object with a detail is skipped if it is in `listed`. `objects` has rows of `OBJECTS`, `listed` has rows of
-    `LISTING`. A size, modification time or ETag that is null on one side is not compared. If a store lists an object
-    twice with different values, the object counts as changed.
+    `LISTING`. A size, modification time or ETag that is null on one side is not compared. A planned ETag that is null
+    becomes the listed one, so that the action does not delete an object that is written after this check. If a store
+    lists an object twice with different values, the object counts as changed.
     """
     number = pc.index_in(listed["path"], value_set=objects["address"].combine_chunks())
     rows = listed.filter(pc.is_valid(number))
@@ -135,6 +136,9 @@ def compared(objects: pa.Table, listed: pa.Table, *, keeps_missing: bool) -> pa.
     known["outcome"] = pa.array(np.where(there, Outcome.SKIPPED, Outcome.MISSING), pa.string(), mask=~stays)
     detail = pa.array(np.where(changed, CHANGED, GONE), pa.string(), mask=~stays)
     known["detail"] = pc.if_else(pa.array(excluded), objects["detail"], detail)
+    if objects["etag"].null_count:
+        listed_at = pc.index_in(objects["address"], value_set=listed["path"].combine_chunks())
+        known["etag"] = pc.coalesce(objects["etag"], listed["e_tag"].take(listed_at))
     return pa.table(known)
 
 

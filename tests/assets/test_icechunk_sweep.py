@@ -294,6 +294,29 @@ def test_a_sweep_that_was_interrupted_after_publishing_edits_is_continued(planne
     assert f"snapshots/{field.ids['c']}" in outcomes
 
 
+@pytest.mark.slow
+def test_after_a_sweep_that_was_interrupted_between_a_parent_and_its_child_plans_and_the_sweep_go_on(
+    planned: Planned, tmp_path: Path
+) -> None:
+    """Format 1: the expired snapshot y has lost its parent x, and the kept snapshot b has lost its former parent a."""
+    field, plan_hash = planned.copy(1, tmp_path / "field")
+    configuration = load_configuration(field.project.file)
+    opened = open_icechunk(configuration.repository("field"), now)
+    edits = planned_edits(warehouse := Warehouse(configuration.warehouse), load_plan(warehouse, "field", AS_OF.date()))
+    publish(opened.access, edits, opened.policy(), now, lambda _: None)
+    for name in "ax":
+        (field.directory / "snapshots" / field.ids[name]).unlink()
+    for head, tip in (("branch", "main"), "ed"), (("tag", "v1"), "b"):
+        line = [one.id for one in open_repository(field.directory).ancestry(**dict([head]))]
+        assert line == [*(field.ids[name] for name in tip), INITIAL]
+    planned_again = field.copy(tmp_path / "again")
+    planned_again.project.adopt()
+    for project, its_plan in (field, plan_hash), (planned_again, planned_again.project.plan()):
+        execute(project, its_plan)
+        verified = project.project.run("verify")
+        assert verified.status == 0, verified.err
+
+
 @pytest.mark.parametrize("spec_version", [pytest.param(1, marks=pytest.mark.slow), 2])
 def test_a_new_tag_on_a_snapshot_to_delete_ends_the_sweep(
     planned: Planned, tmp_path: Path, spec_version: Format

@@ -9,6 +9,7 @@ import zarr
 
 from retention_assets.policy.snapshots import Keep, SnapshotPolicy
 from tests.icechunk.sweep.repositories import now, plan_and_sweep
+from tests.icechunk.sweep.repositories import values as all_values
 from tests.icechunk_repositories import (
     FORMATS,
     Commit,
@@ -61,6 +62,30 @@ def test_a_session_whose_snapshot_is_no_longer_the_newest_reads_and_commits_afte
     assert list(zarr.open_array(reader.store, path="a", mode="r")[:4]) == [1, 2, 0, 0]
     writer.commit("late", rebase_with=BOTH)
     assert values(open_repository(tmp_path / "r")) == [100, 101, 0, 7]
+
+
+@pytest.mark.parametrize("spec_version", FORMATS, ids=["format_1", "format_2"])
+def test_the_commit_of_a_session_fails_after_a_sweep_deleted_its_branch_also_if_somebody_creates_the_branch_again(
+    tmp_path: Path, spec_version: Format
+) -> None:
+    directory = tmp_path / "r"
+    left = Commit("x", "a", LAST_YEAR + timedelta(days=1))
+    build_history(directory, spec_version, [*COMMITS, left], {"main": "b", "old": "x"})
+    set_stored_at(directory, LAST_YEAR)
+    session = open_repository(directory).writable_session("old")
+    zarr.open_array(session.store, path="a", mode="r+")[3] = 7
+    sweep(directory, SnapshotPolicy(default=Keep("month", timedelta(days=30)), delete_expired_branches=True))
+    repository = open_repository(directory)
+    assert repository.list_branches() == {"main"}
+    with pytest.raises(ic.IcechunkError):
+        session.commit("late", rebase_with=BOTH)
+    repository.create_branch("old", repository.lookup_branch("main"))
+    with pytest.raises(ic.IcechunkError):
+        session.commit("late", rebase_with=BOTH)
+    assert {name: one[:4] for name, one in all_values(open_repository(directory)).items()} == {
+        "branch main": [1, 2, 0, 0],
+        "branch old": [1, 2, 0, 0],
+    }
 
 
 def test_a_chunk_that_an_open_session_moves_to_another_index_stays(tmp_path: Path) -> None:

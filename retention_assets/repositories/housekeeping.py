@@ -12,6 +12,7 @@ from datetime import UTC, date, datetime, time, timedelta
 from retention_assets.config.configuration import Repository
 from retention_assets.config.durations import format_duration
 from retention_assets.config.limits import KeepSettings
+from retention_assets.config.settings import IcechunkSettings
 from retention_assets.config.timestamps import Clock
 from retention_assets.core.amounts import counted
 from retention_assets.errors import GuardRefused, StoreError
@@ -135,7 +136,7 @@ def leftovers(warehouse: Warehouse, repository: Repository, keep: KeepSettings, 
         )
     tables = _Tables.of(warehouse, repository)
     plans = _plans(tables)
-    needed = _needed_days(tables, plans, now, max(keep.tables, repository.settings.approval.life))
+    needed = _needed_days(tables, plans, now, keep)
     found = [
         *_old_partitions(tables, needed, keep, now),
         *_objects_of_plans(tables, plans, needed, keep, now),
@@ -168,14 +169,23 @@ def _plans(tables: _Tables) -> _Plans:
     return _Plans(documents, tuple(sorted(swept)), frozenset(day for day, _ in [*quarantined, *unfinished]))
 
 
-def _needed_days(tables: _Tables, plans: _Plans, now: datetime, life: timedelta) -> set[str]:
-    """Return the days whose tables all stay, however old they are. Plans younger than `life` may still be swept."""
+def _needed_days(tables: _Tables, plans: _Plans, now: datetime, keep: KeepSettings) -> set[str]:
+    """Return the days whose tables all stay, however old they are.
+
+    Plans that are not older than an approval may still be swept. An Icechunk plan reads the heads that plans found
+    within `grace`, and those of the last plan before: see `heads_since`.
+    """
+    settings = tables.repository.settings
+    life = max(keep.tables, settings.approval.life, settings.grace)
     needed = {*plans.open_days, *_newest_days(tables, now)}
     needed |= {_day(path) for path, file in plans.documents.items() if file.written_at >= now - life}
     current = [_day(path) for path in tables.files if path.startswith(f"{PLANS}/") and path.endswith(f"/{CURRENT}")]
     made = {path.rpartition("/")[2]: _day(path) for path in plans.documents}
-    until_now = [name for name in made if name <= made_at_name(now + MARGIN)]
-    newest = [max(names) for names in (made, until_now) if names]  # of all plans; of those up to now
+    # The newest of all plans; of the plans up to now; of the plans before the grace period.
+    times = [now + MARGIN, *([now - settings.grace] if isinstance(settings, IcechunkSettings) else [])]
+    newest = [
+        max(names) for names in (made, *([name for name in made if name <= made_at_name(at)] for at in times)) if names
+    ]
     return needed | {*sorted(current)[-1:], *(made[name] for name in newest)}
 
 

@@ -19,6 +19,7 @@ import yaml
 
 from retention_assets.config.configuration import Repository, load_configuration
 from retention_assets.config.limits import KeepSettings
+from retention_assets.config.settings import IcechunkSettings
 from retention_assets.definitions import build_definitions
 from retention_assets.errors import GuardRefused, StoreError, TableContractError
 from retention_assets.explain.plans import newest_plan
@@ -204,6 +205,20 @@ def test_a_plan_that_may_still_be_swept_stays_when_approvals_last_longer_than_ta
     settings = days.repository.settings.model_copy(update={"approval": approval})
     days.repository = replace(days.repository, settings=settings)
     assert days.leftovers() == set()
+
+
+def test_the_heads_that_plans_found_within_the_grace_period_stay_with_those_of_the_last_plan_before(days: Days) -> None:
+    """A plan of an Icechunk repository compares its branches and tags with these heads."""
+    heads = {age: f"planned_heads/{days.plan(age)}.json" for age in (1, OLD, OLD + 20, OLD + 40, OLD + 60)}
+
+    def removed(grace: timedelta) -> set[int]:
+        settings = IcechunkSettings(kind="icechunk", storage="s3://lake/orchard", policy=["p"], grace=f"{grace.days}d")
+        days.repository = replace(days.repository, settings=settings)
+        found = days.leftovers()
+        return {age for age, name in heads.items() if name in found}
+
+    assert removed(grace=timedelta(days=1)) == {OLD + 20, OLD + 40, OLD + 60}
+    assert removed(grace=timedelta(days=OLD + 30)) == {OLD + 60}
 
 
 def test_an_old_day_that_was_planned_again_lately_stays(days: Days) -> None:

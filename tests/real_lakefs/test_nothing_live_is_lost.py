@@ -96,6 +96,34 @@ def test_a_staged_object_that_a_client_linked_with_a_percent_encoded_address_sta
     require_all_readable(repository, gone)
 
 
+@pytest.mark.parametrize(
+    "commits", [pytest.param(False, id="staged"), pytest.param(True, id="committed", marks=pytest.mark.slow)]
+)
+def test_objects_that_a_client_staged_with_superfluous_slashes_or_dots_stay(
+    lakefs_on_s3: Server, tmp_path: Path, *, commits: bool
+) -> None:
+    """Some stores resolve such addresses, as a file system does. There the server can read these objects."""
+    repository = lakefs_on_s3.new_repository("slashes")
+    gone = garbage(repository)
+    found = [repository.upload("main", path, b"content") for path in "abc"]
+    if commits:
+        repository.commit("main")
+    for path in "abc":
+        (repository.delete if commits else repository.reset)("main", path)
+    if commits:
+        repository.commit("main")
+    lakefs_on_s3.clock.forward(days=30)
+    for address in (f"/{found[0]}", found[1].replace("data/", "data//"), f"x/.././{found[2]}"):
+        repository.stage("main", address[:6], f"{repository.namespace}/{address}", b"content")
+    if commits:
+        repository.commit("main")
+    before = repository.unreadable()
+    Retention(tmp_path, repository, settle="0s").plan_and_sweep()
+    assert {*found} <= {*repository.stored()}
+    assert gone not in repository.stored()
+    assert repository.unreadable() == before
+
+
 # ---- entries that the server's own lists hide
 
 

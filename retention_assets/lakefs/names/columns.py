@@ -17,6 +17,8 @@ from retention_assets.lakefs.names.generated import (
     GENERATED_TAIL,
     OBJECT_XID,
     RELATIVE,
+    SLASHES,
+    UNRESOLVED,
     XID_SECONDS_DIGITS,
 )
 
@@ -57,14 +59,16 @@ def stored_name(address: Column) -> Column:
     """Return the name under which the store lists the object of a canonical address.
 
     If an absolute address ends in a generated name, that name is returned, whatever precedes it. Generated names are
-    globally unique, and the URL of a namespace has more spellings than can be listed. Source: docs/uncommitted.md, "One
-    object, many spellings".
+    globally unique, and the URL of a namespace has more spellings than can be listed. The same applies to a relative
+    address with an empty, `.` or `..` part: some stores resolve these parts. Source: docs/uncommitted.md, "One object,
+    many spellings".
     """
     escaped = F.regexp_replace(address, "%(?![0-9A-Fa-f]{2})", "%25")  # else one malformed escape ends the decoding
     decoded = F.coalesce(F.try_url_decode(escaped), address)
-    tails = [F.regexp_extract(text, _TAIL, 1) for text in (address, decoded)]
+    texts = [F.regexp_replace(F.concat(F.lit("/"), text), SLASHES, "/") for text in (address, decoded)]
+    tails = [F.regexp_extract(text, _TAIL, 1) for text in texts]
     tail = F.coalesce(*(F.when(found != "", found) for found in tails), address)
-    return F.when(is_outside(address), tail).otherwise(address)
+    return F.when(is_outside(address) | address.rlike(UNRESOLVED), tail).otherwise(address)
 
 
 def issued_at(address: Column) -> Column:

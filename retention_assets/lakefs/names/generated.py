@@ -23,6 +23,9 @@ ABSOLUTE = "[a-zA-Z][a-zA-Z0-9+.-]*://"  # the beginning of a URI
 RELATIVE = 1  # an address type of lakeFS. 0: absolute if it is a URI, else relative. 2: absolute
 GENERATED_TAIL = f"/{GENERATED_NAME}(?:[?#].*)?"  # the end of an absolute address that names an object of lakeFS
 
+UNRESOLVED = r"(^|/)\.{0,2}/"  # a part of a path that is empty, `.` or `..`, which some stores resolve
+SLASHES = r"/(\.?/)+"  # several slashes, also with `.` between them, which such stores resolve to one
+
 OBJECT_XID = f"data/(?:![0-9a-z]{{2}}/[0-9a-z]/)?{XID}/({XID}){_SIGNATURE}"
 _UNESCAPED = "/:$&+,;=@"  # besides letters, digits and `-._~`: what Go's URL parser does not escape in a path
 XID_SECONDS_DIGITS = 7  # 7 base-32 digits are 35 bits: 32 bits of seconds, and 3 bits of the next field
@@ -95,9 +98,9 @@ def canonical_name(address: str, address_type: int, urls: Sequence[str]) -> str:
 
 def listed_name(address: str) -> str:
     """Return the name under which the store lists the object of a canonical address. See `columns.stored_name`."""
-    if not is_absolute(address):
+    if not (is_absolute(address) or re.search(UNRESOLVED, address)):
         return address
     for text in (address, unquote(address)):
-        if tail := re.search(GENERATED_TAIL + r"(?![\s\S])", text):
+        if tail := re.search(GENERATED_TAIL + r"(?![\s\S])", re.sub(SLASHES, "/", f"/{text}")):
             return tail[1]
     return address

@@ -80,7 +80,8 @@ def classified(
         .when(~age_cutoff.is_eligible(F.col("reason")), YOUNG)
         .otherwise(CANDIDATE)
     )
-    marked = staged.select("address").distinct().withColumn("is_staged", F.lit(True))
+    named = staged.select(stored_name(F.col("address")).alias("address")).distinct()
+    marked = named.withColumn("is_staged", F.lit(True))
     known = inventory.join(commits, on="address", how="left").join(marked, on="address", how="left")
     return known.withColumn("reason", reason).withColumn("state", state)
 

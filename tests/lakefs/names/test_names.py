@@ -212,6 +212,13 @@ MEANT = {
     "not_decodable": ("s3://other/plum/%zz", "s3://other/plum/%zz"),
     "encoded_after_a_malformed_escape": (f"s3://other/50%-plum/{SIGNED.replace(',', '%2C')}", SIGNED),
     "encoded_after_a_plus": (f"s3://other/a+plum/{SIGNED.replace(',', '%2C')}", SIGNED),
+    "two_slashes_before_the_name": (f"/{SIGNED}", SIGNED),
+    "two_slashes_within_the_name": (SIGNED.replace("data/", "data//"), SIGNED),
+    "dots_within_the_name": (SIGNED.replace("data/", "data/././/"), SIGNED),
+    "dots_before_the_name": (f"x/.././{SIGNED}", SIGNED),
+    "two_slashes_within_the_name_outside": (f"s3://other/plum/{SIGNED.replace('data/', 'data//')}", SIGNED),
+    "two_slashes_without_a_generated_name": ("some//foreign/path", "some//foreign/path"),
+    "a_directory_before_the_name": (f"copies/{SIGNED}", f"copies/{SIGNED}"),
     "an_escaped_escape": (
         f"s3://other/plum/{SIGNED.replace(',', '%252C')}",
         f"s3://other/plum/{SIGNED.replace(',', '%252C')}",
@@ -219,6 +226,6 @@ MEANT = {
 }
 
 
-def test_an_absolute_address_means_the_object_of_its_generated_name(spark: SparkSession) -> None:
+def test_an_absolute_or_unresolved_address_means_the_object_of_its_generated_name(spark: SparkSession) -> None:
     assert made_of(spark, MEANT, stored_name) == expected(MEANT)
     assert {case: listed_name(address) for case, (address, _) in MEANT.items()} == expected(MEANT)

@@ -131,7 +131,10 @@ HELD_PAIRS = (
     Pair(USERS_FILE, "a/12"),
     Pair("s3://elsewhere/object", "a/13", active=True),
 )  # fmt: skip
-STAGED = tuple(Staged(GENERATED[name]) for name in ("staged", "in_no_commit_but_staged", "active_and_staged"))
+STAGED = (
+    *(Staged(GENERATED[name]) for name in ("staged", "active_and_staged")),
+    Staged(f"s3://another-spelling/{GENERATED['in_no_commit_but_staged']}"),
+)
 HELD_PREFIXES = ("keep",)
 
 

@@ -20,6 +20,7 @@ DENIED = ObjectResult.failed(failure_of_response("AccessDenied", 403, "no", ()))
 BUSY = ObjectResult.failed(failure_of_response("SlowDown", 503, "slow down", ()))
 LOST = ObjectResult.failed(unreachable())
 REFUSED = ObjectResult.failed(Failure(Kind.OTHER, "some of them", retry_singly=True))
+EXCHANGED = ObjectResult(Outcome.SKIPPED, "another object", failure_of_response("PreconditionFailed", 412, "", ()))
 NO_BUCKET = ObjectResult.failed(failure_of_response("NoSuchBucket", 404, "", ()))
 
 Play = Callable[[Sequence[DeleteTarget]], ObjectResult]
@@ -114,6 +115,8 @@ def test_an_object_missing_at_its_first_request_is_missing(rate_limiter: RateLim
         pytest.param([LOST, GONE], Outcome.DELETED, False, id="lost_then_deleted"),
         pytest.param([LOST, ABSENT], Outcome.DELETED, False, id="lost_then_absent"),
         pytest.param([LOST, DENIED], Outcome.FAILED, True, id="lost_then_denied"),
+        pytest.param([LOST, EXCHANGED], Outcome.FAILED, True, id="lost_then_another_object"),
+        pytest.param([BUSY, EXCHANGED], Outcome.SKIPPED, False, id="throttled_then_another_object"),
         pytest.param([LOST, *[BUSY] * 4, ABSENT], Outcome.DELETED, False, id="lost_then_throttled_then_absent"),
         pytest.param([BUSY, ABSENT], Outcome.MISSING, False, id="throttled_then_absent"),
         pytest.param([*[BUSY] * 4, GONE], Outcome.DELETED, False, id="throttled_often_then_deleted"),

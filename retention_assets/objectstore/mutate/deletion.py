@@ -153,7 +153,7 @@ class DeletionWork:
     """Deletes one list of objects. An instance is used for one list only.
 
     If a request has an ambiguous result and the next request does not find the object, the object counts as deleted. If
-    the next request fails too, the result stays ambiguous.
+    the next request fails too, or finds another object, the result stays ambiguous.
 
     Two events stop all further requests:
 
@@ -303,7 +303,8 @@ class DeletionWork:
         """Return the final result for an object that an earlier request may have deleted."""
         if result.outcome is Outcome.MISSING:
             return DELETED
-        if result.outcome is Outcome.FAILED and result.failure and to_delete in self._ambiguous:
+        # Another object at the path now does not show that the earlier request left the object there.
+        if result.outcome in (Outcome.FAILED, Outcome.SKIPPED) and result.failure and to_delete in self._ambiguous:
             return ObjectResult.failed(replace(result.failure, ambiguous=True))
         return result
 

@@ -188,7 +188,8 @@ def code_version() -> str:
     shows the assets as outdated until their next run.
     """
     package = Path(retention_assets.__file__).parent
-    names = ("core", "spark", "policy", "decoding", "inventory", "state", "lakefs", "icechunk")
+    shared = ("core", "spark", "policy", "decoding", "inventory", "objectstore", "repositories", "state", "warehouse")
+    names = (*shared, "lakefs", "icechunk", "sweep")
     files = [*(file for name in names for file in (package / name).rglob("*.py")), package / "tables.py"]
     digest = hashlib.sha256()
     for file in sorted(files):

@@ -69,7 +69,16 @@ def test_the_version_of_the_candidates_is_the_hash_of_the_plan(tmp_path: Path) -
 
 
 @pytest.mark.parametrize(
-    "module", ["decoding/kernels.py", "state/policies.py", "state/memory.py", "lakefs/rules/candidates.py", "tables.py"]
+    "module",
+    [
+        "decoding/kernels.py",
+        "state/policies.py",
+        "state/memory.py",
+        "lakefs/rules/candidates.py",
+        "repositories/other_repositories.py",
+        "objectstore/listing.py",
+        "tables.py",
+    ],
 )
 def test_a_changed_module_that_decides_what_a_table_contains_changes_the_version_of_the_code(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, module: str

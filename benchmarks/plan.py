@@ -1,4 +1,4 @@
-"""Measures time and memory of plans of the sample, and at 10^5 and 10^6 entries. Each plan is a process of its own.
+"""Measures time and memory of plans of the sample, and at 10^5, 10^6 and 10^7 entries, each in a process of its own.
 
 The sample's plan is compared with an empty Spark session in a process of its own, in the same run: seconds of different
 machines cannot be compared, the ratio can. A warm plan runs in a process that has planned before.
@@ -200,6 +200,7 @@ def main() -> None:
     parser.add_argument("--json", action="store_true", help="one line of JSON")
     parser.add_argument("--entries", type=int, nargs=2, default=[100_000, 1_000_000], help="the two sizes")
     parser.add_argument("--sample", action="store_true", help="only the sample's plan")
+    parser.add_argument("--ten-million", action="store_true", help="only the sample's plan, and one of 10^7 entries")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as directory:
         sample = small(Path(directory))
@@ -209,7 +210,11 @@ def main() -> None:
             "small_ratio": round(sample.plan / sample.empty, 2),
             "warm_seconds": round(sample.warm, 1),
         }
-        if arguments.sample:
+        if arguments.ten_million:
+            most = planned(Path(directory), 10_000_000)
+            figures["seconds_per_million_at_10m"] = round(most.seconds / most.entries * 1e6, 1)
+            figures["driver_mib_at_10m"] = round(most.peak_mib + most.java_mib)
+        if arguments.sample or arguments.ten_million:
             print(json.dumps(figures))
             return
         less, large = (planned(Path(directory), entries) for entries in arguments.entries)

@@ -43,13 +43,48 @@ def is_unreadable(path: Column) -> Column:
     return path.contains(UNREADABLE)
 
 
+_NESTED = 4  # directories of a path that `..` parts in a row can leave
+_SIGNS = ("//", "/.", "/?", "/#", "%2E", "%2e", "%2F", "%2f")  # of a path that `may_be_unresolved`
+
+
 def decoded_location(location: Column) -> Column:
     """Return the location of a virtual reference in the form of URLs in a configuration.
 
-    Percent-escapes are decoded, the query and the fragment are removed, and `gcs://` becomes `gs://`.
+    Percent-escapes are decoded, the query and the fragment are removed, the path is `resolved`, and `gcs://` becomes
+    `gs://`.
     """
     plain = F.regexp_replace(F.regexp_replace(location, "[?#].*", ""), r"\+", "%2B")
-    return F.regexp_replace(F.coalesce(F.try_url_decode(plain), location), "^gcs://", "gs://")
+    decoded = F.regexp_replace(F.coalesce(F.try_url_decode(plain), location), "^gcs://", "gs://")
+    scheme = F.regexp_extract(decoded, "^[^/]*:///?", 0)
+    path = resolved(F.substr(decoded, F.length(scheme) + 1))
+    return F.when(may_be_unresolved(location), F.concat(scheme, path)).otherwise(decoded)
+
+
+def is_unresolved(path: Column) -> Column:
+    """Return whether a path has an empty, `.` or `..` part, or a slash at the end. Some stores resolve such paths."""
+    return path.rlike(rf"(^|/)\.{{0,2}}(/|{END})")
+
+
+def may_be_unresolved(uri: Column) -> Column:
+    """Return whether the path of a URI or a relative path may be unresolved, perhaps after percent-escapes are decoded.
+
+    Few are. This test takes less time than a regular expression, and much less than to resolve a path.
+    """
+    named = F.replace(uri, F.lit("://"))
+    signs = reduce(Column.__or__, (F.contains(named, F.lit(sign)) for sign in _SIGNS))
+    return signs | named.startswith("/") | named.startswith(".") | named.endswith("/")
+
+
+def resolved(path: Column) -> Column:
+    """Return a relative path as a file system resolves it: without empty and `.` parts, and with `..` followed.
+
+    Of `..` parts in a row, `_NESTED` are followed. A longer expression would make the generated code slower for all
+    rows.
+    """
+    parts = F.regexp_replace(F.concat(F.lit("/"), path), rf"(/\.?)+(?=/|{END})", "")
+    for _ in range(_NESTED):
+        parts = F.regexp_replace(parts, rf"/(?!\.\.(?:/|{END}))[^/]+/\.\.(?=/|{END})", "")
+    return F.substr(F.regexp_replace(parts, rf"^(/\.\.)+(?=/|{END})", ""), F.lit(2))
 
 
 END = r"\z"  # the end of a name in a pattern. Java's `$` also matches before a line break at the end of a name

@@ -7,13 +7,13 @@ from pyspark.sql import Column
 from pyspark.sql import functions as F
 
 from retention_assets.core.amounts import counted
-from retention_assets.core.paths import END
+from retention_assets.core.paths import is_unresolved
 from retention_assets.warehouse.warehouse import Rows
 
 
 def is_unusual(address: Column) -> Column:
     """Return whether a key has an empty, `.` or `..` segment, ends with a slash, or has a control character."""
-    return address.rlike(rf"(^|/)\.{{0,2}}(/|{END})|[\x00-\x1f\x7f]")
+    return is_unresolved(address) | address.rlike(r"[\x00-\x1f\x7f]")
 
 
 _NUMBER, _FIRST = "unusual_keys", "first_unusual_key"

@@ -34,6 +34,8 @@ def addresses(spark: SparkSession, *names: str) -> DataFrame:
         pytest.param(f"vcc://a/{CHUNK}", CHUNK, id="a_chunk_in_a_container"),
         pytest.param(f"vcc://slice/{address(1).rpartition('/')[2]}", address(1), id="a_container_below_data"),
         pytest.param(f"s3://lake/a/{BACKUP}", BACKUP, id="a_backup_of_icechunk"),
+        pytest.param(f"s3://lake/a/{CHUNK}/", CHUNK, id="with_a_slash_at_its_end"),
+        pytest.param(f"data/../../a/{address(1)}/x/%2E.", address(1), id="a_relative_path_with_dots"),
     ],
 )
 def test_a_reference_keeps_the_object_with_the_same_last_part(spark: SparkSession, reference: str, name: str) -> None:

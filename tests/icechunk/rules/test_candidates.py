@@ -5,8 +5,10 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import icechunk as ic
 import pyarrow as pa
 import pytest
+import zarr
 from pyspark.sql import DataFrame, SparkSession
 
 from retention_assets.core.age import AgeCutoff, no_issue_time
@@ -95,6 +97,8 @@ def test_chunks_follow_their_manifests_and_virtual_references_into_this_reposito
         named("M", location=f"vcc://own/chunks/{id_of('4')}"),
         named("M", location=f"vcc://chunks-of-field/{id_of('5')}"),
         named("M", location=f"{STORAGE}/ch%75nks/{id_of('6')}?versionId=1#part"),
+        named("M", location=f"{STORAGE}/chunks/{id_of('7')}/"),  # some stores ignore the slash
+        named("M", location=f"vcc://own/./chunks/x/../{id_of('8')}%2F"),
         named("M", location=f"vcc://own/{id_of('0')}"),  # a chunk that is named natively too
         named("M", location=f"{STORAGE}/exports/a.nc"),
         named("M", location=f"{STORAGE}er/chunks/a.nc"),
@@ -103,11 +107,31 @@ def test_chunks_follow_their_manifests_and_virtual_references_into_this_reposito
     ]
     found = by_address(chunks_of(manifests, frame(spark, rows, MANIFEST_CHUNKS), STORAGE))
     live = {address for address, row in found.items() if row["live"]}
-    assert live == {*(f"chunks/{id_of(letter)}" for letter in "023456"), "exports/a.nc"}
+    assert live == {*(f"chunks/{id_of(letter)}" for letter in "02345678"), "exports/a.nc"}
     assert found.keys() - live == {f"chunks/{id_of('1')}"}
     uncertain = {address for address, row in found.items() if not row["certain"]}
-    assert uncertain == {f"chunks/{id_of(letter)}" for letter in "345"}  # otherwise a plan would request them in vain
+    assert uncertain == {f"chunks/{id_of(letter)}" for letter in "3458"}  # otherwise a plan would request them in vain
     assert found[f"chunks/{id_of('1')}"]["rule_ids"] == ["rule B", "rule C"]
+
+
+@pytest.mark.parametrize("end", ["/", "/.", "%2F", "?part", "#part"])
+def test_a_chunk_that_icechunk_reads_by_a_virtual_reference_is_a_root(
+    spark: SparkSession, manifests: DataFrame, tmp_path: Path, end: str
+) -> None:
+    url, config = f"file://{tmp_path}/", ic.RepositoryConfig.default()
+    config.inline_chunk_threshold_bytes = 0
+    config.set_virtual_chunk_container(ic.VirtualChunkContainer(url, ic.local_filesystem_store(str(tmp_path))))
+    storage, access = ic.local_filesystem_storage(str(tmp_path)), {url: ic.credentials.LocalFileSystemAccess}
+    session = ic.Repository.create(storage, config, authorize_virtual_chunk_access=access).writable_session("main")
+    array = zarr.create_array(session.store, name="a", shape=(2,), chunks=(1,), dtype="i4", compressors=None)
+    array[0] = 7
+    (chunk,) = (tmp_path / "chunks").iterdir()
+    session.store.set_virtual_ref("a/c/1", f"{url}chunks/{chunk.name}{end}", offset=0, length=4)
+    assert list(zarr.open_array(session.store, path="a", mode="r")[:]) == [7, 7]
+    (location,) = session.all_virtual_chunk_locations()
+    rows = frame(spark, [named("M", location=location)], MANIFEST_CHUNKS)
+    found = by_address(chunks_of(manifests, rows, url.rstrip("/")))
+    assert [address for address, row in found.items() if row["live"]] == [f"chunks/{chunk.name}"]
 
 
 def test_a_live_manifest_with_missing_refs_is_refused(spark: SparkSession, manifests: DataFrame) -> None:

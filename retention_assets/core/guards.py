@@ -80,7 +80,7 @@ def _of_azure(location: str) -> tuple[str, str]:
     if scheme in _AZURE:
         container, _, account = host.partition("@")
         return account.partition(".")[0], f"az://{container}/{path}".rstrip("/")
-    if scheme == "https" and _AZURE_HOST.search(host):
+    if scheme in ("http", "https") and _AZURE_HOST.search(host):
         return host.partition(".")[0], f"az://{path}"
     return "", location
 

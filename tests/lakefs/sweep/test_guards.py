@@ -265,6 +265,9 @@ def test_no_other_repository_may_be_inside_or_around_this_one(other: tuple[str, 
         pytest.param("s3://lake/a?x", "s3://lake/a", False, id="the_server_ignores_a_query"),
         pytest.param("s3://lake/a/b", "s3://lake/a//b", True, id="keys_of_a_bucket_are_no_paths"),
         pytest.param("az://c/a", "abfss://c@acc.dfs.core.windows.net/a/in", False, id="a_container_in_two_schemes"),
+        pytest.param(
+            "http://acc.blob.core.windows.net/c/a", "https://acc.blob.core.windows.net/c/a/in", False, id="with_http"
+        ),
         pytest.param("azure://c/a", "https://acc.blob.core.windows.net/c/a", False, id="a_container_by_its_host"),
         pytest.param(
             "abfs://c@one.dfs.core.windows.net/a", "https://two.blob.core.windows.net/c/a", True, id="accounts"

@@ -22,7 +22,7 @@ from retention_assets.core.paths import covered_by_hold
 from retention_assets.errors import ConfigurationError, GuardRefused, RetentionError
 from retention_assets.icechunk.source.opening import snapshot_policy
 from retention_assets.icechunk.source.tables import manifest_chunks
-from retention_assets.lakefs.names.columns import is_outside
+from retention_assets.lakefs.names.columns import is_inside
 from retention_assets.lakefs.rules.lifecycle import with_lifecycle
 from retention_assets.lakefs.source.opening import SERVER, open_repository, policy_of_files
 from retention_assets.lakefs.source.repository import LakeFSSource
@@ -228,7 +228,7 @@ class OtherRepositories:
         return metadata
 
     def _references(self, other: Repository, table: _Table) -> DataFrame:
-        """Return the references of `other`: full addresses and virtual chunk references (column `address`).
+        """Return the references of `other` (column `address`): virtual references, and addresses not certainly inside.
 
         Errors: GuardRefused if some references are unknown.
         """
@@ -282,7 +282,7 @@ class OtherRepositories:
         return f"Settings of {other.name} are not those of its last plan{named}."
 
     def _of_lakefs(self, other: Repository, table: _Table, policy: _Policy | None) -> DataFrame:
-        pairs = self._rows(other, ADDRESSES.name, table, ["address"]).where(is_outside(F.col("address")))
+        pairs = self._rows(other, ADDRESSES.name, table, ["address"]).where(~is_inside(F.col("address")))
         if set(ADDRESSES.schema.names) - set(pairs.columns):
             policy = None  # a table of an older version: all references count, which keeps more
         graph = self._table(other, COMMIT_GRAPH.name, table.day)
@@ -299,7 +299,7 @@ class OtherRepositories:
             pairs = pairs.where(_is_live(policy.held_prefixes(today)))
         references = pairs.select("address")
         if self._table(other, UNCOMMITTED_OBJECTS.name, table.day):
-            staged = self._rows(other, UNCOMMITTED_OBJECTS.name, table).where(is_outside(F.col("address")))
+            staged = self._rows(other, UNCOMMITTED_OBJECTS.name, table).where(~is_inside(F.col("address")))
             references = references.unionByName(staged.select("address"))
         return references
 

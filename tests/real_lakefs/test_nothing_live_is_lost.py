@@ -105,16 +105,24 @@ def test_objects_that_a_client_staged_with_superfluous_slashes_or_dots_stay(
     """Some stores resolve such addresses, as a file system does. There the server can read these objects."""
     repository = lakefs_on_s3.new_repository("slashes")
     gone = garbage(repository)
-    found = [repository.upload("main", path, b"content") for path in "abc"]
+    found = [repository.upload("main", path, b"content") for path in "abcdef"]
     if commits:
         repository.commit("main")
-    for path in "abc":
+    for path in "abcdef":
         (repository.delete if commits else repository.reset)("main", path)
     if commits:
         repository.commit("main")
     lakefs_on_s3.clock.forward(days=30)
-    for address in (f"/{found[0]}", found[1].replace("data/", "data//"), f"x/.././{found[2]}"):
-        repository.stage("main", address[:6], f"{repository.namespace}/{address}", b"content")
+    addresses = (
+        f"/{found[0]}",
+        found[1].replace("data/", "data//"),
+        f"x/.././{found[2]}",
+        found[3].replace("data/", "data/x/../"),
+        f"data/../{found[4]}/x/..",
+        f"{found[5]}/.",
+    )
+    for path, address in zip("123456", addresses, strict=True):
+        repository.stage("main", path, f"{repository.namespace}/{address}", b"content")
     if commits:
         repository.commit("main")
     before = repository.unreadable()

@@ -10,15 +10,13 @@ from functools import reduce
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 
-from retention_assets.core.paths import END
+from retention_assets.core.paths import END, is_unresolved, may_be_unresolved, resolved
 from retention_assets.lakefs.names.generated import (
     ABSOLUTE,
     GENERATED_NAME,
     GENERATED_TAIL,
     OBJECT_XID,
     RELATIVE,
-    SLASHES,
-    UNRESOLVED,
     XID_SECONDS_DIGITS,
 )
 
@@ -60,15 +58,35 @@ def stored_name(address: Column) -> Column:
 
     If an absolute address ends in a generated name, that name is returned, whatever precedes it. Generated names are
     globally unique, and the URL of a namespace has more spellings than can be listed. The same applies to a relative
-    address with an empty, `.` or `..` part: some stores resolve these parts. Source: docs/uncommitted.md, "One object,
-    many spellings".
+    address that `is_unresolved`. Source: docs/uncommitted.md, "One object, many spellings".
     """
     escaped = F.regexp_replace(address, "%(?![0-9A-Fa-f]{2})", "%25")  # else one malformed escape ends the decoding
     decoded = F.coalesce(F.try_url_decode(escaped), address)
-    texts = [F.regexp_replace(F.concat(F.lit("/"), text), SLASHES, "/") for text in (address, decoded)]
+    as_spelled = [F.concat(F.lit("/"), text) for text in (address, decoded)]
+    found = (
+        F.when(may_be_unresolved(address), _generated_tail(_resolved_uri(decoded)))
+        .when(F.contains(address, F.lit("%")), _generated_tail(*as_spelled))
+        .otherwise(_generated_tail(as_spelled[0]))
+    )
+    return F.when(is_inside(address), address).otherwise(F.coalesce(found, address))
+
+
+def is_inside(address: Column) -> Column:
+    """Return whether a canonical address is certainly the path of an object below the namespace, in every store."""
+    return ~is_outside(address) & ~is_unresolved(address)
+
+
+def _generated_tail(*texts: Column) -> Column:
+    """Return the generated name at the end of the first text that has one; null if none has one."""
     tails = [F.regexp_extract(text, _TAIL, 1) for text in texts]
-    tail = F.coalesce(*(F.when(found != "", found) for found in tails), address)
-    return F.when(is_outside(address) | address.rlike(UNRESOLVED), tail).otherwise(address)
+    return F.coalesce(*(F.when(found != "", found) for found in tails))
+
+
+def _resolved_uri(address: Column) -> Column:
+    """Return a slash, the resolved path of an absolute or relative address without its scheme, and its query."""
+    named = F.regexp_replace(address, _ABSOLUTE, "")
+    path = F.regexp_extract(named, "^[^?#]*", 0)
+    return F.concat(F.lit("/"), resolved(path), F.substr(named, F.length(path) + 1))
 
 
 def issued_at(address: Column) -> Column:

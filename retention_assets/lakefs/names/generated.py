@@ -23,9 +23,6 @@ ABSOLUTE = "[a-zA-Z][a-zA-Z0-9+.-]*://"  # the beginning of a URI
 RELATIVE = 1  # an address type of lakeFS. 0: absolute if it is a URI, else relative. 2: absolute
 GENERATED_TAIL = f"/{GENERATED_NAME}(?:[?#].*)?"  # the end of an absolute address that names an object of lakeFS
 
-UNRESOLVED = r"(^|/)\.{0,2}/"  # a part of a path that is empty, `.` or `..`, which some stores resolve
-SLASHES = r"/(\.?/)+"  # several slashes, also with `.` between them, which such stores resolve to one
-
 OBJECT_XID = f"data/(?:![0-9a-z]{{2}}/[0-9a-z]/)?{XID}/({XID}){_SIGNATURE}"
 _UNESCAPED = "/:$&+,;=@"  # besides letters, digits and `-._~`: what Go's URL parser does not escape in a path
 XID_SECONDS_DIGITS = 7  # 7 base-32 digits are 35 bits: 32 bits of seconds, and 3 bits of the next field
@@ -76,10 +73,11 @@ def namespace_urls(namespace: str, storage: str) -> tuple[str, ...]:
 def has_other_spellings(namespace: str) -> bool:
     """Return whether addresses inside a namespace can be spelled in another way than the server spells the namespace.
 
-    A server with local storage prints `local://` and the absolute path of the file. Elsewhere, a path has an escaped
-    and a decoded spelling if it has percent-escapes, or characters that Go's URL parser escapes.
+    A server with local storage prints `local://` and the absolute path of the file. A server with Azure storage prints
+    `https://` for `http://`. Elsewhere, a path has an escaped and a decoded spelling if it has percent-escapes, or
+    characters that Go's URL parser escapes.
     """
-    return namespace.startswith("local://") or quote(namespace, safe=_UNESCAPED) != namespace
+    return namespace.startswith(("local://", "http://")) or quote(namespace, safe=_UNESCAPED) != namespace
 
 
 def canonical_name(address: str, address_type: int, urls: Sequence[str]) -> str:
@@ -98,9 +96,22 @@ def canonical_name(address: str, address_type: int, urls: Sequence[str]) -> str:
 
 def listed_name(address: str) -> str:
     """Return the name under which the store lists the object of a canonical address. See `columns.stored_name`."""
-    if not (is_absolute(address) or re.search(UNRESOLVED, address)):
+    if not is_absolute(address) and _resolved(address) == address:
         return address
     for text in (address, unquote(address)):
-        if tail := re.search(GENERATED_TAIL + r"(?![\s\S])", re.sub(SLASHES, "/", f"/{text}")):
+        named = re.sub(f"^{ABSOLUTE}", "", text)
+        path = re.split("[?#]", named)[0]
+        if tail := re.search(GENERATED_TAIL + r"(?![\s\S])", f"/{_resolved(path)}{named[len(path) :]}"):
             return tail[1]
     return address
+
+
+def _resolved(path: str) -> str:
+    """Return a relative path as a file system resolves it. See `paths.resolved`."""
+    kept: list[str] = []
+    for part in path.split("/"):
+        if part == "..":
+            del kept[-1:]
+        elif part not in ("", "."):
+            kept.append(part)
+    return "/".join(kept)

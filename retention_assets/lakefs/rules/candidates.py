@@ -21,7 +21,7 @@ from retention_assets.core.states import (
     WAITING,
     YOUNG,
 )
-from retention_assets.lakefs.names.columns import is_generated, is_outside, stored_name
+from retention_assets.lakefs.names.columns import is_generated, is_inside, is_outside, stored_name
 from retention_assets.lakefs.rules.same_content import is_md5
 from retention_assets.policy.matching import unicode_forms
 from retention_assets.spark.frames import union_of
@@ -151,9 +151,9 @@ def live_entries(pairs: DataFrame, staged: DataFrame, held_prefixes: Collection[
     An address is live in three cases: an active commit has a pair of it that is not due under a lifecycle rule; a tag
     or hold protects it; or it is staged. Source: docs/index.md, "Words".
 
-    `certain` is true if the address of the entry is relative, so inside the namespace. Then the object must be listed.
-    If only absolute addresses refer to an object, the object can lie elsewhere. It need not be listed, but it is kept
-    if it is listed.
+    `certain` is true if the address of the entry `is_inside` the namespace. Then the object must be listed. If only
+    absolute or unresolved addresses refer to an object, the object can lie elsewhere. It need not be listed, but it is
+    kept if it is listed.
 
     `pairs`: as in `commits_by_address`. Only the columns `LIVE_COLUMNS` are needed.
     """
@@ -161,6 +161,6 @@ def live_entries(pairs: DataFrame, staged: DataFrame, held_prefixes: Collection[
     kept = not_due | F.col("protected") | covered_by_hold(F.col("key"), held_prefixes)
     committed = pairs.where(kept).select("address", "last_modified")
     held = committed.unionByName(staged.select("address", F.col("created_at").alias("last_modified")))
-    outside, name = is_outside(F.col("address")), stored_name(F.col("address"))
-    named = held.select(name.alias("address"), "last_modified", (~outside).alias("certain"))
+    inside, name = is_inside(F.col("address")), stored_name(F.col("address"))
+    named = held.select(name.alias("address"), "last_modified", inside.alias("certain"))
     return named.where(~is_outside(F.col("address")))

@@ -10,7 +10,7 @@ from pyspark.sql import functions as F
 from retention_assets.core.amounts import counted
 from retention_assets.core.guards import CheckResult
 from retention_assets.core.states import LIFECYCLE
-from retention_assets.lakefs.names.columns import is_outside, stored_name
+from retention_assets.lakefs.names.columns import is_inside, stored_name
 from retention_assets.lakefs.rules.ranges import canonical
 from retention_assets.lakefs.source.inventory_snapshot import prefixes
 from retention_assets.lakefs.source.ranges import metaranges, ranges
@@ -88,13 +88,13 @@ def live_exist(
 ) -> CheckResult:
     """Check that every referenced address is listed, was deleted under a lifecycle rule, or is acknowledged as lost.
 
-    The ledger shows which objects were deleted under a lifecycle rule. An absolute address can lie outside the
-    namespace. It counts as missing only if the ledger says that its object was deleted.
+    The ledger shows which objects were deleted under a lifecycle rule. An absolute or unresolved address
+    can lie elsewhere. It counts as missing only if the ledger says that its object was deleted.
 
     `acknowledged`: the addresses that a person acknowledged as lost.
     """
-    outside = is_outside(F.col("address"))
-    named = referenced.select(stored_name(F.col("address")).alias("address"), (~outside).alias("certain"))
+    inside = is_inside(F.col("address"))
+    named = referenced.select(stored_name(F.col("address")).alias("address"), inside.alias("certain"))
     by_address = named.groupBy("address").agg(F.bool_or("certain").alias("certain"))
     reasons = planned.select("plan_hash", "address", "reason")
     recorded = ledger.join(reasons, on=["plan_hash", "address"], how="left").select("address", "reason", "outcome")

@@ -12,6 +12,7 @@ from pyspark.sql import functions as F
 from retention_assets.lakefs.names.columns import (
     canonical_address,
     is_generated,
+    is_inside,
     is_outside,
     issued_at,
     stored_name,
@@ -188,6 +189,7 @@ def test_an_address_inside_the_namespace_has_one_spelling(spark: SparkSession, i
         ("s3://lake/team-a/env=prod/my_repo.v2", False),
         ("s3://lake/a+b&c@d,e:f;g$h~i", False),
         ("https://account.blob.core.windows.net/container/orchard", False),
+        ("http://account.blob.core.windows.net/container/orchard", True),
         ("s3://lake/my orchard", True),
         ("s3://lake/my%20orchard", True),
         ("s3://lake/größe", True),
@@ -216,6 +218,16 @@ MEANT = {
     "two_slashes_within_the_name": (SIGNED.replace("data/", "data//"), SIGNED),
     "dots_within_the_name": (SIGNED.replace("data/", "data/././/"), SIGNED),
     "dots_before_the_name": (f"x/.././{SIGNED}", SIGNED),
+    "parent_directories_within_the_name": (SIGNED.replace("data/", "data/x/y/../../"), SIGNED),
+    "parent_directories_after_the_name": (f"{SIGNED}/x/..", SIGNED),
+    "many_parent_directories": (SIGNED.replace("data/", f"data/{'x/' * 4}{'../' * 4}./y/../"), SIGNED),
+    "more_parent_directories_than_there_are": (f"../../{SIGNED}", SIGNED),
+    "an_escaped_parent_directory": (f"/{SIGNED.replace('data/', 'data/x/%2E%2E/')}", SIGNED),
+    "a_slash_after_the_name": (f"{SIGNED}/", SIGNED),
+    "a_slash_after_the_name_outside": (f"https://other/plum/{SIGNED}/?snapshot=3", SIGNED),
+    "a_dot_after_the_name": (f"{SIGNED}/.", SIGNED),
+    "dots_and_slashes_in_a_query": (f"s3://other/plum/{SIGNED}?a/../b/", SIGNED),
+    "another_name_after_the_name": (f"{SIGNED}/../{XID}", f"data/{SLICE}/{XID}"),
     "two_slashes_within_the_name_outside": (f"s3://other/plum/{SIGNED.replace('data/', 'data//')}", SIGNED),
     "two_slashes_without_a_generated_name": ("some//foreign/path", "some//foreign/path"),
     "a_directory_before_the_name": (f"copies/{SIGNED}", f"copies/{SIGNED}"),
@@ -224,6 +236,20 @@ MEANT = {
         f"s3://other/plum/{SIGNED.replace(',', '%252C')}",
     ),
 }
+
+
+INSIDE_FOR_CERTAIN = {
+    "relative": (SIGNED, True),
+    "absolute": (f"s3://lake/plum/{SIGNED}", False),
+    "two_slashes": (f"/{SIGNED}", False),
+    "a_parent_directory": (f"x/../{SIGNED}", False),
+    "a_slash_at_the_end": (f"{SIGNED}/", False),
+    "dots_in_a_name": ("data/..a/b..", True),
+}
+
+
+def test_only_a_plain_relative_address_is_certainly_inside(spark: SparkSession) -> None:
+    assert made_of(spark, INSIDE_FOR_CERTAIN, is_inside) == expected(INSIDE_FOR_CERTAIN)
 
 
 def test_an_absolute_or_unresolved_address_means_the_object_of_its_generated_name(spark: SparkSession) -> None:

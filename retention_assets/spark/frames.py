@@ -9,6 +9,7 @@ from typing import Any, Self
 from uuid import uuid4
 
 import pyarrow as pa
+from pyspark import StorageLevel
 from pyspark.sql import Column, DataFrame, DataFrameReader, Row, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_schema
@@ -117,13 +118,14 @@ class CachedFrames:
     def compute(self, frame: DataFrame) -> DataFrame:
         """Compute the rows of the frame now and once, and return them.
 
-        In one process, the rows are a local checkpoint, so the plans of later queries do not repeat how the rows were
-        made. On a cluster, an executor could be lost with its checkpointed rows. So the rows are cached there, and
-        Spark computes lost rows again. A separate query counts the cached rows: if two stages of one query computed
-        them at the same time, Spark would observe some rows twice or not at all.
+        In one process, the rows are a local checkpoint on disk, so the plans of later queries do not repeat how the
+        rows were made. In memory, 10 million rows can need more than 1 GB. On a cluster, an executor could be lost with
+        its checkpointed rows. So the rows are cached there, and Spark computes lost rows again. A separate query counts
+        the cached rows: if two stages of one query computed them at the same time, Spark would observe some rows twice
+        or not at all.
         """
         if is_one_process(frame.sparkSession):
-            return frame.localCheckpoint()
+            return frame.localCheckpoint(storageLevel=StorageLevel.DISK_ONLY)
         cached = self.cache(frame)
         cached.count()
         return cached

@@ -118,11 +118,11 @@ class CachedFrames:
     def compute(self, frame: DataFrame) -> DataFrame:
         """Compute the rows of the frame now and once, and return them.
 
-        In one process, the rows are a local checkpoint on disk, so the plans of later queries do not repeat how the
-        rows were made. In memory, 10 million rows can need more than 1 GB. On a cluster, an executor could be lost with
-        its checkpointed rows. So the rows are cached there, and Spark computes lost rows again. A separate query counts
-        the cached rows: if two stages of one query computed them at the same time, Spark would observe some rows twice
-        or not at all.
+        In one process, the rows are a local checkpoint, so the plans of later queries do not repeat how the rows were
+        made. The checkpoint is on disk: rows in memory leave less of it for sorts and joins. On a cluster, an executor
+        could be lost with its checkpointed rows. So the rows are cached there, and Spark computes lost rows again. A
+        separate query counts the cached rows: if two stages of one query computed them at the same time, Spark would
+        observe some rows twice or not at all.
         """
         if is_one_process(frame.sparkSession):
             return frame.localCheckpoint(storageLevel=StorageLevel.DISK_ONLY)

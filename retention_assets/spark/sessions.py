@@ -89,7 +89,7 @@ def _local_defaults() -> dict[str, str]:
         "spark.master": "local[*]",
         _MEMORY: "1g",
         **FEW_RETAINED,
-        # Else each spilled part of a sort has three buffers of 1 MB. With 10 million objects, there are 150 such parts.
+        # Else each spilled part of a sort has three buffers of 1 MB, which Spark does not count.
         "spark.unsafe.sorter.spill.read.ahead.enabled": "false",
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",

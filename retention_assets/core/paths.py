@@ -43,7 +43,6 @@ def is_unreadable(path: Column) -> Column:
     return path.contains(UNREADABLE)
 
 
-_NESTED = 4  # directories of a path that `..` parts in a row can leave
 _SIGNS = ("//", "/.", "/?", "/#", "%2E", "%2e", "%2F", "%2f")  # of a path that `may_be_unresolved`
 
 
@@ -78,13 +77,18 @@ def may_be_unresolved(uri: Column) -> Column:
 def resolved(path: Column) -> Column:
     """Return a relative path as a file system resolves it: without empty and `.` parts, and with `..` followed.
 
-    Of `..` parts in a row, `_NESTED` are followed. A longer expression would make the generated code slower for all
-    rows.
+    Of `..` parts in a row, `_NESTED` are followed.
     """
     parts = F.regexp_replace(F.concat(F.lit("/"), path), rf"(/\.?)+(?=/|{END})", "")
-    for _ in range(_NESTED):
-        parts = F.regexp_replace(parts, rf"/(?!\.\.(?:/|{END}))[^/]+/\.\.(?=/|{END})", "")
-    return F.substr(F.regexp_replace(parts, rf"^(/\.\.)+(?=/|{END})", ""), F.lit(2))
+    return F.substr(F.regexp_replace(F.regexp_replace(parts, _LEFT, ""), rf"^(/\.\.)+(?=/|{END})", ""), F.lit(2))
+
+
+def _left_again(nested: int) -> str:
+    """Return the pattern of a directory that a `..` part leaves, with up to `nested` such directories inside it."""
+    inside = f"(?:{_left_again(nested - 1)})*+" if nested else ""
+    return rf"/(?!\.\.(?:/|{END}))[^/]++{inside}/\.\.(?=/|{END})"
 
 
 END = r"\z"  # the end of a name in a pattern. Java's `$` also matches before a line break at the end of a name
+_NESTED = 16  # directories of a path that `..` parts in a row can leave
+_LEFT = _left_again(_NESTED - 1)

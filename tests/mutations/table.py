@@ -986,8 +986,8 @@ ON_A_REAL_SERVER = (
         name="an absolute address is outside, whatever the name at its end is",
         breaks="a generated name keeps its object whatever the spelling of the rest is (invariant 6)",
         file="retention_assets/lakefs/names/columns.py",
-        old=".otherwise(F.coalesce(found, address))\n",
-        new=".otherwise(F.coalesce(address, found))\n",
+        old=".otherwise(F.regexp_extract(spelled, _NAME_OR_LAST, 0))\n",
+        new=".otherwise(address)\n",
         also=(
             (
                 "        reversed(namespace_urls),\n",

@@ -10,12 +10,12 @@ from functools import reduce
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 
-from retention_assets.core.paths import END, is_unresolved, may_be_unresolved, resolved
+from retention_assets.core.paths import END, is_unresolved, resolved
 from retention_assets.lakefs.names.generated import (
     ABSOLUTE,
     GENERATED_NAME,
-    GENERATED_TAIL,
     OBJECT_XID,
+    QUERY,
     RELATIVE,
     XID_SECONDS_DIGITS,
 )
@@ -23,7 +23,10 @@ from retention_assets.lakefs.names.generated import (
 GENERATED = f"^{GENERATED_NAME}{END}"
 
 _ABSOLUTE = f"^{ABSOLUTE}"
-_TAIL = f"{GENERATED_TAIL}{END}"
+_BESIDE_PATH = f"{_ABSOLUTE}|{QUERY}"
+_IRREGULAR = rf"(?s)^(?:{ABSOLUTE})?+(?:.*%|(?:.*/)?\.{{0,2}}(?:[/?#]|{END}))"  # the resolved path differs
+_NEXT = "\0"  # between two spellings of an address
+_NAME_OR_LAST = f"(?s)(?<=/){GENERATED_NAME}(?=([?#][^{_NEXT}]*)?{_NEXT})|(?<={_NEXT}{_NEXT}).*"
 _OBJECT_XID = f"^{OBJECT_XID}{END}"
 
 
@@ -60,33 +63,22 @@ def stored_name(address: Column) -> Column:
     globally unique, and the URL of a namespace has more spellings than can be listed. The same applies to a relative
     address that `is_unresolved`. Source: docs/uncommitted.md, "One object, many spellings".
     """
-    escaped = F.regexp_replace(address, "%(?![0-9A-Fa-f]{2})", "%25")  # else one malformed escape ends the decoding
-    decoded = F.coalesce(F.try_url_decode(escaped), address)
-    as_spelled = [F.concat(F.lit("/"), text) for text in (address, decoded)]
-    found = (
-        F.when(may_be_unresolved(address), _generated_tail(_resolved_uri(decoded)))
-        .when(F.contains(address, F.lit("%")), _generated_tail(*as_spelled))
-        .otherwise(_generated_tail(as_spelled[0]))
-    )
-    return F.when(is_inside(address), address).otherwise(F.coalesce(found, address))
+    slash = F.lit("/")
+    named = F.when(address.rlike(_IRREGULAR), F.concat(slash, _resolved_path(address)))
+    spelled = F.concat_ws(_NEXT, named, F.concat(slash, address), F.lit(""), address)
+    return F.when(is_inside(address), address).otherwise(F.regexp_extract(spelled, _NAME_OR_LAST, 0))
 
 
 def is_inside(address: Column) -> Column:
     """Return whether a canonical address is certainly the path of an object below the namespace, in every store."""
-    return ~is_outside(address) & ~is_unresolved(address)
+    return ~is_unresolved(address)  # the `//` of an absolute address is an empty part
 
 
-def _generated_tail(*texts: Column) -> Column:
-    """Return the generated name at the end of the first text that has one; null if none has one."""
-    tails = [F.regexp_extract(text, _TAIL, 1) for text in texts]
-    return F.coalesce(*(F.when(found != "", found) for found in tails))
-
-
-def _resolved_uri(address: Column) -> Column:
-    """Return a slash, the resolved path of an absolute or relative address without its scheme, and its query."""
-    named = F.regexp_replace(address, _ABSOLUTE, "")
-    path = F.regexp_extract(named, "^[^?#]*", 0)
-    return F.concat(F.lit("/"), resolved(path), F.substr(named, F.length(path) + 1))
+def _resolved_path(address: Column) -> Column:
+    """Return the path of an address, decoded and `resolved`, without its scheme and its query."""
+    path = F.regexp_replace(address, _BESIDE_PATH, "")
+    escaped = F.regexp_replace(path, "%(?![0-9A-Fa-f]{2})", "%25")  # else one malformed escape ends the decoding
+    return resolved(F.try_url_decode(escaped))
 
 
 def issued_at(address: Column) -> Column:

@@ -21,7 +21,7 @@ GENERATED_NAME = f"({_SLICED}|{LEGACY_LINKED}|{LEGACY_ROOT})"
 
 ABSOLUTE = "[a-zA-Z][a-zA-Z0-9+.-]*://"  # the beginning of a URI
 RELATIVE = 1  # an address type of lakeFS. 0: absolute if it is a URI, else relative. 2: absolute
-GENERATED_TAIL = f"/{GENERATED_NAME}(?:[?#].*)?"  # the end of an absolute address that names an object of lakeFS
+QUERY = r"[?#][\s\S]*"  # the end of a URI
 
 OBJECT_XID = f"data/(?:![0-9a-z]{{2}}/[0-9a-z]/)?{XID}/({XID}){_SIGNATURE}"
 _UNESCAPED = "/:$&+,;=@"  # besides letters, digits and `-._~`: what Go's URL parser does not escape in a path
@@ -98,11 +98,10 @@ def listed_name(address: str) -> str:
     """Return the name under which the store lists the object of a canonical address. See `columns.stored_name`."""
     if not is_absolute(address) and _resolved(address) == address:
         return address
-    for text in (address, unquote(address)):
-        named = re.sub(f"^{ABSOLUTE}", "", text)
-        path = re.split("[?#]", named)[0]
-        if tail := re.search(GENERATED_TAIL + r"(?![\s\S])", f"/{_resolved(path)}{named[len(path) :]}"):
-            return tail[1]
+    path = re.sub(f"^{ABSOLUTE}|{QUERY}", "", address)
+    for text in (_resolved(unquote(path)), address):
+        if named := re.search(rf"/({GENERATED_NAME})({QUERY})?(?![\s\S])", f"/{text}"):
+            return named[1]
     return address
 
 

@@ -1,5 +1,6 @@
 """Names that lakeFS generates, and their times. Source of the cases: docs/lakefs-formats.md, "Object names"."""
 
+import random
 from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any
@@ -221,6 +222,7 @@ MEANT = {
     "parent_directories_within_the_name": (SIGNED.replace("data/", "data/x/y/../../"), SIGNED),
     "parent_directories_after_the_name": (f"{SIGNED}/x/..", SIGNED),
     "many_parent_directories": (SIGNED.replace("data/", f"data/{'x/' * 4}{'../' * 4}./y/../"), SIGNED),
+    "sixteen_parent_directories": (SIGNED.replace("data/", f"data/{'x/' * 16}{'../' * 16}"), SIGNED),
     "more_parent_directories_than_there_are": (f"../../{SIGNED}", SIGNED),
     "an_escaped_parent_directory": (f"/{SIGNED.replace('data/', 'data/x/%2E%2E/')}", SIGNED),
     "a_slash_after_the_name": (f"{SIGNED}/", SIGNED),
@@ -255,3 +257,26 @@ def test_only_a_plain_relative_address_is_certainly_inside(spark: SparkSession) 
 def test_an_absolute_or_unresolved_address_means_the_object_of_its_generated_name(spark: SparkSession) -> None:
     assert made_of(spark, MEANT, stored_name) == expected(MEANT)
     assert {case: listed_name(address) for case, (address, _) in MEANT.items()} == expected(MEANT)
+
+
+PIECES = (
+    *("s3://", "http://b", "data", "data/", "/", "/", "//", "/./", "/../", "..", ".", "x", "y/", "x/../", "x/y/../../"),
+    *(
+        f"{SLICE}/",
+        XID,
+        f"{XID},{SIGNATURE}",
+        f"data/{SLICE}/{XID}",
+        f"/data/{SLICE}/{XID}",
+        f"/x/../data/{SLICE}/{XID}",
+    ),
+    *(f"/{'0123456789abcdef' * 2}", "?", "#", "%2F", "%2e", "%", "%zz", "%3F", "+", ":", "\n", "\u2028", "é"),
+)
+
+
+def test_python_and_spark_find_the_same_name_in_any_spelling(spark: SparkSession) -> None:
+    draw = random.Random(20261127)
+    addresses = ["".join(draw.choices(PIECES, k=draw.randint(0, 9))) for _ in range(3_000)]
+    names = [listed_name(address) for address in addresses]
+    assert sum(name != address for name, address in zip(names, addresses, strict=True)) > 100
+    found = dict(zip(addresses, of(spark, addresses, pa.string(), stored_name), strict=True))
+    assert found == dict(zip(addresses, names, strict=True))

@@ -20,6 +20,7 @@ from dagster_shared.cli import WorkspaceOpts
 from rich.console import Console
 
 from retention_assets.assets.runs import failure_of, require_day
+from retention_assets.cli.event_log import kept_connections
 from retention_assets.cli.group import Steps, shown
 from retention_assets.config.configuration import Configuration
 from retention_assets.definitions import build_definitions
@@ -127,7 +128,7 @@ def _instance(configuration: Configuration) -> Iterator[tuple[dg.DagsterInstance
     logging.getLogger("dagster").setLevel(logging.ERROR)
     quiet = {"telemetry": {"enabled": False}}
     reference = InstanceRef.from_dir(str(_made(directory)), config_dir=str(settings), overrides=quiet)
-    with dg.DagsterInstance.from_ref(reference) as instance:
+    with dg.DagsterInstance.from_ref(reference) as instance, kept_connections(instance):
         yield instance, ui
 
 

@@ -1,16 +1,22 @@
 """The errors that this project raises. Each class calls for a different reaction and has an exit code."""
 
 import json
+import re
 from collections.abc import Callable
 from typing import Any, ClassVar
 
 _MARK = "error of retention_assets: "  # the JSON of a `WorkerError` follows
+_NOTHING_WAS = re.compile(r"\b([Nn])othing was\b")
 
 
 class RetentionError(Exception):
     """An error that ended the run. The message says where, what is wrong, what was not done, and the remedy."""
 
     exit_code: ClassVar[int] = 3
+
+    def say_nothing_more(self) -> None:
+        """Change "Nothing was deleted" in the message to "Nothing more was deleted", because the run did something."""
+        self.args = (_NOTHING_WAS.sub(r"\1othing more was", str(self)),)
 
 
 class GuardRefused(RetentionError):
@@ -20,7 +26,7 @@ class GuardRefused(RetentionError):
 
 
 class ConfigurationError(RetentionError):
-    """The configuration or a policy is wrong; nothing was deleted."""
+    """The configuration or a policy is wrong."""
 
     exit_code = 2
 

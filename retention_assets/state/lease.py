@@ -193,7 +193,7 @@ def _require_over(repository: str, document: dict[str, Any], now: datetime) -> N
         at = datetime.fromisoformat(document["at"])  # of the newest document: a running sweep renews its lease
         raise GuardRefused(
             f"{repository}: {document['holder']} holds the lease, and took or renewed it at {at:%Y-%m-%d %H:%M:%S} "
-            f"UTC. Nothing was deleted. Wait until that sweep ends. If it died, the lease is free at "
+            f"UTC. Nothing was deleted. Wait until that run ends. If it died, the lease is free at "
             f"{until + MARGIN:%Y-%m-%d %H:%M:%S} UTC, or at once after `retention stop {repository}` and `retention "
             f"resume {repository}`."
         )

@@ -57,7 +57,7 @@ def require_no_future_plan(warehouse: Warehouse, repository: str, now: datetime)
     if ahead:
         raise GuardRefused(
             f"{repository}: {' and '.join(ahead)} belong to a plan whose time is later than now, {now:%Y-%m-%d %H:%M} "
-            "UTC. No plan was made, nothing was deleted. If this machine's clock is wrong, set it. If a clock was "
+            "UTC. No plan was made. Nothing was deleted. If this machine's clock is wrong, set it. If a clock was "
             "wrong at that time, remove these directories. Later plans then use the memory of the plan before, and the "
             "settling time of all objects begins again."
         )

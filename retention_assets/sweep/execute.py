@@ -173,10 +173,11 @@ def work_and_conclude(
     """Publish the edits of the plan, process all remaining objects, write the audit record, mark a completed plan.
 
     A sweep that ends early also writes an audit record, if it changed anything. So does a sweep whose ledger does not
-    balance with the plan. A restore or purge has no `repository`: it changes only copies and versions. `batches`: the
+    balance with the plan. A restore or purge has no `repository`, because it publishes no edits. `batches`: the
     number of objects in each remaining batch, see `Engine.remaining`.
 
-    Errors: the error that ended the sweep, whether or not a record could be written.
+    Errors: the error that ended the sweep, whether or not a record could be written. Its message does not say that
+    nothing was deleted, if this run tried any object.
     """
     published = run.beyond_plan
     may_publish = repository is not None and repository.publishes
@@ -189,8 +190,11 @@ def work_and_conclude(
         outcomes.pop(Outcome.ATTEMPTED, None)
         record = _record(run, approval, lease, started, outcomes, engine.ledger_digest(lease.fence))
     except Exception as error:
-        with suppress(Exception):  # writing the record may fail for the same reason; the first error is raised
-            if may_publish or run.beyond_plan or _has_rows(run, lease):
+        with suppress(Exception):  # using the warehouse may fail for the same reason; the first error is raised
+            has_rows = _has_rows(run, lease)
+            if has_rows and isinstance(error, RetentionError):
+                error.say_nothing_more()
+            if may_publish or run.beyond_plan or has_rows:
                 # After Spark aborts a job, its other workers may still write rows: a digest would be wrong soon.
                 digest = engine.ledger_digest(lease.fence) if isinstance(error, RetentionError) else None
                 record = _record(run, approval, lease, started, engine.outcomes(), digest)

@@ -53,7 +53,7 @@ _VERSION_WARNINGS = {  # by mode, and by whether the bucket keeps versions; None
     ),
     ("delete", None): (
         "It is unknown whether the bucket keeps versions of the deleted objects (s3:GetBucketVersioning is not "
-        "allowed). If it does: `retention purge {name} --versions`."
+        "allowed, or the request failed). If it does: `retention purge {name} --versions`."
     ),
 }
 

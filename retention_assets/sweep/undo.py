@@ -20,7 +20,7 @@ from retention_assets.core.amounts import Amount, counted, sum_of
 from retention_assets.core.digest import candidates_digest
 from retention_assets.core.liveness import LiveAddresses
 from retention_assets.core.paths import below_any
-from retention_assets.errors import ConfigurationError, GuardRefused, StoreError
+from retention_assets.errors import ConfigurationError, GuardRefused, RetentionError, StoreError
 from retention_assets.objectstore.listing import presence
 from retention_assets.objectstore.outcomes import Outcome
 from retention_assets.objectstore.versions import all_versions, keeps_versions, lists_versions
@@ -301,7 +301,13 @@ def _execute_each(
             seal=seal_of(undo.repository),
             beyond_plan=engine.surplus() if one.surplus.objects else None,
         )
-        for name, amount in _execute(undo, run, engine).outcomes.items():
+        try:
+            result = _execute(undo, run, engine)
+        except RetentionError as error:
+            if outcomes:
+                error.say_nothing_more()
+            raise
+        for name, amount in result.outcomes.items():
             outcomes[name] = sum_of([outcomes.get(name, Amount()), amount])
         failed += engine.failed + engine.overtaken
     return UndoResult(outcomes, failed)

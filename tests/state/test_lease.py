@@ -219,7 +219,7 @@ def test_the_lease_of_a_dead_run_is_free_a_margin_after_its_end(
         assert take(warehouse, "another-run", NOW + after).fence > dead.fence
         assert not holds(warehouse, dead, NOW)
     else:
-        with pytest.raises(GuardRefused, match="Wait until that sweep ends"):
+        with pytest.raises(GuardRefused, match="Wait until that run ends"):
             take(warehouse, "another-run", NOW + after)
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from retention_assets.config.limits import BudgetSettings
 from retention_assets.core.amounts import Amount
-from retention_assets.errors import AccessDenied, GuardRefused, StoreError, WorkerError
+from retention_assets.errors import AccessDenied, CorruptFile, GuardRefused, StoreError, WorkerError, corrupt
 from retention_assets.objectstore.outcomes import ObjectResult, Outcome
 from retention_assets.objectstore.rate_limiter import RateLimiter
 from retention_assets.state.lease import Lease
@@ -219,6 +219,26 @@ def test_a_sweep_that_ended_while_it_published_edits_has_a_record(world: World) 
         execute(sweep_run(world, "sweep", "delete", "a-run"), InProcessEngine(world), FakeRepository(edits=publish))
     (record,) = read_records(world.warehouse, REPOSITORY)
     assert (record.document["ended_early"], record.document["published"]) == ("somebody stands on what is to go", None)
+
+
+class EngineWithDamagedFile(InProcessEngine):
+    """An engine whose liveness check of one batch finds a damaged file."""
+
+    damaged_at = 0
+
+    def check(self, number: int) -> Batch[pa.Table]:
+        if number == self.damaged_at:
+            raise corrupt("lake/a-range", "it is cut off")
+        return super().check(number)
+
+
+@pytest.mark.parametrize(("batch", "undone"), [(0, "Nothing was deleted"), (1, "Nothing more was deleted")])
+def test_an_error_during_a_sweep_says_that_nothing_more_was_deleted(world: World, batch: int, undone: str) -> None:
+    engine = EngineWithDamagedFile(world)
+    engine.damaged_at = batch
+    with pytest.raises(CorruptFile, match=rf"The file was not used\. {undone}\."):
+        execute(sweep_run(world, "sweep", "delete", "a-run"), engine, FakeRepository())
+    assert all(undone in record.document["ended_early"] for record in read_records(world.warehouse, REPOSITORY))
 
 
 class EngineWithSlowChecks(InProcessEngine):

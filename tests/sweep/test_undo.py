@@ -24,6 +24,7 @@ from retention_assets.state.quarantine import QuarantineLocation, quarantine_url
 from retention_assets.state.records import read_records
 from retention_assets.sweep import undo as undo_module
 from retention_assets.sweep.copies import PlanCopies, Undo
+from retention_assets.sweep.execute import SweepResult, SweepRun
 from retention_assets.sweep.undo import Selection, due_for_purge, purge, restore
 from retention_assets.tables import LEDGER
 from tests.frames import cached
@@ -95,6 +96,26 @@ def test_a_restore_that_failed_can_be_run_again(spark: SparkSession, tmp_path: P
     assert world.stored()["b"] == content("b")
     with pytest.raises(GuardRefused, match="no such object is in quarantine"):
         restore(undo(spark, world), selected("b"))
+
+
+@pytest.mark.parametrize(("plans_before", "undone"), [(0, "Nothing was deleted"), (1, "Nothing more was deleted")])
+def test_a_refusal_after_the_objects_of_another_plan_were_restored_says_that_nothing_more_was_deleted(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, plans_before: int, undone: str
+) -> None:
+    world = quarantined_world(tmp_path / "world")
+    found = list(undo(spark, world).restorable())
+    calls: list[SweepRun] = []
+
+    def execute(_: Undo, run: SweepRun, engine: object) -> SweepResult:
+        calls.append(run)
+        if len(calls) > plans_before:
+            raise GuardRefused("orchard: another run holds the lease. Nothing was deleted. Wait.")
+        return SweepResult({Outcome.RESTORED: Amount(1, 1)}, False)
+
+    monkeypatch.setattr(undo_module, "_execute", execute)
+    monkeypatch.setattr(undo_module, "_selected", lambda *_: found * 2)
+    with pytest.raises(GuardRefused, match=rf"holds the lease\. {undone}\. Wait"):
+        restore(undo(spark, world), Selection())
 
 
 def test_a_restore_fails_for_objects_that_a_purge_deleted_after_they_were_selected(

@@ -186,7 +186,7 @@ def withdraw_the_plan(world: World) -> None:
     ("change", "violation"),
     [
         (replace_the_plan, "another process made a new plan"),
-        (withdraw_the_plan, "there is no current plan of 2026-11-01"),
+        (withdraw_the_plan, "there is no current plan of 2026-11-01. Nothing more was deleted"),
     ],
     ids=["made_again", "withdrawn"],
 )

@@ -93,7 +93,8 @@ def commands_page() -> str:
     """Return the page of all commands, with the text of `--help`."""
     lines = ["# Commands", "", "Made from the code: the text of each command's `--help`.", ""]
     for name, command in commands():
-        context = click.Context(command, info_name=name, max_content_width=_WIDTH, terminal_width=_WIDTH)
+        usage = name.replace(" icechunk ", " icechunk REPOSITORY ")
+        context = click.Context(command, info_name=usage, max_content_width=_WIDTH, terminal_width=_WIDTH)
         lines += [f"## {name}", "", "```text", command.get_help(context), "```", ""]
     return "\n".join(lines)
 
@@ -122,8 +123,12 @@ def tables_page() -> str:
     lines = ["# Tables", "", "Made from the code. `retention show REPO TABLE` prints a table of a day.", ""]
     for name in sorted(SHOWN):
         lines += _table(SHOWN[name])
-    lines += ["## ledger", "", "The outcome of each object, with the fencing token of the sweep (`fence`).", ""]
-    lines += _columns(LEDGER, {**DELETION_REPORT.meanings, "fence": "The fencing token of the sweep."})
+    lines += ["## ledger", "", "The outcomes of each object. A row with a greater `fence` is newer.", ""]
+    own = {
+        "outcome": f"attempted, {DELETION_REPORT.meanings['outcome']}",
+        "fence": "The fencing token of the sweep, restore or purge.",
+    }
+    lines += _columns(LEDGER, {**DELETION_REPORT.meanings, **own})
     return "\n".join(lines)
 
 

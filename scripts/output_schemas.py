@@ -198,7 +198,7 @@ class ChangeOutput(AmountOutput):
 
 
 class PlanNamed(Model):
-    """The inputs of a plan."""
+    """A plan, with the hashes of its policy and references, and its candidates."""
 
     plan_hash: str
     day: date

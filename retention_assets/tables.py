@@ -130,7 +130,7 @@ POTENTIAL_COMMITS = Table(
         ("created_at", TIMESTAMP, False, "When the commit was created, by the committer's clock."),
         ("metarange_id", _TEXT, False, "The commit's metarange; empty: the commit has no objects."),
         ("active", _BOOL, False, "Whether committed retention keeps the commit."),
-        ("potential", _BOOL, False, "Whether the commit may have objects that came due since the last complete run."),
+        ("potential", _BOOL, False, "Whether its objects may have come due since current_rules.last_deleted."),
         ("protected", _BOOL, False, "Whether a tag or a hold keeps the commit."),
         ("due_since", TIMESTAMP, True, "When the commit expired under the last of its rules; null while it is active."),
         ("rule_id", _TEXT, True, "The rule under which the commit expired last."),
@@ -147,7 +147,7 @@ ACTIVE_RANGES = Table(
         ("branches", STRINGS, False, "Branches of the commits that contain the range."),
         ("first_added_at", TIMESTAMP, False, "When the oldest commit that contains the range was created."),
         ("active", _BOOL, False, "Whether an active commit contains the range."),
-        ("potential", _BOOL, False, "Whether the range may have objects that came due since the last complete run."),
+        ("potential", _BOOL, False, "Whether its objects may have come due since current_rules.last_deleted."),
         ("protected", _BOOL, False, "Whether a tag or a hold keeps a commit with the range."),
         ("due_since", TIMESTAMP, True, "When the last commit with the range expired; null while the range is active."),
         ("rule_ids", STRINGS, False, "Rules under which the commits with the range expired."),
@@ -198,7 +198,7 @@ REPOSITORY_HISTORY = Table(
         ("tip_of", STRINGS, False, "Branches whose tip is the snapshot."),
         ("tags", STRINGS, False, "Tags on the snapshot."),
         ("pruned_logs", STRINGS, False, "Transaction logs of ancestors that are no longer in the history."),
-        ("left_at", TIMESTAMP, True, "When a branch or tag had left the snapshot; null: this is not known."),
+        ("left_at", TIMESTAMP, True, "The latest time at which a branch or tag left the snapshot; null: unknown."),
     ),
 )
 
@@ -290,7 +290,7 @@ DELETION_REPORT = Table(
         ("size", _NUMBER, False, "Bytes."),
         ("outcome", _TEXT, False, "deleted, missing, failed, skipped, quarantined, restored or purged."),
         ("detail", _TEXT, True, "The reason for the outcome, or the URL of the copy in quarantine; null: none."),
-        ("at", TIMESTAMP, False, "When the sweep recorded the outcome, by the clock of the machine that recorded it."),
+        ("at", TIMESTAMP, False, "When the outcome was recorded, by the clock of the machine that recorded it."),
     ),
 )
 

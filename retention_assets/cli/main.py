@@ -1,6 +1,7 @@
 """Runs the command `retention`, and prints its completion script for shells.
 
-Exit status: 0 done, 1 a guard refused, 2 usage or configuration, 3 a source or store failed.
+Exit status: 0 done; 1 a guard refused, or a verification failed; 2 wrong usage or configuration; 3 a source, store or
+table cannot be read or written, or Java ran out of memory.
 """
 
 import sys

@@ -43,7 +43,7 @@ class ApprovalSettings(Model):
 
 
 class BudgetSettings(Model):
-    """The limits within which a plan needs no approval. A person must approve a plan that exceeds any limit.
+    """The limits within which a plan is approved automatically. A person must approve a plan that exceeds any limit.
 
     A limit that is not set is not checked. If none of `objects`, `bytes` and `share` is set, there is no budget, and a
     person must approve every plan.

@@ -93,8 +93,8 @@ class OtherRepositories:
     def unknown(self) -> list[str]:
         """Return a message with reason and remedy for each repository whose references are unknown or too old."""
         settings = self.repository.settings
-        # A plan found the objects of a sweep unreferenced at least `settle` ago. A table that is older can lack
-        # references that already existed when that plan was made.
+        # A plan found the objects of a sweep unreferenced at least `settle` ago. In a table that is older, references
+        # can be missing that already existed when that plan was made.
         most = max(min(settings.grace, settings.settle), _LEAST_AGE)
         reasons = []
         for other in filter(self._may_refer, self.others):

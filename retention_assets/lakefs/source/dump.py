@@ -108,8 +108,8 @@ class DumpSource:
         if not files:
             raise SourceError(
                 f"{self._reader.describe(self._staged)}: the folder has no files, so the staged objects are unknown. "
-                "Nothing was deleted. Set `staged:` to the folder of a prepare_uncommitted run. Without `staged:`, you "
-                "can plan but not sweep."
+                "Nothing was deleted. Set `staged:` to the folder of a staged list that the server wrote. Without "
+                "`staged:`, you can plan but not sweep."
             )
         return StagedList(tuple(sorted(files)), max(files.values()))
 

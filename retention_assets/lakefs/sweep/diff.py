@@ -190,7 +190,7 @@ class Proposal:
 class Outlook:
     """What a proposal would change in the current plan, with the results of the guards and the linter.
 
-    Newly freed objects are at risk, because the current plan keeps them. `at_heads` is the amount of newly freed
+    Newly freed objects are endangered, because the current plan keeps them. `at_heads` is the amount of newly freed
     objects that are in the current commit of a branch or tag. `heads` has this amount by branch and tag.
     """
 

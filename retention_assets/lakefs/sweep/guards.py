@@ -31,10 +31,10 @@ def unusable_staged_list(staged_at: datetime, references_at: datetime, *, of_dum
     """Return why a staged list must not be used with these references; None if it may be used.
 
     - If the list is newer, an object that was committed in between is neither in the list nor in the references.
-    - If the list is much older, it lacks the objects that an entry of a HEAD hid when the list was made. The HEAD may
-      have moved since, so the references may not show the entry either (see `same_content`). If the time in between is
-      short, `settle` protects the object: see `PlanInputs.settling_until`. With a server (not `of_dump`), the time in
-      between is the time that the server needs to write the list.
+    - If the list is much older, the objects that an entry of a HEAD hid when the list was made are missing from it. The
+      HEAD may have moved since, so the references may not show the entry either (see `same_content`). If the time in
+      between is short, `settle` protects the object: see `PlanInputs.settling_until`. With a server (not `of_dump`),
+      the time in between is the time that the server needs to write the list.
     """
     staged, references = (f"({at:%Y-%m-%d %H:%M:%S} UTC)" for at in (staged_at, references_at))
     if staged_at > references_at:

@@ -315,7 +315,7 @@ def _of_same_content(
 ) -> DataFrame | None:
     """Return the addresses of unreferenced candidates that may be staged; None: there are none.
 
-    Only a few objects are read for this.
+    For this, objects are read whose ETag does not show their MD5: see `md5_of`.
     """
     contents = frames.cache(head_contents(pairs, objects))
     risky = frames.cache(at_risk(objects, contents))

@@ -72,7 +72,7 @@ def policy_table(context: dg.AssetExecutionContext, resource: RepositoryResource
 def storage_inventory(
     context: dg.AssetExecutionContext, resource: RepositoryResource, pyspark: LazyPySparkResource
 ) -> Made:
-    """Every object of the repository, listed by this run. Executors list chunks in parallel."""
+    """Every object of the repository, listed by this run. Executors list a large repository in parallel."""
     withdraw_plan(resource.warehouse, resource.name, day_of(context))  # the plan's inputs are made again
     opened, taken_at = resource.open_icechunk(), resource.clock.now()
     access = opened.access

@@ -42,7 +42,7 @@ class Lease:
 def take_lease(warehouse: Warehouse, repository: str, holder: str, now: datetime, life: timedelta) -> Lease:
     """Take the lease of the repository, and return it.
 
-    Errors: GuardRefused while another sweep holds the lease, when another sweep takes it at the same time, and when the
+    Errors: GuardRefused while another run holds the lease, when another run takes it at the same time, and when the
     store of the warehouse ignores conditional writes.
     """
     warehouse.require_conditions()

@@ -96,9 +96,9 @@ def restore(undo: Undo, selection: Selection) -> UndoResult:
 
     Objects that another run changes after they were selected count as failed, unless it restores them too.
 
-    Errors: GuardRefused when no object is selected, when another sweep of the repository is running, when the ledgers
-    are of another location than the configured one, or when this machine's clock is wrong. A clock that is ahead would
-    take the lease of a running sweep, whose workers could delete the restored objects.
+    Errors: GuardRefused when no object is selected, when another run holds the lease of the repository, when the
+    ledgers are of another location than the configured one, or when this machine's clock is wrong. A clock that is
+    ahead would take the lease of a running sweep, whose workers could delete the restored objects.
     """
     require_clock(undo.repository, undo.access(), undo.clock)
     require_same_location(undo.warehouse, undo.repository)
@@ -161,8 +161,8 @@ def purge(undo: Undo, approved: str, live: LiveAddresses, *, versions: bool = Fa
     Before each pass, `live` returns the live addresses. A quarantined object that is live again but missing from its
     path is not purged.
 
-    The purge determines what is due under the lease, while no sweep runs. Copies that another run changes after that
-    are skipped.
+    The purge holds the lease while it determines what is due, so no sweep runs then. Copies that another run changes
+    after that are skipped.
 
     Errors: the errors of `live`; GuardRefused in three cases:
 

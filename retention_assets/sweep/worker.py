@@ -4,7 +4,7 @@ A batch is a set of objects that one liveness check covers. A chunk is a part of
 the worker writes `attempted` rows to the ledger, applies the action, and writes the results.
 
 These are plain functions over Arrow record batches: Spark runs them on executors, a test runs them in its own process.
-The worker changes no object after the deadline, nor after the lease is lost.
+The worker sends no request to change an object after the deadline. When the lease is lost, it stops within seconds.
 Source: docs/safety.md, "Before and during a sweep".
 """
 

@@ -67,7 +67,7 @@ def classified(
 ) -> DataFrame:
     """Return every listed object with its `state`, its `reason` if it may be deleted, and the columns of `commits`.
 
-    If the staged list is not known, objects that no commit holds are kept, because they may be staged.
+    If the staged list is not known, objects that are in no commit are kept, because they may be staged.
 
     `commits`: the rows that `commits_by_address` returns.
     """

@@ -1,7 +1,7 @@
-"""Computes which commits may hold objects that became due since the last run.
+"""Computes which commits may have objects that became due since `last_deleted` of the lifecycle rules.
 
 The result is only a hint: pairs of all other commits are classified too. The rule uses the latest time of several
-branches, but a pair is due by the branch with the longest retention. So older commits can also hold objects that became
+branches, but a pair is due by the branch with the longest retention. So older commits can also have objects that became
 due. Source: docs/lifecycle.md.
 """
 
@@ -39,7 +39,7 @@ def thresholds(rules: Iterable[CurrentRule], branches: Collection[str]) -> Mappi
 
 
 def is_potential(created_at: datetime, branches: Collection[str], since: Mapping[str, datetime]) -> bool:
-    """Return whether the commit may hold objects that became due: it was created after the latest time of its branches.
+    """Return whether the commit may have objects that became due: it was created after the latest time of its branches.
 
     A branch without rules, and a commit without branches, have the time of the rules for all branches. If there are no
     such rules either, no object of the commit becomes due.

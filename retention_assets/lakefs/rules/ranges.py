@@ -1,4 +1,4 @@
-"""Computes which branches hold each range and each (path, address) pair, since when, and whether it is active.
+"""Computes which branches have each range and each (path, address) pair, since when, and whether it is active.
 
 Source: docs/retention.md (ranges); docs/lifecycle.md (pairs). `tables.py` has the meaning of each column.
 """

@@ -2,7 +2,7 @@
 
 lakeFS treats two entries as equal if size, checksum, metadata and content type are equal, even if their addresses
 differ. If someone uploads an object with the same content as the branch's head, the new object is staged and the branch
-reads it, but neither the diff nor the staged list shows it. So an object that no commit holds is kept while any head
+reads it, but neither the diff nor the staged list shows it. So an object that is in no commit is kept while any head
 has an entry with the same content. Source: docs/uncommitted.md.
 
 A client that links an object chooses the size and the checksum of the entry, and a copy has the checksum of its source.

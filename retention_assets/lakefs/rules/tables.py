@@ -56,7 +56,7 @@ def potential_commits_rows(
     potential: frozenset[str],
     left_branches: Mapping[str, Sequence[str]] | None = None,
 ) -> pa.Table:
-    """Return the rows of `potential_commits`: whether each commit is active, protected, or may hold due objects.
+    """Return the rows of `potential_commits`: whether each commit is active, protected, or may have due objects.
 
     `left_branches`: for each commit, the branches that reached it only from an earlier head. None: there are none.
     """

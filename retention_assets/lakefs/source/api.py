@@ -182,7 +182,7 @@ class ApiSource:
 
         The dump has every commit that existed when the dump began, also commits that no branch reaches. A commit that
         was made after that is missing if its branch is deleted before the branches are listed. The dump is not repeated
-        for such a commit. The commit can hold three kinds of objects:
+        for such a commit. The commit can have three kinds of objects:
 
         - Objects that were staged when the dump began. The staged list has them.
         - Objects that were written after that. They are young.

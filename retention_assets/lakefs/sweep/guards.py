@@ -81,7 +81,7 @@ def locations_apart(
 
 
 def heads_present(references: References, commits: pa.Table) -> CheckResult:
-    """Check that the table has the commit of every branch and tag. A missing commit may hold live objects.
+    """Check that the table has the commit of every branch and tag. A missing commit may have live objects.
 
     Incomplete references never get here: `require_complete` refuses them. This guard detects a commit that was read and
     lost afterwards.

@@ -246,7 +246,7 @@ class LakeFSLiveness:
 
     @property
     def _undone(self) -> str:
-        """What a refusal says about deletes. After the first check, the sweep may have deleted objects."""
+        """What a refusal says about deletions. After the first check, the sweep may have deleted objects."""
         return "Nothing more was deleted." if self._has_checked else "Nothing was deleted."
 
     def _require(self, check_results: Sequence[CheckResult]) -> None:

@@ -262,8 +262,8 @@ def classify(
 ) -> Classification:
     """Classify every listed object under the policy of `parameters`. Nothing is written.
 
-    Plans and comparisons with another policy both use this function. It reads the input tables. It also reads a few
-    objects that may have the same content as an entry of a head, if their ETags do not show this.
+    Plans and comparisons with another policy both use this function. It reads the input tables. It also
+    reads objects that may have the same content as an entry of a head, if their ETags do not show this.
 
     Args:
         parameters: the parameters of the plan.

@@ -246,7 +246,7 @@ def _lease_lost(warehouse: Warehouse, lease: Lease) -> GuardRefused:
         why = f"{document['holder']} stopped all sweeps"
         remedy = f"Allow sweeps again: `retention resume {lease.repository}`. Then run the same command again"
     else:
-        why = "another sweep or a person took it, or it expired"
+        why = "another run or a person took it, or it expired"
         remedy = (
             "If a liveness check takes longer than sweep.lease, set a longer sweep.lease. Run the same command again"
         )

@@ -121,7 +121,7 @@ def test_if_the_store_accepts_two_leases_one_of_them_is_refused_at_once(
         return answer
 
     monkeypatch.setattr(slow, "create_document", overtaken)
-    with pytest.raises(GuardRefused, match="another sweep or a person took it"):
+    with pytest.raises(GuardRefused, match="another run or a person took it"):
         take(slow)
 
 
@@ -199,7 +199,7 @@ def test_exactly_one_of_several_concurrent_takers_gets_the_lease(warehouse: Ware
 
 def test_a_taker_that_is_overtaken_between_read_and_write_is_refused(warehouse: Warehouse) -> None:
     slow = Interrupted(warehouse.root, [lambda: take(warehouse, "a-quicker-run")])
-    with pytest.raises(GuardRefused, match="another sweep or a person took it"):
+    with pytest.raises(GuardRefused, match="another run or a person took it"):
         take(slow)
 
 

@@ -58,16 +58,22 @@ def _overlap(one: str, other: str) -> bool:
 
 
 def _decoded(location: str) -> str:
-    """Return the location with its percent-escapes decoded and without a query, as clients of stores open it.
+    """Return the location as clients of stores may open it. A path of this machine is unchanged.
 
-    A path of this machine is unchanged. A lakeFS server with local storage ignores a slash at the beginning of a
-    namespace, empty and `.` segments, and resolves `..`.
+    Percent-escapes are decoded. A query is removed, and so is the name of a user before a bucket or host. The path is
+    resolved: a lakeFS server ignores slashes at the beginning of a namespace, and some stores resolve empty, `.` and
+    `..` segments. On other stores such a location is another one, but then a refusal does no harm.
     """
     scheme, separator, rest = location.partition("://")
     if not separator or scheme == "file":
         return location
-    rest = unquote(rest.partition("?")[0])
-    return "local:/" + normpath(f"/{rest.lstrip('/')}") if scheme == "local" else f"{scheme}://{rest}".rstrip("/")
+    rest = unquote(rest.partition("?")[0]).lstrip("/")
+    if scheme == "local":
+        return "local:/" + normpath(f"/{rest}")
+    host, _, path = rest.partition("/")
+    if scheme not in _AZURE:  # elsewhere, the container is before the `@`
+        host = host.rpartition("@")[2]
+    return f"{scheme}://{host}{normpath(f'/{path.lstrip("/")}')}".rstrip("/")
 
 
 def _of_azure(location: str) -> tuple[str, str]:
@@ -79,9 +85,9 @@ def _of_azure(location: str) -> tuple[str, str]:
     host, _, path = rest.partition("/")
     if scheme in _AZURE:
         container, _, account = host.partition("@")
-        return account.partition(".")[0], f"az://{container}/{path}".rstrip("/")
+        return account.partition(".")[0].lower(), f"az://{container}/{path}".rstrip("/")
     if scheme in ("http", "https") and _AZURE_HOST.search(host):
-        return host.partition(".")[0], f"az://{path}"
+        return host.partition(".")[0].lower(), f"az://{path}"
     return "", location
 
 

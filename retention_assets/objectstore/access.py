@@ -155,11 +155,14 @@ class StoreAccess:
 
     def _open_remote(self, options: dict[str, Any], client: dict[str, Any], retries: Any) -> Any:
         try:
-            return _from_url(self.url, config=options, client_options=client, retry_config=retries)
+            store = _from_url(self.url, config=options, client_options=client, retry_config=retries)
         except UnknownConfigurationKeyError as error:
             problem = str(error)
         except (BaseError, ValueError, TypeError):
             problem = ""
+        else:
+            self._require_location_of_url(store.config)
+            return store
         for name in options:
             if f"'{name.lower()}'" in problem.lower():
                 self._reject(name)
@@ -168,6 +171,21 @@ class StoreAccess:
             f"{self.url}: the store cannot be opened with these storage_options ({names}): an option is missing, or a "
             f"value is invalid. Nothing was read. On Azure, az:// needs account_name."
         )
+
+    def _require_location_of_url(self, config: Mapping[str, Any]) -> None:
+        """Raise ConfigurationError if an option names another bucket, container or account than the URL.
+
+        obstore would open the location of the option. Everything else uses the URL, such as the comparison of the
+        locations of repositories.
+        """
+        for name, of_url in _location_options(self.url).items():
+            opened = str(config.get(name, of_url))
+            if opened != of_url:
+                kind = name.removesuffix("_name")
+                raise ConfigurationError(
+                    f"{self.url}: storage_options has the {kind} {opened}, and the URL has the {kind} {of_url}. "
+                    f"Nothing was read. Remove this option, or correct the URL."
+                )
 
     def _reject(self, name: str) -> NoReturn:
         raise ConfigurationError(
@@ -214,6 +232,23 @@ def _canonical_url(url: str) -> str:
             "Use s3://, gs://, az://, abfs[s]://, https:// of Azure, or file://."
         )
     return url
+
+
+def _location_options(url: str) -> dict[str, str]:
+    """Return the options, by obstore's names, that would name the location in the URL."""
+    scheme, _, rest = url.partition("://")
+    host, _, path = rest.partition("/")
+    if scheme in ("s3", "gs"):
+        return {"bucket": host.rpartition("@")[2]}
+    if scheme == "https":
+        return {"account_name": _account(host), "container_name": path.partition("/")[0]}
+    container, _, account_host = host.partition("@")
+    named = {"container_name": container}
+    return {**named, "account_name": _account(account_host)} if account_host else named
+
+
+def _account(host: str) -> str:
+    return host.partition(".")[0].lower()
 
 
 @cache

@@ -72,6 +72,58 @@ def test_each_spelling_opens_its_store_at_its_prefix(url: str, options: dict[str
     assert repr(StoreAccess(url, options).open()).replace('"', "'") == root
 
 
+S3_KEYS, AZURE_KEY = {"access_key_id": "AKIAEXAMPLE", "secret_access_key": SECRET}, {"account_key": "a2V5"}
+OF_ANOTHER_LOCATION = [
+    pytest.param("s3://lake/p", {**S3_KEYS, "bucket": "two"}, "bucket two, and the URL has the bucket lake", id="s3"),
+    pytest.param("s3://lake/p", {**S3_KEYS, "AWS_BUCKET_NAME": "two"}, "has the bucket two, ", id="s3_in_capitals"),
+    pytest.param("gs://lake/p", {"google_bucket": "two"}, "bucket two, and the URL has the bucket lake", id="gs"),
+    pytest.param(
+        "az://lake/p", {**AZURE_KEY, "account_name": "acct", "container_name": "two"}, "has the container two", id="az"
+    ),
+    pytest.param(
+        "https://acct.blob.core.windows.net/lake/p",
+        {**AZURE_KEY, "azure_container_name": "two"},
+        "has the container two, and the URL has the container lake",
+        id="azure_https",
+    ),
+    pytest.param(
+        "abfss://lake@acct.dfs.core.windows.net/p",
+        {**AZURE_KEY, "azure_storage_account_name": "two"},
+        "has the account two, and the URL has the account acct",
+        id="account",
+    ),
+]
+
+
+@pytest.mark.parametrize(("url", "options", "message"), OF_ANOTHER_LOCATION)
+def test_an_option_that_names_another_location_than_the_url_is_refused(
+    url: str, options: dict[str, str], message: str
+) -> None:
+    """obstore would list and delete the objects of that location."""
+    with pytest.raises(ConfigurationError, match=f"^{url}: storage_options .*{message}.* Nothing was read"):
+        StoreAccess(url, options).open()
+
+
+@pytest.mark.parametrize(
+    ("url", "options"),
+    [
+        pytest.param("s3://lake/p", {**S3_KEYS, "bucket": "lake"}, id="s3"),
+        pytest.param("s3://user@lake/p", S3_KEYS, id="a_user_before_the_bucket"),
+        pytest.param("gs://lake", {"bucket": "lake", "skip_signature": "true"}, id="gs"),
+        pytest.param(
+            "https://Acct.dfs.core.windows.net/lake",
+            {**AZURE_KEY, "account_name": "acct", "container_name": "lake"},
+            id="azure_https",
+        ),
+        pytest.param("abfs://lake/p", {**AZURE_KEY, "account_name": "acct"}, id="abfs_without_a_host"),
+        pytest.param("https://onelake.dfs.fabric.microsoft.com/lake/p", AZURE_KEY, id="fabric"),
+    ],
+)
+def test_an_option_that_names_the_location_of_the_url_is_allowed(url: str, options: dict[str, str]) -> None:
+    config = StoreAccess(url, options).open().config
+    assert config.get("bucket", config.get("container_name")) == "lake"
+
+
 @pytest.mark.parametrize("name", ["allow_http", "AWS_ALLOW_HTTP"])
 def test_an_option_of_the_client_may_carry_the_cloud_s_name(name: str) -> None:
     assert StoreAccess("s3://lake", {name: "true"}).open().client_options["allow_http"] == "true"

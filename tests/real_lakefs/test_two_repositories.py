@@ -130,21 +130,25 @@ def test_a_plan_is_refused_if_an_unconfigured_repository_of_the_server_overlaps(
 
 
 @pytest.mark.parametrize(
-    "spelled",
+    ("server", "spelled"),
     [
-        pytest.param("local://{}", id="as_its_own"),
-        pytest.param("local:///{}", id="otherwise"),
-        pytest.param("local://x/../{}", id="with_dots", marks=pytest.mark.slow),
+        pytest.param("lakefs", "local://{}", id="as_its_own"),
+        pytest.param("lakefs", "local:///{}", id="otherwise"),
+        pytest.param("lakefs", "local://x/../{}", id="with_dots", marks=pytest.mark.slow),
+        pytest.param("lakefs_on_s3", "s3://user@lakefs/{}", id="with_a_user"),
+        pytest.param("lakefs_on_s3", "s3:///lakefs/{}", id="with_three_slashes", marks=pytest.mark.slow),
+        pytest.param("lakefs_on_s3", "s3://lakefs/./{}", id="with_a_dot", marks=pytest.mark.slow),
     ],
+    indirect=["server"],
 )
 def test_a_sweep_is_refused_once_another_repository_of_the_server_has_the_same_namespace(
-    lakefs: Server, tmp_path: Path, spelled: str
+    server: Server, tmp_path: Path, spelled: str
 ) -> None:
-    first = lakefs.new_repository("first")
+    first = server.new_repository("first")
     address = first.upload_and_commit("main", "a", b"content")
     first.delete("main", "a")
     first.upload_and_commit("main", "new", b"new")
-    lakefs.clock.forward(days=30)
+    server.clock.forward(days=30)
     retention = Retention(tmp_path / "retention", first, settle="0s")
     plan = retention.plan()
     retention.approve(plan)

@@ -263,12 +263,17 @@ def test_no_other_repository_may_be_inside_or_around_this_one(other: tuple[str, 
         pytest.param("local://a", "local://x/../a/inner", False, id="inside_a_local_namespace"),
         pytest.param("local://a", "local://ab", True, id="a_local_namespace_with_the_same_beginning"),
         pytest.param("s3://lake/a?x", "s3://lake/a", False, id="the_server_ignores_a_query"),
-        pytest.param("s3://lake/a/b", "s3://lake/a//b", True, id="keys_of_a_bucket_are_no_paths"),
+        pytest.param("s3://lake/a/b", "s3://lake//a/./x/../b", False, id="a_path_that_some_stores_resolve"),
+        pytest.param("s3://lake/a/b", "s3:///lake/a/b", False, id="a_bucket_with_three_slashes"),
+        pytest.param("s3://lake/a", "s3://user@lake/a/in", False, id="a_user_before_the_bucket"),
+        pytest.param("s3://lake/a", "s3://lake/b@lake/a", True, id="an_at_sign_in_the_path"),
+        pytest.param("gs://lake/a", "gs://user:word@lake/a", False, id="a_user_with_a_password"),
         pytest.param("az://c/a", "abfss://c@acc.dfs.core.windows.net/a/in", False, id="a_container_in_two_schemes"),
         pytest.param(
             "http://acc.blob.core.windows.net/c/a", "https://acc.blob.core.windows.net/c/a/in", False, id="with_http"
         ),
         pytest.param("azure://c/a", "https://acc.blob.core.windows.net/c/a", False, id="a_container_by_its_host"),
+        pytest.param("abfss://c@acc.dfs.core.windows.net/a", "https://ACC.blob.core.windows.net/c", False, id="hosts"),
         pytest.param(
             "abfs://c@one.dfs.core.windows.net/a", "https://two.blob.core.windows.net/c/a", True, id="accounts"
         ),

@@ -8,7 +8,7 @@ from itertools import combinations
 from typing import Literal
 
 from retention_assets.config.durations import format_duration
-from retention_assets.policy.matching import is_glob, matches_name
+from retention_assets.policy.matching import is_glob, matches_name, matches_other_spelling
 from retention_assets.policy.rules import DEFAULT_RULE, CommittedRetention, Hold, Kept, LifecycleRule, Policy, RefKind
 from retention_assets.policy.snapshots import NO_RULE, SnapshotPolicy, SnapshotRule
 
@@ -104,7 +104,15 @@ def _unknown(kind: str, pattern: str, names: Collection[str]) -> str | None:
 
 
 def _unmatched(rule_id: str, kind: str, pattern: str, names: Collection[str]) -> Iterator[Finding]:
-    if unknown := _unknown(kind, pattern, names):
+    if not (unknown := _unknown(kind, pattern, names)):
+        return
+    if spelled := sorted(name for name in names if matches_other_spelling(pattern, name)):
+        yield _warning(
+            rule_id,
+            f"{pattern!r} is another spelling of the {kind} {spelled[0]!r}, so the default counts too: the longest "
+            "duration counts. To apply only the rule, copy the name from the repository",
+        )
+    else:
         yield _warning(rule_id, f"{unknown}; the rule has no effect")
 
 

@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from unicodedata import normalize
+from urllib.parse import unquote
 
 UNREADABLE = "\ufffd"  # stands for a byte of a path that is not UTF-8; the byte's two hexadecimal digits follow
 WILDCARDS = frozenset("*?")
@@ -59,11 +60,27 @@ def rules_naming[Rule](rules: Iterable[tuple[str, Rule]], name: str) -> tuple[li
 
     Rules with the exact name win over globs. The default applies if no rule does. The default also applies if all rules
     that apply are globs that match only because their `*` or `?` matches `/`. Then these rules can only lengthen the
-    period of the default: earlier versions did not apply them, and nobody approved what they would delete.
+    period of the default: earlier versions did not apply them, and nobody approved what they would delete. The same
+    holds for rules that match only another spelling of the name: see `matches_other_spelling`.
     """
-    named = [(pattern, rule) for pattern, rule in rules if matches_name(pattern, name)]
+    every = list(rules)
+    named = [(pattern, rule) for pattern, rule in every if matches_name(pattern, name)]
     exact = [rule for pattern, rule in named if not is_glob(pattern)]
-    return exact or [rule for _, rule in named], not exact and not any(glob_matches(glob, name) for glob, _ in named)
+    otherwise = [rule for pattern, rule in every if matches_other_spelling(pattern, name)]
+    chosen = exact or [rule for _, rule in named]
+    return chosen + otherwise, not exact and not any(glob_matches(glob, name) for glob, _ in named)
+
+
+def matches_other_spelling(pattern: str, name: str) -> bool:
+    """Return whether `pattern` matches the `name` of a branch or tag only in another spelling.
+
+    Two names that look the same can differ in Unicode (see `unicode_forms`). In format 1, some stores of Icechunk
+    percent-encode letters that are not ASCII.
+    """
+    if name.isascii() and "%" not in name:
+        return False
+    composed, names = normalize("NFC", pattern), {normalize("NFC", one) for one in (name, unquote(name))}
+    return not matches_name(pattern, name) and any(matches_name(composed, one) for one in names)
 
 
 def prefix_covers(prefix: str, path: str) -> bool:

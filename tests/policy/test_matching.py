@@ -96,6 +96,22 @@ def test_the_default_applies_too_where_globs_match_only_across_a_slash(name, rul
     assert rules_naming(patterns, name) == (rules, with_default)
 
 
+@pytest.mark.parametrize(
+    ("name", "rules", "with_default"),
+    [
+        pytest.param("gr\u00f6\u00dfe", ["exact"], False, id="as_in_the_rule"),
+        pytest.param("gro\u0308\u00dfe", ["exact"], True, id="decomposed"),
+        pytest.param("gr%C3%B6%C3%9Fe", ["exact"], True, id="percent_encoded"),
+        pytest.param("gro%CC%88%C3%9Fe", ["exact"], True, id="percent_encoded_and_decomposed"),
+        pytest.param("gro\u0308\u00dfe-2", ["star", "exact-2"], False, id="a_glob_matches_as_it_is_written"),
+        pytest.param("grose", [], True, id="other_letters"),
+    ],
+)
+def test_a_rule_whose_name_is_spelled_otherwise_applies_beside_the_default(name, rules, with_default):
+    patterns = [("gr\u00f6\u00dfe", "exact"), ("gr\u00f6\u00dfe-2", "exact-2"), ("*-2", "star")]
+    assert rules_naming(patterns, name) == (rules, with_default)
+
+
 @pytest.mark.parametrize(("pattern", "named"), [("exp-1", True), ("exp-*", True), ("exp-?", True), ("exp", False)])
 def test_a_branch_is_named_by_name_or_glob(pattern, named):
     assert matches_name(pattern, "exp-1") is named

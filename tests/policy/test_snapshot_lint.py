@@ -44,6 +44,14 @@ def test_a_rule_that_matches_no_branch_or_tag_is_reported(kind, pattern, message
     assert found(SnapshotPolicy((rule("r", pattern, kind),), DEFAULT)) == [Finding("warning", "r", message)]
 
 
+def test_a_rule_that_matches_only_another_spelling_of_a_name_is_reported():
+    policy = SnapshotPolicy((rule("a", "gr\u00f6\u00dfe", "tag"),), DEFAULT)
+    (finding,) = lint_snapshots(policy, ("main",), ("gr%C3%B6%C3%9Fe",), (ROOT,), DAY)
+    assert finding.message.startswith(
+        "'größe' is another spelling of the tag 'gr%C3%B6%C3%9Fe', so the default counts too: the longest duration"
+    )
+
+
 def test_globs_that_match_the_same_branch_are_reported():
     policy = SnapshotPolicy((rule("a", "exp-*"), rule("b", "*-2")), DEFAULT)
     message = "'exp-*' and '*-2' (rule b) both match exp-2; a snapshot stays if either rule keeps it"

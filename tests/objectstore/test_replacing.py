@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from retention_assets.errors import StoreError
+from retention_assets.errors import ConfigurationError, StoreError
 from retention_assets.objectstore.access import StoreAccess
 from retention_assets.objectstore.mutate.writing import ObjectWriter
 from retention_assets.objectstore.objects import ObjectReader
@@ -90,3 +90,13 @@ def test_an_object_that_cannot_be_deleted_is_reported_and_stays(guarded: Bucket)
     assert str(refused.value).startswith(f"s3://{guarded.name}/theirs/2: it was not deleted: ")
     assert str(refused.value).endswith("Run again.")
     assert ObjectReader(access).head("theirs/2").e_tag == e_tag
+
+
+def test_an_endpoint_of_another_bucket_is_refused_before_the_first_conditional_write(bucket: Bucket):
+    """obstore uses the bucket of the endpoint, whatever the bucket of the URL is."""
+    options = {"endpoint": f"{bucket.endpoint}/{bucket.name}", "virtual_hosted_style_request": "true"}
+    access = StoreAccess("s3://another/r", {**bucket.access().options, **options})
+    ObjectWriter(access).put("a", b"1")
+    assert ObjectReader(bucket.access("r")).read("a") == b"1"
+    with pytest.raises(ConfigurationError, match=r"^s3://another/r: .*the endpoint begins with the bucket's name"):
+        ObjectWriter(access).require_conditions()

@@ -93,10 +93,14 @@ class ObjectWriter(OpenStore):
 
         Local files are not tested: `create` relies on the operating system, and `replace` on the lock.
 
-        Errors: GuardRefused when the store ignored a condition; AccessDenied or StoreError when the test could not run.
+        Errors: GuardRefused when the store ignored a condition; AccessDenied or StoreError when the test could not run;
+        ConfigurationError when objects cannot be deleted with the options of S3. Otherwise files could be written, and
+        not be deleted. If the endpoint is that of another bucket, they would be written to that bucket.
         """
         if self._access.is_local:
             return
+        if self._is_s3:
+            _ = self._bucket
         scratch = f"{_SCRATCH}{uuid4().hex}"
         try:
             self._conditional.require_honoured(scratch, self._access.url)

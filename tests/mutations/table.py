@@ -762,6 +762,28 @@ SWEEPING = (
         ),
     ),
     Mutation(
+        name="Icechunk: the repository is edited although its objects cannot be deleted",
+        breaks="a repository in the bucket of the endpoint is not edited in place of the configured one",
+        file="retention_assets/objectstore/mutate/writing.py",
+        old="        if self._is_s3:\n            _ = self._bucket\n",
+        new="",
+        caught_by=(
+            "tests/objectstore/test_replacing.py"
+            "::test_an_endpoint_of_another_bucket_is_refused_before_the_first_conditional_write",
+        ),
+    ),
+    Mutation(
+        name="Icechunk: a rule applies only to the name as it is written in the rule",
+        breaks="a snapshot that a rule keeps stays, also if the repository spells the name otherwise",
+        file="retention_assets/policy/matching.py",
+        old="    return chosen + otherwise, ",
+        new="    return chosen, ",
+        caught_by=(
+            "tests/icechunk/sweep/test_names.py"
+            "::test_a_rule_for_a_tag_keeps_its_history_also_if_the_name_is_spelled_otherwise[format_2]",
+        ),
+    ),
+    Mutation(
         name="Icechunk: the repository is edited in a store that ignores conditions",
         breaks="no commit of a writer is lost",
         file="retention_assets/cli/icechunk.py",
@@ -781,6 +803,27 @@ KNOWING = (
         caught_by=(
             "tests/lakefs/names/test_legacy_names.py"
             "::test_a_legacy_name_belongs_to_the_repository_only_if_its_kind_is_in_use[none]",
+        ),
+    ),
+    Mutation(
+        name="a location with a user before its bucket is another location",
+        breaks="the objects of another repository in the same location stay (invariant 6)",
+        file="retention_assets/core/guards.py",
+        old='        host = host.rpartition("@")[2]\n',
+        new="        pass\n",
+        caught_by=(
+            "tests/lakefs/sweep/test_guards.py"
+            "::test_locations_are_compared_in_the_form_in_which_they_are_opened[a_user_before_the_bucket]",
+        ),
+    ),
+    Mutation(
+        name="an option of the store names another location than the URL",
+        breaks="the objects of another repository in the same location stay (invariant 6)",
+        file="retention_assets/objectstore/access.py",
+        old="            self._require_location_of_url(store.config)\n",
+        new="",
+        caught_by=(
+            "tests/objectstore/test_access.py::test_an_option_that_names_another_location_than_the_url_is_refused[s3]",
         ),
     ),
     Mutation(

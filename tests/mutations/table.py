@@ -806,6 +806,17 @@ KNOWING = (
         ),
     ),
     Mutation(
+        name="addresses have superfluous slashes and dots if their namespace has them",
+        breaks="an object that a client staged by its plain address stays (invariant 1)",
+        file="retention_assets/lakefs/names/generated.py",
+        old=" or _resolved(location) != location\n",
+        new="\n",
+        caught_by=(
+            "tests/lakefs/names/test_names.py"
+            "::test_a_namespace_has_other_spellings_if_a_url_escapes_it_or_a_store_resolves_it[s3://lake//orchard-True]",
+        ),
+    ),
+    Mutation(
         name="a location with a user before its bucket is another location",
         breaks="the objects of another repository in the same location stay (invariant 6)",
         file="retention_assets/core/guards.py",

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import UTC, datetime
 from hashlib import md5
 from pathlib import Path
@@ -93,6 +94,34 @@ def test_a_staged_object_that_a_client_linked_with_a_percent_encoded_address_sta
     lakefs_on_s3.clock.forward(days=3)
     Retention(tmp_path, repository, settle="0s").plan_and_sweep()
     assert linked in repository.stored()
+    require_all_readable(repository, gone)
+
+
+@pytest.mark.parametrize(
+    "spelled",
+    [
+        pytest.param("s3://{}/./{}", id="with_a_dot"),
+        pytest.param("s3://{}//{}", id="with_two_slashes", marks=pytest.mark.slow),
+    ],
+)
+def test_an_object_that_a_client_staged_by_its_plain_address_stays_in_a_namespace_that_is_spelled_otherwise(
+    lakefs_on_s3: Server, tmp_path: Path, spelled: str
+) -> None:
+    """The server leaves the object out of its staged list."""
+    first = lakefs_on_s3.new_repository("plain")
+    folder = f"{first.folder}-second"
+    body = {"name": f"{first.name}-second", "storage_namespace": spelled.format(BUCKET, folder)}
+    first.client.ask("POST", "/repositories", body=body)
+    repository = replace(first, name=body["name"], namespace=body["storage_namespace"], folder=folder)
+    gone = garbage(repository)
+    repository.upload("main", "shown", b"the page of the list is not empty")
+    address = repository.upload("main", "a", b"content")
+    repository.reset("main", "a")
+    repository.stage("main", "b", f"s3://{BUCKET}/{repository.folder}/{address}", b"content")
+    assert repository.unreadable() == []
+    lakefs_on_s3.clock.forward(days=3)
+    Retention(tmp_path, repository, settle="0s").plan_and_sweep()
+    assert address in repository.stored()
     require_all_readable(repository, gone)
 
 

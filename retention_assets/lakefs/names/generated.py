@@ -75,9 +75,13 @@ def has_other_spellings(namespace: str) -> bool:
 
     A server with local storage prints `local://` and the absolute path of the file. A server with Azure storage prints
     `https://` for `http://`. Elsewhere, a path has an escaped and a decoded spelling if it has percent-escapes, or
-    characters that Go's URL parser escapes.
+    characters that Go's URL parser escapes. A user before the bucket can be left out, and so can empty, `.` and `..`
+    segments that the store resolves.
     """
-    return namespace.startswith(("local://", "http://")) or quote(namespace, safe=_UNESCAPED) != namespace
+    if namespace.startswith(("local://", "http://")) or quote(namespace, safe=_UNESCAPED) != namespace:
+        return True
+    location = namespace.partition("://")[2].removesuffix("/")
+    return "@" in location.partition("/")[0] or _resolved(location) != location
 
 
 def canonical_name(address: str, address_type: int, urls: Sequence[str]) -> str:

@@ -76,9 +76,8 @@ class StagedScan:
         - The server fails repeatedly, or its pages contradict its branches. Then the staged objects are read from the
           branches.
 
-        Addresses can be spelled in another way than the namespace if the storage is local, or if the namespace has
-        characters that URLs escape. Objects that clients linked with such an address are missing from the list. So the
-        staged objects of all branches are read too.
+        Addresses can be spelled in another way than some namespaces, see `has_other_spellings`. Objects that clients
+        linked with such an address are missing from the list. So the staged objects of all branches are read too.
         """
         names = sorted(branches)
         scan = self._pages(names)

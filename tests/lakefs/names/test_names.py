@@ -197,9 +197,19 @@ def test_an_address_inside_the_namespace_has_one_spelling(spark: SparkSession, i
         ("s3://lake/orchard(2)", True),
         ("local://orchard", True),
         ("local:///var/lake/orchard", True),
+        ("s3://lake/orchard/", False),
+        ("s3://lake/orchard//", True),
+        ("s3://lake//orchard", True),
+        ("s3:///lake/orchard", True),
+        ("s3://lake/./orchard", True),
+        ("s3://lake/x/../orchard", True),
+        ("s3://user@lake/orchard", True),
+        ("https://user@account.blob.core.windows.net/container/orchard", True),
     ],
 )
-def test_a_namespace_has_other_spellings_if_a_url_escapes_it(namespace: str, has_others: bool) -> None:
+def test_a_namespace_has_other_spellings_if_a_url_escapes_it_or_a_store_resolves_it(
+    namespace: str, has_others: bool
+) -> None:
     assert has_other_spellings(namespace) is has_others
 
 

@@ -17,7 +17,7 @@ from retention_assets.config.durations import format_duration
 from retention_assets.config.limits import Limits
 from retention_assets.config.timestamps import Clock, utc_now
 from retention_assets.core.amounts import Amount, counted, sum_of
-from retention_assets.errors import GuardRefused, RetentionError, StoreError, brief
+from retention_assets.errors import GuardRefused, RetentionError, StoreError, brief, own_error
 from retention_assets.objectstore.outcomes import Outcome
 from retention_assets.state.approval import Approval, Terms, require_approval, require_few_resurrected
 from retention_assets.state.lease import Lease, held_lease, renew_lease, require_lease
@@ -190,16 +190,19 @@ def work_and_conclude(
         outcomes.pop(Outcome.ATTEMPTED, None)
         record = _record(run, approval, lease, started, outcomes, engine.ledger_digest(lease.fence))
     except Exception as error:
+        own = own_error(error)
         with suppress(Exception):  # using the warehouse may fail for the same reason; the first error is raised
             has_rows = _has_rows(run, lease)
-            if has_rows and isinstance(error, RetentionError):
-                error.say_nothing_more()
+            if has_rows and own:
+                own.say_nothing_more()
             if may_publish or run.beyond_plan or has_rows:
                 # After Spark aborts a job, its other workers may still write rows: a digest would be wrong soon.
                 digest = engine.ledger_digest(lease.fence) if isinstance(error, RetentionError) else None
                 record = _record(run, approval, lease, started, engine.outcomes(), digest)
-                ended = replace(record, published=published, ended_early=brief(error))
+                ended = replace(record, published=published, ended_early=brief(own or error))
                 write_record(run.warehouse, ended, run.seal)
+        if own and own is not error:
+            raise own from None  # Spark's text has the message of the worker, which does not know what others did
         raise
     write_record(run.warehouse, replace(record, longest_window_seconds=window, published=published), run.seal)
     plan, is_complete = run.plan, _is_complete(run.plan, outcomes)

@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
 import pyarrow.fs as fs
+import pyarrow.parquet as pq
 
 from retention_assets.objectstore.access import s3_endpoint
 from retention_assets.tables import NAMES
@@ -19,7 +20,8 @@ from retention_assets.warehouse.cache_batches import cache_batches
 from retention_assets.warehouse.warehouse import Warehouse
 
 _FEW_VALUES = 16  # values for which a condition is written as comparisons
-_READ_AHEAD = 2  # batches
+_BATCH_ROWS = 2**14  # of a scan
+_BUFFER = 2**20  # bytes of a column that a scan reads at once
 
 
 def read_directory(
@@ -51,30 +53,41 @@ def scan_directory(
 ) -> Iterator[pa.RecordBatch]:
     """Yield rows of the Parquet files in a directory in batches, so that they are never all in memory.
 
-    `where`: as in `read_directory`.
+    `where`: as in `read_directory`. It uses only columns that are also in `columns`.
     """
-
-    def opened() -> Iterator[pa.RecordBatch]:
-        files = _files_below(warehouse, *parts, schema=schema)
-        batches = files.to_batches(
-            columns=list(columns), filter=where, batch_readahead=_READ_AHEAD, fragment_readahead=1
-        )
-        return iter(batches)
-
-    batches = warehouse.read_with(opened, *parts)
+    batches = _batches(warehouse, *parts, schema=schema, columns=columns, where=where)
     while (batch := warehouse.read_with(lambda: next(batches, None), *parts)) is not None:
         yield batch
+
+
+def _batches(
+    warehouse: Warehouse, *parts: str, schema: pa.Schema, columns: Sequence[str], where: pc.Expression | None
+) -> Iterator[pa.RecordBatch]:
+    """Yield as `scan_directory`. The scanner of `pyarrow.dataset` would hold whole row groups, and read ahead."""
+    wanted = pa.schema([pa.field(name, schema.field(name).type) for name in columns])  # nullable, as Spark writes them
+    for fragment in _files_below(warehouse, *parts, schema=schema).get_fragments(where):
+        chosen = [group.id for part in fragment.split_by_row_group(where) for group in part.row_groups]
+        with (
+            fragment.filesystem.open_input_file(fragment.path) as opened,
+            pq.ParquetFile(opened, buffer_size=_BUFFER, pre_buffer=False) as file,
+        ):
+            there = [name for name in columns if name in file.schema_arrow.names]
+            for batch in file.iter_batches(_BATCH_ROWS, row_groups=chosen, columns=there, use_threads=False):
+                found = [batch[name] if name in there else pa.nulls(batch.num_rows) for name in columns]
+                rows = pa.table(found, list(columns)).cast(wanted)
+                yield from (rows if where is None else rows.filter(where)).to_batches()
 
 
 def first_rows(
     warehouse: Warehouse, *parts: str, schema: pa.Schema, columns: Sequence[str], most: int
 ) -> list[dict[str, Any]]:
     """Return the first rows of the Parquet files in a directory, at most `most`."""
-
-    def read() -> list[dict[str, Any]]:
-        return _files_below(warehouse, *parts, schema=schema).head(most, columns=list(columns)).to_pylist()
-
-    return warehouse.read_with(read, *parts)
+    rows: list[dict[str, Any]] = []
+    for batch in scan_directory(warehouse, *parts, schema=schema, columns=columns):
+        rows += batch.slice(0, most - len(rows)).to_pylist()
+        if len(rows) == most:
+            break
+    return rows
 
 
 def read_files(warehouse: Warehouse, files: Sequence[str], schema: pa.Schema, where: pc.Expression) -> pa.Table:

@@ -1,9 +1,11 @@
 """Reading the warehouse with pyarrow."""
 
+from functools import partial
 from io import BytesIO
 from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
@@ -11,7 +13,7 @@ from pyspark.sql import SparkSession
 from retention_assets.errors import StoreError
 from retention_assets.spark.frames import from_arrow
 from retention_assets.tables import NAMES, STRINGS, packed
-from retention_assets.warehouse.reading import read_directory
+from retention_assets.warehouse.reading import first_rows, read_directory, scan_directory
 from retention_assets.warehouse.warehouse import Warehouse
 from tests.objectstore.s3 import REGION, Bucket
 
@@ -58,6 +60,47 @@ def test_a_name_that_many_rows_have_is_in_memory_once(spark: SparkSession, tmp_p
     assert found.schema.field("branches").type == NAMES
     assert found.to_pylist() == rows.to_pylist()
     assert found.nbytes < rows.nbytes
+
+
+def test_a_scan_holds_a_small_part_of_a_large_row_group(tmp_path: Path) -> None:
+    count, schema = 1_000_000, pa.schema([("paths", STRINGS)])
+    names = pa.array(range(10**9, 10**9 + 2 * count)).cast(pa.string())
+    table = pa.table([pa.ListArray.from_arrays(pa.array(range(0, 2 * count + 1, 2), pa.int32()), names)], schema)
+    directory, held, size = tmp_path / "orchard" / "addresses", table.nbytes, 0
+    directory.mkdir(parents=True)
+    pq.write_table(table, directory / "part-0.parquet", row_group_size=count)
+    del table, names
+    before, most = pa.total_allocated_bytes(), 0
+    for batch in scan_directory(Warehouse(str(tmp_path)), "orchard", "addresses", schema=schema, columns=["paths"]):
+        most = max(most, pa.total_allocated_bytes() - before)
+        size += batch.num_rows
+    assert size == count
+    assert most < held / 4
+
+
+def test_a_scan_fills_columns_that_older_files_lack_and_reads_only_the_rows_that_are_asked_for(tmp_path: Path) -> None:
+    schema = pa.schema([pa.field("key", pa.string(), nullable=False), ("size", pa.int64()), ("etag", pa.string())])
+    directory = tmp_path / "orchard" / "addresses"
+    directory.mkdir(parents=True)
+    pq.write_table(pa.table({"key": ["a", "b"], "size": [1, 2]}), directory / "part-0.parquet")
+    pq.write_table(pa.table({"etag": ["x"], "key": ["b"], "size": [3]}), directory / "part-1.parquet")
+    scan = partial(scan_directory, Warehouse(str(tmp_path)), "orchard", "addresses", schema=schema)
+    found = [row for batch in scan(columns=["key", "etag"]) for row in batch.to_pylist()]
+    assert found == [{"key": "a", "etag": None}, {"key": "b", "etag": None}, {"key": "b", "etag": "x"}]
+    some = [row for batch in scan(columns=["key", "size"], where=pc.field("key") == "b") for row in batch.to_pylist()]
+    assert some == [{"key": "b", "size": 2}, {"key": "b", "size": 3}]
+
+
+def test_the_first_rows_are_those_of_the_first_files(tmp_path: Path) -> None:
+    directory = tmp_path / "orchard" / "addresses"
+    directory.mkdir(parents=True)
+    for number in range(3):
+        pq.write_table(
+            pa.table({"address": [f"data/{number}", f"data/{number}x"]}), directory / f"part-{number}.parquet"
+        )
+    first = partial(first_rows, Warehouse(str(tmp_path)), "orchard", "addresses", schema=ROWS.schema)
+    assert [row["address"] for row in first(columns=["address"], most=3)] == ["data/0", "data/0x", "data/1"]
+    assert len(first(columns=["address"], most=10)) == 6
 
 
 def test_an_unreachable_warehouse_is_reported_with_its_location(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -18,6 +18,7 @@ from retention_assets.core.age import AgeCutoff
 from retention_assets.core.amounts import Amount, counted
 from retention_assets.core.remedies import CheckResult
 from retention_assets.core.states import CANDIDATE, STATES, UNREFERENCED
+from retention_assets.spark.frames import by_address
 
 
 def listing_complete(unlisted: Sequence[str]) -> CheckResult:
@@ -276,7 +277,7 @@ def _by_address(rows: DataFrame, marks: Iterable[str]) -> DataFrame:
     once = (F.col("times_planned") == 1) & (F.col("times_listed") == 1)
     has_address = F.col("address").isNotNull()  # rows without an address form one group, which is not an object
     return (
-        rows.groupBy("address")
+        by_address(rows)
         .agg(
             F.count_if(planned).alias("times_planned"),
             F.count_if(listed).alias("times_listed"),

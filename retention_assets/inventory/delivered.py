@@ -25,6 +25,8 @@ from retention_assets.objectstore.objects import ObjectReader
 from retention_assets.spark.frames import from_arrow, on_workers, read_tasks
 from retention_assets.tables import STORAGE_INVENTORY
 
+_BYTES_OF_TASK = 2**19  # of the files: up to 100,000 rows, because Parquet can need 5 bytes for a row
+_MOST_TASKS = 200
 _DELIVERY = re.compile(r"\d{4}-\d{2}-\d{2}T\d{2}-\d{2}Z")
 
 
@@ -180,8 +182,15 @@ def delivered_inventory(spark: SparkSession, repository: Repository) -> Delivere
     without_files = [(access, replace(manifest, files=())) for access, manifest in opened]
     listed = on_workers(rows.repartition(read_tasks(spark)), _reader(without_files, location), STORAGE_INVENTORY.schema)
     newest = F.max_by(F.struct(*STORAGE_INVENTORY.schema.names), "last_modified").alias("row")
-    frame = listed.groupBy("address").agg(newest).select("row.*")
+    frame = listed.repartition(_tasks(spark, opened), "address").groupBy("address").agg(newest).select("row.*")
     return Delivered(frame, min(manifest.created_at for _, manifest in opened))
+
+
+def _tasks(spark: SparkSession, opened: Sequence[tuple[StoreAccess, Manifest]]) -> int:
+    """Return the number of tasks that sort the rows of all files."""
+    size = sum(file.size for _, manifest in opened for file in manifest.files)
+    least = int(spark.conf.get("spark.sql.shuffle.partitions", "") or 2)
+    return max(least, min(size // _BYTES_OF_TASK, _MOST_TASKS))
 
 
 def inventory_accesses(repository: Repository) -> list[tuple[StoreAccess, str]]:

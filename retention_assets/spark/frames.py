@@ -10,11 +10,11 @@ from uuid import uuid4
 
 import pyarrow as pa
 from pyspark import StorageLevel
-from pyspark.sql import Column, DataFrame, DataFrameReader, Row, SparkSession
+from pyspark.sql import Column, DataFrame, DataFrameReader, GroupedData, Row, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_schema
 
-from retention_assets.config.settings import READ_TASKS, SWEEP_WORKERS
+from retention_assets.config.settings import MANY_OBJECTS, READ_TASKS, SWEEP_WORKERS
 from retention_assets.errors import RetentionError, WorkerError
 from retention_assets.tables import plain
 
@@ -106,8 +106,13 @@ class CachedFrames:
             self._frames.pop().unpersist()
 
     def cache(self, frame: DataFrame) -> DataFrame:
-        """Mark the frame for Spark's cache until the end of the block, and return the frame."""
-        self._frames.append(frame.cache())
+        """Mark the frame for Spark's cache until the end of the block, and return the frame.
+
+        In a local session, the rows of a large repository are on disk: in memory, they leave less of it for aggregates,
+        joins and sorts.
+        """
+        on_disk = frame.sparkSession.conf.get(MANY_OBJECTS, "") == "true"
+        self._frames.append(frame.persist(StorageLevel.DISK_ONLY) if on_disk else frame.cache())
         return self._frames[-1]
 
     def release(self, frame: DataFrame) -> None:
@@ -192,6 +197,15 @@ def on_workers(frame: DataFrame, function: Callable[[Batches], Batches], schema:
             raise WorkerError(error) from error
 
     return frame.mapInArrow(run, from_arrow_schema(schema))
+
+
+def by_address(rows: DataFrame) -> GroupedData:
+    """Return the rows grouped by address, for tables in which most addresses have one row or few.
+
+    Without the repartition, Spark also aggregates the rows before it distributes them. That makes hardly fewer rows,
+    but needs a hash table of all rows, or sorts them on disk.
+    """
+    return rows.repartition("address").groupBy("address")
 
 
 def union_of(column: str) -> Column:

@@ -5,6 +5,7 @@ This module does not import Dagster. So Java can start in the background while D
 
 import contextlib
 import os
+import re
 import signal
 import sys
 import tempfile
@@ -13,6 +14,7 @@ import weakref
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
+from math import ceil
 from pathlib import Path
 from zipfile import ZIP_DEFLATED, ZipFile
 
@@ -22,7 +24,7 @@ from pyspark.errors import PySparkRuntimeError
 from pyspark.sql import SparkSession
 
 import retention_assets
-from retention_assets.config.settings import READ_TASKS, SWEEP_WORKERS, FromEnvironment, SparkValue
+from retention_assets.config.settings import MANY_OBJECTS, READ_TASKS, SWEEP_WORKERS, FromEnvironment, SparkValue
 from retention_assets.errors import ConfigurationError
 from retention_assets.spark.frames import is_local_master, is_one_process
 
@@ -32,6 +34,8 @@ _DEFAULTS: Mapping[str, str] = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
     "spark.sql.adaptive.maxShuffledHashJoinLocalMapThreshold": "32m",  # smaller joins use hashing and skip sorting
+    # Rows that are distributed by the key of an aggregate are aggregated once, not before and after. See `by_address`.
+    "spark.sql.execution.combineAdjacentAggregation": "true",
     # With Spark's default of 100, one worker of a sweep gets 5 % more objects than the others.
     "spark.sql.execution.rangeExchange.sampleSizePerPartition": "2000",
     "spark.python.sql.dataFrameDebugging.enabled": "false",  # else each column asks Java for its source line
@@ -52,9 +56,11 @@ _REQUIRED: Mapping[str, str] = {
 # Java's optimizing compiler (tier 4) starts late here: with its default thresholds, it doubles the processor time of a
 # small plan. Without this compiler, aggregates of 500,000 rows take more than twice as long, and the quick compiler
 # stops when its 48 MB of code are full. MetaspaceSize is as large as Spark's classes need: a smaller value causes
-# garbage collections.
+# garbage collections. A small plan fits into the initial heap. For a large plan, the heap grows only when it has to:
+# with the default ratios, Java would have its maximal heap most of the time.
 LATE_COMPILER = (
-    "-XX:+UseSerialGC -XX:MetaspaceSize=256m -XX:Tier4InvocationThreshold=100000 -XX:Tier4MinInvocationThreshold=20000 "
+    "-XX:+UseSerialGC -XX:InitialHeapSize=384m -XX:MinHeapFreeRatio=20 -XX:MaxHeapFreeRatio=40 "
+    "-XX:MetaspaceSize=256m -XX:Tier4InvocationThreshold=100000 -XX:Tier4MinInvocationThreshold=20000 "
     "-XX:Tier4CompileThreshold=300000 -XX:Tier4BackEdgeThreshold=800000"
 )
 # Spark keeps figures of finished queries for its UI, by default of 1,000: 100 to 200 MB of Java's heap after 100 plans.
@@ -73,7 +79,17 @@ _FOR_FEW_OBJECTS: Mapping[str, tuple[str, str]] = {  # the values for few object
     "spark.sql.constraintPropagation.enabled": ("false", "true"),
 }
 _FEW_OBJECTS = 50_000
+# In one process, all tasks share one memory. With many objects, there are more tasks than cores, so that the rows of a
+# task fit into its part of the memory. Else tasks write most rows to disk and read them again.
+_PARTITIONS, _PARTITION_BYTES = "spark.sql.shuffle.partitions", "spark.sql.adaptive.advisoryPartitionSizeInBytes"
+_OBJECTS_AT_ONCE = 200_000  # of the tasks that run at the same time
+_BYTES_AT_ONCE = 2**23
 _PYTHON, _MEMORY = "spark.pyspark.python", "spark.driver.memory"
+_UNITS = {"": 0, "k": 10, "m": 20, "g": 30}
+_SMALL_MEMORY: Mapping[str, str] = {  # for at most 2 GB: a task has at most 8,192 pages
+    "spark.buffer.pageSize": "2m",  # Spark's default is 16 MB for each aggregate and join
+    "spark.memory.fraction": "0.25",  # of the heap, for rows in aggregates, joins and sorts; others are on disk
+}
 _SUBMIT_PORT = "PYSPARK_GATEWAY_PORT"  # set if `spark-submit` started the driver with a master and settings
 _NO_JAVA = "JAVA_GATEWAY_EXITED"  # Spark's name of the error when Java cannot be started, or ends at once
 _LOGGING = Path(__file__).with_name("log4j2.properties")
@@ -81,7 +97,7 @@ _LOGGING = Path(__file__).with_name("log4j2.properties")
 
 def _local_defaults() -> dict[str, str]:
     """Return the default settings for a session whose driver is the only process. Other masters get none of them."""
-    cores = str(max(2, os.cpu_count() or 1))
+    cores = str(_cores())
     return {
         "spark.driver.extraJavaOptions": " ".join(
             [LATE_COMPILER, f"-Dlog4j2.configurationFile={_LOGGING.as_uri()}", *class_archive()]
@@ -93,10 +109,25 @@ def _local_defaults() -> dict[str, str]:
         "spark.unsafe.sorter.spill.read.ahead.enabled": "false",
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",
-        "spark.sql.shuffle.partitions": cores,
+        _PARTITIONS: cores,
+        _PARTITION_BYTES: str(_BYTES_AT_ONCE // _cores()),
+        # A task that writes Parquet holds a whole row group. So does a task that reads it. The default is 128 MB.
+        "spark.hadoop.parquet.block.size": str(2**23),
         READ_TASKS: cores,
         SWEEP_WORKERS: cores,
     }
+
+
+def _cores() -> int:
+    return max(2, os.cpu_count() or 1)
+
+
+def _is_small(memory: str | None) -> bool:
+    """Return whether the memory of the driver is the default or at most 2 GB. `memory`: as in `spark.driver.memory`."""
+    if memory is None:
+        return True
+    match = re.fullmatch(r"(\d+)([kmg]?)b?", memory.strip().lower())
+    return match is not None and int(match[1]) << _UNITS[match[2]] <= 2**31
 
 
 def class_archive() -> list[str]:
@@ -165,10 +196,10 @@ def spark_settings(settings: Mapping[str, SparkValue]) -> SparkSettings:
     defaults = {**_DEFAULTS, **(_local_defaults() if is_local else {})}
     if is_remote:  # all other settings are the server's own
         defaults = {key: value for key, value in defaults.items() if key.startswith("spark.sql.")}
-    if is_local and _MEMORY not in given:  # a task has at most 8,192 pages, too few for a much larger memory
-        defaults["spark.buffer.pageSize"] = "2m"  # Spark's default is 16 MB for each aggregate and join
+    if is_local and _is_small(given.get(_MEMORY)):
+        defaults |= _SMALL_MEMORY
     _prepare_environment(given.get(_PYTHON) or (sys.executable if is_local else None))
-    suits_few = is_local and not given.keys() & _FOR_FEW_OBJECTS.keys()
+    suits_few = is_local and not given.keys() & {*_FOR_FEW_OBJECTS, _PARTITIONS}
     return SparkSettings({**defaults, **given, **_REQUIRED}, secrets, suits_few)
 
 
@@ -221,6 +252,8 @@ def fit_to(objects: int, spark: SparkSession) -> None:
     is_large = objects > _FEW_OBJECTS
     for key, values in _FOR_FEW_OBJECTS.items():
         spark.conf.set(key, values[is_large])
+    spark.conf.set(MANY_OBJECTS, str(is_large).lower())
+    spark.conf.set(_PARTITIONS, str(_cores() * max(1, ceil(objects / _OBJECTS_AT_ONCE))))
 
 
 def start_early(settings: Mapping[str, SparkValue]) -> None:

@@ -27,7 +27,7 @@ from retention_assets.config.settings import READ_TASKS, SWEEP_WORKERS, FromEnvi
 from retention_assets.definitions import build_definitions, repository_resources, shared_resources
 from retention_assets.errors import ConfigurationError, OutOfMemory
 from retention_assets.spark.failures import reporting_exhaustion
-from retention_assets.spark.frames import read_tasks, sweep_workers
+from retention_assets.spark.frames import CachedFrames, read_tasks, sweep_workers
 from retention_assets.warehouse.warehouse import Warehouse
 from tests.assets.graph import REPOSITORY, configuration
 from tests.assets.lake import DAY, new_lake
@@ -84,6 +84,36 @@ def test_a_local_session_compiles_for_many_objects_only_and_keeps_settings_of_th
     assert spark.conf.get(compiles) == before == "false"
 
 
+def test_a_task_of_a_local_session_has_at_most_as_many_objects_as_fit_into_its_part_of_the_memory(
+    spark: SparkSession,
+) -> None:
+    partitions, cores = "spark.sql.shuffle.partitions", max(2, os.cpu_count() or 1)
+    before = spark.conf.get(partitions)
+    try:
+        for objects in (500, 200_000, 200_001, 10_000_000, 500):
+            spark_resource({}).fit_to(objects)
+            tasks = int(spark.conf.get(partitions) or 0)
+            assert tasks % cores == 0
+            assert tasks == cores or objects / tasks > 100_000 / cores
+            assert objects / tasks * cores <= 200_000
+        spark_resource({partitions: 7}).fit_to(10_000_000)
+        assert spark.conf.get(partitions) == str(cores)
+    finally:
+        spark.conf.set(partitions, before)
+
+
+def test_cached_rows_are_on_disk_only_for_many_objects(spark: SparkSession) -> None:
+    partitions = "spark.sql.shuffle.partitions"
+    before = spark.conf.get(partitions)
+    try:
+        for objects, in_memory in ((500, True), (5_000_000, False), (500, True)):
+            spark_resource({}).fit_to(objects)
+            with CachedFrames() as frames:
+                assert frames.cache(spark.range(3)).storageLevel.useMemory == in_memory
+    finally:
+        spark.conf.set(partitions, before)
+
+
 @pytest.mark.parametrize("settings", [{"spark.master": "spark://a:7077"}, {"spark.remote": "sc://a"}], ids=str)
 def test_a_cluster_gets_no_setting_that_is_meant_for_one_machine(
     settings: dict[str, SparkValue], monkeypatch: pytest.MonkeyPatch
@@ -121,10 +151,21 @@ def test_an_error_of_java_that_has_no_memory_left_names_the_setting(spark: Spark
         failing.collect()
 
 
-def test_pages_are_small_unless_the_memory_is_set_because_a_task_has_a_limited_number_of_them() -> None:
-    assert spark_resource({}).spark_config["spark.buffer.pageSize"] == "2m"
-    for settings in ({"spark.driver.memory": "64g"}, {"spark.master": "spark://host:7077"}):
-        assert "spark.buffer.pageSize" not in spark_resource(settings).spark_config
+@pytest.mark.parametrize("memory", [None, "1g", "2G", "2048m", "1073741824"])
+def test_a_small_memory_has_small_pages_and_keeps_few_rows(memory: str | None) -> None:
+    config = spark_resource({"spark.driver.memory": memory} if memory else {}).spark_config
+    assert (config["spark.buffer.pageSize"], config["spark.memory.fraction"]) == ("2m", "0.25")
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [{"spark.driver.memory": "3g"}, {"spark.driver.memory": "64g"}, {"spark.master": "spark://host:7077"}],
+    ids=str,
+)
+def test_a_large_memory_has_the_pages_of_spark_because_a_task_has_a_limited_number_of_them(
+    settings: dict[str, SparkValue],
+) -> None:
+    assert not {"spark.buffer.pageSize", "spark.memory.fraction"} & spark_resource(settings).spark_config.keys()
 
 
 def test_java_starts_with_the_archive_of_classes_where_there_is_one(

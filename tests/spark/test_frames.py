@@ -1,4 +1,4 @@
-"""Frames of files that another process can change share no rows in Spark's cache."""
+"""Frames: the rows that they share in Spark's cache, and how Spark aggregates them."""
 
 import shutil
 from collections.abc import Iterator
@@ -9,9 +9,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
 
 from retention_assets.objectstore.outcomes import ObjectResult, Outcome
-from retention_assets.spark.frames import CachedFrames, from_arrow, on_workers
+from retention_assets.spark.frames import CachedFrames, by_address, from_arrow, on_workers
+from retention_assets.spark.sessions import spark_settings
 from retention_assets.state.ledger import LedgerLocation, read_ledgers
 from retention_assets.warehouse.warehouse import Warehouse
 
@@ -65,3 +67,17 @@ def test_a_frame_that_is_opened_again_does_not_use_the_cached_rows(opened, spark
         replace("first", "second")
         assert sorted(row[0] for row in opened(spark, directory).collect()) == ["first", "second"]
         assert [row[0] for row in before.collect()] == ["first"]
+
+
+def test_rows_by_address_are_not_aggregated_before_they_are_distributed(spark: SparkSession) -> None:
+    combines = "spark.sql.execution.combineAdjacentAggregation"
+    assert spark_settings({}).plain[combines] == "true"
+    rows = spark.range(100).select(F.col("id").cast("string").alias("address"), "id")
+    spark.conf.set(combines, "true")
+    try:
+        largest = by_address(rows).agg(F.max("id").alias("largest"))
+        plan = largest._jdf.queryExecution().executedPlan().toString()
+        assert (plan.count("HashAggregate"), plan.count("Exchange")) == (1, 1)
+        assert sorted(row["largest"] for row in largest.collect()) == list(range(100))
+    finally:
+        spark.conf.unset(combines)

@@ -24,7 +24,7 @@ from retention_assets.core.states import (
 from retention_assets.lakefs.names.columns import is_generated, is_inside, is_outside, stored_name
 from retention_assets.lakefs.rules.same_content import is_md5
 from retention_assets.policy.matching import unicode_forms
-from retention_assets.spark.frames import union_of
+from retention_assets.spark.frames import by_address, union_of
 
 LIVE_COLUMNS = ("address", "key", "active", "protected", "lifecycle_due", "last_modified")
 _TEXTS = "array<string>"
@@ -44,21 +44,17 @@ def commits_by_address(pairs: DataFrame, held_prefixes: Collection[str]) -> Data
     `pairs`: `addresses` with the columns of `with_lifecycle`.
     """
     held = F.col("protected") | covered_by_hold(F.col("key"), held_prefixes)
-    return (
-        pairs.withColumns({"address": stored_name(F.col("address")), "protected": held})
-        .groupBy("address")
-        .agg(
-            F.bool_or(F.col("active") & ~F.col("lifecycle_due")).alias("kept"),
-            F.bool_or("active").alias("active"),
-            F.bool_or("protected").alias("protected"),
-            F.max("due_since").alias("expired_since"),
-            F.max(F.when(F.col("active"), F.col("lifecycle_due_since"))).alias("lifecycle_since"),
-            F.min("added_at").alias("first_committed_at"),
-            F.max("last_held_at").alias("last_committed_at"),
-            F.max(F.when(is_md5(F.col("etag")), F.xxhash64("etag"))).alias("entry_md5"),
-            F.min(F.when(F.col("at_head"), F.col("size"))).alias("least_head_size"),
-            F.max(F.when(F.col("at_head"), F.col("size"))).alias("most_head_size"),
-        )
+    return by_address(pairs.withColumns({"address": stored_name(F.col("address")), "protected": held})).agg(
+        F.bool_or(F.col("active") & ~F.col("lifecycle_due")).alias("kept"),
+        F.bool_or("active").alias("active"),
+        F.bool_or("protected").alias("protected"),
+        F.max("due_since").alias("expired_since"),
+        F.max(F.when(F.col("active"), F.col("lifecycle_due_since"))).alias("lifecycle_since"),
+        F.min("added_at").alias("first_committed_at"),
+        F.max("last_held_at").alias("last_committed_at"),
+        F.max(F.when(is_md5(F.col("etag")), F.xxhash64("etag"))).alias("entry_md5"),
+        F.min(F.when(F.col("at_head"), F.col("size"))).alias("least_head_size"),
+        F.max(F.when(F.col("at_head"), F.col("size"))).alias("most_head_size"),
     )
 
 

@@ -60,9 +60,14 @@ POLICY_TABLE = Table(
     key=("run_id", "rule_id", "branch"),
     columns=(
         ("run_id", _TEXT, False, "The run that read this version of the policy."),
-        ("rule_id", _TEXT, False, "The rule."),
-        ("prefix", _TEXT, False, "The directory that the rule covers; empty: everything."),
-        ("branch", _TEXT, False, "A branch name or glob; empty: all branches."),
+        ("rule_id", _TEXT, False, "The rule or hold."),
+        ("prefix", _TEXT, False, "The directory that the rule names, or `glob:` and its glob; empty: it names none."),
+        (
+            "branch",
+            _TEXT,
+            False,
+            "The branch or glob that the rule names (Icechunk: with its kind, such as `tag v*`); empty: it names none.",
+        ),
         (
             "date_to_be_deleted",
             _DATE,
@@ -77,8 +82,8 @@ CURRENT_RULES = Table(
     "current_rules",
     key=("prefix", "branch"),
     columns=(
-        ("prefix", _TEXT, False, "The directory that the rule covers; empty: everything."),
-        ("branch", _TEXT, False, "A branch name or glob; empty: all branches."),
+        ("prefix", _TEXT, False, "The directory that the rule covers, or `glob:` and its glob; empty: everything."),
+        ("branch", _TEXT, False, "A branch name or glob; empty: all branches that the rule does not name."),
         ("date_to_be_deleted", _DATE, True, "Objects that were added before this day are due; null: never."),
         ("last_deleted", _DATE, True, "Everything that was due up to this day was deleted; null: not yet."),
     ),
@@ -198,7 +203,7 @@ REPOSITORY_HISTORY = Table(
         ("tip_of", STRINGS, False, "Branches whose tip is the snapshot."),
         ("tags", STRINGS, False, "Tags on the snapshot."),
         ("pruned_logs", STRINGS, False, "Transaction logs of ancestors that are no longer in the history."),
-        ("left_at", TIMESTAMP, True, "The latest time at which a branch or tag left the snapshot; null: unknown."),
+        ("left_at", TIMESTAMP, True, "The latest known time at which a branch or tag left the snapshot; null: none."),
     ),
 )
 

@@ -182,7 +182,8 @@ def failure_sensor(repository: Repository, jobs: Jobs) -> dg.SensorDefinition:
     @dg.run_failure_sensor(
         name=f"{repository.name}_failed",
         minimum_interval_seconds=_EVERY,
-        description=f"Sends a message when a run of any job with assets of {repository.name} was refused or failed.",
+        description=f"Sends a message when a run of a job of {repository.name}, or of another job with its assets, was "
+        "refused or failed.",
     )
     def sensor(context: dg.RunFailureSensorContext) -> dg.SkipReason | None:
         run = context.dagster_run

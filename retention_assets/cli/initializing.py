@@ -74,7 +74,7 @@ try_writes_option = click.option(
 @cli.command(short_help="Write a first configuration, and test it.", epilog=_EXAMPLES_OF_INIT)
 @click.argument("name", required=False)
 @click.option("--kind", type=click.Choice(["lakefs", "icechunk"]), help="Default: lakefs.")
-@click.option("--server", metavar="URL", help=f"The lakeFS server. Default: {_SERVER}.")
+@click.option("--server", metavar="URL", help=f"The lakeFS server. Default: the variable {_SERVER}.")
 @click.option(
     "--repository", "server_name", metavar="NAME", help="The repository's name on the server, if it is not NAME."
 )
@@ -92,7 +92,7 @@ try_writes_option = click.option(
 )
 @click.option("--dump", metavar="FILE", help="The output of `lakectl refs-dump`, instead of a server.")
 @click.option(
-    "--namespace", metavar="URL", help="The storage namespace. Default: the server's value for the repository."
+    "--namespace", metavar="URL", help="The storage namespace, for --dump. With a server, the server names it."
 )
 @click.option("--storage", metavar="URL|PATH", help="Where the objects are, if not at the namespace.")
 @click.option(
@@ -262,8 +262,9 @@ def _require_new(files: Sequence[Path], *, overwrite: bool) -> None:
     existing = [str(file) for file in files if file.exists()]
     if existing and not overwrite:
         raise ConfigurationError(
-            f"{', '.join(existing)}: exists already. Nothing was written. Name another file with `--config FILE` "
-            "before `init`, add the repository to the file by hand, or overwrite the file with --overwrite."
+            f"{', '.join(existing)}: exists already. Nothing was written. Name a file in another folder with "
+            "`--config FILE` before `init`, add the repository to the file by hand, or overwrite the files with "
+            "--overwrite."
         )
 
 
@@ -391,8 +392,8 @@ def _reflog(
         yield Finding(
             "warning",
             "reflog",
-            "the reflog is off: the commits of a branch or tag that is deleted by mistake expire at the next plan. Set "
-            "`reflog: true`.",
+            "the reflog is off: the commits of a branch or tag that is deleted by mistake can expire at the next plan. "
+            "Set `reflog: true`.",
         )
     memory = read_memory(warehouse, repository.name, repository.lakefs)
     for head in counting_heads(references, memory, policy, utc_now()):
@@ -419,8 +420,9 @@ def _shorter_grace(repository: Repository, opened: "OpenRepository") -> list[Fin
         Finding(
             "warning",
             "grace",
-            f"grace is {format_duration(ours)}, the server's own grace period is {format_duration(servers)}: an upload "
-            f"that is linked late can be deleted. Set grace to {format_duration(servers)} or more.",
+            f"grace is {format_duration(ours)}, the server's own grace period is {format_duration(servers)}: a plan "
+            "can name objects that the server would keep because of their age. Set grace to "
+            f"{format_duration(servers)} or more.",
         )
     ]
 

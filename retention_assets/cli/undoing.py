@@ -266,7 +266,8 @@ def acknowledge(
 
     Without addresses, the command shows the objects that the last refused plan did not find, and asks for confirmation.
     With addresses or --file, it does not ask. The command refuses an object that exists in the store. A record has the
-    addresses, your name and the time. If more objects are lost later, plans are refused again.
+    number and the hash of the addresses, your name and the time. If more objects are lost later, plans are refused
+    again.
     """
     from retention_assets.state.acknowledged import acknowledge as acknowledge_lost
     from retention_assets.state.acknowledged import known_addresses, missing_addresses, require_lost

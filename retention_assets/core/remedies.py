@@ -10,10 +10,13 @@ _NEWER = (
 )
 _DAMAGED = "Run again. If the check fails again, the repository is damaged."  # Icechunk has no dumps
 _FAULT = "Plan again. If the check fails again, this is a bug of retention_assets: keep the warehouse and report it."
-_LOST = (
+_BRING_BACK = (
     "Check `storage` and what its credentials may list. Bring the objects back from a backup or from quarantine "
-    "(`retention restore`). If they are lost for good: `retention acknowledge`."
+    "(`retention restore`)."
 )
+_LOST = f"{_BRING_BACK} If they are lost for good: `retention acknowledge`."
+# A verification does not store the addresses of missing objects. The plan that is then refused stores them.
+_LOST_UNPLANNED = f"{_BRING_BACK} If they are lost for good, plan again, and then: `retention acknowledge`."
 _CHANGED = (
     "The warehouse was changed by somebody else. Approve nothing, restore the warehouse from a backup, and find out "
     "who can write to it."
@@ -33,7 +36,10 @@ REMEDIES: Mapping[str, str] = {
     "chunks_exist": _LOST,
     "live_listed": _LOST,
     "live_not_empty": "Check that `source` and `storage` are of the same repository, and plan again.",
-    "live_not_shrunk": "Compare the plans: `retention diff`. If the change is intended, raise guards.max_live_shrink.",
+    "live_not_shrunk": (
+        "Find out what changed since the last plan: the policy, or the branches, tags and commits. If the change is "
+        "intended, raise guards.max_live_shrink, and plan again."
+    ),
     "nothing_young": _FAULT,
     "nothing_unknown": "Give the server's staged list in `staged`, or use `source.api`, and plan again.",
     "only_generated_names": _FAULT,
@@ -42,12 +48,18 @@ REMEDIES: Mapping[str, str] = {
     "totals_balance": _FAULT,
     "staged_read": "Check that the server responds, and that its user has the permission "
     "`retention:PrepareGarbageCollectionUncommitted`; then verify again.",
-    "live_exist": _LOST,
+    "live_exist": _LOST_UNPLANNED,
     "references_resolve": _DAMAGED,
-    "kept_exist": _LOST,
+    "kept_exist": _LOST_UNPLANNED,
     "logs_exist": "Bring the transaction logs back from quarantine (`retention restore`) or from a backup.",
-    "deleted_are_gone": "Find out who wrote the objects again. Plan again: a new plan includes these objects.",
-    "quarantine_is_whole": "Stop all other writers of the quarantine, and restore needed objects: `retention restore`.",
+    "deleted_are_gone": (
+        "Find out who put the objects back. They have a time from before the deletion, like an object whose delete "
+        "marker was removed. Plan again: the plan decides about these objects again."
+    ),
+    "quarantine_is_whole": (
+        "If copies are missing, check that `quarantine.url` was not changed, and that the quarantine is mounted. Else "
+        "find out who removed them. If purged objects have copies: `retention purge`."
+    ),
     "totals_hold": _CHANGED,
     "records_follow": _CHANGED,
     "records_signed": (

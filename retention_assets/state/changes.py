@@ -14,7 +14,6 @@ from retention_assets.state.records import record_without_plan, seal_of, write_r
 from retention_assets.warehouse.warehouse import Warehouse
 
 Result = Mapping[str, Any]
-_SET_CLOCK = "Set the clock of this machine or of the store, then run the same command again."
 
 
 def recorded_change(
@@ -38,7 +37,7 @@ def recorded_change(
     require_same_location(warehouse, repository)  # a lease under another name would exclude nobody
     access = open_store(repository)
     require_seen_by_all(warehouse, name, access, single_machine=sweep.single_machine)
-    require_clock(repository, access, clock, "was changed", _SET_CLOCK)
+    require_clock(repository, access, clock, "was changed")
     seal.copy_records(warehouse, name)  # if records cannot be copied, nothing is changed
     with held_lease(warehouse, name, run_id, clock, sweep.lease) as lease:
         result = change()

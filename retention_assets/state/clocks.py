@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 
 from retention_assets.config.configuration import Repository
 from retention_assets.config.timestamps import Clock
-from retention_assets.core.remedies import REMEDIES, CheckResult
+from retention_assets.core.remedies import CheckResult
 from retention_assets.errors import GuardRefused
 from retention_assets.objectstore.access import StoreAccess
 from retention_assets.objectstore.clock import store_time
@@ -48,7 +48,6 @@ def require_clock(
     access: StoreAccess,
     clock: Clock,
     undone: str = "was deleted",
-    remedy: str = REMEDIES["clock_agrees"],
 ) -> None:
     """Raise GuardRefused when the clocks of this machine and of the store differ by more than is allowed.
 
@@ -57,5 +56,6 @@ def require_clock(
     check_result = clocks(repository, access, clock)
     if not check_result.passed:
         raise GuardRefused(
-            f"{repository.name}: {check_result.guard}: {check_result.detail}. Nothing {undone}. {remedy}"
+            f"{repository.name}: {check_result.guard}: {check_result.detail}. Nothing {undone}. Set the clock of this "
+            "machine or of the store, then run the same command again."
         )

@@ -85,9 +85,9 @@ class UndoResult:
         """Raise StoreError when objects failed. `done`: what was done to the others, such as `restored`."""
         if self.failed:
             raise StoreError(
-                f"{repository}: {counted(self.failed, 'object')} could not be {done}; the others were. See why: "
-                f"`retention report {repository} --as-of DAY`, with the day of the plan. Then run the same command "
-                "again."
+                f"{repository}: {counted(self.failed, 'object')} could not be {done}; the others were {done} or "
+                f"skipped. See why: `retention report {repository} --as-of DAY`, with the day of the plan. Then run "
+                "the same command again."
             )
 
 
@@ -100,7 +100,7 @@ def restore(undo: Undo, selection: Selection) -> UndoResult:
     ledgers are of another location than the configured one, or when this machine's clock is wrong. A clock that is
     ahead would take the lease of a running sweep, whose workers could delete the restored objects.
     """
-    require_clock(undo.repository, undo.access(), undo.clock)
+    require_clock(undo.repository, undo.access(), undo.clock, "was restored")
     require_same_location(undo.warehouse, undo.repository)
     with undo.frames:
         selected = _selected(undo, selection)

@@ -543,5 +543,8 @@ def _warnings(
         )
     warnings += name_warnings(inputs.inventory)
     if not parameters.grace:
-        warnings.append("The grace period is zero: an upload that is not yet linked or committed can be a candidate.")
+        warnings.append(
+            "The grace period is zero: an object of a commit can be a candidate, however young it is. Only "
+            "`token_life` protects a new upload that is not linked yet."
+        )
     return [*warnings, *inputs.others.warnings]

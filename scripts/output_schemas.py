@@ -130,7 +130,7 @@ class ReportOutput(_OfPlan):
 
 
 class StopOutput(Model):
-    """The person who stopped the sweeps, and the sweep that was running."""
+    """The person who stopped the sweeps, and the run that was in progress, such as a sweep or restore."""
 
     repository: str
     stopped_by: str | None

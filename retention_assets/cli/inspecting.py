@@ -150,7 +150,7 @@ _STATES = {
     "kept": "is kept",
     "held": "is kept: it is protected",
     "young": "is kept: it is too young",
-    "foreign": "is kept: the repository did not generate its name",
+    "foreign": "is kept: nothing shows that the repository generated its name",
     "may_be_staged": "is kept: it may be staged",
     "waiting": "waits to be deleted",
     "candidate": "may be deleted",

@@ -184,6 +184,8 @@ class LakeFSExplainer(Explainer[Policy]):
         """Return the explanation of a listed object that is neither a candidate nor waits."""
         if self._is_foreign(explained.address):
             detail = "lakeFS does not generate such names, so the object is not the repository's own"
+            if is_generated_name(explained.address):
+                detail = "only old lakeFS versions generated such names, and no entry has one (see `legacy_names`)"
             return kept_for_ever(explained, FOREIGN, "foreign", detail)
         grace = self._duration("grace") if entries else max(self._duration("grace"), self._duration("token_life"))
         old_enough = old_enough_at((explained.last_modified, issued(explained.address)), grace)
@@ -198,6 +200,8 @@ class LakeFSExplainer(Explainer[Policy]):
             return replace(explained, state=KEPT if of_commits or unknown else HELD, goes_on=goes_on)
         if old_enough >= self._oldest_input:
             detail = "it is too young: an upload may still be linked or committed"
+            if entries:
+                detail = "it is younger than the grace period"
             return self._young(explained, detail, old_enough, settle)
         if self.policy and entries:
             return replace(explained, state=CANDIDATE, goes_on=today)

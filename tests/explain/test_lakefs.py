@@ -212,6 +212,17 @@ def test_objects_that_need_not_settle_are_explained_as_candidates(tmp_path: Path
         assert counted[state] == plan.totals[state].objects, state
 
 
+def test_only_an_object_in_no_commit_is_called_a_young_upload(tmp_path: Path) -> None:
+    configuration = copy_repository(ALWAYS.repository, tmp_path).of_case(ALWAYS, grace="3650d")
+    answer = run("--config", configuration.file, "plan", ALWAYS.repository, "--as-of", DAY.isoformat())
+    assert answer.status == 0, answer.err
+    names = [one.address for one in listing(ALWAYS.repository) if not one.address.startswith("_lakefs/")]
+    young = [one for one in explain_objects(configuration, ALWAYS.repository, names) if one.state == "young"]
+    uploads = {one.address for one in young if any("an upload may" in keeper.detail for keeper in one.kept_by)}
+    assert uploads == {one.address for one in young if not one.entries}
+    assert 0 < len(uploads) < len(young)
+
+
 def test_a_folder_is_refused_with_one_of_its_paths(explained: Explained) -> None:
     path = next(path for path, _ in explained.truth.entries if "/" in path)
     folder = path.partition("/")[0]

@@ -321,14 +321,17 @@ class UndoneOutput(Model):
 
 
 class DueForPurgeOutput(Model):
-    """Objects that a purge would delete for good. `approve`: the digest that approves it; null: nothing is due."""
+    """Objects that a purge would delete for good. `approve`: the digest that approves it; null: nothing is due.
+
+    `keeps_versions`: whether the store of the quarantine keeps versions of deleted objects; null: unknown.
+    """
 
     repository: str
     due: Amount
     surplus: Amount
     plans_without_copies: int
     approve: str | None
-    keeps_versions: bool
+    keeps_versions: bool | None
 
 
 class AcknowledgedOutput(Model):

@@ -173,11 +173,12 @@ def require_lost(repository: Repository, addresses: Sequence[str], *, whole_slic
 
 def _require_missing(repository: Repository, reader: ObjectReader, addresses: Sequence[str]) -> None:
     """Reject addresses that are not relative, and addresses whose object is in the store."""
+    table = "reachable_chunks" if repository.is_icechunk else "addresses"
     for address in addresses:
         if "://" in address or address.startswith(("/", f"{INTERNAL}/")) or ".." in address.split("/"):
             raise ConfigurationError(
                 f"{address}: is not the address of an object of {repository.name}. Nothing was acknowledged. Addresses "
-                f"are relative to the namespace: `retention show {repository.name} addresses` lists them."
+                f"are relative to the storage: `retention show {repository.name} {table}` lists them."
             )
 
     def is_there(address: str) -> bool:

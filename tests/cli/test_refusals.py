@@ -62,6 +62,15 @@ def test_an_invalid_address_is_not_acknowledged(project: Project, address: str) 
     assert "`retention show orchard addresses`" in message
 
 
+def test_an_invalid_address_of_an_icechunk_repository_names_a_table_that_icechunk_has(tmp_path: Path) -> None:
+    (tmp_path / "field").mkdir()
+    file = tmp_path / "retention.yaml"
+    file.write_text("{warehouse: tables, repositories: {field: {kind: icechunk, storage: field, policy: p.yaml}}}")
+    answer = run("--config", file, "acknowledge", "field", "/chunks/x")
+    assert answer.status == 2
+    assert "`retention show field reachable_chunks`" in answer.err
+
+
 def test_an_unreadable_list_of_lost_objects_is_reported(project: Project, tmp_path: Path) -> None:
     message = refused(2, project, "acknowledge", "--file", tmp_path / "lost.txt")
     assert "lost.txt: cannot be read (FileNotFoundError). Nothing was written" in message

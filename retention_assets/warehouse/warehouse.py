@@ -14,6 +14,7 @@ from functools import partial
 from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from uuid import uuid4
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -35,8 +36,8 @@ _LAYOUT = "warehouse.json"
 _KNOWN_LAYOUTS: set[str] = set()  # the roots whose layout this process has read
 METADATA = "_facts.json"  # Spark ignores names that begin with an underscore
 SUCCESS = "_SUCCESS"  # the marker file that Spark writes after all rows of a table
-PART = "part-00000.parquet"  # the file of a table that the driver writes
-_ROW_GROUP = 8192  # rows of a row group of that file: each is decoded whole, and lists of names can be long
+PART = "part-00000.parquet"  # the file of a merged batch of a cache
+_ROW_GROUP = 8192  # rows of a row group of a table that the driver writes: each is decoded whole, and lists can be long
 _FOOTER = 2**16  # bytes read from the end of a Parquet file; a longer footer takes a second read
 _FEW = 10_000  # the most rows of which the driver reads a column
 _AT_ONCE = 16  # footers or documents read at the same time
@@ -484,7 +485,8 @@ class Warehouse:
         self.remove_directory(*parts)
         target = BytesIO()
         pq.write_table(rows, target, store_schema=False, row_group_size=_ROW_GROUP)
-        self._put(target.getvalue(), *parts, PART)
+        # A new name, as Spark gives its files: a frame of the replaced file must not read the rows of this one.
+        self._put(target.getvalue(), *parts, f"part-00000-{uuid4().hex}.parquet")
         self.mark_complete(*parts)
 
     def copy_table(self, source: Sequence[str], target: Sequence[str]) -> None:

@@ -342,6 +342,18 @@ def test_a_table_that_another_run_removes_or_replaces_is_not_read(
         use()
 
 
+def test_spark_does_not_read_a_table_that_replaced_the_opened_table(spark: SparkSession, tmp_path: Path) -> None:
+    """The driver wrote both tables, and their files have equal sizes. Spark reads files later than it opens them."""
+    warehouse = Warehouse(str(tmp_path))
+    for run, rows in (("a-run", ["data/1"]), ("another-run", ["data/2"])):
+        warehouse.write_table(pa.table({"address": rows}), *TABLE)
+        warehouse.write_metadata("orchard", "addresses", DAY, PartitionMetadata(datetime.now(UTC), 1, run))
+        if run == "a-run":
+            opened = warehouse.rows(spark, "orchard", "addresses", DAY, ["address"])
+    with pytest.raises(Exception, match="FILE_NOT_EXIST"):
+        opened.frame.collect()
+
+
 @pytest.mark.parametrize("name", ["lake[12]", "lake{1,2}", "lake?", "lake*"])
 def test_the_directory_of_a_warehouse_is_not_read_as_a_pattern(spark: SparkSession, tmp_path: Path, name: str) -> None:
     """Spark would take it as one: it would find no files, or those of the warehouse in the directory beside it."""

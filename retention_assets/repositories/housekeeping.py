@@ -181,12 +181,12 @@ def _needed_days(tables: _Tables, plans: _Plans, now: datetime, keep: KeepSettin
     needed |= {_day(path) for path, file in plans.documents.items() if file.written_at >= now - life}
     current = [_day(path) for path in tables.files if path.startswith(f"{PLANS}/") and path.endswith(f"/{CURRENT}")]
     made = {path.rpartition("/")[2]: _day(path) for path in plans.documents}
-    # The newest of all plans; of the plans up to now; of the plans before the grace period.
+    # The newest of all plans; of the plans up to now; of the plans before the grace period. The last plan may be of an
+    # older day. Then the newest day counts too.
     times = [now + MARGIN, *([now - settings.grace] if isinstance(settings, IcechunkSettings) else [])]
-    newest = [
-        max(names) for names in (made, *([name for name in made if name <= made_at_name(at)] for at in times)) if names
-    ]
-    return needed | {*sorted(current)[-1:], *(made[name] for name in newest)}
+    groups = made, *([name for name in made if name <= made_at_name(at)] for at in times)
+    newest = {day for names in groups if names for day in (made[max(names)], max(made[name] for name in names))}
+    return needed | {*sorted(current)[-1:], *newest}
 
 
 def _newest_days(tables: _Tables, now: datetime) -> Iterator[str]:

@@ -11,6 +11,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, date, datetime
+from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
 from retention_assets.core.amounts import Amount, plot_numbers
@@ -189,21 +190,29 @@ def planned_heads(warehouse: Warehouse, plan: Plan) -> Heads:
     return Heads(**document)
 
 
-def heads_since(warehouse: Warehouse, repository: str, since: datetime) -> list[tuple[datetime, Heads]]:
-    """Return the heads that plans found, each with the time at which the plan was made, oldest first.
+def heads_since(
+    warehouse: Warehouse, repository: str, since: datetime
+) -> list[tuple[datetime, datetime | None, Heads]]:
+    """Return the heads that plans found and that may still have been current at `since` (UTC), oldest plan first.
 
-    These are the plans made at or after `since` (UTC), and the newest plan before. Plans whose heads are no longer
-    stored are left out.
+    Each has the time at which its plan was made, and the time at which the next plan was made; None: there is none. A
+    plan of an older day is not a next plan: it may have been made again from the stored tables of that day, with the
+    heads of that day. Plans whose heads are no longer stored are left out.
     """
     stored = {name[:_DIGITS]: name for name in warehouse.documents(repository, PLANNED_HEADS)}
-    plans = [name.removesuffix(".json").rpartition("-") for name, _ in _documents_of_plans(warehouse, repository)]
-    made = [(time_in_name(at), stored.get(digits)) for at, _, digits in plans]
-    known = [(at, document) for at, document in made if document is not None]
-    first = sum(at < since for at, _ in known)
-    documents = (
-        (at, warehouse.read_document(repository, PLANNED_HEADS, name)) for at, name in known[max(first - 1, 0) :]
+    plans = (
+        (name.removesuffix(".json").rpartition("-"), day) for name, day in _documents_of_plans(warehouse, repository)
     )
-    return [(at, Heads(**document)) for at, document in documents if document is not None]
+    known = [(time_in_name(at), day, stored[digits]) for (at, _, digits), day in plans if digits in stored]
+    newest_days = accumulate((day for _, day, _ in known), max)
+    found, next_at = list[tuple[datetime, datetime | None, str]](), None
+    for (made_at, day, name), newest_day in reversed(list(zip(known, newest_days, strict=True))):
+        if next_at is None or next_at >= since:
+            found.append((made_at, next_at, name))
+        if day == newest_day:
+            next_at = made_at
+    documents = [(one, warehouse.read_document(repository, PLANNED_HEADS, one[2])) for one in reversed(found)]
+    return [(made_at, end, Heads(**document)) for (made_at, end, _), document in documents if document is not None]
 
 
 def find_plan(warehouse: Warehouse, repository: str, start_of_hash: str, day: date | None = None) -> Plan:

@@ -433,8 +433,8 @@ SWEEPING = (
         name="Icechunk: the tip from which a branch was reset is dropped at once",
         breaks="a session that is shorter than the grace period can read and commit",
         file="retention_assets/icechunk/sweep/left_tips.py",
-        old="        left |= dict.fromkeys(_left(state, heads, made_at), end)\n",
-        new="        left |= dict.fromkeys((), end)\n",
+        old="        left |= dict.fromkeys(_left(state, heads, made_at), next_at or state.taken_at)\n",
+        new="        left |= dict.fromkeys((), next_at)\n",
         caught_by=(
             "tests/icechunk/sweep/test_left_tips.py"
             "::test_a_tip_that_an_earlier_plan_found_stays_for_the_grace_period_after_the_next_plan"

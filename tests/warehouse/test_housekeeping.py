@@ -79,9 +79,20 @@ class Days:
         details = Details(refused="a guard" if refused else None)
         self.warehouse.write_metadata(NAME, table, day, PartitionMetadata(taken_at or at, 1, "a-run", details))
 
-    def plan(self, age: int, *, swept: str = "", tables: tuple[str, ...] = TABLES, withdrawn: bool = False) -> str:
-        """Write a plan of `age` days ago, and with `outcome` its sweep. Return the hash."""
-        at, day = NOW - timedelta(days=age), TODAY - timedelta(days=age)
+    def plan(
+        self,
+        age: int,
+        *,
+        swept: str = "",
+        tables: tuple[str, ...] = TABLES,
+        withdrawn: bool = False,
+        made: int | None = None,
+    ) -> str:
+        """Write a plan of `age` days ago, and with `outcome` its sweep. Return the hash.
+
+        `made`: how many days ago the plan was made; None: on its day.
+        """
+        at, day = NOW - timedelta(days=age if made is None else made), TODAY - timedelta(days=age)
         for table in tables:
             self.table(table, day, at)
         made = replace(a_plan(day), plan_hash=f"{age:08x}" * 8, made_at=at)
@@ -219,6 +230,16 @@ def test_the_heads_that_plans_found_within_the_grace_period_stay_with_those_of_t
 
     assert removed(grace=timedelta(days=1)) == {OLD + 20, OLD + 40, OLD + 60}
     assert removed(grace=timedelta(days=OLD + 30)) == {OLD + 60}
+
+
+def test_the_heads_of_the_newest_day_stay_although_an_older_day_was_planned_again_after_it(days: Days) -> None:
+    """The later plan may have the heads of the older day, so they do not show how long the last heads were current."""
+    days.plan(1)
+    last = days.plan(OLD + 1)
+    days.plan(OLD + 20, made=OLD)
+    settings = IcechunkSettings(kind="icechunk", storage="s3://lake/orchard", policy=["p"], grace="2d")
+    days.repository = replace(days.repository, settings=settings)
+    assert f"planned_heads/{last}.json" not in days.leftovers()
 
 
 def test_an_old_day_that_was_planned_again_lately_stays(days: Days) -> None:

@@ -29,11 +29,9 @@ def with_left_tips(
     time at which `state` was read.
     Errors: as `tips_left_since`.
     """
-    seen = heads_since(warehouse, repository, cutoff)
-    ends = [*(made_at for made_at, _ in seen[1:]), state.taken_at]
     left: dict[bytes, datetime] = {}
-    for (made_at, heads), end in zip(seen, ends[: len(seen)], strict=True):
-        left |= dict.fromkeys(_left(state, heads, made_at), end)
+    for made_at, next_at, heads in heads_since(warehouse, repository, cutoff):
+        left |= dict.fromkeys(_left(state, heads, made_at), next_at or state.taken_at)
     logged = tips_left_since(reader, state.repo, cutoff) if state.repo else {}
     for tip, at in logged.items():
         left[tip] = max(left.get(tip, at), at)

@@ -49,8 +49,14 @@ class Repository:
     def open(self) -> ic.Repository:
         return open_repository(self.root / "r")
 
-    def planned(self, at: datetime, branches: Mapping[str, str], tags: Mapping[str, str] | None = None) -> None:
-        """Store what a plan at `at` stores about the references that it found."""
+    def planned(
+        self,
+        at: datetime,
+        branches: Mapping[str, str],
+        tags: Mapping[str, str] | None = None,
+        day: datetime | None = None,
+    ) -> None:
+        """Store what a plan at `at` stores about the references that it found. `day`: of the plan; None: of `at`."""
         plan_hash = hashlib.sha256(str(at).encode()).hexdigest()
         heads = {
             "branches": {name: self.ids[tip] for name, tip in branches.items()},
@@ -58,7 +64,7 @@ class Repository:
         }
         self.warehouse.write_document(heads, NAME, PLANNED_HEADS, f"{plan_hash}.json")
         name = f"{made_at_name(at)}-{plan_hash[:12]}.json"
-        self.warehouse.write_document({}, NAME, PLANS, at.date().isoformat(), name)
+        self.warehouse.write_document({}, NAME, PLANS, (day or at).date().isoformat(), name)
 
     def state(self, at: datetime) -> IcechunkState:
         """Return the state as a plan at `at` stores it and reads it back."""
@@ -112,6 +118,19 @@ def test_a_tip_that_an_earlier_plan_found_stays_for_the_grace_period_after_the_n
     repository.planned(DAYS[4], {"main": "a"})
     assert "c" in repository.staying(DAYS[4] + GRACE, policy)
     assert "c" not in repository.staying(DAYS[4] + GRACE + SOON, policy)
+
+
+@pytest.mark.parametrize("is_planned_again", [False, True])
+def test_a_plan_made_again_from_the_tables_of_an_older_day_does_not_show_that_a_tip_was_left(
+    repository: Repository, *, is_planned_again: bool
+) -> None:
+    """Such a plan has the references of that older day. When it is made, the branch is still on c."""
+    repository.planned(DAYS[1], {"main": "c"})
+    repository.planned(DAYS[2], {"main": "a"}, day=DAYS[0])
+    leave_c(repository)  # just before DAYS[5]
+    if is_planned_again:
+        repository.planned(DAYS[5], {"main": "a"})
+    assert "c" in repository.staying(DAYS[6])
 
 
 @pytest.mark.parametrize("policy", [NEWEST, FOR_EVER], ids=["expired", "unreachable"])

@@ -27,7 +27,6 @@ from retention_assets.state.ledger import (
     amounts_of,
     latest_of,
     ledger_digest,
-    moves_of,
     read_ledgers,
 )
 from retention_assets.state.memory import named_since
@@ -280,8 +279,9 @@ class SparkEngine(LedgerEngine):
     def check(self, number: int) -> Batch[DataFrame]:
         """See `Engine`. Workers check for missing and changed objects later, just before each chunk.
 
-        An object that another plan keeps gets a detail and no outcome. A worker skips the object if it exists. Source:
-        docs/safety.md, "A plan of an earlier day".
+        An object that another plan keeps gets a detail and no outcome. So does an object that is live again and that an
+        earlier attempt may have deleted or moved. A worker skips the object if it exists. Source: docs/safety.md, "A
+        plan of an earlier day".
         """
         liveness, self._liveness = self._liveness or self._live_now(), None
         assert self._rest is not None
@@ -314,8 +314,12 @@ class SparkEngine(LedgerEngine):
         # A finished object stays finished after a later failure: a failed restore leaves the object in quarantine.
         finished = rows.where(F.col("outcome").isin(*FINISHED) | known_by_now)
         rest = self._repository.candidates.join(finished.select("address"), on="address", how="left_anti")
-        moves = moves_of(rows.where(F.col("fence") < fence)).groupBy("address")
-        return rest.join(moves.agg(F.collect_set("detail").alias("earlier_targets")), on="address", how="left")
+        attempts = rows.where(F.col("outcome") == Outcome.ATTEMPTED).groupBy("address")
+        targets = F.collect_set("detail").alias("attempted_targets")  # empty: attempts of mode `delete`
+        attempted = rest.join(attempts.agg(targets), on="address", how="left")
+        return attempted.withColumn(
+            "earlier_targets", F.when(F.size("attempted_targets") > 0, F.col("attempted_targets"))
+        )
 
 
 def run_on_spark(objects: DataFrame, task: TaskSpec) -> BatchResult:
@@ -343,7 +347,8 @@ def with_outcomes(objects: DataFrame, now: Liveness, still_named: DataFrame | No
     """Return `objects` as `OBJECTS`: outcome `skipped` for live objects, null for objects to delete.
 
     An object that was planned as unreferenced is also skipped if a commit references it now. Objects that are not in
-    `still_named` (see `named_since`) have a detail and no outcome.
+    `still_named` (see `named_since`) have a detail and no outcome. So do the objects to skip that a sweep has attempted
+    to delete or move (`attempted_targets` is not null): they may be gone.
     """
     committed = (F.col("reason") == UNREFERENCED) & F.col("is_committed").isNotNull()
     detail = F.when(F.col("is_live").isNotNull(), F.lit(_LIVE_AGAIN)).when(committed, F.lit(_COMMITTED))
@@ -351,7 +356,10 @@ def with_outcomes(objects: DataFrame, now: Liveness, still_named: DataFrame | No
         objects.join(now.live.withColumn("is_live", F.lit(True)), on="address", how="left")
         .join(now.committed.withColumn("is_committed", F.lit(True)), on="address", how="left")
         .withColumn("detail", detail)
-        .withColumn("outcome", F.when(F.col("detail").isNotNull(), F.lit(Outcome.SKIPPED)))
+        .withColumn(
+            "outcome",
+            F.when(F.col("detail").isNotNull() & F.col("attempted_targets").isNull(), F.lit(Outcome.SKIPPED)),
+        )
     )
     if still_named is not None:
         named = still_named.withColumn("is_named", F.lit(True))

@@ -1,7 +1,7 @@
 """Checks planned objects against the store just before the action: missing or changed objects are not processed.
 
-Objects that the newest plan does not name are skipped here, and not earlier: if an interrupted sweep deleted or moved
-one of them, the ledger must have its result.
+Some objects must stay, but an interrupted attempt may have deleted or moved them. They are skipped here, and not
+earlier: if one of them is gone, the ledger must have its result. The action never gets such an object.
 
 Source: docs/safety.md, "Before and during a sweep".
 """
@@ -41,7 +41,7 @@ _COMPARED_COLUMNS = (
 class Preconditions:
     """The precondition check of objects in a store; pickled to executors.
 
-    With `keeps_missing`, missing objects are passed on to the action, which also checks other locations.
+    With `keeps_missing`, missing objects without a detail are passed on to the action, which checks its quarantine.
     """
 
     access: StoreAccess
@@ -117,10 +117,11 @@ def _between(reader: ObjectReader, keys: _KeyRange) -> Sequence[pa.RecordBatch]:
 def compared(objects: pa.Table, listed: pa.Table, *, keeps_missing: bool) -> pa.Table:
     """Return `objects` with an outcome for those that are missing from `listed`, differ from it, or have a detail.
 
-    An object with a detail is skipped if it is in `listed`. `objects` has rows of `OBJECTS`, `listed` has rows of
-    `LISTING`. A size, modification time or ETag that is null on one side is not compared. A planned ETag that is null
-    becomes the listed one, so that the action does not delete an object that is written after this check. If a store
-    lists an object twice with different values, the object counts as changed.
+    An object with a detail is skipped if it is in `listed`, and else missing. With `keeps_missing`, other objects that
+    are missing have no outcome. `objects` has rows of `OBJECTS`, `listed` has rows of `LISTING`. A size, modification
+    time or ETag that is null on one side is not compared. A planned ETag that is null becomes the listed one, so that
+    the action does not delete an object that is written after this check. If a store lists an object twice with
+    different values, the object counts as changed.
     """
     number = pc.index_in(listed["path"], value_set=objects["address"].combine_chunks())
     rows = listed.filter(pc.is_valid(number))
@@ -130,8 +131,9 @@ def compared(objects: pa.Table, listed: pa.Table, *, keeps_missing: bool) -> pa.
     there[of] = True
     for name, listed_as in _COMPARED_COLUMNS:
         changed[of[_differ(planned[name], rows[listed_as])]] = True
-    excluded = there & pc.is_valid(objects["detail"]).to_numpy()
-    stays = changed | excluded | ~(there | keeps_missing)
+    must_stay = pc.is_valid(objects["detail"]).to_numpy()
+    excluded = there & must_stay
+    stays = changed | must_stay | ~(there | keeps_missing)
     known = {name: objects[name] for name in objects.column_names}
     known["outcome"] = pa.array(np.where(there, Outcome.SKIPPED, Outcome.MISSING), pa.string(), mask=~stays)
     detail = pa.array(np.where(changed, CHANGED, GONE), pa.string(), mask=~stays)
@@ -150,8 +152,8 @@ def _differ(planned: pa.ChunkedArray, listed: pa.ChunkedArray) -> npt.NDArray[np
 class InterruptedMoves:
     """Finds objects that an interrupted attempt may have moved to quarantine without recording it.
 
-    `earlier_targets` of an object are the URLs of the quarantine folders in the `attempted` rows of earlier sweeps of
-    the plan. They need not be the current quarantine.
+    `earlier_targets` of an object are the URLs of the quarantine folders in the `attempted` rows of all sweeps of the
+    plan. They need not be the current quarantine.
     """
 
     def __init__(self, options: Mapping[str, str]) -> None:

@@ -19,6 +19,7 @@ from retention_assets.spark.frames import from_arrow
 from retention_assets.state.memory import keep_due
 from retention_assets.state.plan import Heads, Plan, keep_planned
 from retention_assets.sweep.engine import SparkEngine, directory_of, pack, with_outcomes
+from retention_assets.sweep.preconditions import Preconditions
 from retention_assets.sweep.worker import OBJECTS
 from retention_assets.tables import DELETION_CANDIDATES, DUE_OBJECTS
 from retention_assets.warehouse.warehouse import Warehouse
@@ -36,6 +37,7 @@ class Case:
     reason: str = "expired"
     is_live: bool = False
     is_committed: bool = False
+    attempted: bool = False  # whether the ledger has an attempt to delete the object
 
 
 CASES = {
@@ -45,6 +47,9 @@ CASES = {
     "it is live again, and no commit has it": Case("skipped", is_live=True),
     "it was committed after the plan": Case("skipped", reason="unreferenced", is_committed=True),
     "no commit holds it": Case(None, reason="unreferenced"),
+    "nothing changed since an attempt": Case(None, attempted=True),
+    "it is live again since an attempt": Case(None, is_live=True, attempted=True),
+    "it was committed since an attempt": Case(None, reason="unreferenced", is_committed=True, attempted=True),
 }
 ADDRESSES = {name: address(number) for number, name in enumerate(CASES)}
 
@@ -63,8 +68,12 @@ def checked_rows(spark: SparkSession) -> dict[str, dict[str, Any]]:
     live = [{"address": ADDRESSES[name]} for name, case in CASES.items() if case.is_live]
     committed = [{"address": ADDRESSES[name]} for name, case in CASES.items() if case.is_committed]
     now = Liveness(frame(spark, live, names), frame(spark, committed, names), NOW)
-    remaining = frame(spark, planned, DELETION_CANDIDATES.schema).withColumn(
-        "earlier_targets", F.lit(None).cast("array<string>")
+    attempted = [ADDRESSES[name] for name, case in CASES.items() if case.attempted]
+    remaining = frame(spark, planned, DELETION_CANDIDATES.schema).withColumns(
+        {
+            "attempted_targets": F.when(F.col("address").isin(attempted), F.array().cast("array<string>")),
+            "earlier_targets": F.lit(None).cast("array<string>"),
+        }
     )
     made = with_outcomes(remaining, now)
     assert made.columns == OBJECTS.names
@@ -75,17 +84,19 @@ def checked_rows(spark: SparkSession) -> dict[str, dict[str, Any]]:
 
 @pytest.mark.parametrize("name", CASES)
 def test_an_object_that_is_live_again_is_skipped(checked_rows: dict[str, dict[str, Any]], name: str) -> None:
-    row = checked_rows[ADDRESSES[name]]
-    assert row["outcome"] == CASES[name].ends
-    assert (row["detail"] is None) is (row["outcome"] is None)
+    assert checked_rows[ADDRESSES[name]]["outcome"] == CASES[name].ends
 
 
-def test_each_skipped_object_has_its_reason(checked_rows: dict[str, dict[str, Any]]) -> None:
-    details = {name: checked_rows[ADDRESSES[name]]["detail"] for name, case in CASES.items() if case.ends}
-    assert details == {
+def test_each_object_that_is_live_again_has_its_reason_also_if_a_worker_must_look_it_up_first(
+    checked_rows: dict[str, dict[str, Any]],
+) -> None:
+    details = {name: checked_rows[ADDRESSES[name]]["detail"] for name in CASES}
+    assert {name: detail for name, detail in details.items() if detail} == {
         "it is live again": "is live again since it was planned",
         "it is live again, and no commit has it": "is live again since it was planned",
         "it was committed after the plan": "was committed since it was planned",
+        "it is live again since an attempt": "is live again since it was planned",
+        "it was committed since an attempt": "was committed since it was planned",
     }
 
 
@@ -139,7 +150,7 @@ def test_a_failed_or_skipped_object_remains_for_the_next_sweep_and_not_for_this_
     assert engine.remaining(2) == [3, 3]
 
 
-def test_a_remaining_object_has_the_quarantine_folders_to_which_earlier_sweeps_of_its_plan_attempted_to_move_it(
+def test_a_remaining_object_has_the_quarantine_folders_to_which_sweeps_of_its_plan_attempted_to_move_it(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     nothing = frame(spark, [], pa.schema([("address", pa.string())]))
@@ -153,7 +164,30 @@ def test_a_remaining_object_has_the_quarantine_folders_to_which_earlier_sweeps_o
     targets = {row["address"]: row["earlier_targets"] for row in rows if row["earlier_targets"] is not None}
     assert {name: sorted(urls) for name, urls in targets.items()} == {
         "data/x/1": ["s3://attic/1", "s3://attic/2"],
-        "data/x/2": ["s3://attic/1"],
+        "data/x/2": ["s3://attic/1", "s3://attic/3"],
+    }
+
+
+@pytest.mark.parametrize("mode", ["delete", "quarantine"])
+def test_an_object_that_is_live_again_is_missing_if_an_interrupted_attempt_deleted_it(
+    spark: SparkSession, tmp_path: Path, mode: str
+) -> None:
+    """The attempt was in this sweep. A row that calls the object skipped would hide that this sweep deleted it."""
+    live = frame(spark, [{"address": name} for name in ("data/x/1", "data/x/2")], pa.schema([("address", pa.string())]))
+    engine = new_engine(spark, tmp_path, lambda: Liveness(live, live, NOW))
+    sweep(tmp_path, "a", x1="attempted", x2="attempted")
+    (tmp_path / "lake/data/x").mkdir(parents=True)
+    (tmp_path / "lake/data/x/2").write_bytes(b"0123456789")
+    engine.remaining(1)
+    rows = engine.check(0).objects.where("detail IS NOT NULL AND outcome IS NULL").toArrow().cast(OBJECTS)
+    no_time = pa.nulls(rows.num_rows, OBJECTS.field("last_modified").type)
+    rows = rows.set_column(rows.column_names.index("last_modified"), "last_modified", no_time)
+    access = StoreAccess(f"file://{tmp_path}/lake")
+    preconditions = Preconditions(access, keeps_missing=mode == "quarantine")
+    checked = preconditions.classified(rows, preconditions.open())
+    assert dict(zip(checked["address"].to_pylist(), checked["outcome"].to_pylist(), strict=True)) == {
+        "data/x/1": "missing",
+        "data/x/2": "skipped",
     }
 
 

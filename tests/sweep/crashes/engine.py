@@ -170,17 +170,24 @@ class InProcessEngine:
         size = len(content(name))
         outcome, detail = None, None
         targets = self._targets().get(address(name))
-        if name in self.world.live:
+        is_live = name in self.world.live
+        if is_live and (name in stored or not self._is_attempted(name)):
             outcome, detail = Outcome.SKIPPED, "came back to life"
         elif name not in stored:
-            outcome, detail = (None, None) if self.keeps_missing else (Outcome.MISSING, "was gone before")
-            if targets and not self.keeps_missing:
+            is_passed_on = self.keeps_missing and not is_live
+            outcome, detail = (None, None) if is_passed_on else (Outcome.MISSING, "was gone before")
+            if targets and not is_passed_on:
                 found = InterruptedMoves({}).result(address(name), size, targets)
                 outcome, detail = found.outcome, found.detail
         elif len(stored[name]) != size:
             outcome, detail = Outcome.SKIPPED, "changed"
         row = {"address": address(name), "size": size, "last_modified": None, "etag": None}
         return {**row, "outcome": outcome, "detail": detail, "earlier_targets": targets}
+
+    def _is_attempted(self, name: str) -> bool:
+        return any(
+            row["outcome"] == Outcome.ATTEMPTED and row["address"] == address(name) for row in self.world.ledger()
+        )
 
     def _targets(self) -> dict[str, list[str]]:
         """Return, by address, the quarantine paths to which the plan's sweeps attempted to move the object."""

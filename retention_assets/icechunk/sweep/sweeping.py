@@ -196,8 +196,8 @@ def require_same_repository(plan: Plan, heads: Heads, planned: PlannedEdits, sta
         raise _another(plan, f"it has format {state.format}, and the plan is for format {planned.format}")
     known = {encode_id(snapshot_id) for snapshot_id in state.history.snapshots}
     going = {*planned.released, *planned.dropped}
-    named = {**{f"tag {name}": tip for name, tip in heads.tags.items()}, **heads.branches}
-    gone = sorted(f"{name} named {tip}" for name, tip in named.items() if tip not in known | going)
+    named = [*((f"tag {name}", tip) for name, tip in heads.tags.items()), *heads.branches.items()]
+    gone = sorted(f"{name} named {tip}" for name, tip in named if tip not in known | going)
     if gone:
         raise _another(plan, f"{gone[0]}, which no longer exists")
 

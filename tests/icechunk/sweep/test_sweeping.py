@@ -32,7 +32,7 @@ from tests.icechunk_repositories import FORMATS, Commit, open_repository
 from tests.sweep.small_world import a_plan
 
 LINE = {0: (None, 0), 1: (0, 1), 2: (1, 2), 3: (1, 3)}
-PLANNED = history(LINE, {"main": 2, "old": 3}, {"v1": 1})
+PLANNED = history(LINE, {"main": 2, "old": 3, "tag v1": 2}, {"v1": 1})  # a branch can have such a name
 OLD = Reference("branch", "old", snapshot_id(3))
 EDITS = PlannedEdits(2, at(10), at(9), (), (encode_id(snapshot_id(3)),), (), frozenset({OLD}))
 

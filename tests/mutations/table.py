@@ -550,6 +550,17 @@ SWEEPING = (
         ),
     ),
     Mutation(
+        name="an object that an interrupted attempt deleted is skipped if it is live again",
+        breaks="the ledger has what a sweep did",
+        file="retention_assets/sweep/engine.py",
+        old='F.col("detail").isNotNull() & F.col("attempted_targets").isNull()',
+        new='F.col("detail").isNotNull()',
+        caught_by=(
+            "tests/sweep/test_engine.py"
+            "::test_an_object_that_is_live_again_is_missing_if_an_interrupted_attempt_deleted_it[delete]",
+        ),
+    ),
+    Mutation(
         name="an overwritten object counts as the planned object",
         breaks="only the planned object is deleted (invariant 5)",
         file="retention_assets/sweep/preconditions.py",
@@ -657,6 +668,16 @@ SWEEPING = (
         new="        still_named = None\n",
         caught_by=(
             "tests/sweep/test_engine.py::test_an_object_that_the_newest_plan_of_another_day_does_not_name_is_skipped",
+        ),
+    ),
+    Mutation(
+        name="a table of the driver has the name of the table that it replaces",
+        breaks="a plan is made from the tables that it opened",
+        file="retention_assets/warehouse/warehouse.py",
+        old='f"part-00000-{uuid4().hex}.parquet"',
+        new="PART",
+        caught_by=(
+            "tests/warehouse/test_warehouse.py::test_spark_does_not_read_a_table_that_replaced_the_opened_table",
         ),
     ),
     Mutation(

@@ -10,7 +10,7 @@ newest record. This fingerprint shows whether that record was changed or removed
 """
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -54,12 +54,19 @@ def take_lease(warehouse: Warehouse, repository: str, holder: str, now: datetime
 
 @contextmanager
 def held_lease(warehouse: Warehouse, repository: str, holder: str, clock: Clock, life: timedelta) -> Iterator[Lease]:
-    """Hold the lease of the repository for the time of a `with` block. Errors: as `take_lease`."""
+    """Hold the lease of the repository for the time of a `with` block.
+
+    Errors: as `take_lease`. If the block ends with an error, an error of the release does not replace it, because the
+    lease also ends by itself.
+    """
     lease = take_lease(warehouse, repository, holder, clock(), life)
     try:
         yield lease
-    finally:
-        release_lease(warehouse, lease, clock())
+    except BaseException:
+        with suppress(Exception):
+            release_lease(warehouse, lease, clock())
+        raise
+    release_lease(warehouse, lease, clock())
 
 
 def require_seen_by_all(warehouse: Warehouse, repository: str, access: StoreAccess, *, single_machine: bool) -> None:

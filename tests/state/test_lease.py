@@ -3,7 +3,7 @@
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from datetime import datetime, timedelta
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -20,6 +20,7 @@ from retention_assets.objectstore.conditional import Conditional
 from retention_assets.state.lease import (
     LEASES,
     Lease,
+    held_lease,
     holds,
     release_lease,
     renew_lease,
@@ -390,3 +391,32 @@ def test_two_holders_never_have_the_lease_at_once_and_fences_increase(
                 pass
             assert sum(holds(warehouse, lease, now) for lease in leases.values()) <= 1
         assert fences == sorted(set(fences))
+
+
+class CannotRelease(Warehouse):
+    """A warehouse to which nobody can write after the lease was taken."""
+
+    has_lease = False
+
+    def create_document(self, document: object, *parts: str) -> bool:
+        if self.has_lease:
+            raise OSError("the warehouse does not answer")
+        self.has_lease = True
+        return super().create_document(document, *parts)  # type: ignore[arg-type]
+
+
+def test_the_error_that_ended_a_run_is_raised_even_if_its_lease_cannot_be_released(tmp_path: Path) -> None:
+    with pytest.raises(GuardRefused, match="a live object"), hold(CannotRelease(str(tmp_path))):
+        raise GuardRefused("a live object")
+    with pytest.raises(OSError, match="does not answer"), hold(CannotRelease(str(tmp_path / "another"))):
+        pass
+
+
+def test_a_run_that_ended_with_an_error_releases_its_lease(warehouse: Warehouse) -> None:
+    with pytest.raises(GuardRefused), hold(warehouse) as lease:
+        raise GuardRefused("a live object")
+    assert take(warehouse, "another-run").fence > lease.fence
+
+
+def hold(warehouse: Warehouse) -> AbstractContextManager[Lease]:
+    return held_lease(warehouse, "orchard", "a-run", lambda: NOW, LIFE)

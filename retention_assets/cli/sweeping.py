@@ -223,9 +223,11 @@ def _report(target: Target, day: date, *, json_wanted: bool) -> tuple[int, int]:
     newest = newest_of_plan(warehouse, *plan)
     is_complete = warehouse.is_complete(repository, DELETION_REPORT.name, day.isoformat())
     if newest is None and not is_complete:
+        sweep = f"Sweep with: `retention sweep {repository} --as-of {day}`. This also continues an interrupted sweep."
+        if target.repository.settings.mode == "plan":
+            sweep = f"The mode of the repository is `plan`, which allows no sweep: see `retention status {repository}`."
         raise TableContractError(
-            f"{repository}: no sweep of {day} has ended, so there is no report. Nothing was changed. Sweep with: "
-            f"`retention sweep {repository} --as-of {day}`. This also continues an interrupted sweep."
+            f"{repository}: no sweep of {day} has ended, so there is no report. Nothing was changed. {sweep}"
         )
     # The amounts of the newest record include the results of restores and of interrupted runs.
     amounts = results_of(made.candidates, amounts_in(newest) if newest else {})

@@ -188,8 +188,8 @@ def addresses(
     """Every (path, address) pair of any commit. Each range is read once, and its rows are cached."""
     cache = resource.cache(context, pyspark, config)
     entries, reading = cache.rows(active_ranges.ids("range_id"), ranges())
-    known = resource.cache(context, pyspark, ReadOptions()) if config.full else cache
-    # With `full`, only ranges are read again: these metaranges are the ones from which `active_ranges` was made.
+    # `active_ranges` may be of an earlier run, which read the metaranges: with `full`, this run has no rows of them.
+    known = resource.cache(context, pyspark, None) if config.reads_all(context.run) else cache
     of_commits = known.cached_rows(_metaranges_of(potential_commits), metaranges())
     check_result = ranges_complete(of_commits, entries, active_ranges.frame)
     names = NameSets.of_commits(potential_commits.columns(*OF_COMMITS))

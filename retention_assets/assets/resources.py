@@ -138,15 +138,16 @@ class RepositoryResource(dg.ConfigurableResource):
         self,
         context: dg.AssetExecutionContext,
         pyspark: LazyPySparkResource,
-        options: ReadOptions,
+        options: ReadOptions | None,
         lost: DataFrame | None = None,
         missing: DataFrame | None = None,
     ) -> TableCache:
         """Return the cache with the rows of metaranges and ranges, or of snapshots and manifests.
 
-        `lost`: see `TableCache`. `missing`: addresses of other files that do not exist; they are not fetched either.
+        `options`: None: use the cache also in a run with the tag `FULL`. `lost`: see `TableCache`. `missing`: addresses
+        of other files that do not exist; they are not fetched either.
         """
-        full = options.reads_all(context.run)
+        full = options is not None and options.reads_all(context.run)
         access = open_store(self.repository)
         if not known_addresses(self.warehouse, self.name):
             lost = None  # nothing is acknowledged as lost

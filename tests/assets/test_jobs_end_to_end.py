@@ -120,3 +120,13 @@ def test_a_full_run_reads_the_tables_again(ui: Ui, planned: dict[str, Any]) -> N
         ended = ui.run("orchard_plan", config, asset_selection=[dg.AssetKey(["orchard", "addresses"])])
         assert ended.success
         assert (ui.numbers(ended, "addresses")["ranges_read"] > 0) is full
+
+
+def test_a_full_run_that_is_retried_from_its_failed_step_reads_the_ranges_again(
+    ui: Ui, planned: dict[str, Any]
+) -> None:
+    """The metaranges were read by the first attempt, which was another run."""
+    addresses, tags = dg.AssetKey(["orchard", "addresses"]), {"retention/full": "true"}
+    ended = ui.run("orchard_plan", asset_selection=[addresses], tags=tags)
+    assert ended.success, failure_of(ended.all_events, "orchard_plan", ended.run_id)
+    assert ui.numbers(ended, "addresses")["ranges_read"] > 0

@@ -78,6 +78,12 @@ def counting_heads(references: References, memory: Memory, policy: Policy, as_of
     return tuple(head for head, until in ends if until is None or until > as_of)
 
 
+def left_heads(references: References, memory: Memory, policy: Policy, as_of: datetime) -> tuple[SeenHead, ...]:
+    """Return the `counting_heads` whose branch has not only moved on to later commits."""
+    aged = with_true_ages(references, memory)
+    return tuple(head for head in counting_heads(aged, memory, policy, as_of) if not _moved_on(head, aged))
+
+
 def lost_heads(references: References, memory: Memory, policy: Policy) -> tuple[SeenHead, ...]:
     """Return the remembered heads whose commit does not exist any more, although the references are newer.
 
@@ -139,14 +145,16 @@ def merged(one: Memory, other: Memory) -> Memory:
 
 
 def with_older_heads(references: References, memory: Memory, policy: Policy) -> Memory:
-    """Return `memory` with those heads of the older `references` whose branch or tag is not in `memory`.
+    """Return `memory` with those heads of the older `references` that are not in `memory`.
 
-    Such a branch or tag was deleted after these references were read, and before other plans read theirs.
+    Such a branch or tag was deleted, reset or moved after these references were read, and before other plans read
+    theirs. If the branch has only moved on, the next plan forgets the head.
     """
     found = remember(references, Memory(), policy).heads
-    known, at = {(head.kind, head.name) for head in memory.heads}, memory.seen_at or references.taken_at
-    missing = [one for one in found if (one.kind, one.name) not in known and _is_remembered(one, policy, at)]
-    return merged(memory, Memory(tuple(missing)))
+    known = {(head.kind, head.name, head.commit_id) for head in memory.heads}
+    at = memory.seen_at or references.taken_at
+    missing = (one for one in found if (one.kind, one.name, one.commit_id) not in known)
+    return merged(memory, Memory(tuple(one for one in missing if _is_remembered(one, policy, at))))
 
 
 def _is_remembered(head: SeenHead, policy: Policy, at: datetime) -> bool:

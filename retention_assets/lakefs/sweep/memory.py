@@ -64,8 +64,8 @@ def keep_memory(warehouse: Warehouse, plan: Plan, references: References, policy
     """Store what earlier plans and this plan found, and remove memories that this plan has included.
 
     The memory is stored even while the reflog is switched off. Otherwise one plan without the reflog would lose what
-    all earlier plans found. If the references are older than those of another plan, only branches and tags that no
-    other plan found are added. This happens when plans run at the same time, or when a plan is made again from the
+    all earlier plans found. If the references are older than those of another plan, only heads that no other plan
+    found are added. This happens when plans run at the same time, or when a plan is made again from the
     stored tables of an earlier day.
     """
     name, (stored, included) = made_name(plan), _stored(warehouse, plan.repository)

@@ -13,6 +13,7 @@ from retention_assets.lakefs.rules.reflog import (
     counting_heads,
     gone_heads,
     held_until,
+    left_heads,
     lost_heads,
     remember,
     with_true_ages,
@@ -151,6 +152,22 @@ def test_a_deleted_tag_counts_for_the_default_time() -> None:
 def test_gone_heads_are_those_that_their_branch_or_tag_no_longer_has(branches: dict[str, str], left: set[str]) -> None:
     memory = remember(references(60, HISTORY, main="m2", gold="g2"), Memory(), POLICY)
     assert {head.name for head in gone_heads(references(61, HISTORY, **branches), memory)} == left
+
+
+@pytest.mark.parametrize(
+    ("main", "dated", "left"),
+    [
+        pytest.param("m3", 60, set(), id="moved_on"),
+        pytest.param("m3", 1, set(), id="moved_on_to_a_commit_with_a_wrong_date"),
+        pytest.param("m1", 60, {"m2"}, id="reset"),
+        pytest.param("g2", 60, {"m2"}, id="made_again_elsewhere"),
+    ],
+)
+def test_a_branch_that_has_only_moved_on_did_not_leave_its_head(main: str, dated: int, left: set[str]) -> None:
+    memory = remember(references(60, HISTORY, main="m2"), Memory(), POLICY)
+    after = references(61, {**HISTORY, "m3": ("m2", dated)}, main=main)
+    assert {head.commit_id for head in left_heads(after, memory, POLICY, at(61))} == left
+    assert {head.commit_id for head in counting_heads(after, memory, POLICY, at(61))} == {"m2"}
 
 
 def test_a_head_whose_commit_is_no_longer_known_is_left_out() -> None:

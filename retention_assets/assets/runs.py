@@ -112,7 +112,7 @@ def failure_of(events: Sequence[dg.DagsterEvent], job: str, run_id: str) -> Rete
     if refused:
         lines = "\n  ".join(f"{check.check_name}: {check.description}" for check in refused)
         if any(check.asset_key.path[-1] == DELETION_PROOF.name for check in refused):
-            return GuardRefused(f"{job}: the verification failed. It changes nothing itself.\n  {lines}")
+            return GuardRefused(f"{job}: the verification failed. Nothing was changed by the verification.\n  {lines}")
         return GuardRefused(f"{job}: a guard refused. Nothing was deleted, and there is no plan.\n  {lines}")
     for event in events:
         if event.is_step_failure:

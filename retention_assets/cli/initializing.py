@@ -385,7 +385,7 @@ def _reflog(
     repository: Repository, warehouse: Warehouse, references: "References", policy: Policy
 ) -> Iterator[Finding]:
     """Yield a warning if the reflog is off, and a warning for each head that only the reflog keeps."""
-    from retention_assets.lakefs.rules.reflog import held_until, left_heads
+    from retention_assets.lakefs.rules.reflog import held_until, reported_heads
     from retention_assets.lakefs.sweep.memory import read_memory
 
     if not repository.lakefs.keeps_reflog:
@@ -396,7 +396,7 @@ def _reflog(
             "Set `reflog: true`.",
         )
     memory = read_memory(warehouse, repository.name, repository.lakefs)
-    for head in left_heads(references, memory, policy, utc_now()):
+    for head in reported_heads(references, memory, policy, utc_now()):
         until = held_until(head, policy)
         yield Finding(
             "warning",

@@ -83,6 +83,7 @@ class RepositorySweep(Protocol):
     layout: Layout
     history_changes: int  # the number of snapshots and references that the plan removes from the history
     publishes: bool  # whether `publish` may change the repository
+    has_edited: bool = False  # whether `publish` has begun to write an edit
     dump: Mapping[str, str] | None  # for the audit record: see `Record`
 
     def require_same(self) -> None:

@@ -177,7 +177,7 @@ def work_and_conclude(
     number of objects in each remaining batch, see `Engine.remaining`.
 
     Errors: the error that ended the sweep, whether or not a record could be written. Its message does not say that
-    nothing was deleted, if this run tried any object.
+    nothing was deleted, if this run tried any object or wrote an edit.
     """
     published = run.beyond_plan
     may_publish = repository is not None and repository.publishes
@@ -193,7 +193,7 @@ def work_and_conclude(
         own = own_error(error)
         with suppress(Exception):  # using the warehouse may fail for the same reason; the first error is raised
             has_rows = _has_rows(run, lease)
-            if has_rows and own:
+            if own and (has_rows or (repository is not None and repository.has_edited)):
                 own.say_nothing_more()
             if may_publish or run.beyond_plan or has_rows:
                 # After Spark aborts a job, its other workers may still write rows: a digest would be wrong soon.

@@ -511,7 +511,7 @@ def test_a_failed_verification_is_reported_as_a_verification_whatever_job_ran(
     job = dg.Definitions([failing]).resolve_implicit_global_asset_job_def()
     run_failure_sensor(project, job, **{"dagster/partition": DAY.isoformat()})
     (message,) = webhook.messages
-    assert "the verification failed. It changes nothing itself." in message["text"]
+    assert "the verification failed. Nothing was changed by the verification." in message["text"]
 
 
 def test_a_message_is_sent_again_after_an_error_of_the_server(webhook: FakeWebhook) -> None:

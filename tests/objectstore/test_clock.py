@@ -131,8 +131,12 @@ AZURE = {"account_name": "acct", "account_key": "a2V5"}
         pytest.param("az://lake/p", AZURE, "https://acct.blob.core.windows.net/", id="azure"),
         pytest.param("az://lake", AZURE | {"endpoint": "http://h:1/acct"}, "http://h:1/", id="azure_endpoint"),
         pytest.param("az://lake", {"use_emulator": "true"}, "http://127.0.0.1:10000/", id="azure_emulator"),
-        pytest.param("abfss://lake@a.dfs.core.windows.net/p", AZURE, "https://a.dfs.core.windows.net/", id="abfss"),
-        pytest.param("https://a.blob.core.windows.net/lake/p", AZURE, "https://a.blob.core.windows.net/", id="https"),
+        pytest.param(
+            "abfss://lake@acct.dfs.core.windows.net/p", AZURE, "https://acct.dfs.core.windows.net/", id="abfss"
+        ),
+        pytest.param(
+            "https://acct.blob.core.windows.net/lake/p", AZURE, "https://acct.blob.core.windows.net/", id="https"
+        ),
     ],
 )
 def test_each_kind_of_store_has_its_service(url: str, options: dict[str, str], address: str) -> None:

@@ -243,6 +243,20 @@ def test_an_error_during_a_sweep_says_that_nothing_more_was_deleted(world: World
     assert all(undone in record.document["ended_early"] for record in read_records(world.warehouse, REPOSITORY))
 
 
+def test_an_error_after_an_edit_says_that_nothing_more_was_deleted(world: World) -> None:
+    repository = FakeRepository()
+
+    def edit(_: Lease) -> Mapping[str, Any]:
+        repository.has_edited = True
+        return {}
+
+    repository.edits = edit
+    with pytest.raises(CorruptFile, match="Nothing more was deleted"):
+        execute(sweep_run(world, "sweep", "delete", "a-run"), EngineWithDamagedFile(world), repository)
+    (record,) = read_records(world.warehouse, REPOSITORY)
+    assert "Nothing more was deleted" in record.document["ended_early"]
+
+
 class EngineWithSlowChecks(InProcessEngine):
     """An engine whose first `slow_checks` liveness checks take longer than the window."""
 

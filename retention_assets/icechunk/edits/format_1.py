@@ -118,8 +118,8 @@ def apply_edits_v1(
         log(f"{access.url}: another writer was quicker; reading the repository again ({conflicts + 1})")
         sleep(next(waits))
     raise StoreError(
-        f"{access.url}: other writers were quicker {TRIES} times. Some edits of the expiration were made. No file was "
-        f"deleted. Run again when fewer writers are active."
+        f"{access.url}: other writers were quicker {TRIES} times. Some edits of the expiration may have been made. No "
+        f"file was deleted. Run again when fewer writers are active."
     )
 
 

@@ -1,8 +1,9 @@
-"""Finds the snapshots that branches and tags have left, other than by a commit: sessions may still be open on them.
+"""Finds the snapshots that branches and tags have left: sessions may still be open on them.
 
 A branch leaves its tip when it is reset or deleted, or when the tip is amended. A tag leaves its snapshot when it is
 deleted. In format 2, the ops log has these changes, except references that an expiration deleted. Format 1 has no
-record of them. So each plan also compares the references with those that earlier plans found.
+record of them. So each plan also compares the references with those that earlier plans found. If a commit moved a
+branch, sessions began on the tip until the child was written. `in_use` uses the age of the child.
 Source: docs/icechunk.md, "What is deleted".
 """
 
@@ -39,12 +40,18 @@ def with_left_tips(
 
 
 def _left(state: IcechunkState, heads: Heads, made_at: datetime) -> Iterator[bytes]:
-    """Yield the snapshots in `heads` that their branch or tag has left since the plan, other than by a commit."""
-    history = state.history
+    """Yield the snapshots in `heads` that their branch or tag has left since the plan.
+
+    In format 2, a tip that was left by a commit does not count: the ops log has each reset. In format 1 it does. There,
+    a child that is younger than the plan does not show that a commit moved the branch: it may have been reset to the
+    child, long after the child was written.
+    """
+    history, has_ops_log = state.history, state.repo is not None
     for named, now in ((heads.branches, history.branches), (heads.tags, history.tags)):
         for name, text in named.items():
             tip = decode_id(text)
-            if now.get(name) != tip and not _has_moved_on(state, now.get(name), tip, made_at):
+            has_moved_on = has_ops_log and _has_moved_on(state, now.get(name), tip, made_at)
+            if now.get(name) != tip and not has_moved_on:
                 yield tip
 
 

@@ -156,11 +156,15 @@ class IcechunkRepositorySweep(RepositorySweep):
         return keep_publication(sweep.warehouse, plan, published, gone, lease, sweep.clock())
 
     def _require_valid(self, lease: Lease) -> None:
-        """Raise GuardRefused if the lease is lost, sweeps were stopped, or the plan or the policy was replaced."""
+        """Raise GuardRefused if the lease is lost, sweeps were stopped, or the plan or the policy was replaced.
+
+        Each edit is written after this check.
+        """
         sweep = self._sweep
         require_lease(sweep.warehouse, lease, sweep.clock())
         require_plan(sweep.warehouse, sweep.name, self.plan.day, self.plan.plan_hash, undone="deleted")
         self._require_same_policy()
+        self.has_edited = True
 
     def _require_same_policy(self) -> None:
         """Refuse a policy or settings that were changed during the sweep, for example by a new hold."""

@@ -78,7 +78,7 @@ def counting_heads(references: References, memory: Memory, policy: Policy, as_of
     return tuple(head for head, until in ends if until is None or until > as_of)
 
 
-def left_heads(references: References, memory: Memory, policy: Policy, as_of: datetime) -> tuple[SeenHead, ...]:
+def reported_heads(references: References, memory: Memory, policy: Policy, as_of: datetime) -> tuple[SeenHead, ...]:
     """Return the `counting_heads` whose branch has not only moved on to later commits."""
     aged = with_true_ages(references, memory)
     return tuple(head for head in counting_heads(aged, memory, policy, as_of) if not _moved_on(head, aged))

@@ -39,7 +39,7 @@ from retention_assets.lakefs.rules.candidates import (
 )
 from retention_assets.lakefs.rules.lifecycle import kept_by_duplicates, with_lifecycle
 from retention_assets.lakefs.rules.references import References
-from retention_assets.lakefs.rules.reflog import Memory, SeenHead, left_heads, lost_heads
+from retention_assets.lakefs.rules.reflog import Memory, SeenHead, lost_heads, reported_heads
 from retention_assets.lakefs.rules.same_content import (
     at_risk,
     etag_differs,
@@ -171,9 +171,9 @@ class PlanParameters:
         """The time 00:00 UTC of the day. Source: docs/retention.md, "Rule"."""
         return start_of_day(self.day)
 
-    def left_heads(self, references: References) -> tuple[SeenHead, ...]:
-        """Return the heads of earlier plans that are gone and still keep commits. See `reflog.left_heads`."""
-        return left_heads(references, self.memory, self.policy, self.as_of)
+    def reported_heads(self, references: References) -> tuple[SeenHead, ...]:
+        """Return the heads of earlier plans that are gone and still keep commits. See `reflog.reported_heads`."""
+        return reported_heads(references, self.memory, self.policy, self.as_of)
 
 
 def blocked(parameters: PlanParameters, inputs: PlanInputs, references: References) -> str | None:
@@ -478,7 +478,7 @@ def _keep(
         terms=parameters.settings,
         first_wait_ends=checks_of_plan.totals.first_wait_ends,
         last_wait_ends=checks_of_plan.totals.last_wait_ends,
-        reflog=tuple(f"{head.kind} {head.name}" for head in parameters.left_heads(seen)),
+        reflog=tuple(f"{head.kind} {head.name}" for head in parameters.reported_heads(seen)),
         lost=checks_of_plan.listed.lost,
         duplicates=checks_of_plan.duplicates,
     )
@@ -533,7 +533,7 @@ def _warnings(
         warnings.append(f"In the commits, {text}.")
     if reason := inputs.inventory.details.fell_back:
         warnings.append(f"The whole store was listed, although `listing: optimized` is configured: {reason}.")
-    if gone := [head for head in parameters.left_heads(references) if head.kind == "branch"]:
+    if gone := [head for head in parameters.reported_heads(references) if head.kind == "branch"]:
         names = ", ".join(sorted({head.name for head in gone})[:_FEW])
         heads = counted(len(gone), "branch head of earlier plans is", "branch heads of earlier plans are")
         warnings.append(

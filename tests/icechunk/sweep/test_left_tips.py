@@ -199,14 +199,28 @@ def test_only_the_newest_plan_before_the_grace_period_counts(repository: Reposit
     assert set(found.left) == {decode_id(repository.ids["b"])}
 
 
-@pytest.mark.parametrize(("written", "is_left"), [(DAYS[1], False), (DAYS[0] - SOON, True)], ids=["commit", "reset"])
+@pytest.mark.parametrize(("written", "is_commit"), [(DAYS[1], True), (DAYS[0] - SOON, False)], ids=["commit", "reset"])
 def test_a_branch_that_moves_forward_leaves_its_tip_unless_a_commit_moved_it(
-    repository: Repository, written: datetime, is_left: bool
+    repository: Repository, written: datetime, is_commit: bool
 ) -> None:
-    """If the child is younger than the plan, the age of the child counts. Else the branch was reset to an old child."""
+    """In format 2, the age of a child that is younger than the plan counts. Else the branch was reset to an old child.
+
+    In format 1, the branch may also have been reset to a young child.
+    """
+    is_left = not is_commit or repository.state(DAYS[6]).format == 1
     set_stored_at(repository.root / "r", written, [f"snapshots/{repository.ids['c']}"])
     repository.planned(DAYS[0], {"main": "b"})
     assert (decode_id(repository.ids["b"]) in repository.state(DAYS[6]).left) == is_left
+
+
+@pytest.mark.parametrize("repository", [1], indirect=True, ids=["format_1"])
+def test_a_tip_stays_after_a_reset_to_a_child_that_was_written_after_the_plan(repository: Repository) -> None:
+    """The branch may have been on the tip until just before the next plan, long after the child was written."""
+    set_stored_at(repository.root / "r", DAYS[0] + SOON, [f"snapshots/{repository.ids['c']}"])
+    repository.planned(DAYS[0], {"main": "b", "dev": "b"})
+    repository.planned(DAYS[1], {"main": "c", "dev": "c"})
+    assert "b" in repository.staying(DAYS[1] + GRACE)
+    assert "b" not in repository.staying(DAYS[1] + GRACE + SOON)
 
 
 def test_a_plan_whose_heads_are_no_longer_stored_is_left_out(repository: Repository) -> None:

@@ -13,9 +13,9 @@ from retention_assets.lakefs.rules.reflog import (
     counting_heads,
     gone_heads,
     held_until,
-    left_heads,
     lost_heads,
     remember,
+    reported_heads,
     with_true_ages,
 )
 from retention_assets.policy.rules import BranchRetention, CommittedRetention, Policy
@@ -166,7 +166,7 @@ def test_gone_heads_are_those_that_their_branch_or_tag_no_longer_has(branches: d
 def test_a_branch_that_has_only_moved_on_did_not_leave_its_head(main: str, dated: int, left: set[str]) -> None:
     memory = remember(references(60, HISTORY, main="m2"), Memory(), POLICY)
     after = references(61, {**HISTORY, "m3": ("m2", dated)}, main=main)
-    assert {head.commit_id for head in left_heads(after, memory, POLICY, at(61))} == left
+    assert {head.commit_id for head in reported_heads(after, memory, POLICY, at(61))} == left
     assert {head.commit_id for head in counting_heads(after, memory, POLICY, at(61))} == {"m2"}
 
 

@@ -1,6 +1,7 @@
 """Reads documents in YAML or JSON, and names the wrong keys of a document."""
 
 import json
+import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from difflib import get_close_matches
@@ -36,6 +37,8 @@ _HINTS = {  # by a part of YAML's own message
     "scanning an alias": "put a text that begins with `*` in quotes",
 }
 
+_OCTAL = re.compile(r"[-+]?0[0-9_]+")
+
 KeyPath = tuple[int | str, ...]
 
 
@@ -66,7 +69,7 @@ def _problem(error: Exception) -> str:
 
 
 class _UniqueKeys(yaml.SafeLoader):
-    """A safe YAML loader that rejects duplicated keys.
+    """A safe YAML loader that rejects duplicated keys, and octal numbers such as `030`.
 
     It checks each mapping as it is written, before merges (`<<`) add keys. A key may override a merged key.
     """
@@ -76,6 +79,15 @@ class _UniqueKeys(yaml.SafeLoader):
         keys = [key for key, _ in node.value if isinstance(key, yaml.ScalarNode)]
         _require_unique([key.value for key in keys], f"the mapping that begins at line {node.start_mark.line + 1}")
         return node
+
+    def construct_yaml_int(self, node: yaml.ScalarNode) -> int:
+        if _OCTAL.fullmatch(node.value):
+            problem = f"{node.value} is an octal number in YAML: write it without the 0 at the beginning"
+            raise yaml.constructor.ConstructorError(None, None, problem, node.start_mark)
+        return super().construct_yaml_int(node)
+
+
+_UniqueKeys.add_constructor("tag:yaml.org,2002:int", _UniqueKeys.construct_yaml_int)
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

@@ -21,10 +21,19 @@ def _bytes(value: object) -> object:
     return int(float(found[1]) * _UNITS[found[2]])
 
 
+def _no_truth_value(value: object) -> object:
+    """Return the value. Errors: ValueError for a truth value, which pydantic would take for 1 or 0."""
+    if isinstance(value, bool):
+        raise ValueError("must be a number: `true`, `yes` and `on` are truth values in YAML")
+    return value
+
+
 PositiveDuration = Annotated[timedelta, BeforeValidator(as_value_error(parse_positive_duration))]
 Duration = Annotated[timedelta, BeforeValidator(as_value_error(parse_duration))]
 Bytes = Annotated[int, BeforeValidator(_bytes), Field(ge=0)]
-Share = Annotated[float, Field(ge=0, le=1)]
+Number = Annotated[float, BeforeValidator(_no_truth_value)]
+Count = Annotated[int, BeforeValidator(_no_truth_value)]
+Share = Annotated[Number, Field(ge=0, le=1)]
 LONGEST_WINDOW = timedelta(hours=1)  # the maximum of `sweep.window`
 
 
@@ -49,7 +58,7 @@ class BudgetSettings(Model):
     person must approve every plan.
     """
 
-    objects: int | None = Field(default=None, ge=0)
+    objects: Count | None = Field(default=None, ge=0)
     bytes: Bytes | None = None
     share: Share | None = None  # of the listed objects, and of the listed bytes
 
@@ -62,8 +71,8 @@ class BudgetSettings(Model):
 class SweepSettings(Model):
     """How a sweep executes a plan: its rate, its batches, and how long a liveness check is valid."""
 
-    rate: float | None = Field(default=None, gt=0)  # objects per second of all executors; null: only the store limits
-    round: int = Field(default=100_000, gt=0)  # batch size: objects per liveness check
+    rate: Number | None = Field(default=None, gt=0)  # objects per second of all executors; null: only the store limits
+    round: Count = Field(default=100_000, gt=0)  # batch size: objects per liveness check
     window: PositiveDuration = timedelta(minutes=15)  # the longest time from a liveness check to a change of an object
     lease: PositiveDuration = timedelta(minutes=30)  # longer than a liveness check; a crash blocks other runs this long
     single_machine: bool = False  # true: no other machine ever sweeps, so the lease may be on this machine's disk

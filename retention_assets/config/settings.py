@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, field_validator, model_validator
 
-from retention_assets.config.limits import LONGEST_WINDOW, Duration, Limits, Model, PositiveDuration
+from retention_assets.config.limits import LONGEST_WINDOW, Duration, Limits, Model, Number, PositiveDuration
 from retention_assets.errors import ConfigurationError
 
 _SECRET_OPTION = re.compile(
@@ -205,7 +205,7 @@ class CommonSettings(Limits):
     grace: Duration = timedelta(hours=24)
     settle: Duration = timedelta(hours=24)  # how long an object must be due before it may be deleted; 0s: no wait
     mode: Mode = "plan"
-    price_per_gb_month: float | None = Field(default=None, ge=0)  # the price of storage, in any currency
+    price_per_gb_month: Number | None = Field(default=None, ge=0)  # the price of storage, in any currency
     owners: Annotated[list[Owner], BeforeValidator(_as_list)] = Field(default_factory=list)  # of the assets in Dagster
     schedule: ScheduleSettings = ScheduleSettings()
 

@@ -12,6 +12,8 @@ from urllib.parse import unquote
 UNREADABLE = "\ufffd"  # stands for a byte of a path that is not UTF-8; the byte's two hexadecimal digits follow
 WILDCARDS = frozenset("*?")
 _TOKENS = re.compile(r"\*\*/|\*\*|\*|\?|[^*?]+")
+# In a path, `**/` stands for no directory only where the name of a directory begins: `raw**/x` does not match `rawx`.
+_TOKENS_OF_PATHS = re.compile(r"(?:\A|(?<=/))\*\*/|\*\*|\*|\?|[^*?]+")
 _WILD = {
     "**/": r"(?:[\s\S]*/)?",  # any directories, or none
     "**": r"[\s\S]*",
@@ -32,17 +34,17 @@ def glob_regex(glob: str) -> str:
     `*` and `?` do not match `/`; `**` matches any text. With this narrow meaning, less is deleted. The end is written
     as a lookahead, because `$`, `\Z` and `\z` differ between the two languages.
     """
-    return _regex(glob, _WILD)
+    return _regex(glob, _WILD, _TOKENS_OF_PATHS)
 
 
-def _regex(glob: str, wild: Mapping[str, str]) -> str:
-    parts = (wild.get(token) or re.escape(token) for token in _TOKENS.findall(glob))
+def _regex(glob: str, wild: Mapping[str, str], tokens: re.Pattern[str]) -> str:
+    parts = (wild.get(token) or re.escape(token) for token in tokens.findall(glob))
     return rf"\A{''.join(parts)}(?![\s\S])"
 
 
 @lru_cache(maxsize=4096)
 def _compiled(glob: str, *, across_slashes: bool = False) -> re.Pattern[str]:
-    return re.compile(_regex(glob, _WILD_IN_NAMES if across_slashes else _WILD))
+    return re.compile(_regex(glob, _WILD_IN_NAMES, _TOKENS) if across_slashes else glob_regex(glob))
 
 
 def glob_matches(glob: str, text: str) -> bool:

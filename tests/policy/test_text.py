@@ -23,6 +23,19 @@ def test_a_duplicated_key_is_an_error(text):
         mapping_of(text, "p")
 
 
+@pytest.mark.parametrize("text", ["days: 030", '{"days": 030}', "days: -01_0"])
+def test_an_octal_number_is_an_error_with_its_place(text):
+    with pytest.raises(
+        ConfigurationError, match=r"p: neither .* column \d+ \(-?0\w+ is an octal number in YAML: write"
+    ):
+        mapping_of(text, "p")
+
+
+@pytest.mark.parametrize("text", ["days: 30", '{"days": 30}', "days: 3_0", "days: 0x1e"])
+def test_other_whole_numbers_of_yaml_are_read(text):
+    assert mapping_of(text, "p") == {"days": 30}
+
+
 @pytest.mark.parametrize(
     "text", ["a: [", '{"a": }}', "a: 2027-02-30", "!!python/object/apply:os.getcwd []", "a: 1\n---\nb: 2\n", "[" * 5000]
 )

@@ -157,6 +157,7 @@ _STATES = {
     GONE: "is gone",
     RESTORED: "was brought back after the plan was made",
     "absent": "does not exist",
+    "outside": "is outside the namespace, or in another repository",
     "missing": "is missing",
 }
 _REASONS = {
@@ -206,7 +207,7 @@ def lines_of(explanation: Explanation, now: datetime) -> Iterator[str]:
     for one in explanation.objects:
         yield from _of_object(one, explanation.repository, now)
     plan = explanation.plan
-    approved = f"approved by {plan.approved_by}" if plan.approved_by else "not approved"
+    approved = f"approved by {plan.approved_by}" if plan.approved_by else "not approved by a person"
     yield f"From the plan of {plan.day}, made {_age(plan.made_at, now)} ago, {approved}: {plan.plan_hash}"
     for note in explanation.notes:
         yield f"Note: {note}"
@@ -235,7 +236,12 @@ def _of_object(one: ObjectExplanation, repository: str, now: datetime) -> Iterat
 
 def _future(one: ObjectExplanation, repository: str, today: date) -> str:
     if one.state == "candidate":
-        return "The next sweep of this plan deletes it or moves it to quarantine, if the plan is approved."
+        return (
+            "The next sweep of this plan deletes it or moves it to quarantine, if a person approved the plan or the "
+            "plan is within the budget."
+        )
+    if one.state == "outside":
+        return "Plans do not list its location, so no plan deletes it, and `retention verify` does not check it."
     if one.state == "waiting":
         return f"A plan made after {one.waits_until:%Y-%m-%d %H:%M} UTC may delete it."
     if one.goes_on:

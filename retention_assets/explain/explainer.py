@@ -54,7 +54,7 @@ class Explainer[P](ABC):
             due = {address: row for address, row in due.items() if self._is_due_under_any_policy(row)}
         found = []
         for one in unlisted:
-            explained = replace(one, state=MISSING if one.kept_by else ABSENT)
+            explained = replace(one, state=MISSING) if one.kept_by and one.state == ABSENT else one
             if row := listed.get(one.address):
                 explained = replace(one, listed=True, size=row["size"], last_modified=row["last_modified"])
                 of_due = due.get(one.address)

@@ -12,6 +12,7 @@ from retention_assets.objectstore.outcomes import Outcome
 GONE = "gone"  # a sweep removed the object
 ABSENT = "absent"  # the plan did not list the object, and no ledger has it
 MISSING = "missing"  # as `absent`, but something refers to the object
+OUTSIDE = "outside"  # entries refer to the object only by addresses that can lie outside the namespace
 RESTORED = "restored"  # a person brought the object back after the plan was made
 _STILL_THERE = (Outcome.RESTORED, Outcome.FAILED, Outcome.SKIPPED)  # after these, the object is in the store
 
@@ -81,7 +82,7 @@ class ObjectExplanation:
     """Why one object is kept or gone."""
 
     address: str
-    state: str  # one of `core.states.STATES`, or `gone`, `restored`, `absent` or `missing`
+    state: str  # one of `core.states.STATES`, or `gone`, `restored`, `absent`, `missing` or `outside`
     listed: bool
     size: int | None = None
     last_modified: datetime | None = None

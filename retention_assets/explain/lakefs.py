@@ -14,10 +14,11 @@ from retention_assets.config.timestamps import start_of_day
 from retention_assets.core.keepers import Keeper, old_enough_at, plan_day, released_at
 from retention_assets.core.states import CANDIDATE, FOREIGN, HELD, KEPT, MAY_BE_STAGED, UNREFERENCED
 from retention_assets.explain.explainer import Explainer, kept_for_ever
-from retention_assets.explain.explanations import ABSENT, CommitState, EntryState, ObjectExplanation
+from retention_assets.explain.explanations import ABSENT, OUTSIDE, CommitState, EntryState, ObjectExplanation
 from retention_assets.explain.plans import PlanTables, Row, policy_of_plan
 from retention_assets.lakefs.names.generated import (
     canonical_name,
+    is_absolute,
     is_generated_name,
     issued,
     legacy_pattern,
@@ -178,7 +179,9 @@ class LakeFSExplainer(Explainer[Policy]):
         elif not entries and not self._staged_known:
             keepers += (Keeper("staged", address, "no staged list is known, so it may be staged", None),)
         shown = tuple(self._entry(one) for one in entries)
-        return ObjectExplanation(address, ABSENT, listed=False, kept_by=keepers, entries=shown)
+        inside = is_staged or any(entry.address == address and not is_absolute(address) for entry in entries)
+        state = OUTSIDE if entries and not inside else ABSENT
+        return ObjectExplanation(address, state, listed=False, kept_by=keepers, entries=shown)
 
     def _classified(self, explained: ObjectExplanation, entries: Sequence[Entry]) -> ObjectExplanation:
         """Return the explanation of a listed object that is neither a candidate nor waits."""
@@ -193,7 +196,7 @@ class LakeFSExplainer(Explainer[Policy]):
         settle = self._settle if settles else timedelta(0)
         today, keepers = self.tables.plan.day, explained.kept_by
         if keepers:
-            of_commits = any(keeper.kind in ("branch", "commit") for keeper in keepers)
+            of_commits = any(self._is_active(entry) for entry in entries)
             unknown = not entries and not self._staged_known
             end = released_at(keepers)
             goes_on = None if end is None else plan_day(end, old_enough, settle, today)
@@ -207,6 +210,12 @@ class LakeFSExplainer(Explainer[Policy]):
             return replace(explained, state=CANDIDATE, goes_on=today)
         detail = "the head of a branch may have the same content, so it may be staged although no list shows this"
         return kept_for_ever(explained, MAY_BE_STAGED, "same_content", detail)
+
+    def _is_active(self, entry: Entry) -> bool:
+        """Return whether an active commit has the entry and no lifecycle rule releases it, as `commits_by_address`."""
+        ends, _ = lifecycle_end(entry, self._kept.policy.lifecycle)
+        is_due = ends is not None and ends <= self._kept.as_of
+        return not is_due and any(self._kept.activity[one].active for one in entry.commits)
 
     def _is_foreign(self, address: str) -> bool:
         if not is_generated_name(address):

@@ -69,7 +69,7 @@ def explained(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathF
     plan = load_plan(Warehouse(configuration.warehouse), case.repository, DAY)
     truth = Truth(case.repository, case.policies, case.tags)
     names = {one.address for one in listing(case.repository) if not one.address.startswith("_lakefs/")}
-    names |= {address for _, address in truth.entries if "://" not in address}
+    names |= {address for _, address in truth.entries}
     answers = explain_objects(configuration, case.repository, names)
     assert {one.address for one in answers} == names
     return Explained(case, configuration, plan, {one.address: one for one in answers})
@@ -78,6 +78,11 @@ def explained(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathF
 def test_explain_and_the_plan_count_the_same_states_of_objects(explained: Explained) -> None:
     counted = Counter(one.state for one in explained.answers.values() if one.listed)
     assert counted == {state: amount.objects for state, amount in explained.plan.totals.items() if amount.objects}
+
+
+def test_an_object_outside_the_namespace_is_neither_missing_nor_absent(explained: Explained) -> None:
+    states = {one.state for address, one in explained.answers.items() if "://" in address}
+    assert states == {"outside"}
 
 
 def test_the_candidates_are_those_that_brute_force_finds(explained: Explained) -> None:

@@ -311,7 +311,8 @@ class OtherRepositories:
         # removed since then, the manifests are fetched, except those that are acknowledged as lost.
         is_any_lost = known_addresses(self.warehouse, other.name)
         lost = acknowledged_addresses(self.spark, self.warehouse, other.name) if is_any_lost else None
-        cache = TableCache(self.spark, self.warehouse, other.name, _access(other), self.run_id, lost=lost)
+        run_id = f"{self.run_id}-for-{self.repository.name}"  # a step of the same run may write the same cache now
+        cache = TableCache(self.spark, self.warehouse, other.name, _access(other), run_id, lost=lost)
         references, fetched = cache.rows(manifests, manifest_chunks())
         if fetched.unread and not table.unread:
             raise self._unread(other, len(fetched.unread))

@@ -231,20 +231,24 @@ class Restore:
             return ObjectResult(Outcome.FAILED, str(error))
         if isinstance(copied, VerifiedCopy):
             return ObjectResult(Outcome.RESTORED)
-        nothing_there = (
-            f"no copy is at {self.location.describe(address)}: it was removed, or quarantine.url was changed"
-        )
-        return ObjectResult(Outcome.FAILED, copied.detail or nothing_there)
+        return ObjectResult(Outcome.FAILED, copied.detail or self._no_copy(address))
+
+    def _no_copy(self, address: str) -> str:
+        return f"no copy is at {self.location.describe(address)}: it was removed, or quarantine.url was changed"
 
     def _is_the_copy(self, address: str) -> bool:
         """Return whether the object at the address has the bytes of the copy.
 
-        A missing copy counts as equal: an interrupted attempt removed the copy after it had restored the object.
+        If the quarantine has a manifest of the plan, a missing copy counts as equal: an interrupted attempt removed the
+        copy after it had restored the object. Otherwise this is another quarantine, or it is not mounted.
+        Errors: StoreError.
         """
         try:
             copy = self.copies.digest(self.location.path(address))
         except ObjectMissing:
-            return True
+            if self.location.has_manifest():
+                return True
+            raise StoreError(self._no_copy(address)) from None
         return self.reader.digest(address) == copy
 
 

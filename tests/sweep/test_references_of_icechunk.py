@@ -17,6 +17,7 @@ from retention_assets.config.configuration import load_configuration
 from retention_assets.core.liveness import Liveness
 from retention_assets.errors import GuardRefused
 from retention_assets.icechunk.source.opening import snapshot_policy
+from retention_assets.icechunk.source.tables import manifest_chunks
 from retention_assets.repositories.other_repositories import OtherRepositories
 from retention_assets.spark.frames import from_arrow
 from retention_assets.state.acknowledged import LOST, write_acknowledgement
@@ -210,3 +211,11 @@ def test_every_manifest_counts_if_a_plan_under_another_policy_or_setting_was_int
     pairing.plan(live=False)
     assert pairing.others().unknown() == []
     assert pairing.kept() == set()
+
+
+def test_rows_that_a_check_fetches_have_another_batch_than_those_of_a_step_of_the_same_run(pairing: Pairing) -> None:
+    """Steps of one run can run in several processes at the same time. One would replace the batch of the other."""
+    pairing.plan()
+    assert pairing.kept() == {SHARED}
+    (batch,) = pairing.warehouse.directories("there", manifest_chunks().name)
+    assert batch == "00000001-a-run-for-here"

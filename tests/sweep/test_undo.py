@@ -392,6 +392,19 @@ def test_a_restore_that_finds_no_copy_names_the_location_where_it_looked(spark: 
     assert row["detail"] == f"no copy is at {copy}: it was removed, or quarantine.url was changed"
 
 
+def test_a_restore_that_sees_no_quarantine_takes_no_other_object_for_the_copy(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """Otherwise the only copy would be due for purge once the quarantine is mounted again."""
+    world = quarantined_world(tmp_path / "world")
+    world.lay("b", b"x" * len(content("b")))
+    (tmp_path / "elsewhere").mkdir()
+    restore(elsewhere(undo(spark, world), f"file://{tmp_path}/elsewhere"), selected("b"))
+    row = latest(world.ledger())[address("b")]
+    assert row["outcome"] == Outcome.FAILED
+    assert row["detail"].startswith(f"no copy is at file://{tmp_path}/elsewhere/")
+
+
 def test_objects_that_an_interrupted_sweep_may_have_moved_to_an_earlier_quarantine_are_logged_and_keep_their_versions(
     spark: SparkSession, tmp_path: Path
 ) -> None:

@@ -165,11 +165,11 @@ def _to_delete(planned: PlannedEdits) -> frozenset[bytes]:
 def _require_no_tip_left(reader: ObjectReader, planned: PlannedEdits, repo: Repo) -> None:
     """Refuse when the plan removes a snapshot that a branch or tag was on, and has left since the plan was made.
 
-    Sessions that began there may still be open. The plan keeps snapshots that were left before it was made. A snapshot
-    whose reference the plan itself deletes does not count.
+    Sessions that began there may still be open. The plan keeps snapshots that were left before it was made. A
+    reference that the plan itself deletes does not count, because the plan accepts that sessions on it end.
     """
-    going = (_to_delete(planned) - {one.tip for one in planned.deleted}) & repo.snapshots.keys()
-    if going and (left := going & tips_left_since(reader, repo, planned.cutoff).keys()):
+    going = _to_delete(planned) & repo.snapshots.keys()
+    if going and (left := going & tips_left_since(reader, repo, planned.cutoff, planned.deleted).keys()):
         raise outdated(
             f"a branch or tag was on the snapshot {encode_id(min(left))}, which the plan removes, and has left it: "
             "sessions may be open on it"

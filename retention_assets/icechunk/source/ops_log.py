@@ -3,16 +3,22 @@
 Source: docs/icechunk-formats.md, "Repo object".
 """
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
 from datetime import datetime
 
 from retention_assets.errors import ObjectMissing, SourceError
-from retention_assets.icechunk.formats.model import Repo, Update
+from retention_assets.icechunk.formats.model import Repo, Update, UpdateKind
 from retention_assets.icechunk.formats.paths import OVERWRITTEN
 from retention_assets.icechunk.formats.repo_reader import read_repo
-from retention_assets.icechunk.rules.snapshots import datetime_of, micros_of
+from retention_assets.icechunk.rules.snapshots import Reference, RefKind, datetime_of, micros_of
 from retention_assets.objectstore.objects import ObjectReader
+
+_RESET_OR_DELETED: Mapping[UpdateKind, RefKind] = {
+    UpdateKind.BRANCH_RESET: "branch",
+    UpdateKind.BRANCH_DELETED: "branch",
+    UpdateKind.TAG_DELETED: "tag",
+}
 
 
 def ops_log(reader: ObjectReader, repo: Repo) -> Iterator[Update]:
@@ -32,20 +38,31 @@ def ops_log(reader: ObjectReader, repo: Repo) -> Iterator[Update]:
         repo = before
 
 
-def tips_left_since(reader: ObjectReader, repo: Repo, cutoff: datetime) -> dict[bytes, datetime]:
+def tips_left_since(
+    reader: ObjectReader, repo: Repo, cutoff: datetime, besides: Collection[Reference] = ()
+) -> dict[bytes, datetime]:
     """Return the snapshots that branches and tags left at or after `cutoff` (UTC), with the last time of each.
 
     These are the snapshots that a branch named before it was reset or deleted, that a tag named before it was deleted,
     and that were amended. The times are by the clocks of the machines that made these changes. An expiration that
-    deletes references does not name them in the ops log. Backups that have only older entries are not read.
+    deletes references does not name them in the ops log. Backups that have only older entries are not read. That
+    a reference in `besides` was reset or deleted does not count.
     Errors: SourceError when a backup with such an entry no longer exists; CorruptFile when it is corrupt.
     """
     left: dict[bytes, datetime] = {}
     for update in _updates_since(reader, repo, cutoff):
-        if update.previous_snapshot_id is not None:
+        if update.previous_snapshot_id is not None and _left_by(update) not in besides:
             at = datetime_of(update.updated_at, update.previous_snapshot_id)
             left.setdefault(update.previous_snapshot_id, at)
     return left
+
+
+def _left_by(update: Update) -> Reference | None:
+    """Return the reference that the update reset or deleted, as it was before; None: it did neither."""
+    kind = _RESET_OR_DELETED.get(update.kind)
+    if kind is None or update.name is None or update.previous_snapshot_id is None:
+        return None
+    return Reference(kind, update.name, update.previous_snapshot_id)
 
 
 def _updates_since(reader: ObjectReader, repo: Repo, cutoff: datetime) -> Iterator[Update]:

@@ -186,6 +186,18 @@ def test_a_snapshot_to_release_that_was_a_tip_since_the_plan_is_not_released(tmp
     assert repository.files() == before
 
 
+def test_the_tip_of_a_branch_to_delete_is_not_released_if_another_branch_was_on_it_since_the_plan(tmp_path):
+    repository = tree(tmp_path / "r", 2)
+    plan = repository.plan()
+    opened, z = repository.open(), repository.ids["z"]
+    opened.create_branch("look", z)
+    opened.delete_branch("look")
+    before = repository.files()
+    with pytest.raises(GuardRefused, match=rf"on the snapshot {z}, which the plan removes.* Plan again"):
+        repository.publish(plan)
+    assert repository.files() == before
+
+
 def test_a_branch_to_delete_that_somebody_deleted_since_the_plan_is_no_conflict(tmp_path):
     repository = tree(tmp_path / "r", 2)
     plan = repository.plan()

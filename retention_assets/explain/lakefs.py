@@ -15,7 +15,7 @@ from retention_assets.core.keepers import Keeper, old_enough_at, plan_day, relea
 from retention_assets.core.states import CANDIDATE, FOREIGN, HELD, KEPT, MAY_BE_STAGED, UNREFERENCED
 from retention_assets.explain.explainer import Explainer, kept_for_ever
 from retention_assets.explain.explanations import ABSENT, OUTSIDE, CommitState, EntryState, ObjectExplanation
-from retention_assets.explain.plans import PlanTables, Row, policy_of_plan
+from retention_assets.explain.plans import PlanTables, Row, not_certainly_inside, policy_of_plan
 from retention_assets.lakefs.names.generated import (
     canonical_name,
     is_absolute,
@@ -80,9 +80,12 @@ class LakeFSExplainer(Explainer[Policy]):
     def objects(self, addresses: Collection[str]) -> list[ObjectExplanation]:
         """See `Explainer`."""
         asked = sorted(set(addresses))
-        staged = {row["address"] for row in self.tables.rows(UNCOMMITTED_OBJECTS.name, one_of("address", asked))}
+        staged: defaultdict[str, set[str]] = defaultdict(set)  # the addresses that name each object
+        for row in self.tables.rows(UNCOMMITTED_OBJECTS.name, _may_name(asked)):
+            for name in (row["address"], listed_name(row["address"])):
+                staged[name].add(row["address"])
         entries = self._entries(asked)
-        unlisted = [self._unlisted(one, entries.get(one, []), one in staged) for one in asked]
+        unlisted = [self._unlisted(one, entries.get(one, []), staged.get(one, set())) for one in asked]
         return self._explained(unlisted, lambda one: self._classified(one, entries.get(one.address, [])))
 
     def _is_due_under_any_policy(self, due: Row) -> bool:
@@ -118,8 +121,7 @@ class LakeFSExplainer(Explainer[Policy]):
     def _entries(self, addresses: Sequence[str]) -> dict[str, list[Entry]]:
         """Return the entries of each address, with the commits that contain them."""
         asked = set(addresses)
-        absolute = pc.match_substring(pc.field("address"), "://")
-        pairs = self.tables.rows(ADDRESSES.name, one_of("address", asked) | absolute, _PAIR)
+        pairs = self.tables.rows(ADDRESSES.name, _may_name(asked), _PAIR)
         pairs = [row for row in pairs if listed_name(row["address"]) in asked]
         commits = self._commits_of({(row["key"], row["address"]) for row in pairs})
         found: defaultdict[str, list[Entry]] = defaultdict(list)
@@ -172,15 +174,15 @@ class LakeFSExplainer(Explainer[Policy]):
     def _shared_commits(self) -> dict[frozenset[str], tuple[str, ...]]:
         return {}
 
-    def _unlisted(self, address: str, entries: Sequence[Entry], is_staged: bool) -> ObjectExplanation:
+    def _unlisted(self, address: str, entries: Sequence[Entry], staged: Collection[str]) -> ObjectExplanation:
         keepers = tuple(keeper for entry in entries for keeper in keepers_of(entry, self._kept))
-        if is_staged:
+        if staged:
             keepers += (Keeper("staged", address, "it is staged on a branch and not committed yet", None),)
         elif not entries and not self._staged_known:
             keepers += (Keeper("staged", address, "no staged list is known, so it may be staged", None),)
         shown = tuple(self._entry(one) for one in entries)
-        inside = is_staged or any(entry.address == address and not is_absolute(address) for entry in entries)
-        state = OUTSIDE if entries and not inside else ABSENT
+        names = {*staged, *(entry.address for entry in entries)}
+        state = OUTSIDE if names and (address not in names or is_absolute(address)) else ABSENT
         return ObjectExplanation(address, state, listed=False, kept_by=keepers, entries=shown)
 
     def _classified(self, explained: ObjectExplanation, entries: Sequence[Entry]) -> ObjectExplanation:
@@ -252,6 +254,11 @@ class LakeFSExplainer(Explainer[Policy]):
             self._kept.heads.get(commit_id, ()),
             tuple(keeper.detail for keeper in self._kept.protected.get(commit_id, ())),
         )
+
+
+def _may_name(addresses: Collection[str]) -> pc.Expression:
+    """Return the filter of rows whose address is one of `addresses`, or may be another spelling of one."""
+    return one_of("address", addresses) | not_certainly_inside()
 
 
 def policy_of(tables: PlanTables) -> Policy:

@@ -13,12 +13,20 @@ from retention_assets.config.configuration import Configuration, Repository
 from retention_assets.config.durations import parse_duration
 from retention_assets.errors import ConfigurationError, GuardRefused, TableContractError
 from retention_assets.explain.explanations import UsedPlan
+from retention_assets.lakefs.names.generated import UNRESOLVED, resolved_path
 from retention_assets.policy.rules import Policy
 from retention_assets.policy.snapshots import SnapshotPolicy
 from retention_assets.state.approval import ApprovalState, approval_state, approved_terms, stored_approval
 from retention_assets.state.plan import PLANNED_OBJECTS, PLANS, Plan, load_plan, made_name
 from retention_assets.state.policies import kept_policy
-from retention_assets.tables import ADDRESSES, CACHED_MANIFESTS, DELETION_CANDIDATES, DUE_OBJECTS, TABLES
+from retention_assets.tables import (
+    ADDRESSES,
+    CACHED_MANIFESTS,
+    DELETION_CANDIDATES,
+    DUE_OBJECTS,
+    TABLES,
+    UNCOMMITTED_OBJECTS,
+)
 from retention_assets.warehouse.metadata import PartitionMetadata
 from retention_assets.warehouse.reading import one_of, read_batches, read_directory, scan_directory
 from retention_assets.warehouse.warehouse import Warehouse
@@ -152,12 +160,17 @@ def policy_of_plan[P: (Policy, SnapshotPolicy)](
     return policy
 
 
+def not_certainly_inside() -> pc.Expression:
+    """Return the filter of rows (column `address`) that `columns.is_inside` excludes: URIs, and unresolved paths."""
+    return pc.match_substring_regex(pc.field("address"), UNRESOLVED)
+
+
 def referring_repositories(
     configuration: Configuration, repository: str, addresses: Collection[str]
 ) -> dict[str, list[str]]:
     """Return the names of the other repositories that may refer to each address. Other addresses are omitted.
 
-    A repository may refer to an address if one of its absolute references ends with the same file name.
+    A repository may refer to an address if one of its references that may be to others ends with the same file name.
     """
     if not addresses:
         return {}
@@ -171,17 +184,26 @@ def referring_repositories(
 
 
 def _last_parts(warehouse: Warehouse, other: Repository) -> set[str]:
-    """Return the last parts of all absolute references of a repository, as written and with escapes decoded."""
+    """Return the last parts of the references of a repository that may be to others, as `other_references.last_parts`.
+
+    They are given as written, and with escapes decoded and the path resolved.
+    """
     if other.is_icechunk:
         where = pc.field("location").is_valid()
-        written = read_batches(warehouse, other.name, CACHED_MANIFESTS, _LOCATIONS, where, ["location"])["location"]
+        rows = read_batches(warehouse, other.name, CACHED_MANIFESTS, _LOCATIONS, where, ["location"])
+        written = rows["location"].to_pylist()
     else:
         days = warehouse.directories(other.name, ADDRESSES.name)
         newest = next((day for day in reversed(days) if warehouse.is_complete(other.name, ADDRESSES.name, day)), None)
         if newest is None:
             return set()
-        where = pc.match_substring(pc.field("address"), "://")
-        parts = other.name, ADDRESSES.name, newest
-        written = read_directory(warehouse, *parts, schema=ADDRESSES.schema, where=where)["address"]
-    locations = {text.split("?")[0].split("#")[0] for text in written.to_pylist()}
-    return {location.rpartition("/")[2] for text in locations for location in (text, unquote(text))}
+        written = [
+            address
+            for table in (ADDRESSES, UNCOMMITTED_OBJECTS)
+            if warehouse.is_complete(other.name, table.name, newest)
+            for address in read_directory(
+                warehouse, other.name, table.name, newest, schema=table.schema, where=not_certainly_inside()
+            )["address"].to_pylist()
+        ]
+    locations = {text.split("?")[0].split("#")[0] for text in written}
+    return {one.rpartition("/")[2] for text in locations for one in (text, resolved_path(unquote(text)))}

@@ -140,6 +140,7 @@ def status_of(
             now,
             settings.approval.life,
             unseen,
+            was_swept=plan is not None and any(one["kind"] == "sweep" for one in _of_plan(plan, records)),
             was_interrupted=plan is not None and _was_interrupted(warehouse, plan, records),
         )
     )
@@ -154,6 +155,7 @@ def _needs_of(
     life: timedelta,
     unseen: GuardRefused | None,
     *,
+    was_swept: bool,
     was_interrupted: bool,
 ) -> Iterator[str]:
     """Yield the required actions, the most urgent first.
@@ -165,6 +167,7 @@ def _needs_of(
         now: UTC.
         life: how long a plan may be used.
         unseen: the refusal of all sweeps, because other machines would not see their lease; None: they see it.
+        was_swept: whether a sweep of the plan ended. The plan of another day can have the same hash.
         was_interrupted: whether a run on the objects of the plan was interrupted, or runs now.
     """
     name, plan = status.repository, status.plan
@@ -189,7 +192,7 @@ def _needs_of(
     elif now - plan.made_at > life:
         yield f"The plan of {plan.day} is too old to be swept. Plan again: {{program}} plan {name}"
     elif status.mode != "plan":
-        yield from _next_step(status, plan, approval, unseen, was_interrupted=was_interrupted)
+        yield from _next_step(status, plan, approval, unseen, was_swept=was_swept, was_interrupted=was_interrupted)
 
 
 def _next_step(
@@ -198,6 +201,7 @@ def _next_step(
     approval: ApprovalState,
     unseen: GuardRefused | None,
     *,
+    was_swept: bool,
     was_interrupted: bool,
 ) -> Iterator[str]:
     name, day = status.repository, plan.day
@@ -215,11 +219,10 @@ def _next_step(
         why = f"{approval.by} approved the plan for other settings." if for_others else "The plan waits for approval."
         step = f"{why} Approve it with: {{program}} approve {name} {plan.plan_hash} --as-of {day}"
     elif was_interrupted and approval.removes:
-        was_swept = status.sweep is not None and status.sweep.plan_hash == plan.plan_hash
         what = "A sweep, restore or purge of the plan was" if was_swept else "A sweep of the plan was"
         again = "Run its command again. To continue a sweep" if was_swept else "Continue with"
         step = f"{what} interrupted. {again}: {{program}} sweep {name} --as-of {day}"
-    elif approval.removes and (status.sweep is None or status.sweep.plan_hash != plan.plan_hash):
+    elif approval.removes and not was_swept:
         step = f"The plan is approved. Sweep with: {{program}} sweep {name} --as-of {day}"
     else:
         return
@@ -230,8 +233,12 @@ def _next_step(
 
 def _was_interrupted(warehouse: Warehouse, plan: Plan, records: Sequence[Mapping[str, Any]]) -> bool:
     """Return whether the ledger of the plan has rows of a run that wrote none of the `records`."""
-    recorded = [one["fence"] for one in records if (one["day"], one["plan_hash"]) == plan.key]
+    recorded = [one["fence"] for one in _of_plan(plan, records)]
     return max(sweeps_of(warehouse, plan.repository, *plan.key), default=0) > max(recorded, default=0)
+
+
+def _of_plan(plan: Plan, records: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    return [one for one in records if (one["day"], one["plan_hash"]) == plan.key]
 
 
 def _newest_plans(warehouse: Warehouse, name: str, days: Sequence[str]) -> list[Plan]:

@@ -20,7 +20,7 @@ from retention_assets.explain.lakefs import policy_of
 from retention_assets.explain.plans import PlanTables, Row
 from retention_assets.lakefs.names.generated import ABSOLUTE, is_absolute, listed_name
 from retention_assets.lakefs.rules.keepers import Entry, lifecycle_end
-from retention_assets.policy.matching import canonical_prefix
+from retention_assets.policy.matching import UNREADABLE, canonical_prefix
 from retention_assets.policy.rules import Hold, LifecycleRule
 from retention_assets.state.plan import PLANNED_OBJECTS, made_name
 from retention_assets.tables import ADDRESSES, DELETION_CANDIDATES, DUE_OBJECTS, STORAGE_INVENTORY
@@ -92,7 +92,7 @@ def _covered(rule: LifecycleRule, paths: pa.Array) -> np.ndarray:
         return np.fromiter((rule.covers(path) for path in paths.to_pylist()), dtype=np.int64, count=len(paths))
     directory = canonical_prefix(rule.prefix)
     below = pc.starts_with(paths, f"{directory}/") if directory else pc.is_valid(paths)
-    covered = pc.or_(below, pc.equal(paths, directory))
+    covered = pc.and_not(pc.or_(below, pc.equal(paths, directory)), pc.match_substring(paths, UNREADABLE))
     return covered.to_numpy(zero_copy_only=False).astype(np.int64)
 
 

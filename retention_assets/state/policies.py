@@ -8,7 +8,7 @@ from datetime import date
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from pydantic import TypeAdapter
+from pydantic import TypeAdapter, ValidationError
 
 from retention_assets.policy.rules import Policy
 from retention_assets.policy.snapshots import SnapshotPolicy
@@ -75,5 +75,8 @@ def kept_policy[P: (Policy, SnapshotPolicy)](
 ) -> P | None:
     """Return the policy with this hash; None if an earlier version did not store it, or if it was changed."""
     document = warehouse.read_document(repository, POLICIES, f"{policy_hash}.json")
-    policy = None if document is None else TypeAdapter(kind).validate_python(document)
+    try:
+        policy = None if document is None else TypeAdapter(kind).validate_python(document)
+    except ValidationError:
+        policy = None
     return policy if policy is not None and policy.policy_hash == policy_hash else None

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from datetime import date, timedelta
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 import yaml
 
@@ -226,6 +228,28 @@ def test_only_an_object_in_no_commit_is_called_a_young_upload(tmp_path: Path) ->
     uploads = {one.address for one in young if any("an upload may" in keeper.detail for keeper in one.kept_by)}
     assert uploads == {one.address for one in young if not one.entries}
     assert 0 < len(uploads) < len(young)
+
+
+def test_objects_that_are_staged_under_other_spellings_of_their_addresses_are_explained_as_staged(
+    tmp_path: Path,
+) -> None:
+    copy = copy_repository(ALWAYS.repository, tmp_path)
+    (file,) = (tmp_path / "lake" / "_lakefs/retention/gc/uncommitted").glob("*/uncommitted/*")
+    staged = pq.read_table(file)
+    name = staged.schema.get_field_index("physical_address")
+    spelled = pa.array([f"./{one}" for one in staged[name].to_pylist()])
+    pq.write_table(staged.set_column(name, "physical_address", spelled), file)
+    configuration = copy.of_case(ALWAYS, grace="1d")
+    answer = run("--config", configuration.file, "plan", ALWAYS.repository, "--as-of", DAY.isoformat())
+    assert answer.status == 0, answer.err
+    totals = load_plan(Warehouse(configuration.warehouse), ALWAYS.repository, DAY).totals
+    names = [one.address for one in listing(ALWAYS.repository) if not one.address.startswith("_lakefs/")]
+    answers = explain_objects(configuration, ALWAYS.repository, names)
+    counted = Counter(one.state for one in answers)
+    assert counted == {state: amount.objects for state, amount in totals.items() if amount.objects}
+    truth = Truth(ALWAYS.repository, ALWAYS.policies, ALWAYS.tags)
+    of_staged = {one.address for one in answers if any(keeper.kind == "staged" for keeper in one.kept_by)}
+    assert of_staged == truth.staged & {*names}
 
 
 def test_a_folder_is_refused_with_one_of_its_paths(explained: Explained) -> None:

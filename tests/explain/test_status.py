@@ -155,6 +155,30 @@ def test_an_approved_plan_needs_a_sweep_until_it_was_swept(world: World) -> None
     assert after.sweep.outcomes == {"deleted": Amount(5, 50)}
 
 
+def test_a_plan_with_the_hash_of_a_plan_that_was_swept_needs_a_sweep_of_its_own(world: World) -> None:
+    """If nothing was deleted or new, the plan of the next day has the same hash."""
+    next_day = DAY + timedelta(days=1)
+    world.keep(a_plan())
+    write_record(world.warehouse, a_record(failed=5))
+    world.keep(a_plan(next_day))
+    world.approve(day=next_day)
+    failed, sweep = world.status(NOW + timedelta(days=1)).needs
+    assert failed.startswith("5 objects failed")
+    assert sweep == f"The plan is approved. Sweep with: {{program}} sweep {NAME} --as-of {next_day}"
+    write_record(world.warehouse, replace(a_record(deleted=5), day=next_day.isoformat(), fence=2))
+    assert world.status(NOW + timedelta(days=1)).needs == ()
+
+
+def test_a_swept_plan_of_an_older_day_needs_no_sweep_although_a_newer_plan_was_swept(world: World) -> None:
+    world.keep(a_plan())
+    world.approve()
+    write_record(world.warehouse, a_record(deleted=5))
+    next_day = DAY + timedelta(days=1)
+    write_record(world.warehouse, replace(a_record(deleted=5), day=next_day.isoformat(), plan_hash="1" * 64, fence=2))
+    status = status_of(world.warehouse, world.repository, NOW, until=DAY)
+    assert (status.approval, status.needs) == ("approved", ())
+
+
 def test_a_sweep_that_was_interrupted_needs_another_sweep(world: World) -> None:
     world.keep(a_plan())
     world.approve()
@@ -417,6 +441,16 @@ def test_the_page_of_a_report_shows_an_error_with_braces(world: World) -> None:
     page = page_of(figures, {}, "retention")
     assert f"<li>The last sweep ended early: {escape(error)}</li>" in page
     assert f"<pre>retention report {NAME} --as-of {DAY}</pre>" in page
+
+
+def test_the_page_of_a_report_shows_no_code_for_a_sentence_with_two_commands(world: World) -> None:
+    plan = a_plan()
+    world.keep(plan)
+    world.approve()
+    take_lease(world.warehouse, NAME, "a-sweep", NOW, timedelta(hours=1))
+    figures = Figures(plan, world.status(), True, [plan], PlanGroups([], [], [], [], [], []), [], [], None, None)
+    page = page_of(figures, {}, "retention")
+    assert f"allow other runs: retention stop {NAME}, then retention resume {NAME}</li>" in page
 
 
 def test_a_stop_is_shown_first_with_the_command_that_ends_it(world: World) -> None:

@@ -830,7 +830,7 @@ KNOWING = (
         name="addresses have superfluous slashes and dots if their namespace has them",
         breaks="an object that a client staged by its plain address stays (invariant 1)",
         file="retention_assets/lakefs/names/generated.py",
-        old=" or _resolved(location) != location\n",
+        old=" or resolved_path(location) != location\n",
         new="\n",
         caught_by=(
             "tests/lakefs/names/test_names.py"

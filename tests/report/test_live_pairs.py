@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from retention_assets.lakefs.rules.keepers import Entry, lifecycle_end
+from retention_assets.policy.matching import UNREADABLE
 from retention_assets.policy.rules import Hold, LifecycleRule
 from retention_assets.report.groups import LIVE_PAIR, LivePairs
 from retention_assets.tables import ADDRESSES
@@ -26,7 +27,7 @@ RULES = st.builds(
 ROWS = st.fixed_dictionaries(
     {
         "address": st.sampled_from([GENERATED, f"s3://there/{GENERATED}", "s3://there/report.csv", "local file"]),
-        "key": st.sampled_from(["raw", "raw/a", "raw/a/b1", "rawer/b2", "x", "a\nb"]),
+        "key": st.sampled_from(["raw", "raw/a", "raw/a/b1", "rawer/b2", "x", "a\nb", f"raw/{UNREADABLE}"]),
         "size": st.integers(0, 9),
         "branches": BRANCHES,
         "left_branches": st.none() | BRANCHES,

@@ -444,6 +444,8 @@ def test_the_policy_of_a_plan_is_stored_with_the_keys_of_earlier_versions(wareho
     assert document is not None
     assert document["retention"]["rules"] == [{"rule_id": "gold", "branch": "g*", "span": "PT10H"}]
     assert kept_policy(warehouse, "orchard", policy.policy_hash, Policy) == policy
+    warehouse.write_document({"rules": []}, "orchard", "policies", f"{policy.policy_hash}.json")
+    assert kept_policy(warehouse, "orchard", policy.policy_hash, Policy) is None
 
 
 def test_a_plan_warns_about_keys_that_are_not_valid_paths(spark: SparkSession, warehouse: Warehouse) -> None:

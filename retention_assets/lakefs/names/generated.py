@@ -22,6 +22,7 @@ GENERATED_NAME = f"({_SLICED}|{LEGACY_LINKED}|{LEGACY_ROOT})"
 ABSOLUTE = "[a-zA-Z][a-zA-Z0-9+.-]*://"  # the beginning of a URI
 RELATIVE = 1  # an address type of lakeFS. 0: absolute if it is a URI, else relative. 2: absolute
 QUERY = r"[?#][\s\S]*"  # the end of a URI
+UNRESOLVED = r"(^|/)\.{0,2}(/|$)"  # as `paths.is_unresolved`, for Arrow
 
 OBJECT_XID = f"data/(?:![0-9a-z]{{2}}/[0-9a-z]/)?{XID}/({XID}){_SIGNATURE}"
 _UNESCAPED = "/:$&+,;=@"  # besides letters, digits and `-._~`: what Go's URL parser does not escape in a path
@@ -81,7 +82,7 @@ def has_other_spellings(namespace: str) -> bool:
     if namespace.startswith(("local://", "http://")) or quote(namespace, safe=_UNESCAPED) != namespace:
         return True
     location = namespace.partition("://")[2].removesuffix("/")
-    return "@" in location.partition("/")[0] or _resolved(location) != location
+    return "@" in location.partition("/")[0] or resolved_path(location) != location
 
 
 def canonical_name(address: str, address_type: int, urls: Sequence[str]) -> str:
@@ -100,16 +101,16 @@ def canonical_name(address: str, address_type: int, urls: Sequence[str]) -> str:
 
 def listed_name(address: str) -> str:
     """Return the name under which the store lists the object of a canonical address. See `columns.stored_name`."""
-    if not is_absolute(address) and _resolved(address) == address:
+    if not is_absolute(address) and resolved_path(address) == address:
         return address
     path = re.sub(f"^{ABSOLUTE}|{QUERY}", "", address)
-    for text in (_resolved(unquote(path)), address):
+    for text in (resolved_path(unquote(path)), address):
         if named := re.search(rf"/({GENERATED_NAME})({QUERY})?(?![\s\S])", f"/{text}"):
             return named[1]
     return address
 
 
-def _resolved(path: str) -> str:
+def resolved_path(path: str) -> str:
     """Return a relative path as a file system resolves it. See `paths.resolved`."""
     kept: list[str] = []
     for part in path.split("/"):

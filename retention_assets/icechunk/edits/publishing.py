@@ -10,12 +10,13 @@ from dataclasses import dataclass
 from functools import partial
 
 from retention_assets.config.timestamps import Clock
+from retention_assets.errors import GuardRefused
 from retention_assets.icechunk.edits.commits import RepoCommits
 from retention_assets.icechunk.edits.format_1 import apply_edits_v1
 from retention_assets.icechunk.formats.ids import encode_id
 from retention_assets.icechunk.formats.model import Repo
 from retention_assets.icechunk.formats.paths import reference_address
-from retention_assets.icechunk.rules.collection import collected, outdated
+from retention_assets.icechunk.rules.collection import collected, outdated, removed_parents
 from retention_assets.icechunk.rules.expiration import (
     Expiration,
     edited,
@@ -25,7 +26,7 @@ from retention_assets.icechunk.rules.expiration import (
 )
 from retention_assets.icechunk.rules.planned import PlannedEdits, expiration_within, more_than_planned, raw_ids
 from retention_assets.icechunk.rules.retention import Unapproved
-from retention_assets.icechunk.rules.snapshots import History, history_of, reachable
+from retention_assets.icechunk.rules.snapshots import History, Reference, history_of, reachable
 from retention_assets.icechunk.rules.updates import Stamp
 from retention_assets.icechunk.source.ops_log import tips_left_since
 from retention_assets.icechunk.source.repository import IcechunkSource
@@ -54,13 +55,15 @@ def publish(
     clock: Clock,
     log: Log,
     before_write: Callable[[], None] = lambda: None,
+    accepted: Collection[Reference] | None = None,
 ) -> Published:
     """Make the planned edits on the current state of the repository. After an interruption, call this again.
 
     Snapshots and references of the plan that are already gone are skipped. References that name another snapshot than
     at planning stay. Snapshots and references that have expired since the plan stay for the next plan. The caller holds
     the repository's lease. `before_write` is called before each write, because after conflicts with other writers this
-    can take longer than a lease: it raises an error if the lease is lost.
+    can take longer than a lease: it raises an error if the lease is lost. `accepted`: all references that the plan
+    deletes, also those that an earlier attempt removed or found gone; None: those of `planned`.
     Errors: as `before_write`; GuardRefused when a snapshot that the plan removes is reachable again, is the parent of a
     new snapshot, or was the tip of a reference since the plan, when the repository has another format than planned, and
     as `expire_v1`, `expired` and `collected`; SourceError as `IcechunkSource.require_upgrade_complete` and
@@ -77,9 +80,9 @@ def publish(
     source.require_upgrade_complete(found.repo, _to_delete(planned))
     commits = RepoCommits(access, clock, log, before_write=before_write)
     done = _Done()
-    reader = ObjectReader(access)
-    expiration = commits.commit(partial(_expired, reader, planned, policy, done))
-    dropped = commits.commit(partial(_dropped, reader, planned))
+    unused = partial(_require_unused, ObjectReader(access), planned, planned.deleted if accepted is None else accepted)
+    expiration = commits.commit(partial(_expired, unused, planned, policy, done))
+    dropped = commits.commit(partial(_dropped, unused, planned))
     written = tuple(one.backup for one in (expiration, dropped) if one.backup is not None)
     conflicts = expiration.conflicts + dropped.conflicts
     return Published(conflicts, written, done.removed, dropped.etag, done.left)
@@ -94,10 +97,15 @@ class _Done:
 
 
 def _expired(
-    reader: ObjectReader, planned: PlannedEdits, policy: SnapshotPolicy, done: _Done, repo: Repo, stamp: Stamp
+    require_unused: Callable[[Repo], None],
+    planned: PlannedEdits,
+    policy: SnapshotPolicy,
+    done: _Done,
+    repo: Repo,
+    stamp: Stamp,
 ) -> Repo:
     """Return `repo` after the planned expiration, and store the result of this try in `done`."""
-    _require_no_tip_left(reader, planned, repo)
+    require_unused(repo)
     history = history_of(repo)
     expire = partial(expiration_v2, history, policy, planned.as_of)
     expiration, done.left = _approved(planned, history, history.snapshots.keys(), expire)
@@ -109,8 +117,8 @@ def _expired(
     return after
 
 
-def _dropped(reader: ObjectReader, planned: PlannedEdits, repo: Repo, stamp: Stamp) -> Repo:
-    _require_no_tip_left(reader, planned, repo)
+def _dropped(require_unused: Callable[[Repo], None], planned: PlannedEdits, repo: Repo, stamp: Stamp) -> Repo:
+    require_unused(repo)
     return collected(repo, raw_ids(planned.known), raw_ids(planned.dropped), stamp)
 
 
@@ -162,14 +170,18 @@ def _to_delete(planned: PlannedEdits) -> frozenset[bytes]:
     return raw_ids(planned.released) | raw_ids(planned.dropped)
 
 
-def _require_no_tip_left(reader: ObjectReader, planned: PlannedEdits, repo: Repo) -> None:
-    """Refuse when the plan removes a snapshot that a branch or tag was on, and has left since the plan was made.
+def _require_unused(reader: ObjectReader, planned: PlannedEdits, accepted: Collection[Reference], repo: Repo) -> None:
+    """Refuse when a session may be open on a snapshot that the plan removes, because of a change since the plan.
 
-    Sessions that began there may still be open. The plan keeps snapshots that were left before it was made. A
-    reference that the plan itself deletes does not count, because the plan accepts that sessions on it end.
+    Either a branch or tag was on the snapshot, and has left it, or somebody committed on it. An expiration of icechunk
+    may have removed the snapshot from the history since then. The plan keeps snapshots that were left before it was
+    made. A reference in `accepted` does not count, because the plan accepts that sessions on it end.
     """
-    going = _to_delete(planned) & repo.snapshots.keys()
-    if going and (left := going & tips_left_since(reader, repo, planned.cutoff, planned.deleted).keys()):
+    known, to_delete = raw_ids(planned.known), _to_delete(planned)
+    for parent, child in removed_parents(repo):
+        if parent in to_delete and child not in known:
+            raise _based_on_removed(child, parent)
+    if to_delete and (left := to_delete & tips_left_since(reader, repo, planned.cutoff, accepted).keys()):
         raise outdated(
             f"a branch or tag was on the snapshot {encode_id(min(left))}, which the plan removes, and has left it: "
             "sessions may be open on it"
@@ -182,8 +194,11 @@ def _require_no_new_child_of_removed(planned: PlannedEdits, history: History) ->
     for snapshot_id in sorted(history.snapshots.keys() - known):
         parent = history.snapshots[snapshot_id].parent_id
         if parent is not None and parent in to_delete:
-            new, old = encode_id(snapshot_id), encode_id(parent)
-            raise outdated(f"the new snapshot {new} is based on {old}, which the plan removes")
+            raise _based_on_removed(snapshot_id, parent)
+
+
+def _based_on_removed(new: bytes, old: bytes) -> GuardRefused:
+    return outdated(f"the new snapshot {encode_id(new)} is based on {encode_id(old)}, which the plan removes")
 
 
 def _require_within(planned: PlannedEdits, history: History, expiration: Expiration) -> None:

@@ -87,18 +87,17 @@ def in_use(
     `repo` lists for removed ancestors then show its child. Its file and the files that it references can still stay.
     `stored`, `cutoff`: see `kept_v2`.
     """
-    old = _old(stored, cutoff)
-    young = stored.keys() - old
-    found = {history.snapshots[one].parent_id for one in history.snapshots.keys() - old}
-    found |= {parent for parent, child in _removed_parents(repo) if child in young}
+    young = (history.snapshots.keys() | stored.keys()) - _old(stored, cutoff)
+    found = {history.snapshots[one].parent_id for one in history.snapshots.keys() & young}
+    found |= {parent for parent, child in removed_parents(repo) if child in young} if repo else set()
     tips = {snapshot_id for snapshot_id, at in left.items() if at >= cutoff}
     found |= tips | (reachable(history, tips) - reachable(history, history.tips()))
     return frozenset(one for one in found if one is not None and (one in history.snapshots or one in stored))
 
 
-def _removed_parents(repo: Repo | None) -> Iterator[tuple[bytes, bytes]]:
+def removed_parents(repo: Repo) -> Iterator[tuple[bytes, bytes]]:
     """Yield the removed snapshots that `repo` still lists, each with the child that it had before its removal."""
-    for snapshot in repo.snapshots.values() if repo else ():
+    for snapshot in repo.snapshots.values():
         yield from pairwise((*snapshot.pruned_ancestor_tx_logs, snapshot.id))
 
 

@@ -79,7 +79,7 @@ class IcechunkRepositorySweep(RepositorySweep):
         self.candidates, self._heads = planned_as_approved(sweep, plan, self._policy.policy_hash)
         planned = planned_edits(sweep.warehouse, plan)
         self.history_changes = count_history_changes(planned)  # of the whole plan: a budget approves whole plans
-        self._edits = edits_left(sweep.warehouse, plan, planned)
+        self._planned_deletions, self._edits = planned.deleted, edits_left(sweep.warehouse, plan, planned)
         self.access = sweep.opened.access
         listed = sum(amount.objects for amount in plan.totals.values())
         self.layout = IcechunkLayout(characters(listed, sweep.limits.sweep.round))
@@ -138,7 +138,8 @@ class IcechunkRepositorySweep(RepositorySweep):
         ObjectWriter(self.access).require_conditions()
         begin_publication(sweep.warehouse, plan, edits, lease, sweep.clock())
         may_write = partial(self._require_valid, lease)
-        published = publish(self.access, edits, self._policy, sweep.clock, sweep.log, may_write)
+        accepted = self._planned_deletions
+        published = publish(self.access, edits, self._policy, sweep.clock, sweep.log, may_write, accepted)
         sweep.log(
             f"{sweep.name} {sweep.day}: edits applied: {counted(len(edits.released), 'snapshot')} released, "
             f"{counted(len(published.references_removed), 'reference')} removed now, "

@@ -1,5 +1,6 @@
 """Sessions of icechunk that are open during a plan and its sweep: they can still read and commit."""
 
+from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -7,6 +8,10 @@ import icechunk as ic
 import pytest
 import zarr
 
+from retention_assets.icechunk.formats.ids import decode_id
+from retention_assets.icechunk.source.repository import IcechunkSource
+from retention_assets.icechunk.sweep.retained_set import retained_set_of
+from retention_assets.objectstore.access import StoreAccess
 from retention_assets.policy.snapshots import Keep, SnapshotPolicy
 from tests.icechunk.sweep.repositories import now, plan_and_sweep
 from tests.icechunk.sweep.repositories import values as all_values
@@ -163,3 +168,24 @@ def test_a_snapshot_that_icechunk_expired_goes_once_its_child_is_older_than_the_
     set_stored_at(tmp_path / "r", now() - timedelta(hours=2))
     sweep(tmp_path / "r", SnapshotPolicy(default=Keep("for-ever", None)))
     assert not (tmp_path / "r" / "snapshots" / b).exists()
+
+
+def test_a_snapshot_stays_if_somebody_commits_on_it_and_expires_it_between_the_listing_and_the_read_of_the_history(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    directory = tmp_path / "r"
+    b = built(directory, 2).lookup_branch("main")
+    listed = IcechunkSource._listed
+
+    def listed_before(source: IcechunkSource) -> Mapping[bytes, datetime]:
+        found = listed(source)
+        overwrite(directory, 0)
+        expire_by_icechunk(directory)
+        return found
+
+    monkeypatch.setattr(IcechunkSource, "_listed", listed_before)
+    state = IcechunkSource(StoreAccess(f"file://{directory}"), now).state()
+    assert decode_id(b) not in state.history.snapshots
+    for_ever = SnapshotPolicy(default=Keep("for-ever", None))
+    retained = retained_set_of(state, for_ever, now(), now() - timedelta(hours=1))
+    assert decode_id(b) in retained.snapshots

@@ -186,6 +186,37 @@ def test_a_snapshot_to_release_that_was_a_tip_since_the_plan_is_not_released(tmp
     assert repository.files() == before
 
 
+@pytest.mark.parametrize("is_committed", [True, False], ids=["commit", "branch_deleted"])
+def test_a_snapshot_to_release_that_was_in_use_since_the_plan_is_not_released_although_icechunk_expired_it(
+    tmp_path, is_committed: bool
+):
+    """Then the history does not contain the snapshot any more. Its files still exist."""
+    repository = tree(tmp_path / "r", 2)
+    plan, c = repository.plan(), repository.ids["c"]
+    repository.open().create_branch("look", c)
+    if is_committed:
+        commit_to(repository.open(), "look")
+    else:
+        repository.open().delete_branch("look")
+    assert c in repository.open().expire_snapshots(AS_OF)
+    assert decode_id(c) not in repository.state().history.snapshots
+    before = repository.files()
+    with pytest.raises(GuardRefused, match=rf"{c}, which the plan removes.* Plan again"):
+        repository.publish(plan)
+    assert repository.files() == before
+
+
+def test_a_publication_goes_on_after_an_earlier_one_found_a_branch_to_delete_gone(tmp_path):
+    repository = tree(tmp_path / "r", 2)
+    plan = repository.plan()
+    repository.open().delete_branch("old")
+    repository.publish(plan)
+    before = repository.files()
+    left = replace(plan, deleted=frozenset(one for one in plan.deleted if one.name != "old"))  # see `edits_left`
+    publish(repository.access, left, POLICY, now, lambda line: None, accepted=plan.deleted)
+    assert repository.files() == before
+
+
 def test_the_tip_of_a_branch_to_delete_is_not_released_if_another_branch_was_on_it_since_the_plan(tmp_path):
     repository = tree(tmp_path / "r", 2)
     plan = repository.plan()

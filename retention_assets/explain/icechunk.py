@@ -17,8 +17,8 @@ from retention_assets.core.keepers import Keeper, old_enough_at, plan_day
 from retention_assets.core.states import CANDIDATE, FOREIGN, HELD, KEPT
 from retention_assets.explain.explainer import Explainer, kept_for_ever
 from retention_assets.explain.explanations import ABSENT, ObjectExplanation
-from retention_assets.explain.plans import Row, policy_of_plan
-from retention_assets.icechunk.formats.ids import decode_id
+from retention_assets.explain.plans import Row, last_parts, policy_of_plan
+from retention_assets.icechunk.formats.ids import decode_id, is_canonical
 from retention_assets.icechunk.formats.paths import (
     CHUNKS,
     CONFIG,
@@ -126,9 +126,8 @@ class IcechunkExplainer(Explainer[SnapshotPolicy]):
         where = one_of("chunk_id", ids) | pc.field("location").is_valid()
         found = []
         for row in self._cached(CACHED_MANIFESTS, _OF_MANIFESTS, where):
-            chunk_id = row["chunk_id"] or row["location"].split("?")[0].split("#")[0].rpartition("/")[2]
-            if chunk_id in ids:
-                found.append((row["manifest_id"], ids[chunk_id]))
+            named = {row["chunk_id"]} if row["chunk_id"] else last_parts(row["location"])
+            found += [(row["manifest_id"], ids[chunk_id]) for chunk_id in named & ids.keys()]
         return found
 
     def _cached(self, kind: str, schema: pa.Schema, where: pc.Expression) -> list[Row]:
@@ -169,7 +168,7 @@ class IcechunkExplainer(Explainer[SnapshotPolicy]):
         if not (needs_file(address, {decode_id(one) for one in snapshot_ids})(retained) or address in live):
             return ()
         own = address.removeprefix(SNAPSHOTS).removeprefix(TRANSACTIONS)
-        kept = [one for one in (snapshot_ids or {own}) if decode_id(one) in retained.snapshots]
+        kept = [one for one in (snapshot_ids or {own}) if is_canonical(one) and decode_id(one) in retained.snapshots]
         rows = sorted((self._decisions[one] for one in kept if one in self._decisions), key=self._flushed, reverse=True)
         found = [
             Keeper("snapshot", row["snapshot_id"], f"snapshot {row['snapshot_id']}: {row['reason']}", row["due_since"])

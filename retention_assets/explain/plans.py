@@ -176,18 +176,15 @@ def referring_repositories(
         return {}
     warehouse, found = Warehouse(configuration.warehouse), dict[str, list[str]]()
     for other in configuration.others(repository):
-        parts = _last_parts(warehouse, other)
+        parts = _parts_of(warehouse, other)
         for address in addresses:
             if address.rpartition("/")[2] in parts:
                 found.setdefault(address, []).append(other.name)
     return found
 
 
-def _last_parts(warehouse: Warehouse, other: Repository) -> set[str]:
-    """Return the last parts of the references of a repository that may be to others, as `other_references.last_parts`.
-
-    They are given as written, and with escapes decoded and the path resolved.
-    """
+def _parts_of(warehouse: Warehouse, other: Repository) -> set[str]:
+    """Return the `last_parts` of the references of a repository that may be to others."""
     if other.is_icechunk:
         where = pc.field("location").is_valid()
         rows = read_batches(warehouse, other.name, CACHED_MANIFESTS, _LOCATIONS, where, ["location"])
@@ -205,5 +202,10 @@ def _last_parts(warehouse: Warehouse, other: Repository) -> set[str]:
                 warehouse, other.name, table.name, newest, schema=table.schema, where=not_certainly_inside()
             )["address"].to_pylist()
         ]
-    locations = {text.split("?")[0].split("#")[0] for text in written}
-    return {one.rpartition("/")[2] for text in locations for one in (text, resolved_path(unquote(text)))}
+    return {part for location in written for part in last_parts(location)}
+
+
+def last_parts(location: str) -> set[str]:
+    """Return the last part of a location: as it is written, and with escapes decoded and the path resolved."""
+    text = location.split("?")[0].split("#")[0]
+    return {one.rpartition("/")[2] for one in (text, resolved_path(unquote(text)))}

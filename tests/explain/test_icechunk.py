@@ -8,7 +8,9 @@ from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import icechunk as ic
 import pytest
+import zarr
 
 from retention_assets.explain.explaining import explain, explain_objects
 from retention_assets.explain.explanations import ObjectExplanation
@@ -170,3 +172,21 @@ def test_explain_accepts_the_id_of_a_chunk(explained: Explained) -> None:
     assert "is kept" in text.out
     assert document["kind"] == "chunk"
     assert document["objects"][0]["address"] == one.address
+
+
+@pytest.mark.parametrize("location", ["{}/", "copies%2F{}"], ids=["slash", "escaped"])
+def test_a_chunk_that_only_a_url_names_is_kept_by_the_snapshot_with_the_url(tmp_path: Path, location: str) -> None:
+    """Both spellings of the URL end with the id of the chunk once they are decoded and resolved."""
+    lake, _ = new_icechunk_lake(tmp_path, 2, COMMITS[:1], {"main": COMMITS[0].name})
+    (lake.directory / YOUNG).write_bytes(b"?")
+    session = open_repository(lake.directory).writable_session("main")
+    zarr.create_array(session.store, name="virtual", shape=(1,), chunks=(1,), dtype="i4", compressors=None)
+    url = "s3://attic/chunks/" + location.format(YOUNG.removeprefix("chunks/"))
+    spec = ic.VirtualChunkSpec(index=[0], location=url, offset=0, length=1)
+    session.store.set_virtual_refs("virtual", [spec], validate_containers=False)
+    tip = session.commit("virtual")
+    set_stored_at(lake.directory, LONG_AGO)
+    made = lake.plan()
+    assert made.success, made.errors
+    (one,) = explain_objects(lake.configuration(), NAME, [YOUNG])
+    assert (one.state, [keeper.name for keeper in one.kept_by]) == ("kept", [tip])

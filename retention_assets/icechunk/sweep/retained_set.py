@@ -30,9 +30,10 @@ from retention_assets.tables import EXPIRED_SNAPSHOTS
 
 KEPT, RELEASED, DROPPED = "kept", "released", "dropped"
 _UNKNOWN = Decision(False, None, None, None, "only its file exists: the repository's history does not contain it")
-_YOUNG = "; its file stays because it is younger than the grace period"
+_YOUNG = "; its file stays while it, or a snapshot that needs it, is younger than the grace period or may be in use"
 _NEEDED = "; it stays as long as a branch or tag, or a younger snapshot, needs it"
 _UNREACHED = "; it is removed because nothing reaches it and its file is older than the grace period"
+_DROPPED = Decision(False, None, None, None, "dropped: no branch or tag reaches it, so the default cannot keep it")
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,6 +136,8 @@ def _row(retained: RetainedSet, snapshot_id: bytes) -> dict[str, Any]:
     assert expiration is not None  # a plan's retained set always has an expiration
     decision = expiration.selection.decisions.get(snapshot_id, _UNKNOWN)
     released, stays = snapshot_id in expiration.released, snapshot_id in retained.snapshots
+    if not (stays or released or decision.expired or decision is _UNKNOWN):
+        decision = _DROPPED
     parent = expiration.reparented.get(snapshot_id)
     return {
         "snapshot_id": encode_id(snapshot_id),

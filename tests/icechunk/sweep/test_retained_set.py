@@ -12,6 +12,7 @@ from retention_assets.icechunk.source.repository import IcechunkSource, Icechunk
 from retention_assets.icechunk.sweep.retained_set import (
     RetainedSet,
     current_retained_set,
+    decision_rows,
     edits_of,
     held_ids,
     retained_set_of,
@@ -70,6 +71,19 @@ def test_an_old_unreachable_snapshot_is_dropped_without_a_rule(tmp_path: Path, s
     assert staying(retained, ids) == {"root", "a", "b", "c"}
     assert retained.dropped == (frozenset() if spec_version == 1 else {ids["lost"]})
     assert not retained.leaving(state)
+
+
+@both_formats
+def test_the_reason_of_a_dropped_snapshot_does_not_say_that_the_default_keeps_it(
+    tmp_path: Path, spec_version: Format
+) -> None:
+    state, ids = built(tmp_path, spec_version)
+    year = SnapshotPolicy(default=Keep("default", timedelta(days=365)))
+    rows = decision_rows(state, retained_set_of(state, year, AS_OF, CUTOFF)).to_pylist()
+    (lost,) = (row for row in rows if row["snapshot_id"] == encode_id(ids["lost"]))
+    assert (lost["decision"], lost["stays"], lost["due_since"], lost["rule_id"]) == ("dropped", False, None, None)
+    assert "kept" not in lost["reason"]
+    assert lost["reason"].endswith("its file is older than the grace period")
 
 
 @both_formats

@@ -6,10 +6,11 @@ namespace.
 
 import logging
 import time
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from itertools import count
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -50,6 +51,7 @@ class _Identity(NamedTuple):
 
     instance: str  # its creation time: a repository that is deleted and created again gets another one
     namespace: str  # as the server spells it
+    is_read_only: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,11 +97,18 @@ class ApiSource:
         an object that was staged at that time is in the list, or was committed or discarded before the scan.
         `StagedScan` explains why the list is complete. Source: docs/lakefs-formats.md, "Staged lists".
 
-        Errors: SourceError when the server fails, or when a file that the server reports is missing.
+        Errors: SourceError when the repository is read-only, when the server fails, or when a file that the server
+        reports is missing.
         """
         repository = self._require_repository()
         taken_at = self._clock()
-        scan = StagedScan(self._client, self._repository, repository.namespace, self._where)
+        if repository.is_read_only:
+            raise SourceError(
+                f"{self._where}: the repository is read-only, so the server writes no list of its staged objects. "
+                "Nothing was deleted. Plan and sweep the repository that it mirrors."
+            )
+        created_at = datetime.fromtimestamp(int(repository.instance), UTC)
+        scan = StagedScan(self._client, self._repository, repository.namespace, created_at, self._where)
         found = scan.take(self._heads("branches"))
         shown = tuple(
             (self._relative(entry.physical_address) or entry.physical_address, entry.created_at)
@@ -188,12 +197,16 @@ class ApiSource:
         - Objects that were written after that. They are young.
         - Objects of another commit. They have the same risk as objects of an old commit from which someone makes a
           branch later (docs/safety.md, "The window").
+
+        The server reads the commits in the order of their ids, so the dump can have a commit and lack an ancestor that
+        was made during the dump. Such commits are read again from the logs.
         """
         commits = read_commit_table(self._reader, self._dumped_commits())
+        incomplete = _take_incomplete(commits)
         for _ in range(_ATTEMPTS):
             branches, tags = self._heads_now()
             if self._add_reached(commits, branches, tags, count()):
-                references = References(commits, branches, tags, taken_at, instance)
+                references = References(commits | incomplete, branches, tags, taken_at, instance)
                 self._last = _LastReferences(require_known_heads(self._where, references, "Run again."), taken_at)
                 return references
         raise SourceError(
@@ -254,7 +267,8 @@ class ApiSource:
                 f"{self._where}: its namespace is {reported} on the server, but `namespace` is {self._namespace}. "
                 "Nothing was read or deleted. Correct `namespace`, or source.api."
             )
-        return _Identity(str(self._client.expect(response, "creation_date", int)), reported)
+        created = str(self._client.expect(response, "creation_date", int))
+        return _Identity(created, reported, response.get("read_only") is True)
 
     def _heads(self, kind: str) -> dict[str, str]:
         """Return the commit of each branch (hidden branches too), or of each tag.
@@ -390,6 +404,22 @@ class ApiSource:
             metarange_id=expect(response, "meta_range_id", str),
             version=expect(response, "version", int),
         )
+
+
+def _take_incomplete(commits: dict[str, Commit]) -> dict[str, Commit]:
+    """Remove the commits with an ancestor that is not in `commits`, and return them."""
+    waiting = [one.commit_id for one in commits.values() if not commits.keys() >= set(one.parents)]
+    children: defaultdict[str, list[str]] = defaultdict(list)
+    for commit in commits.values() if waiting else ():
+        for parent in commit.parents:
+            children[parent].append(commit.commit_id)
+    taken: dict[str, Commit] = {}
+    while waiting:
+        commit_id = waiting.pop()
+        if commit_id in commits:
+            taken[commit_id] = commits.pop(commit_id)
+            waiting += children[commit_id]
+    return taken
 
 
 def _written_for(run_id: str, files: Mapping[str, datetime], asked_at: datetime) -> Sequence[str]:

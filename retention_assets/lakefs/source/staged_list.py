@@ -25,6 +25,8 @@ _AT_ONCE = 8  # branches that are read in parallel; 1,000 branches take 2 second
 _PAGE_SECONDS = 600.0  # a page takes two minutes to write and upload. Source: docs/lakefs-formats.md, "Staged lists"
 _OBJECTS = "/repositories/{repository}/refs/{ref}/objects/ls"
 _BRANCH_GONE = "branch not found"
+_REF_GONE = ("not found", _BRANCH_GONE)  # what `objects/ls` says of a deleted branch; a denied commit has another text
+_TYPED_ADDRESSES = datetime(2023, 1, 1, tzinfo=UTC)  # older servers staged addresses without a type; see `take`
 _RUN_ID_LETTERS = frozenset("0123456789abcdefghijklmnopqrstuvwxyz")
 
 
@@ -54,14 +56,19 @@ class _PageStart(NamedTuple):
 class StagedScan:
     """Takes the staged list of one repository.
 
-    `namespace`: the storage namespace as the server spells it. `where`: the name of the repository in messages.
+    Args:
+        client: the client of the server.
+        repository: the name of the repository on the server.
+        namespace: the storage namespace as the server spells it.
+        created_at: when the repository was created (UTC, by the server's clock).
+        where: the name of the repository in messages.
     """
 
-    def __init__(self, client: LakeFSClient, repository: str, namespace: str, where: str) -> None:
+    def __init__(self, client: LakeFSClient, repository: str, namespace: str, created_at: datetime, where: str) -> None:
         self._client = client
         self._names = {"repository": repository}
         self._inside = namespace.rstrip("/") + "/"
-        self._has_other_spellings = has_other_spellings(namespace)
+        self._may_lack_rows = has_other_spellings(namespace) or created_at < _TYPED_ADDRESSES
         self._where = where
 
     def take(self, branches: Iterable[str]) -> Scan:
@@ -76,13 +83,14 @@ class StagedScan:
         - The server fails repeatedly, or its pages contradict its branches. Then the staged objects are read from the
           branches.
 
-        Addresses can be spelled in another way than some namespaces, see `has_other_spellings`. Objects that clients
-        linked with such an address are missing from the list. So the staged objects of all branches are read too.
+        The list lacks objects whose address is not spelled like the namespace: see `has_other_spellings`. It also
+        lacks objects that servers of 2021 and before staged: their addresses have no type. So in repositories that may
+        have such objects, the staged objects of all branches are read too.
         """
         names = sorted(branches)
         scan = self._pages(names)
         is_spelled_so = all(location.startswith(self._inside) for location in scan.locations)
-        if is_spelled_so and not self._has_other_spellings:
+        if is_spelled_so and not self._may_lack_rows:
             return scan
         return replace(scan, shown=tuple(dict.fromkeys((*scan.shown, *self._all_shown(names)))))
 
@@ -226,7 +234,7 @@ class StagedScan:
             for page in self._client.pages(_OBJECTS, names, user_metadata="false", prefix=prefix):
                 yield from (self._shown(entry) for entry in page if is_unreadable(self._path(entry)))
         except NotFound as error:
-            if error.server_message == "repository not found":
+            if error.server_message not in _REF_GONE:
                 raise
 
     def _listed(self, branch: str, **query: str | int) -> dict[str, Shown]:
@@ -236,7 +244,7 @@ class StagedScan:
         try:
             response = self._client.get(_OBJECTS, names, user_metadata="false", **query)
         except NotFound as error:
-            if error.server_message == "repository not found":
+            if error.server_message not in _REF_GONE:
                 raise
             return {}
         found = {self._path(entry): self._shown(entry) for entry in expect(response, "results", list)}

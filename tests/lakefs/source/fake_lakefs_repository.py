@@ -30,13 +30,14 @@ class Repository:
     dump_polls: int = 0  # how often a dump is asked about before it is done
     dump_error: str | None = None
     changes: Sequence[Json] = ()  # staged, later ones over earlier ones: branch, path, physical_address, type;
-    # of an entry whose content matters, also size_bytes and checksum
+    # of an entry whose content matters, also size_bytes and checksum; of an address without a type, `typed` is False
     sizes: Mapping[str, int] = field(default_factory=dict)  # bytes by physical address
     run_id: str = ""  # of prepare_uncommitted
     pages: Sequence[bool] = (True,)  # of prepare_uncommitted: whether each has rows
     unfound: list[set[str]] = field(default_factory=list)  # branches that the next requests for a page do not find
     commits_run_id: str = ""  # of prepare_commits
     files: Path | None = None  # where the namespace's files are
+    read_only: bool = False
 
     def answer(self) -> Json:
         """Return the repository as the API describes it."""
@@ -44,7 +45,7 @@ class Repository:
             "creation_date": self.created,
             "default_branch": "main",
             "id": self.name,
-            "read_only": False,
+            "read_only": self.read_only,
             "storage_id": "",
             "storage_namespace": self.namespace,
         }
@@ -117,10 +118,13 @@ class Repository:
         return [last[path] for path in sorted(last)]
 
     def lists_rows_of(self, branch: str) -> bool:
-        """Return whether the list of staged objects has rows of the branch. Addresses outside have none."""
+        """Return whether the list of staged objects has rows of the branch.
+
+        Addresses outside have none, and neither have addresses without a type, which old servers staged.
+        """
         inside = f"{self.namespace}/"
         changes = (change for change in self.shown_changes(branch) if change["type"] != "removed")
-        return any(change["physical_address"].startswith(inside) for change in changes)
+        return any(change["physical_address"].startswith(inside) and change.get("typed", True) for change in changes)
 
     def _committed(self, ref: str) -> Iterator[Json]:
         """Yield the objects of a commit, from its ranges."""

@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 from retention_assets.errors import CorruptFile, ObjectMissing, SourceError
+from retention_assets.lakefs.rules.references import require_complete
 from retention_assets.lakefs.source import api as lakefs_api
 from retention_assets.lakefs.source.api import ApiSource
 from retention_assets.lakefs.source.repository import GCRules, StagedList, staged_folder
@@ -249,6 +250,31 @@ class TestStaged:
             one.rpartition("/")[2] for one in STAGED_ADDRESSES
         }
 
+    def test_an_object_that_an_old_server_staged_is_read_from_its_branch_although_the_page_has_other_rows(
+        self, source: ApiSource, orchard: Repository
+    ) -> None:
+        orchard.created = int(datetime(2021, 3, 1, tzinfo=UTC).timestamp())
+        address = "5078f6" + "0" * 26
+        old = {"branch": "main", "path": "old", "physical_address": f"{orchard.namespace}/{address}", "typed": False}
+        orchard.changes = (*orchard.changes, {**old, "type": "added"})
+        staged = source.staged()
+        assert len(staged.files) == 1
+        assert {address for address, _ in staged.shown} == {address, *STAGED_ADDRESSES}
+
+    def test_a_commit_that_the_server_denies_is_an_error_and_no_deleted_branch(
+        self, source: ApiSource, orchard: Repository, server: FakeLakeFSServer
+    ) -> None:
+        orchard.created = int(datetime(2021, 3, 1, tzinfo=UTC).timestamp())
+        denied = Answer(404, {"message": "commit not found"})
+        server.override["/repositories/orchard/refs/main/objects/ls"] = denied
+        with pytest.raises(SourceError, match="commit not found"):
+            source.staged()
+
+    def test_a_read_only_repository_is_refused_with_the_reason(self, source: ApiSource, orchard: Repository) -> None:
+        orchard.read_only = True
+        with pytest.raises(SourceError, match=r"is read-only, .* the repository that it mirrors"):
+            source.staged()
+
     def test_a_scan_that_fails_for_another_reason_is_an_error(
         self, source: ApiSource, server: FakeLakeFSServer
     ) -> None:
@@ -450,6 +476,19 @@ class TestReferences:
         assert references.commits[NEWER].parents == (NEW, orchard.tags["release-2026-q2"])
         assert references.commits[NEW].parents == (head,)
         assert len(references.commits) == 57
+
+    def test_a_dump_with_a_commit_and_without_its_ancestors_is_completed_from_the_logs(
+        self, source: ApiSource, orchard: Repository, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """The server reads the commits in the order of their ids, one part after the other."""
+        whole = source.references()
+        head = whole.commits[whole.branches["main"]]
+        lacking = whole.commits.keys() - {head.parents[0], whole.commits[head.parents[0]].parents[0]}
+        monkeypatch.setattr(lakefs_api, "read_commit_table", lambda *_: {name: whole.commits[name] for name in lacking})
+        found = source._dump(whole.instance, NOW)
+        assert found.commits.keys() == whole.commits.keys()
+        assert found.commits[head.commit_id] == head
+        require_complete(found)
 
     def test_a_commit_from_a_log_counts_as_made_at_the_end_of_its_second(
         self, source: ApiSource, orchard: Repository, server: FakeLakeFSServer

@@ -37,6 +37,8 @@ class Details:
     availability: str | None = None
     limits: str | None = None  # why the availability is limited; empty: no reason is given
     tags_deletable: bool | None = None  # the feature flag `delete_tag`
+    logged_until: datetime | None = None  # the newest entry of the ops log
+    replaced: str | None = None  # why the repo object is not a later version of the one at an earlier plan
     # Of `reachable_manifests` and `reachable_chunks`:
     lost: int | None = None  # files that must stay but are acknowledged as lost
     unread: int | None = None  # lost files that no run has ever read
@@ -113,6 +115,7 @@ _CODECS: Mapping[str, _Codec] = {  # of the details that are not texts
     "legacy_kinds": _Codec(lambda kinds: " ".join(sorted(kinds)), lambda text: frozenset(text.split())),
     "clean_at": _TIME,
     "cutoff": _TIME,
+    "logged_until": _TIME,
     "format": _NUMBER,
     "lost": _NUMBER,
     "unread": _NUMBER,

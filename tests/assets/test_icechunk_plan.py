@@ -31,6 +31,7 @@ from tests.assets.icechunk_lake import (
     new_icechunk_lake,
 )
 from tests.assets.lake import Run, require_documented_tables
+from tests.icechunk.sweep.writer import commit_to
 from tests.icechunk_repositories import INITIAL, Format, create_repository, open_repository, set_stored_at
 
 ORPHAN = "0123456789ABCDEFGHJ0"
@@ -242,6 +243,24 @@ def test_a_directory_that_is_a_link_into_another_repository_is_refused(second: P
     run = lake.plan()
     assert [name for name, passed in run.checks.items() if not passed] == ["namespaces_apart"]
     assert lake.plan_document() is None
+
+
+def test_a_plan_is_blocked_if_an_older_repo_object_is_in_the_place_of_the_one_of_an_earlier_plan(
+    second: Planned, tmp_path: Path
+) -> None:
+    lake = second.copy(tmp_path)
+    older = (lake.directory / "repo").read_bytes()
+    commit_to(open_repository(lake.directory))
+    made = lake.plan()
+    assert made.success, made.errors
+    newer = (lake.directory / "repo").read_bytes()
+    (lake.directory / "repo").write_bytes(older)
+    assert lake.plan().success
+    document = lake.plan_document() or {}
+    assert "an older repo object was put in the place" in document["blocked"]
+    (lake.directory / "repo").write_bytes(newer)
+    assert lake.plan().success
+    assert (lake.plan_document() or {"blocked": "no plan"})["blocked"] is None
 
 
 @pytest.mark.parametrize("day", [(DAY + timedelta(days=2)).isoformat(), "2019-12-31", "2026-1-1"])

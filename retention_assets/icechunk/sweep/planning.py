@@ -103,6 +103,8 @@ class PlanBasis:
     def blocked(self, repository: str) -> str | None:
         """Return why a sweep would refuse the edits although they can be planned; None if a sweep would apply them."""
         details = self.history.details
+        if details.replaced:
+            return details.replaced
         if details.availability != "online":
             return (
                 f"the repository is {details.availability} (reason: {details.limits or 'none given'}). When its owner "

@@ -1,0 +1,107 @@
+"""An older repo object in the place of the one that earlier plans read: the plans since then name the day."""
+
+import shutil
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from retention_assets.icechunk.source.repository import IcechunkSource
+from retention_assets.icechunk.sweep.replaced import last_update, replaced_since
+from retention_assets.objectstore.access import StoreAccess
+from retention_assets.objectstore.objects import ObjectReader
+from retention_assets.warehouse.metadata import Details, PartitionMetadata
+from retention_assets.warehouse.warehouse import METADATA, Warehouse
+from tests.icechunk.sweep.writer import commit_to
+from tests.icechunk_repositories import Commit, build_history, open_repository
+
+NAME, GRACE = "field", timedelta(days=1)
+NOON = datetime(2026, 11, 1, 12, tzinfo=UTC)
+SECOND, THIRD, FOURTH = (NOON + timedelta(days=days) for days in (1, 2, 3))
+
+
+@dataclass(frozen=True)
+class Planned:
+    """A repository, and the part of its warehouse that plans compare."""
+
+    root: Path
+
+    @property
+    def repo(self) -> Path:
+        return self.root / "r" / "repo"
+
+    def plan(self, at: datetime) -> str | None:
+        """Return what a plan at `at` finds, and store what later plans compare."""
+        access, warehouse = StoreAccess(f"file://{self.root / 'r'}"), Warehouse(str(self.root / "warehouse"))
+        state = IcechunkSource(access, lambda: at).state()
+        assert state.repo is not None
+        found = replaced_since(ObjectReader(access), state.repo, state.taken_at, warehouse, NAME, at - GRACE)
+        metadata = PartitionMetadata(at, 1, "a-run", Details(logged_until=last_update(state.repo)))
+        warehouse.write_document(metadata.document(), NAME, "repository_history", at.date().isoformat(), METADATA)
+        return found
+
+    def commit(self, times: int = 1) -> None:
+        for _ in range(times):
+            commit_to(open_repository(self.root / "r"))
+
+
+@pytest.fixture
+def planned(tmp_path: Path) -> Planned:
+    build_history(tmp_path / "r", 2, [Commit("a", None, NOON - timedelta(days=300))], {"main": "a"})
+    repository = open_repository(tmp_path / "r")
+    config = repository.config
+    config.num_updates_per_repo_info_file = 2  # so that the ops log continues in backups
+    repository.reopen(config=config).save_config()
+    return Planned(tmp_path)
+
+
+def test_a_later_version_of_the_repo_object_is_accepted(planned: Planned) -> None:
+    assert planned.plan(NOON) is None
+    assert planned.plan(SECOND) is None
+    planned.commit(5)
+    assert planned.plan(THIRD) is None
+    assert planned.plan(THIRD + timedelta(hours=1)) is None
+
+
+@pytest.mark.parametrize("later", [0, 5], ids=["at_once", "after_further_commits"])
+def test_plans_name_the_day_until_grace_after_the_first_plan_that_read_an_older_object(
+    planned: Planned, later: int
+) -> None:
+    planned.commit()
+    older = planned.repo.read_bytes()
+    planned.commit()
+    assert planned.plan(NOON) is None
+    planned.repo.write_bytes(older)
+    planned.commit(later)
+    for at in (SECOND, SECOND + GRACE):
+        found = planned.plan(at)
+        assert found is not None
+        assert "the newest one at the plan of 2026-11-01. So an older repo object" in found
+    assert planned.plan(SECOND + 2 * GRACE + timedelta(seconds=1)) is None
+
+
+def test_a_repository_that_was_created_again_is_another_one(planned: Planned) -> None:
+    assert planned.plan(NOON) is None
+    shutil.rmtree(planned.root / "r")
+    build_history(planned.root / "r", 2, [Commit("a", None, NOON - timedelta(days=300))], {"main": "a"})
+    assert "the repository was created again" in (planned.plan(SECOND) or "")
+
+
+def test_a_log_whose_older_backups_are_gone_shows_nothing(planned: Planned) -> None:
+    assert planned.plan(NOON) is None
+    planned.commit(9)
+    shutil.rmtree(planned.root / "r" / "overwritten")
+    assert planned.plan(SECOND) is None
+
+
+@pytest.mark.parametrize("change", [Planned.commit, lambda planned: None], ids=["commit", "nothing"])
+def test_a_plan_that_read_a_newer_object_meanwhile_does_not_count(
+    planned: Planned, change: Callable[[Planned], None]
+) -> None:
+    older = planned.repo.read_bytes()
+    change(planned)
+    assert planned.plan(SECOND + timedelta(minutes=1)) is None
+    planned.repo.write_bytes(older)
+    assert planned.plan(SECOND - timedelta(minutes=1)) is None

@@ -15,8 +15,8 @@ from retention_assets.policy.snapshots import SnapshotPolicy
 from retention_assets.policy.table import CurrentRule, current_rules, policy_rows
 from retention_assets.tables import CURRENT_RULES, POLICY_TABLE
 from retention_assets.warehouse.metadata import needed
-from retention_assets.warehouse.reading import read_directory
-from retention_assets.warehouse.warehouse import Rows, Warehouse
+from retention_assets.warehouse.reading import read_directory, read_files
+from retention_assets.warehouse.warehouse import SUCCESS, Rows, Warehouse, has_rows
 
 _COMPLETED = "completed"  # has one document for each completed plan
 POLICIES = "policies"  # has one document for each policy
@@ -38,12 +38,10 @@ def with_earlier_runs(warehouse: Warehouse, repository: str, day: date, rows: pa
 
 def rules_in_force(warehouse: Warehouse, repository: str, policy_table: Rows) -> pa.Table:
     """Return the rows of `current_rules`: the lifecycle rules of the current run, with the history of all days."""
-    days = [
-        read_directory(warehouse, repository, POLICY_TABLE.name, day, schema=POLICY_TABLE.schema)
-        for day in warehouse.directories(repository, POLICY_TABLE.name)
-        if warehouse.is_complete(repository, POLICY_TABLE.name, day)
-    ]
-    history = pa.concat_tables([POLICY_TABLE.schema.empty_table(), *days], promote_options="permissive")
+    files = [path.rpartition("/") for path in warehouse.tree(repository, POLICY_TABLE.name)]
+    complete = {day for day, _, name in files if name == SUCCESS}
+    stored = ["/".join((day, name)) for day, _, name in files if day in complete and has_rows(name)]
+    history = read_files(warehouse, stored, pa.schema([pa.field(one.name, one.type) for one in POLICY_TABLE.schema]))
     newest = needed(policy_table.details.policy_run, POLICY_TABLE.name, "policy_run")
     return current_rules(history, newest, completed_runs(warehouse, repository))
 

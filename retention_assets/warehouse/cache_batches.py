@@ -188,23 +188,31 @@ class _RowWriter:
     def __init__(self, file: Path, id_column: str, batch: str) -> None:
         self._file, self._id_column, self._batch = file, id_column, batch
         self._writer: pq.ParquetWriter | None = None
+        self._waiting: list[pa.Table] = []  # less than a row group: batches are small, and each row group costs time
 
     def append(self, table: pa.Table, ids: pa.Array) -> list[str]:
-        """Write the rows that have these ids, and return the id of each row."""
+        """Add the rows that have these ids, and return the id of each row."""
         rows = table.filter(pc.is_in(table[self._id_column], ids))
         batch = pa.repeat(pa.scalar(self._batch), rows.num_rows)
         rows = rows.set_column(rows.column_names.index(BATCH.name), BATCH, batch)
         if self._writer is None:
             self._writer = pq.ParquetWriter(self._file, rows.schema)
-        if rows.num_rows:
-            self._writer.write_table(rows.cast(self._writer.schema), row_group_size=_ROW_GROUP)
+        self._waiting.append(rows.cast(self._writer.schema))
+        if sum(table.num_rows for table in self._waiting) >= _ROW_GROUP:
+            self._write(self._writer)
         found: list[str] = rows[self._id_column].to_pylist()
         return found
 
     def close(self) -> None:
-        """Close the file, so that it is complete."""
+        """Write the rest, and close the file, so that it is complete."""
         if self._writer is not None:
+            self._write(self._writer)
             self._writer.close()
+
+    def _write(self, writer: pq.ParquetWriter) -> None:
+        if any(table.num_rows for table in self._waiting):
+            writer.write_table(pa.concat_tables(self._waiting), row_group_size=_ROW_GROUP)
+        self._waiting = []
 
 
 def _tables(warehouse: Warehouse, repository: str, table: str, name: str) -> Iterator[pa.Table]:

@@ -90,8 +90,10 @@ def first_rows(
     return rows
 
 
-def read_files(warehouse: Warehouse, files: Sequence[str], schema: pa.Schema, where: pc.Expression) -> pa.Table:
-    """Return rows of Parquet files. `files`: paths below the root of the warehouse."""
+def read_files(
+    warehouse: Warehouse, files: Sequence[str], schema: pa.Schema, where: pc.Expression | None = None
+) -> pa.Table:
+    """Return rows of Parquet files. `files`: paths below the root of the warehouse. `where`: as in `read_directory`."""
     if not files:
         return schema.empty_table()
 

@@ -18,7 +18,7 @@ from retention_assets.lakefs.source.ranges import metaranges, ranges
 from retention_assets.objectstore.access import StoreAccess
 from retention_assets.warehouse import cache_batches, table_cache
 from retention_assets.warehouse.table_cache import Kind, TableCache, _checksum_share, read_tables
-from retention_assets.warehouse.warehouse import Warehouse
+from retention_assets.warehouse.warehouse import Warehouse, has_rows
 from tests.lakefs_tables import Entry, Range, write_metarange, write_range
 
 Damage = Callable[[Path], object]
@@ -275,6 +275,9 @@ def test_many_small_batches_are_merged_and_the_newest_rows_of_a_range_count(
     merged, fetched = cached.batches()
     assert (merged.name, fetched.name) == ("00000003-fourth-merged", "00000004-fourth")
     assert merged.has_manifest
+    (rows,) = filter(has_rows, cached.warehouse.files("orchard", KIND.name, merged.name))
+    file = pq.ParquetFile(cached.warehouse.location("orchard", KIND.name, merged.name, rows))
+    assert file.num_row_groups == 1
     assert cached.run("fifth") == (9, 0)
     cached.lose_a_part(f"{KIND.name}/{merged.name}")
     assert cached.run("sixth") == (9, 0)  # the merged files still exist, and are read again

@@ -46,15 +46,18 @@ REMEDIES: Mapping[str, str] = {
     "nothing_live": _FAULT,
     "only_listed": _FAULT,
     "totals_balance": _FAULT,
-    "staged_read": "Check that the server responds, and that its user has the permission "
-    "`retention:PrepareGarbageCollectionUncommitted`; then verify again.",
+    "staged_read": (
+        "Let the server write a staged list before the dump, name its folder in `staged`, and verify again. Or use "
+        "`source.api`."
+    ),
     "live_exist": _LOST_UNPLANNED,
     "references_resolve": _DAMAGED,
     "kept_exist": _LOST_UNPLANNED,
     "logs_exist": "Bring the transaction logs back from quarantine (`retention restore`) or from a backup.",
     "deleted_are_gone": (
         "Find out who put the objects back. They have a time from before the deletion, like an object whose delete "
-        "marker was removed. Plan again: the plan decides about these objects again."
+        "marker was removed. Plan again: the plan decides about these objects again. If they must stay, copy each of "
+        "them to its own key, so that it has a new time."
     ),
     "quarantine_is_whole": (
         "If copies are missing, check that `quarantine.url` was not changed, and that the quarantine is mounted. Else "

@@ -144,6 +144,7 @@ def select(
         and policy.deletes(reference.kind)
         and not reference.is_main
         and reference.name not in holds_by_name(holds, reference.kind)
+        and reference.tip not in held
         and reference.deletion not in unapproved.deletions
         and _tip_has_expired(policy, reference, flushed[reference.tip], as_of)
     )

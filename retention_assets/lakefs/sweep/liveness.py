@@ -220,13 +220,12 @@ class LakeFSLiveness:
         references, repository = self._query.opened.source.references(), self._query.opened.repository
         oldest, age = repository.lakefs.source.oldest_dump, self._clock() - references.taken_at
         if oldest is not None and age > oldest:
-            name, day = repository.name, self._query.day
             raise GuardRefused(
-                f"{name}: the dump {repository.lakefs.source.dump} was taken on {references.taken_at:%Y-%m-%d %H:%M} "
-                f"UTC. It does not show which objects are live again by now, so it may be at most "
-                f"{format_duration(oldest)} old. {self._undone} Replace it with a new dump (`lakectl refs-dump`), "
-                "taken after a new staged list, and run the same command again. To sweep with this dump: "
-                f"`retention sweep {name} --as-of {day} --dump-age {age // _HOUR + 2}h`, or set source.dump_age."
+                f"{repository.name}: the dump {repository.lakefs.source.dump} was taken on "
+                f"{references.taken_at:%Y-%m-%d %H:%M} UTC. It does not show which objects are live again by now, so "
+                f"it may be at most {format_duration(oldest)} old. {self._undone} Replace it with a new dump (`lakectl "
+                "refs-dump`), taken after a new staged list, and run the same command again. To use this dump, set "
+                f"source.dump_age. For one sweep, add `--dump-age {age // _HOUR + 2}h`."
             )
         return references
 

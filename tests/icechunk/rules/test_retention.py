@@ -252,6 +252,13 @@ def test_a_held_reference_is_not_deleted(hold):
     assert deleted(policy) == [one for one in ("tag v1", "branch dev", "branch same") if hold.value not in one]
 
 
+def test_a_reference_whose_tip_is_held_is_not_deleted():
+    """Else the held snapshot would lose its last name, and go when the hold ends."""
+    hold = Hold("h", "snapshot", encode_id(snapshot_id("d")), "audit")
+    policy = SnapshotPolicy(default=kept_for(1), holds=(hold,), delete_expired_branches=True, delete_expired_tags=True)
+    assert deleted(policy) == ["tag v1", "branch dev"]
+
+
 def test_a_broken_history_is_refused():
     with pytest.raises(SourceError):
         select(History(LINES.snapshots, {}, {}), everything_older(), NOW, on_roots=False)

@@ -24,7 +24,7 @@ from retention_assets.assets.resources import (
     repository_key,
     spark_resource,
 )
-from retention_assets.assets.runs import HOUSEKEEPING, operation_job, plan_job, sweep_job, verify_job
+from retention_assets.assets.runs import HOUSEKEEPING, operation_job, plan_job, report_job, sweep_job, verify_job
 from retention_assets.config.configuration import Configuration, Repository, load_configuration
 from retention_assets.config.settings import SparkValue
 from retention_assets.demo.sample import demo_configuration
@@ -132,8 +132,8 @@ def _automation(repository: Repository) -> _Automation:
     A scheduled sweep is refused if nobody approved the plan and no budget covers the plan. In mode `plan`, no schedule
     and no sensor starts a sweep.
     """
-    plan, sweep, verify = _jobs(repository.name)
-    jobs: list[Job] = [plan, sweep, verify, *operation_jobs(repository)]
+    plan, report, sweep, verify = _jobs(repository.name)
+    jobs: list[Job] = [plan, report, sweep, verify, *operation_jobs(repository)]
     settings = repository.settings
     times = [(plan, settings.schedule.plan)] + ([] if settings.mode == "plan" else [(sweep, settings.schedule.sweep)])
     schedules: list[Schedule] = [
@@ -158,8 +158,8 @@ def _housekeeping(repository: Repository) -> dg.ScheduleDefinition:
     )
 
 
-def _jobs(repository: str) -> "tuple[AssetJob, AssetJob, AssetJob]":
-    """Return the jobs that plan, sweep and verify."""
+def _jobs(repository: str) -> "tuple[AssetJob, AssetJob, AssetJob, AssetJob]":
+    """Return the jobs that plan, report, sweep and verify."""
     report, proof = (dg.AssetSelection.assets([repository, name]) for name in (REPORT, PROOF))
     everything = dg.AssetSelection.groups(repository)
     return (
@@ -168,6 +168,14 @@ def _jobs(repository: str) -> "tuple[AssetJob, AssetJob, AssetJob]":
             selection=everything - report - proof,
             executor_def=ONE_PROCESS,
             description=f"Plan what may be deleted from {repository}. Deletes nothing.",
+        ),
+        dg.define_asset_job(
+            report_job(repository),
+            selection=report,
+            executor_def=ONE_PROCESS,
+            tags={"dagster/max_retries": "0"},  # with the option `execute`, the run deletes
+            description=f"Report the outcomes of the plan of {repository}. Deletes nothing without the option "
+            "`execute` of `deletion_report`.",
         ),
         dg.define_asset_job(
             sweep_job(repository),

@@ -32,6 +32,15 @@ def sweep_job(repository: str) -> str:
     return f"{repository}_sweep"
 
 
+def report_job(repository: str) -> str:
+    """Return the name of the job that reports the outcomes of a plan.
+
+    The name sorts before the name of the sweep job. "Materialize" on the page of `deletion_report` starts the first of
+    the asset's jobs. If the name of the repository sorts before `__ASSET_JOB`, that must not be the sweep job.
+    """
+    return f"{repository}_report"
+
+
 def verify_job(repository: str) -> str:
     """Return the name of the job that compares the store with the references and the ledgers."""
     return f"{repository}_verify"

@@ -9,9 +9,11 @@ from pathlib import Path
 import dagster as dg
 import pytest
 import yaml
+from dagster._core.remote_representation.external_data import asset_node_snaps_from_repo
 
 from retention_assets import definitions as module
 from retention_assets.assets.declaration import column_lineage
+from retention_assets.assets.runs import SweepOptions
 from retention_assets.config.configuration import Configuration, load_configuration
 from retention_assets.definitions import build_definitions
 from retention_assets.errors import ConfigurationError
@@ -108,8 +110,25 @@ def test_only_the_deletion_report_has_the_tag_of_deleting_assets(tmp_path: Path)
 def test_planning_never_includes_the_asset_that_deletes(tmp_path: Path) -> None:
     jobs = snapshot(build_definitions(configuration(tmp_path, "orchard")))["jobs"]
     assert "orchard/deletion_report" not in jobs["orchard_plan"]
-    assert jobs["orchard_sweep"] == ["orchard/deletion_report"]
+    assert jobs["orchard_sweep"] == jobs["orchard_report"] == ["orchard/deletion_report"]
     assert jobs["orchard_verify"] == ["orchard/deletion_proof"]
+
+
+@pytest.mark.parametrize("name", ["orchard", "Orchard", "2024", "_X"])
+def test_materialize_on_one_asset_never_starts_the_sweep_job(tmp_path: Path, name: str) -> None:
+    """Dagster's UI starts the first job in `job_names` of the selected asset."""
+    definitions = build_definitions(configuration(tmp_path, name))
+    nodes = asset_node_snaps_from_repo(definitions.get_repository_def())
+    jobs = {node.asset_key.path[-1]: node.job_names for node in nodes}
+    assert f"{name}_sweep" in jobs["deletion_report"]
+    assert [asset for asset, names in jobs.items() if names[0] == f"{name}_sweep"] == []
+
+
+@pytest.mark.parametrize("name", ["orchard", "Orchard", "2024", "_X"])
+def test_the_report_job_does_not_sweep(name: str) -> None:
+    run = dg.DagsterRun(job_name=f"{name}_report")
+    assert not SweepOptions().may_sweep(run, name)
+    assert SweepOptions().may_sweep(dg.DagsterRun(job_name=f"{name}_sweep"), name)
 
 
 def test_the_storage_is_listed_before_the_staged_list_and_the_references_are_read(tmp_path: Path) -> None:

@@ -39,6 +39,10 @@ class StoreError(RetentionError):
     """An object store denied a request, failed, or did not have the object."""
 
 
+class ObjectsFailed(StoreError):
+    """A sweep ended, and could not delete or move some objects. The ledger has the outcome of each object."""
+
+
 class ObjectMissing(StoreError):
     """An object is not in the store."""
 

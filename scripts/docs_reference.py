@@ -214,6 +214,7 @@ def checks_page() -> str:
             "",
             "Made from the code. If a guard of a plan fails, nothing is deleted and there is no plan. If a check of a",
             "verification fails, nothing is changed. The message has the check's name, the value found and the remedy.",
+            "`none_failed` is the check of a sweep: the results of the other objects count.",
             "",
             *_rows(("check", "what must hold", "if it does not"), rows),
         ]

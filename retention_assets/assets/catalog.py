@@ -7,6 +7,7 @@ from collections.abc import Mapping
 
 from retention_assets.tables import TABLES
 
+NONE_FAILED = "none_failed"  # the check of a sweep
 CHECKS: Mapping[str, str] = {
     "listing_complete": "Every prefix of the store that has objects is in the listing.",
     "namespaces_apart": "No other repository, configured or on the lakeFS server, has a location that overlaps.",
@@ -26,6 +27,7 @@ CHECKS: Mapping[str, str] = {
     "only_listed": "Every candidate is in the listing exactly once, with the size and time of the plan.",
     "totals_balance": "The totals of all states add up to the listing. The state `candidate` and the plan have the "
     "same total.",
+    NONE_FAILED: "If the run executed the plan, no object of the plan has the outcome `failed`.",
     "staged_read": "The server's list of staged objects was read.",
     "live_exist": "Every object of an active or protected commit, and every staged object, is in the store, was "
     "deleted by a lifecycle rule, or is acknowledged as lost.",

@@ -15,13 +15,14 @@ import dagster as dg
 import pyarrow as pa
 
 import retention_assets
-from retention_assets.assets.catalog import CHECKS, column_sources
+from retention_assets.assets.catalog import CHECKS, NONE_FAILED, column_sources
 from retention_assets.assets.resources import TABLES, RepositoryResource, SparkResource, for_repository, repository_key
 from retention_assets.assets.runs import daily
 from retention_assets.config.configuration import Repository
+from retention_assets.core.amounts import counted
 from retention_assets.core.guards import CheckResult, refusals
 from retention_assets.spark.failures import reporting_exhaustion
-from retention_assets.sweep.sweep_run import Report
+from retention_assets.sweep.sweep_run import Report, objects_failed
 from retention_assets.sweep.verification import by_check
 from retention_assets.tables import DELETION_CANDIDATES, DELETION_PROOF
 from retention_assets.warehouse.metadata import Details
@@ -162,9 +163,26 @@ def checked(
 
 
 def report_result(report: Report, taken_at: datetime) -> Made:
-    """Return the ledger of a plan, with the numbers of the report."""
+    """Return the ledger of a plan, with the numbers of the report and the check that no object failed.
+
+    The rows of a report can be read even if this check fails, so their details do not have its result.
+    """
+    numbers = report.numbers()
     rows = Rows(report.ledger, taken_at, Details(plan_hash=report.plan.plan_hash))
-    return checked(rows, numbers=report.numbers())
+    return checked(rows, numbers=numbers)._replace(check_results=[_none_failed(report, numbers)])
+
+
+def _none_failed(report: Report, numbers: Mapping[str, float | str]) -> dg.AssetCheckResult:
+    """Return the result of the check `none_failed`. It fails only in a run that executed the plan."""
+    failed, left = int(numbers["failed_objects"]), int(numbers["unattempted_objects"])
+    passed = not (failed and report.executed)
+    detail = counted(failed, "object") + (" failed" if report.executed else " failed in earlier runs")
+    return dg.AssetCheckResult(
+        check_name=NONE_FAILED,
+        passed=passed,
+        description=detail if passed else str(objects_failed(report.plan, failed, left)),
+        metadata=_plotted(CheckResult(NONE_FAILED, passed, detail, failed, 0 if report.executed else None)),
+    )
 
 
 def verification_result(check_results: Sequence[CheckResult], checks: Sequence[str], began: datetime) -> Made:

@@ -11,6 +11,7 @@ from dagster_pyspark import LazyPySparkResource
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
+from retention_assets.assets.catalog import NONE_FAILED
 from retention_assets.assets.declaration import Declaration, Made, checked, declared, report_result, verification_result
 from retention_assets.assets.reporting import plan_metadata, retention_report
 from retention_assets.assets.resources import RepositoryResource, session
@@ -235,7 +236,7 @@ def _with_origin(
     return Rows(rows, basis.state.taken_at, replace(origin, terms_hash=terms_hash(planned_terms(resource.repository))))
 
 
-@declared(after=["deletion_candidates"], stage="sweep")
+@declared(after=["deletion_candidates"], checks=[NONE_FAILED], stage="sweep")
 def deletion_report(
     context: dg.AssetExecutionContext, resource: RepositoryResource, config: SweepOptions, pyspark: LazyPySparkResource
 ) -> Made:

@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 from dagster_pyspark import LazyPySparkResource
 from pyspark.sql import functions as F
 
+from retention_assets.assets.catalog import NONE_FAILED
 from retention_assets.assets.declaration import Declaration, Made, checked, declared, report_result, verification_result
 from retention_assets.assets.reporting import plan_metadata, retention_report
 from retention_assets.assets.resources import RepositoryResource, session
@@ -246,7 +247,7 @@ def deletion_candidates(
     return checked(rows, planned.check_results, metadata, version=planned.version)
 
 
-@declared(after=["deletion_candidates"], stage="sweep")
+@declared(after=["deletion_candidates"], checks=[NONE_FAILED], stage="sweep")
 def deletion_report(
     context: dg.AssetExecutionContext, resource: RepositoryResource, config: SweepOptions, pyspark: LazyPySparkResource
 ) -> Made:

@@ -12,9 +12,10 @@ import dagster as dg
 from pydantic import Field
 
 from retention_assets import errors
+from retention_assets.assets.catalog import NONE_FAILED
 from retention_assets.config.configuration import Configuration
 from retention_assets.config.durations import parse_positive_duration
-from retention_assets.errors import ConfigurationError, GuardRefused, RetentionError, error_named_in
+from retention_assets.errors import ConfigurationError, GuardRefused, ObjectsFailed, RetentionError, error_named_in
 from retention_assets.tables import DELETION_PROOF
 
 SWEEP = "retention/sweep"  # a run of any job with this tag ("true") may sweep
@@ -115,9 +116,16 @@ _OWN_ERRORS = {name: kind for name, kind in vars(errors).items() if isinstance(k
 
 
 def failure_of(events: Sequence[dg.DagsterEvent], job: str, run_id: str) -> RetentionError:
-    """Return the error that ended a run: GuardRefused with all failed checks, else the error of the failed step."""
+    """Return the error that ended a run.
+
+    This is ObjectsFailed if a sweep ended with failed objects, GuardRefused with all other failed checks, or else the
+    error of the failed step.
+    """
     checks = [event for event in events if event.event_type == dg.DagsterEventType.ASSET_CHECK_EVALUATION]
     refused = [check for check in (event.asset_check_evaluation_data for event in checks) if not check.passed]
+    for check in refused:
+        if check.check_name == NONE_FAILED:
+            return ObjectsFailed(check.description)
     if refused:
         lines = "\n  ".join(f"{check.check_name}: {check.description}" for check in refused)
         if any(check.asset_key.path[-1] == DELETION_PROOF.name for check in refused):

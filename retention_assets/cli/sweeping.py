@@ -27,8 +27,8 @@ from retention_assets.cli.group import (
 )
 from retention_assets.cli.rendering import open_table, print_amounts, without_references
 from retention_assets.config.timestamps import utc_now
-from retention_assets.core.amounts import Amount, counted, human_amount
-from retention_assets.errors import ConfigurationError, StoreError, TableContractError
+from retention_assets.core.amounts import Amount, human_amount
+from retention_assets.errors import ConfigurationError, ObjectsFailed, TableContractError
 from retention_assets.explain.plans import approval_of
 from retention_assets.objectstore.outcomes import Outcome
 from retention_assets.state.approval import approve as approve_plan
@@ -129,17 +129,12 @@ def sweep(target: Target, day: date, dump_age: timedelta | None, json_wanted: bo
         )
     if dump_age is not None:
         configuration = configuration.with_dump_age(repository, dump_age)
-    run_job(configuration, sweep_job(repository), day)
-    failed, left = _report(target, day, json_wanted=json_wanted)
-    if failed:
-        rest = (
-            f"{counted(left, 'more was', 'more were')} not tried" if left else "the other objects of the plan are done"
-        )
-        raise StoreError(
-            f"{repository} {day}: {counted(failed, 'object')} could not be deleted or moved; {rest}. The reasons: "
-            f"`retention show {repository} deletion_report --as-of {day} --format csv`. "
-            f"Then try again: `retention sweep {repository} --as-of {day}`."
-        )
+    try:
+        run_job(configuration, sweep_job(repository), day)
+    except ObjectsFailed:  # the sweep ended, so there is a report
+        _report(target, day, json_wanted=json_wanted)
+        raise
+    _report(target, day, json_wanted=json_wanted)
 
 
 @cli.command(
@@ -215,8 +210,8 @@ def _identity(made: Plan) -> dict[str, str]:
     return {"repository": made.repository, "day": made.day.isoformat(), "plan_hash": made.plan_hash}
 
 
-def _report(target: Target, day: date, *, json_wanted: bool) -> tuple[int, int]:
-    """Print the results of the day's plan. Return how many objects failed, and how many were not tried."""
+def _report(target: Target, day: date, *, json_wanted: bool) -> None:
+    """Print the results of the day's plan."""
     warehouse, repository = target.warehouse, target.name
     made = load_plan(warehouse, repository, day)
     plan = repository, day.isoformat(), made.plan_hash
@@ -243,7 +238,7 @@ def _report(target: Target, day: date, *, json_wanted: bool) -> tuple[int, int]:
         outcomes = {str(outcome): asdict(amount) for outcome, amount in amounts.items()}
         ending = {"ended_early": ended_early, "was_cut_off": was_cut_off, "a_failure": failure}
         print_json({**_identity(made), "outcomes": outcomes, "references_removed": references, **ending})
-        return failed, amounts["unattempted"].objects
+        return
     rows = [(outcome, amount.objects, amount.bytes) for outcome, amount in amounts.items()]
     print_amounts(screen, f"{repository} {day}, plan {made.plan_hash}", "outcome", rows)
     if references:
@@ -254,4 +249,3 @@ def _report(target: Target, day: date, *, json_wanted: bool) -> tuple[int, int]:
         say("A later run was interrupted. The next sweep continues from its ledger.")
     if failure:
         say(f"An object that failed: {failure[0]}: {failure[1]}")
-    return failed, amounts["unattempted"].objects

@@ -46,6 +46,10 @@ REMEDIES: Mapping[str, str] = {
     "nothing_live": _FAULT,
     "only_listed": _FAULT,
     "totals_balance": _FAULT,
+    "none_failed": (
+        "Read the column `detail` of `deletion_report` (`retention show`). Remove the cause, and sweep again: "
+        "`retention sweep`."
+    ),
     "staged_read": (
         "Let the server write a staged list before the dump, name its folder in `staged`, and verify again. Or use "
         "`source.api`."

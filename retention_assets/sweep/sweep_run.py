@@ -11,9 +11,9 @@ from pyspark.sql import functions as F
 from retention_assets.config.configuration import Repository, is_on_this_machine, load_configuration
 from retention_assets.config.limits import Limits
 from retention_assets.config.timestamps import Clock
-from retention_assets.core.amounts import Amount, plot_numbers, sum_of
+from retention_assets.core.amounts import Amount, counted, plot_numbers, sum_of
 from retention_assets.core.liveness import NoOtherRepositories, OtherRepositories
-from retention_assets.errors import ConfigurationError, GuardRefused
+from retention_assets.errors import ConfigurationError, GuardRefused, ObjectsFailed
 from retention_assets.objectstore.access import StoreAccess
 from retention_assets.objectstore.outcomes import Outcome
 from retention_assets.objectstore.s3 import is_s3
@@ -103,6 +103,7 @@ class Report:
     plan: Plan
     mode: str
     ledger: DataFrame
+    executed: bool  # whether this run executed the plan
 
     def numbers(self) -> dict[str, float | str]:
         """Return the numbers that Dagster plots: the plan's totals, its candidates by outcome, and the freed amount.
@@ -114,6 +115,17 @@ class Report:
         planned, freed = self.plan.candidates, sum_of(outcomes[outcome] for outcome in FREED)
         amounts = {"planned": planned, "freed": freed, **results_of(planned, outcomes)}
         return {"mode": self.mode, "plan_hash": self.plan.plan_hash, **plot_numbers(amounts)}
+
+
+def objects_failed(plan: Plan, failed: int, left: int) -> ObjectsFailed:
+    """Return the error of a sweep in which objects failed. `left`: the number of objects that were not tried."""
+    name, day = plan.repository, plan.day
+    rest = f"{counted(left, 'more was', 'more were')} not tried" if left else "the other objects of the plan are done"
+    return ObjectsFailed(
+        f"{name} {day}: {counted(failed, 'object')} could not be deleted or moved; {rest}. The reasons: "
+        f"`retention show {name} deletion_report --as-of {day} --format csv`. "
+        f"Then try again: `retention sweep {name} --as-of {day}`."
+    )
 
 
 def sweep_plan(sweep: Sweep[AnyRepository], mode: str, repository: RepositorySweep) -> None:

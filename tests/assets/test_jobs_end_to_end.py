@@ -1,6 +1,7 @@
 """Plan, approve, sweep, verify and restore by Dagster's jobs, as in the UI."""
 
 from collections.abc import Iterator, Mapping
+from datetime import date
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ from pyspark.sql import SparkSession
 from retention_assets.assets.runs import failure_of
 from retention_assets.core.amounts import human_bytes
 from retention_assets.definitions import build_definitions
+from retention_assets.errors import StoreError
 from tests.assets.lake import DAY, NOW, Lake, needed, new_lake
 from tests.clocks import GivenClock
 
@@ -105,6 +107,39 @@ def test_an_approved_plan_is_swept_verified_and_undone_in_dagster(ui: Ui, planne
 
 def files_of(lake: Lake) -> set[Path]:
     return {path for path in lake.namespace.rglob("*") if path.is_file()}
+
+
+def test_a_run_with_failed_objects_fails_and_keeps_its_rows_and_the_next_sweep_tries_again(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    lake = new_lake("orchard", tmp_path)
+    lake.configure(mode="quarantine", quarantine={"url": str(tmp_path / "quarantine")}, budget={"objects": 10**6})
+    with dg.DagsterInstance.ephemeral() as instance:
+        ui = Ui(lake, instance)
+        assert ui.run("orchard_plan").success
+        address = min(lake.table("deletion_candidates", ["address"])["address"].to_pylist())
+        plan = lake.warehouse.read_document("orchard", "plans", DAY, "current.json")["plan_hash"]
+        at_target = tmp_path / "quarantine" / DAY / plan[:16] / "objects" / address
+        at_target.parent.mkdir(parents=True)
+        at_target.write_bytes(b"another object")
+
+        swept = ui.run("orchard_sweep")
+        assert not swept.success
+        error = failure_of(swept.all_events, "orchard_sweep", swept.run_id)
+        assert isinstance(error, StoreError)
+        assert f"orchard {DAY}: 1 object could not be deleted or moved; the other objects" in str(error)
+        assert ui.numbers(swept, "deletion_report")["failed_objects"] == 1
+        rows = lake.warehouse.rows(spark, "orchard", "deletion_report", date.fromisoformat(DAY)).frame.collect()
+        assert [row["address"] for row in rows if row["outcome"] == "failed"] == [address]
+
+        reported = ui.run("orchard_report")
+        assert reported.success, "a run that only reports does not fail"
+        assert ui.numbers(reported, "deletion_report")["failed_objects"] == 1
+
+        at_target.unlink()
+        again = ui.run("orchard_sweep")
+        assert again.success
+        assert ui.numbers(again, "deletion_report")["failed_objects"] == 0
 
 
 def test_a_sweep_of_another_plan_than_the_named_one_is_refused(ui: Ui, planned: dict[str, Any]) -> None:

@@ -19,7 +19,7 @@ from dagster._core.execution.plan.objects import StepFailureData
 from dagster._utils.error import SerializableErrorInfo
 
 from retention_assets.assets.automation import WEBHOOK, send
-from retention_assets.assets.declaration import checked, declared
+from retention_assets.assets.declaration import checked, declared, report_result
 from retention_assets.assets.runs import failure_of
 from retention_assets.config.configuration import Configuration, load_configuration
 from retention_assets.core.amounts import Amount
@@ -31,7 +31,8 @@ from retention_assets.state.approval import APPROVALS, Approval, planned_terms, 
 from retention_assets.state.lease import take_lease
 from retention_assets.state.plan import Plan, keep_plan
 from retention_assets.state.records import read_records
-from retention_assets.tables import DELETION_CANDIDATES
+from retention_assets.sweep.sweep_run import Report
+from retention_assets.tables import DELETION_CANDIDATES, DELETION_REPORT
 from retention_assets.warehouse.warehouse import Rows, Warehouse
 from tests.assets.graph import REPOSITORY, snapshot
 from tests.assets.lake import needed
@@ -440,6 +441,46 @@ def test_the_message_about_a_refused_plan_has_the_guard_and_its_detail(project: 
     assert "a guard refused. Nothing was deleted, and there is no plan." in message["text"]
     assert "live_listed: 2 live addresses are not in the listing" in message["text"]
     assert "nothing_live" not in message["text"]
+
+
+@dataclass(frozen=True, slots=True)
+class TwoFailed(Report):
+    """The report of a plan two of whose objects failed, without Spark."""
+
+    def numbers(self) -> dict[str, float | str]:
+        return {"failed_objects": 2, "unattempted_objects": 1}
+
+
+def failed_check(plan: Plan, *, executed: bool) -> Any:
+    """Return the check result of a report with two failed objects."""
+    report = TwoFailed(plan, "delete", DELETION_REPORT.schema.empty_table(), executed)  # type: ignore[arg-type]
+    (check_result,) = report_result(report, NOW).check_results or ()
+    return check_result
+
+
+@pytest.mark.parametrize("executed", [True, False])
+def test_failed_objects_fail_the_run_that_swept_and_no_run_that_only_reports(
+    project: Project, *, executed: bool
+) -> None:
+    found = failed_check(project.plan, executed=executed)
+    assert found.passed is not executed
+    assert found.metadata["value"].value == 2
+
+
+def test_the_message_about_a_sweep_with_failed_objects_has_the_error_of_the_command_line(
+    project: Project, webhook: FakeWebhook
+) -> None:
+    @declared(checks=["none_failed"], has_rows=False)
+    def deletion_report() -> dg.MaterializeResult:
+        return dg.MaterializeResult(check_results=[failed_check(project.plan, executed=True)])
+
+    failing = deletion_report.definition(project.configuration.repository("orchard"))
+    job = dg.Definitions([failing], jobs=[dg.define_asset_job("orchard_sweep")]).resolve_job_def("orchard_sweep")
+    run_failure_sensor(project, job, **{"dagster/partition": DAY.isoformat()})
+    (message,) = webhook.messages
+    assert (message["kind"], message["day"]) == ("failed", DAY.isoformat())
+    assert f"orchard {DAY}: 2 objects could not be deleted or moved; 1 more was not tried" in message["text"]
+    assert "Nothing was deleted" not in message["text"]
 
 
 AGAIN = "Nothing was deleted. Run it again."

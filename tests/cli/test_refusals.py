@@ -1,5 +1,6 @@
 """Refusals of commands, before a run begins or at its end: what was not done, and the remedy."""
 
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -9,6 +10,7 @@ from retention_assets.cli import sweeping
 from retention_assets.core.amounts import Amount
 from retention_assets.state.plan import keep_plan
 from retention_assets.state.records import write_record
+from retention_assets.sweep.sweep_run import objects_failed
 from retention_assets.warehouse.warehouse import Warehouse
 from tests.end_to_end.command import DAY, Project, orchard, orchard_on_disk, run
 from tests.explain.test_status import a_plan, a_record
@@ -91,13 +93,17 @@ def test_a_sweep_in_mode_plan_is_refused(project: Project) -> None:
 def test_a_sweep_with_failed_objects_ends_with_an_error(
     project: Project, monkeypatch: pytest.MonkeyPatch, objects: int, rest: str
 ) -> None:
+    def failing(*_: object) -> None:
+        raise objects_failed(plan, failed=2, left=objects - 5)
+
     project.write(mode="delete")
     warehouse, plan = Warehouse(str(project.warehouse)), replace(a_plan(), candidates=Amount(objects, 10 * objects))
     keep_plan(warehouse, plan)
     write_record(warehouse, a_record(deleted=3, failed=2))
-    monkeypatch.setattr(sweeping, "run_job", lambda *_: None)  # the run has ended
+    monkeypatch.setattr(sweeping, "run_job", failing)
     answer = project.run("sweep")
     assert answer.status == 3
+    assert re.search(r"failed\W+2 ", answer.out), "the report is printed before the error"
     reasons = "The reasons: `retention show orchard"
     assert f"orchard {DAY}: 2 objects could not be deleted or moved; {rest}. {reasons}" in answer.err
     assert f"Then try again: `retention sweep orchard --as-of {DAY}`" in answer.err

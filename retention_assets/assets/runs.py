@@ -134,6 +134,11 @@ def failure_of(events: Sequence[dg.DagsterEvent], job: str, run_id: str) -> Rete
     for event in events:
         if event.is_step_failure:
             return _own_error(event.step_failure_data.error, event.step_key or job, run_id)
+    if any(event.event_type == dg.DagsterEventType.STEP_START for event in events):
+        return RetentionError(
+            f"{job}: the run {run_id} ended during a step, without an error. Its process may have been killed. See it "
+            "in the Dagster UI, and start it again."
+        )
     return RetentionError(f"{job}: the run {run_id} failed before any step. See it in the Dagster UI.")
 
 

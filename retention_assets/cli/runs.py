@@ -29,6 +29,9 @@ from retention_assets.warehouse.warehouse import Warehouse
 
 _PROGRESS = "progress"
 _LOCATION = "RETENTION_CODE_LOCATION"  # the environment variable with the name of the runs' code location
+_PROCESS = "retention/process"  # the tag of a run with the process of its command
+_PROC = Path("/proc")
+_ENDED = ("Z", "X")  # states of a process that has ended, but whose parent has not noticed
 _MODULE = "retention_assets.definitions"  # `dagster dev -m` gives its code location the same name
 
 
@@ -51,6 +54,7 @@ def run_job(
     require_day(day.isoformat(), "--as-of")
     _require_usable_warehouse(configuration)
     with _instance(configuration) as (instance, ui), _shown(instance, job, day, console) as logger:
+        end_dead_runs(instance)
         definitions = build_definitions(configuration, loggers={_PROGRESS: logger})
         run, events = _executed(definitions, job, day, instance, tags or {})
     if not run.is_success:
@@ -83,11 +87,59 @@ def _executed(
     run = instance.create_run_for_job(
         job,
         run_config={"loggers": {_PROGRESS: {"config": {}}}},
-        tags={**job.run_tags, **tags, **job.get_tags_for_partition_key(day.isoformat(), selected_asset_keys=None)},
+        tags={
+            **job.run_tags,
+            **tags,
+            **job.get_tags_for_partition_key(day.isoformat(), selected_asset_keys=None),
+            **process_tag(),
+        },
         remote_job_origin=repository.get_job_origin(name),
     )
     events = list(execute_run_iterator(InMemoryJob(job), run, instance))
     return instance.get_run_by_id(run.run_id) or run, events
+
+
+def end_dead_runs(instance: dg.DagsterInstance) -> None:
+    """Mark the runs of earlier commands as failed whose process no longer exists.
+
+    Dagster would show them as started, and every queued run with a partition would wait for them.
+    """
+    here = _process_space()
+    running = dg.RunsFilter(statuses=[dg.DagsterRunStatus.STARTED, dg.DagsterRunStatus.CANCELING])
+    for run in instance.get_runs(running):
+        space, _, process = run.tags.get(_PROCESS, "").rpartition("_")
+        number, _, started_at = process.partition("-")
+        if here and space == here and _start_of(number) != started_at:
+            instance.report_run_failed(run, "The process of this run ended without a result. It may have been killed.")
+
+
+def process_tag() -> dict[str, str]:
+    """Return the run's tag that identifies this process; empty on systems that do not show processes in `/proc`.
+
+    Processes of other machines and containers can have the same number, and so can a later process. So the tag also has
+    the boot of the machine, the process namespace, and the start time of the process.
+    """
+    space, number = _process_space(), str(os.getpid())
+    started_at = _start_of(number)
+    return {_PROCESS: f"{space}_{number}-{started_at}"} if space and started_at else {}
+
+
+def _process_space() -> str:
+    """Return the name of the machine's boot and of the process namespace; empty if they are unknown."""
+    try:
+        boot, namespace = (_PROC / "sys/kernel/random/boot_id").read_text(), (_PROC / "self/ns/pid").readlink().name
+    except OSError:
+        return ""
+    return f"{boot[:13]}_{''.join(filter(str.isdigit, namespace))}"
+
+
+def _start_of(number: str) -> str:
+    """Return when a process started, in ticks since the boot; empty if there is no such process, or it has ended."""
+    try:
+        status = (_PROC / number / "stat").read_text(errors="replace").rpartition(")")[2].split()
+    except OSError:
+        return ""
+    return "" if status[0] in _ENDED else status[19]
 
 
 def code_location() -> str:

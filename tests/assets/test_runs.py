@@ -3,6 +3,7 @@
 from types import SimpleNamespace
 from typing import Any
 
+import dagster as dg
 import pytest
 from dagster._utils.error import SerializableErrorInfo
 
@@ -24,3 +25,10 @@ def test_an_unexpected_error_of_a_step_is_one_sentence_of_the_message(message: s
     assert str(error) == (
         "commit_graph: ValueError: no such column. Nothing more was done. The Dagster UI has the details: run r1."
     )
+
+
+def test_a_run_whose_process_died_did_not_fail_before_any_step() -> None:
+    started = SimpleNamespace(event_type=dg.DagsterEventType.STEP_START, is_step_failure=False)
+    message = str(failure_of([started], "orchard_plan", "r1"))  # type: ignore[list-item]
+    assert message.startswith("orchard_plan: the run r1 ended during a step, without an error. Its process may have")
+    assert "failed before any step" in str(failure_of([], "orchard_plan", "r1"))

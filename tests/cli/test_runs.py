@@ -1,14 +1,25 @@
 """The runs of commands belong to the code location that Dagster's UI shows."""
 
+import os
 import shlex
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from datetime import date
 from pathlib import Path
+from typing import Any
 
 import click
+import dagster as dg
 import pytest
+from rich.console import Console
 
-from retention_assets.cli.group import program
-from retention_assets.cli.runs import _instance, code_location
+from retention_assets.assets.runs import daily
+from retention_assets.cli import runs
+from retention_assets.cli.group import Steps, program
+from retention_assets.cli.runs import _instance, code_location, end_dead_runs, process_tag
 from retention_assets.config.configuration import Configuration
+from tests.assets.graph import configuration
 
 NONE = "retention_assets.definitions"  # of `dagster dev -m retention_assets.definitions`
 PROJECT = "[tool.dg]\ndirectory_type = 'project'\n[tool.dg.project]\nroot_module = 'lake'\n"
@@ -39,6 +50,102 @@ def test_a_variable_names_the_code_location_of_a_server_elsewhere(monkeypatch: p
     assert code_location() == "retention_assets"
     monkeypatch.setenv("RETENTION_CODE_LOCATION", "lakes")
     assert code_location() == "lakes"
+
+
+@pytest.fixture
+def other_process() -> Iterator[subprocess.Popen[bytes]]:
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as process:
+        yield process
+        process.kill()
+
+
+def status_after_the_next_command(tags: Mapping[str, str]) -> dg.DagsterRunStatus:
+    """Return the status of a started run with these tags after the next command."""
+    with dg.DagsterInstance.ephemeral() as instance:
+        run = dg.DagsterRun("orchard_plan", tags=tags, status=dg.DagsterRunStatus.STARTED)
+        instance.add_run(run)
+        end_dead_runs(instance)
+        found = instance.get_run_by_id(run.run_id)
+    assert found is not None
+    return found.status
+
+
+def tag_of(process: subprocess.Popen[bytes], monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
+    """Return the tag of runs of this process."""
+    with monkeypatch.context() as patch:
+        patch.setattr(runs.os, "getpid", lambda: process.pid)
+        return process_tag()
+
+
+ON_LINUX = pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="the system has no /proc")
+
+
+@ON_LINUX
+def test_a_run_of_a_command_has_the_tag_of_its_process() -> None:
+    @dg.asset(partitions_def=daily)
+    def table() -> None: ...
+
+    logger = runs.progress_logger(Steps("", {}), Console(stderr=True))
+    job = dg.define_asset_job("job", executor_def=dg.in_process_executor)
+    definitions = dg.Definitions([table], jobs=[job], loggers={"progress": logger})
+    with dg.DagsterInstance.ephemeral() as instance:
+        run, _ = runs._executed(definitions, "job", date(2026, 11, 1), instance, {})
+    assert run.is_success
+    assert process_tag().items() <= run.tags.items()
+
+
+@ON_LINUX
+@pytest.mark.parametrize("reaped", [False, True])
+def test_a_started_run_whose_process_was_killed_is_marked_as_failed_by_the_next_command(
+    other_process: subprocess.Popen[bytes], monkeypatch: pytest.MonkeyPatch, *, reaped: bool
+) -> None:
+    tag = tag_of(other_process, monkeypatch)
+    assert status_after_the_next_command(tag) is dg.DagsterRunStatus.STARTED
+    other_process.kill()
+    os.waitid(os.P_PID, other_process.pid, os.WEXITED | (0 if reaped else os.WNOWAIT))
+    assert status_after_the_next_command(tag) is dg.DagsterRunStatus.FAILURE
+
+
+@ON_LINUX
+def test_a_command_marks_dead_runs_before_its_own_run(
+    other_process: subprocess.Popen[bytes], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DAGSTER_HOME", str(tmp_path))
+    made, tags = configuration(tmp_path, "orchard"), tag_of(other_process, monkeypatch)
+    other_process.kill()
+    other_process.wait()
+    dead = dg.DagsterRun("orchard_plan", tags=tags, status=dg.DagsterRunStatus.STARTED)
+    with _instance(made) as (instance, _):
+        instance.add_run(dead)
+
+    def executed(*arguments: Any) -> Any:
+        assert arguments[3].get_run_by_id(dead.run_id).status is dg.DagsterRunStatus.FAILURE
+        return dg.DagsterRun("orchard_plan", status=dg.DagsterRunStatus.SUCCESS), []
+
+    monkeypatch.setattr(runs, "_executed", executed)
+    assert runs.run_job(made, "orchard_plan", date(2026, 11, 1), Console(stderr=True)).run_id
+
+
+@ON_LINUX
+def test_a_run_whose_process_number_another_process_has_now_is_marked_as_failed() -> None:
+    ((key, value),) = process_tag().items()
+    assert status_after_the_next_command({key: f"{value.rpartition('-')[0]}-1"}) is dg.DagsterRunStatus.FAILURE
+
+
+@ON_LINUX
+def test_runs_of_other_machines_and_of_dagster_are_left_alone() -> None:
+    ((key, value),) = process_tag().items()
+    elsewhere = {key: f"another-machine_1_{value.rpartition('_')[2]}"}
+    for tags in (elsewhere, {}, {key: ""}, {key: "no process"}):
+        assert status_after_the_next_command(tags) is dg.DagsterRunStatus.STARTED
+
+
+def test_a_system_without_proc_has_no_tag_and_ends_no_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    tag = process_tag()
+    monkeypatch.setattr(runs, "_PROC", tmp_path)
+    assert process_tag() == {}
+    for tags in (tag, {"retention/process": "_1-1"}):
+        assert status_after_the_next_command(tags) is dg.DagsterRunStatus.STARTED
 
 
 def test_printed_commands_quote_paths_with_spaces(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,6 +8,7 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, field_validator, model_validator
 
+from retention_assets.config.durations import format_duration
 from retention_assets.config.limits import LONGEST_WINDOW, Duration, Limits, Model, Number, PositiveDuration
 from retention_assets.errors import ConfigurationError
 
@@ -195,6 +196,13 @@ class ScheduleSettings(Model):
     sweep: TimeOfDay = time(6)
     housekeeping: TimeOfDay = time(1)  # on Sundays
     plan_within: PositiveDuration | None = timedelta(days=2)  # Dagster shows an older plan as overdue; null: never
+
+    @field_validator("plan_within")
+    @classmethod
+    def _as_long_as_dagster_needs(cls, value: timedelta | None) -> timedelta | None:
+        if value is not None and value < timedelta(minutes=1):
+            raise ValueError(f"{format_duration(value)} is too short: write at least 1m, or null for never")
+        return value
 
 
 class CommonSettings(Limits):

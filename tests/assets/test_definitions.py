@@ -92,10 +92,13 @@ def test_each_repository_has_its_own_times_and_owners(tmp_path: Path) -> None:
     [
         ("schedule", {"plan": "25:00"}, "'25:00' is not a time of day: write `HH:MM`"),
         ("schedule", {"plan": 3}, "3 is not a time of day"),
+        ("schedule", {"plan_within": "59s"}, "59s is too short: write at least 1m, or null for never"),
         ("owners", ["lake team"], "'lake team' is not an owner: write an e-mail address, or `team:name`"),
     ],
 )
-def test_a_wrong_time_or_owner_is_refused_with_its_value(tmp_path: Path, key: str, value: object, message: str) -> None:
+def test_a_wrong_time_duration_or_owner_is_refused_with_its_value(
+    tmp_path: Path, key: str, value: object, message: str
+) -> None:
     file = changed(configuration(tmp_path, "orchard"), **{key: value})
     with pytest.raises(ConfigurationError, match=re.escape(message)):
         load_configuration(file)
@@ -204,6 +207,8 @@ def test_a_plan_is_overdue_after_two_days_or_as_configured(tmp_path: Path) -> No
     assert policies(made) == {"deletion_candidates": dg.FreshnessPolicy.time_window(timedelta(days=2))}
     weekly = load_configuration(changed(made, schedule={"plan_within": "7d"}))
     assert policies(weekly) == {"deletion_candidates": dg.FreshnessPolicy.time_window(timedelta(days=7))}
+    shortest = load_configuration(changed(made, schedule={"plan_within": "1m"}))
+    assert policies(shortest) == {"deletion_candidates": dg.FreshnessPolicy.time_window(timedelta(minutes=1))}
     assert policies(load_configuration(changed(made, schedule={"plan_within": None}))) == {}
 
 

@@ -41,6 +41,15 @@ def test_without_a_working_builder_the_error_lists_the_problem_of_each_builder(m
     ]
 
 
+def test_the_image_records_runs_in_a_folder_that_its_user_owns() -> None:
+    """The folder of the configuration, where the runs would be recorded otherwise, is mounted read-only."""
+    lines = (ROOT / "Containerfile").read_text("utf-8").splitlines()
+    user, home = lines.index("USER retention"), lines.index("WORKDIR /home/retention")
+    made = lines.index("RUN mkdir dagster")
+    assert user < home < made
+    assert "ENV DAGSTER_HOME=/home/retention/dagster" in lines[made:]
+
+
 def test_the_dockerignore_file_allows_the_files_of_the_image_and_no_containerignore_exists() -> None:
     allowed = {line[1:] for line in (ROOT / ".dockerignore").read_text("utf-8").splitlines() if line.startswith("!")}
     project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))

@@ -23,6 +23,7 @@ from retention_assets.assets.runs import failure_of, require_day
 from retention_assets.cli.event_log import kept_connections
 from retention_assets.cli.group import Steps, shown
 from retention_assets.config.configuration import Configuration
+from retention_assets.config.folders import writable_folder
 from retention_assets.definitions import build_definitions
 from retention_assets.spark.sessions import started
 from retention_assets.warehouse.warehouse import Warehouse
@@ -166,6 +167,7 @@ def _instance(configuration: Configuration) -> Iterator[tuple[dg.DagsterInstance
 
     The instance is in DAGSTER_HOME if this variable is set. Otherwise it is in a folder `.dagster`. If the working
     directory has a `dagster.yaml`, the folder is there. Otherwise the folder is beside the configuration file.
+    Errors: ConfigurationError if the folder cannot be written.
     """
     of_file = f"RETENTION_CONFIG={shlex.quote(str(configuration.file))}"
     serve = f"{of_file} dagster dev" + ("" if _location_here() else f" -m {_MODULE}")
@@ -179,15 +181,12 @@ def _instance(configuration: Configuration) -> Iterator[tuple[dg.DagsterInstance
     # Otherwise Dagster prints a page about telemetry, and logs that an optional file is missing.
     logging.getLogger("dagster").setLevel(logging.ERROR)
     quiet = {"telemetry": {"enabled": False}}
-    reference = InstanceRef.from_dir(str(_made(directory)), config_dir=str(settings), overrides=quiet)
+    home_of_runs = writable_folder(
+        directory.resolve(), "Set the environment variable DAGSTER_HOME to a folder that you can write."
+    )
+    reference = InstanceRef.from_dir(str(home_of_runs), config_dir=str(settings), overrides=quiet)
     with dg.DagsterInstance.from_ref(reference) as instance, kept_connections(instance):
         yield instance, ui
-
-
-def _made(directory: Path) -> Path:
-    directory = directory.resolve()
-    directory.mkdir(parents=True, exist_ok=True)
-    return directory
 
 
 @contextmanager

@@ -14,6 +14,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from retention_assets.config.folders import writable_folder
+from retention_assets.demo.sample import ELSEWHERE
 from retention_assets.errors import StoreError
 from retention_assets.icechunk.formats.ids import decode_id, encode_id
 from retention_assets.icechunk.formats.model import MAIN
@@ -38,7 +40,8 @@ def make_field(target: Path) -> None:
 
     `main` has one snapshot a week from 3 May 2026. The tag `summer` names a snapshot of July. The branch
     `recalibration` begins in June and ends in July. One write session was never committed.
-    Errors: StoreError when `target` has other files, or is a file.
+    Errors: StoreError when `target` has other files, or is a file; ConfigurationError when the folder of `target`
+    cannot be written.
     """
     if (target / REPO).is_file():
         return
@@ -46,9 +49,10 @@ def make_field(target: Path) -> None:
         raise StoreError(
             f"{target}: exists and is not an Icechunk repository. Nothing was written. Empty or remove it."
         )
+    writable_folder(target.parent, ELSEWHERE)
     fresh = target.with_name(f"{target.name}.placing")
     shutil.rmtree(fresh, ignore_errors=True)  # left by an interrupted run
-    fresh.mkdir(parents=True)
+    fresh.mkdir()
     try:
         _Field(fresh).make()
         shutil.rmtree(target, ignore_errors=True)

@@ -13,11 +13,13 @@ from datetime import datetime
 from pathlib import Path
 
 from retention_assets.config.configuration import INTERNAL
+from retention_assets.config.folders import writable_folder
 from retention_assets.core.amounts import counted
 from retention_assets.errors import CorruptFile, StoreError
 
 _CHECKOUT = Path(__file__).resolve().parents[2] / "demo"
 _PACKAGED = Path(__file__).resolve().parent / "saved"  # only in an installed package
+ELSEWHERE = "Run `retention demo` in a folder that you can write."
 
 
 def demo_configuration() -> Path:
@@ -27,10 +29,13 @@ def demo_configuration() -> Path:
 
 
 def copy_demo() -> Path:
-    """Return the path of the demo's retention.yaml; if the file is missing, copy the demo out of the package first."""
+    """Return the path of the demo's retention.yaml; if the file is missing, copy the demo out of the package first.
+
+    Errors: ConfigurationError if the folder cannot be written.
+    """
     file = demo_configuration()
     if not file.is_file() and _PACKAGED.is_dir():
-        shutil.copytree(_PACKAGED, file.parent, dirs_exist_ok=True)
+        shutil.copytree(_PACKAGED, writable_folder(file.parent, ELSEWHERE), dirs_exist_ok=True)
     return file
 
 
@@ -49,11 +54,12 @@ def place_sample(source: Path, target: Path) -> int:
     of zeros with the listed size. An older copy at `target` is replaced.
 
     Errors: StoreError when `source` is incomplete, or when `target` is something other than a copy of the sample;
-    CorruptFile when a file is not listed or does not have its listed size. After an error, `target` is unchanged.
+    CorruptFile when a file is not listed or does not have its listed size; ConfigurationError when the folder of
+    `target` cannot be written. After an error, `target` is unchanged.
     """
     listed = list(_read_listing(source))
     _require_replaceable(source, target)
-    target.parent.mkdir(parents=True, exist_ok=True)
+    writable_folder(target.parent, ELSEWHERE)
     fresh = target.with_name(f"{target.name}.placing")
     shutil.rmtree(fresh, ignore_errors=True)  # left by an interrupted copy
     try:

@@ -18,7 +18,9 @@ from retention_assets.assets.runs import daily
 from retention_assets.cli import runs
 from retention_assets.cli.group import Steps, program
 from retention_assets.cli.runs import _instance, code_location, end_dead_runs, process_tag
+from retention_assets.config import folders
 from retention_assets.config.configuration import Configuration
+from retention_assets.errors import ConfigurationError
 from tests.assets.graph import configuration
 
 NONE = "retention_assets.definitions"  # of `dagster dev -m retention_assets.definitions`
@@ -146,6 +148,27 @@ def test_a_system_without_proc_has_no_tag_and_ends_no_run(tmp_path: Path, monkey
     assert process_tag() == {}
     for tags in (tag, {"retention/process": "_1-1"}):
         assert status_after_the_next_command(tags) is dg.DagsterRunStatus.STARTED
+
+
+def test_a_folder_of_dagster_that_cannot_be_written_is_named_with_the_remedy(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "file").write_bytes(b"")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("DAGSTER_HOME", raising=False)
+    below = Configuration(file=tmp_path / "file/retention.yaml", warehouse=str(tmp_path), spark={}, repositories={})
+    refused = r"file/\.dagster: cannot write to this folder: Not a directory\. Nothing was read or deleted\. Set the "
+    with (
+        pytest.raises(ConfigurationError, match=refused + "environment variable DAGSTER_HOME to a folder"),
+        _instance(below),
+    ):
+        pass
+
+
+def test_a_folder_that_exists_and_is_read_only_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(folders.os, "access", lambda folder, mode: False)
+    with pytest.raises(ConfigurationError, match=r": cannot write to this folder: it is not writable\. Nothing"):
+        folders.writable_folder(tmp_path, "Choose another folder.")
 
 
 def test_printed_commands_quote_paths_with_spaces(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

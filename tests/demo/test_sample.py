@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 
 from retention_assets.demo import sample
+from retention_assets.demo.field import make_field
 from retention_assets.demo.sample import copy_demo, place_sample
-from retention_assets.errors import CorruptFile, StoreError
+from retention_assets.errors import ConfigurationError, CorruptFile, StoreError
 from tests.saved_repositories import DATA, REPOSITORIES, listing
 
 PROJECT = Path(__file__).parents[2]
@@ -174,3 +175,35 @@ def test_the_copy_of_a_read_only_sample_can_be_written_and_replaced(small: Path,
     (tmp_path / "lake" / "_lakefs" / "dummy").write_bytes(b"changed")
     place_sample(small, tmp_path / "lake")
     assert (tmp_path / "lake" / "_lakefs" / "dummy").read_bytes() == b"d"
+
+
+def below_a_file(tmp_path: Path) -> Path:
+    """Return a folder that nobody can make."""
+    (tmp_path / "file").write_bytes(b"")
+    return tmp_path / "file" / "folder"
+
+
+UNWRITABLE = (
+    r"file/folder: cannot write to this folder: Not a directory\. Nothing was read or deleted\. "
+    r"Run `retention demo` in a folder that you can write\.$"
+)
+
+
+def test_a_sample_in_a_folder_that_cannot_be_written_names_the_folder_and_the_remedy(
+    small: Path, tmp_path: Path
+) -> None:
+    folder = below_a_file(tmp_path)
+    with pytest.raises(ConfigurationError, match=UNWRITABLE):
+        place_sample(small, folder / "small")
+    with pytest.raises(ConfigurationError, match=UNWRITABLE):
+        make_field(folder / "field")
+
+
+def test_an_installed_demo_in_a_folder_that_cannot_be_written_names_the_folder_and_the_remedy(
+    small: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = below_a_file(tmp_path)
+    monkeypatch.setattr(sample, "_PACKAGED", small)
+    monkeypatch.setattr(sample, "demo_configuration", lambda: folder / "retention.yaml")
+    with pytest.raises(ConfigurationError, match=UNWRITABLE):
+        copy_demo()

@@ -1,0 +1,22 @@
+"""Creates folders on this machine, with an error that names the folder and the remedy."""
+
+import os
+from pathlib import Path
+
+from retention_assets.errors import ConfigurationError
+
+
+def writable_folder(folder: Path, remedy: str) -> Path:
+    """Return a folder after creating it, if necessary, with its parents.
+
+    Errors: ConfigurationError with the `remedy` if it cannot be created or written.
+    """
+    problem = "it is not writable"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        problem = str(error.strerror)
+    else:
+        if os.access(folder, os.W_OK):
+            return folder
+    raise ConfigurationError(f"{folder}: cannot write to this folder: {problem}. Nothing was read or deleted. {remedy}")

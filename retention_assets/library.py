@@ -3,7 +3,7 @@
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from datetime import date
+from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -56,7 +56,10 @@ class Lake:
 
 @dataclass(frozen=True, slots=True)
 class LakeRepository:
-    """One repository. Days are dates in UTC. All methods raise the errors of `retention_assets.errors`."""
+    """One repository. All methods raise the errors of `retention_assets.errors`.
+
+    Days are dates in UTC. Each `day` can also be a `datetime`, which stands for its day.
+    """
 
     name: str
     configuration: Configuration = field(repr=False)
@@ -76,7 +79,7 @@ class LakeRepository:
         from retention_assets.assets.runs import FULL, plan_job
         from retention_assets.cli.runs import run_job
 
-        day = day or utc_now().date()
+        day = _day(day) or utc_now().date()
         console = Console(stderr=True, quiet=not progress)
         run_job(self.configuration, plan_job(self.name), day, console, {FULL: "true"} if full else None)
         return load_plan(self._warehouse, self.name, day)
@@ -85,7 +88,7 @@ class LakeRepository:
         """Return the plan of a day; default: the newest valid plan. Errors: GuardRefused if there is no such plan."""
         from retention_assets.explain.plans import newest_plan
 
-        return newest_plan(self._warehouse, self.configuration.repository(self.name), day)[0].plan
+        return newest_plan(self._warehouse, self.configuration.repository(self.name), _day(day))[0].plan
 
     def candidates(self, day: date | None = None) -> pa.Table:
         """Return the objects that a plan may delete, with reasons: the rows of `deletion_candidates`.
@@ -113,7 +116,7 @@ class LakeRepository:
 
         if name not in SHOWN:
             raise ConfigurationError(f"{name}: is not a table. Nothing was read. Tables: {', '.join(sorted(SHOWN))}.")
-        return open_table(self._warehouse, self.name, name, day or self.newest_plan().day)
+        return open_table(self._warehouse, self.name, name, _day(day) or self.newest_plan().day)
 
     def explain(self, asked: str, day: date | None = None) -> Explanation:
         """Return why an object, commit or file is kept and until when, or why it is gone. Reads only the warehouse.
@@ -123,7 +126,7 @@ class LakeRepository:
         """
         from retention_assets.explain.explaining import explain
 
-        return explain(self.configuration, self.name, asked, day)
+        return explain(self.configuration, self.name, asked, _day(day))
 
     def diff(self, first: str, second: str, spark: "SparkSession | None" = None) -> "Difference":
         """Return the difference between two plans, given by their hashes or by the beginnings of their hashes.
@@ -137,8 +140,8 @@ class LakeRepository:
         have_paths = not self.configuration.repository(self.name).is_icechunk
         return compare_plans(spark or self._session(), self._warehouse, *plans, have_paths=have_paths)
 
-    def outlook(self, policy: Sequence[str | Path], day: date | None = None) -> "Outlook":
-        """Return what another policy would change in a plan of lakeFS. `policy`: all files of that policy.
+    def outlook(self, policy: str | Path | Sequence[str | Path], day: date | None = None) -> "Outlook":
+        """Return what another policy would change in a plan of lakeFS. `policy`: its file, or all of its files.
 
         `day`: as `newest_plan`. `check_results` of the result shows whether a guard would refuse the plan.
         Errors: as `newest_plan`; ConfigurationError if a policy file is invalid, or for an Icechunk repository.
@@ -146,7 +149,8 @@ class LakeRepository:
         from retention_assets.cli.comparing import outlook_of
 
         day = self.newest_plan(day).day
-        return outlook_of(self.configuration, self.name, day, [Path(file) for file in policy])[0]
+        files = [policy] if isinstance(policy, str | Path) else policy
+        return outlook_of(self.configuration, self.name, day, [Path(file) for file in files])[0]
 
     @property
     def _warehouse(self) -> Warehouse:
@@ -156,3 +160,14 @@ class LakeRepository:
         from retention_assets.spark.sessions import started
 
         return started(self.configuration.spark)
+
+
+def _day(given: object) -> date | None:
+    """Return the day that a caller gave, in UTC. Errors: ConfigurationError if it is neither a date nor a datetime."""
+    if isinstance(given, datetime):  # a pandas Timestamp, too
+        return (given.astimezone(UTC) if given.tzinfo else given).date()
+    if given is None or isinstance(given, date):
+        return given
+    raise ConfigurationError(
+        f"{given!r} is not a day. Nothing was read or deleted. Give a date, such as `datetime.date(2026, 11, 1)`."
+    )

@@ -6,7 +6,8 @@ import os
 import re
 import subprocess
 import sys
-from datetime import date
+from collections.abc import Callable
+from datetime import UTC, date, datetime
 from pathlib import Path
 from pprint import pformat
 from typing import Any
@@ -18,8 +19,11 @@ from pyspark.sql import SparkSession
 import retention_assets as ra
 from retention_assets.errors import ConfigurationError, GuardRefused
 from retention_assets.library import Lake, LakeRepository
+from retention_assets.state.plan import keep_plan
+from retention_assets.warehouse.warehouse import Warehouse
 from scripts.docs_reference import notebook_page
 from tests.end_to_end.command import DAY, demo_on_disk, orchard_on_disk
+from tests.explain.test_status import a_plan
 
 ROOT = Path(__file__).parents[1]
 
@@ -109,6 +113,52 @@ def test_a_released_comparison_leaves_no_rows_in_the_cache(spark: SparkSession, 
         difference.release()
     assert cache.isEmpty()
     assert difference.rows.isEmpty()
+
+
+CALLS: dict[str, Callable[[LakeRepository, Any], object]] = {
+    "plan": lambda repository, day: repository.plan(day, progress=False),
+    "newest_plan": lambda repository, day: repository.newest_plan(day),
+    "candidates": lambda repository, day: repository.candidates(day),
+    "candidates_frame": lambda repository, day: repository.candidates_frame(day, object()),  # type: ignore[arg-type]
+    "table": lambda repository, day: repository.table("deletion_candidates", day),
+    "explain": lambda repository, day: repository.explain("a", day),
+    "outlook": lambda repository, day: repository.outlook([], day),
+}
+
+
+@pytest.mark.parametrize("call", CALLS.values(), ids=CALLS)
+@pytest.mark.parametrize("day", ["2026-11-01", 20261101])
+def test_a_day_that_is_no_date_is_refused_with_what_to_give(
+    tmp_path: Path, call: Callable[[LakeRepository, Any], object], day: object
+) -> None:
+    orchard = ra.load(orchard_on_disk(tmp_path).file)["orchard"]
+    refused = rf"^{day!r} is not a day\. Nothing was read or deleted\. Give a date, such as `datetime\.date\("
+    with pytest.raises(ConfigurationError, match=refused):
+        call(orchard, day)
+
+
+@pytest.mark.parametrize(
+    "day",
+    [
+        datetime.fromisoformat("2026-11-01T00:00"),
+        datetime(2026, 11, 1, 23, 59, tzinfo=UTC),
+        datetime.fromisoformat("2026-11-02T01:00+02:00"),
+    ],
+)
+def test_a_datetime_stands_for_its_day_in_utc(tmp_path: Path, day: datetime) -> None:
+    project = orchard_on_disk(tmp_path)
+    plan = a_plan()
+    keep_plan(Warehouse(str(project.warehouse)), plan)
+    orchard = ra.load(project.file)["orchard"]
+    assert orchard.newest_plan(day) == orchard.newest_plan(date(2026, 11, 1)) == plan
+
+
+@pytest.mark.parametrize("policy", ["none.json", Path("none.json"), ["none.json"]])
+def test_a_policy_of_one_file_can_be_given_as_its_path(tmp_path: Path, policy: Any) -> None:
+    project = orchard_on_disk(tmp_path)
+    keep_plan(Warehouse(str(project.warehouse)), a_plan())
+    with pytest.raises(ConfigurationError, match=r"^none\.json: "):
+        ra.load(project.file)["orchard"].outlook(policy)
 
 
 def test_the_error_for_an_unknown_table_lists_the_tables(tmp_path: Path) -> None:

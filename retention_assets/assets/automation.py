@@ -120,13 +120,15 @@ def _approved(resource: RepositoryResource) -> Iterator[tuple[Plan, Approval]]:
 def waiting_sensor(repository: Repository) -> dg.SensorDefinition:
     """Return the sensor that sends a message when a new plan needs a person's approval.
 
-    Runs of any job can make a plan, so the sensor monitors all jobs of the code location.
+    Runs of any job can make a plan, so the sensor monitors all jobs of the code location. It monitors only runs that
+    succeeded: Dagster passes runs of one status to a sensor.
     """
     sensor = dg.run_status_sensor(
         run_status=dg.DagsterRunStatus.SUCCESS,
         name=f"{repository.name}_waiting",
         minimum_interval_seconds=_EVERY_FEW_RUNS,
-        description=f"Sends a message when a run of any job made a plan of {repository.name} that waits for approval.",
+        description=f"Sends a message when a successful run of any job made a plan of {repository.name} that waits for "
+        "approval.",
     )
     return sensor(for_repository(_send_if_plan_waits, repository.name))
 

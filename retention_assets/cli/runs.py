@@ -110,7 +110,7 @@ def end_dead_runs(instance: dg.DagsterInstance) -> None:
     for run in instance.get_runs(running):
         space, _, process = run.tags.get(_PROCESS, "").rpartition("_")
         number, _, started_at = process.partition("-")
-        if here and space == here and _start_of(number) != started_at:
+        if here and space == here and number.isdigit() and _has_ended(int(number), started_at):
             instance.report_run_failed(run, "The process of this run ended without a result. It may have been killed.")
 
 
@@ -120,7 +120,7 @@ def process_tag() -> dict[str, str]:
     Processes of other machines and containers can have the same number, and so can a later process. So the tag also has
     the boot of the machine, the process namespace, and the start time of the process.
     """
-    space, number = _process_space(), str(os.getpid())
+    space, number = _process_space(), os.getpid()
     started_at = _start_of(number)
     return {_PROCESS: f"{space}_{number}-{started_at}"} if space and started_at else {}
 
@@ -134,12 +134,24 @@ def _process_space() -> str:
     return f"{boot[:13]}_{''.join(filter(str.isdigit, namespace))}"
 
 
-def _start_of(number: str) -> str:
-    """Return when a process started, in ticks since the boot; empty if there is no such process, or it has ended."""
+def _has_ended(number: int, started_at: str) -> bool:
+    """Return whether the process that began at `started_at` is gone. If `/proc` hides the process, it is not gone."""
     try:
-        status = (_PROC / number / "stat").read_text(errors="replace").rpartition(")")[2].split()
+        os.kill(number, 0)
+    except ProcessLookupError:
+        return True
+    except PermissionError:  # a process of another user
+        pass
+    found = _start_of(number)
+    return found is not None and found != started_at
+
+
+def _start_of(number: int) -> str | None:
+    """Return when a process started, in ticks since the boot; empty if it has ended; None if it is not shown."""
+    try:
+        status = (_PROC / str(number) / "stat").read_text(errors="replace").rpartition(")")[2].split()
     except OSError:
-        return ""
+        return None
     return "" if status[0] in _ENDED else status[19]
 
 

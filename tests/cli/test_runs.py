@@ -135,6 +135,14 @@ def test_a_run_whose_process_number_another_process_has_now_is_marked_as_failed(
 
 
 @ON_LINUX
+def test_a_run_of_a_process_that_proc_hides_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With `hidepid`, `/proc` shows only the processes of the own user."""
+    tag = process_tag()
+    monkeypatch.setattr(runs, "_start_of", lambda number: None)
+    assert status_after_the_next_command(tag) is dg.DagsterRunStatus.STARTED
+
+
+@ON_LINUX
 def test_runs_of_other_machines_and_of_dagster_are_left_alone() -> None:
     ((key, value),) = process_tag().items()
     elsewhere = {key: f"another-machine_1_{value.rpartition('_')[2]}"}

@@ -433,7 +433,7 @@ SWEEPING = (
         name="Icechunk: the tip from which a branch was reset is dropped at once",
         breaks="a session that is shorter than the grace period can read and commit",
         file="retention_assets/icechunk/sweep/left_tips.py",
-        old="        left |= dict.fromkeys(_left(state, heads, made_at), next_at or state.taken_at)\n",
+        old="        left |= dict.fromkeys(tips, next_at or state.taken_at)\n",
         new="        left |= dict.fromkeys((), next_at)\n",
         caught_by=(
             "tests/icechunk/sweep/test_left_tips.py"
@@ -456,12 +456,24 @@ SWEEPING = (
         name="Icechunk: a tip that was left is dropped at once if only the ops log shows it",
         breaks="a session that is shorter than the grace period can read and commit",
         file="retention_assets/icechunk/sweep/left_tips.py",
-        old="    for tip, at in logged.items():\n",
-        new="    for tip, at in {}.items():\n",
+        old="    for tip, at in tips_left(updates).items():\n",
+        new="    for tip, at in tips_left(()).items():\n",
         caught_by=(
             "tests/icechunk/sweep/test_left_tips.py"
             "::test_a_tip_that_no_plan_found_stays_for_the_grace_period_after_the_ops_log_says_that_it_was_left"
             "[main-is-amended-unreachable-format_2]",
+        ),
+    ),
+    Mutation(
+        name="Icechunk: a tip that was left before an upgrade is dropped at once",
+        breaks="a session that is shorter than the grace period can read and commit",
+        file="retention_assets/icechunk/sweep/left_tips.py",
+        old="one.kind is not UpdateKind.REPO_MIGRATED for one in updates",
+        new="one.kind is not UpdateKind.GC_RAN for one in updates",
+        caught_by=(
+            "tests/icechunk/sweep/test_left_tips.py"
+            "::test_a_tip_that_was_left_before_an_upgrade_stays_for_the_grace_period_after_the_upgrade"
+            "[by-icechunk-format_1]",
         ),
     ),
     Mutation(

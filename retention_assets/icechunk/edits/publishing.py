@@ -28,7 +28,7 @@ from retention_assets.icechunk.rules.planned import PlannedEdits, expiration_wit
 from retention_assets.icechunk.rules.retention import Unapproved
 from retention_assets.icechunk.rules.snapshots import History, Reference, history_of, reachable
 from retention_assets.icechunk.rules.updates import Stamp
-from retention_assets.icechunk.source.ops_log import tips_left_since
+from retention_assets.icechunk.source.ops_log import tips_left, updates_since
 from retention_assets.icechunk.source.repository import IcechunkSource
 from retention_assets.objectstore.access import StoreAccess
 from retention_assets.objectstore.objects import ObjectReader
@@ -67,7 +67,7 @@ def publish(
     Errors: as `before_write`; GuardRefused when a snapshot that the plan removes is reachable again, is the parent of a
     new snapshot, or was the tip of a reference since the plan, when the repository has another format than planned, and
     as `expire_v1`, `expired` and `collected`; SourceError as `IcechunkSource.require_upgrade_complete` and
-    `tips_left_since`; SourceError, StoreError and CorruptFile of reading and writing.
+    `updates_since`; SourceError, StoreError and CorruptFile of reading and writing.
     """
     source = IcechunkSource(access, clock)
     found = source.repo_object()
@@ -181,7 +181,10 @@ def _require_unused(reader: ObjectReader, planned: PlannedEdits, accepted: Colle
     for parent, child in removed_parents(repo):
         if parent in to_delete and child not in known:
             raise _based_on_removed(child, parent)
-    if to_delete and (left := to_delete & tips_left_since(reader, repo, planned.cutoff, accepted).keys()):
+    if not to_delete:
+        return
+    updates = updates_since(reader, repo, planned.cutoff)
+    if left := to_delete & tips_left(updates, accepted).keys():
         raise outdated(
             f"a branch or tag was on the snapshot {encode_id(min(left))}, which the plan removes, and has left it: "
             "sessions may be open on it"

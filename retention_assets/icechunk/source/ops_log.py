@@ -3,7 +3,7 @@
 Source: docs/icechunk-formats.md, "Repo object".
 """
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
 from datetime import datetime
 
@@ -38,19 +38,16 @@ def ops_log(reader: ObjectReader, repo: Repo) -> Iterator[Update]:
         repo = before
 
 
-def tips_left_since(
-    reader: ObjectReader, repo: Repo, cutoff: datetime, besides: Collection[Reference] = ()
-) -> dict[bytes, datetime]:
-    """Return the snapshots that branches and tags left at or after `cutoff` (UTC), with the last time of each.
+def tips_left(updates: Iterable[Update], besides: Collection[Reference] = ()) -> dict[bytes, datetime]:
+    """Return the snapshots that branches and tags left by these updates, with the last time of each.
 
     These are the snapshots that a branch named before it was reset or deleted, that a tag named before it was deleted,
     and that were amended. The times are by the clocks of the machines that made these changes. An expiration that
-    deletes references does not name them in the ops log. Backups that have only older entries are not read. That
-    a reference in `besides` was reset or deleted does not count.
-    Errors: SourceError when a backup with such an entry no longer exists; CorruptFile when it is corrupt.
+    deletes references does not name them in the ops log. That a reference in `besides` was reset or deleted does not
+    count. `updates`: newest first, as `updates_since` yields them.
     """
     left: dict[bytes, datetime] = {}
-    for update in _updates_since(reader, repo, cutoff):
+    for update in updates:
         if update.previous_snapshot_id is not None and _left_by(update) not in besides:
             at = datetime_of(update.updated_at, update.previous_snapshot_id)
             left.setdefault(update.previous_snapshot_id, at)
@@ -65,8 +62,11 @@ def _left_by(update: Update) -> Reference | None:
     return Reference(kind, update.name, update.previous_snapshot_id)
 
 
-def _updates_since(reader: ObjectReader, repo: Repo, cutoff: datetime) -> Iterator[Update]:
-    """Yield the updates at or after `cutoff`, newest first. Each update is later than the update before."""
+def updates_since(reader: ObjectReader, repo: Repo, cutoff: datetime) -> Iterator[Update]:
+    """Yield the updates at or after `cutoff` (UTC), newest first. Backups that have only older updates are not read.
+
+    Errors: SourceError when a backup with such an update no longer exists; CorruptFile when it is corrupt.
+    """
     since = micros_of(cutoff)
     while True:
         for update in repo.latest_updates:

@@ -2,8 +2,9 @@
 
 A branch leaves its tip when it is reset or deleted, or when the tip is amended. A tag leaves its snapshot when it is
 deleted. In format 2, the ops log has these changes, except references that an expiration deleted. Format 1 has no
-record of them. So each plan also compares the references with those that earlier plans found. If a commit moved a
-branch, sessions began on the tip until the child was written. `in_use` uses the age of the child.
+record of them, and the ops log that an upgrade reconstructs has no resets. So each plan also compares the references
+with those that earlier plans found. If a commit moved a branch, sessions began on the tip until the child was written.
+`in_use` uses the age of the child.
 Source: docs/icechunk.md, "What is deleted".
 """
 
@@ -12,8 +13,9 @@ from dataclasses import replace
 from datetime import datetime
 
 from retention_assets.icechunk.formats.ids import decode_id
+from retention_assets.icechunk.formats.model import UpdateKind
 from retention_assets.icechunk.rules.snapshots import lineage
-from retention_assets.icechunk.source.ops_log import tips_left_since
+from retention_assets.icechunk.source.ops_log import tips_left, updates_since
 from retention_assets.icechunk.source.repository import IcechunkState
 from retention_assets.objectstore.objects import ObjectReader
 from retention_assets.state.plan import Heads, heads_since
@@ -28,29 +30,32 @@ def with_left_tips(
     Each snapshot has the latest time at which a reference may have named it. The ops log has the exact time. If only
     plans show the change, the time is that of the first plan that no longer found the reference on the snapshot, or the
     time at which `state` was read.
-    Errors: as `tips_left_since`.
+    Errors: as `updates_since`.
     """
+    updates = list(updates_since(reader, state.repo, cutoff)) if state.repo else []
+    # an upgrade is the first entry that was written when it happened; the entries before it are reconstructed
+    has_each_reset = state.repo is not None and all(one.kind is not UpdateKind.REPO_MIGRATED for one in updates)
     left: dict[bytes, datetime] = {}
     for made_at, next_at, heads in heads_since(warehouse, repository, cutoff):
-        left |= dict.fromkeys(_left(state, heads, made_at), next_at or state.taken_at)
-    logged = tips_left_since(reader, state.repo, cutoff) if state.repo else {}
-    for tip, at in logged.items():
+        tips = _left(state, heads, made_at, has_each_reset=has_each_reset)
+        left |= dict.fromkeys(tips, next_at or state.taken_at)
+    for tip, at in tips_left(updates).items():
         left[tip] = max(left.get(tip, at), at)
     return replace(state, left=left)
 
 
-def _left(state: IcechunkState, heads: Heads, made_at: datetime) -> Iterator[bytes]:
+def _left(state: IcechunkState, heads: Heads, made_at: datetime, *, has_each_reset: bool) -> Iterator[bytes]:
     """Yield the snapshots in `heads` that their branch or tag has left since the plan.
 
-    In format 2, a tip that was left by a commit does not count: the ops log has each reset. In format 1 it does. There,
-    a child that is younger than the plan does not show that a commit moved the branch: it may have been reset to the
-    child, long after the child was written.
+    If the ops log has each reset within `grace`, a tip that was left by a commit does not count. Otherwise it does:
+    in format 1, and within `grace` after an upgrade. There, a child that is younger than the plan does not show that a
+    commit moved the branch: it may have been reset to the child, long after the child was written.
     """
-    history, has_ops_log = state.history, state.repo is not None
+    history = state.history
     for named, now in ((heads.branches, history.branches), (heads.tags, history.tags)):
         for name, text in named.items():
             tip = decode_id(text)
-            has_moved_on = has_ops_log and _has_moved_on(state, now.get(name), tip, made_at)
+            has_moved_on = has_each_reset and _has_moved_on(state, now.get(name), tip, made_at)
             if now.get(name) != tip and not has_moved_on:
                 yield tip
 

@@ -10,6 +10,7 @@ import icechunk as ic
 import pytest
 
 from retention_assets.errors import CorruptFile, SourceError
+from retention_assets.icechunk.administration.upgrade import upgrade
 from retention_assets.icechunk.formats.ids import decode_id
 from retention_assets.icechunk.source.history import history_details, history_rows, state_of
 from retention_assets.icechunk.source.repository import IcechunkSource, IcechunkState
@@ -221,6 +222,29 @@ def test_a_tip_stays_after_a_reset_to_a_child_that_was_written_after_the_plan(re
     repository.planned(DAYS[1], {"main": "c", "dev": "c"})
     assert "b" in repository.staying(DAYS[1] + GRACE)
     assert "b" not in repository.staying(DAYS[1] + GRACE + SOON)
+
+
+UPGRADES: dict[str, Callable[[Repository], object]] = {
+    "by-this-tool": lambda repository: upgrade(StoreAccess(f"file://{repository.root / 'r'}"), now, dry_run=False),
+    "by-icechunk": lambda repository: ic.upgrade_icechunk_repository(repository.open(), dry_run=False),
+}
+
+
+@pytest.mark.parametrize("repository", [1], indirect=True, ids=["format_1"])
+@pytest.mark.parametrize("how", UPGRADES)
+def test_a_tip_that_was_left_before_an_upgrade_stays_for_the_grace_period_after_the_upgrade(
+    repository: Repository, how: str
+) -> None:
+    """The ops log of an upgraded repository has no resets of format 1. The child of b is older than `grace`."""
+    planned_at = now() - 3 * GRACE
+    set_stored_at(repository.root / "r", planned_at + SOON, [f"snapshots/{repository.ids['c']}"])
+    repository.planned(planned_at, {"main": "b", "dev": "b"})
+    UPGRADES[how](repository)
+    upgraded_at = now()
+    assert "b" in repository.staying(upgraded_at)
+    repository.planned(upgraded_at, {"main": "c", "dev": "c"})
+    assert "b" in repository.staying(upgraded_at + GRACE - timedelta(minutes=5))
+    assert "b" not in repository.staying(upgraded_at + GRACE + SOON)
 
 
 def test_a_plan_whose_heads_are_no_longer_stored_is_left_out(repository: Repository) -> None:

@@ -15,7 +15,7 @@ from retention_assets.icechunk.formats.ids import encode_id
 from retention_assets.icechunk.formats.model import Repo, Snapshot, SnapshotInfo, UpdateKind
 from retention_assets.icechunk.formats.paths import CONFIG, REPO, SNAPSHOTS
 from retention_assets.icechunk.formats.repo_writer import write_repo
-from retention_assets.icechunk.formats.values import upgraded_configuration, upgraded_metadata
+from retention_assets.icechunk.formats.values import Json, read_flexbuffer, upgraded_configuration, upgraded_metadata
 from retention_assets.icechunk.rules.snapshots import History
 from retention_assets.icechunk.rules.upgrade import upgraded
 from retention_assets.icechunk.source.repository import IcechunkSource, References, RepoObject, reference_files
@@ -134,11 +134,13 @@ def _require_nobody_wrote_before(
     """Refuse to finish an interrupted upgrade if somebody wrote in format 1 during or after it.
 
     The repo object does not have these changes. If nobody has edited the object, and no old file is gone, the object is
-    removed, and the repository has format 1 again.
-    Errors: GuardRefused; errors of `IcechunkSource.state`, also for a snapshot that the repo object does not list.
+    removed, and the repository has format 1 again. A branch that somebody deleted in format 1 is not noticed, because
+    the interrupted upgrade may have deleted its file.
+    Errors: GuardRefused; CorruptFile for a configuration that cannot be read; errors of `IcechunkSource.state`, also
+    for a snapshot that the repo object does not list.
     """
-    repo, left = found.repo, source.left_references()
-    is_changed = left.branches.items() - repo.branches.items() or left.tags.items() - repo.tags.items()
+    repo, left, config = found.repo, source.left_references(), _configuration(ObjectReader(access))
+    is_changed = _has_other_references(left, repo) or _has_other_configuration(config, repo)
     can_be_undone = (
         repo.latest_updates[0].kind is UpdateKind.REPO_MIGRATED
         and repo.branches.keys() <= left.branches.keys()
@@ -154,15 +156,47 @@ def _require_nobody_wrote_before(
             )
         raise _undone(access, found)
     source.state()
-    made = source.repo_after_upgrade(repo)  # a reference that is not in this object was written in format 1 afterwards
-    if made and (left.branches.items() - made.branches.items() or left.tags.items() - made.tags.items()):
+    made = source.repo_after_upgrade(repo)  # what is not in this object was written in format 1 afterwards
+    if made and (_has_other_references(left, made) or _has_other_configuration(config, made)):
         raise _undone(access, None)
+
+
+def _has_other_references(left: References, made: Repo) -> bool:
+    """Return whether the files of references have changes that the repo object `made` does not have."""
+    deleted = left.deleted_tags.keys() & made.tags.keys()  # the name of a deleted tag is never used again
+    return bool(deleted or left.branches.items() - made.branches.items() or left.tags.items() - made.tags.items())
+
+
+def _has_other_configuration(config: bytes | None, made: Repo) -> bool:
+    """Return whether the configuration file has other settings than the repo object `made`; False: there is no file.
+
+    The interrupted upgrade may have deleted the file.
+    """
+    if config is None:
+        return False
+    old = read_flexbuffer(upgraded_configuration(config, CONFIG), CONFIG)
+    return made.config is None or not _is_same(old, read_flexbuffer(made.config, REPO))
+
+
+def _is_same(old: Json, new: Json) -> bool:
+    """Return whether a setting is the same in a configuration file, `old`, and in a repo object made from it, `new`.
+
+    An older icechunk version does not write all settings into the file. For a missing setting, icechunk's own upgrade
+    writes null or false.
+    """
+    if not isinstance(old, dict) or not isinstance(new, dict):
+        return old == new
+    return all(
+        _is_same(old[name], new.get(name)) if name in old else new[name] in (None, False)
+        for name in old.keys() | new.keys()
+    )
 
 
 def _undone(access: StoreAccess, unchanged: RepoObject | None) -> GuardRefused:
     """Remove the repo object, which does not have what somebody wrote in format 1, and return the refusal.
 
-    `unchanged`: the object as the upgrade wrote it; None: somebody else has edited the object, so it stays.
+    `unchanged`: the object as the upgrade wrote it; None: the object stays, because somebody else has edited it, or
+    because old files are already deleted.
     """
     if unchanged and ObjectWriter(access).remove(REPO, unchanged.etag):
         return GuardRefused(
@@ -170,9 +204,11 @@ def _undone(access: StoreAccess, unchanged: RepoObject | None) -> GuardRefused:
             f"undone. No old file was deleted. Stop all writers of format 1, and upgrade again."
         )
     return GuardRefused(
-        f"{access.url}: somebody wrote to the repository in format 1 during the upgrade, and somebody else has "
-        f"already written to it in format 2. The old files were not deleted. Save the snapshots that the old "
-        f"references name, and remove these references. Then upgrade again to remove the other old files."
+        f"{access.url}: somebody wrote to the repository in format 1 during the upgrade. The upgrade was not undone: "
+        "somebody else has already written in format 2, or some old files are already deleted. The remaining old files "
+        "were not deleted. Make the changes of format 1 again in format 2: save the snapshots that the old references "
+        "name, delete the tags that have a file `refs/tag.NAME/ref.json.deleted`, and save the configuration in "
+        f"{CONFIG}. Then remove these files, and upgrade again to remove the other old files."
     )
 
 

@@ -239,7 +239,7 @@ def test_a_branch_of_format_1_after_an_interrupted_upgrade_is_not_removed_if_oth
     (repository.directory / "refs/branch.new").mkdir()
     (repository.directory / "refs/branch.new/ref.json").write_bytes(write_reference(decode_id(repository.ids["c"])))
     before = repository.files()
-    with pytest.raises(GuardRefused, match="Save the snapshots that the old references name, and remove these"):
+    with pytest.raises(GuardRefused, match=r"save the snapshots that the old references name.*Then remove these files"):
         upgrade(repository.access, now, dry_run=False)
     assert repository.files() == before
 
@@ -402,6 +402,116 @@ def test_an_expiration_by_icechunk_after_an_interrupted_upgrade_undoes_the_upgra
     assert histories(repository.open())["branch main"] == ["f", "e", "-"]
 
 
+def save_another_configuration(opened: ic.Repository) -> None:
+    config = opened.config
+    config.inline_chunk_threshold_bytes = 777
+    opened.reopen(config=config).save_config()
+
+
+CHANGES: dict[str, Callable[[ic.Repository], None]] = {
+    "configuration-is-saved": save_another_configuration,
+    "tag-is-deleted": lambda opened: opened.delete_tag("v1"),
+}
+
+
+@pytest.mark.parametrize("how", CHANGES)
+def test_a_change_in_format_1_after_an_interrupted_upgrade_undoes_the_upgrade(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str
+):
+    repository = tree(tmp_path / "r", 1)
+    other = repository.open()  # opened before: it knows format 1 only
+    crash_after_creation(repository, monkeypatch)
+    CHANGES[how](other)
+    before = repository.files()
+    with pytest.raises(GuardRefused, match=r"Nothing was changed\. Stop all writers.*again without --dry-run"):
+        upgrade(repository.access, now, dry_run=True)
+    with pytest.raises(GuardRefused, match=r"so the upgrade was undone.*Stop all writers"):
+        upgrade(repository.access, now, dry_run=False)
+    assert before.keys() - repository.files().keys() == {"repo"}
+    upgrade(repository.access, now, dry_run=False)
+    opened = repository.open()
+    found = opened.config.inline_chunk_threshold_bytes, opened.list_tags()
+    assert found == ((777, {"v1", "v2"}) if how == "configuration-is-saved" else (0, {"v2"}))
+
+
+@pytest.mark.parametrize("how", CHANGES)
+def test_an_upgrade_is_not_finished_after_a_change_in_format_1_if_others_wrote_in_format_2(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str
+):
+    repository = tree(tmp_path / "r", 1)
+    other = repository.open()
+    crash_after_creation(repository, monkeypatch)
+    CHANGES[how](other)
+    repository.open().create_tag("early", repository.ids["a"])
+    before = repository.files()
+    refused = r"delete the tags that have a file.*save the configuration in config\.yaml\. Then remove these files"
+    with pytest.raises(GuardRefused, match=refused):
+        upgrade(repository.access, now, dry_run=False)
+    assert repository.files() == before
+    for path in ("refs/tag.v1/ref.json.deleted", "config.yaml"):
+        (repository.directory / path).unlink(missing_ok=True)
+    assert upgrade(repository.access, now, dry_run=False).was_half_done
+
+
+@pytest.mark.parametrize("is_edited", [False, True], ids=["unchanged", "edited_in_format_2"])
+def test_settings_that_an_old_configuration_lacks_are_no_sign_of_a_writer(tmp_path: Path, *, is_edited: bool):
+    """Icechunk's upgrade writes null or false for the settings that older versions do not know."""
+    repository = tree(tmp_path / "r", 1)
+    (repository.directory / "config.yaml").write_text(OLD_CONFIGURATION)
+    ic.upgrade_icechunk_repository(repository.open(), dry_run=False, delete_unused_v1_files=False)
+    if is_edited:
+        save_another_configuration(repository.open())
+    assert "config.yaml" in upgrade(repository.access, now, dry_run=False).removed
+
+
+OLD_CONFIGURATION = """\
+inline_chunk_threshold_bytes: 8
+compression: {}
+storage: null
+virtual_chunk_containers:
+  s3://elsewhere/:
+    url_prefix: s3://elsewhere/
+    store: !s3
+      region: us-east-1
+      endpoint_url: null
+      anonymous: false
+      allow_http: false
+"""
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        pytest.param("bytes: 8", "bytes: null", id="null_in_place_of_a_number"),
+        pytest.param("storage: null", "storage: {unsafe_use_conditional_update: false}", id="false_in_place_of_null"),
+        pytest.param("storage: null", "manifest: {preload: {max_total_refs: 7}}", id="another_group"),
+        pytest.param(OLD_CONFIGURATION[OLD_CONFIGURATION.index("virtual") :], "", id="a_container_less"),
+    ],
+)
+def test_each_changed_setting_undoes_an_interrupted_upgrade(tmp_path: Path, old: str, new: str):
+    repository = tree(tmp_path / "r", 1)
+    config = repository.directory / "config.yaml"
+    config.write_text(OLD_CONFIGURATION)
+    ic.upgrade_icechunk_repository(repository.open(), dry_run=False, delete_unused_v1_files=False)
+    config.write_text(OLD_CONFIGURATION.replace(old, new))
+    with pytest.raises(GuardRefused, match="so the upgrade was undone"):
+        upgrade(repository.access, now, dry_run=False)
+    assert config.exists()
+
+
+def test_a_configuration_that_is_new_since_an_interrupted_upgrade_undoes_the_upgrade(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    repository = tree(tmp_path / "r", 1)
+    (repository.directory / "config.yaml").unlink()
+    other = repository.open()
+    crash_after_creation(repository, monkeypatch)
+    save_another_configuration(other)
+    with pytest.raises(GuardRefused, match="so the upgrade was undone"):
+        upgrade(repository.access, now, dry_run=False)
+    assert (repository.directory / "config.yaml").exists()
+
+
 def test_a_half_written_reference_during_the_upgrade_undoes_the_upgrade(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
@@ -423,7 +533,7 @@ def test_an_upgrade_that_others_have_edited_is_not_undone(tmp_path: Path, monkey
         repository.open().create_tag("early", repository.ids["a"])
 
     acting_after_creation(monkeypatch, both_write)
-    with pytest.raises(GuardRefused, match=r"in format 1 during the upgrade, and somebody else has already written"):
+    with pytest.raises(GuardRefused, match=r"in format 1 during the upgrade\. The upgrade was not undone: somebody"):
         upgrade(repository.access, now, dry_run=False)
     assert "early" in repository.open().list_tags()
     assert (repository.directory / "refs/branch.main/ref.json").is_file()

@@ -9,7 +9,14 @@ from collections.abc import Callable, Collection
 from datetime import datetime
 from random import Random
 
-from retention_assets.errors import ConfigurationError, GuardRefused, ObjectMissing, SourceError
+from retention_assets.errors import (
+    ConfigurationError,
+    GuardRefused,
+    ObjectMissing,
+    RetentionError,
+    SourceError,
+    StoreError,
+)
 from retention_assets.icechunk.edits.commits import RepoCommits
 from retention_assets.icechunk.edits.format_1 import ReferenceFiles
 from retention_assets.icechunk.formats.ids import decode_id, encode_id, is_canonical
@@ -102,13 +109,25 @@ class Operations:
                 f"{change.name!r} just now. Nothing was changed or deleted. Check the branches and tags (`retention "
                 "icechunk REPO status`), then run the same command again."
             )
-        if self._source.repo_object() is not None:
+        if self._was_upgraded():
             raise SourceError(
                 f"{self._url}: the repository was upgraded to format 2 while this change was made. The change was made "
                 "in the files of format 1, and may be missing in the upgraded repository. No snapshot was deleted. "
                 "Make the change again."
             )
         return 0
+
+    def _was_upgraded(self) -> bool:
+        """Return whether the repository has format 2 after a change in format 1."""
+        try:
+            return self._source.repo_object() is not None
+        except RetentionError as error:
+            error.say_nothing_more()
+            raise StoreError(
+                f"{self._url}: the change was made in the files of format 1. It is unknown whether the repository was "
+                f"upgraded to format 2 meanwhile: {error} No record of this tool has the change. When the repository "
+                "can be read again, check that the change is there: `retention icechunk REPO status`."
+            ) from error
 
     def _require_history(self, snapshot_id: bytes, tips: Collection[bytes]) -> None:
         """Raise GuardRefused when the file of the snapshot or of an ancestor is missing, up to the first one of `tips`.

@@ -13,7 +13,7 @@ from random import Random
 from secrets import token_bytes
 
 from retention_assets.config.timestamps import Clock
-from retention_assets.errors import GuardRefused, ObjectMissing, SourceError, StoreError
+from retention_assets.errors import GuardRefused, ObjectMissing, RetentionError, SourceError, StoreError
 from retention_assets.icechunk.formats.model import Repo, Update
 from retention_assets.icechunk.formats.paths import OVERWRITTEN, REPO, backup_name
 from retention_assets.icechunk.formats.repo_writer import write_repo
@@ -41,7 +41,7 @@ class Committed:
     """The result of an edit."""
 
     repo: Repo  # as the edit wrote it
-    etag: str  # of the repo object that was read after the edit; another writer may have edited it already
+    etag: str | None  # of the repo object after the edit, or after an edit of another writer; None: it is unknown
     conflicts: int  # with other writers; the edit was tried again after each
     backup: str | None  # address of the copy of the old object; None: nothing was changed
 
@@ -58,8 +58,8 @@ class RepoCommits:
     Args:
         access: access to the repository's store.
         clock: returns the current time, aware, UTC.
-        log: receives a line for each conflict, for writers that write unconditionally, and for each backup that stays
-            although it is not needed.
+        log: receives a line for each conflict, for writers that write unconditionally, for each backup that stays
+            although it is not needed, and if the ETag after an edit is unknown.
         before_write: called before each write. An error that it raises ends the edit, and nothing more is written.
         random: varies the waits between tries.
         sleep: waits for a number of seconds.
@@ -103,9 +103,10 @@ class RepoCommits:
             self._before_write()
             attempt = _Attempt(found.repo.latest_updates[0], stamp.backup)
             is_ours = self._write(found, write_repo(after), attempt)
-            found = self._read()
-            if is_ours or self._was_written(attempt, found.repo):
-                return Committed(after, found.etag, conflicts, f"{OVERWRITTEN}{attempt.backup}")
+            if not is_ours:
+                found, is_ours = self._read_after_conflict(attempt)
+            if is_ours:
+                return Committed(after, self._etag_after_edit(), conflicts, f"{OVERWRITTEN}{attempt.backup}")
             self._log(f"{self._reader.describe(REPO)}: another writer was quicker; trying again ({conflicts + 1})")
             self._sleep(next(waits))
         raise StoreError(
@@ -141,6 +142,28 @@ class RepoCommits:
                 f"{self._reader.describe(backup)}: this backup exists already. This edit was not made. Run again."
             )
         return self._writer.replace(REPO, content, found.etag)
+
+    def _etag_after_edit(self) -> str | None:
+        try:
+            return self._reader.head(REPO).e_tag
+        except StoreError as error:  # the edit was made and must be recorded; the ETag is only for the record
+            error.say_nothing_more()
+            self._log(f"{self._reader.describe(REPO)}: this edit was made. Its ETag is not recorded: {error}")
+            return None
+
+    def _read_after_conflict(self, attempt: _Attempt) -> tuple[RepoObject, bool]:
+        """Return the current object, and whether our write succeeded although the store reported a conflict."""
+        try:
+            found = self._read()
+            return found, self._was_written(attempt, found.repo)
+        except RetentionError as error:
+            error.say_nothing_more()
+            raise StoreError(
+                f"{self._reader.describe(REPO)}: the store reported a conflict with another writer. It is unknown "
+                f"whether this edit was made, because an object could not be read afterwards: {error} When it can be "
+                "read again, look at the repository (`retention icechunk REPO status`). If the edit is missing, run "
+                "the same command again."
+            ) from error
 
     def _was_written(self, attempt: _Attempt, now: Repo) -> bool:
         """Return whether our write succeeded although the store reported a conflict; if not, remove our backup.

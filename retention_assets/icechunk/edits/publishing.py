@@ -44,7 +44,7 @@ class Published:
     conflicts: int  # with other writers; the edit was tried again after each
     written: tuple[str, ...]  # addresses of the backups that were written
     references_removed: tuple[str, ...]  # `refs/branch.NAME`, `refs/tag.NAME`
-    etag: str | None  # of the repo object afterwards; None in format 1
+    etag: str | None  # of the repo object afterwards; None: format 1, or unknown
     left: int = 0  # snapshots and references that have expired but are not in the plan, and stay
 
 

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import NoReturn
 
 import icechunk as ic
 import pytest
@@ -14,6 +15,7 @@ from retention_assets.icechunk.formats.model import Repo
 from retention_assets.icechunk.rules.updates import Stamp
 from retention_assets.icechunk.source.ops_log import ops_log
 from retention_assets.objectstore.access import StoreAccess
+from retention_assets.objectstore.mutate.writing import ObjectWriter
 from retention_assets.objectstore.objects import ObjectReader
 from tests.faulty_s3 import Faults, Request, faulty_s3
 from tests.icechunk.rules.edits import create_tag
@@ -156,6 +158,45 @@ def test_a_write_with_a_lost_response_is_recognized_although_others_edited_after
     assert world.open().list_tags() == {"ours", "theirs-1"}
     assert done.backup in world.backups() - before
     assert world.backups() == world.named_backups()
+
+
+def unreadable_after_replace(monkeypatch: pytest.MonkeyPatch, *, is_written: bool) -> None:
+    """Make the repo object unreadable after the first write. If not `is_written`, the write meets a conflict."""
+    replace = ObjectWriter.replace
+
+    def fail(self: ObjectReader, path: str) -> NoReturn:
+        raise StoreError(f"cannot read {path!r}: down. Nothing was changed.")
+
+    def replace_and_fail(self: ObjectWriter, path: str, content: bytes, e_tag: str) -> bool:
+        done = is_written and replace(self, path, content, e_tag)
+        for method in ("head", "read", "read_with_metadata"):
+            monkeypatch.setattr(ObjectReader, method, fail)
+        return done
+
+    monkeypatch.setattr(ObjectWriter, "replace", replace_and_fail)
+
+
+def test_an_edit_succeeds_although_the_object_cannot_be_read_afterwards(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """Then the caller writes the record of the edit."""
+    create_repository(tmp_path)
+    unreadable_after_replace(monkeypatch, is_written=True)
+    lines: list[str] = []
+    done = RepoCommits(StoreAccess(f"file://{tmp_path}"), now, lines.append).commit(tagging)
+    assert (done.etag, done.conflicts) == (None, 0)
+    assert "this edit was made. Its ETag is not recorded: cannot read 'repo': down. Nothing more was" in lines[-1]
+    assert open_repository(tmp_path).list_tags() == {"ours"}
+
+
+def test_after_a_conflict_it_is_unknown_whether_the_edit_was_made_if_the_object_cannot_be_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    create_repository(tmp_path)
+    unreadable_after_replace(monkeypatch, is_written=False)
+    refused = r"the store reported a conflict.*unknown whether this edit was made.*'repo': down\. Nothing more was"
+    with pytest.raises(StoreError, match=refused):
+        RepoCommits(StoreAccess(f"file://{tmp_path}"), now, print).commit(tagging)
 
 
 def test_an_edit_of_a_missing_repo_object_is_refused(tmp_path: Path):

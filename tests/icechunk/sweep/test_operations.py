@@ -1,11 +1,12 @@
 """This package changes branches, tags and the status of real repositories of both formats, and icechunk reads them."""
 
 from pathlib import Path
+from typing import NoReturn
 
 import icechunk as ic
 import pytest
 
-from retention_assets.errors import ConfigurationError, GuardRefused, SourceError
+from retention_assets.errors import ConfigurationError, GuardRefused, SourceError, StoreError
 from retention_assets.icechunk.administration.operations import Operations
 from retention_assets.icechunk.formats.ids import encode_id
 from retention_assets.icechunk.formats.model import Availability
@@ -190,6 +191,27 @@ def test_a_change_that_an_upgrade_may_have_missed_is_not_reported_as_not_made(
     monkeypatch.undo()
     on(repository).create_branch("side", repository.ids["a"])
     assert histories(repository.open())["branch side"] == ["a", "-"]
+
+
+def test_a_change_in_format_1_says_that_it_was_made_if_the_repository_cannot_be_read_afterwards(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    repository = tree(tmp_path / "r", 1)
+    create = ObjectWriter.create
+
+    def fail(self: ObjectReader, path: str) -> NoReturn:
+        raise StoreError(f"cannot read {path!r}: down. Nothing was changed.")
+
+    def create_and_fail(self: ObjectWriter, path: str, content: bytes) -> bool:
+        done = create(self, path, content)
+        monkeypatch.setattr(ObjectReader, "read_with_metadata", fail)
+        return done
+
+    monkeypatch.setattr(ObjectWriter, "create", create_and_fail)
+    said = r"the change was made in the files of format 1\..*'repo': down\. Nothing more was.*No record of this tool"
+    with pytest.raises(StoreError, match=said):
+        on(repository).create_branch("side", repository.ids["a"])
+    assert repository.open().lookup_branch("side") == repository.ids["a"]
 
 
 def test_without_a_repository_nothing_is_created(tmp_path: Path):

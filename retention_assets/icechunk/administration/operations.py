@@ -133,7 +133,7 @@ class Operations:
         """Raise GuardRefused when the file of the snapshot or of an ancestor is missing, up to the first one of `tips`.
 
         A stopped sweep may have deleted ancestors of an expired snapshot. If a branch or tag named such a snapshot, all
-        plans would be refused.
+        plans would be refused. The ancestors of a tip are not read: if one is missing, all plans are refused already.
         """
         at, name = snapshot_id, encode_id(snapshot_id)
         seen = set(tips) - {at}
@@ -152,7 +152,7 @@ class Operations:
                     "have deleted it. Nothing was changed. Choose another snapshot. Or bring the file back from "
                     "quarantine: `retention restore`."
                 ) from None
-            if parent is None:
+            if parent is None or at in tips:
                 return
             at = parent
 

@@ -127,6 +127,31 @@ def test_a_reference_of_format_1_is_not_put_on_a_snapshot_whose_ancestor_is_dele
     assert repository.state().format == 1
 
 
+@pytest.mark.parametrize(
+    ("snapshot", "read"),
+    [
+        pytest.param("f", "f", id="tip_of_main"),
+        pytest.param("b", "b", id="tip_of_a_tag_below_main"),
+        pytest.param("e", "edc", id="ancestor_of_a_tip"),
+    ],
+)
+def test_in_format_1_a_reference_reads_snapshots_only_up_to_the_first_tip(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, snapshot: str, read: str
+):
+    """The tag v1 is on b."""
+    repository = tree(tmp_path / "r", 1)
+    paths: list[str] = []
+    read_object = ObjectReader.read
+
+    def counted(self: ObjectReader, path: str) -> bytes:
+        paths.append(path)
+        return read_object(self, path)
+
+    monkeypatch.setattr(ObjectReader, "read", counted)
+    on(repository).create_tag("v3", repository.ids[snapshot])
+    assert [path for path in paths if path.startswith("snapshots/")] == [f"snapshots/{repository.ids[n]}" for n in read]
+
+
 @both_formats
 def test_the_name_of_a_deleted_tag_is_never_used_again(tmp_path: Path, spec_version: Format):
     repository = tree(tmp_path / "r", spec_version)

@@ -13,7 +13,7 @@ from retention_assets.core.amounts import counted
 from retention_assets.errors import CorruptFile, GuardRefused, ObjectMissing, SourceError, StoreError
 from retention_assets.icechunk.formats.ids import encode_id
 from retention_assets.icechunk.formats.model import Repo, Snapshot, SnapshotInfo, UpdateKind
-from retention_assets.icechunk.formats.paths import CONFIG, REPO, SNAPSHOTS
+from retention_assets.icechunk.formats.paths import CONFIG, REPO, SNAPSHOTS, TOMBSTONE
 from retention_assets.icechunk.formats.repo_writer import write_repo
 from retention_assets.icechunk.formats.values import Json, read_flexbuffer, upgraded_configuration, upgraded_metadata
 from retention_assets.icechunk.rules.snapshots import History
@@ -223,7 +223,10 @@ def _old_files(access: StoreAccess) -> list[DeleteTarget]:
 
 
 def _remove(access: StoreAccess, old: Sequence[DeleteTarget]) -> None:
-    """Delete the old files. A file that changed since it was listed stays, also if the store has no conditions."""
+    """Delete the old files. A file that changed since it was listed stays, also if the store has no conditions.
+
+    The tombstones of tags are deleted last: without its tombstone, the file of a deleted tag would look like a new tag.
+    """
     writer = ObjectWriter(access)
 
     def problem(one: DeleteTarget) -> str | None:
@@ -234,10 +237,16 @@ def _remove(access: StoreAccess, old: Sequence[DeleteTarget]) -> None:
             return str(error)
         return f"{writer.describe(one.path)}: it was not deleted: somebody wrote to it meanwhile."
 
+    tombstones = [one for one in old if one.path.endswith(TOMBSTONE)]
+    others = [one for one in old if not one.path.endswith(TOMBSTONE)]
     with ThreadPoolExecutor(_AT_ONCE) as pool:
-        problems = [found for found in pool.map(problem, old) if found]
+        problems = [found for found in pool.map(problem, others) if found]
+        left = len(problems) + len(tombstones)
+        if not problems:
+            problems = [found for found in pool.map(problem, tombstones) if found]
+            left = len(problems)
     if problems:
         raise StoreError(
-            f"{problems[0]} The repository is upgraded. {counted(len(problems), 'old file is', 'old files are')} left. "
+            f"{problems[0]} The repository is upgraded. {counted(left, 'old file is', 'old files are')} left. "
             "Stop all writers of format 1, and upgrade again: this removes the old files."
         )

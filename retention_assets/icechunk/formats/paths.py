@@ -26,6 +26,7 @@ FILE = f"(?:{SNAPSHOTS}|{TRANSACTIONS}|{MANIFESTS}|{CHUNKS}){CANONICAL}"
 BACKUP = rf"(?:{re.escape(REPO)}|{re.escape(CONFIG)})\.(\d{{14}})\.{CANONICAL}"  # below `overwritten/`
 
 YEAR_3000 = 32_503_680_000_000  # milliseconds since 1970. Names of backups count down to it, so the newest comes first
+TOMBSTONE = "ref.json.deleted"  # the file in the directory of a tag that was deleted
 _REFERENCE = re.compile(r"refs/(branch|tag)\.([^/]+)/ref\.json(\.deleted)?")
 _LARGEST_REFERENCE = 256  # bytes; icechunk writes 35
 _BACKUP = re.compile(BACKUP, re.ASCII)
@@ -62,7 +63,7 @@ class ReferenceFile:
     @property
     def path(self) -> str:
         """The path below the repository."""
-        return f"{reference_address(self.kind, self.name)}/ref.json{'.deleted' if self.tombstone else ''}"
+        return f"{reference_address(self.kind, self.name)}/{TOMBSTONE if self.tombstone else 'ref.json'}"
 
 
 def reference_address(kind: RefKind, name: str) -> str:

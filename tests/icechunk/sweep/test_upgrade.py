@@ -334,6 +334,21 @@ def test_an_old_file_that_stays_is_named_and_the_next_upgrade_deletes_it(
     assert upgrade(bucket.access("repository"), now, dry_run=False).removed == ("refs/tag.v1/ref.json",)
 
 
+def test_the_tombstone_of_a_tag_stays_as_long_as_the_file_of_the_tag(tmp_path: Path, bucket: Bucket):
+    """Otherwise the next upgrade would take the deleted tag for a new one."""
+    repository = tree(tmp_path / "r", 1)
+    repository.open().delete_tag("v1")
+    ic.upgrade_icechunk_repository(repository.open(), dry_run=False, delete_unused_v1_files=False)
+    uploaded(repository.directory, bucket)
+    with faulty_s3(bucket.endpoint) as proxy:
+        proxy.faults = Faults(errors={OLD_TAG: "AccessDenied"})
+        access = bucket.access("repository", endpoint=proxy.endpoint)
+        with pytest.raises(StoreError, match=r"2 old files are left"):
+            upgrade(access, now, dry_run=False)
+    removed = upgrade(bucket.access("repository"), now, dry_run=False).removed
+    assert removed == ("refs/tag.v1/ref.json", "refs/tag.v1/ref.json.deleted")
+
+
 def test_a_reference_that_is_written_in_the_last_moment_is_not_deleted_on_a_store_without_conditions(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):

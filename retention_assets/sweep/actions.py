@@ -6,7 +6,7 @@ after a crash at any point: it completes partly processed objects. Source: promi
 The fields with `init=False` are clients. Only an open action has them, because they cannot be pickled to executors.
 """
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -98,9 +98,7 @@ class Quarantine:
             return [ObjectResult(Outcome.FAILED, f"no manifest could be written: {error}")] * objects.num_rows
         results: list[ObjectResult] = []
         deadline_poll = _polled_rarely(before_deadline)
-        # A step has enough objects to copy `_AT_ONCE` of them at the same time.
-        steps = chunks(objects["size"].to_pylist(), _STEP_OBJECTS, _STEP_BYTES, fewest=_AT_ONCE)
-        for start, length in steps:
+        for start, length in _steps(objects):
             step = objects.slice(start, length)
             copies = self._copied(step, deadline_poll)
             moved = self._moved(step, copies, before_deadline)
@@ -201,37 +199,69 @@ class Restore:
         return opened
 
     def do(self, objects: pa.Table, name: str, before_deadline: BeforeDeadline) -> Sequence[ObjectResult]:
-        """See `Action`."""
-        rows = _rows(objects, "address", "size")
-        with ThreadPoolExecutor(_AT_ONCE) as pool:
-            results = dict(zip((address for address, _ in rows), pool.map(self._restored, rows), strict=True))
-        restored = [address for address, one in results.items() if one.outcome == Outcome.RESTORED]
-        copies = [DeleteTarget(self.location.path(address)) for address in restored]
-        for address, deleted in zip(restored, self.deleter.delete_all(copies, before_deadline), strict=True):
-            if deleted.outcome is Outcome.ATTEMPTED:
-                results[address] = deleted  # the next pass finds the object restored and removes the copy
-            elif deleted.outcome is Outcome.FAILED:
-                results[address] = ObjectResult(Outcome.RESTORED, f"its copy in quarantine stays: {deleted.detail}")
-        return list(results.values())
+        """See `Action`. Objects are restored in small steps, as `Quarantine` moves them."""
+        results: list[ObjectResult] = []
+        deadline_poll = _polled_rarely(before_deadline)
+        for start, length in _steps(objects):
+            rows = _rows(objects.slice(start, length), "address", "size")
+            restored = self._restored(rows, deadline_poll)
+            results += self._without_copies(
+                dict(zip((address for address, _ in rows), restored, strict=True)), before_deadline
+            )
+        return results
 
-    def _restored(self, row: tuple[str, int]) -> ObjectResult:
-        """Copy one object back to its path, unless an object is there already, and return the result."""
+    def _restored(self, rows: Sequence[tuple[str, int]], deadline_poll: BeforeDeadline) -> list[ObjectResult]:
+        """Copy objects back to their paths, unless objects are there already, and return the results."""
+        with ThreadPoolExecutor(_AT_ONCE) as pool:
+            found = list(pool.map(partial(self._found, deadline_poll), rows))
+        wanted = [
+            Copy(self.location.path(address), address, size)
+            for (address, size), one in zip(rows, found, strict=True)
+            if one is None
+        ]
+        copied = iter(self.copier.copy_all(wanted, deadline_poll) if wanted else ())
+        return [one or self._copied_back(address, next(copied)) for (address, _), one in zip(rows, found, strict=True)]
+
+    def _found(self, deadline_poll: BeforeDeadline, row: tuple[str, int]) -> ObjectResult | None:
+        """Return the result of an object that need not or cannot be copied; None: nothing is at its path."""
+        if not deadline_poll():
+            return _NOT_DONE
         address, size = row
         try:
             there = size_at(self.reader, address)
-            if there is not None:
-                is_back = there == size and self._is_the_copy(address)
-                return (
-                    ObjectResult(Outcome.RESTORED)
-                    if is_back
-                    else ObjectResult(Outcome.SKIPPED, "another object is at its path")
-                )
-            (copied,) = self.copier.copy_all([Copy(self.location.path(address), address, size, None)])
+            if there is None:
+                return None
+            is_back = there == size and self._is_the_copy(address)
         except StoreError as error:
             return ObjectResult(Outcome.FAILED, str(error))
+        if is_back:
+            return ObjectResult(Outcome.RESTORED)
+        return ObjectResult(Outcome.SKIPPED, "another object is at its path")
+
+    def _copied_back(self, address: str, copied: VerifiedCopy | ObjectResult) -> ObjectResult:
+        """Return the ledger's result of an object that was to be copied back. `copied`: of the copier."""
         if isinstance(copied, VerifiedCopy):
             return ObjectResult(Outcome.RESTORED)
+        if copied.outcome is Outcome.ATTEMPTED:
+            return _NOT_DONE
         return ObjectResult(Outcome.FAILED, copied.detail or self._no_copy(address))
+
+    def _without_copies(
+        self, results: Mapping[str, ObjectResult], before_deadline: BeforeDeadline
+    ) -> list[ObjectResult]:
+        """Delete the copies of the restored objects, and return the results.
+
+        An object is restored even if its copy stays. Otherwise a restore that is slower than its deadline would never
+        record an object as restored.
+        """
+        restored = [address for address, one in results.items() if one.outcome == Outcome.RESTORED]
+        copies = [DeleteTarget(self.location.path(address)) for address in restored]
+        left: dict[str, ObjectResult] = {}
+        for address, deleted in zip(restored, self.deleter.delete_all(copies, before_deadline), strict=True):
+            if deleted.outcome in (Outcome.ATTEMPTED, Outcome.FAILED):
+                why = deleted.detail or "the deadline had passed"
+                left[address] = ObjectResult(Outcome.RESTORED, f"its copy in quarantine stays until a purge: {why}")
+        return [left.get(address, one) for address, one in results.items()]
 
     def _no_copy(self, address: str) -> str:
         return f"no copy is at {self.location.describe(address)}: it was removed, or quarantine.url was changed"
@@ -369,6 +399,11 @@ def _not_gone(to_delete: Sequence[DeleteTarget], results: Sequence[ObjectResult]
     """Return, by path, the result of each object that may still exist."""
     pairs = zip(to_delete, results, strict=True)
     return {one.path: result for one, result in pairs if result.outcome not in (Outcome.DELETED, Outcome.MISSING)}
+
+
+def _steps(objects: pa.Table) -> Iterator[tuple[int, int]]:
+    """Yield (start, length) of each step. A step has enough objects to copy `_AT_ONCE` of them at the same time."""
+    return chunks(objects["size"].to_pylist(), _STEP_OBJECTS, _STEP_BYTES, fewest=_AT_ONCE)
 
 
 def _polled_rarely(before_deadline: BeforeDeadline) -> BeforeDeadline:

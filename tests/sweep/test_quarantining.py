@@ -1,5 +1,6 @@
-"""The quarantine action: each object is copied once, and no original is deleted after the deadline."""
+"""Quarantine and restore: each object is copied once, and nothing is copied or deleted after the deadline."""
 
+import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from uuid import uuid4
@@ -125,6 +126,54 @@ def test_objects_copied_before_the_deadline_are_moved_although_the_rest_of_the_c
     rows = objects(on_disk.access, "data/a", "data/b", "data/c")
     before_deadline = asked(True, True, True, True, True, False)
     assert move(on_disk, rows, "1", before_deadline) == ["quarantined", "attempted", "attempted"]
+
+
+def moved(action: Quarantine, *addresses: str) -> pa.Table:
+    """Move objects to quarantine, and return their rows."""
+    rows = objects(action.access, *addresses)
+    assert move(action, rows, "1") == ["quarantined"] * len(addresses)
+    return rows
+
+
+def restored(action: Quarantine, rows: pa.Table, before_deadline: Callable[[], bool]) -> list[tuple[str, str | None]]:
+    """Restore moved objects, and return their outcomes with the details."""
+    restore = Restore(action.access, action.location).open(RateLimiter())
+    return [(one.outcome, one.detail) for one in restore.do(rows, "2", before_deadline)]
+
+
+def test_nothing_is_restored_after_the_deadline(on_disk: Quarantine) -> None:
+    rows = moved(on_disk, "data/a", "data/b", "data/c")
+    ObjectWriter(on_disk.access).put("data/c", b"z" * 9)
+    assert restored(on_disk, rows, never) == [("attempted", None)] * 3
+    assert not ObjectReader(on_disk.access).holds_objects("data/a")
+    assert len(inodes(on_disk)) == 3
+
+
+def test_objects_restored_before_the_deadline_are_recorded_although_the_rest_of_the_chunk_is_late(
+    on_disk: Quarantine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without this, a restore that is slower than its window would never end."""
+    monkeypatch.setattr(actions, "_STEP_OBJECTS", 1)
+    monkeypatch.setattr(actions, "_POLL_SECONDS", -1)
+    rows = moved(on_disk, "data/a", "data/b", "data/c")
+    checked, copied, deleted = True, True, True
+    before_deadline = asked(checked, copied, deleted, checked, copied, False)
+    of_b = "its copy in quarantine stays until a purge: the deadline had passed"
+    assert restored(on_disk, rows, before_deadline) == [("restored", None), ("restored", of_b), ("attempted", None)]
+    assert set(inodes(on_disk)) == {on_disk.location.path("data/b"), on_disk.location.path("data/c")}
+    assert ObjectReader(on_disk.access).read("data/b") == b"b" * 9
+    assert restored(on_disk, rows.slice(1), lambda: True) == [("restored", None)] * 2
+    assert inodes(on_disk) == {}
+
+
+def test_a_restore_forces_local_files_to_the_disk_once_for_all_objects_of_a_step(
+    on_disk: Quarantine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows = moved(on_disk, "data/a", "data/b", "data/c")
+    calls: list[str] = []
+    monkeypatch.setattr(os, "sync", lambda: calls.append("sync"))
+    assert restored(on_disk, rows, lambda: True) == [("restored", None)] * 3
+    assert calls == ["sync"]
 
 
 @pytest.mark.parametrize(

@@ -264,9 +264,9 @@ def warn_of_versions(sweep: Sweep[AnyRepository], mode: str, sweep_result: Sweep
 
 def verification_inputs(sweep: Sweep[AnyRepository]) -> VerificationInputs:
     """Return the inputs of `retention verify`, which checks every plan that has a ledger."""
-    name, warehouse = sweep.name, sweep.warehouse
-    repository, records = sweep.opened.repository, list(read_records(warehouse, name))
-    newest, seal, plans = witnessed_record(warehouse, name), seal_of(repository), swept_plans(warehouse, name)
+    name, warehouse, repository = sweep.name, sweep.warehouse, sweep.opened.repository
+    newest = witnessed_record(warehouse, name)  # read before the records: another run may write one meanwhile
+    records, seal, plans = list(read_records(warehouse, name)), seal_of(repository), swept_plans(warehouse, name)
     inputs = VerificationInputs(sweep.spark, warehouse, name, plans, records, (), newest, seal)
     modes = {repository.settings.mode, *(kept.document["mode"] for kept in records)}
     if "quarantine" in modes or not inputs.rows().where(F.col("outcome") == Outcome.QUARANTINED).isEmpty():

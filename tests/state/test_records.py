@@ -6,6 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -28,7 +29,8 @@ from retention_assets.state.records import (
     write_record,
 )
 from retention_assets.sweep.execute import execute
-from retention_assets.sweep.verification import VerificationInputs, records_copied, records_signed
+from retention_assets.sweep.sweep_run import verification_inputs
+from retention_assets.sweep.verification import VerificationInputs, _records_follow, records_copied, records_signed
 from retention_assets.warehouse.warehouse import Warehouse
 from tests.sweep.crashes.engine import InProcessEngine
 from tests.sweep.crashes.runs import sweep_run
@@ -355,6 +357,42 @@ def test_a_missing_copy_of_a_record_is_reported_and_the_next_run_writes_it(wareh
     assert "2 records have no copy in" in check_result.detail
     write(warehouse, 1, seal)
     assert copied(warehouse, seal).passed
+
+
+class WithRunThatEnds(Warehouse):
+    """A warehouse in which another run ends after the first directory was listed."""
+
+    def __init__(self, root: str, run_ends: Callable[[], object]) -> None:
+        super().__init__(root)
+        self._runs_that_end = [run_ends]
+
+    def documents(self, *parts: str) -> list[str]:
+        names = super().documents(*parts)
+        while self._runs_that_end:
+            self._runs_that_end.pop()()
+        return names
+
+
+def test_a_run_that_ends_during_a_verification_does_not_look_like_tampering(
+    warehouse: Warehouse, seal: Seal, tmp_path: Path
+) -> None:
+    now = datetime(2026, 11, 1, tzinfo=UTC)
+    repository = configured(tmp_path, {"witness": "witness"})
+    changes = [record_without_plan("acknowledge", "field", "ada", now, now, f"run-{run}", {}) for run in range(3)]
+    write_record(warehouse, replace(changes[0], mode="quarantine"), seal)  # then no ledger is read with Spark
+    lease = take_lease(warehouse, "field", "a-run", now, timedelta(minutes=30))
+
+    def run_ends() -> None:
+        write_record(warehouse, changes[1], seal)
+        release_lease(warehouse, lease, now)
+
+    opened = SimpleNamespace(repository=repository)
+    watched = WithRunThatEnds(warehouse.root, run_ends)
+    verifying: Any = SimpleNamespace(name="field", warehouse=watched, opened=opened, spark=None)
+    verified = verification_inputs(verifying)
+    write_record(warehouse, changes[2], seal)
+    for check_result in (records_copied(verified), _records_follow(verified)):
+        assert check_result.passed, check_result.detail
 
 
 def test_without_a_witness_verification_says_what_it_cannot_detect(warehouse: Warehouse) -> None:

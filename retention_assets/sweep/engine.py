@@ -244,17 +244,22 @@ class SparkEngine(LedgerEngine):
 
         A batch has all objects of its prefixes, so each prefix is listed in one batch only. When an object of an
         earlier phase failed in this sweep, no batches are returned. Source: docs/icechunk.md, "What is deleted".
+
+        Within a phase, prefixes with objects that failed before come last. Otherwise a sweep that ended because its
+        first batch failed would end there each time.
         """
         layout = self._repository.layout
         if self._kept is not None:  # the cached rows were read before the ledger grew
             self._frames.release(self._kept)
         columns = {"prefix": layout.prefix(F.col("address")), "phase": layout.phase(F.col("address"))}
         self._kept = rest = self._frames.cache(self._unfinished(fence).withColumns(columns))
-        counted = rest.groupBy("phase", "prefix").agg(F.count(F.lit(1))).collect()
+        has_failed = F.coalesce(F.max("has_failed"), F.lit(False))
+        counted = rest.groupBy("phase", "prefix").agg(F.count(F.lit(1)), has_failed).collect()
         phase = min((row[0] for row in counted), default=0)
         if phase and self._failed_before(phase, fence):
             counted = []
-        packed = pack(sorted((row[1], row[2]) for row in counted if row[0] == phase), self._most)
+        ordered = sorted((failed, prefix, objects) for of, prefix, objects, failed in counted if of == phase)
+        packed = pack([(prefix, objects) for _, prefix, objects in ordered], self._most)
         numbers = pa.table(
             {
                 "prefix": pa.array([name for names, _ in packed for name in names], pa.string()),
@@ -315,9 +320,13 @@ class SparkEngine(LedgerEngine):
         # A finished object stays finished after a later failure: a failed restore leaves the object in quarantine.
         finished = rows.where(F.col("outcome").isin(*FINISHED) | known_by_now)
         rest = self._repository.candidates.join(finished.select("address"), on="address", how="left_anti")
-        attempts = rows.where(F.col("outcome") == Outcome.ATTEMPTED).groupBy("address")
-        targets = F.collect_set("detail").alias("attempted_targets")  # empty: attempts of mode `delete`
-        attempted = rest.join(attempts.agg(targets), on="address", how="left")
+        is_attempt, has_failed = F.col("outcome") == Outcome.ATTEMPTED, F.col("outcome") == Outcome.FAILED
+        tries = rows.where(is_attempt | has_failed).groupBy("address")
+        targets = F.collect_set(F.when(is_attempt, F.col("detail")))  # empty: attempts of mode `delete`
+        tried = tries.agg(
+            F.when(F.max(is_attempt), targets).alias("attempted_targets"), F.max(has_failed).alias("has_failed")
+        )
+        attempted = rest.join(tried, on="address", how="left")
         return attempted.withColumn(
             "earlier_targets", F.when(F.size("attempted_targets") > 0, F.col("attempted_targets"))
         )

@@ -30,6 +30,7 @@ from retention_assets.sweep.worker import Action, TaskSpec
 from retention_assets.warehouse.warehouse import Warehouse
 
 _LOG_SECONDS = 10.0  # seconds between two log lines
+_MANY_FAILED = 100  # objects that failed in a row: then the cause is not a single object
 Log = Callable[[str], None]
 
 
@@ -221,8 +222,9 @@ def work_through(run: SweepRun, engine: Engine[Any], lease: Lease, batches: Sequ
 
     A window is the time from a liveness check to the last object processed under that check. Objects that a batch
     leaves at its deadline are checked again in the next pass. Two passes in a row without progress are an error.
+    So are batches in a row in which many objects failed and none succeeded.
     """
-    window, reached = 0.0, None
+    window, reached, failed = 0.0, None, 0
     batch_numbers = count()
     progress = Progress(run.name, sum(batches), run.clock, run.log)
     is_second = False
@@ -240,7 +242,8 @@ def work_through(run: SweepRun, engine: Engine[Any], lease: Lease, batches: Sequ
             window = max(window, (result.until - batch.checked_at).total_seconds() if result.until else 0.0)
             reached = result.reached or reached
             progress.count(result)
-            _require_some_success(run, result, left=sum(batches[number + 1 :]))
+            failed = _failed_in_a_row(result, failed)
+            _require_some_success(run, failed, left=sum(batches[number + 1 :]))
         if progress.done == before:
             require_lease(run.warehouse, lease, run.clock())  # a lost lease also explains a pass without progress
             if is_second:
@@ -353,15 +356,25 @@ def _window_too_short(run: SweepRun, left: int) -> GuardRefused:
     )
 
 
-def _require_some_success(run: SweepRun, result: BatchResult, *, left: int) -> None:
-    """Raise StoreError when every object tried in a batch failed: the next batch would fail in the same way.
+def _failed_in_a_row(result: BatchResult, before: int) -> int:
+    """Return the number of objects that failed since the last success. `before`: this number before the batch."""
+    return 0 if result.amounts.keys() & _SUCCESS else before + result.amounts.get(Outcome.FAILED, Amount()).objects
 
-    `left`: the number of objects in the next batches; if it is 0, nothing is raised.
+
+def _require_some_success(run: SweepRun, failed: int, *, left: int) -> None:
+    """Raise StoreError when many objects failed and none succeeded: the next batch would fail in the same way.
+
+    A few failures say little: a single object, for example one under a legal hold, can be a batch of its own.
+
+    Args:
+        run: the run of these objects.
+        failed: the number of objects that failed in this batch and the batches before it, if none succeeded.
+        left: the number of objects in the next batches; if it is 0, nothing is raised.
     """
-    if left and Outcome.FAILED in result.amounts and not result.amounts.keys() & _SUCCESS:
+    if left and failed >= _MANY_FAILED:
         raise StoreError(
-            f"{run.name}: every object that was tried in a batch failed ({result.amounts[Outcome.FAILED].objects:,}). "
+            f"{run.name}: every object that was tried in a batch failed ({failed:,} in a row). "
             f"Nothing more was deleted: {counted(left, 'object was', 'objects were')} not tried. See why: "
             f"`retention report {run.plan.repository} --as-of {run.plan.day}`. Then run the same command again: the "
-            "sweep continues."
+            "sweep begins with the objects that were not tried."
         )

@@ -150,6 +150,25 @@ def test_a_failed_or_skipped_object_remains_for_the_next_sweep_and_not_for_this_
     assert engine.remaining(2) == [3, 3]
 
 
+def batches_of(engine: SparkEngine, fence: int) -> list[list[str]]:
+    """Return the addresses of each remaining batch."""
+    batches = range(len(engine.remaining(fence)))
+    return [[row["address"] for row in engine.check(number).objects.sort("address").collect()] for number in batches]
+
+
+def test_prefixes_with_objects_that_failed_come_last(spark: SparkSession, tmp_path: Path) -> None:
+    """Otherwise a sweep that ended because its first batch failed would end there each time."""
+    nothing = frame(spark, [], pa.schema([("address", pa.string())]))
+    engine = new_engine(spark, tmp_path, lambda: Liveness(nothing, nothing, NOW))
+    of_x, of_y = ([f"data/{directory}/{number}" for number in (1, 2, 3)] for directory in "xy")
+    assert batches_of(engine, 1) == [of_x, of_y]
+    sweep(tmp_path, "a", x1="attempted", x2="attempted")
+    sweep(tmp_path, "b", x1="failed")
+    assert batches_of(engine, 2) == [of_y, of_x]
+    sweep(tmp_path, "c", 2, y1="failed")
+    assert batches_of(engine, 3) == [of_x, of_y]
+
+
 def test_a_remaining_object_has_the_quarantine_folders_to_which_sweeps_of_its_plan_attempted_to_move_it(
     spark: SparkSession, tmp_path: Path
 ) -> None:

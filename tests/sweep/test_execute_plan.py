@@ -1,6 +1,7 @@
 """`execute`: when a sweep is refused, when it ends early, when its plan is complete, and what its record has."""
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar
@@ -160,11 +161,12 @@ def test_a_plan_with_remaining_objects_is_not_complete(world: World) -> None:
 # ---- what ends a sweep
 
 
-def test_a_sweep_ends_if_every_object_of_a_batch_fails(world: World) -> None:
+def test_a_sweep_ends_if_every_object_of_a_batch_fails(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """One object of the batch is live again. It is skipped, which is no failure."""
+    monkeypatch.setattr("retention_assets.sweep.execute._MANY_FAILED", 4)
     with pytest.raises(
         StoreError,
-        match=r"every object that was tried in a batch failed \(4\). Nothing more was deleted: \d+ objects were",
+        match=r"every object that was tried in a batch failed \(4 in a row\)\. Nothing more was deleted: \d+ objects",
     ):
         sweep_result(world)
     tried = {name_of(row["address"]): row["outcome"] for row in world.ledger() if row["outcome"] != Outcome.ATTEMPTED}
@@ -174,6 +176,24 @@ def test_a_sweep_ends_if_every_object_of_a_batch_fails(world: World) -> None:
     assert record.document["outcomes"]["failed"]["objects"] == 4
     assert record.document["ended_early"].startswith("orchard 2026-11-01: every object that was tried")
     assert sweep(world, "delete", "a-later-run").is_complete
+
+
+@pytest.mark.parametrize(
+    ("succeeds", "tried"),
+    [
+        pytest.param("", "abdeg", id="failures_of_several_batches_count_together"),
+        pytest.param("d", "abdegi", id="a_success_begins_a_new_count"),
+    ],
+)
+def test_a_few_failed_objects_end_a_sweep_only_if_no_object_between_them_succeeded(
+    world: World, monkeypatch: pytest.MonkeyPatch, succeeds: str, tried: str
+) -> None:
+    monkeypatch.setattr("retention_assets.sweep.execute._MANY_FAILED", 5)
+    monkeypatch.setattr("tests.sweep.crashes.engine._PER_BATCH", 2)
+    with suppress(StoreError):
+        sweep_result(world, **dict.fromkeys(succeeds, "deleted"))
+    rows = [row for row in world.ledger() if row["outcome"] in ("failed", "deleted")]
+    assert "".join(sorted(name_of(row["address"]) for row in rows)) == tried
 
 
 class EngineWithFailingWorkers(InProcessEngine):

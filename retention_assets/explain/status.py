@@ -16,7 +16,7 @@ from retention_assets.state.approval import NOT_APPROVED, OTHER_SETTINGS, Approv
 from retention_assets.state.lease import lease_in_force, unseen_lease
 from retention_assets.state.ledger import LEDGERS, sweeps_of
 from retention_assets.state.plan import PLANS, Plan, load_plan
-from retention_assets.state.records import RECORDS, amounts_in
+from retention_assets.state.records import RECORDS, amounts_in, quarantined_in
 from retention_assets.warehouse.warehouse import Warehouse
 
 _PLANS = 14  # plans in a trend: two weeks of daily plans
@@ -294,8 +294,9 @@ def _in_quarantine(
 ) -> Iterator[InQuarantine]:
     """Yield the objects in quarantine by plan and sweep.
 
-    As in a purge, the time of each object counts from its move. Each record has the totals of its plan's ledger. If
-    they increased since the record before it, the difference was moved in between. A purge deletes the oldest objects.
+    As in a purge, the time of each object counts from its move. Each record has the number of objects of its plan that
+    are in quarantine. If it increased since the record before, the difference was moved in between. A purge deletes the
+    oldest objects.
     The records do not tell which objects were restored. The function assumes the newest, so no time
     that it yields is too late.
     """
@@ -304,7 +305,7 @@ def _in_quarantine(
     for record in records:
         plan = record["day"], record["plan_hash"]
         known = moved.get(plan, [])
-        held = amounts_in(record).get(Outcome.QUARANTINED, Amount())
+        held = quarantined_in(record)
         objects, size = (held.objects - sum(one.objects for one in known), held.bytes - sum(one.bytes for one in known))
         if objects > 0:
             moved[plan] = [*known, _Moved(record, fences.get(plan, 0), objects, max(0, size))]

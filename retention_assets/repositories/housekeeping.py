@@ -17,13 +17,12 @@ from retention_assets.config.timestamps import Clock
 from retention_assets.core.amounts import counted
 from retention_assets.errors import GuardRefused, StoreError
 from retention_assets.icechunk.edits.stored import PLANNED_EDITS, PUBLICATIONS
-from retention_assets.objectstore.outcomes import Outcome
 from retention_assets.state.approval import APPROVALS
 from retention_assets.state.binding import is_bound_elsewhere
 from retention_assets.state.lease import MARGIN, held_lease, lease_written_at, renew_lease
 from retention_assets.state.ledger import LEDGERS, SURPLUS_LEDGERS
 from retention_assets.state.plan import CURRENT, PLANNED_HEADS, PLANNED_OBJECTS, PLANS, made_at_name
-from retention_assets.state.records import RECORDS
+from retention_assets.state.records import RECORDS, quarantined_in
 from retention_assets.tables import (
     ADDRESSES,
     CACHED_MANIFESTS,
@@ -156,9 +155,7 @@ def _plans(tables: _Tables) -> _Plans:
         if path.startswith((f"{LEDGERS}/", f"{SURPLUS_LEDGERS}/")) and path.count("/") == _LEDGER_DEPTH:
             _, day, plan, sweep, _ = path.split("/")
             fences[day, plan] = max(fences.get((day, plan), 0), int(sweep.partition("-")[0]))
-    quarantined = [
-        plan for plan, record in newest.items() if record["outcomes"].get(Outcome.QUARANTINED, {}).get("objects")
-    ]
+    quarantined = [plan for plan, record in newest.items() if quarantined_in(record).objects]
     unfinished = [plan for plan, fence in fences.items() if plan not in newest or newest[plan]["fence"] < fence]
     swept = {plan for _, plan in [*newest, *fences]} | set(tables.of_table(PUBLICATIONS))
     documents = {

@@ -24,6 +24,7 @@ from retention_assets.errors import ConfigurationError, GuardRefused, StoreError
 from retention_assets.objectstore.access import StoreAccess
 from retention_assets.objectstore.mutate.writing import ObjectWriter
 from retention_assets.objectstore.objects import ObjectReader
+from retention_assets.objectstore.outcomes import Outcome
 from retention_assets.warehouse.warehouse import Warehouse
 
 RECORDS = "records"
@@ -40,7 +41,8 @@ _AT_ONCE = 16  # records that are read at the same time
 class Record:
     """The audit record of one run that changed a store, or tried to.
 
-    Timestamps are ISO 8601, UTC. `outcomes` has the totals of the whole ledger of the plan, by outcome.
+    Timestamps are ISO 8601, UTC. `outcomes` has the totals of the whole ledger of the plan, by outcome. An object whose
+    restore failed, or whose copy a purge skipped, has that outcome there, and is still in quarantine.
     """
 
     kind: str  # sweep, restore, purge, acknowledge, or the change that a person made to references
@@ -65,6 +67,7 @@ class Record:
     ended_early: str | None = None  # the error that ended the run early
     terms: Mapping[str, str] | None = None  # the settings that were approved; None: the run needed no approval
     dump: Mapping[str, str] | None = None  # the dump used: `taken_at`, and `dump_age`, the greatest age allowed
+    in_quarantine: Mapping[str, int] | None = None  # objects and bytes of the plan there; None: no plan
 
 
 def record_without_plan(
@@ -232,6 +235,15 @@ def newest_of_plan(warehouse: Warehouse, repository: str, day: str, plan_hash: s
 def amounts_in(record: Mapping[str, Any]) -> dict[str, Amount]:
     """Return the totals in a record of the whole ledger of its plan, by outcome."""
     return {outcome: Amount(**amount) for outcome, amount in record["outcomes"].items()}
+
+
+def quarantined_in(record: Mapping[str, Any]) -> Amount:
+    """Return the objects of the plan that were in quarantine when the record was written.
+
+    Records of earlier versions have only the totals, which leave out objects whose restore failed or copy was skipped.
+    """
+    found = record.get("in_quarantine")
+    return amounts_in(record).get(Outcome.QUARANTINED, Amount()) if found is None else Amount(**found)
 
 
 def newest_first(warehouse: Warehouse, repository: str) -> Iterator[tuple[str, Mapping[str, Any]]]:

@@ -25,6 +25,7 @@ from retention_assets.state.ledger import (
     FINISHED,
     LEDGERS,
     amounts_of,
+    finished_of,
     latest_of,
     ledger_digest,
     read_ledgers,
@@ -164,6 +165,10 @@ class Engine[Objects](Protocol):
         """Return the current totals of the plan's ledger by outcome. Objects with an unknown result are `attempted`."""
         ...
 
+    def in_quarantine(self) -> Amount:
+        """Return the objects whose last finished outcome is `quarantined`, whatever failed or was skipped after it."""
+        ...
+
     def ledger_digest(self, fence: int) -> str:
         """Return a hash of the plan's ledger up to and including the sweep with this `fence`."""
         ...
@@ -191,6 +196,10 @@ class LedgerEngine:
     def outcomes(self) -> Mapping[str, Amount]:
         """See `Engine`."""
         return amounts_of(self.ledger())
+
+    def in_quarantine(self) -> Amount:
+        """See `Engine`."""
+        return amounts_of(finished_of(self._rows())).get(Outcome.QUARANTINED, Amount())
 
     def ledger(self) -> DataFrame:
         """Return the latest row of each address in the ledger of the plan."""

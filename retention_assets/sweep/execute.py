@@ -189,7 +189,7 @@ def work_and_conclude(
         outcomes = dict(engine.outcomes())
         require_balance(run.plan, outcomes)
         outcomes.pop(Outcome.ATTEMPTED, None)
-        record = _record(run, approval, lease, started, outcomes, engine.ledger_digest(lease.fence))
+        record = _record(run, engine, approval, lease, started, outcomes, engine.ledger_digest(lease.fence))
     except Exception as error:
         own = own_error(error)
         with suppress(Exception):  # using the warehouse may fail for the same reason; the first error is raised
@@ -199,7 +199,7 @@ def work_and_conclude(
             if may_publish or run.beyond_plan or has_rows:
                 # After Spark aborts a job, its other workers may still write rows: a digest would be wrong soon.
                 digest = engine.ledger_digest(lease.fence) if isinstance(error, RetentionError) else None
-                record = _record(run, approval, lease, started, engine.outcomes(), digest)
+                record = _record(run, engine, approval, lease, started, engine.outcomes(), digest)
                 ended = replace(record, published=published, ended_early=brief(own or error))
                 write_record(run.warehouse, ended, run.seal)
         if own and own is not error:
@@ -279,6 +279,7 @@ def _is_complete(plan: Plan, outcomes: Mapping[str, Amount]) -> bool:
 
 def _record(
     run: SweepRun,
+    engine: Engine[Any],
     approval: Approval,
     lease: Lease,
     started: datetime,
@@ -286,6 +287,8 @@ def _record(
     ledger_digest: str | None,
 ) -> Record:
     plan = run.plan
+    may_hide_moves = outcomes.keys() & {Outcome.FAILED, Outcome.SKIPPED}  # else the ledger need not be read again
+    moved = engine.in_quarantine() if may_hide_moves else outcomes.get(Outcome.QUARANTINED, Amount())
     return Record(
         kind=run.kind,
         mode=run.mode,
@@ -306,6 +309,7 @@ def _record(
         ledger_digest=ledger_digest,
         terms=approval.terms or None,
         dump=run.dump,
+        in_quarantine=asdict(moved),
     )
 
 

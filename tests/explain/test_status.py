@@ -369,6 +369,17 @@ def test_quarantined_objects_are_counted_by_plan_with_the_time_of_their_purge(wo
     assert world.status().quarantine == ()
 
 
+def test_objects_whose_restore_failed_or_whose_copy_was_skipped_are_still_in_quarantine(world: World) -> None:
+    world.configure(quarantine={"keep": "10d"})
+    write_record(world.warehouse, a_record(quarantined=5))  # as earlier versions wrote it
+    kept = {"objects": 5, "bytes": 50}
+    for kind, outcomes in (("restore", {"failed": 1}), ("purge", {"skipped": 1})):
+        record = a_record(kind, ended=NOW + timedelta(days=1), quarantined=4, **outcomes)
+        write_record(world.warehouse, replace(record, in_quarantine=kept))
+        (held,) = world.status().quarantine
+        assert (held.objects, held.bytes, held.until) == (5, 50, NOW + timedelta(days=10))
+
+
 def test_the_time_in_quarantine_counts_from_the_sweep_that_moved_the_objects(world: World) -> None:
     """A purge counts from the ledger row of each object. A later sweep of the plan does not extend the time."""
     world.configure(quarantine={"keep": "10d"})

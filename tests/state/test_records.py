@@ -111,7 +111,7 @@ def test_the_newest_record_of_a_plan_is_found_without_reading_all_older_ones(
 KEYS = {
     "kind", "mode", "repository", "day", "plan_hash", "policy_hash", "planned_objects", "planned_bytes", "outcomes",
     "approved_by", "approved_at", "fence", "run_id", "started", "ended", "longest_window_seconds", "ledger_digest",
-    "published", "ended_early", "terms", "dump", "previous",
+    "published", "ended_early", "terms", "dump", "in_quarantine", "previous",
 }  # fmt: skip
 
 

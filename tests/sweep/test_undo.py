@@ -80,6 +80,26 @@ def death_after(world: World, mode: str, verb: str, name: str, hours: int = 1) -
     world.wait(hours=hours)
 
 
+def test_a_record_counts_objects_in_quarantine_whose_restore_failed_or_whose_copy_was_skipped(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    world = quarantined_world(tmp_path / "world")
+
+    def counted() -> tuple[str, int, int]:
+        *_, record = read_records(world.warehouse, REPOSITORY)
+        outcomes = record.document["outcomes"].get(Outcome.QUARANTINED, {"objects": 0})
+        return record.document["kind"], outcomes["objects"], record.document["in_quarantine"]["objects"]
+
+    assert counted() == ("sweep", len(DEAD), len(DEAD))
+    (world.root / "lake" / address("b")).mkdir()
+    restore(undo(spark, world), selected("b"))
+    assert counted() == ("restore", len(DEAD) - 1, len(DEAD))
+    (world.root / "lake" / address("b")).rmdir()
+    world.wait(days=60)
+    purge(undo(spark, world), due_for_purge(undo(spark, world)).digest, kept(spark, "b"))
+    assert counted() == ("purge", 0, 1)
+
+
 def test_a_restore_that_failed_can_be_run_again(spark: SparkSession, tmp_path: Path) -> None:
     world = quarantined_world(tmp_path / "world")
     in_the_way = world.root / "lake" / address("b")

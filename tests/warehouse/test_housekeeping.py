@@ -202,6 +202,14 @@ def test_the_day_of_a_plan_with_objects_in_quarantine_stays_until_they_are_purge
     assert days.leftovers() == partitions(OLD)
 
 
+def test_the_day_of_a_plan_stays_while_an_object_whose_copy_was_skipped_is_in_quarantine(days: Days) -> None:
+    days.plan(1)
+    plan = days.plan(OLD, swept="quarantined")
+    skipped = days.record(plan, TODAY - timedelta(days=OLD), skipped=1)
+    write_record(days.warehouse, replace(skipped, in_quarantine={"objects": 1, "bytes": 10}))
+    assert days.leftovers() == set()
+
+
 def test_the_day_of_a_sweep_without_a_record_stays(days: Days) -> None:
     days.plan(1)
     begun = days.plan(OLD)

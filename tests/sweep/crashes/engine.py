@@ -150,6 +150,11 @@ class InProcessEngine:
         """See `Engine`."""
         return amounts(latest(self.world.ledger()).values())
 
+    def in_quarantine(self) -> Amount:
+        """See `Engine`."""
+        finished = latest(row for row in self.world.ledger() if row["outcome"] in FINISHED)
+        return amounts(finished.values()).get(Outcome.QUARANTINED, Amount())
+
     def ledger_digest(self, fence: int) -> str:
         """See `Engine`."""
         return ledger_digest(self.world, fence)

@@ -92,7 +92,10 @@ def _pages(access: StoreAccess, prefix: str = "", beginning: str = "") -> Iterat
     S3 orders entries by key, and the versions of a key from newest to oldest.
     """
     if not is_s3(access):
-        raise ConfigurationError(f"{access.url}: versions are listed on S3 only. Nothing was read.")
+        raise ConfigurationError(
+            f"{access.url}: versions are listed on S3 only. Nothing was read or deleted. Delete versions with "
+            "the tools of this store, such as a lifecycle rule."
+        )
     bucket = s3_bucket(access, connections=1)
     directory = f"{prefix.rstrip('/')}/" if prefix.strip("/") else ""
     start = beginning if beginning.startswith(directory) else directory

@@ -58,7 +58,8 @@ class Selection:
 class DueForPurge:
     """Objects that may be purged, by plan, with their total amount and the hash that approves the purge.
 
-    `keeps_versions`: whether the bucket of the quarantine keeps versions of deleted objects; None: unknown.
+    `keeps_versions`: whether the bucket keeps versions of deleted objects; None: unknown. The bucket is that of the
+    quarantine, or that of the repository if its versions are purged.
     """
 
     rows: Sequence[PlanCopies]
@@ -119,11 +120,18 @@ def due_for_purge(undo: Undo, *, versions: bool = False) -> DueForPurge:
 
     With `versions`, return instead the deleted objects whose old versions may still be in the bucket of the repository.
     The rows stay in Spark's cache until the `with` block of `undo.frames` ends.
+
+    Errors: AccessDenied or StoreError when the bucket may keep versions, and they cannot be listed; ConfigurationError
+    when the versions of this kind of store cannot be listed.
     """
     if versions:
+        keeps = _repository_keeps_versions(undo)
+        if keeps is False:
+            return DueForPurge((), _ZERO, _digest([]))
         gone = [PlanCopies(plan, sum_of(amounts_of(rows).values()), _ZERO, rows) for plan, rows in undo.with_versions()]
         due = [one for one in gone if one.moved.objects]
-        return DueForPurge(due, sum_of(one.moved for one in due), _digest([_digest_of(one) for one in due]))
+        digest = _digest([_digest_of(one) for one in due])
+        return DueForPurge(due, sum_of(one.moved for one in due), digest, keeps_versions=keeps)
     keeps = _keeps_versions(undo)
     found = undo.copies(versions=keeps is True)
     rows = undo.frames.cache(_in_current_quarantine(undo, found, found.rows.where("is_due")))
@@ -132,6 +140,20 @@ def due_for_purge(undo: Undo, *, versions: bool = False) -> DueForPurge:
     parts += [f"manifests {plan.day} {plan.plan_hash}" for plan in manifests]
     moved, surplus = sum_of(one.moved for one in due), sum_of(one.surplus for one in due)
     return DueForPurge(due, moved, _digest(parts), surplus, manifests, keeps)
+
+
+def _repository_keeps_versions(undo: Undo) -> bool | None:
+    """Return whether the store of the repository keeps versions of deleted objects; None: unknown.
+
+    Errors: AccessDenied, ConfigurationError or StoreError when the store may keep versions, and they cannot be listed.
+    """
+    access = undo.access()
+    if access.is_local:
+        return False
+    keeps = keeps_versions(access)
+    if keeps is not False:
+        next(all_versions(access), None)  # raises before anything is written to a ledger
+    return keeps
 
 
 def _keeps_versions(undo: Undo) -> bool | None:

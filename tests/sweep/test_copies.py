@@ -15,13 +15,14 @@ from pyspark.sql import DataFrame, SparkSession
 from retention_assets.cli import undoing as commands
 from retention_assets.config.configuration import load_configuration
 from retention_assets.core.amounts import Amount
-from retention_assets.errors import GuardRefused
+from retention_assets.errors import AccessDenied, GuardRefused
 from retention_assets.objectstore.outcomes import Outcome
 from retention_assets.state.lease import release_lease, take_lease
 from retention_assets.state.ledger import SURPLUS_LEDGERS, LedgerLocation
 from retention_assets.state.plan import Plan, keep_plan
 from retention_assets.state.quarantine import QuarantineLocation
 from retention_assets.state.records import read_records
+from retention_assets.sweep import actions
 from retention_assets.sweep import undo as undoing
 from retention_assets.sweep.copies import Undo
 from retention_assets.sweep.undo import due_for_purge, purge, restore
@@ -333,6 +334,19 @@ def test_purge_says_that_deletion_is_permanent_only_if_versioning_is_known(
     assert ("It is unknown whether the quarantine's store keeps versions" in shown) is (keeps is None)
 
 
+def test_purge_says_that_the_store_keeps_no_versions(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = a_world(tmp_path)
+    sweep(world, "delete")
+    world.wait(hours=1)
+    monkeypatch.setattr(commands, "utc_now", world.clock)
+    shown = command(spark, world, "purge", "--versions").out
+    assert shown == f"{REPOSITORY}: the store keeps no versions of deleted objects. No version is due.\n"
+    document = command(spark, world, "purge", "--versions", "--json").document()
+    assert (document["approve"], document["keeps_versions"]) == (None, False)
+
+
 # ---- verification
 
 
@@ -458,6 +472,41 @@ def test_versions_that_a_purge_of_an_earlier_release_left_are_found_and_deleted(
     world.wait(hours=1)
     versioned.purge()
     assert versioned.stored("lake.quarantine/") == []
+
+
+def test_no_version_is_due_in_a_bucket_that_keeps_none(
+    spark: SparkSession, tmp_path: Path, bucket: Bucket, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without this check, the ledger would call the deleted objects purged."""
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", bucket.access_key)
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", bucket.secret_key)
+    unversioned = Versioned(spark, BucketWorld(tmp_path / "world", bucket=bucket))
+    sweep(unversioned.world, "delete")
+    unversioned.world.wait(hours=1)
+    due = due_for_purge(unversioned.undo(), versions=True)
+    assert (due.has_any, due.keeps_versions) == (False, False)
+
+
+def test_nothing_is_written_to_the_ledger_if_versions_cannot_be_listed(
+    versioned: Versioned, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = versioned.world
+    sweep(world, "delete")
+    world.wait(hours=1)
+    due = due_for_purge(versioned.undo(), versions=True)
+    assert due.keeps_versions is True
+    before = world.ledger()
+
+    def denied(*_: object, **__: object) -> Iterator[pa.RecordBatch]:
+        raise AccessDenied("cannot list the versions")
+
+    for module in (undoing, actions):
+        monkeypatch.setattr(module, "all_versions", denied)
+    with pytest.raises(AccessDenied, match="cannot list the versions"):
+        due_for_purge(versioned.undo(), versions=True)
+    with pytest.raises(AccessDenied, match="cannot list the versions"):
+        purge(versioned.undo(), due.digest, kept(versioned.spark), versions=True)
+    assert world.ledger() == before
 
 
 def test_nothing_is_purged_if_the_versions_of_the_quarantine_cannot_be_listed(

@@ -444,6 +444,25 @@ def test_objects_that_an_interrupted_sweep_may_have_moved_to_an_earlier_quaranti
     assert with_versions == {address("f")}
 
 
+def test_no_version_is_due_in_a_store_that_keeps_none_and_the_ledger_stays(spark: SparkSession, tmp_path: Path) -> None:
+    world = World(tmp_path / "world")
+    sweep(world, "delete")
+    world.wait(hours=1)
+    before = world.ledger()
+    due = due_for_purge(undo(spark, world), versions=True)
+    assert (due.has_any, due.amount, due.keeps_versions) == (False, Amount(), False)
+    with pytest.raises(GuardRefused, match="is not the hash of the objects that may be purged now"):
+        purge(undo(spark, world), due.digest, kept(spark), versions=True)
+    assert world.ledger() == before
+
+
+@pytest.fixture
+def with_versions(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the local directory of a test count as a bucket that keeps versions."""
+    monkeypatch.setattr(undo_module, "_repository_keeps_versions", lambda _: True)
+
+
+@pytest.mark.usefixtures("with_versions")
 def test_versions_of_deleted_objects_and_of_moved_objects_with_purged_copies_may_be_removed(
     spark: SparkSession, tmp_path: Path
 ) -> None:
@@ -456,6 +475,7 @@ def test_versions_of_deleted_objects_and_of_moved_objects_with_purged_copies_may
     assert after.amount.objects == gone_before.objects + len(DEAD)
 
 
+@pytest.mark.usefixtures("with_versions")
 def test_versions_stay_if_one_plan_found_the_object_missing_and_another_has_it_in_quarantine(
     spark: SparkSession, tmp_path: Path
 ) -> None:

@@ -17,8 +17,10 @@ from retention_assets.config.timestamps import Clock
 from retention_assets.core.amounts import counted
 from retention_assets.errors import GuardRefused, StoreError
 from retention_assets.icechunk.edits.stored import PLANNED_EDITS, PUBLICATIONS
+from retention_assets.objectstore.access import open_store
 from retention_assets.state.approval import APPROVALS
 from retention_assets.state.binding import is_bound_elsewhere
+from retention_assets.state.clocks import require_clock
 from retention_assets.state.lease import MARGIN, held_lease, lease_written_at, renew_lease
 from retention_assets.state.ledger import LEDGERS, SURPLUS_LEDGERS
 from retention_assets.state.plan import CURRENT, PLANNED_HEADS, PLANNED_OBJECTS, PLANS, made_at_name
@@ -291,14 +293,16 @@ def remove_leftovers(
     The function holds the lease of the repository, so no sweep, restore or purge runs at the same time. A plan may run:
     files that are newer than the listing are not removed. The next call continues an interrupted removal.
 
-    Errors: GuardRefused while another run holds the lease, or when the clock of the store differs; StoreError when
-    something cannot be removed.
+    Errors: GuardRefused while another run holds the lease, or when the clock of this machine differs from the clock of
+    the repository's store or of the warehouse's store; StoreError when something cannot be removed.
     """
     name = repository.name
     many = [kind for kind in _CACHES if need_merge(cache_batches(warehouse, name, kind))]
     if not many and not leftovers(warehouse, repository, keep, clock()):
         return []
     removed = []
+    # A clock that is ahead would take the lease of a running sweep.
+    require_clock(repository, open_store(repository), clock, "was removed")
     with held_lease(warehouse, name, f"housekeeping {run_id}", clock, repository.settings.sweep.lease) as lease:
         _require_clock(name, lease_written_at(warehouse, lease), clock())
         for kind in many:

@@ -26,7 +26,8 @@ from retention_assets.explain.plans import newest_plan
 from retention_assets.explain.status import status_of
 from retention_assets.repositories import housekeeping
 from retention_assets.repositories.housekeeping import Leftover, leftovers, remove_leftovers
-from retention_assets.state.lease import held_lease, lease_in_force, take_lease
+from retention_assets.state import clocks
+from retention_assets.state.lease import held_lease, holds, lease_in_force, take_lease
 from retention_assets.state.ledger import plans_with_ledgers
 from retention_assets.state.plan import find_plan, keep_plan, last_plan, withdraw_plan
 from retention_assets.state.records import Record, read_records, write_record
@@ -126,6 +127,12 @@ class Days:
         """Return the directories and documents, by table and name, without leases."""
         tables = [table for table in self.root.iterdir() if table.is_dir() and table.name != "leases"]
         return {f"{table.name}/{one.name}" for table in tables for one in table.iterdir()}
+
+
+@pytest.fixture(autouse=True)
+def _clock_of_the_store(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the store have the time of the run's clock: the bucket of the repository does not exist."""
+    monkeypatch.setattr(clocks, "store_time", lambda _, clock: clock())
 
 
 @pytest.fixture
@@ -376,6 +383,17 @@ def test_a_clock_that_differs_from_the_store_s_is_refused(tmp_path: Path) -> Non
     days.plan(OLD)
     with pytest.raises(GuardRefused, match="Set the clock"):
         days.remove(datetime.now(UTC) + timedelta(days=365))
+    assert partitions(OLD) <= days.entries()
+
+
+def test_a_wrong_clock_leaves_the_lease_of_a_running_sweep(days: Days, monkeypatch: pytest.MonkeyPatch) -> None:
+    days.plan(1)
+    days.plan(OLD)
+    monkeypatch.setattr(clocks, "store_time", lambda *_: NOW)
+    lease = take_lease(days.warehouse, NAME, "a sweep", NOW, timedelta(minutes=30))
+    with pytest.raises(GuardRefused, match=r"clock_agrees: .* Nothing was removed\. .* run the same command again"):
+        days.remove(NOW + timedelta(hours=1))
+    assert holds(days.warehouse, lease, NOW)
     assert partitions(OLD) <= days.entries()
 
 

@@ -210,7 +210,7 @@ def _of_quarantine(repository: Repository, *, try_writes: bool) -> Iterator[Perm
     yield written
     if written.state == "allowed":
         yield _tried("quarantine", get, _QUARANTINE, lambda: _none(ObjectReader(access).head(scratch)))
-        yield _tried("quarantine", delete, _QUARANTINE, lambda: _delete(access, scratch))
+        yield _tried("quarantine", delete, _QUARANTINE, lambda: _delete(access, scratch, is_there=True))
     else:
         for permission in (get, delete):
             yield PermissionCheck("quarantine", permission, _QUARANTINE, "not tried", "no file could be written")
@@ -240,12 +240,14 @@ def _write(access: StoreAccess, path: str) -> str:
     return ""
 
 
-def _delete(access: StoreAccess, path: str) -> str:
+def _delete(access: StoreAccess, path: str, *, is_there: bool = False) -> str:
+    """Delete a file. `is_there`: the test wrote it; otherwise no such file exists. Errors: AccessDenied."""
     (result,) = ObjectDeleter(access).delete_all([path])
     if result.outcome in (Outcome.DELETED, Outcome.MISSING):
         return ""
+    stays = f" The file of this test, {path}, stays in {access.url}: delete it there." if is_there else ""
     raise AccessDenied(
-        f"{access.url}: cannot delete {path!r}: {result.detail}. No object of the repository was deleted. "
+        f"{access.url}: cannot delete {path!r}: {result.detail}. No object of the repository was deleted.{stays} "
         f"Let the credentials in `storage_options` delete objects ({_permission(access, 'delete')})."
     )
 

@@ -203,6 +203,19 @@ def test_a_denied_permission_is_named_with_the_modes_that_need_it(
     assert bucket.listing() == before
 
 
+def test_a_test_file_that_cannot_be_deleted_is_named(server: FakeLakeFSServer, bucket: Lake) -> None:
+    def deny(request: Request) -> Response | None:
+        text = f"{request.path}{request.get_data().decode()}" if request.method in ("POST", "DELETE") else ""
+        return error("AccessDenied", 403) if "orchard.quarantine/.retention" in text else None
+
+    before = set(bucket.listing())
+    with bucket.server.answering(deny):
+        answer = init(server, bucket, "--json", "--try-writes")
+    (detail,) = [one["detail"] for one in answer.document()["checks"] if one["state"] == "refused"]
+    (left,) = set(bucket.listing()) - before
+    assert f"The file of this test, {left.rpartition('/')[2]}, stays in s3://" in detail
+
+
 def test_a_directory_without_write_permission_is_reported(empty_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     create_repository(empty_folder / "field")
     monkeypatch.setattr("os.access", lambda *_: False)  # as the operating system answers, but not for root

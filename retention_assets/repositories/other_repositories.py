@@ -4,7 +4,8 @@ The references are read from the other repositories' newest tables in the wareho
 If the newest table is old, newer references are missing from it. Then a plan has a warning, and a sweep is refused.
 """
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import date, datetime, timedelta
 from functools import reduce
@@ -12,7 +13,7 @@ from functools import reduce
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from retention_assets.config.configuration import Repository
+from retention_assets.config.configuration import Repository, load_configuration
 from retention_assets.config.durations import format_duration
 from retention_assets.config.timestamps import start_of_day
 from retention_assets.core.amounts import counted
@@ -56,7 +57,7 @@ class _Table:
     `unread`: the number of lost Icechunk files that no run has read. The references in them are unknown. `staged_by`:
     the run that wrote the staged list of the same day; None: the list is missing, or there is none. `is_mixed`: the
     list is missing, or a later plan wrote it. An object that was committed after this table and before that list is in
-    neither of them.
+    neither of them. `mode`: the mode of the repository when the table was found.
     """
 
     repository: str
@@ -65,6 +66,7 @@ class _Table:
     details: Details
     unread: int
     run_id: str
+    mode: str
     staged_by: str | None = None
     is_mixed: bool = False
 
@@ -135,12 +137,13 @@ class OtherRepositories:
         """Return `liveness` plus the `objects` (column `address`) that another repository refers to.
 
         Callers pass the same objects each time. An object that one table kept stays live, even if the other repository
-        is planned again later. Errors: GuardRefused if the table of another repository changes while it is read.
+        is planned again later. Errors: GuardRefused if the table of another repository changes while it is read, or if
+        the policy or a setting of that repository changed since the plan of its newest table.
         """
-        for other in self.others:
+        for other in self._others_now():
             table = self._newest(other)
             if table is None or table.is_mixed or table in self._kept_by:
-                self._require_table_read(other)
+                self._require_unchanged(other)
                 continue
             parts = last_parts([self._references(other, table)])
             assert parts is not None
@@ -162,10 +165,35 @@ class OtherRepositories:
             found.unpersist()
         self._kept_by.clear()
 
-    def _require_table_read(self, other: Repository) -> None:
-        """Raise GuardRefused if no table of `other` was read because its day is being planned again."""
-        if self._may_refer(other) and other.name not in {table.repository for table in self._kept_by}:
+    def _others_now(self) -> list[Repository]:
+        """Return the other repositories as in the configuration file now. Someone may change a setting during a sweep.
+
+        A file that cannot be read is ignored, because someone may be writing it, or only Dagster can read it.
+        """
+        now: Mapping[str, Repository] = {}
+        with suppress(ConfigurationError):
+            now = load_configuration(self.repository.file).repositories
+        return [now.get(other.name, other) for other in self.others]
+
+    def _require_unchanged(self, other: Repository) -> None:
+        """Raise GuardRefused if the result of the newest table of `other` that was read no longer counts.
+
+        This is the case if its policy or a setting changed since. Also refuses if no table of `other` was read because
+        its day is being planned again. The age of the table is not tested again: whether the table is newer than the
+        plan that found the objects unreferenced does not change during a sweep.
+        """
+        if not self._may_refer(other):
+            return
+        tables = [table for table in self._kept_by if table.repository == other.name]
+        if not tables:
             raise self._being_planned(other)
+        if changed := self._change_since(max(tables, key=lambda table: table.taken_at), other):
+            reload = "" if other in self.others else "If Dagster plans it, reload the code location first. "
+            raise GuardRefused(
+                f"{self.repository.name}: another repository may refer to objects that would be deleted. Nothing more "
+                f"was deleted. {changed} {reload}Plan it again: `retention plan {other.name}`. Then run the same "
+                "command again."
+            )
 
     def _being_planned(self, other: Repository) -> GuardRefused:
         return GuardRefused(
@@ -211,7 +239,8 @@ class OtherRepositories:
         found = self._metadata(other, name, day)
         if found is None:
             return None
-        return _Table(other.name, day, found.taken_at, found.details, found.details.unread or 0, found.run_id)
+        details, unread = found.details, found.details.unread or 0
+        return _Table(other.name, day, found.taken_at, details, unread, found.run_id, other.settings.mode)
 
     def _metadata(self, other: Repository, name: str, day: date) -> PartitionMetadata | None:
         """Return the metadata of a table; None if it is incomplete, a guard refused it, or its time is in the future.
@@ -239,7 +268,7 @@ class OtherRepositories:
     def _known_references(self, other: Repository, table: _Table) -> DataFrame:
         """Return the references of `other`, without those in its lost files that no run has read."""
         # Without a policy, the references of all commits and manifests count, which keeps more.
-        policy = None if other.settings.mode == "plan" else self._policy_of(table, other)  # mode `plan` deletes nothing
+        policy = None if table.mode == "plan" else self._policy_of(table, other)  # mode `plan` deletes nothing
         return (self._of_icechunk if other.is_icechunk else self._of_lakefs)(other, table, policy)
 
     def _policy_of(self, table: _Table, other: Repository) -> _Policy | None:

@@ -673,6 +673,18 @@ SWEEPING = (
         ),
     ),
     Mutation(
+        name="a sweep does not check the policies of other repositories again",
+        breaks="objects that another repository refers to are not deleted",
+        file="retention_assets/repositories/other_repositories.py",
+        old="                self._require_unchanged(other)\n",
+        new="",
+        caught_by=(
+            "tests/sweep/test_references_of_others.py"
+            "::test_a_sweep_ends_if_the_policy_or_a_setting_of_the_other_repository_is_changed_between_two_batches"
+            "[at_rest-the_policy]",
+        ),
+    ),
+    Mutation(
         name="a sweep does not check for a newer plan",
         breaks="every plan since then names a deleted object (invariant 5)",
         file="retention_assets/sweep/engine.py",

@@ -29,6 +29,7 @@ from tests.sweep.small_world import a_plan
 
 REFERENCES = "e" * 64
 HOUR = timedelta(hours=1)
+DAY_OF_PLAN = NOW.date().isoformat()
 _POLICY = {"default_retention_days": 30, "branches": []}
 
 
@@ -280,6 +281,61 @@ def test_the_result_of_a_check_stays_while_the_other_repository_is_planned_again
     with pytest.raises(GuardRefused, match="the references of there are unknown while there is being planned"):
         pairing.others().extended(Liveness(none, none, NOW), objects)
     pairing.plan(named(1, active=True), at=NOW)
+    assert live() == {address(0), address(1)}
+
+
+_HOLD = {"holds": [{"id": "audit", "prefix": "audit", "reason": "an audit"}]}
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        pytest.param({"policy": _HOLD}, "The policy of there is not the one of its last plan. ", id="the_policy"),
+        pytest.param(
+            {"settings_there": {"tags": "ignore"}},
+            "Settings of there are not those of its last plan. If Dagster plans it, reload the code location first. ",
+            id="a_setting",
+        ),
+    ],
+)
+@pytest.mark.parametrize("is_planned_again", [False, True], ids=["at_rest", "while_its_day_is_planned_again"])
+def test_a_sweep_ends_if_the_policy_or_a_setting_of_the_other_repository_is_changed_between_two_batches(
+    pairing: Pairing, change: dict[str, Any], why: str, is_planned_again: bool
+) -> None:
+    """The second object is live under the changed policy only. There, its commit does not expire."""
+    pairing.plan(named(0, active=True), named(1, "audit/1"))
+    objects = frames.inventory(pairing.spark, *(frames.Listed(address(number)) for number in range(3)))
+    none, others = objects.select("address").limit(0), pairing.others()
+
+    def live() -> set[str]:
+        return {row["address"] for row in others.extended(Liveness(none, none, NOW), objects).live.collect()}
+
+    assert live() == live() == {address(0)}
+    pairing.configure(**change)
+    if is_planned_again:
+        (pairing.directory / "warehouse/there/addresses" / DAY_OF_PLAN / "_SUCCESS").unlink()
+    with pytest.raises(GuardRefused) as refused:
+        live()
+    assert str(refused.value) == (
+        "here: another repository may refer to objects that would be deleted. Nothing more was deleted. "
+        f"{why}Plan it again: `retention plan there`. Then run the same command again."
+    )
+    pairing.plan(named(0, active=True), named(1, "audit/1", active=True), at=NOW + timedelta(minutes=1))
+    assert live() == {address(0), address(1)}
+
+
+def test_references_of_expired_versions_count_from_the_batch_after_the_other_mode_became_plan(pairing: Pairing) -> None:
+    pairing.plan(named(0, active=True), named(1))
+    objects = frames.inventory(pairing.spark, *(frames.Listed(address(number)) for number in range(3)))
+    none, others = objects.select("address").limit(0), pairing.others()
+
+    def live() -> set[str]:
+        return {row["address"] for row in others.extended(Liveness(none, none, NOW), objects).live.collect()}
+
+    assert live() == {address(0)}
+    pairing.configure(settings_there={"mode": "plan"})
+    assert live() == {address(0), address(1)}
+    (pairing.directory / "retention.yaml").write_text("repositories: {", encoding="utf-8")  # someone is writing it
     assert live() == {address(0), address(1)}
 
 

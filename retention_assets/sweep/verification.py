@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import date
 
 from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
@@ -40,6 +41,13 @@ class VerificationInputs:
     locations: Sequence[QuarantineLocation]  # of all plans; empty: the repository never used a quarantine
     witnessed: str | None  # fingerprint of the record that was the newest when a lease was written
     seal: Seal = NO_SEAL  # how records are signed, and where their copies are stored
+
+    def newest_day(self, day: date) -> date:
+        """Return `day`, or the day of the newest swept plan if that is later.
+
+        Under the retention of an earlier day, objects would be required that expired since and that a sweep deleted.
+        """
+        return max([day, *(plan.day for plan in self.plans)])
 
     def rows(self) -> DataFrame:
         """Return every row of the ledgers of all plans. See `read_ledgers`."""

@@ -277,6 +277,20 @@ def test_a_sweep_of_a_random_history_leaves_the_files_that_icechunk_leaves(
     assert_like_icechunk(icechunk_project(tmp_path / "ours", spec_version, *random_history(seed)), tmp_path)
 
 
+@pytest.mark.slow
+def test_the_verification_of_an_earlier_day_does_not_require_a_snapshot_whose_hold_ended_before_the_sweep(
+    tmp_path: Path,
+) -> None:
+    field = made(tmp_path, 2)
+    held = {"id": "audit", "snapshot": field.ids["c"], "reason": "an audit", "until": ago(1).date().isoformat()}
+    (tmp_path / "policy.yaml").write_text(yaml.safe_dump({**POLICY, "holds": [held]}), encoding="utf-8")
+    execute(field, field.project.plan())
+    assert f"snapshots/{field.ids['c']}" not in field.files()
+    command = "--config", field.project.file, "verify", "field", "--as-of"
+    verified = run(*command, ago(3).date().isoformat())
+    assert verified.status == 0, verified.err
+
+
 # ---- changes between the plan and its sweep
 
 

@@ -5,6 +5,7 @@ verification from the cache. References are read before the store is listed, so 
 references keep. The checks change nothing in the store. Source: docs/safety.md, "Afterwards".
 """
 
+from dataclasses import replace
 from datetime import UTC, datetime
 
 from pyspark.sql import DataFrame
@@ -34,6 +35,7 @@ CHECKS = ("references_resolve", "kept_exist", "logs_exist", *CHECKS_OF_SWEEPS)
 def verify(sweep: IcechunkSweep) -> list[CheckResult]:
     """Return the results of all checks. Errors: of the source and the store, when something cannot be read at all."""
     inputs, access = verification_inputs(sweep), sweep.opened.access
+    sweep = replace(sweep, day=inputs.newest_day(sweep.day))  # the holds in force on that day count
     state = sweep.opened.source.state()
     acknowledged = acknowledged_addresses(sweep.spark, sweep.warehouse, sweep.name)
     with CachedFrames() as frames:

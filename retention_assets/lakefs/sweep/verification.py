@@ -4,6 +4,8 @@ The cache is not used. References are read before the store is listed, so the li
 references. The checks change nothing. Source: docs/safety.md, "Afterwards".
 """
 
+from dataclasses import replace
+
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
@@ -31,6 +33,7 @@ CHECKS = ("heads_present", "ranges_complete", "staged_read", "live_exist", *CHEC
 
 def verify(inputs: VerificationInputs, query: LivenessQuery) -> list[CheckResult]:
     """Run all checks and return their results. Errors: the errors of the source and the store."""
+    query = replace(query, day=inputs.newest_day(query.day))
     with CachedFrames() as frames:
         referenced, readable = _referenced_now(inputs.spark, query, frames)
         access = query.opened.access

@@ -267,7 +267,8 @@ def deletion_proof(
 ) -> Made:
     """The checks of a verification. It compares the store with all references and ledgers, and uses no cache."""
     began, sweep = resource.clock.now(), resource.sweep(context, pyspark, resource.open())
-    check_results = verification.verify(verification_inputs(sweep), liveness_query(sweep, sweep.opened.policy()))
+    query = liveness_query(sweep, sweep.opened.policy())
+    check_results = verification.verify(verification_inputs(sweep), query, began)
     return verification_result(check_results, verification.CHECKS, began)
 
 

@@ -82,7 +82,9 @@ class PurgeOptions(PersonOptions):
 class AcknowledgeOptions(PersonOptions):
     """Which live objects are acknowledged as lost."""
 
-    addresses: list[str] = Field(default=[], description="Empty: the objects that the last refused plan did not find.")
+    addresses: list[str] = Field(
+        default=[], description="Empty: the objects that the last refused plan or failed verification did not find."
+    )
     digest: str = Field(default="", description="The hash that a run without `digest` logs. Empty: show the objects.")
     whole_slices: bool = Field(default=False, description="Accept directories in which no object is left.")
 

@@ -269,10 +269,10 @@ def acknowledge(
 ) -> None:
     """Accept that live objects of REPOSITORY are lost. Then plans are possible again, and count these objects as lost.
 
-    Without addresses, the command shows the objects that the last refused plan did not find, and asks for confirmation.
-    With addresses or --file, it does not ask. The command refuses an object that exists in the store. A record has the
-    number and the hash of the addresses, your name and the time. If more objects are lost later, plans are refused
-    again.
+    Without addresses, the command shows the objects that the last refused plan or failed verification did not find, and
+    asks for confirmation. With addresses or --file, it does not ask. The command refuses an object that exists in the
+    store. A record has the number and the hash of the addresses, your name and the time. If more objects are lost
+    later, plans are refused again.
     """
     from retention_assets.state.acknowledged import acknowledge as acknowledge_lost
     from retention_assets.state.acknowledged import known_addresses, missing_addresses, require_lost
@@ -285,7 +285,9 @@ def acknowledge(
     wanted = sorted(set(given) - known_addresses(warehouse, repository))
     if not wanted:
         known = (
-            "All of these objects are acknowledged already." if given else "No plan was refused for missing objects."
+            "All of these objects are acknowledged already."
+            if given
+            else "No plan was refused for missing objects, and no verification found any."
         )
         print_result(
             {"acknowledged_by": None, "at": None, "addresses": []},

@@ -15,8 +15,10 @@ _BRING_BACK = (
     "(`retention restore`)."
 )
 _LOST = f"{_BRING_BACK} If they are lost for good: `retention acknowledge`."
-# A verification does not store the addresses of missing objects. The plan that is then refused stores them.
-_LOST_UNPLANNED = f"{_BRING_BACK} If they are lost for good, plan again, and then: `retention acknowledge`."
+_LOST_OR_DELETED = (
+    f"{_LOST} If a sweep deleted them, and a branch or tag was created from an expired commit since, you can also "
+    "delete that branch or tag."
+)
 _CHANGED = (
     "The warehouse was changed by somebody else. Approve nothing, restore the warehouse from a backup, and find out "
     "who can write to it."
@@ -54,9 +56,9 @@ REMEDIES: Mapping[str, str] = {
         "Let the server write a staged list before the dump, name its folder in `staged`, and verify again. Or use "
         "`source.api`."
     ),
-    "live_exist": _LOST_UNPLANNED,
+    "live_exist": _LOST_OR_DELETED,
     "references_resolve": _DAMAGED,
-    "kept_exist": _LOST_UNPLANNED,
+    "kept_exist": _LOST,
     "logs_exist": "Bring the transaction logs back from quarantine (`retention restore`) or from a backup.",
     "deleted_are_gone": (
         "Find out who put the objects back. They have a time from before the deletion, like an object whose delete "

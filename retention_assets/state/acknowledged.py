@@ -29,7 +29,7 @@ if TYPE_CHECKING:  # Spark is imported in the functions that use it: commands wi
 
 ACKNOWLEDGED, MISSING = "acknowledged", "missing_live.json"
 LOST, FOUND, RELOCATED = "lost", "found", "relocated"
-MOST_LISTED = 100_000  # missing addresses stored when a plan is refused: about 10 MB
+MOST_LISTED = 100_000  # missing addresses stored when a plan is refused or a verification fails: about 10 MB
 _TRIES = 10
 _AT_ONCE = 16  # concurrent requests to the store
 _SCHEMA = pa.schema(
@@ -146,13 +146,13 @@ def end_acknowledgements(warehouse: Warehouse, repository: str, location: str, a
 
 
 def record_missing(warehouse: Warehouse, repository: str, guard: str, addresses: Sequence[str], at: datetime) -> None:
-    """Store the missing live objects for which `guard` refused a plan. `retention acknowledge` shows them."""
+    """Store the missing live objects for which the check `guard` failed. `retention acknowledge` shows them."""
     document = {"guard": guard, "at": at.isoformat(), "addresses": list(addresses)}
     warehouse.write_document(document, repository, MISSING)
 
 
 def missing_addresses(warehouse: Warehouse, repository: str) -> list[str]:
-    """Return the missing addresses of the last plan that was refused for missing objects; empty when there is none."""
+    """Return the missing addresses of the last plan or verification that failed for them; empty when there is none."""
     document = warehouse.read_document(repository, MISSING)
     return [] if document is None else [str(address) for address in document["addresses"]]
 

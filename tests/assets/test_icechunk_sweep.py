@@ -195,6 +195,10 @@ def test_verification_fails_if_a_kept_file_is_lost(swept: Swept, tmp_path: Path)
     answer = field.project.run("verify")
     assert answer.status == 1
     assert f"kept_exist: 1 kept file is not in the store, first chunks/{lost.name}" in answer.err
+    known = run("--config", field.project.file, "acknowledge", "field", "--yes", "--json").document()
+    assert known["addresses"] == [f"chunks/{lost.name}"]
+    verified = field.project.run("verify")
+    assert verified.status == 0, verified.err
 
 
 @pytest.mark.slow

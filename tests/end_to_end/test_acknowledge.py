@@ -2,6 +2,7 @@
 
 import json
 from collections import defaultdict
+from datetime import UTC, datetime, timedelta
 from io import StringIO
 from pathlib import Path
 
@@ -14,6 +15,8 @@ from retention_assets.config.configuration import load_configuration
 from retention_assets.state.approval import person
 from retention_assets.state.records import seal_of
 from tests.end_to_end.command import Project, orchard_on_disk, run
+from tests.lakefs_repositories import NAME, Version, build_repository
+from tests.lakefs_repositories import address as issued_address
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("spark", "forgetful")]
 
@@ -148,3 +151,40 @@ def test_an_acknowledgement_is_signed_and_copied_like_every_record(
     document = json.loads(record.read_text(encoding="utf-8"))
     assert seal_of(load_configuration(project.file).repository(project.name)).verifies(document)
     assert json.loads(copy.read_text(encoding="utf-8")) == document
+
+
+def test_objects_that_a_sweep_deleted_before_a_branch_was_created_at_their_commit_are_acknowledged_after_verify(
+    tmp_path: Path,
+) -> None:
+    """A plan counts these objects as deleted by the sweep, so no plan is refused and stores their addresses."""
+    now = datetime.now(UTC).replace(microsecond=0)
+    old = now - timedelta(days=20)
+    kept, deleted = issued_address(old), issued_address(old, 1)
+    versions = [
+        Version("first", old, {"a": deleted}),
+        Version("second", now - timedelta(days=10), {"a": kept}, ("first",)),
+    ]
+
+    def build(**branches: str):  # type: ignore[no-untyped-def]
+        return build_repository(tmp_path, versions, {"main": "second", **branches}, taken_at=datetime.now(UTC))
+
+    def retention(command: str, *arguments: str):  # type: ignore[no-untyped-def]
+        return run("--config", tmp_path / "retention.yaml", command, NAME, *arguments)
+
+    world = build()
+    world.store({kept: old, deleted: old})
+    world.configure({"default_retention_days": 7, "branches": []}, mode="delete", grace="1d")
+    plan_hash = retention("plan", "--json").document()["plan_hash"]
+    assert retention("approve", plan_hash).status == retention("sweep").status == 0
+    assert not (world.lake / deleted).exists()
+    assert "nothing to acknowledge" in retention("acknowledge").out
+
+    build(again="first")
+    verified = retention("verify")
+    assert verified.status == 1
+    assert f"first {deleted}, deleted, expired" in verified.err
+    assert "`retention acknowledge`" in verified.err
+    assert "delete that branch or tag" in verified.err
+    assert retention("plan").status == 0
+    assert retention("acknowledge", "--yes", "--json").document()["addresses"] == [deleted]
+    assert retention("verify").status == 0

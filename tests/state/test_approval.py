@@ -741,7 +741,7 @@ def test_the_approved_plan_passes_the_check_of_its_approval(approved: Approved) 
 def test_verification_fails_without_a_staged_list(approved: Approved) -> None:
     sweep = approved.sweep
     query = LivenessQuery(sweep.opened, sweep.opened.policy(), DAY, Memory())
-    refused = {one.guard: one.message for one in verify(verification_inputs(sweep), query) if not one.passed}
+    refused = {one.guard: one.message for one in verify(verification_inputs(sweep), query, NOW) if not one.passed}
     assert refused == {"staged_read": f"no staged list is known. {REMEDIES['staged_read']}"}
 
 

@@ -66,27 +66,29 @@ def test_a_referenced_object_must_exist_unless_a_lifecycle_rule_deleted_it(
     listing = frames.inventory(spark, *([Listed("a")] if is_there else []), Listed("b"))
     rows = ledger(spark, **({"a": outcome} if outcome else {}))
     reasons = planned(spark, **({"a": reason} if reason else {}))
-    check_result = live_exist(held(spark, "a", "b"), listing, rows, reasons, held(spark, "c"))
+    check_result, missing = live_exist(held(spark, "a", "b"), listing, rows, reasons, held(spark, "c"))
     assert check_result.passed is passed
     assert words in check_result.detail
+    assert [row["address"] for row in missing.collect()] == ([] if passed else ["a"])
 
 
 def test_referenced_addresses_outside_the_namespace_are_counted_as_not_checked(spark: SparkSession) -> None:
     listed = Listed(address(1))
     named = held(spark, f"s3://elsewhere/{listed.address}", "s3://elsewhere/imported.csv", "s3://elsewhere/b.csv")
-    check_result = live_exist(named, frames.inventory(spark, listed), ledger(spark), planned(spark), held(spark))
+    check_result, _ = live_exist(named, frames.inventory(spark, listed), ledger(spark), planned(spark), held(spark))
     assert check_result.passed
     assert "2 referenced addresses are outside the namespace and not checked" in check_result.detail
 
 
 def test_acknowledged_losses_are_counted_and_new_losses_fail_the_check(spark: SparkSession) -> None:
     listing, none = frames.inventory(spark, Listed("b")), ledger(spark)
-    known = live_exist(held(spark, "a", "b"), listing, none, planned(spark), held(spark, "a"))
+    known, _ = live_exist(held(spark, "a", "b"), listing, none, planned(spark), held(spark, "a"))
     assert known.passed
     assert "1 is lost, as acknowledged" in known.detail
-    new = live_exist(held(spark, "a", "b", "c"), listing, none, planned(spark), held(spark, "a"))
+    new, missing = live_exist(held(spark, "a", "b", "c"), listing, none, planned(spark), held(spark, "a"))
     assert not new.passed
     assert "1 referenced object is not in the store, first c" in new.detail
+    assert [row["address"] for row in missing.collect()] == ["c"]
 
 
 @pytest.mark.parametrize(
@@ -130,8 +132,10 @@ def test_a_kept_file_of_icechunk_exists_and_no_sweep_deleted_a_kept_log(
     absent = ("chunks/a", "manifests/a", "transactions/a")
     needed, listing = held(spark, "chunks/b", *absent), frames.inventory(spark, Listed("chunks/b"))
     rows = ledger(spark, **(dict.fromkeys(absent, outcome) if outcome else {}))
+    exist, missing = kept_exist(needed, listing, rows, held(spark, *lost))
+    assert {row["address"] for row in missing.collect()} == {"chunks/a", "manifests/a"} - set(lost)
     for check_result, violation in (
-        (kept_exist(needed, listing, rows, held(spark, *lost)), kept),
+        (exist, kept),
         (logs_exist(needed, listing, rows), logs),
     ):
         assert check_result.passed is (not violation)

@@ -23,7 +23,7 @@ from retention_assets.icechunk.sweep.retained_set import RetainedSet, current_re
 from retention_assets.objectstore.listing import list_objects
 from retention_assets.objectstore.objects import ObjectReader
 from retention_assets.spark.frames import CachedFrames
-from retention_assets.state.acknowledged import acknowledged_addresses
+from retention_assets.state.acknowledged import acknowledged_addresses, first_of, record_missing
 from retention_assets.state.ledger import ABSENT
 from retention_assets.sweep.sweep_run import verification_inputs
 from retention_assets.sweep.verification import CHECKS_OF_SWEEPS, what_was_done
@@ -33,7 +33,10 @@ CHECKS = ("references_resolve", "kept_exist", "logs_exist", *CHECKS_OF_SWEEPS)
 
 
 def verify(sweep: IcechunkSweep) -> list[CheckResult]:
-    """Return the results of all checks. Errors: of the source and the store, when something cannot be read at all."""
+    """Return the results of all checks. The addresses of missing files are stored for `retention acknowledge`.
+
+    Errors: of the source and the store, when something cannot be read at all.
+    """
     inputs, access = verification_inputs(sweep), sweep.opened.access
     sweep = replace(sweep, day=inputs.newest_day(sweep.day))  # the holds in force on that day count
     state = sweep.opened.source.state()
@@ -43,9 +46,12 @@ def verify(sweep: IcechunkSweep) -> list[CheckResult]:
         listing = frames.cache(list_objects(sweep.spark, access, icechunk_prefixes(ObjectReader(access))))
         lost = acknowledged.join(listing, on="address", how="left_anti")
         ledger = frames.cache(inputs.ledger())
+        exist, missing = kept_exist(kept, listing, ledger, lost)
+        if not exist.passed:
+            record_missing(sweep.warehouse, sweep.name, exist.guard, first_of(missing), sweep.clock())
         return [
             _references_resolve(state),
-            kept_exist(kept, listing, ledger, lost),
+            exist,
             logs_exist(kept, listing, ledger),
             *what_was_done(inputs, listing, ledger),
         ]
@@ -92,10 +98,16 @@ def _references_resolve(state: IcechunkState) -> CheckResult:
     return CheckResult("references_resolve", True, detail)
 
 
-def kept_exist(kept: DataFrame, listing: DataFrame, ledger: DataFrame, lost: DataFrame) -> CheckResult:
-    """Check that every kept snapshot, manifest and chunk is in the store, or in `lost` (acknowledged as lost)."""
+def kept_exist(
+    kept: DataFrame, listing: DataFrame, ledger: DataFrame, lost: DataFrame
+) -> tuple[CheckResult, DataFrame]:
+    """Check that every kept snapshot, manifest and chunk is in the store, or in `lost` (acknowledged as lost).
+
+    The second result has the addresses that fail the check (column `address`).
+    """
     required = kept.where(~F.col("address").startswith(TRANSACTIONS))
-    row = _absent(required.join(lost, on="address", how="left_anti"), listing, ledger)
+    not_lost = required.join(lost, on="address", how="left_anti")
+    row = _absent(not_lost, listing, ledger)
     known = required.join(lost, on="address", how="left_semi").count()
     detail = "every kept snapshot, manifest and chunk exists" + (
         f"; {counted(known, 'is', 'are')} lost, as acknowledged" if known else ""
@@ -103,7 +115,8 @@ def kept_exist(kept: DataFrame, listing: DataFrame, ledger: DataFrame, lost: Dat
     if row["absent"]:
         files = counted(row["absent"], "kept file is", "kept files are")
         detail = f"{files} not in the store, first {row['first']}; restore quarantined files"
-    return CheckResult("kept_exist", not row["absent"], detail, row["absent"])
+    result = CheckResult("kept_exist", not row["absent"], detail, row["absent"])
+    return result, not_lost.join(listing.select("address"), on="address", how="left_anti")
 
 
 def logs_exist(kept: DataFrame, listing: DataFrame, ledger: DataFrame) -> CheckResult:

@@ -5,6 +5,7 @@ references. The checks change nothing. Source: docs/safety.md, "Afterwards".
 """
 
 from dataclasses import replace
+from datetime import datetime
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -23,7 +24,7 @@ from retention_assets.objectstore.listing import list_objects
 from retention_assets.objectstore.objects import ObjectReader
 from retention_assets.objectstore.outcomes import Outcome
 from retention_assets.spark.frames import CachedFrames, as_frame, from_arrow
-from retention_assets.state.acknowledged import acknowledged_addresses
+from retention_assets.state.acknowledged import acknowledged_addresses, first_of, record_missing
 from retention_assets.state.plan import planned_of_all
 from retention_assets.sweep.verification import CHECKS_OF_SWEEPS, GONE, VerificationInputs, what_was_done
 from retention_assets.warehouse.table_cache import read_tables
@@ -31,25 +32,23 @@ from retention_assets.warehouse.table_cache import read_tables
 CHECKS = ("heads_present", "ranges_complete", "staged_read", "live_exist", *CHECKS_OF_SWEEPS)
 
 
-def verify(inputs: VerificationInputs, query: LivenessQuery) -> list[CheckResult]:
-    """Run all checks and return their results. Errors: the errors of the source and the store."""
+def verify(inputs: VerificationInputs, query: LivenessQuery, now: datetime) -> list[CheckResult]:
+    """Run all checks and return their results. The addresses of missing objects are stored for `retention acknowledge`.
+
+    Errors: the errors of the source and the store.
+    """
     query = replace(query, day=inputs.newest_day(query.day))
     with CachedFrames() as frames:
         referenced, readable = _referenced_now(inputs.spark, query, frames)
         access = query.opened.access
         listing = frames.cache(list_objects(inputs.spark, access, prefixes(ObjectReader(access))))
         ledger = frames.cache(inputs.ledger())
-        return [
-            *readable,
-            live_exist(
-                referenced,
-                listing,
-                ledger,
-                planned_of_all(inputs.spark, inputs.warehouse, inputs.plans),
-                acknowledged_addresses(inputs.spark, inputs.warehouse, inputs.name),
-            ),
-            *what_was_done(inputs, listing, ledger),
-        ]
+        planned = planned_of_all(inputs.spark, inputs.warehouse, inputs.plans)
+        acknowledged = acknowledged_addresses(inputs.spark, inputs.warehouse, inputs.name)
+        exist, missing = live_exist(referenced, listing, ledger, planned, acknowledged)
+        if not exist.passed:
+            record_missing(inputs.warehouse, inputs.name, exist.guard, first_of(missing), now)
+        return [*readable, exist, *what_was_done(inputs, listing, ledger)]
 
 
 def _referenced_now(
@@ -88,11 +87,12 @@ def _referenced_now(
 
 def live_exist(
     referenced: DataFrame, listing: DataFrame, ledger: DataFrame, planned: DataFrame, acknowledged: DataFrame
-) -> CheckResult:
+) -> tuple[CheckResult, DataFrame]:
     """Check that every referenced address is listed, was deleted under a lifecycle rule, or is acknowledged as lost.
 
-    The ledger shows which objects were deleted under a lifecycle rule. An absolute or unresolved address
-    can lie elsewhere. It counts as missing only if the ledger says that its object was deleted.
+    The second result has the addresses that fail the check (column `address`). The ledger shows which objects were
+    deleted under a lifecycle rule. An absolute or unresolved address can lie elsewhere. It counts as missing only if
+    the ledger says that its object was deleted.
 
     `acknowledged`: the addresses that a person acknowledged as lost.
     """
@@ -126,4 +126,5 @@ def live_exist(
     if row["missing"]:
         objects = counted(row["missing"], "referenced object is", "referenced objects are")
         detail = f"{objects} not in the store, first {row['first']}"
-    return CheckResult("live_exist", not row["missing"], detail, row["missing"])
+    result = CheckResult("live_exist", not row["missing"], detail, row["missing"])
+    return result, absent.where(missing).select("address")

@@ -240,9 +240,9 @@ def deletion_candidates(
     inputs = PlanInputs(storage_inventory, uncommitted_objects, commit_graph, addresses, others)
     require_one_origin(parameters, inputs)
     planned = make_plan(session(pyspark), resource.warehouse, parameters, inputs)
-    if settings.write_results and planned.plan:
-        write_results(resource.open().access, planned.candidates, day, context.run_id)
     rows = resource.write_planned(day, planned, inputs.oldest)
+    if settings.write_results and planned.plan:  # last: if this fails, the table is not that of an earlier plan
+        write_results(resource.open().access, planned.candidates, day, context.run_id)
     metadata = plan_metadata(resource.warehouse, planned)
     return checked(rows, planned.check_results, metadata, version=planned.version)
 

@@ -99,7 +99,7 @@ def permissions_of(repository: Repository, *, try_writes: bool = False) -> Permi
     access = open_store(repository)
     checks = [] if repository.is_icechunk else list(_of_source(repository, access))
     checks += _of_storage(repository, access)
-    checks += [_creating(access, _SWEEPS if repository.is_icechunk else ())]
+    checks += [_creating(repository, access)]
     checks += _deleting(access, try_writes=try_writes)
     checks += _of_quarantine(repository, try_writes=try_writes)
     return Permissions(repository.name, checks)
@@ -169,12 +169,16 @@ def _icechunk(access: StoreAccess) -> str:
     return f"format 1, {counted(len(source.references().branches), 'branch', 'branches')}"
 
 
-def _creating(access: StoreAccess, modes: tuple[Mode, ...]) -> PermissionCheck:
-    """Return the check of the permission that every restore needs, and every sweep of an Icechunk repository."""
-    create = _permission(access, "put")
+def _creating(repository: Repository, access: StoreAccess) -> PermissionCheck:
+    """Return the check of the permission to create objects in the repository. Every restore needs it."""
+    create, needed_by = _permission(access, "put"), "only a restore needs it"
+    modes: tuple[Mode, ...] = ()
+    if repository.is_icechunk:
+        modes, needed_by = _SWEEPS, "a sweep writes the history, and a restore needs it too"
+    elif repository.lakefs.write_results:
+        modes, needed_by = MODES, "plans and sweeps write results, and a restore needs it too"
     if access.is_local:
         return _tried("storage", create, modes, lambda: _writable(access))
-    needed_by = "a sweep writes the history, and a restore needs it too" if modes else "only a restore needs it"
     return PermissionCheck("storage", create, modes, "not tried", f"it would create an object; {needed_by}")
 
 

@@ -1,6 +1,7 @@
 """Complete runs of the `retention` command through Dagster, with and without tables and caches of earlier runs."""
 
 import csv
+import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
@@ -199,6 +200,30 @@ def test_write_results_stores_results_and_statistics_below_the_namespace(tmp_pat
     again = plan(load_configuration(built.directory / "retention.yaml"), NAME, NOW.date())
     assert again.found == set()
     assert sum(amount.objects for amount in again.plan.totals.values()) == 1  # results are no objects
+
+
+@pytest.mark.slow
+def test_candidates_of_an_earlier_plan_are_not_shown_if_the_results_of_a_plan_cannot_be_written(tmp_path: Path) -> None:
+    built = small(tmp_path)
+    configuration = built.configure(RETENTION, LIFECYCLE, guards={"max_live_shrink": 1}, write_results=True)
+    command = "--config", configuration.file
+    day = "--as-of", NOW.date().isoformat()
+    assert run(*command, "plan", NAME, *day).status == 0
+    found = run(*command, "show", NAME, "deletion_candidates", *day, "--json")
+    assert EXPIRED in found.out
+    built.remove([EXPIRED])
+    written = built.lake / "_lakefs/retention/lc/addresses"
+    shutil.rmtree(written)
+    written.write_bytes(b"no directory")
+    assert run(*command, "plan", NAME, *day).status != 0
+    found = run(*command, "show", NAME, "deletion_candidates", *day, "--json")
+    assert EXPIRED not in found.out
+    assert "`retention plan" in found.err
+    written.unlink()
+    assert run(*command, "plan", NAME, *day).status == 0
+    found = run(*command, "show", NAME, "deletion_candidates", *day, "--json")
+    assert EXPIRED not in found.out
+    assert BY_LIFECYCLE in found.out
 
 
 def results(built: BuiltRepository) -> list[dict[str, Any]]:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from werkzeug.wrappers import Request, Response
 
 from retention_assets.config.configuration import load_configuration
@@ -214,6 +215,31 @@ def test_a_test_file_that_cannot_be_deleted_is_named(server: FakeLakeFSServer, b
     (detail,) = [one["detail"] for one in answer.document()["checks"] if one["state"] == "refused"]
     (left,) = set(bucket.listing()) - before
     assert f"The file of this test, {left.rpartition('/')[2]}, stays in s3://" in detail
+
+
+def test_plans_and_sweeps_that_write_results_need_the_permission_to_create_objects(
+    server: FakeLakeFSServer, bucket: Lake, empty_folder: Path
+) -> None:
+    assert init(server, bucket).status == 0
+    file = empty_folder / "retention.yaml"
+    for write_results, modes, needed_by in (
+        (False, set(), "only a restore needs it"),
+        (True, {"plan", "quarantine", "delete"}, "plans and sweeps write results, and a restore needs it too"),
+    ):
+        document = yaml.safe_load(file.read_text(encoding="utf-8"))
+        document["repositories"]["orchard"]["write_results"] = write_results
+        file.write_text(yaml.safe_dump(document), encoding="utf-8")
+        with environment(AWS_ENDPOINT_URL=bucket.server.endpoint, **CREDENTIALS):
+            answer = run("access", "orchard", "--json")
+        (check,) = [
+            one
+            for one in answer.document()["checks"]
+            if (one["place"], one["permission"]) == ("storage", "s3:PutObject")
+        ]
+        assert check["detail"] == f"it would create an object; {needed_by}"
+        assert {
+            mode for mode, of in answer.document()["modes"].items() if "storage: s3:PutObject" in of["not_tried"]
+        } == modes
 
 
 def test_a_directory_without_write_permission_is_reported(empty_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -29,6 +29,7 @@ from retention_assets.lakefs.rules.references import references_hash
 from retention_assets.lakefs.rules.tables import REFERENCES, commit_graph_rows, references_of
 from retention_assets.lakefs.source.inventory_snapshot import InventoryContext, directory_prefix, take_snapshot
 from retention_assets.lakefs.source.ranges import metaranges, ranges
+from retention_assets.lakefs.source.repository import staged_list
 from retention_assets.lakefs.source.staged_objects import staged_objects
 from retention_assets.lakefs.sweep import verification
 from retention_assets.lakefs.sweep.guards import heads_present, locations_apart, ranges_complete
@@ -113,15 +114,13 @@ def uncommitted_objects(
 ) -> Made:
     """Every object staged on any branch, from the server's list. Without a list, `known` in the details is false."""
     opened = resource.open()
-    staged = opened.source.staged()
-    files, shown = (staged.files, staged.shown) if staged else ((), ())
-    found = staged_objects(session(pyspark), opened.access, files, opened.namespace_urls, shown)
-    details = Details(known=staged is not None)
-    rows = Rows(found, staged.taken_at if staged else resource.clock.now(), details)
-    if staged is not None:
-        if not rows.is_held:
-            rows, _ = resource.write("uncommitted_objects", day_of(context), rows)  # `release` removes the list
-        opened.source.release(staged)
+    with staged_list(opened.source) as staged:
+        files, shown = (staged.files, staged.shown) if staged else ((), ())
+        found = staged_objects(session(pyspark), opened.access, files, opened.namespace_urls, shown)
+        details = Details(known=staged is not None)
+        rows = Rows(found, staged.taken_at if staged else resource.clock.now(), details)
+        if staged is not None and not rows.is_held:  # the rows are written before the list is removed
+            rows, _ = resource.write("uncommitted_objects", day_of(context), rows)
     return checked(rows, numbers=details.texts())
 
 

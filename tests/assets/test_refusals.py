@@ -13,7 +13,8 @@ from pyspark.sql import Column, DataFrame
 
 from retention_assets.assets import lakefs as snapshots
 from retention_assets.core.remedies import REMEDIES
-from retention_assets.errors import ConfigurationError
+from retention_assets.errors import ConfigurationError, StoreError
+from retention_assets.lakefs.source.dump import DumpSource
 from retention_assets.lakefs.source.inventory_snapshot import InventoryContext, InventorySnapshot, take_snapshot
 from retention_assets.lakefs.source.opening import open_repository
 from retention_assets.policy.documents import from_server
@@ -54,6 +55,29 @@ def test_a_live_object_that_is_not_listed_ends_the_run_without_candidates(lake: 
     report = lake.make("deletion_report")
     assert "there is no current plan of 2026-11-01. Nothing was deleted" in report.errors
     assert report.steps == ()
+
+
+@pytest.mark.parametrize(
+    ("asset", "step"),
+    [
+        ("uncommitted_objects", "retention_assets.assets.lakefs.staged_objects"),
+        ("deletion_proof", "retention_assets.lakefs.sweep.verification.commits_now"),
+    ],
+)
+def test_a_step_that_fails_releases_its_staged_list(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch, asset: str, step: str
+) -> None:
+    released = []
+
+    def fail(*_: object, **__: object) -> None:
+        raise StoreError("the store fails. Nothing was deleted. Run again.")
+
+    monkeypatch.setattr(DumpSource, "release", lambda _, staged: released.append(staged))
+    monkeypatch.setattr(step, fail)
+    run = lake.make(asset)
+    assert "the store fails" in run.errors
+    (staged,) = released
+    assert staged.files
 
 
 def test_an_incomplete_listing_ends_the_run_before_objects_are_classified(

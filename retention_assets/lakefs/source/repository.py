@@ -1,6 +1,7 @@
 """The interface of a source of references, the types that it returns, and the paths that the server writes to."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Protocol
@@ -66,6 +67,17 @@ class LakeFSSource(Protocol):
         None if the user may not list them (fs:ListRepositories). Empty if the source has no server.
         """
         ...
+
+
+@contextmanager
+def staged_list(source: LakeFSSource) -> Iterator[StagedList | None]:
+    """Yield the staged list of the source. The end of the block releases the list, also after an error."""
+    staged = source.staged()
+    try:
+        yield staged
+    finally:
+        if staged is not None:
+            source.release(staged)
 
 
 def staged_folder(run_id: str) -> str:

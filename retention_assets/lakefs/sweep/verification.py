@@ -17,6 +17,7 @@ from retention_assets.lakefs.names.columns import is_inside, stored_name
 from retention_assets.lakefs.rules.ranges import canonical
 from retention_assets.lakefs.source.inventory_snapshot import prefixes
 from retention_assets.lakefs.source.ranges import metaranges, ranges
+from retention_assets.lakefs.source.repository import staged_list
 from retention_assets.lakefs.source.staged_objects import staged_objects
 from retention_assets.lakefs.sweep.guards import heads_present, ranges_complete
 from retention_assets.lakefs.sweep.liveness import LivenessQuery, commits_now
@@ -60,23 +61,22 @@ def _referenced_now(
     under a lifecycle rule are included.
     """
     opened = query.opened
-    staged = opened.source.staged()
-    references = opened.source.references()
-    rows = commits_now(query, references, rules=())
-    commits = from_arrow(spark, rows.select(["metarange_id", "active", "protected"])).where("active OR protected")
-    ids = commits.where("metarange_id != ''").select("metarange_id").distinct()
-    of_commits = frames.cache(read_tables(ids, metaranges(), opened.access))
-    kept = frames.cache(of_commits.select("range_id").distinct())
-    entries = frames.cache(read_tables(kept, ranges(), opened.access))
-    check_results = [heads_present(references, rows), ranges_complete(of_commits, entries, kept)]
-    files, shown = (staged.files, staged.shown) if staged else ((), ())
-    listed = staged_objects(spark, opened.access, files, opened.namespace_urls, shown)
-    uncommitted = as_frame(spark, listed).select("address")
-    committed = canonical(entries, opened.namespace_urls).select("address")
-    referenced = frames.cache(committed.unionByName(uncommitted).distinct())
-    if staged is not None:
-        referenced.count()  # computes the rows now, because `release` removes the list
-        opened.source.release(staged)
+    with staged_list(opened.source) as staged:
+        references = opened.source.references()
+        rows = commits_now(query, references, rules=())
+        commits = from_arrow(spark, rows.select(["metarange_id", "active", "protected"])).where("active OR protected")
+        ids = commits.where("metarange_id != ''").select("metarange_id").distinct()
+        of_commits = frames.cache(read_tables(ids, metaranges(), opened.access))
+        kept = frames.cache(of_commits.select("range_id").distinct())
+        entries = frames.cache(read_tables(kept, ranges(), opened.access))
+        check_results = [heads_present(references, rows), ranges_complete(of_commits, entries, kept)]
+        files, shown = (staged.files, staged.shown) if staged else ((), ())
+        listed = staged_objects(spark, opened.access, files, opened.namespace_urls, shown)
+        uncommitted = as_frame(spark, listed).select("address")
+        committed = canonical(entries, opened.namespace_urls).select("address")
+        referenced = frames.cache(committed.unionByName(uncommitted).distinct())
+        if staged is not None:
+            referenced.count()  # computes the rows now, because the end of the block removes the list
     check_results.append(
         CheckResult(
             "staged_read", staged is not None, "the staged list was read" if staged else "no staged list is known"

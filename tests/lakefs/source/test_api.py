@@ -19,7 +19,7 @@ from retention_assets.errors import CorruptFile, ObjectMissing, SourceError
 from retention_assets.lakefs.rules.references import require_complete
 from retention_assets.lakefs.source import api as lakefs_api
 from retention_assets.lakefs.source.api import ApiSource
-from retention_assets.lakefs.source.repository import GCRules, StagedList, staged_folder
+from retention_assets.lakefs.source.repository import GCRules, StagedList, staged_folder, staged_list
 from retention_assets.objectstore.access import StoreAccess
 from retention_assets.objectstore.mutate.deletion import ObjectDeleter
 from retention_assets.objectstore.outcomes import ObjectResult, Outcome
@@ -389,6 +389,14 @@ class TestRelease:
         assert before - files_of(lake) == set(staged.files)
         assert not (lake / STAGED).parent.exists()
         own.release(staged)  # a second time there is nothing to do
+
+    def test_a_staged_list_is_removed_after_an_error(self, own: ApiSource, lake: Path) -> None:
+        self.written(lake, NOW)
+        with pytest.raises(ValueError, match="an error"), staged_list(own) as staged:
+            assert staged is not None
+            assert (lake / staged.files[0]).exists()
+            raise ValueError("an error")
+        assert not (lake / STAGED).parent.exists()
 
     def test_files_that_others_write_into_the_folder_later_stay(self, own: ApiSource, lake: Path) -> None:
         self.written(lake, NOW)

@@ -62,7 +62,8 @@ class Record:
     fence: int = 0
     longest_window_seconds: float | None = None  # from a liveness check to the last object after it; None: unknown
     ledger_digest: str | None = None  # of the plan's ledger, up to and including this fence; None: unknown, or no plan
-    # The edits written before any object was deleted, a person's change, or the surplus copies of a purge; None: none
+    # The edits written before any object was deleted, a person's change, the surplus copies of a purge, or the plans
+    # without copies whose manifests a purge deleted; None: none
     published: Mapping[str, Any] | None = None
     ended_early: str | None = None  # the error that ended the run early
     terms: Mapping[str, str] | None = None  # the settings that were approved; None: the run needed no approval

@@ -33,7 +33,7 @@ from retention_assets.state.ledger import SURPLUS_LEDGERS, amounts_of
 from retention_assets.state.plan import Plan, planned_objects
 from retention_assets.state.quarantine import OBJECTS as COPIES
 from retention_assets.state.quarantine import quarantine_access, quarantine_of_plan
-from retention_assets.state.records import seal_of
+from retention_assets.state.records import record_without_plan, seal_of, write_record
 from retention_assets.sweep.actions import Purge, RemoveVersions, Restore, remove_manifests
 from retention_assets.sweep.copies import Copies, PlanCopies, Undo
 from retention_assets.sweep.engine import Batch, BatchResult, LedgerEngine, run_on_spark
@@ -215,19 +215,35 @@ def _purged(undo: Undo, approved: str, live: LiveAddresses, *, versions: bool) -
         return Purge(quarantine_of_plan(undo.repository, plan), due.keeps_versions)
 
     result = _execute_each(undo, "purge", due.rows, action, live)
-    manifests = [*(one.plan for one in due.rows), *due.manifests]
-    return replace(result, failed=result.failed + _delete_manifests(undo, [action(plan) for plan in manifests]))
+    failed = _delete_manifests(undo, [action(one.plan) for one in due.rows]) if due.rows else 0
+    if due.manifests:  # no copies of these plans were purged, so no record names the plans
+        failed += _delete_manifests(undo, [action(plan) for plan in due.manifests], due.manifests)
+    return replace(result, failed=result.failed + failed)
 
 
-def _delete_manifests(undo: Undo, actions: Sequence[Purge]) -> int:
-    """Delete the manifests of plans that have no copies left. Return how many manifests could not be deleted."""
+def _delete_manifests(undo: Undo, actions: Sequence[Purge], recorded: Sequence[Plan] = ()) -> int:
+    """Delete the manifests of plans that have no copies left. Return how many manifests could not be deleted.
+
+    An audit record names the plans in `recorded`. Errors: of the witness, before anything is deleted.
+    """
+    name, seal, started = undo.repository.name, seal_of(undo.repository), undo.clock()
+    if recorded:
+        seal.copy_records(undo.warehouse, name)
     with ExitStack() as stack:
         try:
             stack.enter_context(_leased(undo))
         except GuardRefused as error:  # the next purge deletes these manifests
-            undo.log(f"{undo.repository.name}: the next purge will delete the manifests of the purged copies. {error}")
+            undo.log(f"{name}: the next purge will delete the manifests of the purged copies. {error}")
             return 0
-        return sum(remove_manifests(action) for action in actions)
+        failed: int | None = None  # unknown after an error
+        try:
+            failed = sum(remove_manifests(action) for action in actions)
+        finally:
+            if recorded:
+                done = {"manifests_of": [f"{plan.day} {plan.plan_hash}" for plan in recorded], "failed": failed}
+                record = record_without_plan("purge", name, undo.person, started, undo.clock(), undo.run_id, done)
+                write_record(undo.warehouse, record, seal)
+        return failed
 
 
 def _in_current_quarantine(undo: Undo, found: Copies, rows: DataFrame) -> DataFrame:

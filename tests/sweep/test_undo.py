@@ -11,8 +11,9 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from retention_assets.config.limits import QuarantineSettings
+from retention_assets.config.settings import RecordSettings
 from retention_assets.core.amounts import Amount
-from retention_assets.errors import GuardRefused, StoreError
+from retention_assets.errors import GuardRefused, RetentionError, StoreError
 from retention_assets.objectstore.access import StoreAccess
 from retention_assets.objectstore.outcomes import Outcome
 from retention_assets.state import clocks
@@ -184,6 +185,46 @@ def test_a_restore_or_purge_releases_all_frames_that_it_cached_also_after_an_err
     assert cached(spark) <= before
     purge(undo(spark, world), due.digest, kept(spark, "c"))
     assert cached(spark) <= before
+
+
+def test_a_purge_that_deletes_only_manifests_lists_the_witness_before_and_writes_a_record_after(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    world, witness = quarantined_world(tmp_path / "world"), tmp_path / "witness"
+    world.wait(days=31)
+
+    def run_purge() -> None:
+        here = undo(spark, world)
+        here = replace(here, repository=replace(here.repository, records=RecordSettings(witness=str(witness))))
+        with here.frames:
+            due = due_for_purge(here)
+        purge(here, due.digest, kept(spark))
+
+    def manifests() -> list[Path]:
+        return sorted(world.root.glob("lake.quarantine/*/*/manifest/*"))
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(undo_module, "_delete_manifests", lambda *_: 0)
+        run_purge()
+    before, records = manifests(), list(read_records(world.warehouse, REPOSITORY))
+    assert before
+    world.wait(hours=1)
+    copies = witness.rename(tmp_path / "copies")
+    witness.write_text("no directory", encoding="utf-8")
+    with pytest.raises(RetentionError):
+        run_purge()
+    assert manifests() == before
+    assert list(read_records(world.warehouse, REPOSITORY)) == records
+    witness.unlink()
+    copies.rename(witness)
+    run_purge()
+    assert manifests() == []
+    *earlier, record = read_records(world.warehouse, REPOSITORY)
+    assert earlier == records
+    assert (record.document["kind"], record.document["approved_by"]) == ("purge", "ada")
+    plan = world.plan
+    assert record.document["published"] == {"manifests_of": [f"{plan.day} {plan.plan_hash}"], "failed": 0}
+    assert len(list((witness / REPOSITORY).iterdir())) == len(records) + 1
 
 
 def test_nothing_is_restored_or_purged_if_other_machines_do_not_see_the_warehouse(

@@ -113,6 +113,7 @@ def uncommitted_objects(
     context: dg.AssetExecutionContext, resource: RepositoryResource, pyspark: LazyPySparkResource
 ) -> Made:
     """Every object staged on any branch, from the server's list. Without a list, `known` in the details is false."""
+    withdraw_plan(resource.warehouse, resource.name, day_of(context))  # the plan's inputs are made again
     opened = resource.open()
     with staged_list(opened.source) as staged:
         files, shown = (staged.files, staged.shown) if staged else ((), ())
@@ -125,8 +126,9 @@ def uncommitted_objects(
 
 
 @declared(after=["uncommitted_objects"], checks=["heads_present"])
-def commit_graph(resource: RepositoryResource) -> Made:
+def commit_graph(context: dg.AssetExecutionContext, resource: RepositoryResource) -> Made:
     """Every commit, dangling ones too, with the branches and tags that name or reach it."""
+    withdraw_plan(resource.warehouse, resource.name, day_of(context))  # the plan's inputs are made again
     references = resource.open().source.references()
     details = Details(references_hash=references_hash(references), instance=references.instance or "")
     rows = commit_graph_rows(graph_of(references))

@@ -260,6 +260,13 @@ def test_candidates_are_not_made_from_addresses_of_other_references_or_settings(
     assert f"the addresses have another {named} than the plan. Nothing was deleted" in run.errors
 
 
+@pytest.mark.parametrize("asset", ["policy_table", "storage_inventory", "uncommitted_objects", "commit_graph"])
+def test_a_run_that_reads_one_input_again_withdraws_the_plan_of_the_day(lake: Lake, asset: str) -> None:
+    """Otherwise `diff --policy` would compare the plan with another input, and show more than the policy changes."""
+    assert lake.make(asset).success
+    assert lake.plan_document() is None
+
+
 # ---- missing rules, and rules with zero days
 
 

@@ -138,7 +138,8 @@ def moved_and_surplus(
 
     The columns are those of `LEDGER` and others. `at` is the time from which the age of the copy counts. `fence` is the
     fence of the newest ledger row. `recorded`: the ledger says that the object was moved. `has_copy`: the copy is in
-    quarantine. `is_due`: the copy may be purged.
+    quarantine. `is_due`: the copy may be purged. `tried_at`: when a run last worked on the object, and did not
+    skip it.
 
     Copies of one object under several plans become due together, so that a purged object has no copy left. A copy is
     not due while a worker of an interrupted sweep may still process its object. Copies that no ledger names are not
@@ -158,9 +159,9 @@ def moved_and_surplus(
     since = F.when(F.col("recorded"), F.col("end.at")).when(~is_left, F.col("touched_at"))
     of_object = Window.partitionBy("address")
     newest = F.max(F.when(~F.col("surplus"), F.col("since"))).over(of_object)
-    touched = F.max(F.when(~F.col("recorded"), F.col("touched_at"))).over(of_object)
+    tried = F.max(F.when(~F.col("recorded"), F.col("tried_at"))).over(of_object)
     is_old = F.col("surplus") | F.coalesce(newest <= F.lit(times.due_before), F.lit(True))
-    is_idle = F.col("recorded") | (touched <= F.lit(times.idle_since))
+    is_idle = F.col("recorded") | F.coalesce(tried <= F.lit(times.idle_since), F.lit(True))
     dated = known.withColumn("since", since).withColumn("is_due", is_old & is_idle)
     return dated.select(
         "folder",
@@ -170,6 +171,7 @@ def moved_and_surplus(
         "end.detail",
         F.coalesce("since", "touched_at").alias("at"),
         "touched_at",
+        "tried_at",
         "fence",
         "recorded",
         "surplus",
@@ -182,7 +184,8 @@ def moved_and_surplus(
 def _recorded_or_copied(rows: DataFrame, copies: DataFrame) -> DataFrame:
     """Return the objects that were moved according to the ledger, or have a copy: one row for each folder and address.
 
-    `end` is the latest finished outcome of the object, with its detail and time; null if it has none.
+    `end` is the latest finished outcome of the object, with its detail and time; null if it has none. `tried_at` is the
+    time of the latest row that is not `skipped`; null if it has none.
     """
     key = ["folder", "address"]
     latest = F.struct(
@@ -193,6 +196,7 @@ def _recorded_or_copied(rows: DataFrame, copies: DataFrame) -> DataFrame:
     known = rows.groupBy(*key).agg(
         F.max("size").alias("size"),
         F.max("at").alias("touched_at"),
+        F.max(F.when(F.col("outcome") != Outcome.SKIPPED, F.col("at"))).alias("tried_at"),
         F.max("fence").alias("fence"),
         F.when(F.max(is_finished), end).alias("end"),
     )
@@ -336,12 +340,12 @@ class Undo:
         found = self.copies()
         is_complete = F.col("current_size") == F.col("size")
         unrecorded = ~F.col("recorded") & ~F.col("surplus") & F.coalesce(is_complete, F.lit(False))
-        is_idle = F.col("touched_at") <= F.lit(found.times.idle_since)
+        is_idle = F.coalesce(F.col("tried_at") <= F.lit(found.times.idle_since), F.lit(True))
         self._log_recent(found.rows.where(unrecorded & ~is_idle))
         return found.by_plan(found.rows.where(F.col("recorded") | (unrecorded & is_idle)))
 
     def _log_recent(self, rows: DataFrame) -> None:
-        row = rows.agg(F.count(F.lit(1)), F.max(F.unix_micros("touched_at"))).first()
+        row = rows.agg(F.count(F.lit(1)), F.max(F.unix_micros("tried_at"))).first()
         assert row is not None
         if row[0]:
             free = datetime.fromtimestamp(row[1] / 1e6, UTC) + self.repository.settings.sweep.window + MARGIN

@@ -107,7 +107,8 @@ def restore(undo: Undo, selection: Selection) -> UndoResult:
         selected = _selected(undo, selection)
         if not selected:
             raise GuardRefused(
-                f"{undo.repository.name}: no such object is in quarantine. Nothing was changed. See what is there: "
+                f"{undo.repository.name}: no such object is in quarantine, or an interrupted sweep may still be "
+                "processing it. Nothing was changed. See what is there: "
                 f"`retention quarantined {undo.repository.name}`."
             )
         access = undo.access()

@@ -349,6 +349,19 @@ def test_objects_that_an_interrupted_run_may_still_process_are_not_restored_befo
     assert world.stored()["e"] == content("e")
 
 
+def test_an_object_whose_copy_a_purge_skipped_can_be_restored_at_once(spark: SparkSession, tmp_path: Path) -> None:
+    """An interrupted sweep moved it. It is live again, and the purge names the command that restores it."""
+    world = World(tmp_path / "world")
+    death_after(world, "quarantine", "delete", "e")
+    keep_plan(world.warehouse, replace(world.plan, plan_hash="f" * 64))
+    world.now += timedelta(days=30)
+    due = due_for_purge(undo(spark, world))
+    purge(undo(spark, world), due.digest, kept(spark, "e"))
+    assert "e" in world.copies()
+    assert restore(undo(spark, world), selected("e")).ledgers[Outcome.RESTORED].objects == 1
+    assert world.stored()["e"] == content("e")
+
+
 def test_copies_in_another_quarantine_are_not_purged_unless_they_are_also_in_the_current_one(
     spark: SparkSession, tmp_path: Path
 ) -> None:

@@ -38,7 +38,7 @@ from retention_assets.icechunk.sweep.planning import (
     require_one_origin,
 )
 from retention_assets.icechunk.sweep.reach import snapshots_and_logs, snapshots_of
-from retention_assets.icechunk.sweep.replaced import last_update, replaced_since
+from retention_assets.icechunk.sweep.replaced import EarlierPlans, with_log
 from retention_assets.icechunk.sweep.retained_set import decision_rows
 from retention_assets.icechunk.sweep.sweeping import report
 from retention_assets.inventory.unusual import unusual_counts, unusual_names
@@ -101,8 +101,8 @@ def repository_history(context: dg.AssetExecutionContext, resource: RepositoryRe
     cutoff = min(listed, state.taken_at) - resource.repository.settings.grace
     reader, details = ObjectReader(opened.access), history_details(state, cutoff)
     if state.repo:
-        replaced = replaced_since(reader, state.repo, state.taken_at, resource.warehouse, resource.name, cutoff)
-        details = replace(details, logged_until=last_update(state.repo), replaced=replaced)
+        plans = EarlierPlans(resource.warehouse, resource.name, state.taken_at)
+        details = with_log(details, reader, state.repo, plans, day_of(context), cutoff)
     state = with_left_tips(state, reader, resource.warehouse, resource.name, cutoff)
     rows = Rows(history_rows(state), state.taken_at, details)
     history = state.history

@@ -16,6 +16,7 @@ from dagster._core.definitions.job_base import InMemoryJob
 from dagster._core.execution.api import execute_run_iterator
 from dagster._core.instance.ref import InstanceRef
 from dagster._core.remote_origin import RegisteredCodeLocationOrigin, RemoteRepositoryOrigin
+from dagster._core.utils import make_new_run_id
 from dagster_shared.cli import WorkspaceOpts
 from rich.console import Console
 
@@ -85,14 +86,16 @@ def _executed(
     job = definitions.resolve_job_def(name)
     location = RegisteredCodeLocationOrigin(code_location())
     repository = RemoteRepositoryOrigin(location, definitions.get_repository_def().name)
+    run_id = make_new_run_id()
     run = instance.create_run_for_job(
         job,
+        run_id=run_id,
         run_config={"loggers": {_PROGRESS: {"config": {}}}},
         tags={
             **job.run_tags,
             **tags,
             **job.get_tags_for_partition_key(day.isoformat(), selected_asset_keys=None),
-            **process_tag(),
+            **process_tag(run_id),
         },
         remote_job_origin=repository.get_job_origin(name),
     )
@@ -109,20 +112,23 @@ def end_dead_runs(instance: dg.DagsterInstance) -> None:
     running = dg.RunsFilter(statuses=[dg.DagsterRunStatus.STARTED, dg.DagsterRunStatus.CANCELING])
     for run in instance.get_runs(running):
         space, _, process = run.tags.get(_PROCESS, "").rpartition("_")
-        number, _, started_at = process.partition("-")
-        if here and space == here and number.isdigit() and _has_ended(int(number), started_at):
+        number, _, rest = process.partition("-")
+        started_at, _, run_id = rest.partition("-")
+        is_ours = here and space == here and run.run_id == run_id and number.isdigit()
+        if is_ours and _has_ended(int(number), started_at):
             instance.report_run_failed(run, "The process of this run ended without a result. It may have been killed.")
 
 
-def process_tag() -> dict[str, str]:
+def process_tag(run_id: str) -> dict[str, str]:
     """Return the run's tag that identifies this process; empty on systems that do not show processes in `/proc`.
 
     Processes of other machines and containers can have the same number, and so can a later process. So the tag also has
-    the boot of the machine, the process namespace, and the start time of the process.
+    the boot of the machine, the process namespace, and the start time of the process. Dagster copies the tags of a run
+    to a run that repeats it in another process, so the tag also has the id of the run.
     """
     space, number = _process_space(), os.getpid()
     started_at = _start_of(number)
-    return {_PROCESS: f"{space}_{number}-{started_at}"} if space and started_at else {}
+    return {_PROCESS: f"{space}_{number}-{started_at}-{run_id}"} if space and started_at else {}
 
 
 def _process_space() -> str:

@@ -55,7 +55,10 @@ def require_clock(
     """
     check_result = clocks(repository, access, clock)
     if not check_result.passed:
+        remedy = "Set the clock of this machine or of the store"
+        if check_result.value is None:
+            remedy = "Check that the store can be reached"
         raise GuardRefused(
-            f"{repository.name}: {check_result.guard}: {check_result.detail}. Nothing {undone}. Set the clock of this "
-            "machine or of the store, then run the same command again."
+            f"{repository.name}: {check_result.guard}: {check_result.detail}. Nothing {undone}. {remedy}, then run the "
+            "same command again."
         )

@@ -61,10 +61,13 @@ def other_process() -> Iterator[subprocess.Popen[bytes]]:
         process.kill()
 
 
-def status_after_the_next_command(tags: Mapping[str, str]) -> dg.DagsterRunStatus:
+RUN, REPEATED = (f"{number}" * 8 + "-0000-4000-8000-000000000000" for number in (1, 2))  # ids of runs
+
+
+def status_after_the_next_command(tags: Mapping[str, str], run_id: str = RUN) -> dg.DagsterRunStatus:
     """Return the status of a started run with these tags after the next command."""
     with dg.DagsterInstance.ephemeral() as instance:
-        run = dg.DagsterRun("orchard_plan", tags=tags, status=dg.DagsterRunStatus.STARTED)
+        run = dg.DagsterRun("orchard_plan", run_id, tags=tags, status=dg.DagsterRunStatus.STARTED)
         instance.add_run(run)
         end_dead_runs(instance)
         found = instance.get_run_by_id(run.run_id)
@@ -76,7 +79,7 @@ def tag_of(process: subprocess.Popen[bytes], monkeypatch: pytest.MonkeyPatch) ->
     """Return the tag of runs of this process."""
     with monkeypatch.context() as patch:
         patch.setattr(runs.os, "getpid", lambda: process.pid)
-        return process_tag()
+        return process_tag(RUN)
 
 
 ON_LINUX = pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="the system has no /proc")
@@ -93,7 +96,7 @@ def test_a_run_of_a_command_has_the_tag_of_its_process() -> None:
     with dg.DagsterInstance.ephemeral() as instance:
         run, _ = runs._executed(definitions, "job", date(2026, 11, 1), instance, {})
     assert run.is_success
-    assert process_tag().items() <= run.tags.items()
+    assert process_tag(run.run_id).items() <= run.tags.items()
 
 
 @ON_LINUX
@@ -116,7 +119,7 @@ def test_a_command_marks_dead_runs_before_its_own_run(
     made, tags = configuration(tmp_path, "orchard"), tag_of(other_process, monkeypatch)
     other_process.kill()
     other_process.wait()
-    dead = dg.DagsterRun("orchard_plan", tags=tags, status=dg.DagsterRunStatus.STARTED)
+    dead = dg.DagsterRun("orchard_plan", RUN, tags=tags, status=dg.DagsterRunStatus.STARTED)
     with _instance(made) as (instance, _):
         instance.add_run(dead)
 
@@ -130,31 +133,46 @@ def test_a_command_marks_dead_runs_before_its_own_run(
 
 @ON_LINUX
 def test_a_run_whose_process_number_another_process_has_now_is_marked_as_failed() -> None:
-    ((key, value),) = process_tag().items()
-    assert status_after_the_next_command({key: f"{value.rpartition('-')[0]}-1"}) is dg.DagsterRunStatus.FAILURE
+    ((key, value),) = process_tag(RUN).items()
+    space, _, process = value.rpartition("_")
+    number, started_at, _ = process.split("-", 2)
+    earlier = f"{space}_{number}-{int(started_at) - 1}-{RUN}"
+    assert status_after_the_next_command({key: earlier}) is dg.DagsterRunStatus.FAILURE
+
+
+@ON_LINUX
+def test_a_run_that_repeats_the_run_of_a_killed_command_is_left_alone(
+    other_process: subprocess.Popen[bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Dagster copies the tags to the new run, whose process is another one."""
+    tag = tag_of(other_process, monkeypatch)
+    other_process.kill()
+    other_process.wait()
+    assert status_after_the_next_command(tag) is dg.DagsterRunStatus.FAILURE
+    assert status_after_the_next_command(tag, REPEATED) is dg.DagsterRunStatus.STARTED
 
 
 @ON_LINUX
 def test_a_run_of_a_process_that_proc_hides_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     """With `hidepid`, `/proc` shows only the processes of the own user."""
-    tag = process_tag()
+    tag = process_tag(RUN)
     monkeypatch.setattr(runs, "_start_of", lambda number: None)
     assert status_after_the_next_command(tag) is dg.DagsterRunStatus.STARTED
 
 
 @ON_LINUX
 def test_runs_of_other_machines_and_of_dagster_are_left_alone() -> None:
-    ((key, value),) = process_tag().items()
+    ((key, value),) = process_tag(RUN).items()
     elsewhere = {key: f"another-machine_1_{value.rpartition('_')[2]}"}
     for tags in (elsewhere, {}, {key: ""}, {key: "no process"}):
         assert status_after_the_next_command(tags) is dg.DagsterRunStatus.STARTED
 
 
 def test_a_system_without_proc_has_no_tag_and_ends_no_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    tag = process_tag()
+    tag = process_tag(RUN)
     monkeypatch.setattr(runs, "_PROC", tmp_path)
-    assert process_tag() == {}
-    for tags in (tag, {"retention/process": "_1-1"}):
+    assert process_tag(RUN) == {}
+    for tags in (tag, {"retention/process": f"_1-1-{RUN}"}):
         assert status_after_the_next_command(tags) is dg.DagsterRunStatus.STARTED
 
 

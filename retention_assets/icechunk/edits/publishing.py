@@ -177,13 +177,14 @@ def _require_unused(reader: ObjectReader, planned: PlannedEdits, accepted: Colle
     may have removed the snapshot from the history since then. The plan keeps snapshots that were left before it was
     made. A reference in `accepted` does not count, because the plan accepts that sessions on it end.
     """
-    known, to_delete = raw_ids(planned.known), _to_delete(planned)
-    for parent, child in removed_parents(repo):
-        if parent in to_delete and child not in known:
-            raise _based_on_removed(child, parent)
+    to_delete = _to_delete(planned)
     if not to_delete:
         return
-    updates = updates_since(reader, repo, planned.cutoff)
+    updates = list(updates_since(reader, repo, planned.cutoff))
+    new = {one.new_snapshot_id for one in updates} - raw_ids(planned.known)
+    for parent, child in removed_parents(repo):
+        if parent in to_delete and child in new:
+            raise _based_on_removed(child, parent)
     if left := to_delete & tips_left(updates, accepted).keys():
         raise outdated(
             f"a branch or tag was on the snapshot {encode_id(min(left))}, which the plan removes, and has left it: "

@@ -6,37 +6,74 @@ Source: docs/icechunk.md, "What is deleted".
 """
 
 from collections.abc import Iterator
-from datetime import datetime
+from dataclasses import dataclass, replace
+from datetime import date, datetime
 
 from retention_assets.icechunk.formats.model import Repo, UpdateKind
 from retention_assets.icechunk.rules.snapshots import datetime_of
 from retention_assets.icechunk.source.ops_log import ops_log
 from retention_assets.objectstore.objects import ObjectReader
 from retention_assets.tables import REPOSITORY_HISTORY
-from retention_assets.warehouse.metadata import PartitionMetadata
+from retention_assets.warehouse.metadata import Details, PartitionMetadata
 from retention_assets.warehouse.warehouse import METADATA, Warehouse
 
 
-def last_update(repo: Repo) -> datetime:
-    """Return the time (UTC) of the newest entry of the ops log, by the clock of its writer."""
-    return datetime_of(repo.latest_updates[0].updated_at, b"")
+@dataclass(frozen=True, slots=True)
+class EarlierPlans:
+    """The metadata of `repository_history` of the plans of one repository.
 
-
-def replaced_since(
-    reader: ObjectReader, repo: Repo, read_at: datetime, warehouse: Warehouse, repository: str, cutoff: datetime
-) -> str | None:
-    """Return why `repo` cannot be a later version of a repo object that an earlier plan read; None if it can.
-
-    The plans since `cutoff` are compared, and the newest one before it. The ops log of `repo` must have the entry that
-    was the newest one of the plan. If the log does not go back so far, because a backup is missing, nothing is known.
-    `read_at`: when `repo` was read (UTC). Errors: CorruptFile when a backup of the repo object is corrupt.
+    `read_at`: when the repo object was read (UTC). A plan that runs at the same time may have read a newer one later.
     """
-    read_before = _read_before(read_at, warehouse, repository, cutoff)
-    entries = sorted({(one.details.logged_until, day) for one, day in read_before if one.details.logged_until})[::-1]
+
+    warehouse: Warehouse
+    repository: str
+    read_at: datetime
+
+    def newest_entry_of(self, day: date) -> datetime | None:
+        """Return the newest entry of the ops log at the last plan of `day`; None: it is not known."""
+        metadata = self._metadata(day.isoformat())
+        return metadata.details.logged_until if metadata else None
+
+    def since(self, cutoff: datetime) -> Iterator[tuple[PartitionMetadata, str]]:
+        """Yield the plans since `cutoff` and the newest one before it, with the day of each plan, newest day first."""
+        for day in reversed(self.warehouse.directories(self.repository, REPOSITORY_HISTORY.name)):
+            metadata = self._metadata(day)
+            if metadata is None or metadata.taken_at > self.read_at:
+                continue
+            yield metadata, day
+            if metadata.taken_at < cutoff:
+                return
+
+    def _metadata(self, day: str) -> PartitionMetadata | None:
+        document = self.warehouse.read_document(self.repository, REPOSITORY_HISTORY.name, day, METADATA)
+        return None if document is None else PartitionMetadata.of_document(document)
+
+
+def with_log(
+    details: Details, reader: ObjectReader, repo: Repo, plans: EarlierPlans, day: date, cutoff: datetime
+) -> Details:
+    """Return the details of `repository_history` of `day`, with the newest entry of the ops log and with `replaced`.
+
+    `replaced` says why `repo` cannot be a later version of a repo object that an earlier plan read. It is None if it
+    can. The plans since `cutoff` are compared, and the newest one before it. The ops log of `repo` must have the entry
+    that was the newest one of the plan. If the log does not go back so far, because a backup is missing, nothing is
+    known. Errors: CorruptFile when a backup of the repo object is corrupt.
+    """
+    newest, replaced = datetime_of(repo.latest_updates[0].updated_at, b""), _replaced(reader, repo, plans, cutoff)
+    if replaced:  # another plan of this day must still find it
+        newest = plans.newest_entry_of(day) or newest
+    return replace(details, logged_until=newest, replaced=replaced)
+
+
+def _replaced(reader: ObjectReader, repo: Repo, plans: EarlierPlans, cutoff: datetime) -> str | None:
+    found = plans.since(cutoff)
+    entries = sorted({(one.details.logged_until, day) for one, day in found if one.details.logged_until})[::-1]
     log = ops_log(reader, repo)
     update = next(log)
     for entry, day in entries:
         while datetime_of(update.updated_at, b"") > entry:
+            if update.kind is UpdateKind.REPO_MIGRATED:  # since that plan, an upgrade was undone, and made again
+                return None
             before = next(log, None)
             if before is None:
                 break
@@ -52,18 +89,3 @@ def replaced_since(
         if at > entry:  # a backup is missing: neither this entry nor older ones can be found
             return None
     return None
-
-
-def _read_before(
-    read_at: datetime, warehouse: Warehouse, repository: str, cutoff: datetime
-) -> Iterator[tuple[PartitionMetadata, str]]:
-    """Yield the metadata of `repository_history` of the plans to compare, with the day of each plan."""
-    table = REPOSITORY_HISTORY.name
-    for day in reversed(warehouse.directories(repository, table)):
-        document = warehouse.read_document(repository, table, day, METADATA)
-        metadata = None if document is None else PartitionMetadata.of_document(document)
-        if metadata is None or metadata.taken_at > read_at:  # a plan that runs at the same time read a newer one
-            continue
-        yield metadata, day
-        if metadata.taken_at < cutoff:
-            return

@@ -26,7 +26,7 @@ _PAGE_SECONDS = 600.0  # a page takes two minutes to write and upload. Source: d
 _OBJECTS = "/repositories/{repository}/refs/{ref}/objects/ls"
 _BRANCH_GONE = "branch not found"
 _REF_GONE = ("not found", _BRANCH_GONE)  # what `objects/ls` says of a deleted branch; a denied commit has another text
-_TYPED_ADDRESSES = datetime(2023, 1, 1, tzinfo=UTC)  # older servers staged addresses without a type; see `take`
+_TYPED_ADDRESSES = datetime(2022, 1, 1, tzinfo=UTC)  # older servers staged addresses without a type; see `take`
 _RUN_ID_LETTERS = frozenset("0123456789abcdefghijklmnopqrstuvwxyz")
 
 

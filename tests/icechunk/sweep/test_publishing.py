@@ -206,6 +206,25 @@ def test_a_snapshot_to_release_that_was_in_use_since_the_plan_is_not_released_al
     assert repository.files() == before
 
 
+def test_a_snapshot_whose_child_an_earlier_plan_released_can_be_released_later(tmp_path):
+    """The child stays in the list of transaction logs of removed ancestors, and no plan knows it any more."""
+    commits = [Commit("a", None, DAYS[0]), Commit("b", "a", DAYS[1]), Commit("c", "b", DAYS[5])]
+    repository = IcechunkRepository(
+        tmp_path / "r", build_history(tmp_path / "r", 2, commits, {"main": "c"}, {"v1": "a"})
+    )
+    policy = SnapshotPolicy(default=Keep("day", timedelta(days=1)))
+    first = repository.plan(policy)
+    assert first.released == (repository.ids["b"],)
+    repository.publish(first, policy)
+    repository.open().delete_tag("v1")
+    second = repository.plan(policy)
+    assert repository.ids["a"] in second.released
+    repository.publish(second, policy)
+    assert decode_id(repository.ids["a"]) not in reachable(
+        *(lambda history: (history, history.tips()))(repository.state().history)
+    )
+
+
 def test_a_publication_goes_on_after_an_earlier_one_found_a_branch_to_delete_gone(tmp_path):
     repository = tree(tmp_path / "r", 2)
     plan = repository.plan()

@@ -6,10 +6,11 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
+import icechunk as ic
 import pytest
 
 from retention_assets.icechunk.source.repository import IcechunkSource
-from retention_assets.icechunk.sweep.replaced import last_update, replaced_since
+from retention_assets.icechunk.sweep.replaced import EarlierPlans, with_log
 from retention_assets.objectstore.access import StoreAccess
 from retention_assets.objectstore.objects import ObjectReader
 from retention_assets.warehouse.metadata import Details, PartitionMetadata
@@ -37,10 +38,11 @@ class Planned:
         access, warehouse = StoreAccess(f"file://{self.root / 'r'}"), Warehouse(str(self.root / "warehouse"))
         state = IcechunkSource(access, lambda: at).state()
         assert state.repo is not None
-        found = replaced_since(ObjectReader(access), state.repo, state.taken_at, warehouse, NAME, at - GRACE)
-        metadata = PartitionMetadata(at, 1, "a-run", Details(logged_until=last_update(state.repo)))
-        warehouse.write_document(metadata.document(), NAME, "repository_history", at.date().isoformat(), METADATA)
-        return found
+        plans = EarlierPlans(warehouse, NAME, state.taken_at)
+        details = with_log(Details(), ObjectReader(access), state.repo, plans, at.date(), at - GRACE)
+        document = PartitionMetadata(at, 1, "a-run", details).document()
+        warehouse.write_document(document, NAME, "repository_history", at.date().isoformat(), METADATA)
+        return details.replaced
 
     def commit(self, times: int = 1) -> None:
         for _ in range(times):
@@ -80,6 +82,29 @@ def test_plans_name_the_day_until_grace_after_the_first_plan_that_read_an_older_
         assert found is not None
         assert "the newest one at the plan of 2026-11-01. So an older repo object" in found
     assert planned.plan(SECOND + 2 * GRACE + timedelta(seconds=1)) is None
+
+
+def test_a_plan_that_is_made_again_on_its_day_still_finds_the_older_object(planned: Planned) -> None:
+    """The metadata of its earlier plan, which had the newer entry, were overwritten."""
+    planned.commit()
+    older = planned.repo.read_bytes()
+    planned.commit()
+    assert planned.plan(NOON) is None
+    planned.repo.write_bytes(older)
+    for hours in (1, 2, 3):
+        assert planned.plan(NOON + timedelta(hours=hours)) is not None
+
+
+def test_an_upgrade_that_was_undone_and_made_again_since_the_plan_is_no_older_object(tmp_path: Path) -> None:
+    commits = [Commit("a", None, NOON - timedelta(days=300))]
+    build_history(tmp_path / "r", 1, commits, {"main": "a"})
+    shutil.copytree(tmp_path / "r", tmp_path / "before")
+    planned = Planned(tmp_path)
+    for at in (NOON, SECOND):
+        ic.upgrade_icechunk_repository(open_repository(tmp_path / "r"), dry_run=False)
+        assert planned.plan(at) is None
+        shutil.rmtree(tmp_path / "r")
+        shutil.copytree(tmp_path / "before", tmp_path / "r")
 
 
 def test_a_repository_that_was_created_again_is_another_one(planned: Planned) -> None:

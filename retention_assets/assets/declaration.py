@@ -174,14 +174,15 @@ def report_result(report: Report, taken_at: datetime) -> Made:
 
 def _none_failed(report: Report, numbers: Mapping[str, float | str]) -> dg.AssetCheckResult:
     """Return the result of the check `none_failed`. It fails only in a run that executed the plan."""
-    failed, left = int(numbers["failed_objects"]), int(numbers["unattempted_objects"])
-    passed = not (failed and report.executed)
-    detail = counted(failed, "object") + (" failed" if report.executed else " failed in earlier runs")
+    executed, left = report.failed is not None, int(numbers["unattempted_objects"])
+    failed = int(numbers["failed_objects"]) if report.failed is None else report.failed
+    passed = not (failed and executed)
+    detail = counted(failed, "object") + (" failed" if executed else " failed in earlier runs")
     return dg.AssetCheckResult(
         check_name=NONE_FAILED,
         passed=passed,
         description=detail if passed else str(objects_failed(report.plan, failed, left)),
-        metadata=_plotted(CheckResult(NONE_FAILED, passed, detail, failed, 0 if report.executed else None)),
+        metadata=_plotted(CheckResult(NONE_FAILED, passed, detail, failed, 0 if executed else None)),
     )
 
 

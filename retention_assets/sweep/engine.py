@@ -197,6 +197,12 @@ class LedgerEngine:
         """See `Engine`."""
         return amounts_of(self.ledger())
 
+    def failed_in_sweeps(self) -> int:
+        """Return how many objects failed in sweeps. Objects that a sweep finished failed in a restore or a purge."""
+        rows = self._rows()
+        failed = latest_of(rows).where(F.col("outcome") == Outcome.FAILED)
+        return failed.join(finished_of(rows), on="address", how="left_anti").count()
+
     def in_quarantine(self) -> Amount:
         """See `Engine`."""
         return amounts_of(finished_of(self._rows())).get(Outcome.QUARANTINED, Amount())

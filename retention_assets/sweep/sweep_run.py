@@ -103,7 +103,7 @@ class Report:
     plan: Plan
     mode: str
     ledger: DataFrame
-    executed: bool  # whether this run executed the plan
+    failed: int | None  # objects that this run could not delete or move; None: it did not execute the plan
 
     def numbers(self) -> dict[str, float | str]:
         """Return the numbers that Dagster plots: the plan's totals, its candidates by outcome, and the freed amount.
@@ -128,8 +128,11 @@ def objects_failed(plan: Plan, failed: int, left: int) -> ObjectsFailed:
     )
 
 
-def sweep_plan(sweep: Sweep[AnyRepository], mode: str, repository: RepositorySweep) -> None:
-    """Execute the plan. Errors: GuardRefused before anything is deleted or moved; later errors: see `execute`."""
+def sweep_plan(sweep: Sweep[AnyRepository], mode: str, repository: RepositorySweep) -> int:
+    """Execute the plan, and return the number of objects that could not be deleted or moved.
+
+    Errors: GuardRefused before anything is deleted or moved; later errors: see `execute`.
+    """
     settings = sweep.limits.sweep
     try:
         run = sweep_run_of(sweep, repository, mode)
@@ -144,6 +147,7 @@ def sweep_plan(sweep: Sweep[AnyRepository], mode: str, repository: RepositorySwe
             sweep_result = execute(run, engine, repository)
             warn_of_versions(sweep, mode, sweep_result)
             repository.finish(sweep_result.outcomes, engine.ledger())
+            return engine.failed_in_sweeps() if Outcome.FAILED in sweep_result.outcomes else 0
     finally:
         repository.release()
         sweep.others.release()

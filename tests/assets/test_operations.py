@@ -453,7 +453,8 @@ class TwoFailed(Report):
 
 def failed_check(plan: Plan, *, executed: bool) -> Any:
     """Return the check result of a report with two failed objects."""
-    report = TwoFailed(plan, "delete", DELETION_REPORT.schema.empty_table(), executed)  # type: ignore[arg-type]
+    failed = 2 if executed else None
+    report = TwoFailed(plan, "delete", DELETION_REPORT.schema.empty_table(), failed)  # type: ignore[arg-type]
     (check_result,) = report_result(report, NOW).check_results or ()
     return check_result
 

@@ -150,6 +150,15 @@ def test_a_failed_or_skipped_object_remains_for_the_next_sweep_and_not_for_this_
     assert engine.remaining(2) == [3, 3]
 
 
+def test_an_object_whose_restore_failed_did_not_fail_in_a_sweep(spark: SparkSession, tmp_path: Path) -> None:
+    engine = new_engine(spark, tmp_path)
+    sweep(tmp_path, "a", x1="quarantined", x2="failed", x3="deleted")
+    assert engine.failed_in_sweeps() == 1
+    sweep(tmp_path, "b", 2, x1="failed")
+    assert engine.outcomes()["failed"].objects == 2
+    assert engine.failed_in_sweeps() == 1
+
+
 def batches_of(engine: SparkEngine, fence: int) -> list[list[str]]:
     """Return the addresses of each remaining batch."""
     batches = range(len(engine.remaining(fence)))

@@ -59,12 +59,12 @@ def report(sweep: IcechunkSweep, *, execute: bool = True, plan_hash: str = "") -
     """
     mode = sweep.opened.repository.settings.mode
     plan = chosen_plan(sweep, plan_hash)
-    executed = execute and mode != "plan"
-    if executed:
-        sweep_plan(sweep, mode, IcechunkRepositorySweep(sweep, plan))
+    failed = None
+    if execute and mode != "plan":
+        failed = sweep_plan(sweep, mode, IcechunkRepositorySweep(sweep, plan))
     objects = report_of(ledger_of_plan(sweep.spark, sweep.warehouse, sweep.name, sweep.day, plan.plan_hash))
     references = from_arrow(sweep.spark, removed_references(sweep.warehouse, plan))
-    return Report(plan, mode, objects.unionByName(references), executed)
+    return Report(plan, mode, objects.unionByName(references), failed)
 
 
 class IcechunkRepositorySweep(RepositorySweep):

@@ -37,11 +37,11 @@ def report(sweep: Sweep[OpenRepository], *, execute: bool = True, plan_hash: str
     """
     mode = sweep.opened.repository.settings.mode
     plan = chosen_plan(sweep, plan_hash)
-    executed = execute and mode != "plan"
-    if executed:
-        sweep_plan(sweep, mode, LakeFSRepositorySweep(sweep, plan))
+    failed = None
+    if execute and mode != "plan":
+        failed = sweep_plan(sweep, mode, LakeFSRepositorySweep(sweep, plan))
     ledger = ledger_of_plan(sweep.spark, sweep.warehouse, sweep.name, sweep.day, plan.plan_hash)
-    return Report(plan, mode, report_of(ledger), executed)
+    return Report(plan, mode, report_of(ledger), failed)
 
 
 class LakeFSRepositorySweep(RepositorySweep):

@@ -6,18 +6,20 @@ earlier: if one of them is gone, the ledger must have its result. The action nev
 Source: docs/safety.md, "Before and during a sweep".
 """
 
+import os
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cache, partial
 from itertools import chain, groupby
+from socket import gethostname
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from retention_assets.errors import ObjectMissing, RetentionError
+from retention_assets.errors import ObjectMissing, RetentionError, StoreError
 from retention_assets.objectstore.access import StoreAccess
 from retention_assets.objectstore.objects import LISTING, ObjectReader
 from retention_assets.objectstore.outcomes import ObjectResult, Outcome
@@ -54,7 +56,8 @@ class Preconditions:
     def classified(self, objects: pa.Table, reader: ObjectReader) -> pa.Table:
         """Return rows of `OBJECTS`, each address once, with an outcome for missing and for changed objects.
 
-        Errors: AccessDenied or StoreError. Objects that cannot be checked are not processed.
+        Errors: AccessDenied or StoreError, also if the directory of a local store is empty on this machine. Objects
+        that cannot be checked are not processed.
         """
         addresses = sorted(objects["address"].to_pylist())
         with ThreadPoolExecutor(_AT_ONCE) as pool:
@@ -64,6 +67,8 @@ class Preconditions:
                 heads = pool.map(partial(self._head, reader), addresses)
                 found = [pa.RecordBatch.from_pylist([row for row in heads if row], LISTING)]
         listed = pa.Table.from_batches(found, LISTING)
+        if self.access.is_local and objects.num_rows and not listed.num_rows:
+            _require_mounted(self.access.url)
         return self._with_earlier_moves(compared(objects, listed, keeps_missing=self.keeps_missing))
 
     def _with_earlier_moves(self, objects: pa.Table) -> pa.Table:
@@ -89,6 +94,24 @@ class Preconditions:
             return None
         e_tag = None if self.access.is_local else metadata.e_tag  # a local ETag identifies the file, not its content
         return {"path": address, "last_modified": metadata.last_modified, "size": metadata.size, "e_tag": e_tag}
+
+
+def _require_mounted(url: str) -> None:
+    """Raise StoreError if a local directory is empty or cannot be listed.
+
+    Every repository has files that no plan deletes. So the directory is empty only where it is not mounted, and its
+    objects are not missing.
+    """
+    try:
+        with os.scandir(url.removeprefix("file://")) as entries:
+            problem = "" if next(entries, None) else "is empty"
+    except OSError as error:
+        problem = f"cannot be listed ({error.strerror})"
+    if problem:
+        raise StoreError(
+            f"{url}: the directory {problem} on the machine {gethostname()}, and the plan has objects there. Nothing "
+            "was deleted. Mount the directory on every machine that runs a worker of Spark. Then sweep again."
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -181,7 +181,8 @@ def action_of(sweep: Sweep[AnyRepository], plan: Plan, mode: str) -> Action:
     """Return the action of a mode: quarantine or delete.
 
     Errors: GuardRefused if each executor would move objects to a disk of its own machine, where `restore` does not find
-    them. A local repository has no such check: executors that do not see its directory cannot list it.
+    them. A local repository has no such check here: a worker ends the sweep if the directory of the repository does not
+    exist or is empty on its machine (`Preconditions.classified`).
     """
     access = sweep.opened.access
     if mode != "quarantine":

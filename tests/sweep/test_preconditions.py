@@ -8,6 +8,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from retention_assets.errors import StoreError
 from retention_assets.objectstore.access import StoreAccess
 from retention_assets.objectstore.mutate.writing import ObjectWriter
 from retention_assets.objectstore.objects import LISTING, ObjectReader
@@ -114,6 +115,26 @@ def test_before_a_move_missing_objects_are_passed_on_to_the_action_except_those_
     gone = {name: None for name, case in CASES.items() if case.stored is None and case.detail is None}
     assert {(before_moving[name]["outcome"], before_moving[name]["detail"]) for name in gone} == {(None, None)}
     assert {**before_moving, **gone} == {**before_deleting, **gone}
+
+
+@pytest.mark.parametrize("keeps_missing", [False, True])
+def test_objects_are_not_called_missing_where_the_directory_of_the_repository_is_not_mounted(
+    tmp_path: Path, keeps_missing: bool
+) -> None:
+    """A mount point without its mount is an empty directory."""
+    lake = tmp_path / "lake"
+    lake.mkdir()
+    check = Preconditions(StoreAccess(f"file://{lake}"), keeps_missing)
+    planned = objects({"data/a": Case(None), "data/b": Case(None)})
+    with pytest.raises(StoreError, match=r"the directory is empty on the machine .* Nothing was deleted\. Mount"):
+        check.classified(planned, check.open())
+    reader = check.open()
+    lake.rmdir()
+    with pytest.raises(StoreError, match=r"the directory cannot be listed \(No such file or directory\) on"):
+        check.classified(planned, reader)
+    (lake / "refs").mkdir(parents=True)
+    rows = check.classified(planned, check.open())
+    assert rows["outcome"].to_pylist() == [None if keeps_missing else "missing"] * 2
 
 
 def test_a_missing_object_that_an_interrupted_sweep_may_have_moved_is_looked_up_where_that_sweep_moved_it(

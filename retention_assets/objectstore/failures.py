@@ -86,9 +86,13 @@ class Failure:
     retryable: bool = False  # the same request may succeed later
     ambiguous: bool = False  # the store may have done what was requested
     retry_singly: bool = False  # a bulk request may have failed because of one of its objects: request each by itself
+    of_one_object: bool = False  # the failure of one object of a bulk request; the others may have been processed
 
     def of_bulk(self) -> "Failure":
         """Return the failure for each of the objects of a bulk request that failed."""
+        if self.of_one_object and self.retryable:
+            # A second bulk request could fail again because of the same object, and not say that others are deleted.
+            return replace(self, retry_singly=True, retryable=False, ambiguous=True)
         return replace(self, retry_singly=not (self.retryable or self.kind.is_of_store))
 
     def as_error(self, url: str, path: str, request: RequestKind) -> StoreError:
@@ -128,10 +132,14 @@ def failure_of(error: Exception, secrets: Collection[str]) -> Failure:
     text = str(error)
     absent = isinstance(error, FileNotFoundError)
     code, status = _first(_CODE, text), _first(_STATUS, text)
+    of_one_object = not status and code.isdigit()  # a bulk deletion of Azure has a status for each blob
+    if of_one_object:
+        status = code
     message = _first(_MESSAGE, text) or text.split("\n\n", 1)[0]
     names_object = absent and any(sign in text for sign in _NO_OBJECT)
     kind = _kind(text, code, status, absent=absent)
-    return _failure(kind, code, status, message, secrets, names_object=names_object)
+    failure = _failure(kind, code, status, message, secrets, names_object=names_object)
+    return replace(failure, of_one_object=of_one_object)
 
 
 def failure_of_response(code: str, status: int | None, message: str, secrets: Collection[str]) -> Failure:

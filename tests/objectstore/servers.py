@@ -1,7 +1,8 @@
 """HTTP servers that behave wrongly."""
 
+import re
 import socket
-from collections.abc import Iterator
+from collections.abc import Iterator, MutableMapping
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from threading import Thread
@@ -35,6 +36,59 @@ def server_that_answers(status: int, body: bytes = b"") -> Iterator[str]:
     finally:
         server.shutdown()
         server.server_close()
+
+
+@contextmanager
+def server_of_blob_batches(refused: MutableMapping[str, tuple[int, int]], requests: list[list[str]]) -> Iterator[str]:
+    """Yield the URL of a server that deletes blobs of Azure in batches. Each blob exists until it is deleted.
+
+    `refused`: by the name of a blob, a status and how many times it is answered before the blob is deleted.
+    `requests` gets the names of the blobs of each request.
+    """
+    batches = type("Batches", (_Batches,), {"refused": refused, "requests": requests, "deleted": set()})
+    server = ThreadingHTTPServer(("127.0.0.1", 0), batches)
+    Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}"
+    finally:
+        server.shutdown()
+        server.server_close()
+
+
+class _Batches(BaseHTTPRequestHandler):
+    refused: ClassVar[MutableMapping[str, tuple[int, int]]]
+    requests: ClassVar[list[list[str]]]
+    deleted: ClassVar[set[str]]
+
+    def do_POST(self) -> None:
+        body = self.rfile.read(int(self.headers.get("Content-Length") or 0)).decode()
+        names = re.findall(r"^DELETE \S*/(\S+) HTTP", body, re.MULTILINE)
+        self.requests.append(names)
+        parts = "".join(self._part(number, name) for number, name in enumerate(names))
+        answer = f"{parts}--batch--\r\n".encode()
+        self.send_response(202)
+        self.send_header("Content-Type", "multipart/mixed; boundary=batch")
+        self.send_header("Content-Length", str(len(answer)))
+        self.end_headers()
+        self.wfile.write(answer)
+
+    def _part(self, number: int, name: str) -> str:
+        status, times = self.refused.get(name, (202, 0))
+        line = "202 Accepted"
+        if times:
+            self.refused[name] = status, times - 1
+            line = f"{status} Refused by the test."
+        elif name in self.deleted:
+            line = "404 The specified blob does not exist."
+        else:
+            self.deleted.add(name)
+        return (
+            f"--batch\r\nContent-Type: application/http\r\nContent-ID: {number}\r\n\r\n"
+            f"HTTP/1.1 {line}\r\nx-ms-version: 2023-11-03\r\n\r\n\r\n"
+        )
+
+    def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the base class names it
+        """Stay silent."""
 
 
 class _Answering(BaseHTTPRequestHandler):

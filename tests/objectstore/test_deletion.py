@@ -10,7 +10,7 @@ from retention_assets.objectstore.outcomes import DELETED, DeleteTarget, ObjectR
 from retention_assets.objectstore.rate_limiter import RateLimiter, RetryPolicy
 from tests.objectstore.fake_clock import FakeClock
 from tests.objectstore.s3 import Bucket
-from tests.objectstore.servers import server_that_answers
+from tests.objectstore.servers import server_of_blob_batches, server_that_answers
 
 PATHS = ["data/a", "data/b", "data/c"]
 
@@ -137,6 +137,49 @@ class TestAzure:
         assert str(deletions[0].detail).startswith(detail)
         assert ("outcome is unknown" in str(deletions[0].detail)) is (status == 500)
         assert (rate_limiter.rate is not None) is (status == 503)
+
+    @pytest.mark.parametrize(("status", "throttled"), [(503, True), (429, True), (500, False)], ids=str)
+    @pytest.mark.parametrize("name", ["a", "b", "c"])
+    def test_a_blob_that_a_batch_could_not_delete_is_requested_again(
+        self, status: int, throttled: bool, name: str
+    ) -> None:
+        clock, requests = FakeClock(), list[list[str]]()
+        rate_limiter = RateLimiter(clock=clock, sleep=clock.sleep)
+        with server_of_blob_batches({name: (status, 3)}, requests) as endpoint:
+            deletions = ObjectDeleter(azure(endpoint), rate_limiter).delete_all(["a", "b", "c"])
+        assert deletions == [DELETED] * 3
+        assert [request for request in requests if name in request] == [["a", "b", "c"], *[[name]] * 3]
+        assert (rate_limiter.rate is not None) is throttled
+
+    def test_one_blob_that_always_fails_does_not_make_the_others_of_its_batch_fail(self) -> None:
+        clock = FakeClock()
+        rate_limiter = RateLimiter(clock=clock, sleep=clock.sleep)
+        with server_of_blob_batches({"a": (503, 1_000)}, []) as endpoint:
+            deletions = ObjectDeleter(azure(endpoint), rate_limiter).delete_all(["a", "b", "c"])
+        assert deletions[1:] == [DELETED] * 2
+        assert deletions[0].outcome is Outcome.FAILED
+        assert str(deletions[0].detail).startswith("the store failed (status 503): ")
+
+    def test_after_the_deadline_the_result_of_a_batch_with_a_busy_blob_is_unknown(self) -> None:
+        clock, answers = FakeClock(), iter([True])
+        rate_limiter = RateLimiter(clock=clock, sleep=clock.sleep)
+
+        def before_deadline() -> bool:
+            clock.sleep(10)  # so that the next request polls again
+            return next(answers, False)
+
+        with server_of_blob_batches({"a": (503, 1_000)}, []) as endpoint:
+            deletions = ObjectDeleter(azure(endpoint), rate_limiter).delete_all(["a", "b"], before_deadline)
+        assert [done.outcome for done in deletions] == [Outcome.FAILED] * 2
+        assert all("the outcome is unknown" in str(done.detail) for done in deletions)
+
+    def test_a_blob_whose_deletion_is_denied_has_the_result_of_a_denial(self) -> None:
+        with server_of_blob_batches({"a": (403, 1_000)}, []) as endpoint:
+            deletions = ObjectDeleter(azure(endpoint)).delete_all(["a", "b"])
+        assert deletions[1] == DELETED
+        assert (deletions[0].outcome, deletions[0].detail) == (
+            Outcome.FAILED, "the store denied the request (status 403)",
+        )  # fmt: skip
 
     def test_a_deletion_in_a_missing_container_fails(self) -> None:
         with server_that_answers(404, b"<Error><Code>ContainerNotFound</Code></Error>") as endpoint:

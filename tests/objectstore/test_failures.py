@@ -177,6 +177,24 @@ class TestRetryableFailures:
         failure = failure_of(ValueError(f"Server returned non-2xx status code: {status} Oh no: "), ())
         assert (failure.throttled, failure.retryable, failure.ambiguous) == (throttled, True, not throttled)
 
+    @pytest.mark.parametrize(
+        ("status", "kind", "throttled", "retryable", "ambiguous"),
+        [
+            pytest.param(503, Kind.OTHER, True, True, False, id="busy"),
+            pytest.param(500, Kind.OTHER, False, True, True, id="broken"),
+            pytest.param(403, Kind.DENIED, False, False, False, id="denied"),
+            pytest.param(409, Kind.OTHER, False, False, False, id="snapshots"),
+        ],
+    )
+    def test_the_status_of_one_blob_in_a_batch_of_azure_is_classified_like_that_of_a_response(
+        self, status: int, kind: Kind, throttled: bool, retryable: bool, ambiguous: bool
+    ) -> None:
+        words = f"Generic MicrosoftAzure error: Bulk delete request failed for key a: Some reason. (code: {status})"
+        failure = failure_of(ValueError(words), ())
+        assert (failure.kind, failure.throttled) == (kind, throttled)
+        assert (failure.retryable, failure.ambiguous) == (retryable, ambiguous)
+        assert f"(status {status})" in failure.detail
+
 
 class TestMessages:
     @pytest.mark.parametrize(

@@ -49,6 +49,7 @@ _NO_RESPONSE = (HTTPClientError, NoConnection, ResponseParserError)
 _NO_CREDENTIALS = (NoCredentialsError, PartialCredentialsError, CredentialRetrievalError)
 _TRUE = frozenset({"1", "true", "yes", "y", "on", "t"})
 _SECONDS = {"ns": 1e-9, "us": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0}
+_CUSTOMER_KEY = "sse-c"  # the option's value for encryption with a key of the customer
 _DELAYS = (0.0, 0.2, 0.5, 1.0, 1.0, 2.0, 3.0, 3.0)  # seconds before each attempt to list a page
 _DURATION = re.compile(r"(\d+)\s*(ns|us|ms|[smhd])[a-z]*")  # as obstore writes durations: 3s, 1min 30s, 500ms
 # obstore also accepts these credential settings as options. boto3 reads them only from the environment.
@@ -67,6 +68,7 @@ class S3Bucket:
     name: str
     prefix: str  # empty, or with a trailing slash
     extra: Mapping[str, str]  # parameters of every request
+    encryption: Mapping[str, Any]  # parameters of requests that create objects; obstore sends them with its own writes
     in_bulk: bool  # whether one request may delete several objects
 
     def key(self, path: str) -> str:
@@ -115,7 +117,24 @@ def s3_bucket(access: StoreAccess, connections: int = 10, environment: Mapping[s
     client.meta.events.register("before-call.s3.DeleteObjects", _add_content_md5)
     extra = {"RequestPayer": "requester"} if options.get("request_payer", "").lower() in _TRUE | {"requester"} else {}
     in_bulk = not _is_true(options.get("disable_bulk_delete", ""))
-    return S3Bucket(access, client, name, f"{store.prefix}/" if store.prefix else "", extra, in_bulk)
+    prefix = f"{store.prefix}/" if store.prefix else ""
+    return S3Bucket(access, client, name, prefix, extra, _encryption(options), in_bulk)
+
+
+def require_copyable(*stores: StoreAccess, environment: Mapping[str, str] = os.environ) -> None:
+    """Raise ConfigurationError if the options of a store, or the environment, name a key of the customer (SSE-C).
+
+    A copy by S3 needs the keys of source and copy. Every check of a copy needs them too: S3 refuses a HEAD without the
+    key.
+    """
+    for access in filter(is_s3, stores):
+        options = _settings(access.open().config, environment)
+        if options.get("server_side_encryption") == _CUSTOMER_KEY:
+            raise ConfigurationError(
+                f"{access.url}: objects that are encrypted with a key of the customer (server_side_encryption: "
+                f"{_CUSTOMER_KEY}) cannot be copied. Nothing was copied. Use `mode: delete`, or encryption by S3 or by "
+                "KMS."
+            )
 
 
 def is_encrypted(bucket: S3Bucket, path: str) -> bool:
@@ -147,6 +166,19 @@ def _settings(given: Mapping[str, Any], environment: Mapping[str, str]) -> dict[
     if "endpoint_url_s3" in set_here:
         settings["endpoint"] = set_here["endpoint_url_s3"]  # as in obstore, this variable overrides the options
     return settings
+
+
+def _encryption(options: Mapping[str, str]) -> Mapping[str, Any]:
+    """Return the encryption in the options as parameters of boto3; none for a key of the customer."""
+    kind = options.get("server_side_encryption", "")
+    if kind in ("", _CUSTOMER_KEY):
+        return {}
+    parameters: dict[str, Any] = {"ServerSideEncryption": kind}
+    if key := options.get("sse_kms_key_id"):
+        parameters["SSEKMSKeyId"] = key
+    if in_bucket_key := options.get("sse_bucket_key_enabled"):
+        parameters["BucketKeyEnabled"] = _is_true(in_bucket_key)
+    return parameters
 
 
 def _endpoint(access: StoreAccess, bucket: str, options: Mapping[str, str], client: Mapping[str, Any]) -> str | None:

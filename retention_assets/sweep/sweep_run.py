@@ -16,7 +16,7 @@ from retention_assets.core.liveness import NoOtherRepositories, OtherRepositorie
 from retention_assets.errors import ConfigurationError, GuardRefused, ObjectsFailed
 from retention_assets.objectstore.access import StoreAccess
 from retention_assets.objectstore.outcomes import Outcome
-from retention_assets.objectstore.s3 import is_s3
+from retention_assets.objectstore.s3 import is_s3, require_copyable
 from retention_assets.objectstore.versions import keeps_versions
 from retention_assets.spark.frames import master_of, sweep_workers
 from retention_assets.state.approval import approved_terms
@@ -182,7 +182,8 @@ def action_of(sweep: Sweep[AnyRepository], plan: Plan, mode: str) -> Action:
 
     Errors: GuardRefused if each executor would move objects to a disk of its own machine, where `restore` does not find
     them. A local repository has no such check here: a worker ends the sweep if the directory of the repository does not
-    exist or is empty on its machine (`Preconditions.classified`).
+    exist or is empty on its machine (`Preconditions.classified`). ConfigurationError if the options of a store do not
+    allow copies.
     """
     access = sweep.opened.access
     if mode != "quarantine":
@@ -194,6 +195,7 @@ def action_of(sweep: Sweep[AnyRepository], plan: Plan, mode: str) -> Action:
             f"{master} run on other machines: each would move objects to its own disk, where `restore` does not find "
             "them. Nothing was moved. Set quarantine.url to a location in an object store."
         )
+    require_copyable(access, location.access)  # before the history of an Icechunk repository is edited
     return Quarantine(access, location)
 
 

@@ -1,6 +1,7 @@
 """Faults during the copy of an object, and the result of the copy. `test_contract.py` tests each kind of store."""
 
 import os
+from base64 import b64encode
 from collections.abc import Callable
 from dataclasses import replace
 from itertools import count
@@ -10,6 +11,7 @@ from uuid import uuid4
 
 import pytest
 
+from retention_assets.errors import ConfigurationError
 from retention_assets.objectstore.access import StoreAccess
 from retention_assets.objectstore.mutate.copying import OTHER_OBJECT, Copy, ObjectCopier, VerifiedCopy, copy_strategy
 from retention_assets.objectstore.mutate.writing import ObjectWriter
@@ -207,6 +209,71 @@ class TestRetries:
         assert {done.outcome for done in results} == {Outcome.FAILED}
         assert str(results[-1].detail).startswith("not tried: the bucket does not exist")
         assert len(faulty.requests) < 100
+
+
+def sent_encryption(request: Request) -> dict[str, str]:
+    """Return the headers of a request that say how its object is to be encrypted."""
+    headers = {name.lower(): value for name, value in request.headers.items()}
+    return {name: value for name, value in headers.items() if name.startswith("x-amz-server-side-encryption")}
+
+
+class TestEncryption:
+    @pytest.mark.parametrize(
+        "options",
+        [
+            pytest.param({"server_side_encryption": "AES256"}, id="of_s3"),
+            pytest.param({"aws_server_side_encryption": "aws:kms"}, id="kms"),
+            pytest.param({"server_side_encryption": "aws:kms:dsse", "sse_kms_key_id": "a-key"}, id="kms_key"),
+            pytest.param({"server_side_encryption": "aws:kms", "sse_bucket_key_enabled": "true"}, id="bucket_key"),
+            pytest.param({"server_side_encryption": "aws:kms", "sse_bucket_key_enabled": "0"}, id="no_bucket_key"),
+            pytest.param({"sse_kms_key_id": "a-key"}, id="a_key_alone"),
+        ],
+    )
+    def test_s3_encrypts_a_copy_as_obstore_lets_it_encrypt_other_objects(
+        self, bucket: Bucket, faulty: FaultyS3, access: StoreAccess, options: dict[str, str]
+    ) -> None:
+        encrypting = bucket.access(endpoint=faulty.endpoint, **options)
+        encrypting.open().put("other", b"1")
+        expected = sent_encryption(faulty.requests[-1])
+        assert bool(expected) is (len(options) > 1 or "sse_kms_key_id" not in options)
+        assert isinstance(ObjectCopier(encrypting, encrypting).copy("x", "kept", 4), VerifiedCopy)
+        (copied,) = filter(is_copy, faulty.requests)
+        assert sent_encryption(copied) == expected
+
+    def test_the_environment_may_name_the_encryption_of_copies(
+        self, access: StoreAccess, faulty: FaultyS3, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setenv("AWS_SERVER_SIDE_ENCRYPTION", "aws:kms")
+        monkeypatch.setenv("AWS_SSE_KMS_KEY_ID", "a-key")
+        assert isinstance(ObjectCopier(access, access).copy("x", "kept", 4), VerifiedCopy)
+        (copied,) = filter(is_copy, faulty.requests)
+        assert sent_encryption(copied) == {
+            "x-amz-server-side-encryption": "aws:kms",
+            "x-amz-server-side-encryption-aws-kms-key-id": "a-key",
+        }
+
+    def test_a_copy_in_parts_is_encrypted(self, bucket: Bucket, faulty: FaultyS3, access: StoreAccess) -> None:
+        put(bucket, "x", bytes(11 * MEBIBYTE))
+        options = {"server_side_encryption": "aws:kms", "sse_kms_key_id": "a-key", "sse_bucket_key_enabled": "true"}
+        encrypting = bucket.access(endpoint=faulty.endpoint, **options)
+        way = copy_strategy(encrypting, encrypting, connections=2, one_request=5 * MEBIBYTE)
+        assert way.copy_object("x", "kept", ObjectReader(access).head("x")) is None
+        (created,) = (request for request in faulty.requests if "uploads" in request.query)
+        assert sent_encryption(created) == {
+            "x-amz-server-side-encryption": "aws:kms",
+            "x-amz-server-side-encryption-aws-kms-key-id": "a-key",
+        }
+
+    @pytest.mark.parametrize("encrypted", ["source", "target"])
+    def test_with_a_key_of_the_customer_nothing_can_be_copied(
+        self, bucket: Bucket, tmp_path: Path, encrypted: str
+    ) -> None:
+        key = b64encode(b"0123456789abcdef" * 2).decode()
+        options = {"server_side_encryption": "sse-c", "sse_customer_key_base64": key}
+        stores = bucket.access("ns", **options), StoreAccess(f"file://{tmp_path}")
+        with pytest.raises(ConfigurationError, match=r"Nothing was copied\. Use `mode: delete`") as caught:
+            ObjectCopier(*(stores if encrypted == "source" else reversed(stores)))
+        assert key not in str(caught.value)
 
 
 class TestKindsOfCopies:

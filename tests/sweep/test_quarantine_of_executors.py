@@ -1,4 +1,4 @@
-"""A quarantine in a local directory of executors is refused, because no other machine could restore its objects."""
+"""A quarantine to which no object can be moved, or from which none could be restored, is refused before the sweep."""
 
 from pathlib import Path
 from types import SimpleNamespace
@@ -8,7 +8,7 @@ import pytest
 
 from retention_assets.config.configuration import Repository
 from retention_assets.config.settings import LakeFSSettings, SourceSettings
-from retention_assets.errors import GuardRefused
+from retention_assets.errors import ConfigurationError, GuardRefused
 from retention_assets.objectstore.access import open_store
 from retention_assets.sweep.actions import Quarantine
 from retention_assets.sweep.sweep_run import action_of
@@ -50,3 +50,12 @@ def test_a_quarantine_that_a_restore_can_read_is_used(
     tmp_path: Path, storage: str, quarantine: str, master: str
 ) -> None:
     assert isinstance(action(tmp_path, storage, quarantine, master), Quarantine)
+
+
+def test_a_quarantine_is_refused_if_a_key_of_the_customer_encrypts_the_objects(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AWS_SERVER_SIDE_ENCRYPTION", "sse-c")
+    monkeypatch.setenv("AWS_SSE_CUSTOMER_KEY_BASE64", "MDEyMzQ1Njc4OWFiY2RlZjAxMjM0NTY3ODlhYmNkZWY=")
+    with pytest.raises(ConfigurationError, match="objects that are encrypted with a key of the customer"):
+        action(tmp_path, "s3://lake/orchard", "s3://attic/orchard", "local[*]")

@@ -19,7 +19,15 @@ from retention_assets.objectstore.failures import Failure, Kind, failure_of
 from retention_assets.objectstore.objects import ObjectMetadata, OpenStore, metadata_of
 from retention_assets.objectstore.outcomes import ObjectResult, Outcome
 from retention_assets.objectstore.rate_limiter import RateLimiter, Retries, RetryPolicy
-from retention_assets.objectstore.s3 import S3_ERRORS, S3Bucket, failure_of_s3, is_encrypted, is_s3, s3_bucket
+from retention_assets.objectstore.s3 import (
+    S3_ERRORS,
+    S3Bucket,
+    failure_of_s3,
+    is_encrypted,
+    is_s3,
+    require_copyable,
+    s3_bucket,
+)
 
 OTHER_OBJECT = Failure(Kind.OTHER, "another object was at its path when it was copied")
 
@@ -47,7 +55,7 @@ class CopyStrategy(Protocol):
 def copy_strategy(
     source: StoreAccess, target: StoreAccess, connections: int, one_request: int = _ONE_REQUEST
 ) -> CopyStrategy:
-    """Return the fastest strategy for two stores. Errors: as `StoreAccess.open` and `s3_bucket`.
+    """Return the fastest strategy for two stores. Errors: as `StoreAccess.open`, `s3_bucket` and `require_copyable`.
 
     Args:
         source: the store to copy from.
@@ -55,6 +63,7 @@ def copy_strategy(
         connections: the number of threads that will use the strategy.
         one_request: the largest object in bytes that S3 copies with one request.
     """
+    require_copyable(source, target)
     here, there = source.open(retrying=False), target.open(retrying=False)
     if is_s3(source) and is_s3(target) and _service(here.config) == _service(there.config):
         return _ByS3(here, s3_bucket(target, connections), target, one_request)
@@ -86,13 +95,14 @@ class _ByS3:
     def copy_object(self, path: str, to: str, found: ObjectMetadata) -> Failure | None:
         origin = {"Bucket": self._bucket, "Key": self._from + path}
         key = self._target.key(to)
-        extra = dict(self._target.extra)
+        extra = {**self._target.extra, **self._target.encryption}
         if found.e_tag:
             extra["CopySourceIfMatch"] = f'"{found.e_tag}"'
         try:
             if found.size <= self._one_request:
                 self._target.client.copy_object(Bucket=self._target.name, Key=key, CopySource=origin, **extra)
             else:
+                extra.pop("BucketKeyEnabled", None)  # boto3 does not accept it here: the bucket's own setting counts
                 self._target.client.copy(origin, self._target.name, key, ExtraArgs=extra, Config=self._in_parts)
         except S3_ERRORS as error:
             failure = failure_of_s3(error, self._access)

@@ -37,6 +37,7 @@ _ROWS_PER_BATCH = 10_000
 _ROWS_PER_PAGE = 1_000  # one page of S3 and GCS; a listing of a key range reads at most one page too much
 _CONNECTIONS = 16  # of boto3's client, because up to 16 threads use one reader
 _CHUNK = 8 * 1024**2  # bytes
+_RANGE = 64 * 1024**2  # bytes that one request reads; a request must end within the option `timeout` (10 minutes)
 _UNNAMEABLE = "invalid path"  # part of obstore's message
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 
@@ -103,15 +104,31 @@ class ObjectReader(OpenStore):
         return self._call(read, path, READ)
 
     def digest(self, path: str, algorithm: str = "sha256") -> bytes:
-        """Return a digest of the object's bytes. The object is read in chunks, so it is never in memory as a whole."""
+        """Return a digest of the object's bytes. The object is read in chunks, so it is never in memory as a whole.
+
+        A large object is read with several requests. If it changes between them, the result is StoreError.
+        """
 
         def digest() -> bytes:
             digester = hashlib.new(algorithm, usedforsecurity=False)
-            for chunk in self._store.get(path).stream(min_chunk_size=_CHUNK):
-                digester.update(chunk)
+            for response in self._responses(path):
+                for chunk in response.stream(min_chunk_size=_CHUNK):
+                    digester.update(chunk)
             return digester.digest()
 
         return self._call(digest, path, READ)
+
+    def _responses(self, path: str) -> Iterator[Any]:
+        """Yield the responses whose bodies are the object: one, or for a large object one for each range."""
+        whole = self._store.get(path)
+        size, e_tag = whole.meta["size"], whole.meta["e_tag"]
+        if size <= _RANGE:
+            yield whole
+            return
+        del whole  # its body is not read
+        condition = {"if_match": e_tag} if e_tag else {}
+        for start in range(0, size, _RANGE):
+            yield self._store.get(path, options={**condition, "range": (start, min(start + _RANGE, size))})
 
     def head(self, path: str) -> ObjectMetadata:
         """Return the object's metadata."""

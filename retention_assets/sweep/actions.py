@@ -19,7 +19,7 @@ import pyarrow as pa
 from retention_assets.config.timestamps import elapsed_seconds
 from retention_assets.errors import ObjectMissing, StoreError
 from retention_assets.objectstore.access import StoreAccess
-from retention_assets.objectstore.mutate.copying import SIZE, Copy, ObjectCopier, VerifiedCopy
+from retention_assets.objectstore.mutate.copying import SIZE, Copy, ObjectCopier, VerifiedCopy, have_same_md5
 from retention_assets.objectstore.mutate.deletion import ObjectDeleter
 from retention_assets.objectstore.objects import ObjectReader
 from retention_assets.objectstore.outcomes import OF_COPY, DeleteTarget, ObjectResult, Outcome
@@ -267,14 +267,17 @@ class Restore:
         return f"no copy is at {self.location.describe(address)}: it was removed, or quarantine.url was changed"
 
     def _is_the_copy(self, address: str) -> bool:
-        """Return whether the object at the address has the bytes of the copy.
+        """Return whether the object at the address has the bytes of the copy: by their MD5, or else by reading both.
 
         If the quarantine has a manifest of the plan, a missing copy counts as equal: an interrupted attempt removed the
         copy after it had restored the object. Otherwise this is another quarantine, or it is not mounted.
         Errors: StoreError.
         """
+        path, there = self.location.path(address), self.reader.head(address)
         try:
-            copy = self.copies.digest(self.location.path(address))
+            if have_same_md5(there, self.copies.head(path)):
+                return True
+            copy = self.copies.digest(path)
         except ObjectMissing:
             if self.location.has_manifest():
                 return True

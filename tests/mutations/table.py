@@ -766,7 +766,7 @@ SWEEPING = (
         name="a copy is not compared with its original",
         breaks="an object leaves the repository only after its copy was verified",
         file="retention_assets/objectstore/mutate/copying.py",
-        old="        if there.e_tag == found.e_tag:\n            return SIZE_AND_ETAG\n",
+        old="        if have_same_md5(found, there):\n            return SIZE_AND_ETAG\n",
         new="        return SIZE_AND_ETAG\n",
         caught_by=(
             "tests/objectstore/test_copying.py::TestVerificationOfTheCopy"

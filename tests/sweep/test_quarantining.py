@@ -279,3 +279,17 @@ def test_an_action_can_be_pickled_until_it_is_opened(on_disk: Quarantine) -> Non
         assert type(sent) is type(action)
         assert sent.open(RateLimiter()) is not sent
         assert cloudpickle.dumps(sent)  # opening returns another action, and leaves this one as it was
+
+
+def test_a_restored_object_is_recognized_by_its_md5_without_reading_it(bucket: Bucket, faulty: FaultyS3) -> None:
+    lake, attic = (bucket.access(name, endpoint=faulty.endpoint) for name in ("lake", "attic"))
+    location = QuarantineLocation(attic, "2026-11-01/abc")
+    for name, content in {"same": b"1234", "other": b"5678"}.items():
+        ObjectWriter(lake).put(name, content)
+        ObjectWriter(attic).put(location.path(name), b"1234")
+    rows = objects(lake, "same", "other")
+    faulty.requests.clear()
+    results = Restore(lake, location).open(RateLimiter()).do(rows, "1", lambda: True)
+    assert [one.outcome for one in results] == ["restored", "skipped"]
+    read = [request.key for request in faulty.requests if request.method == "GET" and request.key]
+    assert read == [f"attic/{location.path('other')}", "lake/other"]

@@ -335,10 +335,15 @@ class ObjectCopier:
             return None
         if not (_MAY_BE_MD5.fullmatch(found.e_tag or "") and _MAY_BE_MD5.fullmatch(there.e_tag or "")):
             return SIZE
-        if there.e_tag == found.e_tag:
+        if have_same_md5(found, there):
             return SIZE_AND_ETAG
         encrypted = self._source.is_encrypted(copy.path) or self._target.is_encrypted(copy.to)
         return SIZE if encrypted else None
+
+
+def have_same_md5(one: ObjectMetadata, other: ObjectMetadata) -> bool:
+    """Return whether two objects have the same size, and equal ETags that look like MD5 sums."""
+    return (one.size, one.e_tag) == (other.size, other.e_tag) and bool(_MAY_BE_MD5.fullmatch(one.e_tag or ""))
 
 
 class _CheckedStore(OpenStore):

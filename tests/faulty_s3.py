@@ -87,6 +87,7 @@ class Faults:
     errors: dict[str, str] = field(default_factory=dict)  # code by key, or by version, always
     errors_once: dict[str, str] = field(default_factory=dict)  # code by key, for the first deletion of it
     unnamed: set[str] = field(default_factory=set)  # deleted, and left out of the answer to a bulk
+    refuses: Callable[[Request], str | None] = lambda request: None  # the code that answers a request; nothing done
     refuses_bulk: str | None = None  # the code with which every deletion in bulk is answered
     conditions: str = "ignored"  # "kept", or the code with which a deletion on a condition is answered
     ignores: frozenset[str] = frozenset()  # conditions of writes that the server ignores: names of headers
@@ -129,6 +130,8 @@ class FaultyS3:
             return _error("SlowDown")
         if self.faults.before:
             self.faults.before(request)
+        if code := self.faults.refuses(request):
+            return _error(code)
         answer = self._execute(request)
         if fault == "broken":
             return _error("InternalError")

@@ -142,6 +142,20 @@ class TestChangedSource:
         assert copy_strategy(place, place, connections=1).copy_object("x", "kept", planned) is OTHER_OBJECT
         assert not ObjectReader(place).holds_objects("kept")
 
+    def test_a_change_in_the_middle_of_a_copy_in_parts_ends_the_copy(
+        self, bucket: Bucket, faulty: FaultyS3, access: StoreAccess
+    ) -> None:
+        """moto ignores the condition of each part, so the proxy refuses the third part as S3 does."""
+        put(bucket, "x", bytes(11 * MEBIBYTE))
+        way = copy_strategy(access, access, connections=2, one_request=5 * MEBIBYTE)
+        planned = ObjectReader(access).head("x")
+        changed = lambda request: "PreconditionFailed" if request.query.get("partNumber") == "3" else None  # noqa: E731
+        faulty.faults.refuses = changed
+        assert way.copy_object("x", "kept", planned) is OTHER_OBJECT
+        conditions = [request.headers["x-amz-copy-source-if-match"] for request in faulty.requests if is_copy(request)]
+        assert conditions == [f'"{planned.e_tag}"'] * 3
+        assert not ObjectReader(access).holds_objects("kept")
+
     def test_a_change_in_the_middle_of_a_stream_ends_the_copy(
         self, bucket: Bucket, faulty: FaultyS3, access: StoreAccess, tmp_path: Path
     ) -> None:

@@ -10,6 +10,7 @@ from math import ceil
 from random import Random
 from typing import Any, Protocol
 
+import s3transfer.exceptions  # type: ignore[import-untyped]
 from boto3.s3.transfer import TransferConfig  # type: ignore[import-untyped]
 from obstore.exceptions import BaseError, PreconditionError
 from obstore.store import AzureStore, GCSStore, LocalStore, MemoryStore
@@ -36,6 +37,8 @@ _CHUNK = 8 * _MEBIBYTE  # bytes that one request uploads
 _MOST_PARTS = 9_000  # parts of one upload; S3 and GCS allow 10,000
 _ONE_REQUEST = 5 * 1024**3  # bytes that S3 copies with one request; a larger object is copied in parts
 _PART = 512 * _MEBIBYTE
+# s3transfer's error if the source changes during a copy in parts. Before s3transfer 0.15, S3's error is raised instead.
+_CHANGED_DURING_COPY = getattr(s3transfer.exceptions, "S3CopyFailedError", ())
 _PRECONDITION_CODES = ("PreconditionFailed", "412")
 _OF_THE_BUCKET = ("bucket", "region", "default_region")
 
@@ -104,6 +107,8 @@ class _ByS3:
             else:
                 extra.pop("BucketKeyEnabled", None)  # boto3 does not accept it here: the bucket's own setting counts
                 self._target.client.copy(origin, self._target.name, key, ExtraArgs=extra, Config=self._in_parts)
+        except _CHANGED_DURING_COPY:
+            return OTHER_OBJECT
         except S3_ERRORS as error:
             failure = failure_of_s3(error, self._access)
             return OTHER_OBJECT if failure.code in _PRECONDITION_CODES else failure

@@ -37,6 +37,7 @@ _DENIALS = (
     "Mkdirs failed to create",  # Hadoop's text for a directory in which this user may not write
 )  # fmt: skip
 _FULL = ("No space left on device", "quota exceeded")
+_ARCHIVED = ("InvalidObjectState", "ObjectNotInActiveTierError")  # S3's codes, which have the status 403 of a denial
 # The store did nothing, and the same request may succeed later:
 _RETRYABLE_CODES = ("RequestTimeout", "OperationAborted", "ConditionalRequestConflict")
 
@@ -185,6 +186,7 @@ def _kind(text: str, code: str, status: str, *, absent: bool) -> Kind:
     rules = (
         (Kind.BUCKET_MISSING, any(sign in text for sign in _NO_BUCKET)),
         (Kind.OBJECT_MISSING, absent),
+        (Kind.OTHER, code in _ARCHIVED),
         (Kind.CREDENTIALS, status == "401" or code in _BAD_CREDENTIALS),
         (Kind.CREDENTIALS, any(sign in text for sign in _NO_CREDENTIALS)),
         (Kind.DENIED, status == "403" or any(sign in text for sign in _DENIALS)),
@@ -197,6 +199,11 @@ def _kind(text: str, code: str, status: str, *, absent: bool) -> Kind:
 def _detail(kind: Kind, code: str, status: str, message: str) -> str:
     shown = f"status {status}" if status and code in ("", status) else code
     code = f" ({shown})" if shown else ""
+    if shown in _ARCHIVED:
+        return (
+            f"the object is archived by its storage class{code}, and S3 cannot read or copy it. Restore it in S3 first "
+            "(RestoreObject), or use `mode: delete`"
+        )
     if kind is Kind.OTHER:
         return "the store failed" + code + ": " + _QUERY.sub("?…", " ".join(message.split()))[:_MAX_DETAIL].rstrip(".")
     return {

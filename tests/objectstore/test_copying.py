@@ -290,6 +290,21 @@ class TestEncryption:
         assert key not in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    ("to", "code"), [("bucket", "ObjectNotInActiveTierError"), ("files", "InvalidObjectState")], ids=["bucket", "files"]
+)
+def test_a_copy_of_an_archived_object_fails_with_what_can_be_done(
+    bucket: Bucket, access: StoreAccess, tmp_path: Path, to: str, code: str
+) -> None:
+    put(bucket, "x", b"ours", StorageClass="GLACIER")
+    done = ObjectCopier(access, access if to == "bucket" else StoreAccess(f"file://{tmp_path}")).copy("x", "kept", 4)
+    assert done == ObjectResult(
+        Outcome.FAILED,
+        f"the object is archived by its storage class ({code}), and S3 cannot read or copy it. Restore it in S3 first "
+        "(RestoreObject), or use `mode: delete`",
+    )
+
+
 class TestKindsOfCopies:
     def test_s3_copies_by_itself(self, faulty: FaultyS3, access: StoreAccess) -> None:
         elsewhere = replace(access, url=f"{access.url}/elsewhere")

@@ -159,6 +159,7 @@ class TestRetryableFailures:
             pytest.param("RequestTimeout", 400, False, True, False, id="request_timeout"),
             pytest.param("NotImplemented", 501, False, False, False, id="not_implemented"),
             pytest.param("AccessDenied", 403, False, False, False, id="denied"),
+            pytest.param("InvalidObjectState", 403, False, False, False, id="archived"),
             pytest.param("NoSuchBucket", 404, False, False, False, id="no_bucket"),
             pytest.param("PreconditionFailed", 412, False, False, False, id="another_object"),
         ],

@@ -60,6 +60,46 @@ def first_copies(number: int) -> Callable[[Request], bool]:
 
 
 class TestCopiesInLocalFiles:
+    @pytest.fixture
+    def here(self, tmp_path: Path) -> Path:
+        for name in ("lake", "quarantine"):
+            (tmp_path / name).mkdir()
+        return tmp_path
+
+    def copied(self, here: Path, name: str, size: int) -> Path:
+        places = (StoreAccess(f"file://{here}/{one}") for one in ("lake", "quarantine"))
+        assert isinstance(ObjectCopier(*places).copy(name, f"copies/{name}", size), VerifiedCopy)
+        return here / "quarantine" / "copies" / name
+
+    @pytest.mark.parametrize("mode", [0o600, 0o640, 0o664, 0o444], ids=oct)
+    @pytest.mark.parametrize("size", [4, 9 * MEBIBYTE])
+    def test_a_copy_can_be_read_by_the_same_users_as_its_source(self, here: Path, size: int, mode: int) -> None:
+        name = "a b%20#é"
+        source = here / "lake" / name
+        source.write_bytes(b"1" * size)
+        source.chmod(mode)
+        copy = self.copied(here, name, size)
+        assert (copy.stat().st_mode & 0o777, copy.stat().st_size) == (mode, size)
+
+    @pytest.mark.skipif(os.geteuid() != 0, reason="only root can set the owner of a file")
+    def test_a_copy_that_root_makes_has_the_owner_of_its_source(self, here: Path) -> None:
+        source = here / "lake" / "x"
+        source.write_bytes(b"1234")
+        os.chown(source, 1234, 5678)
+        copy = self.copied(here, "x", 4).stat()
+        assert (copy.st_uid, copy.st_gid) == (1234, 5678)
+
+    def test_a_file_system_that_refuses_owners_and_permissions_does_not_prevent_the_copy(
+        self, here: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        def refuse(*_: object, **__: object) -> None:
+            raise PermissionError("Operation not permitted")
+
+        (here / "lake" / "x").write_bytes(b"1234")
+        for name in ("chown", "chmod"):
+            monkeypatch.setattr(os, name, refuse)
+        assert self.copied(here, "x", 4).read_bytes() == b"1234"
+
     @pytest.mark.parametrize("size", [4, 9 * MEBIBYTE])
     def test_the_copies_are_complete_when_they_are_forced_to_disk(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, size: int
@@ -333,6 +373,21 @@ class TestKindsOfCopies:
         assert ObjectCopier(files, access).copy("there", "away/there", size).verified_by == "size"
         assert ObjectCopier(access, files).copy("away/there", "back", size).verified_by == "size"
         assert ObjectReader(files).read("back") == content
+
+    @pytest.mark.parametrize("size", [4, 9 * MEBIBYTE])
+    def test_an_object_that_passes_through_this_machine_keeps_its_metadata(
+        self, bucket: Bucket, access: StoreAccess, size: int
+    ) -> None:
+        client, content = (
+            bucket.client(),
+            {"ContentType": "text/csv", "ContentLanguage": "de", "CacheControl": "no-cache"},
+        )
+        metadata = {**content, "ContentDisposition": "inline", "Metadata": {"owner": "ada", "run": "7"}}
+        client.put_object(Bucket=bucket.name, Key="x", Body=bytes(size), **metadata)
+        target = bucket.access("other", access_key_id="another-key")
+        assert isinstance(ObjectCopier(access, target).copy("x", "kept", size), VerifiedCopy)
+        found = client.head_object(Bucket=bucket.name, Key="other/kept")
+        assert {name: found.get(name) for name in metadata} == metadata
 
     def test_stores_with_other_credentials_do_not_copy_by_themselves(
         self, bucket: Bucket, faulty: FaultyS3, access: StoreAccess

@@ -5,8 +5,10 @@ import os
 import re
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
 from math import ceil
+from pathlib import Path
 from random import Random
 from typing import Any, Protocol
 
@@ -37,6 +39,8 @@ _CHUNK = 8 * _MEBIBYTE  # bytes that one request uploads
 _MOST_PARTS = 9_000  # parts of one upload; S3 and GCS allow 10,000
 _ONE_REQUEST = 5 * 1024**3  # bytes that S3 copies with one request; a larger object is copied in parts
 _PART = 512 * _MEBIBYTE
+_PERMISSIONS = 0o777  # bits of a file's mode
+_SAME_OWNER = -1  # for chown
 # s3transfer's error if the source changes during a copy in parts. Before s3transfer 0.15, S3's error is raised instead.
 _CHANGED_DURING_COPY = getattr(s3transfer.exceptions, "S3CopyFailedError", ())
 _PRECONDITION_CODES = ("PreconditionFailed", "412")
@@ -144,15 +148,22 @@ class _Streamed:
     def __init__(self, source: Any, target: Any, source_access: StoreAccess, target_access: StoreAccess) -> None:
         self._source, self._target = source, target
         self._secrets = (*source_access.options.values(), *target_access.options.values())
+        # Another kind of store may refuse the names of the metadata. Local files have none.
+        self._keeps_attributes = type(source) is type(target) and not isinstance(target, LocalStore)
+        self._are_local = source_access.is_local and target_access.is_local
+        self._urls = source_access.url, target_access.url
 
     def copy_object(self, path: str, to: str, found: ObjectMetadata) -> Failure | None:
         condition = {"if_match": f'"{found.e_tag}"'} if found.e_tag else {}
         try:
             if found.size <= _CHUNK:
-                self._target.put(to, self._source.get(path, options=condition).bytes())
+                response = self._source.get(path, options=condition)
+                self._target.put(to, response.bytes(), attributes=self._attributes(response))
             else:
                 # obstore's blocking calls cannot read a chunk while a write is in progress; its async calls can.
                 asyncio.run(self._put(to, path, found.size, condition))
+            if self._are_local:
+                self._keep_permissions(path, to)
         except PreconditionError:
             return OTHER_OBJECT
         except (BaseError, OSError, ValueError) as error:
@@ -161,13 +172,33 @@ class _Streamed:
 
     async def _put(self, to: str, path: str, size: int, condition: Mapping[str, str]) -> None:
         chunk = max(_CHUNK, ceil(size / _MOST_PARTS))
-        parts = self._parts(path, size, chunk, condition)
-        await self._target.put_async(to, parts, chunk_size=chunk, max_concurrency=2)
+        options = [{**condition, "range": (at, min(at + chunk, size))} for at in range(0, size, chunk)]
+        first = await self._source.get_async(path, options=options[0])
 
-    async def _parts(self, path: str, size: int, chunk: int, condition: Mapping[str, str]) -> AsyncIterator[Any]:
-        for start in range(0, size, chunk):
-            options = {**condition, "range": (start, min(start + chunk, size))}
-            yield await (await self._source.get_async(path, options=options)).bytes_async()
+        async def parts() -> AsyncIterator[Any]:
+            yield await first.bytes_async()
+            for one in options[1:]:
+                yield await (await self._source.get_async(path, options=one)).bytes_async()
+
+        attributes = self._attributes(first)
+        await self._target.put_async(to, parts(), attributes=attributes, chunk_size=chunk, max_concurrency=2)
+
+    def _attributes(self, response: Any) -> dict[str, str] | None:
+        """Return the content type, the other headers of the content and the metadata that the copy gets."""
+        return dict(response.attributes) if self._keeps_attributes else None
+
+    def _keep_permissions(self, path: str, to: str) -> None:
+        """Give a copied local file the owner, the group and the permissions of its source, as far as this user may."""
+        source, target = (
+            Path(url.removeprefix("file://")) / name for url, name in zip(self._urls, (path, to), strict=True)
+        )
+        status = source.stat()
+        for owner in (status.st_uid, _SAME_OWNER):  # only root may change the owner
+            with suppress(PermissionError):
+                os.chown(target, owner, status.st_gid)
+                break
+        with suppress(PermissionError):  # a file system without permissions, such as exFAT, refuses the change
+            target.chmod(status.st_mode & _PERMISSIONS)
 
 
 _AT_ONCE = 10  # more concurrent requests made S3 return SlowDown. Source: lakeFS issue 5729
@@ -206,10 +237,10 @@ class ObjectCopier:
     The store itself copies if both URLs use the same S3 endpoint and credentials, the same container of Azure or the
     same bucket of GCS. Otherwise, local files included, the bytes pass through this machine, a few chunks at a time.
 
-    The copy has a new modification time. An existing object at the target is not overwritten if its size or its MD5
-    differs. If the sizes are equal and the ETags cannot be compared, the object is copied and overwrites the existing
-    one, unless an earlier attempt verified this copy. An object that is written to the target between the check and the
-    copy is overwritten too.
+    The copy has a new modification time. docs/stores.md lists what else differs. An existing object at the target is
+    not overwritten if its size or its MD5 differs. If the sizes are equal and the ETags cannot be compared, the object
+    is copied and overwrites the existing one, unless an earlier attempt verified this copy. An object that is written
+    to the target between the check and the copy is overwritten too.
     """
 
     def __init__(self, source: StoreAccess, target: StoreAccess, rate_limiter: RateLimiter | None = None) -> None:

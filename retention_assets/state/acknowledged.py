@@ -151,6 +151,13 @@ def record_missing(warehouse: Warehouse, repository: str, guard: str, addresses:
     warehouse.write_document(document, repository, MISSING)
 
 
+def noticed_as_lost(warehouse: Warehouse, repository: str, since: datetime) -> set[str]:
+    """Return the addresses that are acknowledged as lost, or that a plan or verification did not find since `since`."""
+    document = warehouse.read_document(repository, MISSING)
+    is_recent = document is not None and datetime.fromisoformat(document["at"]) >= since
+    return known_addresses(warehouse, repository) | {*(missing_addresses(warehouse, repository) if is_recent else ())}
+
+
 def missing_addresses(warehouse: Warehouse, repository: str) -> list[str]:
     """Return the missing addresses of the last plan or verification that failed for them; empty when there is none."""
     document = warehouse.read_document(repository, MISSING)

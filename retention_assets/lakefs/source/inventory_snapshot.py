@@ -27,6 +27,7 @@ from retention_assets.objectstore.listing import Prefixes, list_objects
 from retention_assets.objectstore.objects import ObjectReader
 from retention_assets.objectstore.outcomes import Outcome
 from retention_assets.spark.frames import collect_together, from_arrow
+from retention_assets.state.acknowledged import noticed_as_lost
 from retention_assets.state.ledger import all_collected_addresses, recorded_since
 from retention_assets.tables import STORAGE_INVENTORY
 from retention_assets.warehouse.metadata import Details, PartitionMetadata, needed
@@ -115,8 +116,10 @@ def _snapshot_from(
 def _unchanged(context: InventoryContext, base: BaseInventory, all_prefixes: Prefixes) -> frozenset[str]:
     """Return the closed slices whose rows are taken from the base inventory. All others are listed again.
 
-    A closed slice is listed again in three cases:
+    A closed slice is listed again in four cases:
 
+    - An object of the slice is acknowledged as lost, or a plan or verification did not find it since the last full
+      listing. The base inventory may still have it, and somebody may have put it back.
     - An object was restored into the slice since the last full listing.
     - The base inventory is our own, and a sweep worked on the slice since the last full listing. Someone may have put
       back an object that the sweep removed.
@@ -134,7 +137,8 @@ def _unchanged(context: InventoryContext, base: BaseInventory, all_prefixes: Pre
     if not base.delivered:
         queries["with_rows"] = _prefixes_of(_reused_rows(context, base, sorted(closed)))
     found = {name: {row["prefix"] for row in rows} for name, rows in collect_together(queries).items()}
-    return (closed & found.get("with_rows", closed)) - found["changed"]
+    lost = noticed_as_lost(context.warehouse, context.opened.repository.name, since)
+    return (closed & found.get("with_rows", closed)) - found["changed"] - {_prefix_of(one) for one in lost}
 
 
 def _prefixes_of(objects: DataFrame) -> DataFrame:
@@ -218,6 +222,12 @@ def directory_prefix(address: Column) -> Column:
     top = F.substring_index(address, "/", 1)
     within = F.when(F.concat(top, F.lit("/")) == DATA, F.substring_index(address, "/", 2)).otherwise(top)
     return F.concat(within, F.lit("/"))
+
+
+def _prefix_of(address: str) -> str:
+    """Return as `directory_prefix`, for a Python string."""
+    top, slash, rest = address.partition("/")
+    return f"{DATA}{rest.partition('/')[0]}/" if slash and top + slash == DATA else f"{top}/"
 
 
 _BACKWARDS_FROM = 3_931_046_656  # 4000-01-01 in unix seconds, modulo 2**32

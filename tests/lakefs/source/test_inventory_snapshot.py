@@ -18,6 +18,7 @@ from retention_assets.lakefs.source.inventory_snapshot import (
 )
 from retention_assets.objectstore.listing import Prefixes
 from retention_assets.objectstore.outcomes import Outcome
+from retention_assets.state.acknowledged import LOST, record_missing, write_acknowledgement
 from retention_assets.tables import STORAGE_INVENTORY
 from retention_assets.warehouse.warehouse import METADATA, Warehouse
 from tests.acceptance.runs import Run, objects_in, write_ledger
@@ -242,6 +243,40 @@ def test_a_slice_into_which_an_object_was_restored_after_a_delivered_inventory_i
     assert _unchanged(context, delivered, listed) == frozenset(listed.deep)
     write_ledger(run, {SECOND: Outcome.RESTORED}, taken_at + 2 * HOUR)
     assert _unchanged(context, delivered, listed) == frozenset()
+
+
+def _acknowledge(run: Run) -> None:
+    write_acknowledgement(run.warehouse, NAME, [SECOND], LOST, "bill", run.now)
+
+
+def _refuse(run: Run) -> None:
+    record_missing(run.warehouse, NAME, "live_listed", [SECOND], run.now)
+
+
+@pytest.mark.parametrize("notice", [_acknowledge, _refuse])
+def test_objects_that_are_lost_are_looked_for_in_the_store_and_not_in_the_base_inventory(
+    spark: SparkSession, built: BuiltRepository, notice: Callable[[Run], None]
+) -> None:
+    """Otherwise a plan would find them again, and not find those that a person brought back."""
+    run = at(spark, built, BEGAN + CLOSED)
+    keep(run)
+    built.remove([SECOND])  # not by a sweep
+    assert addresses(at(spark, built, BEGAN + CLOSED + DAY).snapshot()) == {FIRST, SECOND, OLDER}
+    notice(replace(run, now=BEGAN + CLOSED + DAY))
+    lost = keep(at(spark, built, BEGAN + CLOSED + 2 * DAY))
+    assert (lost.listed, addresses(lost)) == (1, {FIRST, OLDER})
+    built.store({SECOND: BEGAN + HOUR})
+    found = at(spark, built, BEGAN + CLOSED + 3 * DAY).snapshot()
+    assert (found.details.fell_back, addresses(found)) == (None, {FIRST, SECOND, OLDER})
+
+
+def test_a_slice_of_an_object_that_was_missing_before_the_last_full_listing_is_not_listed_again(
+    spark: SparkSession, built: BuiltRepository
+) -> None:
+    run = at(spark, built, BEGAN + CLOSED)
+    _refuse(replace(run, now=run.now - DAY))
+    keep(run)
+    assert at(spark, built, BEGAN + CLOSED + DAY).snapshot().listed == 0
 
 
 def test_only_objects_removed_after_a_base_inventory_are_left_out_of_its_rows(

@@ -549,3 +549,53 @@ def test_the_directories_that_a_local_storage_links_to_are_locations_of_the_repo
     repository = loaded(tmp_path, storage="storage").repository("orchard")
     storage = f"file://{tmp_path.resolve()}/storage"
     assert repository.locations() == ("s3://lake/orchard", storage, f"file://{tmp_path.resolve()}/other/chunks")
+
+
+# ---- links to the file
+
+
+def test_paths_are_relative_to_the_folder_of_the_file_that_a_link_leads_to(tmp_path: Path) -> None:
+    (tmp_path / "real").mkdir()
+    loaded(tmp_path / "real", storage="storage")
+    link = tmp_path / "retention.yaml"
+    link.symlink_to(tmp_path / "real" / "retention.yaml")
+    configuration = load_configuration(link)
+    repository = configuration.repository("orchard")
+    assert configuration.file == repository.file == link
+    assert configuration.warehouse == f"{tmp_path.resolve()}/real/warehouse"
+    assert repository.storage == f"file://{tmp_path.resolve()}/real/storage"
+    assert repository.path("policy.yaml") == tmp_path.resolve() / "real" / "policy.yaml"
+
+
+def test_a_switched_link_changes_the_policy_files_but_not_the_locations_of_a_loaded_configuration(
+    tmp_path: Path,
+) -> None:
+    for release in ("r1", "r2"):
+        (tmp_path / release).mkdir()
+        loaded(tmp_path / release, storage="storage", quarantine={"url": "quarantine"})
+    current = tmp_path / "current"
+    current.symlink_to("r1")
+    configuration = load_configuration(current / "retention.yaml")
+    repository = configuration.repository("orchard")
+    current.unlink()
+    current.symlink_to("r2")
+    first = tmp_path.resolve() / "r1"
+    assert configuration.warehouse == f"{first}/warehouse"
+    assert repository.storage == f"file://{first}/storage"
+    assert repository.absolute("quarantine") == f"file://{first}/quarantine"
+    assert repository.path("policy.yaml") == tmp_path.resolve() / "r2" / "policy.yaml"
+
+
+def test_the_file_of_a_component_is_found_through_a_switched_link(tmp_path: Path) -> None:
+    for release in ("r1", "r2"):
+        (tmp_path / release).mkdir()
+        loaded(tmp_path / release)
+        component = {"type": "retention_assets.RetentionRepository", "attributes": {"configuration": "retention.yaml"}}
+        (tmp_path / release / "defs.yaml").write_text(yaml.safe_dump(component), encoding="utf-8")
+    current = tmp_path / "current"
+    current.symlink_to("r1")
+    repository = load_configuration(current / "defs.yaml").repository("orchard")
+    current.unlink()
+    current.symlink_to("r2")
+    assert repository.file == current / "retention.yaml"
+    assert repository.path("policy.yaml") == tmp_path.resolve() / "r2" / "policy.yaml"

@@ -194,7 +194,7 @@ def _instance(configuration: Configuration) -> Iterator[tuple[dg.DagsterInstance
     elif Path("dagster.yaml").is_file():
         directory, settings, ui = Path(".dagster"), Path.cwd(), f"{of_file} make dev"
     else:
-        directory = settings = configuration.file.parent / ".dagster"
+        directory = settings = configuration.file.resolve().parent / ".dagster"
         ui = f"DAGSTER_HOME={shlex.quote(str(directory))} {serve}"
     # Otherwise Dagster prints a page about telemetry, and logs that an optional file is missing.
     logging.getLogger("dagster").setLevel(logging.ERROR)

@@ -71,8 +71,8 @@ class Repository:
     namespace: str  # canonical: no trailing slash, s3a:// and s3n:// as s3://; for Icechunk, the storage URL
     storage: str  # the URL of the objects
     settings: CommonSettings
-    directory: Path  # of the configuration file
-    file: Path
+    directory: Path  # of the configuration file when it was loaded, without links
+    file: Path  # as the user gave it: a link is followed at each read, because a deployment may switch it
     records: RecordSettings = field(default_factory=RecordSettings)
 
     @property
@@ -161,8 +161,11 @@ class Repository:
         return canonical_namespace(_location(url, self.directory, as_url=True))
 
     def path(self, name: str) -> Path:
-        """Return the absolute path of `name`, which is relative to the configuration file."""
-        return (self.directory / name).resolve()
+        """Return the absolute path of `name`, which is relative to the configuration file.
+
+        If a link to the configuration file was switched since the start, this is a path beside the new file.
+        """
+        return (_directory_of(self.file) / name).resolve()
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,7 +211,7 @@ def load_configuration(file: Path) -> Configuration:
 
     Errors: ConfigurationError with a line for each problem: file, key and reason.
     """
-    file = file.resolve()
+    file = file.absolute()  # not resolved, so that a sweep notices if a link in the path is switched
     try:
         text = file.read_text(encoding="utf-8")
     except FileNotFoundError as error:
@@ -265,7 +268,13 @@ def configuration_of_component(attributes: object, file: Path) -> Configuration:
             f"{file}: has `configuration` and also {also}. Nothing was read or deleted. Give `configuration` alone, "
             "or leave it out."
         )
-    return load_configuration(file.parent / str(attributes["configuration"]))
+    directory = _directory_of(file) if file.is_symlink() else file.parent
+    return load_configuration(directory / str(attributes["configuration"]))
+
+
+def _directory_of(file: Path) -> Path:
+    """Return the directory that paths in a configuration file are relative to. All links are followed."""
+    return file.resolve().parent
 
 
 def _configuration(document: object, file: Path) -> Configuration:
@@ -277,11 +286,12 @@ def _configuration(document: object, file: Path) -> Configuration:
         raise ConfigurationError("\n".join(f"{file}: {one}" for one in wrong)) from None
     if found := [f"{file}: {key}: {_SECRET_URL}" for key in _secret_urls(document)]:
         raise ConfigurationError("\n".join(found))
-    records = settings.records
+    records, directory = settings.records, _directory_of(file)
     repositories = {
-        name: replace(_located(name, entry, file), records=records) for name, entry in settings.repositories.items()
+        name: replace(_located(name, entry, directory, file), records=records)
+        for name, entry in settings.repositories.items()
     }
-    warehouse = _location(settings.warehouse, file.parent)
+    warehouse = _location(settings.warehouse, directory)
     if not settings.shared_warehouse:
         masters = [str(settings.spark[key]) for key in ("spark.master", "spark.remote") if key in settings.spark]
         require_seen_by_executors(warehouse, masters, file)
@@ -331,13 +341,13 @@ def canonical_namespace(namespace: str) -> str:
     return re.sub(r"^s3[an]://", "s3://", namespace).rstrip("/")
 
 
-def _located(name: str, settings: RepositorySettings, file: Path) -> Repository:
+def _located(name: str, settings: RepositorySettings, directory: Path, file: Path) -> Repository:
     if isinstance(settings, IcechunkSettings):
-        storage = namespace = canonical_namespace(_location(settings.storage, file.parent, as_url=True))
-        return Repository(name, namespace, storage, settings, file.parent, file)
+        storage = namespace = canonical_namespace(_location(settings.storage, directory, as_url=True))
+        return Repository(name, namespace, storage, settings, directory, file)
     namespace = canonical_namespace(settings.namespace)
-    storage = canonical_namespace(_location(settings.storage or settings.namespace, file.parent, as_url=True))
-    return Repository(name, namespace, storage, settings, file.parent, file)
+    storage = canonical_namespace(_location(settings.storage or settings.namespace, directory, as_url=True))
+    return Repository(name, namespace, storage, settings, directory, file)
 
 
 def _location(text: str, directory: Path, *, as_url: bool = False) -> str:

@@ -228,7 +228,7 @@ def prepared(start: Callable[[], SparkSession]) -> SparkSession:
         for key, value in _REQUIRED.items():  # an existing or remote session may have other values
             if spark.conf.get(key) != value:
                 spark.conf.set(key, value)
-        if spark.conf.get("spark.speculation", "false") == "true":
+        if (spark.conf.get("spark.speculation", "false") or "").strip().lower() == "true":  # as Spark reads it
             raise ConfigurationError(
                 "The Spark session has spark.speculation=true, so a task of a sweep could run twice. Nothing was read "
                 "or deleted. Start the cluster or its Spark Connect server with spark.speculation=false."

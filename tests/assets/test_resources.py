@@ -134,9 +134,12 @@ def test_a_submitted_driver_takes_its_master_and_memory_from_the_submission(monk
     assert not {"spark.master", "spark.driver.memory"} & spark_resource({}).spark_config.keys()
 
 
-def test_a_session_that_may_run_a_task_twice_is_refused(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("value", ["true", "True", "TRUE", " true "])
+def test_a_session_that_may_run_a_task_twice_is_refused(
+    spark: SparkSession, monkeypatch: pytest.MonkeyPatch, value: str
+) -> None:
     setting = spark.conf.get
-    speculating = {"spark.speculation": "true"}
+    speculating = {"spark.speculation": value}
     monkeypatch.setattr(
         type(spark.conf), "get", lambda _, key, *default: speculating.get(key) or setting(key, *default)
     )

@@ -37,6 +37,7 @@ from retention_assets.policy.rules import Policy
 from retention_assets.policy.snapshots import SnapshotPolicy
 from retention_assets.repositories.other_repositories import OtherRepositories
 from retention_assets.spark.failures import reporting_exhaustion
+from retention_assets.spark.frames import is_one_process
 from retention_assets.spark.sessions import SparkSettings, fit_to, prepared, spark_settings
 from retention_assets.state.acknowledged import acknowledged_addresses, known_addresses, record_missing
 from retention_assets.state.ledger import quarantined_by
@@ -66,11 +67,11 @@ class SparkResource(LazyPySparkResource):
     def fit_to(self, objects: int) -> None:
         """Set the session's SQL settings for a repository of this many listed objects.
 
-        The session stays as it is if it runs on a cluster, if another project started it, or if the configuration sets
+        The session stays as it is if it runs on a cluster, also if it existed before, or if the configuration sets
         these settings.
         """
-        if self.suits_few:
-            fit_to(objects, session(self))
+        if self.suits_few and is_one_process(spark := session(self)):
+            fit_to(objects, spark)
 
 
 def spark_resource(settings: Mapping[str, SparkValue]) -> SparkResource:

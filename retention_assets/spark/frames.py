@@ -52,13 +52,16 @@ def is_connect(spark: SparkSession) -> bool:
 
 
 def master_of(spark: SparkSession) -> str:
-    """Return the Spark master of the session, `Spark Connect` for a remote session."""
-    return "Spark Connect" if is_connect(spark) else spark.conf.get("spark.master", "local") or "local"
+    """Return the Spark master of the session, `Spark Connect` for a remote session.
+
+    `spark.conf` is not used: in a session that existed before, it has a setting that did not take effect.
+    """
+    return "Spark Connect" if is_connect(spark) else str(spark.sparkContext.master)
 
 
 def is_one_process(spark: SparkSession) -> bool:
     """Return whether the driver is also the executor."""
-    return not is_connect(spark) and is_local_master(spark.conf.get("spark.master", "") or "")
+    return is_local_master(master_of(spark))
 
 
 def is_local_master(master: str) -> bool:

@@ -11,6 +11,7 @@ import yaml
 from dagster._core.remote_representation.external_data import RepositorySnap
 from pyspark.sql import SparkSession
 
+from retention_assets.assets import resources
 from retention_assets.assets.lakefs import policy_table
 from retention_assets.assets.resources import (
     CLOCK,
@@ -102,6 +103,20 @@ def test_a_task_of_a_local_session_has_at_most_as_many_objects_as_fit_into_its_p
         spark.conf.set(partitions, before)
 
 
+def test_a_session_of_a_cluster_that_existed_before_is_not_fitted_to_few_objects(
+    spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    compiles = "spark.sql.codegen.wholeStage"
+    resource, before = spark_resource({}), spark.conf.get(compiles)
+    monkeypatch.setattr(resources, "session", lambda _: spark)
+    monkeypatch.setattr(spark.sparkContext, "master", "spark://head:7077")
+    try:
+        resource.fit_to(5_000_000)
+        assert spark.conf.get(compiles) == before == "false"
+    finally:
+        spark.conf.set(compiles, "false")
+
+
 def test_cached_rows_are_on_disk_only_for_many_objects(spark: SparkSession) -> None:
     partitions = "spark.sql.shuffle.partitions"
     before = spark.conf.get(partitions)
@@ -138,10 +153,10 @@ def test_a_submitted_driver_takes_its_master_and_memory_from_the_submission(monk
 def test_a_session_that_may_run_a_task_twice_is_refused(
     spark: SparkSession, monkeypatch: pytest.MonkeyPatch, value: str
 ) -> None:
-    setting = spark.conf.get
+    setting = spark.sparkContext._conf.get
     speculating = {"spark.speculation": value}
     monkeypatch.setattr(
-        type(spark.conf), "get", lambda _, key, *default: speculating.get(key) or setting(key, *default)
+        spark.sparkContext._conf, "get", lambda key, *default: speculating.get(key) or setting(key, *default)
     )
     with pytest.raises(ConfigurationError, match=r"spark\.speculation=true.*Start the cluster"):
         session(spark_resource({}))

@@ -1,5 +1,7 @@
 """Sessions whose executors run in other processes have this package."""
 
+from collections.abc import Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -7,7 +9,8 @@ from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 
 from retention_assets.errors import ConfigurationError
-from retention_assets.spark.sessions import prepared
+from retention_assets.spark.frames import is_one_process, master_of
+from retention_assets.spark.sessions import prepared, started
 
 
 class Settings(dict[str, str]):
@@ -22,7 +25,8 @@ class ClusterSession:
     """The part of a session on a cluster that `prepared` uses. Its executors import the files in `sent`."""
 
     def __init__(self) -> None:
-        self.conf = Settings({"spark.master": "spark://cluster:7077"})
+        self.conf = Settings({"spark.master": "local[*]"})  # a default of this project, which has no effect there
+        self.sparkContext = SimpleNamespace(master="spark://cluster:7077", _conf={})
         self.sent: list[str] = []
 
     def addArtifacts(self, path: str, *, pyfile: bool) -> None:
@@ -38,6 +42,36 @@ def test_every_new_session_gets_the_package_once() -> None:
             prepared(lambda session=session: session)
         assert len(session.sent) == 1
         del session
+
+
+OVERLAID = {"spark.master": "spark://head:7077", "spark.speculation": "false"}
+
+
+@pytest.fixture
+def overlaid(spark: SparkSession) -> Iterator[SparkSession]:
+    """A session that existed before it was asked for with other settings. Spark stores them, and ignores the first."""
+    before = {key: str(spark.conf.get(key, value)) for key, value in OVERLAID.items()}
+    assert SparkSession.builder.config(map=OVERLAID).getOrCreate() is spark
+    yield spark
+    SparkSession.builder.config(map=before).getOrCreate()
+
+
+def test_the_master_of_a_session_that_existed_before_is_the_one_it_started_with(overlaid: SparkSession) -> None:
+    assert overlaid.conf.get("spark.master") == "spark://head:7077"
+    assert master_of(overlaid) == "local[2]"
+    assert is_one_process(overlaid)
+
+
+def test_speculation_is_found_in_a_session_that_existed_before(overlaid: SparkSession) -> None:
+    of_context = overlaid.sparkContext._conf
+    of_context.set("spark.speculation", "true")
+    try:
+        assert overlaid.conf.get("spark.speculation") == "false"
+        with pytest.raises(ConfigurationError, match=r"spark\.speculation=true.*Start the cluster"):
+            started({})
+    finally:
+        of_context.set("spark.speculation", "false")
+    assert started({}) is overlaid
 
 
 def test_a_java_that_is_missing_is_reported_with_the_remedy(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -27,7 +27,7 @@ def action(directory: Path, storage: str, quarantine: str, master: str) -> objec
     )
     file = directory / "retention.yaml"
     repository = Repository("orchard", "s3://lake/orchard", storage, settings, directory, file)
-    spark = SimpleNamespace(conf={"spark.master": master})
+    spark = SimpleNamespace(sparkContext=SimpleNamespace(master=master))
     opened = SimpleNamespace(repository=repository, access=open_store(repository))
     sweep: Any = SimpleNamespace(opened=opened, spark=spark, name="orchard", day="2026-11-01")
     return action_of(sweep, a_plan(), "quarantine")

@@ -123,8 +123,7 @@ def test_rows_of_the_driver_that_differ_are_an_error_that_names_the_table_and_th
 
 def test_a_session_on_other_machines_writes_no_table_to_a_directory_of_this_one(tmp_path: Path) -> None:
     """The configuration may have `local[*]`, and the project may pass the session of a cluster."""
-    conf = SimpleNamespace(get=lambda name, default=None: "spark://far:7077" if name == "spark.master" else default)
-    rows: Any = SimpleNamespace(sparkSession=SimpleNamespace(conf=conf))
+    rows: Any = SimpleNamespace(sparkSession=SimpleNamespace(sparkContext=SimpleNamespace(master="spark://far:7077")))
     with pytest.raises(ConfigurationError, match="spark://far:7077 also runs on other machines"):
         write_rows(cast("Any", rows), Warehouse(str(tmp_path)), "orchard", "addresses", NOW.date(), shared=False)
     assert list(tmp_path.iterdir()) == []

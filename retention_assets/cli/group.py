@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 
 Command = TypeVar("Command", bound=Callable[..., object])
 Clock = Callable[[], float]  # seconds
-# Options that print a text unchanged: a path may contain text that looks like markup.
-AS_IT_IS: Any = {"soft_wrap": True, "highlight": False, "markup": False}
+# Options that print a text unchanged: a path may contain text that looks like markup, or like the code of an emoji.
+AS_IT_IS: Any = {"soft_wrap": True, "highlight": False, "markup": False, "emoji": False}
 
 progress = Console(stderr=True)  # progress and logs; results go to standard output
 screen = Console()

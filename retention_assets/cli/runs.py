@@ -22,7 +22,7 @@ from rich.console import Console
 
 from retention_assets.assets.runs import failure_of, require_day
 from retention_assets.cli.event_log import kept_connections
-from retention_assets.cli.group import Steps, shown
+from retention_assets.cli.group import AS_IT_IS, Steps, shown
 from retention_assets.config.configuration import Configuration
 from retention_assets.config.folders import writable_folder
 from retention_assets.definitions import build_definitions
@@ -233,7 +233,7 @@ def progress_logger(steps: Steps, console: Console) -> dg.LoggerDefinition:
                 steps.begin(str(meta.get("step_key")))
             elif event is None and logging.INFO <= record.levelno < logging.ERROR:  # errors are shown once, at the end
                 line = meta.get("orig_message", record.getMessage())
-                console.print(line, style="dim", soft_wrap=True, highlight=False, markup=False)
+                console.print(line, style="dim", **AS_IT_IS)
 
     @dg.logger(config_schema={}, description="Progress on the terminal")
     def progress(context: dg.InitLoggerContext) -> logging.Logger:

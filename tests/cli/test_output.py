@@ -19,6 +19,7 @@ from dagster._core.workspace.context import WorkspaceProcessContext
 from dagster._core.workspace.load_target import EmptyWorkspaceTarget, get_origins_from_toml
 from dagster_graphql.schema import create_schema
 
+from retention_assets.cli.group import log_line, say, warn
 from retention_assets.cli.main import cli
 from retention_assets.tables import TABLES
 from tests.end_to_end.command import DAY, MADE_BY_A_PLAN, Answer, Json, Project, orchard_on_disk, run
@@ -182,6 +183,14 @@ def test_lint_exits_with_2_on_an_error_also_with_json(tmp_path: Path) -> None:
     assert {finding["rule_id"] for finding in as_json.document()["orchard"] if finding["severity"] == "error"} == {
         "audit"
     }
+
+
+@pytest.mark.parametrize("prints", [say, warn, log_line])
+def test_a_name_that_contains_the_code_of_an_emoji_is_printed_unchanged(
+    prints: Callable[[str], None], capsys: pytest.CaptureFixture[str]
+) -> None:
+    prints("restore --address run:100:x.csv")
+    assert "".join(capsys.readouterr()) == "restore --address run:100:x.csv\n"
 
 
 def test_text_in_a_finding_that_resembles_markup_is_printed_unchanged(tmp_path: Path) -> None:

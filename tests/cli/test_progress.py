@@ -79,7 +79,7 @@ def test_a_run_shows_its_steps_and_stores_the_duration_of_each_step() -> None:
 
     @dg.op
     def orchard__second(context: dg.OpExecutionContext, one: int) -> None:
-        context.log.info("a line of the log")
+        context.log.info("a line of the log about [red]/run:100:x.csv")
         lines.append(str(steps.__rich__()))
 
     console, steps, lines = Console(file=StringIO()), Steps("plan", {}), []
@@ -96,7 +96,7 @@ def test_a_run_shows_its_steps_and_stores_the_duration_of_each_step() -> None:
     assert found.keys() == {"orchard__first", "orchard__second"}
     assert min(found.values()) > 0
     assert isinstance(console.file, StringIO)
-    assert console.file.getvalue() == "a line of the log\n"
+    assert console.file.getvalue() == "a line of the log about [red]/run:100:x.csv\n"
 
 
 def lint_of(file: Path, stderr: int) -> None:

@@ -99,7 +99,14 @@ def _as_text(value: object) -> str:
 
 def person(environment: Mapping[str, str] = os.environ) -> str:
     """Return the person who acts: the value of RETENTION_APPROVER, else `user@host`."""
-    return environment.get(APPROVER) or f"{getpass.getuser()}@{socket.gethostname()}"
+    return environment.get(APPROVER) or f"{_user()}@{socket.gethostname()}"
+
+
+def _user() -> str:
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):  # the system does not know the user's id: OSError since Python 3.13
+        return f"uid {os.getuid()}"
 
 
 def approve(

@@ -1,6 +1,8 @@
 """Approvals: a sweep executes only a plan that was approved by its hash and has not changed since."""
 
 import json
+import os
+import socket
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
@@ -79,6 +81,15 @@ def required(
 
 
 # ---- approving
+
+
+def test_a_person_without_a_user_name_has_the_id_of_the_user(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A container may run with an id that its `/etc/passwd` does not have."""
+    for name in ("LOGNAME", "USER", "LNAME", "USERNAME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(os, "getuid", lambda: 1_234_567)
+    assert person({}) == f"uid 1234567@{socket.gethostname()}"
+    assert person({"RETENTION_APPROVER": "ada"}) == "ada"
 
 
 def test_a_plan_is_approved_by_its_full_hash_in_upper_or_lower_case(warehouse: Warehouse) -> None:

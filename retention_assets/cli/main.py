@@ -1,10 +1,11 @@
 """Runs the command `retention`, and prints its completion script for shells.
 
 Exit status: 0 done; 1 a guard refused, or a verification failed; 2 wrong usage or configuration; 3 a source, store or
-table cannot be read or written, or Java ran out of memory.
+table cannot be read or written, Spark cannot be reached, Java ran out of memory, or an unexpected error.
 """
 
 import sys
+import traceback
 from collections.abc import Sequence
 
 import click
@@ -26,13 +27,17 @@ _VARIABLE = "_RETENTION_COMPLETE"  # the environment variable that the script se
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Run the command. For an error of this project, print the message on standard error and exit with its status."""
+    """Run the command. For an error of this project, print the message on standard error and exit with its status.
+
+    For any other error, print the traceback. The status is not 1, which says that a guard refused.
+    """
     try:
         cli.main(args=list(arguments) if arguments is not None else None, prog_name="retention", standalone_mode=True)
     except Exception as error:
         own = own_error(error) or _exhaustion(error)
         if own is None:
-            raise
+            traceback.print_exc()
+            sys.exit(RetentionError.exit_code)
         progress.print(f"error: {own}", style="red", **AS_IT_IS)
         sys.exit(own.exit_code)
 

@@ -1,4 +1,4 @@
-"""Explains errors of Spark: Java has no memory left, a disk is full, or the files of a table cannot be written."""
+"""Explains errors of Spark: no session starts, Java has no memory left, a disk is full, or no files can be written."""
 
 import contextlib
 import re
@@ -21,6 +21,7 @@ _REFUSED = re.compile(
 )
 _NO_FILE_SYSTEM = re.compile(r'No FileSystem for scheme "\w+"|Class org\.apache\.hadoop\.fs\.[\w.$]+ not found')
 _CALL = re.compile(r"An error occurred while calling \S+\s*:?\s*")  # how py4j begins the text of an error of Java
+_DETAILS = re.compile(r'details = "(.*)"')  # the reason in the text of an error of gRPC, which has several lines
 _AGAIN = "Then run the same command again: a sweep continues from its ledger."
 
 
@@ -45,6 +46,16 @@ def missing_file_system(text: str) -> str | None:
 def first_line(error: Exception) -> str:
     """Return the first line of Spark's error text, without py4j's introduction: the line names the problem."""
     return _CALL.sub("", str(error)).strip().partition("\n")[0]
+
+
+def start_error(error: Exception, where: str) -> RetentionError:
+    """Return the error to show if no session could be started. `where`: the master or the server, for the message."""
+    details = _DETAILS.search(str(error))
+    reason = (details[1] if details else first_line(error)).rstrip(".")
+    return exhaustion_error(error) or StoreError(
+        f"Spark did not start: {reason}. The session is for {where}. Nothing was read or deleted. Check that this "
+        "address can be reached and that the settings in `spark` are correct. Then run the same command again."
+    )
 
 
 def exhaustion_error(error: BaseException) -> RetentionError | None:

@@ -18,14 +18,16 @@ from math import ceil
 from pathlib import Path
 from zipfile import ZIP_DEFLATED, ZipFile
 
+from py4j.protocol import Py4JError
 from pyspark.conf import SparkConf
 from pyspark.core.context import SparkContext
-from pyspark.errors import PySparkRuntimeError
+from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 import retention_assets
 from retention_assets.config.settings import MANY_OBJECTS, READ_TASKS, SWEEP_WORKERS, FromEnvironment, SparkValue
 from retention_assets.errors import ConfigurationError
+from retention_assets.spark.failures import start_error
 from retention_assets.spark.frames import is_connect, is_local_master, is_one_process
 
 _DEFAULTS: Mapping[str, str] = {
@@ -153,15 +155,27 @@ class SparkSettings:
         """Return the session of this process; start it if there is none.
 
         The Java process starts without the secrets, because every user of the machine can see its arguments.
-        Errors: ConfigurationError when the environment variable of a secret is not set.
+        Errors: ConfigurationError when the environment variable of a secret is not set; StoreError when the master or
+        the Spark Connect server cannot be reached, or rejects a setting.
         """
         secrets = {key: FromEnvironment(env=name).resolve(f"spark.{key}") for key, name in self.secrets.items()}
-        if secrets and not {"spark.remote"} & {*self.plain, *secrets}:
-            SparkContext._ensure_initialized(conf=SparkConf().setAll(list(self.plain.items())))
-        builder = SparkSession.builder
-        for key, value in {**self.plain, **secrets}.items():
-            builder = builder.config(key, value)
-        return builder.getOrCreate()
+        try:
+            if secrets and not {"spark.remote"} & {*self.plain, *secrets}:
+                SparkContext._ensure_initialized(conf=SparkConf().setAll(list(self.plain.items())))
+            builder = SparkSession.builder
+            for key, value in {**self.plain, **secrets}.items():
+                builder = builder.config(key, value)
+            return builder.getOrCreate()
+        except (PySparkException, Py4JError) as error:
+            if _is_without_java(error):
+                raise
+            raise start_error(error, self._where()) from error
+
+    def _where(self) -> str:
+        key = "spark.remote" if "spark.remote" in {*self.plain, *self.secrets} else "spark.master"
+        if key in self.secrets:
+            return f"{key} (the environment variable {self.secrets[key]})"
+        return f"{key}: {self.plain.get(key, 'of the submission').partition(';')[0]}"  # without the server's token
 
 
 @contextlib.contextmanager
@@ -215,14 +229,14 @@ def prepared(start: Callable[[], SparkSession]) -> SparkSession:
     """Return the session that `start` returns. If executors run in other processes, send this package to them.
 
     Errors: ConfigurationError when Java does not start, or when an existing or remote session may run a task twice at
-    the same time.
+    the same time. The errors of `start`.
     """
     with _starting:
         try:
             with _same_interrupt_handler():
                 spark = start()
-        except PySparkRuntimeError as error:
-            if error.getCondition() != _NO_JAVA:
+        except PySparkException as error:
+            if not _is_without_java(error):
                 raise
             raise ConfigurationError(_no_java()) from error
         for key, value in _REQUIRED.items():  # an existing or remote session may have other values
@@ -244,6 +258,10 @@ def _speculates(spark: SparkSession) -> bool:
     # `getConf` of the context would copy all settings, which takes 9 ms.
     settings = spark.conf if is_connect(spark) else spark.sparkContext._conf
     return (settings.get("spark.speculation", "false") or "").strip().lower() == "true"  # as Spark reads it
+
+
+def _is_without_java(error: Exception) -> bool:
+    return isinstance(error, PySparkException) and error.getCondition() == _NO_JAVA
 
 
 def _no_java() -> str:

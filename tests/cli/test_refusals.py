@@ -8,6 +8,7 @@ import pytest
 
 from retention_assets.cli import sweeping
 from retention_assets.core.amounts import Amount
+from retention_assets.state import lease
 from retention_assets.state.plan import keep_plan
 from retention_assets.state.records import write_record
 from retention_assets.sweep.sweep_run import objects_failed
@@ -123,3 +124,18 @@ def test_a_plan_without_a_finished_sweep_has_no_report(project: Project) -> None
 def test_a_restore_without_a_selection_is_refused(project: Project) -> None:
     message = refused(2, project, "restore")
     assert "name the objects with --plan HASH, --path PATH or --address NAME. Nothing was changed" in message
+
+
+# ---- unexpected errors
+
+
+def test_an_unexpected_error_prints_its_traceback_and_has_another_status_than_a_refusal(
+    project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> None:
+        raise ZeroDivisionError("a mistake in the program")
+
+    monkeypatch.setattr(lease, "resume_sweeps", fail)
+    message = refused(3, project, "resume")
+    assert message.startswith("Traceback")
+    assert message.endswith("ZeroDivisionError: a mistake in the program\n")

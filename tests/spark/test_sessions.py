@@ -1,14 +1,17 @@
 """Sessions whose executors run in other processes have this package."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from py4j.protocol import Py4JError
+from pyspark.errors.exceptions.connect import SparkConnectGrpcException
 from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 
-from retention_assets.errors import ConfigurationError
+from retention_assets.config.settings import FromEnvironment, SparkValue
+from retention_assets.errors import ConfigurationError, StoreError
 from retention_assets.spark.frames import is_one_process, master_of
 from retention_assets.spark.sessions import prepared, started
 
@@ -84,3 +87,58 @@ def test_a_java_that_is_missing_is_reported_with_the_remedy(monkeypatch: pytest.
 
     with pytest.raises(ConfigurationError, match=r"^Java did not start\. JAVA_HOME is /no/java\..* Install Java 17 or"):
         prepared(start)
+
+
+def refused_by_server() -> SparkSession:
+    """The error that pyspark raises after its attempts to reach a server, which take ten minutes."""
+    raise SparkConnectGrpcException(
+        "<_InactiveRpcError of RPC that terminated with:\n\tstatus = StatusCode.UNAVAILABLE\n"
+        '\tdetails = "failed to connect to all addresses; Connection refused"\n\tdebug_error_string = "…"\n>'
+    )
+
+
+def stopped_by_spark() -> SparkSession:
+    """The error that Spark raises after its attempts to reach a master, which take a minute."""
+    raise Py4JError("An error occurred while calling None.SparkSession.\n: IllegalStateException: stopped.\n\tat …")
+
+
+@pytest.mark.parametrize(
+    ("settings", "fails", "reason", "where"),
+    [
+        pytest.param(
+            {"spark.remote": "sc://far:15002/;token=canary"},
+            refused_by_server,
+            "failed to connect to all addresses; Connection refused",
+            "spark.remote: sc://far:15002/",
+            id="connect",
+        ),
+        pytest.param(
+            {"spark.remote": FromEnvironment(env="THE_SERVER")},
+            refused_by_server,
+            "failed to connect to all addresses; Connection refused",
+            "spark.remote (the environment variable THE_SERVER)",
+            id="connect_with_a_secret",
+        ),
+        pytest.param(
+            {"spark.master": "spark://far:7077"},
+            stopped_by_spark,
+            "IllegalStateException: stopped",
+            "spark.master: spark://far:7077",
+            id="standalone",
+        ),
+    ],
+)
+def test_a_master_or_server_that_cannot_be_reached_is_named(
+    monkeypatch: pytest.MonkeyPatch,
+    settings: dict[str, SparkValue],
+    fails: Callable[[], SparkSession],
+    reason: str,
+    where: str,
+) -> None:
+    monkeypatch.setenv("THE_SERVER", "sc://far:15002/;token=canary")
+    monkeypatch.setattr(SparkSession.Builder, "getOrCreate", lambda _: fails())
+    with pytest.raises(StoreError) as refused:
+        started(settings)
+    assert str(refused.value).startswith(f"Spark did not start: {reason}. The session is for {where}. Nothing was read")
+    assert "canary" not in str(refused.value)
+    assert refused.value.exit_code == 3

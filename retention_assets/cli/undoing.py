@@ -24,16 +24,18 @@ from retention_assets.cli.group import (
     say,
     screen,
     target_argument,
+    warn,
     working,
 )
 from retention_assets.cli.rendering import human_bytes, print_amounts
 from retention_assets.config.timestamps import utc_now
 from retention_assets.core.amounts import Amount, counted, human_amount
-from retention_assets.errors import ConfigurationError
+from retention_assets.errors import ConfigurationError, RetentionError
 from retention_assets.state.approval import person
 from retention_assets.warehouse.warehouse import Warehouse
 
 if TYPE_CHECKING:
+    from retention_assets.repositories.housekeeping import Leftover
     from retention_assets.sweep.undo import Undo, UndoResult
 
 _SHOWN = 20  # how many addresses are printed
@@ -341,7 +343,7 @@ def housekeeping(context: click.Context, repository: str | None, execute: bool, 
     With --execute, the command removes tables of days that are older than `warehouse_keep.tables`, the object lists of
     plans of this age that nobody swept, and cache files that were merged into larger ones. If `warehouse_keep.plans` is
     set, it also removes the documents of plans that are older than that and that nobody swept. Everything that a plan,
-    sweep, restore, purge or verification needs stays.
+    sweep, restore, purge or verification needs stays. If a repository is refused, the command goes on with the others.
     """
     from retention_assets.repositories.housekeeping import leftovers, remove_leftovers, unconfigured
 
@@ -349,15 +351,19 @@ def housekeeping(context: click.Context, repository: str | None, execute: bool, 
     warehouse, keep = Warehouse(configuration.warehouse), configuration.warehouse_keep
     names = [repository] if repository else list(configuration.repositories)
 
-    run_id, leftovers_of = str(uuid4()), {}
+    run_id, errors = str(uuid4()), list[RetentionError]()
+    leftovers_of: dict[str, list[Leftover]] = {}
     with working("listing the warehouse", len(names)) as work:
         for one in map(configuration.repository, names):
-            if execute:
-                leftovers_of[one.name] = remove_leftovers(warehouse, one, keep, run_id, log_line, utc_now)
-            else:
-                leftovers_of[one.name] = leftovers(warehouse, one, keep, utc_now())
+            try:
+                if execute:
+                    leftovers_of[one.name] = remove_leftovers(warehouse, one, keep, run_id, log_line, utc_now)
+                else:
+                    leftovers_of[one.name] = leftovers(warehouse, one, keep, utc_now())
+            except RetentionError as error:
+                errors.append(error)
             work.count()
-    if json_wanted:
+    if json_wanted and leftovers_of:
         print_json(
             [
                 {"repository": name, **asdict(one), "written_at": one.written_at.isoformat()}
@@ -365,7 +371,25 @@ def housekeeping(context: click.Context, repository: str | None, execute: bool, 
                 for one in entries
             ]
         )
-        return
+    elif leftovers_of:
+        _show_leftovers(leftovers_of, execute=execute)
+        if not repository and (unknown := unconfigured(warehouse, names)):
+            say(
+                f"These directories of the warehouse belong to no configured repository, and stay: {', '.join(unknown)}"
+            )
+        if not execute and any(leftovers_of.values()):
+            command = " ".join(filter(None, (program(), "housekeeping", repository, "--execute")))
+            say(f"Remove them with: {command}")
+    if errors:
+        first, *others = errors
+        if execute and any(leftovers_of.values()):
+            first.say_nothing_more()
+        for other in others:
+            warn(f"error: {other}")
+        raise first
+
+
+def _show_leftovers(leftovers_of: Mapping[str, Sequence["Leftover"]], *, execute: bool) -> None:
     for name, entries in leftovers_of.items():
         for (table, reason), same in groupby(entries, key=lambda one: (one.path.partition("/")[0], one.reason)):
             group = list(same)
@@ -381,8 +405,3 @@ def housekeeping(context: click.Context, repository: str | None, execute: bool, 
                 else "no table is old enough."
             )
         )
-    if not repository and (unknown := unconfigured(warehouse, names)):
-        say(f"These directories of the warehouse belong to no configured repository, and stay: {', '.join(unknown)}")
-    if not execute and any(leftovers_of.values()):
-        command = " ".join(filter(None, (program(), "housekeeping", repository, "--execute")))
-        say(f"Remove them with: {command}")

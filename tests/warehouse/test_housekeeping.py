@@ -479,6 +479,33 @@ def test_the_command_removes_nothing_without_its_option(days: Days) -> None:
     assert "--execute" in message.out
 
 
+@pytest.mark.parametrize("form", ["text", "json"])
+def test_a_refused_repository_does_not_keep_the_command_from_the_others(days: Days, form: str) -> None:
+    days.plan(1)
+    days.plan(OLD)
+    file = days.directory / "retention.yaml"
+    document = yaml.safe_load(file.read_text(encoding="utf-8"))
+    of_orchard = document["repositories"][NAME]
+    for name in ("apples", "zoo"):  # the first and the last repository of the configuration
+        document["repositories"][name] = {**of_orchard, "namespace": f"s3://lake/{name}"}
+        days.warehouse.write_document(
+            {"namespace": "s3://elsewhere/x", "storage": "s3://elsewhere/x"}, name, "place.json"
+        )
+    file.write_text(yaml.safe_dump(document), encoding="utf-8")
+    answer = run("--config", file, "housekeeping", "--execute", *(["--json"] if form == "json" else []))
+    assert answer.status == 1
+    assert not partitions(OLD) & days.entries()
+    if form == "json":
+        assert f"addresses/{day(OLD)}" in {row["path"] for row in answer.document() if row["repository"] == NAME}
+    else:
+        assert re.search(rf"^{NAME}: \d+ entries, .*, removed\.$", answer.out, re.MULTILINE)
+    assert "apples" not in answer.out
+    last = answer.err.splitlines()[-1]
+    assert last.startswith("error: apples: its tables in the warehouse belong to another location")
+    assert "Nothing more was removed" in last
+    assert "error: zoo: its tables in the warehouse belong to another location" in answer.err
+
+
 def test_a_warehouse_of_a_newer_version_is_refused(tmp_path: Path) -> None:
     Warehouse(str(tmp_path)).write_layout()
     assert json.loads((tmp_path / "warehouse.json").read_text()) == {"layout": 1}

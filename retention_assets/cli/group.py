@@ -1,5 +1,6 @@
 """The root command, and the options, output functions and progress line that all commands share."""
 
+import codecs
 import json
 import os
 import shlex
@@ -10,6 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta
+from io import TextIOWrapper
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -216,9 +218,30 @@ def log_line(line: str) -> None:
     progress.print(line, style="dim", **AS_IT_IS)
 
 
+def has_all_characters() -> bool:
+    """Return whether standard output can have every character, as in UTF-8. A terminal may have another encoding."""
+    encoding = getattr(sys.stdout, "encoding", None)
+    return encoding is None or codecs.lookup(encoding).name.startswith("utf")
+
+
+def escape_unknown_characters() -> None:
+    """Let standard output and standard error show unknown characters by their numbers, and not raise an error."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
+
+
+def json_text(document: object, default: Callable[[Any], str] | None = None) -> str:
+    """Return a JSON document. `default`: as in `json.dumps`.
+
+    If standard output cannot have all characters, the document has JSON's own escapes for them.
+    """
+    return json.dumps(document, default=default, indent=2, ensure_ascii=not has_all_characters())
+
+
 def print_json(document: object) -> None:
     """Print one JSON document on standard output."""
-    click.echo(json.dumps(document, indent=2, ensure_ascii=False))
+    click.echo(json_text(document))
 
 
 def print_result(document: object, text: str, *, json_wanted: bool) -> None:

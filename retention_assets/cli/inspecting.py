@@ -18,6 +18,7 @@ from retention_assets.cli.group import (
     configuration_of,
     day_option,
     examples,
+    has_all_characters,
     names_argument,
     other_policy,
     print_json,
@@ -41,7 +42,7 @@ from retention_assets.policy.snapshots import SnapshotPolicy
 from retention_assets.state.plan import Plan
 
 _HOURS_SHOWN = 48  # an age is shown in hours up to this, then in days
-_BARS = "▁▂▃▄▅▆▇█"
+_BARS, _HEIGHTS = "▁▂▃▄▅▆▇█", "12345678"
 
 
 # ---- status
@@ -89,9 +90,12 @@ def _waits(one: RepositoryStatus, now: datetime) -> Iterator[str]:
 
 
 def sparkline(values: Sequence[int]) -> str:
-    """Return a bar for each value. Its height is relative to the highest value."""
-    highest = max(values, default=0)
-    return "".join(_BARS[value * (len(_BARS) - 1) // highest] if highest else _BARS[0] for value in values)
+    """Return a bar for each value. Its height is relative to the highest value.
+
+    If standard output cannot have bars, each value has the height of its bar, from 1 to 8.
+    """
+    bars, highest = _BARS if has_all_characters() else _HEIGHTS, max(values, default=0)
+    return "".join(bars[value * (len(bars) - 1) // highest] if highest else bars[0] for value in values)
 
 
 def _table(found: Sequence[RepositoryStatus], now: datetime) -> Table:

@@ -20,7 +20,7 @@ from retention_assets.cli import (  # noqa: F401 - their commands join the group
     sweeping,
     undoing,
 )
-from retention_assets.cli.group import AS_IT_IS, cli, examples, progress
+from retention_assets.cli.group import AS_IT_IS, cli, escape_unknown_characters, examples, progress
 from retention_assets.errors import RetentionError, own_error
 
 _VARIABLE = "_RETENTION_COMPLETE"  # the environment variable that the script sets to get completions
@@ -31,6 +31,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
     For any other error, print the traceback. The status is not 1, which says that a guard refused.
     """
+    escape_unknown_characters()
     try:
         cli.main(args=list(arguments) if arguments is not None else None, prog_name="retention", standalone_mode=True)
     except Exception as error:

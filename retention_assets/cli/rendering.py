@@ -5,7 +5,6 @@ times are cut to the minute. Ids and hashes are never cut, so that they can be c
 """
 
 import csv
-import json
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, date, datetime
@@ -19,6 +18,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from retention_assets.cli.group import json_text
 from retention_assets.core.amounts import Amount, human_bytes, human_cost, monthly_cost
 from retention_assets.state.memory import due_objects_location
 from retention_assets.state.plan import load_plan
@@ -84,7 +84,7 @@ def print_rows(name: str, batches: Iterable[pa.RecordBatch], columns: list[str],
         writer.writerow(columns)
         writer.writerows([cell(row[column]) for column in columns] for row in rows)
     elif form == "json":
-        sys.stdout.write(json.dumps(list(rows), default=cell, ensure_ascii=False, indent=2) + "\n")
+        sys.stdout.write(json_text(list(rows), default=cell) + "\n")
     else:
         _print_for_a_person(Console(highlight=False), name, list(rows), columns)
 

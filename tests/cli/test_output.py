@@ -9,10 +9,11 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from datetime import datetime
-from io import StringIO
+from io import BytesIO, StringIO, TextIOWrapper
 from pathlib import Path
 
 import dagster as dg
+import pyarrow as pa
 import pytest
 from click.testing import CliRunner
 from dagster._core.workspace.context import WorkspaceProcessContext
@@ -21,6 +22,7 @@ from dagster_graphql.schema import create_schema
 
 from retention_assets.cli.group import log_line, say, warn
 from retention_assets.cli.main import cli
+from retention_assets.cli.rendering import print_rows
 from retention_assets.tables import TABLES
 from tests.end_to_end.command import DAY, MADE_BY_A_PLAN, Answer, Json, Project, orchard_on_disk, run
 from tests.saved_repositories import expected, listing
@@ -197,6 +199,40 @@ def test_text_in_a_finding_that_resembles_markup_is_printed_unchanged(tmp_path: 
     rules = "{id: one, prefix: 'a[red]', keep: 10d}, {id: two, prefix: 'a[red]/b', keep: 5d}"
     project = write_policy(tmp_path, f"lifecycle: [{rules}]")
     assert "a[red]" in run("--config", project.file, "lint").out
+
+
+def on_latin_1(*arguments: str | Path) -> str:
+    """Return what `retention` prints where standard output has no other characters than Latin-1."""
+    ended = subprocess.run(
+        [sys.executable, "-c", "from retention_assets.cli.main import main; main()", *map(str, arguments)],
+        env={**os.environ, "PYTHONIOENCODING": "latin-1"},
+        capture_output=True,
+        timeout=60,
+        check=False,
+    )
+    assert ended.returncode == 0, ended.stderr
+    return ended.stdout.decode("latin-1")
+
+
+def test_status_has_digits_in_place_of_bars_where_the_terminal_has_no_bars(project: Project) -> None:
+    (line,) = [one for one in run("--config", project.file, "status").out.splitlines() if "█" in one]
+    printed = on_latin_1("--config", project.file, "status").replace("|", " ")
+    assert line.replace("█", "8").split() in [one.split() for one in printed.splitlines()]
+
+
+def test_names_that_the_terminal_cannot_print_are_escaped_and_json_stays_valid(tmp_path: Path) -> None:
+    rules = "{id: größe-💯, prefix: a, keep: 10d}, {id: two, prefix: a/b, keep: 5d}"
+    project = write_policy(tmp_path, f"lifecycle: [{rules}]")
+    assert "größe-\\U0001f4af" in on_latin_1("--config", project.file, "lint")
+    findings = json.loads(on_latin_1("--config", project.file, "lint", "--json"))["orchard"]
+    assert any("größe-💯" in json.dumps(one, ensure_ascii=False) for one in findings)
+
+
+def test_rows_as_json_are_valid_where_the_terminal_cannot_print_all_names(monkeypatch: pytest.MonkeyPatch) -> None:
+    printed = BytesIO()
+    monkeypatch.setattr(sys, "stdout", TextIOWrapper(printed, "ascii", errors="backslashreplace", write_through=True))
+    print_rows("orchard.addresses", [pa.record_batch({"address": ["größe-💯"]})], ["address"], "json", None)
+    assert json.loads(printed.getvalue()) == [{"address": "größe-💯"}]
 
 
 @pytest.mark.parametrize("command", [None, *sorted(cli.commands)])

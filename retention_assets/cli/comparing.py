@@ -118,7 +118,7 @@ def diff(
     elif target.repository.is_icechunk:
         raise ConfigurationError(
             f"{target.name}: --policy works only for lakeFS, and this is an Icechunk repository. Nothing was read or "
-            f"changed. Name two plans: `retention diff {target.name} PLAN PLAN`."
+            f"changed. Name two plans: `{program()} diff {target.name} PLAN PLAN`."
         )
     else:
         _propose(target, day or today(), files, wanted)

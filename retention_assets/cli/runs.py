@@ -2,6 +2,7 @@
 
 import logging
 import os
+import re
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -179,6 +180,12 @@ def _location_here() -> str | None:
     return origins[0].location_name if len(origins) == 1 else None
 
 
+def _makes_dev() -> bool:
+    """Return whether this folder has a Makefile with the target `dev`, as a checkout of this project has."""
+    makefile = Path("Makefile")
+    return makefile.is_file() and re.search(r"^dev\s*:", makefile.read_text(errors="replace"), re.MULTILINE) is not None
+
+
 @contextmanager
 def _instance(configuration: Configuration) -> Iterator[tuple[dg.DagsterInstance, str]]:
     """Yield the Dagster instance that records the run, with the command that starts its UI.
@@ -192,7 +199,7 @@ def _instance(configuration: Configuration) -> Iterator[tuple[dg.DagsterInstance
     if home := os.environ.get("DAGSTER_HOME"):
         directory, settings, ui = Path(home), Path(home), serve
     elif Path("dagster.yaml").is_file():
-        directory, settings, ui = Path(".dagster"), Path.cwd(), f"{of_file} make dev"
+        directory, settings, ui = Path(".dagster"), Path.cwd(), f"{of_file} make dev" if _makes_dev() else serve
     else:
         directory = settings = configuration.file.resolve().parent / ".dagster"
         ui = f"DAGSTER_HOME={shlex.quote(str(directory))} {serve}"

@@ -218,9 +218,11 @@ def _report(target: Target, day: date, *, json_wanted: bool) -> None:
     newest = newest_of_plan(warehouse, *plan)
     is_complete = warehouse.is_complete(repository, DELETION_REPORT.name, day.isoformat())
     if newest is None and not is_complete:
-        sweep = f"Sweep with: `retention sweep {repository} --as-of {day}`. This also continues an interrupted sweep."
+        command = f"`{program()} sweep {repository} --as-of {day}`"
+        sweep = f"Sweep with: {command}. This also continues an interrupted sweep."
         if target.repository.settings.mode == "plan":
-            sweep = f"The mode of the repository is `plan`, which allows no sweep: see `retention status {repository}`."
+            status = f"`{program()} status {repository}`"
+            sweep = f"The mode of the repository is `plan`, which allows no sweep: see {status}."
         raise TableContractError(
             f"{repository}: no sweep of {day} has ended, so there is no report. Nothing was changed. {sweep}"
         )

@@ -250,7 +250,8 @@ def test_the_demo_works_from_a_clean_copy(tmp_path: Path) -> None:
     root = Path(__file__).parents[2]
     for name in ("retention_assets", "demo"):
         shutil.copytree(root / name, tmp_path / name, ignore=shutil.ignore_patterns("__pycache__", ".dagster"))
-    shutil.copyfile(root / "dagster.yaml", tmp_path / "dagster.yaml")
+    for name in ("dagster.yaml", "Makefile"):
+        shutil.copyfile(root / name, tmp_path / name)
     without_home = {name: value for name, value in os.environ.items() if name != "DAGSTER_HOME"}
     called = "import sys; sys.argv[0] = '.venv/bin/retention'; from retention_assets.cli.main import main; main()"
     ended = subprocess.run(

@@ -113,12 +113,13 @@ def test_a_sweep_with_failed_objects_ends_with_an_error(
 def test_a_plan_without_a_finished_sweep_has_no_report(project: Project) -> None:
     keep_plan(Warehouse(str(project.warehouse)), a_plan())
     told = f"orchard: no sweep of {DAY} has ended, so there is no report"
-    assert f"{told}. Nothing was changed. The mode of the repository is `plan`" in refused(
-        3, project, "report", "--as-of", DAY
-    )
+    message = refused(3, project, "report", "--as-of", DAY)
+    assert f"{told}. Nothing was changed. The mode of the repository is `plan`" in message
+    assert f" --config {project.file} status orchard`." in message
     project.write(mode="delete")
     message = refused(3, project, "report", "--as-of", DAY)
-    assert f"{told}. Nothing was changed. Sweep with: `retention sweep orchard --as-of {DAY}`" in message
+    assert f"{told}. Nothing was changed. Sweep with: `" in message
+    assert f" --config {project.file} sweep orchard --as-of {DAY}`." in message
 
 
 def test_a_restore_without_a_selection_is_refused(project: Project) -> None:

@@ -207,3 +207,25 @@ def test_printed_commands_quote_paths_with_spaces(tmp_path: Path, monkeypatch: p
     with _instance(Configuration(file=file, warehouse=str(tmp_path), spark={}, repositories={})) as (_, command):
         variables = shlex.split(command)[:2]
     assert variables == [f"DAGSTER_HOME={file.parent}/.dagster", f"RETENTION_CONFIG={file}"]
+
+
+@pytest.mark.parametrize(
+    ("makefile", "command"),
+    [
+        (None, f"dagster dev -m {NONE}"),
+        ("test:\n\tpytest\n# make dev: no\n", f"dagster dev -m {NONE}"),
+        ("dev: test ## Start the UI\n\tdagster dev\n", "make dev"),
+    ],
+    ids=["no_makefile", "no_target", "target"],
+)
+def test_the_command_of_the_ui_is_make_dev_only_where_there_is_this_target(
+    makefile: str | None, command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("DAGSTER_HOME", raising=False)
+    (tmp_path / "dagster.yaml").write_text("telemetry: {enabled: false}")
+    if makefile is not None:
+        (tmp_path / "Makefile").write_text(makefile)
+    file = tmp_path / "retention.yaml"
+    with _instance(Configuration(file=file, warehouse=str(tmp_path), spark={}, repositories={})) as (_, shown):
+        assert shown == f"RETENTION_CONFIG={file} {command}"

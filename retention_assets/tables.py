@@ -164,7 +164,7 @@ ACTIVE_RANGES = Table(
 
 ADDRESSES = Table(
     "addresses",
-    key=("address", "key", "etag"),  # the entries of a pair rarely have different checksums
+    key=("address", "key", "etag", "size"),  # the entries of a pair rarely have different checksums or sizes
     columns=(
         ("address", _TEXT, False, "The object's key, relative to the storage namespace; outside it, an absolute URI."),
         ("key", _TEXT, False, "The path in the repository."),

@@ -116,8 +116,8 @@ def collected_addresses(
 ) -> "DataFrame":
     """Return (address, at) of those `addresses` that our sweeps deleted, moved or found missing, or had started on.
 
-    `at` is the time of the ledger row (UTC). `addresses` (column `address`) should be cached: it is read twice. If it
-    is empty, no ledger is read.
+    `at` is the time at which the object went (UTC). `addresses` (column `address`) should be cached: it is read twice.
+    If it is empty, no ledger is read.
     """
     from retention_assets.spark.frames import from_arrow
 
@@ -130,7 +130,7 @@ def collected_addresses(
     else:
         every = read_ledgers(spark, warehouse, repository, plans_with_ledgers(warehouse, repository))
         rows = every.join(addresses, on="address", how="left_semi")
-    return _absent(rows).select("address", "at")
+    return _absent(rows)
 
 
 def quarantined_by(spark: "SparkSession", warehouse: Warehouse, repository: str, addresses: Sequence[str]) -> list[str]:
@@ -152,10 +152,9 @@ def quarantined_by(spark: "SparkSession", warehouse: Warehouse, repository: str,
 def all_collected_addresses(spark: "SparkSession", warehouse: Warehouse, repository: str) -> "DataFrame":
     """Return (address, at) of all objects that our sweeps deleted, moved or found missing, or had started on.
 
-    `at` is the time of the ledger row (UTC).
+    `at` is the time at which the object went (UTC).
     """
-    rows = read_ledgers(spark, warehouse, repository, plans_with_ledgers(warehouse, repository))
-    return _absent(rows).select("address", "at")
+    return _absent(read_ledgers(spark, warehouse, repository, plans_with_ledgers(warehouse, repository)))
 
 
 def recorded_since(spark: "SparkSession", warehouse: Warehouse, repository: str, since: datetime) -> "DataFrame":
@@ -167,9 +166,24 @@ def recorded_since(spark: "SparkSession", warehouse: Warehouse, repository: str,
 
 
 def _absent(rows: "DataFrame") -> "DataFrame":
+    """Return (address, at) of absent objects. `at` is when the object was deleted or moved, not when it was purged."""
     from pyspark.sql import functions as F
 
-    return newest_conclusive(rows).where(F.col("outcome").isin(*ABSENT))
+    gone = newest_conclusive(with_went_at(rows)).where(F.col("outcome").isin(*ABSENT))
+    went = F.when(F.col("outcome") == Outcome.PURGED, F.coalesce("went_at", "at")).otherwise(F.col("at"))
+    return gone.select("address", went.alias("at"))
+
+
+def with_went_at(rows: "DataFrame") -> "DataFrame":
+    """Return rows of ledgers with `went_at`: the last time at which the object was deleted, moved or found missing.
+
+    It is null if the object never was. A purge deletes a copy or old versions, so its time does not count.
+    """
+    from pyspark.sql import Window
+    from pyspark.sql import functions as F
+
+    left = F.when(F.col("outcome").isin(Outcome.DELETED, Outcome.MISSING, Outcome.QUARANTINED), F.col("at"))
+    return rows.withColumn("went_at", F.max(left).over(Window.partitionBy("address")))
 
 
 def plans_with_ledgers(warehouse: Warehouse, repository: str) -> list[tuple[str, str]]:

@@ -67,7 +67,7 @@ def list_quarantine(
         stored.select(
             F.concat_ws("/", parts[0], parts[1]).alias("folder"),
             parts[2].alias("kind"),
-            parts[3].alias("address"),
+            F.get(parts, F.lit(3)).alias("address"),  # null: a file that is not of a sweep
             "size",
             "is_current",
         )

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import date
 
-from pyspark.sql import DataFrame, SparkSession, Window
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from retention_assets.core.amounts import counted
@@ -21,6 +21,7 @@ from retention_assets.state.ledger import (
     newest_conclusive,
     read_ledgers,
     sweeps_of,
+    with_went_at,
 )
 from retention_assets.state.plan import Plan, planned_objects
 from retention_assets.state.quarantine import QuarantineLocation
@@ -56,11 +57,9 @@ class VerificationInputs:
     def ledger(self) -> DataFrame:
         """Return, for each address, the newest row over all plans that shows whether the object is gone.
 
-        The rows have the hash of the plan. See `newest_conclusive`. `went_at` is the last time at which the object was
-        deleted, moved or found missing; null if it never was.
+        The rows have the hash of the plan. See `newest_conclusive` and `with_went_at`.
         """
-        left = F.when(F.col("outcome").isin(Outcome.DELETED, Outcome.MISSING, Outcome.QUARANTINED), F.col("at"))
-        return newest_conclusive(self.rows().withColumn("went_at", F.max(left).over(Window.partitionBy("address"))))
+        return newest_conclusive(with_went_at(self.rows()))
 
 
 CHECKS_OF_SWEEPS = (  # the checks of `what_was_done`

@@ -497,19 +497,28 @@ def test_every_plan_of_a_day_is_kept_beside_the_current_one(warehouse: Warehouse
 
 
 @pytest.mark.parametrize(
-    ("listed", "deleted_before", "is_planned"),
+    ("listed", "deleted_before", "is_purged", "is_planned"),
     [
-        pytest.param(True, timedelta(days=3), False, id="yesterdays_plan_listed_it_again"),
-        pytest.param(True, timedelta(hours=23), True, id="it_was_deleted_after_yesterdays_plan"),
-        pytest.param(False, timedelta(days=3), True, id="yesterdays_plan_did_not_list_it"),
+        pytest.param(True, timedelta(days=3), False, False, id="yesterdays_plan_listed_it_again"),
+        pytest.param(True, timedelta(days=3), True, False, id="its_versions_were_purged_after_yesterdays_plan"),
+        pytest.param(True, timedelta(hours=23), False, True, id="it_was_deleted_after_yesterdays_plan"),
+        pytest.param(False, timedelta(days=3), False, True, id="yesterdays_plan_did_not_list_it"),
     ],
 )
 def test_a_deleted_object_that_was_brought_back_refuses_the_plan_when_it_is_missing_again(
-    spark: SparkSession, warehouse: Warehouse, listed: bool, deleted_before: timedelta, is_planned: bool
+    spark: SparkSession,
+    warehouse: Warehouse,
+    listed: bool,
+    deleted_before: timedelta,
+    is_purged: bool,
+    is_planned: bool,
 ) -> None:
     yesterday = a_plan(day=DAY - timedelta(days=1), made_at=NOW - timedelta(days=1))
     keep_plan(warehouse, yesterday)
     write_ledger(warehouse, "orchard", DAY, "b" * 64, {ALSO_LIVE: "deleted"}, NOW - deleted_before)
+    if is_purged:
+        purged_at = NOW - timedelta(hours=23)
+        write_ledger(warehouse, "orchard", DAY, "b" * 64, {ALSO_LIVE: "purged"}, purged_at, fence=2)
     lost = WORLD.without(ALSO_LIVE)
     rows = inventory(spark, *(WORLD if listed else lost).inventory)
     partition = "orchard", STORAGE_INVENTORY.name, yesterday.day

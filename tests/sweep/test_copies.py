@@ -246,9 +246,11 @@ def test_copies_that_no_ledger_names_are_shown_and_never_deleted(spark: SparkSes
     replacement = lay_copy(world, another_repositorys, "theirs", b"their bytes")
     (world.root / "lake.quarantine" / "something" / "else").mkdir(parents=True)
     (world.root / "lake.quarantine" / "something" / "else" / "file").write_bytes(b"not ours")
+    for of in (plan, another_repositorys):
+        (world.root / "lake.quarantine" / place(world, of).folder / "note.txt").write_bytes(b"a note")
     world.wait(days=31)
     assert undo(spark, world).copies().unknown() == [
-        (place(world, another_repositorys).folder, Amount(1, len(b"their bytes"))),
+        (place(world, another_repositorys).folder, Amount(2, len(b"their bytes" + b"a note"))),
         (place(world, plan).folder, Amount(1, 3)),
     ]
     purged(spark, world)

@@ -84,6 +84,7 @@ def pairs_of(active_ranges: DataFrame, range_entries: DataFrame, names: NameSets
 
     Spark aggregates in a hash table only if every aggregate has a fixed size. With a text among them, Spark would sort
     all entries. So the checksum is part of the key: a pair whose entries have different checksums has a row for each.
+    So has a pair with different sizes, because staged objects are compared with the size in the entry of a head.
 
     `active_ranges`, `range_entries`, `names`: see `addresses`.
     """
@@ -91,9 +92,8 @@ def pairs_of(active_ranges: DataFrame, range_entries: DataFrame, names: NameSets
     pairs = (
         names.encoded(active_ranges.withColumnRenamed("first_added_at", "added_at"))
         .join(range_entries, on="range_id", how="inner")
-        .groupBy("address", "key", "etag")
+        .groupBy("address", "key", "etag", "size")
         .agg(
-            F.max("size").alias("size"),
             F.min("added_at").alias("added_at"),
             F.max("last_modified").alias("last_modified"),
             F.min(_number()).alias("range_number"),
@@ -105,9 +105,10 @@ def pairs_of(active_ranges: DataFrame, range_entries: DataFrame, names: NameSets
 
 
 def addresses(active_ranges: DataFrame, range_entries: DataFrame, names: NameSets | None = None) -> DataFrame:
-    """Return one row per (address, path) pair and checksum. `branches` is the union over all ranges that have the pair.
+    """Return one row per (address, path) pair, checksum and size.
 
-    `added_at` is the creation time of the oldest commit that has the pair.
+    `branches` is the union over all ranges that have the pair. `added_at` is the creation time of the oldest commit
+    that has the pair.
 
     Args:
         active_ranges: the rows of `active_ranges`.

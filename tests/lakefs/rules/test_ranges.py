@@ -30,9 +30,9 @@ def of_commits(spark: SparkSession, *rows: tuple[str, str]) -> DataFrame:
     return spark.createDataFrame(pa.Table.from_pylist(listed, schema=METARANGE_RANGES))
 
 
-def entries(spark: SparkSession, *rows: tuple[str, str, str]) -> DataFrame:
+def entries(spark: SparkSession, *rows: tuple[str, str, str], size: int = 7) -> DataFrame:
     found = [
-        {"range_id": one, "key": key, "address": address, "size": 7, "last_modified": OLD, "file_bytes": 0}
+        {"range_id": one, "key": key, "address": address, "size": size, "last_modified": OLD, "file_bytes": 0}
         for one, key, address in rows
     ]
     return spark.createDataFrame(pa.Table.from_pylist(found, schema=RANGE_ENTRIES))
@@ -87,6 +87,14 @@ def test_an_address_at_two_paths_is_two_pairs_and_a_pair_in_two_ranges_is_one(
     assert (y_c["active"], y_c["due_since"]) == (True, None)
     assert (y_c["added_at"], y_c["last_held_at"], y_c["range_id"]) == (NOW - 10 * DAY, NOW - DAY, "r1")
     assert (z_d["size"], z_d["last_modified"], z_d["rule_ids"]) == (7, OLD, ["default", "dev"])
+
+
+def test_a_pair_whose_entries_have_different_sizes_has_a_row_for_each(spark: SparkSession, held: DataFrame) -> None:
+    """Staged objects are compared with the size in the entry of a head, not with that of an older commit."""
+    found = entries(spark, ("r1", "a", "x"), size=20).unionByName(entries(spark, ("r3", "a", "x"), size=10))
+    of_head, older = as_dicts(conform(addresses(held, found), ADDRESSES), "size")
+    assert (of_head["size"], of_head["active"], of_head["branches"]) == (10, True, ["main"])
+    assert (older["size"], older["active"], older["branches"]) == (20, False, ["dev", "main"])
 
 
 def test_entries_of_ranges_without_a_commit_are_not_pairs(spark: SparkSession, held: DataFrame) -> None:

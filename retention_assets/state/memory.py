@@ -54,12 +54,22 @@ def require_no_future_plan(warehouse: Warehouse, repository: str, now: datetime)
     latest = made_at_name(now + MARGIN)
     found = [(table, name) for table in (MEMORY, DUE_OBJECTS.name) for name in warehouse.directories(repository, table)]
     ahead = [warehouse.location(repository, *parts) for parts in found if parts[1][: len(latest)] > latest]
+    memories = [name for table, name in found if table == MEMORY]
+    remedy = (
+        "If a clock was wrong at that time, remove these directories. Later plans then use the memory of the plan "
+        "before, and the settling time of all objects begins again."
+    )
+    if memories and min(memories)[: len(latest)] > latest:  # without them, the reflog would be lost
+        until = time_in_name(max(memories)[: len(latest)])
+        remedy = (
+            f"If a clock was wrong at that time, wait until {until:%Y-%m-%d %H:%M} UTC, and plan again. Do not remove "
+            "these directories: no memory of an earlier plan is left, so the heads of deleted branches would be "
+            "forgotten."
+        )
     if ahead:
         raise GuardRefused(
             f"{repository}: {' and '.join(ahead)} belong to a plan whose time is later than now, {now:%Y-%m-%d %H:%M} "
-            "UTC. No plan was made. Nothing was deleted. If this machine's clock is wrong, set it. If a clock was "
-            "wrong at that time, remove these directories. Later plans then use the memory of the plan before, and the "
-            "settling time of all objects begins again."
+            f"UTC. No plan was made. Nothing was deleted. If this machine's clock is wrong, set it. {remedy}"
         )
 
 

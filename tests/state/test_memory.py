@@ -171,6 +171,17 @@ def test_no_plan_is_made_while_a_plan_from_the_future_is_stored(warehouse: Wareh
         require_no_future_plan(warehouse, "orchard", NOW - timedelta(hours=1))
 
 
+def test_memories_that_are_all_from_the_future_must_not_be_removed(warehouse: Warehouse) -> None:
+    """Without them, the heads of deleted branches would be forgotten."""
+    plan(warehouse, NOW, main="first", gold="second")
+    wait = r"wait until 20\d\d-\d\d-\d\d \d\d:\d\d UTC, and plan again\. Do not remove"
+    with pytest.raises(GuardRefused, match=wait):
+        require_no_future_plan(warehouse, "orchard", NOW - timedelta(hours=1))
+    plan(warehouse, NOW - timedelta(days=2), main="first", gold="second")
+    with pytest.raises(GuardRefused, match="remove these directories"):
+        require_no_future_plan(warehouse, "orchard", NOW - timedelta(hours=1))
+
+
 def test_the_due_objects_of_an_old_plan_are_reported_as_missing(warehouse: Warehouse) -> None:
     with pytest.raises(TableContractError) as refused:
         due_objects_location(warehouse, a_plan())

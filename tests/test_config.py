@@ -1,6 +1,7 @@
 """`retention.yaml`: every mistake names the file and the key, and no secret is ever written in it."""
 
 import re
+import shutil
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -584,6 +585,23 @@ def test_a_switched_link_changes_the_policy_files_but_not_the_locations_of_a_loa
     assert repository.storage == f"file://{first}/storage"
     assert repository.absolute("quarantine") == f"file://{first}/quarantine"
     assert repository.path("policy.yaml") == tmp_path.resolve() / "r2" / "policy.yaml"
+
+
+def test_the_links_of_a_component_and_of_its_configuration_are_followed_at_each_read(tmp_path: Path) -> None:
+    """As with a ConfigMap: each file is a link through `..data`, and the directory of the old files is removed."""
+    component = {"type": "retention_assets.RetentionRepository", "attributes": {"configuration": "retention.yaml"}}
+    for release in ("..1", "..2"):
+        (tmp_path / release).mkdir()
+        loaded(tmp_path / release)
+        (tmp_path / release / "defs.yaml").write_text(yaml.safe_dump(component), encoding="utf-8")
+    (tmp_path / "..data").symlink_to("..1")
+    for name in ("defs.yaml", "retention.yaml"):
+        (tmp_path / name).symlink_to(f"..data/{name}")
+    file = load_configuration(tmp_path / "defs.yaml").repository("orchard").file
+    (tmp_path / "..data").unlink()
+    (tmp_path / "..data").symlink_to("..2")
+    shutil.rmtree(tmp_path / "..1")
+    assert load_configuration(file).repository("orchard").path("x") == tmp_path.resolve() / "..2" / "x"
 
 
 def test_the_file_of_a_component_is_found_through_a_switched_link(tmp_path: Path) -> None:

@@ -268,8 +268,10 @@ def configuration_of_component(attributes: object, file: Path) -> Configuration:
             f"{file}: has `configuration` and also {also}. Nothing was read or deleted. Give `configuration` alone, "
             "or leave it out."
         )
-    directory = _directory_of(file) if file.is_symlink() else file.parent
-    return load_configuration(directory / str(attributes["configuration"]))
+    named = file.parent / str(attributes["configuration"])
+    if file.is_symlink() and not named.exists():
+        named = _directory_of(file) / str(attributes["configuration"])
+    return load_configuration(named)
 
 
 def _directory_of(file: Path) -> Path:

@@ -71,11 +71,17 @@ def lost_addresses(
 
 def known_addresses(warehouse: Warehouse, repository: str) -> set[str]:
     """Return the addresses that are acknowledged as lost at this location and have not been found again."""
-    newest: dict[str, str] = {}
+    return {address for address, (kind, _) in _newest_entries(warehouse, repository).items() if kind == LOST}
+
+
+def _newest_entries(warehouse: Warehouse, repository: str) -> dict[str, tuple[str, datetime]]:
+    """Return the kind and the time of the newest entry of each address."""
+    newest: dict[str, tuple[str, datetime]] = {}
     for name in _files(warehouse, repository):
         rows = warehouse.read_rows(repository, ACKNOWLEDGED, name)
-        newest.update(zip(rows["address"].to_pylist(), rows["kind"].to_pylist(), strict=True))
-    return {address for address, kind in newest.items() if kind == LOST}
+        entries = zip(rows["kind"].to_pylist(), rows["at"].to_pylist(), strict=True)
+        newest.update(zip(rows["address"].to_pylist(), entries, strict=True))
+    return newest
 
 
 def write_acknowledgement(
@@ -152,10 +158,12 @@ def record_missing(warehouse: Warehouse, repository: str, guard: str, addresses:
 
 
 def noticed_as_lost(warehouse: Warehouse, repository: str, since: datetime) -> set[str]:
-    """Return the addresses that are acknowledged as lost, or that a plan or verification did not find since `since`."""
+    """Return the addresses that are acknowledged as lost, or that were missing or found again since `since`."""
     document = warehouse.read_document(repository, MISSING)
     is_recent = document is not None and datetime.fromisoformat(document["at"]) >= since
-    return known_addresses(warehouse, repository) | {*(missing_addresses(warehouse, repository) if is_recent else ())}
+    missing = missing_addresses(warehouse, repository) if is_recent else []
+    entries = _newest_entries(warehouse, repository)
+    return {*missing, *(one for one, (kind, at) in entries.items() if kind == LOST or (kind == FOUND and at >= since))}
 
 
 def missing_addresses(warehouse: Warehouse, repository: str) -> list[str]:

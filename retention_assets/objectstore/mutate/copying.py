@@ -194,10 +194,10 @@ class _Streamed:
         )
         status = source.stat()
         for owner in (status.st_uid, _SAME_OWNER):  # only root may change the owner
-            with suppress(PermissionError):
+            with suppress(OSError):
                 os.chown(target, owner, status.st_gid)
                 break
-        with suppress(PermissionError):  # a file system without permissions, such as exFAT, refuses the change
+        with suppress(OSError):  # a file system without permissions, such as exFAT, refuses the change
             target.chmod(status.st_mode & _PERMISSIONS)
 
 

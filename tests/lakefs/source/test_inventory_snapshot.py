@@ -18,7 +18,7 @@ from retention_assets.lakefs.source.inventory_snapshot import (
 )
 from retention_assets.objectstore.listing import Prefixes
 from retention_assets.objectstore.outcomes import Outcome
-from retention_assets.state.acknowledged import LOST, record_missing, write_acknowledgement
+from retention_assets.state.acknowledged import FOUND, LOST, record_missing, write_acknowledgement
 from retention_assets.tables import STORAGE_INVENTORY
 from retention_assets.warehouse.warehouse import METADATA, Warehouse
 from tests.acceptance.runs import Run, objects_in, write_ledger
@@ -266,8 +266,10 @@ def test_objects_that_are_lost_are_looked_for_in_the_store_and_not_in_the_base_i
     lost = keep(at(spark, built, BEGAN + CLOSED + 2 * DAY))
     assert (lost.listed, addresses(lost)) == (1, {FIRST, OLDER})
     built.store({SECOND: BEGAN + HOUR})
-    found = at(spark, built, BEGAN + CLOSED + 3 * DAY).snapshot()
-    assert (found.details.fell_back, addresses(found)) == (None, {FIRST, SECOND, OLDER})
+    for _ in range(2):  # the second plan uses the same base inventory, which does not have the object
+        found = at(spark, built, BEGAN + CLOSED + 3 * DAY).snapshot()
+        assert (found.details.fell_back, addresses(found)) == (None, {FIRST, SECOND, OLDER})
+        write_acknowledgement(run.warehouse, NAME, [SECOND], FOUND, "a run", BEGAN + CLOSED + 3 * DAY)
 
 
 def test_a_slice_of_an_object_that_was_missing_before_the_last_full_listing_is_not_listed_again(

@@ -97,7 +97,11 @@ class TestCopiesInLocalFiles:
         def refuse(*_: object, **__: object) -> None:
             raise OSError(code, os.strerror(code))
 
-        (here / "lake" / "x").write_bytes(b"1234")
+        source = here / "lake" / "x"
+        source.write_bytes(b"1234")
+        source.chmod(0o600)
+        if os.geteuid() == 0:
+            os.chown(source, 1234, 5678)
         for name in ("chown", "chmod"):
             monkeypatch.setattr(os, name, refuse)
         assert self.copied(here, "x", 4).read_bytes() == b"1234"

@@ -192,13 +192,15 @@ class _Streamed:
         source, target = (
             Path(url.removeprefix("file://")) / name for url, name in zip(self._urls, (path, to), strict=True)
         )
-        status = source.stat()
-        for owner in (status.st_uid, _SAME_OWNER):  # only root may change the owner
-            with suppress(OSError):
-                os.chown(target, owner, status.st_gid)
-                break
-        with suppress(OSError):  # a file system without permissions, such as exFAT, refuses the change
-            target.chmod(status.st_mode & _PERMISSIONS)
+        wanted, found = source.stat(), target.stat()
+        if (wanted.st_uid, wanted.st_gid) != (found.st_uid, found.st_gid):
+            for owner in (wanted.st_uid, _SAME_OWNER):  # only root may change the owner
+                with suppress(OSError):
+                    os.chown(target, owner, wanted.st_gid)
+                    break
+        if (wanted.st_mode ^ found.st_mode) & _PERMISSIONS:
+            with suppress(OSError):  # a file system without permissions, such as exFAT, refuses the change
+                target.chmod(wanted.st_mode & _PERMISSIONS)
 
 
 _AT_ONCE = 10  # more concurrent requests made S3 return SlowDown. Source: lakeFS issue 5729

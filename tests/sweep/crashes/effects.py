@@ -23,7 +23,8 @@ from obstore.store import LocalStore
 _READS = ("Bytes", "get", "head", "list", "open_reader", "parse_scheme", "sign")
 _READING_REQUESTS = ("Get", "Head", "List")
 _CHANGES_OF_FILES = frozenset(
-    {"os.mkdir", "os.rename", "os.remove", "os.rmdir", "os.link", "os.symlink", "os.truncate", "os.utime", "os.chmod"}
+    {"os.mkdir", "os.rename", "os.remove", "os.rmdir", "os.link", "os.symlink", "os.truncate", "os.utime"}
+    | {"os.chmod", "os.chown"}
 )
 
 Act = Callable[[], object]
@@ -143,7 +144,7 @@ class Effects:
         """Record a change that happens after this returns. A crash after it takes place at the run's next effect."""
         with self.effect_log.exclusive():
             moment = self._moment_of(Effect(verb, target.replace(self.root, "")))
-            if moment is Moment.BEFORE:
+            if moment in (Moment.BEFORE, Moment.DURING):
                 self._die()
             if moment is Moment.AFTER:
                 self.effect_log.end()

@@ -78,7 +78,8 @@ def _configuration(given: Path | None) -> Configuration:
     from retention_assets.demo.sample import demo_configuration
 
     here = Path("retention.yaml")
-    file = given or os.environ.get("RETENTION_CONFIG") or (here if here.is_file() else demo_configuration())
+    is_here = here.is_file() or here.is_symlink()  # a link to a missing file is an error, and not a reason for the demo
+    file = given or os.environ.get("RETENTION_CONFIG") or (here if is_here else demo_configuration())
     return load_configuration(Path(file))
 
 

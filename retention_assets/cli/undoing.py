@@ -319,14 +319,15 @@ def acknowledge(
 
 
 def _lines(file: Path) -> list[str]:
+    """Return the addresses in a file. They may end with spaces, and contain other line separators of Unicode."""
     try:
-        lines = file.read_text(encoding="utf-8").splitlines()
+        lines = file.read_bytes().decode("utf-8-sig").split("\n")  # editors of Windows write a byte order mark
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigurationError(
             f"{file}: cannot be read ({error.__class__.__name__}). Nothing was written. Name a text file (UTF-8) with "
             "one address in each line."
         ) from error
-    return [line for line in lines if line]
+    return [name for name in (line.removesuffix("\r") for line in lines) if name]
 
 
 @cli.command(

@@ -62,7 +62,8 @@ class Progress:
 
         def watch() -> None:
             while not ended.wait(_LOG_SECONDS):
-                self._log(self._line(self.done + location.objects_recorded() - before))
+                with suppress(RetentionError):  # a failed listing costs one line of the log
+                    self._log(self._line(self.done + location.objects_recorded() - before))
 
         watcher = threading.Thread(target=watch, daemon=True, name="sweep-progress")
         watcher.start()

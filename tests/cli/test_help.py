@@ -129,3 +129,14 @@ def test_an_unknown_repository_is_named_and_the_exit_status_is_2(command: str, t
     answer = run("--config", orchard(tmp_path, "lake").file, command, "nowhere", *more)
     assert answer.status == 2
     assert "there is no repository 'nowhere'; there are: orchard" in answer.err
+
+
+def test_a_link_to_a_missing_configuration_does_not_select_the_demo(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("RETENTION_CONFIG", raising=False)
+    (tmp_path / "retention.yaml").symlink_to("gone/retention.yaml")
+    answer = run("status")
+    assert answer.status == 2
+    assert f"{tmp_path}/retention.yaml: there is no such file." in answer.err

@@ -74,6 +74,16 @@ def test_an_invalid_address_of_an_icechunk_repository_names_a_table_that_icechun
     assert "`retention show field reachable_chunks`" in answer.err
 
 
+def test_a_list_of_lost_objects_may_come_from_windows_and_has_the_addresses_as_they_are(
+    project: Project, tmp_path: Path
+) -> None:
+    lost = ["data/a/1", "data/a/2 ", "data/a/3\u20284"]
+    (tmp_path / "lost.txt").write_bytes("\r\n".join([*lost, "", ""]).encode("utf-8-sig"))
+    arguments = ["--file", tmp_path / "lost.txt", "--whole-slices", "--json"]
+    answer = run("--config", project.file, "acknowledge", project.name, *arguments)
+    assert answer.document()["addresses"] == lost
+
+
 def test_an_unreadable_list_of_lost_objects_is_reported(project: Project, tmp_path: Path) -> None:
     message = refused(2, project, "acknowledge", "--file", tmp_path / "lost.txt")
     assert "lost.txt: cannot be read (FileNotFoundError). Nothing was written" in message

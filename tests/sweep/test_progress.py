@@ -3,11 +3,13 @@
 import threading
 from datetime import datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
 
 from retention_assets.core.amounts import Amount
+from retention_assets.errors import StoreError
 from retention_assets.state.ledger import LedgerLocation
 from retention_assets.sweep import execute
 from retention_assets.sweep.engine import BatchResult
@@ -82,3 +84,23 @@ def test_progress_counts_the_ledger_files_of_running_workers(tmp_path: Path, mon
         append_rows("others", "decided", e="skipped")
         assert seen.wait(60), lines
     assert progress.done == 4  # only complete batches count
+
+
+def test_progress_goes_on_after_the_ledger_could_not_be_listed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(execute, "_LOG_SECONDS", 0.01)
+    logged, found = threading.Event(), iter([0, StoreError("the store does not respond"), 7])
+
+    class Ledger:
+        def objects_recorded(self) -> int:
+            recorded = next(found, 7)
+            if isinstance(recorded, StoreError):
+                raise recorded
+            return recorded
+
+    def log(line: str) -> None:
+        assert "7 of 10" in line
+        logged.set()
+
+    ledger: Any = Ledger()
+    with Progress("orchard", 10, Clock(), log).watched(ledger):
+        assert logged.wait(60)

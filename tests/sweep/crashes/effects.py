@@ -23,8 +23,8 @@ from obstore.store import LocalStore
 _READS = ("Bytes", "get", "head", "list", "open_reader", "parse_scheme", "sign")
 _READING_REQUESTS = ("Get", "Head", "List")
 _CHANGES_OF_FILES = frozenset(
-    {"os.mkdir", "os.rename", "os.remove", "os.rmdir", "os.link", "os.symlink", "os.truncate", "os.utime"}
-    | {"os.chmod", "os.chown"}
+    f"os.{name}"
+    for name in ("mkdir", "rename", "remove", "rmdir", "link", "symlink", "truncate", "utime", "chmod", "chown")
 )
 
 Act = Callable[[], object]

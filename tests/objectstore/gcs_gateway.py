@@ -7,15 +7,17 @@ responses to headers and XML. It runs in this process on 127.0.0.1.
 import json
 import re
 from base64 import b64decode
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from datetime import datetime
 from http.client import HTTPConnection
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from threading import Thread, local
+from http.server import BaseHTTPRequestHandler
+from threading import local
 from typing import Any, ClassVar
 from urllib.parse import parse_qsl, quote, unquote, urlencode, urlsplit
 from xml.sax.saxutils import escape
+
+from tests.objectstore.servers import served
 
 _PAGE = 1_000  # the most that GCS answers at once
 _CODES = {404: "NoSuchKey", 412: "PreconditionFailed", 409: "Conflict"}
@@ -24,19 +26,10 @@ _HTTP_DATE = "%a, %d %b %Y %H:%M:%S GMT"
 Json = Mapping[str, Any]
 
 
-@contextmanager
-def gateway(server: str) -> Iterator[str]:
+def gateway(server: str) -> AbstractContextManager[str]:
     """Run a gateway before the fake-gcs-server at `server` for as long as the block lasts, and yield its URL."""
     host = urlsplit(server).netloc
-    handler = type("Bound", (_Handler,), {"host": host, "connections": local(), "uploads": {}})
-    front = ThreadingHTTPServer(("127.0.0.1", 0), handler)
-    front.daemon_threads = True
-    Thread(target=front.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
-    try:
-        yield f"http://127.0.0.1:{front.server_port}"
-    finally:
-        front.shutdown()
-        front.server_close()
+    return served(type("Bound", (_Handler,), {"host": host, "connections": local(), "uploads": {}}))
 
 
 class _Refused(Exception):

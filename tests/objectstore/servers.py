@@ -3,7 +3,7 @@
 import re
 import socket
 from collections.abc import Iterator, MutableMapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from threading import Thread
 from typing import ClassVar
@@ -26,10 +26,9 @@ def _hang_up(listener: socket.socket) -> None:
 
 
 @contextmanager
-def server_that_answers(status: int, body: bytes = b"") -> Iterator[str]:
-    """Yield the URL of a server that answers every request alike."""
-    answering = type("Answering", (_Answering,), {"status": status, "body": body})
-    server = ThreadingHTTPServer(("127.0.0.1", 0), answering)
+def served(handler: type[BaseHTTPRequestHandler]) -> Iterator[str]:
+    """Run a server with this handler for as long as the block lasts, and yield its URL."""
+    server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
     Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
     try:
         yield f"http://127.0.0.1:{server.server_port}"
@@ -38,21 +37,20 @@ def server_that_answers(status: int, body: bytes = b"") -> Iterator[str]:
         server.server_close()
 
 
-@contextmanager
-def server_of_blob_batches(refused: MutableMapping[str, tuple[int, int]], requests: list[list[str]]) -> Iterator[str]:
+def server_that_answers(status: int, body: bytes = b"") -> AbstractContextManager[str]:
+    """Yield the URL of a server that answers every request alike."""
+    return served(type("Answering", (_Answering,), {"status": status, "body": body}))
+
+
+def server_of_blob_batches(
+    refused: MutableMapping[str, tuple[int, int]], requests: list[list[str]]
+) -> AbstractContextManager[str]:
     """Yield the URL of a server that deletes blobs of Azure in batches. Each blob exists until it is deleted.
 
     `refused`: by the name of a blob, a status and how many times it is answered before the blob is deleted.
     `requests` gets the names of the blobs of each request.
     """
-    batches = type("Batches", (_Batches,), {"refused": refused, "requests": requests, "deleted": set()})
-    server = ThreadingHTTPServer(("127.0.0.1", 0), batches)
-    Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
-    try:
-        yield f"http://127.0.0.1:{server.server_port}"
-    finally:
-        server.shutdown()
-        server.server_close()
+    return served(type("Batches", (_Batches,), {"refused": refused, "requests": requests, "deleted": set()}))
 
 
 class _Batches(BaseHTTPRequestHandler):

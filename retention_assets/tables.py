@@ -185,7 +185,13 @@ ADDRESSES = Table(
             False,
             "As in potential_commits, of the commits that contain this path and address.",
         ),
-        ("etag", _TEXT, False, "The entry's checksum; empty: the entry has none."),
+        (
+            "etag",
+            _TEXT,
+            False,
+            "The entry's checksum; empty: the entry has none. A path and address with several checksums or sizes has a "
+            "row for each, with its own branches and times.",
+        ),
     ),
 )
 

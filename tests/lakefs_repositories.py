@@ -6,7 +6,7 @@ The files are those that a server would write: ranges, metaranges and commits ha
 import json
 import os
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from hashlib import md5, shake_256
 from pathlib import Path
@@ -57,6 +57,7 @@ class Version:
     created_at: datetime
     objects: Mapping[str, str]
     parents: tuple[str, ...] = ()
+    checksums: Mapping[str, str] = field(default_factory=dict)  # by path, of entries with another checksum than the MD5
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,6 +152,23 @@ def build_repository(
     return built
 
 
+def linked_again(now: datetime) -> tuple[str, list[Version], dict[str, str], dict[str, Any]]:
+    """Return an object, commits and branches of a repository, and a policy under which only `dev` needs the object.
+
+    `first` has the object with a wrong checksum, and is expired at `now`. The head of `dev`, which began at `first`,
+    has the object at the same path with its own checksum.
+    """
+    first, second, third = (now - timedelta(days=days) for days in (30, 28, 20))
+    name = address(first)
+    versions = [
+        Version("first", first, {"raw/p": name}, checksums={"raw/p": "of-nothing"}),
+        Version("second", second, {"raw/p": address(second)}, ("first",)),
+        Version("third", third, {"raw/p": name}, ("first",)),
+    ]
+    rule = {"id": "raw", "prefix": "raw", "keep": "60d", "branches": {"dev": "14d"}}
+    return name, versions, {"main": "second", "dev": "third"}, {"retention": {"default": "7d"}, "lifecycle": [rule]}
+
+
 def _write(path: Path, content: bytes, at: datetime) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(content)
@@ -169,7 +187,7 @@ def _write_objects(lake: Path, commit: Version, at: datetime) -> str:
             path,
             name,
             size=10,
-            etag=md5(content_of(name)).hexdigest(),
+            etag=commit.checksums.get(path) or md5(content_of(name)).hexdigest(),
             address_type=_FULL if "://" in name else _RELATIVE,
             last_modified=commit.created_at,
         )

@@ -1,7 +1,7 @@
 """Explains objects, paths and commits of a lakeFS repository from the tables of a plan."""
 
 from collections import defaultdict
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from functools import cached_property
@@ -121,20 +121,22 @@ class LakeFSExplainer(Explainer[Policy]):
     def _entries(self, addresses: Sequence[str]) -> dict[str, list[Entry]]:
         """Return the entries of each address, with the commits that contain them."""
         asked = set(addresses)
-        pairs = self.tables.rows(ADDRESSES.name, _may_name(asked), _PAIR)
-        pairs = [row for row in pairs if listed_name(row["address"]) in asked]
-        commits = self._commits_of({(row["key"], row["address"]) for row in pairs})
+        pairs: defaultdict[tuple[str, str], list[Row]] = defaultdict(list)  # several rows: see `lifecycle.united`
+        for row in self.tables.rows(ADDRESSES.name, _may_name(asked), _PAIR):
+            if listed_name(row["address"]) in asked:
+                pairs[row["key"], row["address"]].append(row)
+        commits = self._commits_of(pairs.keys())
         found: defaultdict[str, list[Entry]] = defaultdict(list)
-        for row in sorted(pairs, key=lambda row: (row["key"], row["address"])):
-            found[listed_name(row["address"])].append(
+        for (path, address), rows in sorted(pairs.items()):
+            found[listed_name(address)].append(
                 Entry(
-                    path=row["key"],
-                    address=row["address"],
-                    size=row["size"],
-                    added_at=row["added_at"],
-                    branches=tuple(row["branches"]),
-                    left_branches=tuple(row["left_branches"] or ()),
-                    commits=commits.get((row["key"], row["address"]), ()),
+                    path=path,
+                    address=address,
+                    size=max(row["size"] for row in rows),
+                    added_at=min(row["added_at"] for row in rows),
+                    branches=_names(row["branches"] for row in rows),
+                    left_branches=_names(row["left_branches"] for row in rows),
+                    commits=commits.get((path, address), ()),
                 )
             )
         return found
@@ -254,6 +256,10 @@ class LakeFSExplainer(Explainer[Policy]):
             self._kept.heads.get(commit_id, ()),
             tuple(keeper.detail for keeper in self._kept.protected.get(commit_id, ())),
         )
+
+
+def _names(lists: Iterable[Sequence[str] | None]) -> tuple[str, ...]:
+    return tuple(sorted({name for names in lists for name in names or ()}))
 
 
 def _may_name(addresses: Collection[str]) -> pc.Expression:

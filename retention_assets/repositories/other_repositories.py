@@ -24,7 +24,7 @@ from retention_assets.errors import ConfigurationError, GuardRefused, RetentionE
 from retention_assets.icechunk.source.opening import snapshot_policy
 from retention_assets.icechunk.source.tables import manifest_chunks
 from retention_assets.lakefs.names.columns import is_inside
-from retention_assets.lakefs.rules.lifecycle import with_lifecycle
+from retention_assets.lakefs.rules.lifecycle import whole_pairs, with_lifecycle
 from retention_assets.lakefs.source.opening import SERVER, open_repository, policy_of_files
 from retention_assets.lakefs.source.repository import LakeFSSource
 from retention_assets.objectstore.access import StoreAccess, open_store
@@ -324,6 +324,7 @@ class OtherRepositories:
             branches = sorted(row["name"] for row in names.distinct().collect())
             today = self.clock().date()
             as_of = start_of_day(today)
+            pairs = whole_pairs(pairs) if policy.lifecycle else pairs
             pairs = with_lifecycle(pairs, policy.lifecycle, branches, as_of)
             pairs = pairs.where(_is_live(policy.held_prefixes(today)))
         references = pairs.select("address")

@@ -12,6 +12,7 @@ import pytest
 import yaml
 
 from retention_assets.config.configuration import Configuration, load_configuration
+from retention_assets.config.timestamps import start_of_day
 from retention_assets.core.keepers import old_enough_at
 from retention_assets.errors import ConfigurationError, GuardRefused
 from retention_assets.explain import explaining
@@ -24,6 +25,7 @@ from tests.acceptance.cases import DAY, Case, copy_repository
 from tests.acceptance.runs import Found
 from tests.end_to_end.command import run
 from tests.explain.truth import Truth
+from tests.lakefs_repositories import NAME, build_repository, linked_again
 from tests.saved_repositories import listing
 
 pytestmark = pytest.mark.usefixtures("spark", "forgetful")
@@ -250,6 +252,23 @@ def test_objects_that_are_staged_under_other_spellings_of_their_addresses_are_ex
     truth = Truth(ALWAYS.repository, ALWAYS.policies, ALWAYS.tags)
     of_staged = {one.address for one in answers if any(keeper.kind == "staged" for keeper in one.kept_by)}
     assert of_staged == truth.staged & {*names}
+
+
+def test_a_plan_and_explain_unite_the_branches_and_the_age_of_a_pair_with_two_checksums(tmp_path: Path) -> None:
+    """The rows of the pair, each alone, are not active, or due by the shorter period of `dev`."""
+    now = start_of_day(DAY)
+    name, versions, branches, policy = linked_again(now)
+    objects = {one: version.created_at for version in versions for one in version.objects.values()}
+    built = build_repository(tmp_path, versions, branches, taken_at=now, objects=objects)
+    configuration = built.configure(policy)
+    answer = run("--config", configuration.file, "plan", NAME, "--as-of", DAY.isoformat())
+    assert answer.status == 0, answer.err
+    plan = load_plan(Warehouse(configuration.warehouse), NAME, DAY)
+    (explained,) = explain_objects(configuration, NAME, [name])
+    assert (plan.totals["kept"].objects, plan.candidates.objects) == (2, 0)
+    assert (explained.state, explained.goes_on) == ("kept", DAY + timedelta(days=30))
+    (entry,) = explained.entries
+    assert (entry.branches, entry.added_at, entry.commits) == (("dev", "main"), versions[0].created_at, 2)
 
 
 def test_a_folder_is_refused_with_one_of_its_paths(explained: Explained) -> None:

@@ -21,7 +21,7 @@ from retention_assets.lakefs.rules.candidates import (
     with_names,
 )
 from retention_assets.lakefs.rules.committed import activity, commit_graph, protected_commits
-from retention_assets.lakefs.rules.lifecycle import with_lifecycle
+from retention_assets.lakefs.rules.lifecycle import whole_pairs, with_lifecycle
 from retention_assets.lakefs.rules.ranges import active_ranges, addresses
 from retention_assets.lakefs.rules.references import Commit, References
 from retention_assets.lakefs.rules.tables import commit_graph_rows, potential_commits_rows
@@ -57,7 +57,8 @@ def found(spark: SparkSession, truths: Sequence[Truth]) -> Found:
     commits = spark.createDataFrame(pa.concat_tables(_commits(truth) for truth in truths))
     tables = Tables(objects for truth in truths for objects in (c.objects for c in truth.world.commits.values()))
     held = active_ranges(commits, tables.metaranges(spark))
-    pairs = with_lifecycle(addresses(held, tables.entries(spark)), policy.lifecycle, BRANCHES, as_of).cache()
+    rows = whole_pairs(addresses(held, tables.entries(spark)).cache())
+    pairs = with_lifecycle(rows, policy.lifecycle, BRANCHES, as_of).cache()
     staged = _staged(spark, [truth.world for truth in truths])
     inventory = _inventory(spark, [truth.world for truth in truths])
     age_cutoff = AgeCutoff(now, rules.grace, rules.token_life, issued=issued_at)
@@ -91,8 +92,9 @@ class Tables:
         return spark.createDataFrame(pa.Table.from_pylist(rows, METARANGE_RANGES))
 
     def entries(self, spark: SparkSession) -> DataFrame:
+        # The checksum differs between the ranges of a pair, as if clients had linked the object with other checksums.
         rows = [
-            {"range_id": name, "key": path, "address": address, "size": 1, "last_modified": None, "etag": ""}
+            {"range_id": name, "key": path, "address": address, "size": 1, "last_modified": None, "etag": name[0]}
             for name, pairs in self._ranges.items()
             for path, address in pairs
         ]

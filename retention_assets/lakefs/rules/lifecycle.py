@@ -8,15 +8,65 @@ Source: docs/lifecycle.md.
 from collections.abc import Collection, Sequence
 from datetime import datetime, timedelta
 
+import pyarrow as pa
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from retention_assets.core.paths import below, is_unreadable
 from retention_assets.policy.matching import glob_regex
 from retention_assets.policy.rules import LifecycleRule
+from retention_assets.spark.frames import from_arrow, union_of
 
 _FOR_EVER = 2**62  # microseconds; beyond every date, and the sum with a time does not overflow
 _LATEST_TIMESTAMP = 253_402_300_799_999_999  # 9999-12-31 in microseconds
+_PAIR = "hash of the pair"
+
+
+def whole_pairs(addresses: DataFrame) -> DataFrame:
+    """Return the rows with the branches, age and activity of their pair: see `united`. This runs a Spark job.
+
+    `addresses`: rows that Spark reads from files or from its cache, because the job reads them too.
+    """
+    return united(addresses, split_pairs(addresses))
+
+
+def split_pairs(addresses: DataFrame) -> pa.Table:
+    """Return the hashes of the (path, address) pairs that have several rows. This runs a Spark job.
+
+    Such pairs are rare: their entries have different checksums or sizes. Spark distributes only a hash of each row.
+    Rarely, two pairs have the same hash, and both are returned. `united` is right for them, too.
+    """
+    rows = addresses.groupBy(_pair_hash().alias(_PAIR)).agg(F.count(F.lit(1)).alias("rows"))
+    return rows.where("rows > 1").select(_PAIR).toArrow()
+
+
+def united(addresses: DataFrame, split: pa.Table) -> DataFrame:
+    """Return the rows; those of one pair have the same `added_at`, `active`, `branches` and `left_branches`.
+
+    Lifecycle rules apply to pairs. If the rows of a pair were classified one by one, an active row could be due under
+    the rule of its own branches while a branch of another row keeps the pair longer.
+
+    `split`: the result of `split_pairs`.
+    """
+    if not split.num_rows:
+        return addresses
+    hashes = F.broadcast(from_arrow(addresses.sparkSession, split))
+    rows = addresses.withColumn(_PAIR, _pair_hash())
+    few = rows.join(hashes, on=_PAIR, how="left_semi")
+    pairs = few.groupBy("address", "key").agg(
+        F.min("added_at").alias("added_at"),
+        F.bool_or("active").alias("active"),
+        union_of("branches").alias("branches"),
+        union_of("left_branches").alias("left_branches"),
+    )
+    whole = few.drop("added_at", "active", "branches", "left_branches").join(pairs, on=["address", "key"], how="inner")
+    whole = whole.withColumn("due_since", F.when(~F.col("active"), F.col("due_since")))
+    others = rows.join(hashes, on=_PAIR, how="left_anti")
+    return others.select(*addresses.columns).unionAll(whole.select(*addresses.columns))
+
+
+def _pair_hash() -> Column:
+    return F.xxhash64("address", "key")
 
 
 def with_lifecycle(
@@ -28,7 +78,7 @@ def with_lifecycle(
     due.
 
     Args:
-        addresses: the (path, address) pairs.
+        addresses: the (path, address) pairs; those with several rows are `united`.
         rules: the lifecycle rules. Disabled rules are ignored.
         branches: all branches of the repository, also hidden branches and those in `left_branches`.
         as_of: the time (UTC) at which rules are evaluated.

@@ -84,7 +84,8 @@ def pairs_of(active_ranges: DataFrame, range_entries: DataFrame, names: NameSets
 
     Spark aggregates in a hash table only if every aggregate has a fixed size. With a text among them, Spark would sort
     all entries. So the checksum is part of the key: a pair whose entries have different checksums has a row for each.
-    So has a pair with different sizes, because staged objects are compared with the size in the entry of a head.
+    So has a pair with different sizes, because staged objects are compared with the size in the entry of a head. Each
+    row has the branches and the age of its own entries. `lifecycle.united` gives the rows those of their pair.
 
     `active_ranges`, `range_entries`, `names`: see `addresses`.
     """
@@ -107,8 +108,8 @@ def pairs_of(active_ranges: DataFrame, range_entries: DataFrame, names: NameSets
 def addresses(active_ranges: DataFrame, range_entries: DataFrame, names: NameSets | None = None) -> DataFrame:
     """Return one row per (address, path) pair, checksum and size.
 
-    `branches` is the union over all ranges that have the pair. `added_at` is the creation time of the oldest commit
-    that has the pair.
+    `branches` is the union over all ranges that have the pair with this checksum and size. `added_at` is the creation
+    time of the oldest commit of these. `lifecycle.united` gives the rows the values of their pair.
 
     Args:
         active_ranges: the rows of `active_ranges`.

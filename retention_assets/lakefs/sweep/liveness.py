@@ -25,7 +25,7 @@ from retention_assets.lakefs.names.columns import stored_name
 from retention_assets.lakefs.rules.candidates import LIVE_COLUMNS, live_addresses
 from retention_assets.lakefs.rules.committed import commit_graph, reaching_branches
 from retention_assets.lakefs.rules.keepers import kept_commits
-from retention_assets.lakefs.rules.lifecycle import with_lifecycle
+from retention_assets.lakefs.rules.lifecycle import split_pairs, united, with_lifecycle
 from retention_assets.lakefs.rules.name_sets import NameSets
 from retention_assets.lakefs.rules.potential import is_potential, thresholds
 from retention_assets.lakefs.rules.ranges import active_ranges, canonical, pairs_of
@@ -263,12 +263,12 @@ class LakeFSLiveness:
         rows = commits_now(query, references, rules=())
         contents = committed_contents(self._cache, query.opened.namespace_urls, rows)
         self._require([heads_present(references, rows), contents.check_complete()])
-        branches = query.memory.branch_names(references.branches)
-        pairs = (
-            with_lifecycle(contents.pairs(), query.policy.lifecycle, branches, query.as_of)
-            .select(*LIVE_COLUMNS)
-            .cache()
-        )
+        branches, rules = query.memory.branch_names(references.branches), query.policy.lifecycle
+        rows = contents.pairs()
+        pairs = with_lifecycle(rows, rules, branches, query.as_of).select(*LIVE_COLUMNS).cache()
+        if rules and (split := split_pairs(pairs)).num_rows:  # looked for in the cached rows, which are few columns
+            pairs.unpersist()
+            pairs = with_lifecycle(united(rows, split), rules, branches, query.as_of).select(*LIVE_COLUMNS).cache()
         if self._pairs:
             self._pairs[1].unpersist()
         self._pairs = known, pairs

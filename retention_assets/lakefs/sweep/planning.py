@@ -37,7 +37,7 @@ from retention_assets.lakefs.rules.candidates import (
     one_by_address,
     with_names,
 )
-from retention_assets.lakefs.rules.lifecycle import kept_by_duplicates, with_lifecycle
+from retention_assets.lakefs.rules.lifecycle import kept_by_duplicates, whole_pairs, with_lifecycle
 from retention_assets.lakefs.rules.references import References
 from retention_assets.lakefs.rules.reflog import Memory, SeenHead, lost_heads, reported_heads
 from retention_assets.lakefs.rules.same_content import (
@@ -277,8 +277,9 @@ def classify(
     prefixes = parameters.policy.held_prefixes(parameters.day)
     inventory, staged = inputs.inventory.frame, inputs.staged.frame
     references = inputs.references()
+    addresses = inputs.addresses.frame
     pairs = with_lifecycle(
-        inputs.addresses.frame,
+        whole_pairs(addresses) if parameters.policy.lifecycle else addresses,
         parameters.policy.lifecycle,
         parameters.memory.branch_names(references.branches),
         parameters.as_of,

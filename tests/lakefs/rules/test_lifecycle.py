@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 
-from retention_assets.lakefs.rules.lifecycle import with_lifecycle
+from retention_assets.lakefs.rules.lifecycle import whole_pairs, with_lifecycle
 from retention_assets.policy.rules import LifecycleRule, due_since
 from tests import frames
 from tests.frames import DAY, MICROSECOND, Pair
@@ -128,3 +128,33 @@ def test_a_pair_below_a_prefix_is_due_as_documented(spark: SparkSession, case: s
     branches_there = ["b1", "main"]
     frame = with_lifecycle(frames.addresses(spark, pair), rules, branches_there, AS_OF)
     assert [row["lifecycle_due"] for row in frame.collect()] == [due]
+
+
+def test_the_rows_of_a_pair_have_the_branches_the_age_and_the_activity_of_the_pair(spark: SparkSession) -> None:
+    rows = [
+        Pair("a", etag="1", branches=["main"], left_branches=["gone"], added_at=AS_OF - 9 * DAY, due_since=AS_OF - DAY),
+        Pair("a", etag="2", branches=["dev"], added_at=AS_OF - 2 * DAY, active=True),
+        Pair("a", etag="2", size=20, branches=["dev"], added_at=AS_OF - DAY, due_since=AS_OF - DAY),
+        Pair("a", "another/path", branches=["b1"], added_at=AS_OF - 3 * DAY, due_since=AS_OF - DAY),
+        Pair("b", branches=["b2"], added_at=AS_OF - 4 * DAY),
+    ]
+    frame = whole_pairs(frames.addresses(spark, *rows))
+    columns = ("etag", "size", "active", "due_since", "added_at", "branches", "left_branches")
+    found = frames.as_dicts(frame, "address", "key", "etag", "size")
+    assert frame.columns == frames.addresses(spark).columns
+    of_pair = {
+        "active": True,
+        "due_since": None,
+        "added_at": AS_OF - 9 * DAY,
+        "branches": ["dev", "main"],
+        "left_branches": ["gone"],
+    }
+    whole = [row for row in found if (row["address"], row["key"]) == ("a", "some/path")]
+    expected = [("1", 10), ("2", 10), ("2", 20)]
+    assert [{name: row[name] for name in columns} for row in whole] == [
+        {"etag": etag, "size": size, **of_pair} for etag, size in expected
+    ]
+    others = [(row["address"], row["key"], row["active"], row["added_at"], row["branches"]) for row in found]
+    assert ("a", "another/path", False, AS_OF - 3 * DAY, ["b1"]) in others
+    assert ("b", "some/path", False, AS_OF - 4 * DAY, ["b2"]) in others
+    assert len(found) == len(rows)

@@ -26,7 +26,7 @@ from tests import lakefs_repositories
 from tests.end_to_end.command import orchard_on_disk
 from tests.lakefs.source.fake_lakefs_repository import saved
 from tests.lakefs.source.fake_lakefs_server import ACCESS_KEY, SECRET_KEY, FakeLakeFSServer, serving
-from tests.lakefs_repositories import NAME, STAGED, BuiltRepository, Version, address, build_repository
+from tests.lakefs_repositories import NAME, STAGED, BuiltRepository, Version, address, build_repository, linked_again
 from tests.lakefs_tables import Range
 from tests.sweep.small_world import a_plan
 
@@ -136,6 +136,16 @@ def test_a_refusal_says_that_nothing_more_was_deleted_only_after_the_first_check
     clock.append(NOW)
     with pytest.raises(GuardRefused, match=r"Nothing more was deleted\."):
         asked.now()
+    asked.release()
+
+
+def test_an_object_is_live_while_a_branch_of_its_pair_keeps_it_although_the_pair_has_two_checksums(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    name, versions, branches, policy = linked_again(NOW)
+    project = build_repository(tmp_path, versions, branches, taken_at=TAKEN_AT)
+    asked = liveness(project.repository(policy), tmp_path / "warehouse", spark)
+    assert {row["address"] for row in asked.now().live.collect()} == {name, versions[1].objects["raw/p"]}
     asked.release()
 
 

@@ -117,6 +117,8 @@ class WithdrawalOutput(_OfPlan):
     """The person who withdrew an approval."""
 
     withdrawn_by: str
+    was_approved: bool
+    still_approved: list[str]
 
 
 class ReportOutput(_OfPlan):

@@ -1,5 +1,6 @@
 """The commands that execute a plan: `approve`, `withdraw`, `sweep`, `verify` and `report`."""
 
+from contextlib import suppress
 from dataclasses import asdict
 from datetime import date, timedelta
 from pathlib import Path
@@ -32,7 +33,14 @@ from retention_assets.errors import ConfigurationError, ObjectsFailed, TableCont
 from retention_assets.explain.plans import approval_of
 from retention_assets.objectstore.outcomes import Outcome
 from retention_assets.state.approval import approve as approve_plan
-from retention_assets.state.approval import approved_terms, person, when_to_plan_again, withdraw_approval
+from retention_assets.state.approval import (
+    approved_plans_of_other_days,
+    approved_terms,
+    person,
+    stored_approval,
+    when_to_plan_again,
+    withdraw_approval,
+)
 from retention_assets.state.lease import unseen_lease
 from retention_assets.state.ledger import first_failure, results_of, sweeps_of
 from retention_assets.state.plan import Plan, load_plan
@@ -92,16 +100,27 @@ def _next_of_approval(target: Target, made: Plan) -> str:
 def withdraw(target: Target, day: date, json_wanted: bool) -> None:
     """Withdraw the approval of the day's plan of REPOSITORY. A budget does not approve this plan again.
 
-    Approvals of earlier plans of the day are withdrawn, too: a new plan can have the hash of an earlier one. A running
-    sweep continues.
+    Approvals of earlier plans of the day are withdrawn, too: a new plan can have the hash of an earlier one. Approvals
+    of other days stay, and the command names these days. A running sweep continues.
     """
-    by = person()
-    made = withdraw_approval(target.warehouse, target.name, day, by, utc_now())
-    text = (
-        f"Withdrawn by {by}: the approval of plan {made.plan_hash} of {target.name} as of {made.day}.\n"
-        f"A running sweep continues. Stop it with: {program()} stop {target.name}"
+    by, now, warehouse, name = person(), utc_now(), target.warehouse, target.name
+    plan = load_plan(warehouse, name, day)
+    was_approved = True
+    with suppress(TableContractError):  # a damaged approval is withdrawn, too
+        was_approved = stored_approval(warehouse, name, day, plan.plan_hash) is not None
+    made = withdraw_approval(warehouse, name, day, by, now)
+    others = approved_plans_of_other_days(warehouse, name, day, target.repository.settings.approval.life, now)
+    which = f"plan {made.plan_hash} of {name} as of {made.day}"
+    text = f"Withdrawn by {by}: the approval of {which}.\n"
+    if not was_approved:
+        text = f"Nobody had approved {which}. From now on, a budget does not approve this plan.\n"
+    text += "".join(
+        f"The plan of {one.day} is still approved. Withdraw it with: {program()} withdraw {name} --as-of {one.day}\n"
+        for one in others
     )
-    print_result({**_identity(made), "withdrawn_by": by}, text, json_wanted=json_wanted)
+    text += f"A running sweep continues. Stop it with: {program()} stop {name}"
+    document = {"was_approved": was_approved, "still_approved": [one.day.isoformat() for one in others]}
+    print_result({**_identity(made), "withdrawn_by": by, **document}, text, json_wanted=json_wanted)
 
 
 @cli.command(

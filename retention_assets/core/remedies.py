@@ -17,7 +17,8 @@ _BRING_BACK = (
 _LOST = f"{_BRING_BACK} If they are lost for good: `retention acknowledge`."
 _LOST_OR_DELETED = (
     f"{_LOST} If a sweep deleted them, and a branch or tag was created from an expired commit since, you can also "
-    "delete that branch or tag."
+    "delete that branch or tag. If the policy now keeps versions that were swept before (a longer period, `tags: "
+    "protect`, a hold): restore them from quarantine, or `retention acknowledge`."
 )
 _CHANGED = (
     "The warehouse was changed by somebody else. Approve nothing, restore the warehouse from a backup, and find out "

@@ -10,6 +10,7 @@ import json
 import os
 import socket
 from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from datetime import date, datetime, timedelta
@@ -22,11 +23,13 @@ from retention_assets.core.amounts import Amount, sum_of
 from retention_assets.errors import GuardRefused, RetentionError, TableContractError
 from retention_assets.state.lease import MARGIN
 from retention_assets.state.plan import PLANS, Plan, load_plan, require_plan
+from retention_assets.state.records import newest_first
 from retention_assets.warehouse.warehouse import Warehouse
 
 APPROVALS = "approvals"
 APPROVER = "RETENTION_APPROVER"  # environment variable with the person who approves; default: the system user
 BUDGET = "the budget in the configuration"
+_AT_ONCE = 16  # documents that are read at the same time
 _OF_BUDGET = ".budget"  # part of the name of the document with the budget's approval
 
 # With the policy, these settings determine the candidates of a plan. A kind of repository has only some of them.
@@ -158,6 +161,43 @@ def withdraw_approval(warehouse: Warehouse, repository: str, day: date, by: str,
     for plan_hash in (plan.plan_hash, *_approved_by_person(warehouse, plan)):
         warehouse.write_document({"plan_hash": plan_hash, **withdrawn}, *_path(repository, plan_hash))
     return plan
+
+
+def approved_plans_of_other_days(
+    warehouse: Warehouse, repository: str, day: date, life: timedelta, now: datetime
+) -> list[Plan]:
+    """Return the current plans of other days that a person approved, that were not swept, and have not lapsed.
+
+    They are sorted by day. A damaged document approves nothing.
+    """
+    with ThreadPoolExecutor(_AT_ONCE) as pool:
+        names = warehouse.documents(repository, APPROVALS)
+        approvals = list(pool.map(lambda name: _persons_approval(warehouse, repository, name), names))
+    plans = []
+    for one in approvals:
+        if one is None or one.day == day.isoformat():
+            continue
+        if not _is_recent(datetime.fromisoformat(one.approved_at), life, now):
+            continue
+        with suppress(RetentionError, ValueError):  # the day has no plan now
+            plan = load_plan(warehouse, repository, date.fromisoformat(one.day))
+            if plan.plan_hash == one.plan_hash and not _was_swept(warehouse, plan):
+                plans.append(plan)
+    return sorted(plans, key=lambda plan: plan.day)
+
+
+def _persons_approval(warehouse: Warehouse, repository: str, name: str) -> Approval | None:
+    with suppress(TableContractError):
+        document = warehouse.read_document(repository, APPROVALS, name)
+        if document and "withdrawn_by" not in document and document.get("approved_by") != BUDGET:
+            return _read(document, name.removesuffix(".json"))
+    return None
+
+
+def _was_swept(warehouse: Warehouse, plan: Plan) -> bool:
+    of_plan = plan.day.isoformat(), plan.plan_hash
+    records = newest_first(warehouse, plan.repository)
+    return any(one["kind"] == "sweep" and (one["day"], one["plan_hash"]) == of_plan for _, one in records)
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ import socket
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from random import Random
 
@@ -36,6 +36,7 @@ from retention_assets.state.approval import (
     ApprovalState,
     approval_state,
     approve,
+    approved_plans_of_other_days,
     approved_terms,
     person,
     planned_terms,
@@ -53,6 +54,7 @@ from retention_assets.state.plan import (
     plan_hash,
     withdraw_plan,
 )
+from retention_assets.state.records import RECORDS
 from retention_assets.sweep.sweep_run import Sweep, verification_inputs
 from retention_assets.warehouse.warehouse import Warehouse
 from tests.frames import NOW, Candidate, address, candidates
@@ -221,6 +223,30 @@ def test_a_withdrawal_also_ends_the_approval_of_an_earlier_plan_of_the_day(wareh
     with pytest.raises(GuardRefused, match="another withdrew the approval of"):
         required(warehouse, shown)
     assert required(warehouse, other_day).approved_by == "a-person"
+
+
+def test_plans_of_other_days_that_a_person_approved_are_found_until_they_are_withdrawn_swept_or_too_old(
+    warehouse: Warehouse,
+) -> None:
+    def found(day: date = DAY, now: datetime = NOW) -> list[date]:
+        return [plan.day for plan in approved_plans_of_other_days(warehouse, "orchard", day, LIFE, now)]
+
+    days = [DAY - timedelta(days=number) for number in range(6)]
+    plans = [replace(a_plan(), day=day, plan_hash=f"{number:064x}") for number, day in enumerate(days)]
+    for plan in plans:
+        keep_plan(warehouse, plan)
+        if plan.day != days[5]:
+            approve(warehouse, "orchard", plan.day, plan.plan_hash, "a-person", NOW, LIFE, TERMS)
+    required(warehouse, plans[5], budget=BudgetSettings(objects=2))  # approved by a budget only
+    assert found() == [*reversed(days[1:5])]
+    assert found(days[1]) == [*reversed(days[2:5]), DAY]
+    withdraw_approval(warehouse, "orchard", days[4], "another", NOW)
+    keep_plan(warehouse, replace(plans[3], plan_hash="f" * 64))
+    swept = {"kind": "sweep", "day": days[2].isoformat(), "plan_hash": plans[2].plan_hash}
+    warehouse.write_document(swept, "orchard", RECORDS, "a-record.json")
+    warehouse.write_text("{", "orchard", APPROVALS, f"{'e' * 64}.json")
+    assert found() == [days[1]]
+    assert found(now=NOW + LIFE + timedelta(minutes=1)) == []
 
 
 def test_a_damaged_approval_does_not_prevent_a_withdrawal(warehouse: Warehouse) -> None:

@@ -435,6 +435,7 @@ def test_a_plan_warns_about_gone_heads_of_earlier_plans_and_names_them(
     (warning,) = [one for one in made.warnings if "reflog" in one]
     assert "1 branch head of earlier plans is gone: gold" in warning
     assert "gold was at first" in warning
+    assert warning.endswith(" `retention lint orchard` lists all of them with their commits.")
 
 
 def test_the_policy_of_a_plan_is_stored_with_the_keys_of_earlier_versions(warehouse: Warehouse) -> None:

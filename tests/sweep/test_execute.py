@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from retention_assets.state.records import fingerprint
-from tests.end_to_end.command import DAY, Answer, Project, files_below, staged_folder
+from tests.end_to_end.command import DAY, Answer, Project, files_below, run, staged_folder
 from tests.saved_repositories import active_commits, api, objects_by_commit
 
 pytestmark = pytest.mark.usefixtures("spark")
@@ -112,9 +112,27 @@ def test_a_plan_whose_approval_was_withdrawn_is_refused(project: Project) -> Non
     assert withdrawn.status == 0, withdrawn.err
     assert "Withdrawn by" in withdrawn.out
     assert withdrawn.out.endswith(" stop orchard\n")
+    again = project.run("withdraw")
+    assert "Withdrawn by" not in again.out
+    assert "Nobody had approved plan" in again.out
     before = lake(project)
     assert_refused(project.run("sweep"), "withdrew the approval", "Nothing was deleted", "retention approve orchard")
     assert lake(project) == before
+
+
+def test_withdrawing_a_plan_that_nobody_approved_names_the_day_whose_plan_is_still_approved(project: Project) -> None:
+    """After midnight UTC, the plan of today is another one than the plan that a person approved."""
+    plans = project.warehouse / project.name / "plans"
+    (next_day := plans / "2026-11-02").mkdir()
+    document = json.loads((plans / DAY / "current.json").read_text(encoding="utf-8"))
+    changed = json.dumps({**document, "day": "2026-11-02", "plan_hash": "f" * 64})
+    (next_day / "current.json").write_text(changed, encoding="utf-8")
+    withdrawn = run("--config", project.file, "withdraw", project.name, "--as-of", "2026-11-02")
+    assert withdrawn.status == 0, withdrawn.err
+    assert "Withdrawn by" not in withdrawn.out
+    assert f"Nobody had approved plan {'f' * 64}" in withdrawn.out
+    assert f"The plan of {DAY} is still approved." in withdrawn.out
+    assert f" withdraw orchard --as-of {DAY}\n" in withdrawn.out
 
 
 def test_a_staged_list_that_is_not_known_any_more_is_refused(project: Project) -> None:

@@ -72,6 +72,21 @@ def test_a_referenced_object_must_exist_unless_a_lifecycle_rule_deleted_it(
     assert [row["address"] for row in missing.collect()] == ([] if passed else ["a"])
 
 
+def test_an_object_that_a_longer_period_keeps_again_after_its_sweep_fails_with_both_remedies(
+    spark: SparkSession,
+) -> None:
+    """The policy of the plan released the object, and the policy of the verification keeps it."""
+    expired, listing = planned(spark, a="expired"), frames.inventory(spark, Listed("b"))
+    swept = held(spark, "a", "b"), listing, ledger(spark, a="deleted"), expired
+    check_result, _ = live_exist(*swept, held(spark))
+    assert not check_result.passed
+    assert "If the policy now keeps versions that were swept before (a longer period, `tags: protect`, a hold)" in (
+        check_result.message
+    )
+    assert check_result.message.endswith("restore them from quarantine, or `retention acknowledge`.")
+    assert live_exist(*swept, held(spark, "a"))[0].passed
+
+
 def test_referenced_addresses_outside_the_namespace_are_counted_as_not_checked(spark: SparkSession) -> None:
     listed = Listed(address(1))
     named = held(spark, f"s3://elsewhere/{listed.address}", "s3://elsewhere/imported.csv", "s3://elsewhere/b.csv")

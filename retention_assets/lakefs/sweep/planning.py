@@ -540,7 +540,7 @@ def _warnings(
         warnings.append(
             f"{heads} gone: {names}. The reflog keeps their commits for the retention period of each branch. If a "
             f"branch was deleted by mistake, create it again from its commit: {gone[0].name} was at "
-            f"{gone[0].commit_id}."
+            f"{gone[0].commit_id}. `retention lint {parameters.repository}` lists all of them with their commits."
         )
     warnings += name_warnings(inputs.inventory)
     if not parameters.grace:

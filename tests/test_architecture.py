@@ -4,6 +4,7 @@ import ast
 import re
 import tomllib
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "retention_assets"
@@ -24,6 +25,12 @@ def imported_by(path: Path) -> set[str]:
     return {path for path in paths if (PACKAGE / path).is_file()}
 
 
+def contracts_of_imports() -> list[dict[str, Any]]:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    contracts: list[dict[str, Any]] = project["tool"]["importlinter"]["contracts"]
+    return contracts
+
+
 def layers_of_page() -> list[str]:
     return re.findall(r"^\| `(\w+)` \|", section("Layers").split("have the same four folders")[0], re.MULTILINE)
 
@@ -33,10 +40,23 @@ def test_every_folder_and_module_of_the_package_is_a_layer_on_the_page() -> None
     assert set(layers_of_page()) == there
 
 
+def test_the_page_has_the_number_of_modules_that_may_change_objects() -> None:
+    contracts = contracts_of_imports()
+    (protected,) = (one for one in contracts if one.get("protected_modules") == ["retention_assets.objectstore.mutate"])
+    number = len(protected["allowed_importers"])
+    assert f"named[{number} named modules] -.-> mutate" in PAGE
+    assert f"Only {number} modules" in " ".join(PAGE.split())
+
+
+def test_layers_that_never_import_each_other_are_named_on_the_page() -> None:
+    contracts = contracts_of_imports()
+    text = " ".join(section("Layers").split())
+    for pair in (layer.split(" | ") for layer in contracts[0]["layers"] if "|" in layer):
+        assert re.search(rf"`{pair[0]}` and `{pair[1]}`", text), pair
+
+
 def test_the_layers_of_the_page_are_in_the_order_of_the_import_contract() -> None:
-    contracts = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["importlinter"][
-        "contracts"
-    ]
+    contracts = contracts_of_imports()
     layers = [name.strip() for layer in contracts[0]["layers"] for name in layer.split("|")]
     assert layers_of_page() == layers
 

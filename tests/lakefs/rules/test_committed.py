@@ -59,6 +59,15 @@ def test_active_commits_agree_with_the_test_cases_of_lakefs(commits, heads, expe
     assert active(references_of(commits, {head: head for head in heads}), rules(5, **heads)) == set(expected)
 
 
+def test_the_longest_period_of_the_branches_that_reach_a_commit_by_main_parents_counts_and_a_merge_does_not() -> None:
+    """`b` was replaced 20 days ago. `dev` (7 days) reaches `b` by main parents, `main` (90 days) through a merge."""
+    commits = history(a=(40,), b=(30, "a"), c=(20, "b"), n=(25, "a"), m=(10, "n", "c"))
+    merged = references_of(commits, {"dev": "c", "main": "m"})
+    assert "b" not in active(merged, rules(1, dev=7, main=90))
+    by_main_parents = references_of(commits, {"dev": "c", "main": "m", "gold": "c"})
+    assert "b" in active(by_main_parents, rules(1, dev=7, main=90, gold=60))
+
+
 @pytest.mark.parametrize("seconds", [1_700_000_000_000, 2**63 - 1, 0, -1, -62_135_596_800, -(2**63)])
 def test_a_commit_with_an_impossible_date_counts_as_later_than_all_others(seconds: int) -> None:
     assert creation_time(seconds, 0) == UNKNOWN_TIME

@@ -72,6 +72,9 @@ docs: setup ## Build the documentation site into .site; fails on a broken link
 dist: setup ## Build the source archive and the wheel into dist/
 	$(VENV)/python -m build --no-isolation
 
+image: ## Build the container image of the code location (ARGS="…" goes to podman or docker)
+	@bash scripts/image $(ARGS)
+
 check: lint types imports definitions docs dist test refusals test-real ## Everything that CI runs
 
 bench: setup ## Run the benchmarks

@@ -1,5 +1,6 @@
 """`make image` uses the first container builder that works, or names the missing program."""
 
+import re
 import tomllib
 from pathlib import Path
 
@@ -39,6 +40,14 @@ def test_without_a_working_builder_the_error_lists_the_problem_of_each_builder(m
         "  docker: does not work: Cannot connect to the Docker daemon",
         "Install one of them, or start it, and run: make image",
     ]
+
+
+def test_every_phony_target_of_the_makefile_has_a_rule() -> None:
+    """`make` does nothing for a phony target without a rule, and exits with status 0."""
+    makefile = (ROOT / "Makefile").read_text("utf-8")
+    (phony,) = re.findall(r"^\.PHONY: (.+)$", makefile, re.MULTILINE)
+    assert "image" in phony.split()
+    assert set(phony.split()) - set(re.findall(r"^([a-z-]+):", makefile, re.MULTILINE)) == set()
 
 
 def test_the_image_records_runs_in_a_folder_that_its_user_owns() -> None:

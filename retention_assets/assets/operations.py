@@ -220,13 +220,17 @@ def _restore(
 def _purge(
     context: dg.OpExecutionContext, resource: RepositoryResource, config: PurgeOptions, pyspark: LazyPySparkResource
 ) -> None:
-    """Show the objects that may be purged. With `digest` set to the hash that the job logs, delete them for good."""
+    """Show by plan how much may be purged. With `digest` set to the hash that the job logs, delete it for good."""
     undo = _undo(resource, context, config.person(context.run), pyspark)
     if not config.digest:
         with undo.frames:
             due = due_for_purge(undo, versions=config.versions)
-        message = f"Purge these objects with `digest: {due.digest}`." if due.has_any else "No objects are due."
-        _report(context, message, {"due": due.amount, "surplus": due.surplus})
+            table = quarantine_table(due.rows, amount="deleted" if config.versions else "due")
+        message = " ".join(f"{resource.name}: {one}" for one in due.sentences())
+        if due.has_any:
+            options = f"`digest: {due.digest}`{' and `versions: true`' if config.versions else ''}"
+            message += f" To delete them, run the job again with {options}. {due.unknown_versions()}"
+        _report(context, message.strip(), {"due": due.amount, "surplus": due.surplus}, {"plans": table})
         return
     with LiveNow(undo, resource.configuration.others(resource.name)) as live:
         undone = purge(undo, config.digest, live, versions=config.versions)

@@ -63,14 +63,19 @@ def _cell(value: object) -> str | int:
     return value if isinstance(value, int | str) else ""
 
 
-def quarantine_table(plans: Sequence[PlanCopies], unknown: Sequence[tuple[str, Amount]]) -> dg.MetadataValue:
-    """Return the contents of a quarantine by plan, then the folders that no ledger lists."""
+def quarantine_table(
+    plans: Sequence[PlanCopies], unknown: Sequence[tuple[str, Amount]] = (), amount: str = "in quarantine"
+) -> dg.MetadataValue:
+    """Return the contents of a quarantine by plan, then the folders that no ledger lists.
+
+    `amount`: the head of the column with the amounts of objects that were moved or deleted.
+    """
     rows = [
         f"| {one.plan.day} {one.plan.plan_hash} | {human_amount(one.moved)} | {human_amount(one.surplus)} |"
         for one in plans
     ]
     others = [f"- {folder}: {human_amount(amount)}. No ledger lists them." for folder, amount in unknown]
-    head = ["| plan | in quarantine | surplus copies |", "|---|---:|---:|"]
+    head = [f"| plan | {amount} | surplus copies |", "|---|---:|---:|"]
     return dg.MetadataValue.md("\n".join([*head, *rows, "", *others]).strip())
 
 

@@ -203,27 +203,15 @@ def purge(target: Target, versions: bool, approved: str | None, json_wanted: boo
         digest = due.digest if due.has_any else None
         print_json({"repository": repository, **amounts, "approve": digest, "keeps_versions": due.keeps_versions})
         return
-    if versions and due.keeps_versions is False:
-        say(f"{repository}: the store keeps no versions of deleted objects. No version is due.")
-        return
-    what = "deleted, but the bucket may keep versions" if versions else "due: their time in quarantine is over"
-    say(f"{repository}: {human_amount(due.amount) if due.amount.objects else 'no object'}, {what}.")
-    if due.surplus.objects:
-        say(f"{repository}: {human_amount(due.surplus)}, surplus: their originals are still in the repository.")
-    if due.manifests:
-        say(f"{repository}: {counted(len(due.manifests), 'plan has', 'plans have')} manifests and no copies.")
+    for sentence in due.sentences():
+        say(f"{repository}: {sentence}")
     if due.has_any:
         option = " --versions" if versions else ""
         again = f"{program()} purge {repository}{option} --approve {due.digest}"
         known = due.keeps_versions is not None
         say(f"Delete them{' for good' if known or versions else ''}: {again}")
-        if not known and versions:
-            say("It is unknown whether the bucket keeps versions of deleted objects.")
-        elif not known:
-            say(
-                "It is unknown whether the quarantine's store keeps versions of deleted objects. If the store keeps "
-                "versions, they stay."
-            )
+    if unknown := due.unknown_versions():
+        say(unknown)
 
 
 def _undo(target: Target) -> "Undo":

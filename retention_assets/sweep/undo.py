@@ -16,7 +16,7 @@ from typing import Any
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from retention_assets.core.amounts import Amount, counted, sum_of
+from retention_assets.core.amounts import Amount, counted, human_amount, sum_of
 from retention_assets.core.digest import candidates_digest
 from retention_assets.core.liveness import LiveAddresses
 from retention_assets.core.paths import below_any
@@ -59,7 +59,7 @@ class DueForPurge:
     """Objects that may be purged, by plan, with their total amount and the hash that approves the purge.
 
     `keeps_versions`: whether the bucket keeps versions of deleted objects; None: unknown. The bucket is that of the
-    quarantine, or that of the repository if its versions are purged.
+    quarantine, or that of the repository if its versions are purged (`versions`).
     """
 
     rows: Sequence[PlanCopies]
@@ -68,11 +68,35 @@ class DueForPurge:
     surplus: Amount = _ZERO
     manifests: Sequence[Plan] = ()  # plans that have manifests but no copies in quarantine
     keeps_versions: bool | None = False
+    versions: bool = False
 
     @property
     def has_any(self) -> bool:
         """Whether there is anything to purge."""
         return bool(self.rows or self.manifests)
+
+    def sentences(self) -> list[str]:
+        """Return the amounts in sentences that follow the name of the repository."""
+        if self.versions and self.keeps_versions is False:
+            return ["the store keeps no versions of deleted objects. No version is due."]
+        what = "deleted, but the bucket may keep versions" if self.versions else "due: their time in quarantine is over"
+        sentences = [f"{human_amount(self.amount) if self.amount.objects else 'no object'}, {what}."]
+        if self.surplus.objects:
+            sentences.append(f"{human_amount(self.surplus)}, surplus: their originals are still in the repository.")
+        if self.manifests:
+            sentences.append(f"{counted(len(self.manifests), 'plan has', 'plans have')} manifests and no copies.")
+        return sentences
+
+    def unknown_versions(self) -> str:
+        """Return the sentence that says that it is unknown whether versions stay; empty: it is known."""
+        if not self.has_any or self.keeps_versions is not None:
+            return ""
+        if self.versions:
+            return "It is unknown whether the bucket keeps versions of deleted objects."
+        return (
+            "It is unknown whether the quarantine's store keeps versions of deleted objects. If the store keeps "
+            "versions, they stay."
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,11 +152,11 @@ def due_for_purge(undo: Undo, *, versions: bool = False) -> DueForPurge:
     if versions:
         keeps = _repository_keeps_versions(undo)
         if keeps is False:
-            return DueForPurge((), _ZERO, _digest([]))
+            return DueForPurge((), _ZERO, _digest([]), versions=True)
         gone = [PlanCopies(plan, sum_of(amounts_of(rows).values()), _ZERO, rows) for plan, rows in undo.with_versions()]
         due = [one for one in gone if one.moved.objects]
         digest = _digest([_digest_of(one) for one in due])
-        return DueForPurge(due, sum_of(one.moved for one in due), digest, keeps_versions=keeps)
+        return DueForPurge(due, sum_of(one.moved for one in due), digest, keeps_versions=keeps, versions=True)
     keeps = _keeps_versions(undo)
     found = undo.copies(versions=keeps is True)
     rows = undo.frames.cache(_in_current_quarantine(undo, found, found.rows.where("is_due")))

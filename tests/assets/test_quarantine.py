@@ -8,11 +8,14 @@ from pyspark.sql import SparkSession
 
 from retention_assets.definitions import build_definitions
 from retention_assets.state.ledger import read_ledgers
+from retention_assets.sweep import undo as undoing
 from retention_assets.sweep.sweep_run import Report
+from retention_assets.sweep.undo import purge
 from tests.clocks import GivenClock
 from tests.sweep.crashes.runs import sweep
 from tests.sweep.crashes.scenarios import quarantined_world
 from tests.sweep.crashes.world import DEAD, REPOSITORY, World, content
+from tests.sweep.test_undo import kept, undo
 
 BYTES = sum(len(content(name)) for name in DEAD)
 
@@ -40,6 +43,49 @@ def test_the_quarantine_is_shown_by_plan_and_restored_in_dagster(spark: SparkSes
     assert {name: world.stored()[name] for name in DEAD} == {name: content(name) for name in DEAD}
     assert "quarantined_objects" not in restored
     assert ended(world, "quarantined")["what"] == "In quarantine: 0 objects, 0 B."
+
+
+def test_a_purge_shows_the_due_amounts_of_each_plan_and_the_digest_that_approves_them(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = quarantined_world(tmp_path / "world")
+    world.wait(days=31)
+    shown = ended(world, "purge", by="anna")
+    assert (shown["due_objects"], shown["surplus_objects"]) == (len(DEAD), 0)
+    assert "| plan | due | surplus copies |" in shown["plans"]
+    assert f"| {world.plan.day} {world.plan.plan_hash} | {len(DEAD)} objects, " in shown["plans"]
+    assert f"{REPOSITORY}: {len(DEAD)} objects, " in shown["what"]
+    assert "unknown" not in shown["what"]
+    digest = shown["what"].split("`digest: ")[1].split("`")[0]
+    assert len(world.copies()) == len(DEAD)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(undoing, "_keeps_versions", lambda _: None)
+        unknown = ended(world, "purge", by="anna")["what"]
+    assert "It is unknown whether the quarantine's store keeps versions" in unknown
+
+    purge(undo(spark, world), digest, kept(spark))
+    assert world.copies() == {}
+    assert ended(world, "purge", by="anna")["what"] == (
+        f"{REPOSITORY}: no object, due: their time in quarantine is over."
+    )
+
+
+def test_a_purge_of_versions_says_what_is_known_of_the_store(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = World(tmp_path / "world")
+    sweep(world, "delete")
+    world.wait(hours=1)
+    shown = ended(world, "purge", by="anna", versions=True)
+    assert shown["what"] == f"{REPOSITORY}: the store keeps no versions of deleted objects. No version is due."
+
+    monkeypatch.setattr(undoing, "_repository_keeps_versions", lambda _: None)
+    shown = ended(world, "purge", by="anna", versions=True)
+    assert "It is unknown whether the bucket keeps versions of deleted objects." in shown["what"]
+    assert "` and `versions: true`." in shown["what"]
+    assert "| plan | deleted | surplus copies |" in shown["plans"]
+    assert f"| {world.plan.day} {world.plan.plan_hash} | {shown['due_objects']} objects, " in shown["plans"]
 
 
 @pytest.mark.parametrize(("mode", "outcome"), [("delete", "deleted"), ("quarantine", "quarantined")])

@@ -1,9 +1,11 @@
 """Plans a repository in a job that `spark-submit` started, and reports the plan to the Dagster run that waits for it.
 
-Arguments: the configuration, the repository, the day, and `s3` if the run reads the job's messages from S3.
+Arguments: the configuration, the repository, the day, `s3` if the run reads the job's messages from S3, and the region
+of the buckets if the environment of the job has no AWS_REGION.
 """
 
 import json
+import os
 import sys
 from contextlib import redirect_stdout
 from io import StringIO
@@ -28,8 +30,10 @@ def planned(configuration: str, repository: str, day: str) -> dict[str, Any]:
     return document
 
 
-def report(configuration: str, repository: str, day: str, messages: str = "") -> None:
+def report(configuration: str, repository: str, day: str, messages: str = "", region: str = "") -> None:
     """Plan, and report the plan to the run that waits for this job."""
+    if region:
+        os.environ["AWS_REGION"] = region
     writer = PipesS3MessageWriter(boto3.client("s3")) if messages == "s3" else PipesDefaultMessageWriter()
     with open_dagster_pipes(message_writer=writer) as pipes:
         plan = planned(configuration, repository, day)

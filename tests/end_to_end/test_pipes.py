@@ -4,6 +4,8 @@ import importlib.util
 import os
 import subprocess
 import sys
+from contextlib import nullcontext
+from datetime import timedelta
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
@@ -124,6 +126,32 @@ def test_the_request_of_the_emr_example_is_valid_and_its_job_reports_through_s3(
 def test_an_emr_job_that_reports_no_plan_fails_its_asset(aws: None) -> None:
     with pytest.raises(DagsterPipesError, match="No materialization results received"):
         planned_on_emr("")
+
+
+def test_the_emr_example_waits_a_day_and_sends_the_region_to_the_job_and_the_executors(
+    aws: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AWS_REGION", "eu-west-1")
+    emr = example("emr")
+    client = emr.defs().resources["emr"].client
+    for name in ("cluster_running", "cluster_terminated"):
+        waiting = client.get_waiter(name).config
+        assert waiting.max_attempts * waiting.delay == timedelta(days=1).total_seconds()
+    submitted = emr.cluster(DAY)["Steps"][0]["HadoopJarStep"]["Args"]
+    assert "spark.executorEnv.AWS_REGION=eu-west-1" in submitted
+    assert submitted[-2:] == ["s3", "eu-west-1"]
+
+
+def test_the_job_sets_the_region_before_it_plans(monkeypatch: pytest.MonkeyPatch) -> None:
+    job = example("job")
+    regions: list[str] = []
+    monkeypatch.setenv("AWS_REGION", "us-east-1")
+    run = SimpleNamespace(report_asset_materialization=lambda **_: None)
+    monkeypatch.setattr(job, "open_dagster_pipes", lambda **_: nullcontext(run))
+    none = {"plan_hash": "", "candidates": {"objects": 0, "bytes": 0}}
+    monkeypatch.setattr(job, "planned", lambda *_: regions.append(os.environ["AWS_REGION"]) or none)
+    job.report("retention.yaml", "orchard", DAY, "", "eu-west-1")
+    assert regions == ["eu-west-1"]
 
 
 def test_the_page_about_emr_shows_the_asset_of_the_example() -> None:

@@ -9,6 +9,7 @@ record to a second location (the witness).
 import hashlib
 import hmac
 import json
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field
@@ -35,6 +36,7 @@ _SIGNED_PREFIX = b"retention record\n"  # begins the signed bytes, so no signatu
 _FIRST = "0" * 64  # `previous` in the first record
 _TRIES = 100  # attempts to append a record while other runs append records
 _AT_ONCE = 16  # records that are read at the same time
+_COPY = re.compile(r"[0-9]{8,}-[0-9a-f]{64}\.json")  # the name of a copy at the witness, see `copy_name`
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,12 +146,16 @@ class Seal:
                 ObjectWriter(self.witness).create(f"{repository}/{copy_name(name, document)}", content)
 
     def copies(self, repository: str) -> list[str]:
-        """Return the names of the copies at the witness, sorted. Errors: AccessDenied or StoreError."""
+        """Return the names of the copies at the witness, sorted. Other files there are ignored, such as a README.
+
+        Errors: AccessDenied or StoreError.
+        """
         if self.witness is None:
             return []
         _make_directory(self.witness)
         batches = ObjectReader(self.witness).list_direct(repository)
-        return sorted(path.rpartition("/")[2] for batch in batches for path in batch.column("path").to_pylist())
+        names = (path.rpartition("/")[2] for batch in batches for path in batch.column("path").to_pylist())
+        return sorted(filter(_COPY.fullmatch, names))
 
 
 NO_SEAL = Seal()

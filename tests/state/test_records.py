@@ -359,6 +359,20 @@ def test_a_missing_copy_of_a_record_is_reported_and_the_next_run_writes_it(wareh
     assert copied(warehouse, seal).passed
 
 
+@pytest.mark.parametrize("name", ["README.txt", ".DS_Store", "00000009.json", "00000009-notes.json"])
+def test_another_file_at_the_witness_is_no_copy_of_a_record(
+    warehouse: Warehouse, seal: Seal, tmp_path: Path, name: str
+) -> None:
+    other = tmp_path / "witness" / "orchard" / name
+    other.parent.mkdir(parents=True)
+    other.write_text("do not touch", encoding="utf-8")
+    write(warehouse, 3, seal)
+    assert copied(warehouse, seal) == CheckResult(
+        "records_copied", True, f"file://{tmp_path}/witness/orchard has a copy of each record (3)"
+    )
+    assert other.read_text(encoding="utf-8") == "do not touch"
+
+
 class WithRunThatEnds(Warehouse):
     """A warehouse in which another run ends after the first directory was listed."""
 

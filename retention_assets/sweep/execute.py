@@ -24,7 +24,7 @@ from retention_assets.state.lease import Lease, held_lease, renew_lease, require
 from retention_assets.state.ledger import OUTCOMES, LedgerLocation, sweeps_of
 from retention_assets.state.plan import Plan, load_plan
 from retention_assets.state.policies import record_completed
-from retention_assets.state.records import NO_SEAL, Record, Seal, write_record
+from retention_assets.state.records import NO_SEAL, Record, Seal, amounts_in, quarantined_in, write_record
 from retention_assets.sweep.engine import BatchResult, Engine, RepositorySweep, SweepEngine
 from retention_assets.sweep.worker import Action, TaskSpec
 from retention_assets.warehouse.warehouse import Warehouse
@@ -207,7 +207,7 @@ def work_and_conclude(
             raise own from None  # Spark's text has the message of the worker, which does not know what others did
         raise
     write_record(run.warehouse, replace(record, longest_window_seconds=window, published=published), run.seal)
-    plan, is_complete = run.plan, _is_complete(run.plan, outcomes)
+    plan, is_complete = run.plan, _is_complete(record)
     if is_complete:
         record_completed(run.warehouse, plan.repository, plan.day, plan.plan_hash, plan.policy_run)
     return SweepResult(outcomes, is_complete)
@@ -265,17 +265,17 @@ def require_current_plan(run: SweepRun) -> None:
         )
 
 
-def _is_complete(plan: Plan, outcomes: Mapping[str, Amount]) -> bool:
-    """Return whether the plan was completed, from the totals of its ledger.
+def _is_complete(record: Record) -> bool:
+    """Return whether the plan was completed, from the totals in the record of the run.
 
     A plan with failed, unattempted, quarantined or restored objects is not completed: `last_deleted` does not advance.
-    Skipped objects do not prevent completion, because a later plan includes them again. Source: docs/lifecycle.md,
-    "Every plan evaluates every pair".
+    Skipped objects do not prevent completion, because a later plan includes them again. But an object whose copy a
+    purge skipped is still in quarantine. Source: docs/lifecycle.md, "Every plan evaluates every pair".
     """
-    held_back = any(
-        outcomes.get(name, Amount()).objects for name in (Outcome.FAILED, Outcome.QUARANTINED, Outcome.RESTORED)
-    )
-    return sum_of(outcomes.values()).objects == plan.candidates.objects and not held_back
+    outcomes = amounts_in(asdict(record))
+    held_back = any(outcomes.get(name, Amount()).objects for name in (Outcome.FAILED, Outcome.RESTORED))
+    in_quarantine = quarantined_in(asdict(record)).objects
+    return sum_of(outcomes.values()).objects == record.planned_objects and not held_back and not in_quarantine
 
 
 def _record(

@@ -21,6 +21,7 @@ from retention_assets.state.binding import require_same_location
 from retention_assets.state.lease import LEASES, holds, take_lease
 from retention_assets.state.ledger import LedgerLocation
 from retention_assets.state.plan import keep_plan
+from retention_assets.state.policies import completed_runs
 from retention_assets.state.quarantine import QuarantineLocation, quarantine_url
 from retention_assets.state.records import read_records
 from retention_assets.sweep import undo as undo_module
@@ -616,6 +617,7 @@ def test_objects_that_are_live_again_and_missing_are_not_purged(spark: SparkSess
     assert ended[Outcome.PURGED].objects == len(DEAD) - 1
     assert outcome(world, "b") == Outcome.SKIPPED
     assert world.copies().keys() == {"b"}
+    assert completed_runs(world.warehouse, REPOSITORY) == frozenset()  # a copy is still in quarantine
     (line,) = [line for line in lines if "1 object is live again but missing from the path" in line]
     assert f"{address('b')} first" in line
     due = due_for_purge(undo(spark, world))
@@ -626,6 +628,7 @@ def test_objects_that_are_live_again_and_missing_are_not_purged(spark: SparkSess
     world.lay("b", content("b"))  # the object exists again, so the copy is not the last one
     assert purge(undo(spark, world), due.digest, kept(spark, "b")).ledgers[Outcome.PURGED].objects == len(DEAD)
     assert world.copies() == {}
+    assert completed_runs(world.warehouse, REPOSITORY) == {world.plan.policy_run}
 
 
 def test_a_purge_runs_its_own_liveness_check_and_its_window_begins_there(spark: SparkSession, tmp_path: Path) -> None:

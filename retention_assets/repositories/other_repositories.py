@@ -89,30 +89,32 @@ class OtherRepositories:
         None if no other repository has a table. References that expired under a repository's policy do not count. They
         do count if the repository's mode is `plan`, or if its policy or a setting changed after the table was made.
         """
-        found = [self._known_references(other, table) for other in self.others if (table := self._newest(other))]
-        return last_parts(found)
+        others = self._others_now()
+        return last_parts([self._known_references(other, table) for other in others if (table := self._newest(other))])
 
     def unknown(self) -> list[str]:
         """Return a message with reason and remedy for each repository whose references are unknown or too old."""
+        return [reason for other in self._others_now() if (reason := self._why_unknown(other))]
+
+    def _why_unknown(self, other: Repository) -> str | None:
+        """Return why the references of `other` are unknown or too old, with the remedy; None: they are known."""
+        if not self._may_refer(other):
+            return None
         settings = self.repository.settings
         # A plan found the objects of a sweep unreferenced at least `settle` ago. In a table that is older, references
         # can be missing that already existed when that plan was made.
         most = max(min(settings.grace, settings.settle), _LEAST_AGE)
-        reasons = []
-        for other in filter(self._may_refer, self.others):
-            table = self._newest(other)
-            if table is None:
-                reasons.append(f"{other.name} has no complete plan yet. Make one: `retention plan {other.name}`.")
-            elif self.clock() - table.taken_at > most:
-                reasons.append(
-                    f"The last complete plan of {other.name} is of {table.taken_at:%Y-%m-%d %H:%M} UTC, more than "
-                    f"{format_duration(most)} ago. Plan it again: `retention plan {other.name}`."
-                )
-            elif changed := self._change_since(table, other):
-                reasons.append(f"{changed} Plan it again: `retention plan {other.name}`.")
-            elif table.unread:
-                reasons.append(_unread(other, table.unread))
-        return reasons
+        table = self._newest(other)
+        if table is None:
+            return f"{other.name} has no complete plan yet. Make one: `retention plan {other.name}`."
+        if self.clock() - table.taken_at > most:
+            return (
+                f"The last complete plan of {other.name} is of {table.taken_at:%Y-%m-%d %H:%M} UTC, more than "
+                f"{format_duration(most)} ago. Plan it again: `retention plan {other.name}`."
+            )
+        if changed := self._change_since(table, other):
+            return f"{changed} {self._plan_again(other)}"
+        return _unread(other, table.unread) if table.unread else None
 
     def for_plan(self) -> OtherReferences:
         """Return the others' references for a plan, with warnings. Mode `plan` has no warnings: it sweeps nothing."""
@@ -138,9 +140,18 @@ class OtherRepositories:
 
         Callers pass the same objects each time. An object that one table kept stays live, even if the other repository
         is planned again later. Errors: GuardRefused if the table of another repository changes while it is read, or if
-        the policy or a setting of that repository changed since the plan of its newest table.
+        the policy or a setting of that repository changed since the plan of its newest table. Also if a repository was
+        added to the configuration file, and its references are unknown or too old.
         """
+        configured = {other.name for other in self.others}
         for other in self._others_now():
+            is_read = other.name in configured or any(table.repository == other.name for table in self._kept_by)
+            if not is_read and (reason := self._why_unknown(other)):
+                raise GuardRefused(
+                    f"{self.repository.name}: another repository, which was added to {self.repository.file}, may refer "
+                    f"to objects that would be deleted. Nothing more was deleted. {reason} Then run the same command "
+                    "again."
+                )
             table = self._newest(other)
             if table is None or table.is_mixed or table in self._kept_by:
                 self._require_unchanged(other)
@@ -166,14 +177,23 @@ class OtherRepositories:
         self._kept_by.clear()
 
     def _others_now(self) -> list[Repository]:
-        """Return the other repositories as in the configuration file now. Someone may change a setting during a sweep.
+        """Return the other repositories as in the configuration file now, also those that were added to it.
 
-        A file that cannot be read is ignored, because someone may be writing it, or only Dagster can read it.
+        Someone may change the file during a sweep, or after Dagster loaded the code location. A repository that was
+        removed from the file still counts. A file that cannot be read is ignored, because someone may be writing it, or
+        only Dagster can read it.
         """
         now: Mapping[str, Repository] = {}
         with suppress(ConfigurationError):
             now = load_configuration(self.repository.file).repositories
-        return [now.get(other.name, other) for other in self.others]
+        known = {self.repository.name, *(other.name for other in self.others)}
+        added = [one for name, one in now.items() if name not in known]
+        return [*(now.get(other.name, other) for other in self.others), *added]
+
+    def _plan_again(self, other: Repository) -> str:
+        """Return the remedy if `other` was changed. Dagster plans it as it was when the code location was loaded."""
+        reload = "" if other in self.others else "If Dagster plans it, reload the code location first. "
+        return f"{reload}Plan it again: `retention plan {other.name}`."
 
     def _require_unchanged(self, other: Repository) -> None:
         """Raise GuardRefused if the result of the newest table of `other` that was read no longer counts.
@@ -188,11 +208,9 @@ class OtherRepositories:
         if not tables:
             raise self._being_planned(other)
         if changed := self._change_since(max(tables, key=lambda table: table.taken_at), other):
-            reload = "" if other in self.others else "If Dagster plans it, reload the code location first. "
             raise GuardRefused(
                 f"{self.repository.name}: another repository may refer to objects that would be deleted. Nothing more "
-                f"was deleted. {changed} {reload}Plan it again: `retention plan {other.name}`. Then run the same "
-                "command again."
+                f"was deleted. {changed} {self._plan_again(other)} Then run the same command again."
             )
 
     def _being_planned(self, other: Repository) -> GuardRefused:

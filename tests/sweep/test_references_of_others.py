@@ -3,6 +3,7 @@
 import json
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -87,6 +88,10 @@ class Pairing:
         """Return the other repositories from the view of `here`."""
         here, others = self.configuration.repository("here"), self.configuration.others("here")
         return OtherRepositories(self.spark, self.warehouse, here, others, "a-run", lambda: now)
+
+    def others_before(self) -> OtherRepositories:
+        """Return the other repositories of `here` if `there` was added after the configuration was read."""
+        return replace(self.others(), others=())
 
     def kept(self) -> set[str]:
         """Return which of ten objects of `here` a liveness check keeps."""
@@ -322,6 +327,56 @@ def test_a_sweep_ends_if_the_policy_or_a_setting_of_the_other_repository_is_chan
     )
     pairing.plan(named(0, active=True), named(1, "audit/1", active=True), at=NOW + timedelta(minutes=1))
     assert live() == {address(0), address(1)}
+
+
+def test_a_repository_that_is_added_after_the_configuration_was_read_must_be_planned_and_keeps_objects(
+    pairing: Pairing,
+) -> None:
+    """Dagster reads the configuration when it loads the code location."""
+    others = pairing.others_before()
+    why = "there has no complete plan yet. Make one: `retention plan there`."
+    assert [warning.endswith(why) for warning in others.for_plan().warnings] == [True]
+    with pytest.raises(GuardRefused, match="there has no complete plan yet"):
+        others.require_known()
+    pairing.plan(named(0, active=True))
+    others.require_known()
+    parts = others.for_plan().parts
+    assert parts is not None
+    assert [row["last_part"] for row in parts.collect()] == [address(0).rpartition("/")[2]]
+
+
+@pytest.mark.parametrize(
+    ("planned_at", "why"),
+    [
+        pytest.param(None, "there has no complete plan yet", id="never_planned"),
+        pytest.param(NOW - 25 * HOUR, "The last complete plan of there is of", id="planned_long_ago"),
+    ],
+)
+def test_a_sweep_ends_if_a_repository_with_unknown_references_is_added_between_two_batches(
+    pairing: Pairing, planned_at: datetime | None, why: str
+) -> None:
+    file, others = pairing.directory / "retention.yaml", pairing.others_before()
+    with_there = file.read_text(encoding="utf-8")
+    document = yaml.safe_load(with_there)
+    del document["repositories"]["there"]
+    file.write_text(yaml.safe_dump(document), encoding="utf-8")
+    objects = frames.inventory(pairing.spark, *(frames.Listed(address(number)) for number in range(3)))
+    none = objects.select("address").limit(0)
+
+    def live() -> set[str]:
+        return {row["address"] for row in others.extended(Liveness(none, none, NOW), objects).live.collect()}
+
+    others.require_known()
+    assert live() == set()
+    file.write_text(with_there, encoding="utf-8")
+    if planned_at:
+        pairing.plan(at=planned_at)
+    with pytest.raises(GuardRefused) as refused:
+        live()
+    assert f"which was added to {file}, may refer to objects that would be deleted. Nothing more" in str(refused.value)
+    assert why in str(refused.value)
+    pairing.plan(named(0, active=True))
+    assert live() == {address(0)}
 
 
 def test_references_of_expired_versions_count_from_the_batch_after_the_other_mode_became_plan(pairing: Pairing) -> None:

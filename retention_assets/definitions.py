@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import dagster as dg
 
 from retention_assets.assets.automation import repository_sensors
+from retention_assets.assets.declaration import Declaration
 from retention_assets.assets.lakefs import LAKEFS_ASSETS
 from retention_assets.assets.operations import operation_jobs
 from retention_assets.assets.resources import (
@@ -36,7 +37,6 @@ if TYPE_CHECKING:
     Job = AssetJob | dg.JobDefinition
     Schedule = dg.ScheduleDefinition | UnresolvedPartitionedAssetScheduleDefinition
 
-REPORT, PROOF = "deletion_report", "deletion_proof"
 ONE_PROCESS = dg.in_process_executor  # with other executors, every step starts its own JVM
 
 
@@ -94,11 +94,15 @@ def repository_resources(configuration: Configuration, shared: Mapping[str, Any]
 
 def repository_assets(repository: Repository) -> list[dg.AssetsDefinition]:
     """Return the assets of one repository, in the order in which they run."""
+    return [asset.definition(repository) for asset in _declarations(repository)]
+
+
+def _declarations(repository: Repository) -> Sequence[Declaration]:
     if repository.is_icechunk:
         from retention_assets.assets.icechunk import ICECHUNK_ASSETS
 
-        return [asset.definition(repository) for asset in ICECHUNK_ASSETS]
-    return [asset.definition(repository) for asset in LAKEFS_ASSETS]
+        return ICECHUNK_ASSETS
+    return LAKEFS_ASSETS
 
 
 def _has_inventories(repository: Repository) -> bool:
@@ -132,7 +136,7 @@ def _automation(repository: Repository) -> _Automation:
     A scheduled sweep is refused if nobody approved the plan and no budget covers the plan. In mode `plan`, no schedule
     and no sensor starts a sweep.
     """
-    plan, report, sweep, verify = _jobs(repository.name)
+    plan, report, sweep, verify = _jobs(repository)
     jobs: list[Job] = [plan, report, sweep, verify, *operation_jobs(repository)]
     settings = repository.settings
     times = [(plan, settings.schedule.plan)] + ([] if settings.mode == "plan" else [(sweep, settings.schedule.sweep)])
@@ -143,7 +147,8 @@ def _automation(repository: Repository) -> _Automation:
         for job, at in times
     ]
     schedules.append(_housekeeping(repository))
-    return _Automation(jobs, schedules, repository_sensors(repository, jobs))
+    keys = [asset.key(repository.name) for asset in _declarations(repository)]
+    return _Automation(jobs, schedules, repository_sensors(repository, jobs, keys))
 
 
 def _housekeeping(repository: Repository) -> dg.ScheduleDefinition:
@@ -158,37 +163,43 @@ def _housekeeping(repository: Repository) -> dg.ScheduleDefinition:
     )
 
 
-def _jobs(repository: str) -> "tuple[AssetJob, AssetJob, AssetJob, AssetJob]":
-    """Return the jobs that plan, report, sweep and verify."""
-    report, proof = (dg.AssetSelection.assets([repository, name]) for name in (REPORT, PROOF))
-    everything = dg.AssetSelection.groups(repository)
+def _jobs(repository: Repository) -> "tuple[AssetJob, AssetJob, AssetJob, AssetJob]":
+    """Return the jobs that plan, report, sweep and verify.
+
+    Each asset is selected by its key: the project may have assets of its own in the group of the repository.
+    """
+    name, assets = repository.name, _declarations(repository)
+    planning, report, proof = (
+        dg.AssetSelection.assets(*(asset.key(name) for asset in assets if asset.stage == stage))
+        for stage in ("plan", "sweep", "verify")
+    )
     return (
         dg.define_asset_job(
-            plan_job(repository),
-            selection=everything - report - proof,
+            plan_job(name),
+            selection=planning,
             executor_def=ONE_PROCESS,
-            description=f"Plan what may be deleted from {repository}. Deletes nothing.",
+            description=f"Plan what may be deleted from {name}. Deletes nothing.",
         ),
         dg.define_asset_job(
-            report_job(repository),
+            report_job(name),
             selection=report,
             executor_def=ONE_PROCESS,
             tags={"dagster/max_retries": "0"},  # with the option `execute`, the run deletes
-            description=f"Report the outcomes of the plan of {repository}. Deletes nothing without the option "
+            description=f"Report the outcomes of the plan of {name}. Deletes nothing without the option "
             "`execute` of `deletion_report`.",
         ),
         dg.define_asset_job(
-            sweep_job(repository),
+            sweep_job(name),
             selection=report,
             executor_def=ONE_PROCESS,
             tags={"retention/deletes": "true", "dagster/max_retries": "0"},
-            description=f"Execute the approved plan of {repository}; in mode `plan`, report its totals.",
+            description=f"Execute the approved plan of {name}; in mode `plan`, report its totals.",
         ),
         dg.define_asset_job(
-            verify_job(repository),
+            verify_job(name),
             selection=proof,
             executor_def=ONE_PROCESS,
-            description=f"Read everything in {repository} again, and verify the sweeps. Changes nothing.",
+            description=f"Read everything in {name} again, and verify the sweeps. Changes nothing.",
         ),
     )
 

@@ -23,6 +23,17 @@ from dagster_pyspark import LazyPySparkResource
 def defs() -> dg.Definitions:
     return dg.Definitions(resources={"pyspark": LazyPySparkResource(spark_config={})})
 """
+FOREIGN = """
+import dagster as dg
+
+
+@dg.asset(group_name="orchard")
+def load_fruit() -> None: ...
+
+
+@dg.asset(group_name="orchard", partitions_def=dg.HourlyPartitionsDefinition("2026-01-01-00:00"))
+def load_weather() -> None: ...
+"""
 _names = count()
 Load = Callable[..., dg.Definitions]
 
@@ -94,6 +105,17 @@ def test_a_project_may_use_its_own_spark_resource(load: Load) -> None:
     definitions = load({"spark.py": OWN_SPARK}, one=attributes("orchard", project_spark=True))
     assert groups(definitions) == {"orchard"}
     assert type(definitions.resources["pyspark"]).__name__ == "LazyPySparkResource"
+
+
+def test_no_job_runs_an_asset_of_the_project_that_is_in_the_group_of_the_repository(load: Load) -> None:
+    definitions = load({"loading.py": FOREIGN}, one=attributes("orchard"))
+    assert groups(definitions) == {"orchard"}
+    jobs = {job.name: job for job in definitions.get_repository_def().get_all_jobs() if job.name.startswith("orchard_")}
+    selected = {name: job.asset_layer.selected_asset_keys for name, job in jobs.items()}
+    assert {key.path[0] for keys in selected.values() for key in keys} == {"orchard"}
+    deleting = {dg.AssetKey(["orchard", "deletion_report"]), dg.AssetKey(["orchard", "deletion_proof"])}
+    every = {spec.key for spec in definitions.resolve_all_asset_specs() if spec.key.path[0] == "orchard"}
+    assert selected["orchard_plan"] == every - deleting
 
 
 def test_a_component_may_name_a_configuration_file(load: Load, tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ comes from the environment.
 
 import json
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import date
 from typing import TYPE_CHECKING
@@ -173,11 +173,12 @@ def waiting_message(plan: Plan, *, in_dagster: bool) -> Message:
     }
 
 
-def failure_sensor(repository: Repository, jobs: Jobs) -> dg.SensorDefinition:
+def failure_sensor(repository: Repository, jobs: Jobs, assets: Collection[dg.AssetKey]) -> dg.SensorDefinition:
     """Return the sensor that sends a message when a run of the repository was refused or failed.
 
-    `jobs`: all jobs of the repository. A run of another job, such as "Materialize all", counts if an asset of the
-    repository failed. It also counts if it had assets of the repository and failed without a failed asset.
+    `jobs`, `assets`: all jobs and assets of the repository. A run of another job, such as "Materialize all", counts if
+    an asset of the repository failed. It also counts if it had assets of the repository and failed without a failed
+    asset.
     """
     names = {job.name for job in jobs}
 
@@ -192,7 +193,7 @@ def failure_sensor(repository: Repository, jobs: Jobs) -> dg.SensorDefinition:
         events = [entry.dagster_event for entry in context.instance.all_logs(run.run_id) if entry.dagster_event]
         if run.job_name not in names:
             others_failed = any(event.is_step_failure for event in events)
-            events = [event for event in events if _is_of(event, repository.name)]
+            events = [event for event in events if _is_of(event, assets)]
             if not events or (others_failed and not any(event.is_step_failure for event in events)):
                 return dg.SkipReason(f"no asset of {repository.name} failed in the run {run.run_id}")
         error = failure_of(events, run.job_name, run.run_id)
@@ -211,16 +212,17 @@ def failure_sensor(repository: Repository, jobs: Jobs) -> dg.SensorDefinition:
     return sensor
 
 
-def _is_of(event: dg.DagsterEvent, repository: str) -> bool:
-    """Return whether the event is of an asset of the repository."""
-    step, asset = event.step_key or "", event.asset_key
-    return step.rpartition("__")[0] == repository or bool(asset and asset.path[0] == repository)
+def _is_of(event: dg.DagsterEvent, assets: Collection[dg.AssetKey]) -> bool:
+    """Return whether the event is of one of the assets. Dagster names a step by the key of its asset."""
+    return event.asset_key in assets or event.step_key in {asset.to_python_identifier() for asset in assets}
 
 
-def repository_sensors(repository: Repository, jobs: Jobs) -> list[dg.SensorDefinition]:
-    """Return the sensors of a repository with these jobs. In mode `plan` there is no sensor that sweeps."""
+def repository_sensors(
+    repository: Repository, jobs: Jobs, assets: Collection[dg.AssetKey]
+) -> list[dg.SensorDefinition]:
+    """Return the sensors of a repository with these jobs and assets. In mode `plan` there is no sensor that sweeps."""
     sweeping = [] if repository.settings.mode == "plan" else [approved_sensor(repository)]
-    return [*sweeping, waiting_sensor(repository), failure_sensor(repository, jobs)]
+    return [*sweeping, waiting_sensor(repository), failure_sensor(repository, jobs, assets)]
 
 
 def _as_tag(text: str) -> str:

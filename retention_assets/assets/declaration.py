@@ -46,10 +46,14 @@ class Declaration:
     stage: Literal["plan", "sweep", "verify"]
     has_rows: bool  # True: the asset returns rows, which the IO manager writes. False: the asset writes its output
 
+    def key(self, repository: str) -> dg.AssetKey:
+        """Return the key of the asset of the repository with this name."""
+        return dg.AssetKey([repository, self.make.__name__])
+
     def definition(self, repository: Repository) -> dg.AssetsDefinition:
         """Return the asset of a repository."""
         name, system = self.make.__name__, "icechunk" if repository.is_icechunk else "lakefs"
-        key = dg.AssetKey([repository.name, name])
+        key = self.key(repository.name)
         parameters = inspect.signature(self.make).parameters.values()
         reads = [one.name for one in parameters if one.annotation is Rows]
         as_asset = dg.asset(

@@ -45,7 +45,7 @@ from retention_assets.state.lease import unseen_lease
 from retention_assets.state.ledger import first_failure, results_of, sweeps_of
 from retention_assets.state.plan import Plan, load_plan
 from retention_assets.state.records import amounts_in, newest_of_plan
-from retention_assets.tables import DELETION_REPORT
+from retention_assets.tables import DELETION_PROOF, DELETION_REPORT
 
 
 @cli.command(
@@ -169,10 +169,9 @@ def verify(target: Target, day: date, json_wanted: bool) -> None:
     Exit status 1: a needed object is missing, or another check failed.
     """
     from retention_assets.assets.runs import verify_job
-    from retention_assets.definitions import PROOF
 
     run_job(target.configuration, verify_job(target.name), day)
-    rows = open_table(target.warehouse, target.name, PROOF, day).to_pylist()
+    rows = open_table(target.warehouse, target.name, DELETION_PROOF.name, day).to_pylist()
     text = "\n".join(f"passed: {row['check']}: {row['saw']}" for row in rows)
     print_result(rows, text, json_wanted=json_wanted)
 

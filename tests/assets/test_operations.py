@@ -527,6 +527,7 @@ def test_a_run_that_made_no_plan_is_not_reported_as_waiting(project: Project, we
     [
         pytest.param({"orchard__addresses": False}, [f"orchard__addresses failed. {AGAIN}"], id="own_asset"),
         pytest.param({"other__addresses": False}, [], id="asset_of_another_repository"),
+        pytest.param({"orchard__load_fruit": False}, [], id="asset_of_the_project_with_the_same_key_prefix"),
         pytest.param(
             {"other__addresses": False, "orchard__addresses": False}, [f"orchard__addresses failed. {AGAIN}"], id="both"
         ),

@@ -15,7 +15,7 @@ from retention_assets.core.amounts import Amount, human_amount, human_bytes, plo
 from retention_assets.core.states import CANDIDATE, STATES
 from retention_assets.report.figures import figures_of
 from retention_assets.report.page import page_of, page_of_plan
-from retention_assets.state.plan import Plan, Planned
+from retention_assets.state.plan import Plan, Planned, planned_directory
 from retention_assets.sweep.copies import PlanCopies
 from retention_assets.tables import DELETION_CANDIDATES
 from retention_assets.warehouse.reading import first_rows
@@ -49,8 +49,8 @@ def plan_totals(plan: Plan) -> dg.MetadataValue:
 
 
 def _some_candidates(warehouse: Warehouse, plan: Plan) -> dg.MetadataValue:
-    partition = plan.repository, DELETION_CANDIDATES.name, plan.day.isoformat()
-    found = first_rows(warehouse, *partition, schema=DELETION_CANDIDATES.schema, columns=_SHOWN, most=_MOST_CANDIDATES)
+    planned = planned_directory(warehouse, plan)
+    found = first_rows(warehouse, *planned, schema=DELETION_CANDIDATES.schema, columns=_SHOWN, most=_MOST_CANDIDATES)
     records = [dg.TableRecord({name: _cell(value) for name, value in row.items()}) for row in found]
     return dg.MetadataValue.table(records, dg.TableSchema([dg.TableColumn(name) for name in _SHOWN]))
 

@@ -20,9 +20,10 @@ from rich.text import Text
 
 from retention_assets.cli.group import json_text
 from retention_assets.core.amounts import Amount, human_bytes, human_cost, monthly_cost
+from retention_assets.errors import GuardRefused
 from retention_assets.state.memory import due_objects_location
-from retention_assets.state.plan import load_plan
-from retention_assets.tables import DUE_OBJECTS, REFERENCE_ADDRESSES, SHOWN
+from retention_assets.state.plan import Plan, load_plan, planned_directory
+from retention_assets.tables import DELETION_CANDIDATES, DUE_OBJECTS, REFERENCE_ADDRESSES, SHOWN
 from retention_assets.warehouse.reading import read_directory
 from retention_assets.warehouse.warehouse import Warehouse
 
@@ -151,18 +152,27 @@ def _short_cell(column: str, value: Any) -> str:
 
 
 def open_table(warehouse: Warehouse, repository: str, name: str, day: date) -> pa.Table:
-    """Return the table of a day, sorted by key.
+    """Return the table of a day, sorted by key. If the day has a current plan, `deletion_candidates` are of this plan.
 
     Errors: TableContractError with the command that makes the table; GuardRefused for `due_objects` of a day without a
     plan.
     """
     if name == DUE_OBJECTS.name:
         path = due_objects_location(warehouse, load_plan(warehouse, repository, day))
+    elif name == DELETION_CANDIDATES.name and (plan := _current_plan(warehouse, repository, day)):
+        path = warehouse.location(*planned_directory(warehouse, plan))
     else:
         warehouse.require_rows(repository, name, day, warehouse.metadata(repository, name, day).rows)
         path = warehouse.require(repository, name, day)
     table = read_directory(warehouse, path.removeprefix(f"{warehouse.root}/"), schema=SHOWN[name].schema)
     return table.sort_by([(column, "ascending") for column in SHOWN[name].key])
+
+
+def _current_plan(warehouse: Warehouse, repository: str, day: date) -> Plan | None:
+    try:
+        return load_plan(warehouse, repository, day)
+    except GuardRefused:
+        return None
 
 
 def without_references(report: pa.Table) -> pa.Table:

@@ -17,7 +17,7 @@ from retention_assets.lakefs.names.generated import UNRESOLVED, resolved_path
 from retention_assets.policy.rules import Policy
 from retention_assets.policy.snapshots import SnapshotPolicy
 from retention_assets.state.approval import ApprovalState, approval_state, approved_terms, stored_approval
-from retention_assets.state.plan import PLANNED_OBJECTS, PLANS, Plan, load_plan, made_name
+from retention_assets.state.plan import PLANNED_OBJECTS, PLANS, Plan, load_plan, made_name, planned_directory
 from retention_assets.state.policies import kept_policy
 from retention_assets.tables import (
     ADDRESSES,
@@ -49,8 +49,7 @@ class PlanTables:
 
     def table(self, table: str, where: pc.Expression | None = None, columns: Sequence[str] | None = None) -> pa.Table:
         """Return rows of a table of the plan's day, by default with all columns. Errors: as `metadata`."""
-        self.warehouse.require(self.repository.name, table, self.plan.day)
-        parts, schema = (self.repository.name, table, self.plan.day.isoformat()), TABLES[table].schema
+        parts, schema = self._directory(table), TABLES[table].schema
         return read_directory(self.warehouse, *parts, schema=schema, where=where, columns=columns)
 
     def rows(self, table: str, where: pc.Expression | None = None, columns: Sequence[str] | None = None) -> list[Row]:
@@ -62,9 +61,14 @@ class PlanTables:
         self, table: str, columns: Sequence[str], where: pc.Expression | None = None
     ) -> Iterator[pa.RecordBatch]:
         """Yield rows of a table of the plan's day in batches. Errors: as `metadata`."""
-        self.warehouse.require(self.repository.name, table, self.plan.day)
-        parts, schema = (self.repository.name, table, self.plan.day.isoformat()), TABLES[table].schema
+        parts, schema = self._directory(table), TABLES[table].schema
         yield from scan_directory(self.warehouse, *parts, schema=schema, columns=columns, where=where)
+
+    def _directory(self, table: str) -> tuple[str, str, str]:
+        if table == DELETION_CANDIDATES.name:  # the table of the day may be of another plan
+            return planned_directory(self.warehouse, self.plan)
+        self.warehouse.require(self.repository.name, table, self.plan.day)
+        return self.repository.name, table, self.plan.day.isoformat()
 
     def due(self, addresses: Collection[str]) -> dict[str, Row]:
         """Return the plan's row of each address that is a candidate or waits. Other addresses are omitted."""

@@ -127,6 +127,24 @@ def keep_planned(warehouse: Warehouse, plan: Plan, candidates: "DataFrame", head
     return warehouse.frame(candidates.sparkSession, *parts)
 
 
+def planned_directory(warehouse: Warehouse, plan: Plan) -> tuple[str, str, str]:
+    """Return the directory of the candidates of the plan, as names below the root of the warehouse.
+
+    The table `deletion_candidates` of the day may be of another plan: it is written after the plan becomes the current
+    one, so the run may have been killed before that, and two runs may write it at the same time.
+
+    Errors: TableContractError when the candidates are no longer stored, or when rows are missing.
+    """
+    parts = plan.repository, PLANNED_OBJECTS, plan.plan_hash
+    if not warehouse.is_complete(*parts):
+        raise TableContractError(
+            f"{plan.repository}: the objects of the plan of {plan.day} are no longer stored. Nothing was deleted. Plan "
+            f"again: `retention plan {plan.repository} --as-of {plan.day}`."
+        )
+    _require_planned(warehouse, plan)
+    return parts
+
+
 def _require_planned(warehouse: Warehouse, plan: Plan) -> None:
     remedy = f"Plan again: `retention plan {plan.repository} --as-of {plan.day}`."
     parts = plan.repository, PLANNED_OBJECTS, plan.plan_hash

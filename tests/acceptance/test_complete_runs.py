@@ -218,7 +218,7 @@ def test_candidates_of_an_earlier_plan_are_not_shown_if_the_results_of_a_plan_ca
     assert run(*command, "plan", NAME, *day).status != 0
     found = run(*command, "show", NAME, "deletion_candidates", *day, "--json")
     assert EXPIRED not in found.out
-    assert "`retention plan" in found.err
+    assert BY_LIFECYCLE in found.out, "the plan that `approve` and `sweep` use"
     written.unlink()
     assert run(*command, "plan", NAME, *day).status == 0
     found = run(*command, "show", NAME, "deletion_candidates", *day, "--json")

@@ -13,8 +13,10 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
+from retention_assets.cli.rendering import open_table
 from retention_assets.core.amounts import Amount
 from retention_assets.errors import GuardRefused, TableContractError
+from retention_assets.explain.plans import PlanTables
 from retention_assets.lakefs.rules.references import Commit, References, references_hash
 from retention_assets.lakefs.rules.reflog import Memory, SeenHead
 from retention_assets.lakefs.sweep import planning
@@ -39,8 +41,8 @@ from retention_assets.state.plan import (
     withdraw_plan,
 )
 from retention_assets.state.policies import keep_policy, kept_policy
-from retention_assets.tables import STORAGE_INVENTORY
-from retention_assets.warehouse.metadata import PartitionMetadata
+from retention_assets.tables import DELETION_CANDIDATES, STORAGE_INVENTORY
+from retention_assets.warehouse.metadata import Details, PartitionMetadata
 from retention_assets.warehouse.table_writer import write_rows
 from retention_assets.warehouse.warehouse import Warehouse
 from tests.frames import NOW, OLD, Candidate, Pair, Staged, candidates, inventory
@@ -351,6 +353,22 @@ def test_objects_wait_anew_after_the_earlier_objects_of_the_last_plan_were_lost(
     assert anew.candidates.objects == 0
     assert anew.first_wait_ends == NOW + 49 * HOUR
     assert plan_at(49).candidates.objects == WORLD_CANDIDATES + 1  # `YOUNG` is old enough at this time
+
+
+def test_the_candidates_that_are_shown_are_those_of_the_current_plan(spark: SparkSession, warehouse: Warehouse) -> None:
+    """The run of the current plan was killed before it wrote the table of the day, which another run wrote."""
+    table = "orchard", DELETION_CANDIDATES.name, DAY
+    write_rows(candidates(spark, Candidate(LIVE)), warehouse, *table, shared=False)
+    warehouse.write_metadata(*table, PartitionMetadata(NOW, 1, "another run", Details()))
+    assert open_table(warehouse, *table)["address"].to_pylist() == [LIVE]
+    current = planned(spark, warehouse, WORLD)
+    expected = sorted(row["address"] for row in planned_objects(spark, warehouse, current).collect())
+    assert open_table(warehouse, *table)["address"].to_pylist() == expected
+    nothing: Any = None
+    rows = PlanTables(warehouse, nothing, current).rows(DELETION_CANDIDATES.name, columns=["address"])
+    assert sorted(row["address"] for row in rows) == expected
+    withdraw_plan(warehouse, "orchard", DAY)
+    assert open_table(warehouse, *table)["address"].to_pylist() == [LIVE]
 
 
 def test_planned_objects_of_which_rows_were_lost_are_not_used(spark: SparkSession, warehouse: Warehouse) -> None:

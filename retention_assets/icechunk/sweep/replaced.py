@@ -7,7 +7,7 @@ Source: docs/icechunk.md, "What is deleted".
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from datetime import date, datetime
+from datetime import date, datetime, timedelta
 
 from retention_assets.icechunk.formats.model import Repo, UpdateKind
 from retention_assets.icechunk.rules.snapshots import datetime_of
@@ -16,6 +16,8 @@ from retention_assets.objectstore.objects import ObjectReader
 from retention_assets.tables import REPOSITORY_HISTORY
 from retention_assets.warehouse.metadata import Details, PartitionMetadata
 from retention_assets.warehouse.warehouse import METADATA, Warehouse
+
+_CLOCKS = timedelta(hours=1)  # more than the difference between the clocks of the store and of the machines that plan
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,14 +37,33 @@ class EarlierPlans:
         return metadata.details.logged_until if metadata else None
 
     def since(self, cutoff: datetime) -> Iterator[tuple[PartitionMetadata, str]]:
-        """Yield the plans since `cutoff` and the newest one before it, with the day of each plan, newest day first."""
-        for day in reversed(self.warehouse.directories(self.repository, REPOSITORY_HISTORY.name)):
-            metadata = self._metadata(day)
-            if metadata is None or metadata.taken_at > self.read_at:
-                continue
+        """Yield the plans since `cutoff` and the newest one before it, with the day of each plan, newest plan first.
+
+        The plan of an older day may be newer than the plan of a later day.
+        """
+        found = sorted(self._written_since(cutoff - _CLOCKS, cutoff), key=lambda one: (one[0].taken_at, one[1]))
+        for metadata, day in reversed(found):
             yield metadata, day
             if metadata.taken_at < cutoff:
                 return
+
+    def _written_since(self, since: datetime, cutoff: datetime) -> Iterator[tuple[PartitionMetadata, str]]:
+        """Yield the plans whose metadata were written after `since`, and others until one is older than `cutoff`.
+
+        Metadata are written after the repo object was read. So all plans since `cutoff` are among them.
+        """
+        files = self.warehouse.tree(self.repository, REPOSITORY_HISTORY.name)
+        written = {
+            path.split("/")[-2]: file.written_at for path, file in files.items() if path.endswith(f"/{METADATA}")
+        }
+        has_older = False
+        for day in sorted(written, key=lambda day: written[day], reverse=True):
+            if has_older and written[day] < since:
+                return
+            metadata = self._metadata(day)
+            if metadata is not None and metadata.taken_at <= self.read_at:
+                yield metadata, day
+                has_older = has_older or metadata.taken_at < cutoff
 
     def _metadata(self, day: str) -> PartitionMetadata | None:
         document = self.warehouse.read_document(self.repository, REPOSITORY_HISTORY.name, day, METADATA)

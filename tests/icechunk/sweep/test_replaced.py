@@ -1,5 +1,6 @@
 """An older repo object in the place of the one that earlier plans read: the plans since then name the day."""
 
+import os
 import shutil
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -33,15 +34,18 @@ class Planned:
     def repo(self) -> Path:
         return self.root / "r" / "repo"
 
-    def plan(self, at: datetime) -> str | None:
-        """Return what a plan at `at` finds, and store what later plans compare."""
+    def plan(self, at: datetime, as_of: datetime | None = None) -> str | None:
+        """Return what a plan of the day `as_of` finds at `at`, and store what later plans compare."""
         access, warehouse = StoreAccess(f"file://{self.root / 'r'}"), Warehouse(str(self.root / "warehouse"))
         state = IcechunkSource(access, lambda: at).state()
         assert state.repo is not None
         plans = EarlierPlans(warehouse, NAME, state.taken_at)
-        details = with_log(Details(), ObjectReader(access), state.repo, plans, at.date(), at - GRACE)
+        details = with_log(Details(), ObjectReader(access), state.repo, plans, (as_of or at).date(), at - GRACE)
         document = PartitionMetadata(at, 1, "a-run", details).document()
-        warehouse.write_document(document, NAME, "repository_history", at.date().isoformat(), METADATA)
+        day = (as_of or at).date()
+        warehouse.write_document(document, NAME, "repository_history", day.isoformat(), METADATA)
+        written = Path(warehouse.location(NAME, "repository_history", day.isoformat(), METADATA))
+        os.utime(written, (at.timestamp(), at.timestamp()))
         return details.replaced
 
     def commit(self, times: int = 1) -> None:
@@ -82,6 +86,35 @@ def test_plans_name_the_day_until_grace_after_the_first_plan_that_read_an_older_
         assert found is not None
         assert "the newest one at the plan of 2026-11-01. So an older repo object" in found
     assert planned.plan(SECOND + 2 * GRACE + timedelta(seconds=1)) is None
+
+
+@pytest.mark.parametrize("copied", [False, True], ids=["as_written", "a_warehouse_that_was_copied"])
+def test_a_recent_plan_of_an_older_day_counts_too(planned: Planned, *, copied: bool) -> None:
+    """The last plan of a later day is older than `grace`, so the plans before it are not compared."""
+    older = planned.repo.read_bytes()
+    assert planned.plan(NOON) is None
+    planned.commit()
+    assert planned.plan(FOURTH, as_of=NOON - timedelta(days=10)) is None
+    planned.repo.write_bytes(older)
+    if copied:  # the files of all days have new times, in any order
+        for file in (planned.root / "warehouse").rglob(METADATA):
+            is_newest = file.parent.name == NOON.date().isoformat()
+            at = FOURTH + timedelta(minutes=30 if is_newest else 20)
+            os.utime(file, (at.timestamp(), at.timestamp()))
+    found = planned.plan(FOURTH + timedelta(hours=1))
+    assert found is not None
+    assert "the newest one at the plan of 2026-10-22. So an older repo object" in found
+
+
+def test_plans_that_were_written_before_the_newest_one_older_than_grace_are_not_read(planned: Planned) -> None:
+    days = [NOON + timedelta(days=days) for days in range(5)]
+    for at in days:
+        planned.plan(at)
+    (planned.root / "warehouse" / NAME / "repository_history" / "2026-11-01" / METADATA).write_text("damaged")
+    os.utime(
+        planned.root / "warehouse" / NAME / "repository_history" / "2026-11-01" / METADATA, (NOON.timestamp(),) * 2
+    )
+    assert planned.plan(NOON + timedelta(days=5)) is None
 
 
 def test_a_plan_that_is_made_again_on_its_day_still_finds_the_older_object(planned: Planned) -> None:

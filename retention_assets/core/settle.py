@@ -14,6 +14,18 @@ from pyspark.sql import functions as F
 from retention_assets.core.states import CANDIDATE, UNREFERENCED, WAITING
 from retention_assets.tables import DELETION_CANDIDATES, SAME_OBJECT
 
+_LISTING = timedelta(hours=1)  # the settling time begins at most this long before the newest reading of the repository
+
+
+def settling_start(oldest: datetime, newest_read: datetime) -> datetime:
+    """Return the time at which the settling time of an object begins if this plan finds it due (UTC).
+
+    The time is that of the plan's oldest input, but at most one hour before the newest reading of references or staged
+    list. The listing can be days old: a store's inventory, or the table of an earlier run. An operation that began
+    after the listing, and before that reading, can hide objects from the plan.
+    """
+    return max(oldest, newest_read - _LISTING)
+
 
 def settled(
     objects: DataFrame,
@@ -29,8 +41,7 @@ def settled(
     Args:
         objects: the classified objects, each with its state (see `candidates.classified`).
         earlier: `due_objects` of the last plan: its candidates and waiting objects, and when each was first found due.
-        listed_at: the time at which this plan finds objects due (UTC): the time of its oldest input. In lakeFS, it is
-            at most an hour before the newer of the plan's staged list and references.
+        listed_at: the time at which this plan finds objects due (UTC): see `settling_start`.
         now: when this plan's references or its staged list were read (UTC), whichever is older. An object has settled
             if its `waits_until` is not after `now`. If `now` is after the listing, a wait of a day is over when the
             plan is made at the same time on the next day.

@@ -2,7 +2,7 @@
 
 import shutil
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,7 @@ from retention_assets.assets.runs import plan_job
 from retention_assets.definitions import build_definitions
 from retention_assets.explain.explaining import explain
 from retention_assets.icechunk.edits.stored import planned_edits
-from retention_assets.state.memory import due_objects, due_objects_of
+from retention_assets.state.memory import due_objects, due_objects_of, forget
 from retention_assets.state.plan import load_plan
 from retention_assets.tables import TABLES
 from tests.assets.icechunk_lake import (
@@ -180,6 +180,27 @@ def test_a_missing_file_that_must_stay_ends_the_run_without_a_plan(second: Plann
     assert [name for name, passed in run.checks.items() if not passed] == [
         "chunks_exist" if what == "chunks" else "metadata_exists"
     ]
+
+
+def test_a_plan_whose_history_was_read_days_after_its_listing_deletes_nothing_that_must_settle(
+    second: Planned, tmp_path: Path
+) -> None:
+    """The run failed after the listing, and was executed again from the failure three days later."""
+    lake = second.copy(tmp_path)
+    lake.configure(settle="24h")
+    forget(lake.warehouse, NAME)
+    listing = lake.warehouse.metadata(NAME, "storage_inventory", DAY)
+    listed_at = listing.taken_at - timedelta(days=3)
+    lake.warehouse.write_metadata(NAME, "storage_inventory", DAY, replace(listing, taken_at=listed_at))
+    run = lake.make(
+        "repository_history", "expired_snapshots", "reachable_manifests", "reachable_chunks", "deletion_candidates"
+    )
+    assert run.success, run.errors
+    plan = load_plan(lake.warehouse, NAME, DAY)
+    assert plan.candidates.objects == 0
+    assert plan.totals["waiting"].objects > 0
+    read_at = lake.warehouse.metadata(NAME, "repository_history", DAY).taken_at
+    assert plan.first_wait_ends == read_at + timedelta(hours=23)
 
 
 def test_a_plan_without_settling_time_stores_its_due_objects_for_later_plans(

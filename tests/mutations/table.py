@@ -120,9 +120,20 @@ KEEPING = (
         name="the wait is counted from the older of the staged list and the references",
         breaks="an object that moved between the first plan's list and references is in the later list (invariant 5)",
         file="retention_assets/lakefs/sweep/planning.py",
-        old="        return max(self.oldest, max(self.checked_at) - _LISTING)\n",
-        new="        return max(self.oldest, min(self.checked_at) - _LISTING)\n",
+        old="        return settling_start(self.oldest, max(self.checked_at))\n",
+        new="        return settling_start(self.oldest, min(self.checked_at))\n",
         caught_by=(f"{_WAITS}[staged_at]", f"{_WAITS}[references_at]"),
+    ),
+    Mutation(
+        name="the wait is counted from a listing of any age",
+        breaks="a first plan deletes nothing, however old its listing is (invariant 5)",
+        file="retention_assets/core/settle.py",
+        old="    return max(oldest, newest_read - _LISTING)\n",
+        new="    return oldest\n",
+        caught_by=(
+            "tests/assets/test_icechunk_plan.py"
+            "::test_a_plan_whose_history_was_read_days_after_its_listing_deletes_nothing_that_must_settle",
+        ),
     ),
     Mutation(
         name="a staged object is not live",

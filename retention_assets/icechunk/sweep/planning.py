@@ -14,7 +14,7 @@ from retention_assets.core.amounts import Amount, counted
 from retention_assets.core.digest import digest_of, digested_buckets
 from retention_assets.core.guards import CheckResult
 from retention_assets.core.other_references import NO_OTHERS, OtherReferences
-from retention_assets.core.settle import candidates, settled
+from retention_assets.core.settle import candidates, settled, settling_start
 from retention_assets.core.totals import Totals, observed_totals, with_totals
 from retention_assets.errors import GuardRefused
 from retention_assets.icechunk.edits.stored import hash_with_edits, keep_edits
@@ -274,8 +274,9 @@ def _checked(
     if inputs.unread:
         objects = hold_content(objects)
     earlier = due_objects(spark, warehouse, parameters.repository)
-    listed_at, read_at = inputs.inventory.taken_at, basis.state.taken_at
-    objects = settled(objects, earlier.objects, listed_at, read_at, parameters.settle, settle_expired=True)
+    read_at = basis.state.taken_at
+    found_at = settling_start(min(inputs.inventory.taken_at, read_at), read_at)
+    objects = settled(objects, earlier.objects, found_at, read_at, parameters.settle, settle_expired=True)
     objects, observed = with_totals(objects)
     named = frames.compute(due(objects))
     chosen = candidates(named)

@@ -17,7 +17,7 @@ from retention_assets.core.amounts import Amount, counted
 from retention_assets.core.digest import digest_of, digested_buckets
 from retention_assets.core.guards import CheckResult, LiveListed
 from retention_assets.core.other_references import NO_OTHERS, OtherReferences
-from retention_assets.core.settle import candidates, settled
+from retention_assets.core.settle import candidates, settled, settling_start
 from retention_assets.core.totals import Totals, observed_totals, with_totals
 from retention_assets.errors import GuardRefused
 from retention_assets.inventory.unusual import name_warnings
@@ -79,7 +79,6 @@ from retention_assets.warehouse.metadata import Details, needed
 from retention_assets.warehouse.warehouse import Rows, Warehouse
 
 _ONE_DAY = timedelta(days=1)  # a plan warns of references older than this, and of commits further in the future
-_LISTING = timedelta(hours=1)  # the settling time begins at most this long before the staged list and the references
 _STILL_RUNNING = timedelta(hours=2)  # an interrupted sweep may delete an object up to this long after its ledger row
 _FEW = 5  # names in a message
 _FEW_DUPLICATES = 3  # addresses that another path keeps, and paths of each
@@ -107,12 +106,8 @@ class PlanInputs:
 
     @property
     def settling_from(self) -> datetime:
-        """The time at which the settling time of an object begins if this plan finds it due: the oldest input.
-
-        The time is at most one hour before the newer of staged list and references. A delivered inventory can be days
-        old, and an operation that began after the inventory was taken can hide objects from the staged list.
-        """
-        return max(self.oldest, max(self.checked_at) - _LISTING)
+        """The time at which the settling time of an object begins if this plan finds it due."""
+        return settling_start(self.oldest, max(self.checked_at))
 
     @property
     def settling_until(self) -> datetime:

@@ -95,6 +95,7 @@ def storage_inventory(
 @declared(after=["policy_table", "storage_inventory"])
 def repository_history(context: dg.AssetExecutionContext, resource: RepositoryResource) -> Made:
     """Every snapshot with its parent, and with the branches and tags that name or reach it."""
+    withdraw_plan(resource.warehouse, resource.name, day_of(context))  # the plan's inputs are made again
     opened = resource.open_icechunk()
     state = opened.source.state()
     listed = resource.warehouse.metadata(resource.name, "storage_inventory", day_of(context)).taken_at

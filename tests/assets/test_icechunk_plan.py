@@ -182,6 +182,17 @@ def test_a_missing_file_that_must_stay_ends_the_run_without_a_plan(second: Plann
     ]
 
 
+@pytest.mark.parametrize("asset", ["policy_table", "storage_inventory", "repository_history"])
+def test_a_run_that_reads_one_input_again_withdraws_the_plan_of_the_day(
+    second: Planned, tmp_path: Path, asset: str
+) -> None:
+    """Otherwise `explain` and `simulate` would compare the plan with another state of the repository."""
+    lake = second.copy(tmp_path)
+    assert lake.plan_document() is not None
+    assert lake.make(asset).success
+    assert lake.plan_document() is None
+
+
 def test_a_plan_whose_history_was_read_days_after_its_listing_deletes_nothing_that_must_settle(
     second: Planned, tmp_path: Path
 ) -> None:

@@ -75,6 +75,7 @@ def storage_inventory(
     context: dg.AssetExecutionContext, resource: RepositoryResource, pyspark: LazyPySparkResource
 ) -> Made:
     """Every object of the repository, listed by this run. Executors list a large repository in parallel."""
+    require_same_location(resource.warehouse, resource.repository)
     withdraw_plan(resource.warehouse, resource.name, day_of(context))  # the plan's inputs are made again
     opened, taken_at = resource.open_icechunk(), resource.clock.now()
     access = opened.access

@@ -88,6 +88,7 @@ def storage_inventory(
     context: dg.AssetExecutionContext, resource: RepositoryResource, pyspark: LazyPySparkResource
 ) -> Made:
     """Every object below the namespace except `_lakefs/`: from a listing, or from the store's own inventory."""
+    require_same_location(resource.warehouse, resource.repository)
     withdraw_plan(resource.warehouse, resource.name, day_of(context))  # the plan's inputs are made again
     spark, opened = session(pyspark), resource.open()
     snapshot = take_snapshot(InventoryContext(spark, opened, resource.warehouse, day_of(context), resource.clock.now))

@@ -193,6 +193,17 @@ def test_a_run_that_reads_one_input_again_withdraws_the_plan_of_the_day(
     assert lake.plan_document() is None
 
 
+def test_the_listing_of_a_repository_that_was_moved_removes_what_earlier_plans_found(
+    second: Planned, tmp_path: Path
+) -> None:
+    lake = second.copy(tmp_path)
+    assert lake.warehouse.directories(NAME, "due_objects") != []
+    lake.directory.rename(tmp_path / "moved")
+    lake.configure(storage="moved")
+    assert lake.make("storage_inventory").success
+    assert lake.warehouse.directories(NAME, "due_objects") == []
+
+
 def test_a_plan_whose_history_was_read_days_after_its_listing_deletes_nothing_that_must_settle(
     second: Planned, tmp_path: Path
 ) -> None:

@@ -260,6 +260,20 @@ def test_candidates_are_not_made_from_addresses_of_other_references_or_settings(
     assert f"the addresses have another {named} than the plan. Nothing was deleted" in run.errors
 
 
+@pytest.mark.parametrize("asset", ["policy_table", "storage_inventory"])
+def test_a_plan_of_a_repository_that_was_moved_does_not_begin_with_what_earlier_plans_found(
+    lake: Lake, asset: str
+) -> None:
+    """At the new location, an object of the same name is another one: it has not settled."""
+    assert lake.warehouse.directories("orchard", "due_objects") != []
+    lake.configure(namespace="s3://lake/grove")
+    assert lake.make(asset).success
+    assert lake.warehouse.directories("orchard", "due_objects") == []
+    bound = lake.warehouse.read_document("orchard", "place.json")
+    assert bound is not None
+    assert bound["namespace"] == "s3://lake/grove"
+
+
 @pytest.mark.parametrize("asset", ["policy_table", "storage_inventory", "uncommitted_objects", "commit_graph"])
 def test_a_run_that_reads_one_input_again_withdraws_the_plan_of_the_day(lake: Lake, asset: str) -> None:
     """Otherwise `diff --policy` would compare the plan with another input, and show more than the policy changes."""

@@ -304,7 +304,7 @@ def peak_of_missing(candidates: int) -> float:
         F.lit("0" * 32).alias("etag"),
     )
     with tempfile.TemporaryDirectory() as directory:
-        (Path(directory) / _NAME).mkdir()
+        (Path(directory) / _NAME / "_lakefs").mkdir(parents=True)  # a sweep refuses an empty directory
         access = StoreAccess(f"file://{directory}/{_NAME}")
         done = swept(spark, Path(directory) / "warehouse", access, planned)
     if done.outcomes != {"missing": candidates}:

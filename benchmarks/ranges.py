@@ -3,7 +3,7 @@
     python benchmarks/ranges.py           # a table
     python benchmarks/ranges.py --json    # one line of JSON
 
-Both readers get the same bytes and make the same seven columns. The package's reader verifies every checksum, the
+Both readers get the same bytes and make the same columns. The package's reader verifies every checksum, the
 content id, the count, the order of the keys and every record's kind. The plain reader is ordinary Python, row by
 row, with compiled codecs (CRC32C, Snappy, protobuf); it verifies the checksum of every block, the count and the
 text, and skips the content id, the order of the keys, the kinds of records and the positions of blocks.
@@ -28,7 +28,6 @@ from retention_assets.lakefs.formats.ranges import ENTRY_SCHEMA, read_range
 from tests.lakefs_tables import Entry, write_range
 
 REAL = Path(__file__).parents[1] / "tests" / "data" / "lakefs" / "tables" / "56569996.sst"
-SYNTHETIC_ENTRIES = 1_000_000
 PER_RANGE = 50_000  # entries; about the size at which lakeFS splits ranges
 START = datetime(2026, 6, 1, tzinfo=UTC)
 
@@ -85,7 +84,7 @@ def plain_rows(block: bytes) -> Iterator[tuple[bytes, bytes]]:
         position += size
 
 
-def plain_entry(value: bytes) -> tuple[str, int, int, int | None, str, str]:
+def plain_entry(value: bytes) -> tuple[str, int, int, int | None, str]:
     """Return the columns of an entry from the value of its record."""
     zigzag, position = number(value, 0)
     zigzag, position = number(value, position + (zigzag >> 1))
@@ -94,7 +93,7 @@ def plain_entry(value: bytes) -> tuple[str, int, int, int | None, str, str]:
     if entry.HasField("last_modified"):
         moment = entry.last_modified
         modified = moment.seconds * 1_000_000 + moment.nanos // 1_000
-    return entry.address, entry.address_type, entry.size, modified, entry.e_tag, entry.content_type
+    return entry.address, entry.address_type, entry.size, modified, entry.e_tag
 
 
 def plain_read(content: bytes, name: str) -> pa.RecordBatch:
@@ -115,12 +114,12 @@ def plain_read(content: bytes, name: str) -> pa.RecordBatch:
             entries.append(plain_entry(value))
     if len(keys) != int(properties[b"count"]):
         raise ValueError(f"{name}: {len(keys)} records, {properties[b'count']!r} promised")
-    columns = [keys, *([entry[column] for entry in entries] for column in range(6))]
+    columns = [keys, *([entry[column] for entry in entries] for column in range(len(ENTRY_SCHEMA) - 1))]
     arrays = [pa.array(values, field.type) for values, field in zip(columns, ENTRY_SCHEMA, strict=True)]
     return pa.RecordBatch.from_arrays(arrays, schema=ENTRY_SCHEMA)
 
 
-def synthetic_ranges(entries: int = SYNTHETIC_ENTRIES) -> list[tuple[str, bytes]]:
+def synthetic_ranges(entries: int) -> list[tuple[str, bytes]]:
     """Return (content id, file) of ranges with keys, addresses and checksums like those of a real lake."""
     made = (
         Entry(
@@ -155,12 +154,12 @@ def measured(files: list[tuple[str, bytes]], repeats: int, plain_repeats: int) -
     return per_second(read_range, files, repeats), per_second(plain_read, files, plain_repeats)
 
 
-def figures() -> dict[str, float]:
-    """Return every figure by name: entries per second and their ratios."""
+def figures(entries: int) -> dict[str, float]:
+    """Return every figure by name: entries per second and their ratios. `entries`: of the synthetic ranges."""
     real, plain = measured([(REAL.name, REAL.read_bytes())], 41, 9)
     start = time.perf_counter()
-    files = synthetic_ranges()
-    written = SYNTHETIC_ENTRIES / (time.perf_counter() - start)
+    files = synthetic_ranges(entries)
+    written = entries / (time.perf_counter() - start)
     synthetic, synthetic_plain = measured(files, 5, 1)
     return {
         "entries_per_second": round(real),
@@ -177,13 +176,14 @@ def main() -> None:
     """Measure and print."""
     arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     arguments.add_argument("--json", action="store_true", help="print one line of JSON")
-    as_json = arguments.parse_args().json
+    arguments.add_argument("--entries", type=int, default=1_000_000, help="of the synthetic ranges")
+    given = arguments.parse_args()
     if hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})  # one core, even for libraries that start threads
     pa.set_cpu_count(1)
     pa.set_io_thread_count(1)
-    found = figures()
-    if as_json:
+    found = figures(given.entries)
+    if given.json:
         print(json.dumps(found))
         return
     for name, figure in found.items():

@@ -1,7 +1,8 @@
 """Measures time and memory of plans of the sample, and at 10^5, 10^6 and 10^7 entries, each in a process of its own.
 
 The sample's plan is compared with an empty Spark session in a process of its own, in the same run: seconds of different
-machines cannot be compared, the ratio can. A warm plan runs in a process that has planned before.
+machines cannot be compared, the ratio can. A warm plan runs in a process that has planned before. All seconds are
+medians of three runs, except those of 10^7 entries.
 
 Memory is the peak of the Python driver (Linux's VmHWM). `driver_mib` adds the peak of its Java process, whose heap is
 1 GB. The inventory is a Parquet file, so the objects need no files. Memory must not grow with the entries.
@@ -9,13 +10,14 @@ Memory is the peak of the Python driver (Linux's VmHWM). `driver_mib` adds the p
 
 import argparse
 import json
+import os
 import shutil
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import median
 
@@ -64,7 +66,7 @@ print(listed.join(entries, "address", "left_anti").agg(F.count("size"), F.sum("s
 """
 _SAMPLE = Path(__file__).parents[1] / "demo"
 _PLAN = ["plan", "orchard", "--as-of", "2026-11-01", "--json"]
-_TIMES = 3  # plans; their median is the result
+_TIMES = 3  # plans, sessions and bare jobs; their median is the result
 _BEFORE = 2  # plans in a process before the warm ones are timed
 _WINDOW = 10  # days of objects in a commit
 _LAKE = 500_000  # listed objects of the lake whose plan is compared with an empty session and with bare Spark
@@ -84,6 +86,22 @@ class Planned:
 def planned(directory: Path, entries: int) -> Planned:
     """Build a repository of `entries` entries in its head's history and plan it."""
     return plan_of(*rolling_lake(directory, entries))
+
+
+def median_plan(lake: Lake, days: int) -> Planned:
+    """Plan a repository several times, each time with an empty warehouse, and return the medians."""
+    plans = []
+    for _ in range(_TIMES):
+        empty_warehouse(lake)
+        plans.append(plan_of(lake, days))
+    seconds, peak, java = (median(getattr(one, name) for one in plans) for name in ("seconds", "peak_mib", "java_mib"))
+    return replace(plans[0], seconds=seconds, peak_mib=peak, java_mib=java)
+
+
+def empty_warehouse(lake: Lake) -> None:
+    """Remove the warehouse of a repository, and the inventory that `configure` writes."""
+    for made in ("warehouse", "inventory"):
+        shutil.rmtree(lake.directory / made, ignore_errors=True)
 
 
 def rolling_lake(directory: Path, entries: int) -> tuple[Lake, int]:
@@ -180,9 +198,12 @@ def _place_sample(target: Path) -> Path:
 
 
 def seconds_of(command: Sequence[str]) -> float:
-    """Return the seconds of a process that must succeed."""
+    """Return the seconds of a process that must succeed. It uses the Java that a plan uses."""
+    environment, recorded = dict(os.environ), Path(sys.prefix) / "java_home"
+    if recorded.is_file():
+        environment["JAVA_HOME"] = recorded.read_text(encoding="utf-8").strip()
     began = time.perf_counter()
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
     if done.returncode:
         raise SystemExit(done.stderr)
     return time.perf_counter() - began
@@ -217,9 +238,10 @@ def main() -> None:
         if arguments.sample or arguments.ten_million:
             print(json.dumps(figures))
             return
-        less, large = (planned(Path(directory), entries) for entries in arguments.entries)
-        lake = planned(Path(directory), _LAKE)
-        floor = floor_seconds(Path(directory) / f"lake-{_LAKE}")
+        less, large = (median_plan(*rolling_lake(Path(directory), entries)) for entries in arguments.entries)
+        of_lake, days = rolling_lake(Path(directory), _LAKE)
+        lake = median_plan(of_lake, days)
+        floor = median(floor_seconds(of_lake.directory) for _ in range(_TIMES))
     figures |= {
         "lake_seconds": round(lake.seconds, 1),
         "lake_ratio": round(lake.seconds / sample.empty, 2),

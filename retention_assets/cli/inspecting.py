@@ -228,10 +228,11 @@ def _of_object(one: ObjectExplanation, repository: str, now: datetime) -> Iterat
         yield f"  at {entry.path}: {have} it, {entry.active_commits:,} of them active"
     if one.reason and one.state != GONE:
         yield f"  because {_REASONS.get(one.reason, one.reason)}{_rules(one.rule_ids)}{_since(one.due_since)}"
-    for keeper in () if one.state == GONE else one.kept_by[:_FEW]:
+    verb = "needed" if one.is_needed_and_missing else "kept"
+    for keeper in one.kept_by[:_FEW]:
         at = f" at {keeper.path}" if keeper.path else ""
-        yield f"  kept because {keeper.detail}{at}{_until(keeper.until, now)}"
-    if len(one.kept_by) > _FEW and one.state != GONE:
+        yield f"  {verb} because {keeper.detail}{at}{_until(keeper.until, now)}"
+    if len(one.kept_by) > _FEW:
         yield f"  and {len(one.kept_by) - _FEW:,} more: --json"
     if one.removal:
         yield from _of_removal(one.removal)
@@ -242,7 +243,7 @@ def _future(one: ObjectExplanation, repository: str, today: date) -> str:
     if one.state == "candidate":
         return (
             "The next sweep of this plan deletes it or moves it to quarantine, if a person approved the plan or the "
-            "plan is within the budget."
+            "plan is within the budget. It does not in mode `plan`, or if the plan must not be executed."
         )
     if one.state == "outside":
         return "Plans do not list its location, so no plan deletes it, and `retention verify` does not check it."
@@ -250,14 +251,17 @@ def _future(one: ObjectExplanation, repository: str, today: date) -> str:
         return f"A plan made after {one.waits_until:%Y-%m-%d %H:%M} UTC may delete it."
     if one.goes_on:
         return f"If nothing changes, a plan of {one.goes_on} or later may delete it ({_days(one.goes_on, today)})."
+    if one.is_needed_and_missing:
+        needed = "A version needs it, and the store does not have it."
+        if one.acknowledged:
+            return f"{needed} A person acknowledged it as lost, so plans and `verify` accept this."
+        return f"{needed} List such objects: {program()} verify {repository}"
     if one.state == GONE:
         return "No plan can delete it again."
     if one.state == RESTORED:
         return "Sweeps of this plan do not touch it. A new plan shows what keeps it."
     if one.state == "absent":
         return "It was not in the store when the plan was made, and no sweep of this tool removed it."
-    if one.state == "missing":
-        return f"A version needs it, and the store does not have it. List such objects: {program()} verify {repository}"
     return "If nothing changes, no plan will delete it."
 
 

@@ -6,7 +6,7 @@ The explanation of a removed object has its ledger row, approval and record.
 import re
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from datetime import date
 from typing import Any
 
@@ -18,6 +18,7 @@ from retention_assets.explain.plans import PlanTables, Row, newest_plan
 from retention_assets.objectstore.outcomes import OF_COPY, Outcome
 from retention_assets.policy.rules import Policy
 from retention_assets.policy.snapshots import SnapshotPolicy
+from retention_assets.state.acknowledged import known_addresses
 from retention_assets.state.approval import stored_approval
 from retention_assets.state.ledger import FINISHED, LEDGERS, plans_with_ledgers
 from retention_assets.state.plan import PLANNED_OBJECTS, find_plan
@@ -43,6 +44,8 @@ def explain(configuration: Configuration, name: str, asked: str, day: date | Non
     repository = configuration.repository(name)
     asked, of_uri = (asked, []) if repository.is_icechunk else _name_in(repository, asked)
     tables, notes = newest_plan(Warehouse(configuration.warehouse), repository, day)
+    if tables.plan.blocked:
+        notes.append(f"The plan must not be executed: {tables.plan.blocked}")
     explain_name = _of_icechunk if repository.is_icechunk else _of_lakefs
     return explain_name(configuration, tables, relative(repository, asked), [*notes, *of_uri])
 
@@ -163,10 +166,17 @@ def _require_known(tables: PlanTables, asked: str, objects: Sequence[ObjectExpla
 
 
 def _with_removals(tables: PlanTables, objects: Sequence[ObjectExplanation]) -> list[ObjectExplanation]:
-    """Return the explanations with the removals of objects that are not listed, or that the plan lists as due."""
+    """Return the explanations with the removals of objects that are not listed, or that the plan lists as due.
+
+    Missing objects that something refers to also have whether a person acknowledged them as lost.
+    """
     asked = [one.address for one in objects if not one.listed or one.reason is not None]
     found = removals(tables.warehouse, tables.repository, asked) if asked else {}
-    return [one.with_removal(found.get(one.address), tables.plan.made_at) for one in objects]
+    ended = [one.with_removal(found.get(one.address), tables.plan.made_at) for one in objects]
+    if not any(one.is_needed_and_missing for one in ended):
+        return ended
+    lost = known_addresses(tables.warehouse, tables.repository.name)
+    return [replace(one, acknowledged=one.is_needed_and_missing and one.address in lost) for one in ended]
 
 
 def removals(warehouse: Warehouse, repository: Repository, addresses: Collection[str]) -> dict[str, Removal]:

@@ -94,6 +94,12 @@ class ObjectExplanation:
     waits_until: datetime | None = None
     entries: tuple[EntryState, ...] = ()
     removal: Removal | None = None
+    acknowledged: bool = False  # a person acknowledged the missing object as lost
+
+    @property
+    def is_needed_and_missing(self) -> bool:
+        """Whether something refers to the object, and the store did not have it when the plan was made."""
+        return self.state in (MISSING, GONE) and not self.listed and bool(self.kept_by)
 
     def with_removal(self, removal: Removal | None, made_at: datetime) -> "ObjectExplanation":
         """Return the explanation with a removal from a ledger. `made_at`: the time of the plan (UTC)."""

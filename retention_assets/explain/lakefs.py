@@ -180,8 +180,6 @@ class LakeFSExplainer(Explainer[Policy]):
         keepers = tuple(keeper for entry in entries for keeper in keepers_of(entry, self._kept))
         if staged:
             keepers += (Keeper("staged", address, "it is staged on a branch and not committed yet", None),)
-        elif not entries and not self._staged_known:
-            keepers += (Keeper("staged", address, "no staged list is known, so it may be staged", None),)
         shown = tuple(self._entry(one) for one in entries)
         names = {*staged, *(entry.address for entry in entries)}
         state = OUTSIDE if names and (address not in names or is_absolute(address)) else ABSENT
@@ -194,6 +192,9 @@ class LakeFSExplainer(Explainer[Policy]):
             if is_generated_name(explained.address):
                 detail = "only old lakeFS versions generated such names, and no entry has one (see `legacy_names`)"
             return kept_for_ever(explained, FOREIGN, "foreign", detail)
+        if not explained.kept_by and not entries and not self._staged_known:
+            keeper = Keeper("staged", explained.address, "no staged list is known, so it may be staged", None)
+            explained = replace(explained, kept_by=(keeper,))
         grace = self._duration("grace") if entries else max(self._duration("grace"), self._duration("token_life"))
         old_enough = old_enough_at((explained.last_modified, issued(explained.address)), grace)
         settles = not entries or self.tables.plan.terms.get("settle_expired", "true") == "true"

@@ -289,3 +289,52 @@ def test_only_some_paths_of_a_large_folder_are_read(explained: Explained, monkey
     answer = run("--config", explained.configuration.file, "explain", explained.case.repository, folder)
     assert answer.status == 2
     assert f"'{folder}' is a folder with more than 1 paths" in answer.err
+
+
+@pytest.fixture(scope="module")
+def without_staged_list(tmp_path_factory: pytest.TempPathFactory) -> Configuration:
+    """Orchard with references of a dump and no staged list, after a plan. The plan is blocked."""
+    configuration = copy_repository("orchard", tmp_path_factory.mktemp("unstaged")).of_case(
+        ALWAYS, grace="1d", staged=None
+    )
+    answer = run("--config", configuration.file, "plan", "orchard", "--as-of", DAY.isoformat())
+    assert answer.status == 0, answer.err
+    return configuration
+
+
+@pytest.mark.parametrize(
+    ("name", "problem"),
+    [
+        pytest.param("tabels/nope.csv", "was not found", id="a path"),
+        pytest.param("0" * 64, "was not found", id="a commit"),
+        pytest.param("data/gi0o44o9i5lc73cpslsg/cpslsg00000000000000", "was not found", id="an address"),
+        pytest.param("folder", "is a folder with", id="a folder"),
+    ],
+)
+def test_without_a_staged_list_a_name_that_nothing_lists_is_refused(
+    without_staged_list: Configuration, name: str, problem: str
+) -> None:
+    if name == "folder":
+        paths = {path for path, _ in Truth("orchard", ALWAYS.policies, ALWAYS.tags).entries if "/" in path}
+        name = f"{min(paths).partition('/')[0]}/"
+    with pytest.raises(ConfigurationError, match=f"{name!r} {problem}"):
+        explain(without_staged_list, "orchard", name)
+
+
+def test_without_a_staged_list_a_listed_object_of_no_commit_may_be_staged(without_staged_list: Configuration) -> None:
+    names = [one.address for one in listing("orchard") if not one.address.startswith("_lakefs/")]
+    answers = explain_objects(without_staged_list, "orchard", names)
+    details = {keeper.detail for one in answers if not one.entries for keeper in one.kept_by}
+    assert "no staged list is known, so it may be staged" in details
+    totals = load_plan(Warehouse(without_staged_list.warehouse), "orchard", DAY).totals
+    states = Counter(one.state for one in answers)
+    assert states == {state: amount.objects for state, amount in totals.items() if amount.objects}
+
+
+def test_the_explanation_says_that_its_plan_must_not_be_executed(without_staged_list: Configuration) -> None:
+    names = [one.address for one in listing("orchard") if not one.address.startswith("_lakefs/")]
+    answers = explain_objects(without_staged_list, "orchard", names)
+    candidate = next(one.address for one in answers if one.state == "candidate")
+    text = run("--config", without_staged_list.file, "explain", "orchard", candidate).out
+    assert "Note: The plan must not be executed: no staged list is known" in text
+    assert "It does not in mode `plan`, or if the plan must not be executed." in text

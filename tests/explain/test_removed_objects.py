@@ -1,6 +1,7 @@
 """`explain` for a removed object shows the plan, rule, approval and record of its removal, and where its copy is."""
 
 import json
+import shutil
 import subprocess
 import sys
 from datetime import UTC, date, datetime, timedelta
@@ -14,6 +15,7 @@ from retention_assets.config.configuration import load_configuration
 from retention_assets.explain.explaining import deciding_row, removals
 from retention_assets.explain.explanations import ObjectExplanation, Removal
 from retention_assets.objectstore.outcomes import OF_COPY, ObjectResult, Outcome
+from retention_assets.state.acknowledged import write_acknowledgement
 from retention_assets.state.ledger import LedgerLocation
 from retention_assets.state.plan import keep_plan
 from retention_assets.warehouse.warehouse import Warehouse
@@ -86,6 +88,31 @@ def test_the_path_of_a_removed_object_is_explained(swept: Project) -> None:
     document = explained(swept, row["paths"][0])
     assert document["kind"] == "path"
     assert "gone" in {one["state"] for one in document["objects"] if one["address"] == row["address"]}
+
+
+def test_a_removed_object_that_a_version_needs_again_is_explained_with_its_keeper(
+    swept: Project, tmp_path: Path
+) -> None:
+    """A hold protects a commit again after the sweep removed its objects. A person acknowledged one of them as lost."""
+    project = swept.copy(tmp_path)
+    removed = [row["address"] for row in swept.rows("deletion_candidates") if row["reason"] == "expired"]
+    warehouse = Warehouse(load_configuration(project.file).warehouse)
+    write_acknowledgement(warehouse, "orchard", removed, "lost", APPROVER, NOW)
+    (tmp_path / "holds.yaml").write_text("holds: [{id: audit, prefix: '', reason: an audit}]\n", encoding="utf-8")
+    project.write(policy=["gc_rules.json", "holds.yaml"])
+    project.plan()
+
+    text = run("--config", project.file, "explain", "orchard", removed[0]).out
+    assert f"{removed[0]}" in text
+    assert "is gone" in text
+    assert "needed because the hold audit on prefix" in text
+    needed = "A version needs it, and the store does not have it."
+    assert f"{needed} A person acknowledged it as lost, so plans and `verify` accept this." in text
+    assert "restore orchard --address" in text
+
+    shutil.rmtree(project.warehouse / "orchard" / "acknowledged")
+    text = run("--config", project.file, "explain", "orchard", removed[0]).out
+    assert f"{needed} List such objects: retention --config {project.file} verify orchard" in text
 
 
 def test_explain_simulate_and_report_import_neither_spark_nor_dagster(swept: Project, tmp_path: Path) -> None:

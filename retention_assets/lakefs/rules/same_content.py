@@ -19,12 +19,13 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from retention_assets.core.states import CANDIDATE, MAY_BE_STAGED, UNREFERENCED
-from retention_assets.lakefs.names.columns import is_outside, stored_name
+from retention_assets.lakefs.names.columns import is_inside, stored_name
 
 MD5_DIGITS = "[0-9a-f]{32}"
 _MD5 = rf"^{MD5_DIGITS}\z"
 _OF_PARTS = r"^([0-9a-f]{32})-[0-9]+\z"  # lakeFS uses the part before the dash as the checksum
 _OF_STORES = r"^([0-9a-f]{32}(-[0-9]+)?|0x[0-9A-F]+)\z"  # ETags of S3 (also of multipart uploads) and of Azure
+_CONTROL = r"[\x00-\x1f\x7f]"  # obstore cannot name such an object
 _ANY, _UNKNOWN = "*", "?"  # no checksum of a store: see `of_same_content`
 
 COMPARED = pa.schema(
@@ -45,7 +46,7 @@ def head_contents(pairs: DataFrame, objects: DataFrame) -> DataFrame:
     An entry counts with the size that it names, and with the size of its object in the listing. `head_address`,
     `head_etag` and `head_size` are from one listed object that has the content. If none is listed, `head_address` is
     an address inside the namespace. Its object may have been committed after the listing, and can then be read.
-    `head_address` is null if all addresses are outside the namespace.
+    `head_address` is null if no address is certainly the path of an object in the namespace.
 
     `pairs`: rows of `addresses`. `objects`: see `candidates.classified`.
     """
@@ -61,7 +62,7 @@ def head_contents(pairs: DataFrame, objects: DataFrame) -> DataFrame:
     each_size = F.explode(F.array_compact(F.array_distinct(F.array("size", "listed_size")))).alias("size")
     heads = (
         pairs.where("at_head")
-        .select(F.when(~is_outside(name), name).alias("head_address"), "size", F.col("etag").alias("head_checksum"))
+        .select(F.when(_can_be_read(name), name).alias("head_address"), "size", F.col("etag").alias("head_checksum"))
         .join(listed, on="head_address", how="left")
         .select("head_address", "head_checksum", each_size)
         .join(sizes, on="size", how="left_semi")
@@ -158,8 +159,13 @@ def is_md5(etag: Column) -> Column:
     return _matches(etag, _MD5)
 
 
+def _can_be_read(name: Column) -> Column:
+    """Return whether each store has at most one object with this name. A path with a control character has none."""
+    return is_inside(name) & ~name.rlike(_CONTROL)
+
+
 def _is_incomparable() -> Column:
-    """Return whether no object can show this checksum: no store makes such a checksum, or all addresses are outside."""
+    """Return whether no object can show this checksum: no store makes such a checksum, or no object can be read."""
     return F.col("head_address").isNull() | ~_matches(F.col("head_checksum"), _OF_STORES)
 
 

@@ -109,12 +109,16 @@ class ApiSource:
             )
         created_at = datetime.fromtimestamp(int(repository.instance), UTC)
         scan = StagedScan(self._client, self._repository, repository.namespace, created_at, self._where)
-        found = scan.take(self._heads("branches"))
+        try:
+            found = scan.take(self._heads("branches"))
+            files = self._staged_files(found.run_id, found.locations)
+        except RetentionError:
+            self._release_unfinished(scan.run_id, taken_at)
+            raise
         shown = tuple(
             (self._relative(entry.physical_address) or entry.physical_address, entry.created_at)
             for entry in found.shown
         )
-        files = self._staged_files(found.run_id, found.locations)
         if found.run_id is not None:
             self._written[found.run_id] = _written_for(found.run_id, files, taken_at)
         return StagedList(tuple(sorted(files)), taken_at, shown, found.run_id)
@@ -147,6 +151,14 @@ class ApiSource:
                 details[0],
                 INTERNAL,
             )
+
+    def _release_unfinished(self, run_id: str | None, asked_at: datetime) -> None:
+        """Remove the files of a list that could not be read whole. The caller raises the error that ended it."""
+        if run_id is None:
+            return
+        with suppress(RetentionError):
+            self._written[run_id] = _written_for(run_id, visible_files(self._reader, staged_folder(run_id)), asked_at)
+            self.release(StagedList((), asked_at, (), run_id))
 
     def _remove_empty(self, folder: str) -> None:
         """Remove the empty directories of a run from a local disk. Object stores have no directories."""

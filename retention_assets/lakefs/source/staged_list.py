@@ -62,6 +62,9 @@ class StagedScan:
         namespace: the storage namespace as the server spells it.
         created_at: when the repository was created (UTC, by the server's clock).
         where: the name of the repository in messages.
+
+    Attributes:
+        run_id: the run of the pages so far, also if a later page fails; None: the server wrote no page.
     """
 
     def __init__(self, client: LakeFSClient, repository: str, namespace: str, created_at: datetime, where: str) -> None:
@@ -70,6 +73,7 @@ class StagedScan:
         self._inside = namespace.rstrip("/") + "/"
         self._may_lack_rows = has_other_spellings(namespace) or created_at < _TYPED_ADDRESSES
         self._where = where
+        self.run_id: str | None = None
 
     def take(self, branches: Iterable[str]) -> Scan:
         """Return all objects that are staged on `branches`, which must be all branches that existed before this call.
@@ -98,26 +102,26 @@ class StagedScan:
         """Return the results of all pages. Errors: SourceError when the pages repeat, or belong to several runs."""
         locations: list[str] = []
         shown: list[Shown] = []
-        run_id, token = None, ""
+        token = ""
         seen = set[str]()
         while token not in seen:
             seen.add(token)
             response, rows = self._page(token, names)
             shown += rows
             if response is None:  # `rows` has the staged objects of all remaining branches
-                return Scan(run_id, tuple(locations), tuple(shown))
+                return Scan(self.run_id, tuple(locations), tuple(shown))
             run_of_page = self._client.expect(response, "run_id", str)
-            if (run_id and run_of_page != run_id) or not _is_run_id(run_of_page):
-                in_run = f", in the run {run_id!r}" if run_id else ""
+            if (self.run_id and run_of_page != self.run_id) or not _is_run_id(run_of_page):
+                in_run = f", in the run {self.run_id!r}" if self.run_id else ""
                 raise self._unusable(f"a page of the run {run_of_page!r}{in_run}")
-            run_id, token = run_of_page, _token_of(response)
+            self.run_id, token = run_of_page, _token_of(response)
             if location := self._location(response):
                 locations.append(location)
             if not token:
-                return Scan(run_id, tuple(locations), tuple(shown))
+                return Scan(self.run_id, tuple(locations), tuple(shown))
             if is_unreadable(self._start_of(token).path):  # the server cannot continue at this path
                 shown += self._all_shown(self._branches_on_page(names, token, ""))
-                return Scan(run_id, tuple(locations), tuple(shown))
+                return Scan(self.run_id, tuple(locations), tuple(shown))
         raise self._unusable("pages that do not end")
 
     def _page(self, token: str, names: list[str]) -> tuple[Json | None, list[Shown]]:

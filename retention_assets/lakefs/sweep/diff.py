@@ -183,6 +183,7 @@ class Proposal:
             settle_expired=False,
             memory=memory,
             settings=planned_terms(self.repository),
+            oldest_dump=settings.source.oldest_dump,
         )
 
 

@@ -116,8 +116,10 @@ def test_an_unreferenced_object_with_the_content_of_a_head_is_kept(spark: SparkS
 
 # The objects of a head's entries with the checksum MD5, the MD5 of an unreferenced object, and whether it stays
 OUTSIDE, LISTED, UNLISTED, LOST, LOST_TOO = "outside", "listed", "unlisted", "lost", "lost, with the greatest address"
+UNREADABLE = {"resolved": "export//{}", "above": "data/../{}", "relative": "./{}", "control": "export/\x01{}"}
 HEADS = {
     "outside_the_namespace": ((OUTSIDE,), OTHER, True),
+    **{f"a_path_that_no_store_has_as_it_is, {kind}": ((kind,), OTHER, True) for kind in UNREADABLE},
     "lost_and_acknowledged_as_lost": ((LOST,), OTHER, True),
     "written_after_the_listing_and_the_content_is_another": ((UNLISTED,), OTHER, False),
     "written_after_the_listing_and_the_content_is_the_same": ((UNLISTED,), MD5, True),
@@ -137,7 +139,7 @@ def test_content_is_compared_with_an_object_of_the_head_that_can_be_read_and_wit
         inside = {LISTED: at_head, UNLISTED: at_head, LOST: lost, LOST_TOO: lost_too}
         listed += [Listed(unreferenced, size, etag=content)]
         listed += [Listed(at_head, size, etag=MD5) for head in heads if head == LISTED]
-        names = [inside.get(head, f"s3://elsewhere/{size}") for head in heads]
+        names = [inside.get(head, UNREADABLE.get(head, "s3://elsewhere/{}").format(size)) for head in heads]
         entries += [Pair(name, size=size, active=True, at_head=True, etag=MD5) for name in names]
         digests |= {unreferenced: content, **({at_head: MD5} if {LISTED, UNLISTED} & set(heads) else {})}
         expected |= {unreferenced: f"{case}: {'may_be_staged' if stays else 'candidate'}"}

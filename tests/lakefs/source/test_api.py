@@ -398,6 +398,27 @@ class TestRelease:
             raise ValueError("an error")
         assert not (lake / STAGED).parent.exists()
 
+    def test_the_files_of_a_list_whose_second_page_fails_are_removed(
+        self, own: ApiSource, lake: Path, orchard: Repository
+    ) -> None:
+        self.written(lake, NOW)
+        before = files_of(lake)
+        orchard.pages = [True, True]
+        with pytest.raises(SourceError, match=r"wrote 2 files .* has 1"):
+            own.staged()
+        assert {file.rpartition("/")[0] for file in before - files_of(lake)} == {STAGED}
+        assert not (lake / STAGED).parent.exists()
+
+    def test_the_files_of_the_first_page_are_removed_when_the_second_page_is_of_another_run(
+        self, own: ApiSource, lake: Path, orchard: Repository, server: FakeLakeFSServer
+    ) -> None:
+        self.written(lake, NOW)
+        orchard.pages = [True, True]
+        server.before("POST", PREPARE, lambda: setattr(orchard, "run_id", LOST_RUN), nth=2)
+        with pytest.raises(SourceError, match=f"a page of the run '{LOST_RUN}', in the run"):
+            own.staged()
+        assert not (lake / STAGED).parent.exists()
+
     def test_files_that_others_write_into_the_folder_later_stay(self, own: ApiSource, lake: Path) -> None:
         self.written(lake, NOW)
         staged = own.staged()

@@ -371,6 +371,14 @@ def test_the_candidates_that_are_shown_are_those_of_the_current_plan(spark: Spar
     assert open_table(warehouse, *table)["address"].to_pylist() == [LIVE]
 
 
+def test_candidates_of_a_plan_that_are_no_longer_stored_are_refused(spark: SparkSession, warehouse: Warehouse) -> None:
+    made = planned(spark, warehouse, WORLD)
+    shutil.rmtree(warehouse.location("orchard", PLANNED_OBJECTS, made.plan_hash))
+    refused = r"^orchard: the objects of the plan of .* are no longer stored\. .* `retention plan orchard --as-of "
+    with pytest.raises(TableContractError, match=refused):
+        open_table(warehouse, "orchard", DELETION_CANDIDATES.name, DAY)
+
+
 def test_planned_objects_of_which_rows_were_lost_are_not_used(spark: SparkSession, warehouse: Warehouse) -> None:
     made = planned(spark, warehouse, WORLD)
     assert planned_of_all(spark, warehouse, [made]).count() == WORLD_CANDIDATES

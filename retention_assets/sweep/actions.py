@@ -26,7 +26,7 @@ from retention_assets.objectstore.outcomes import OF_COPY, DeleteTarget, ObjectR
 from retention_assets.objectstore.rate_limiter import RateLimiter
 from retention_assets.objectstore.versions import all_versions
 from retention_assets.state.quarantine import MANIFESTS, QuarantineLocation
-from retention_assets.sweep.preconditions import InterruptedMoves, size_at
+from retention_assets.sweep.preconditions import InterruptedMoves, require_mounted, size_at
 from retention_assets.sweep.worker import BeforeDeadline, chunks
 
 _OF_COPY_VERSIONS_UNKNOWN = f"{OF_COPY}; whether the store keeps versions of the copy is unknown"
@@ -191,7 +191,9 @@ class Restore:
     deleter: ObjectDeleter = field(init=False)
 
     def open(self, rate_limiter: RateLimiter) -> Self:
-        """See `Action`."""
+        """See `Action`. Errors: StoreError where the directory of the repository is not mounted."""
+        if self.access.is_local:
+            require_mounted(self.access.url, "restored")
         opened = replace(self)
         opened.reader, opened.copies = ObjectReader(self.access), ObjectReader(self.location.access)
         opened.copier = ObjectCopier(self.location.access, self.access)

@@ -68,7 +68,7 @@ class Preconditions:
                 found = [pa.RecordBatch.from_pylist([row for row in heads if row], LISTING)]
         listed = pa.Table.from_batches(found, LISTING)
         if self.access.is_local and objects.num_rows and not listed.num_rows:
-            _require_mounted(self.access.url)
+            require_mounted(self.access.url, "deleted")
         return self._with_earlier_moves(compared(objects, listed, keeps_missing=self.keeps_missing))
 
     def _with_earlier_moves(self, objects: pa.Table) -> pa.Table:
@@ -96,11 +96,11 @@ class Preconditions:
         return {"path": address, "last_modified": metadata.last_modified, "size": metadata.size, "e_tag": e_tag}
 
 
-def _require_mounted(url: str) -> None:
-    """Raise StoreError if a local directory is empty or cannot be listed.
+def require_mounted(url: str, undone: str) -> None:
+    """Raise StoreError if the local directory of a repository is empty or cannot be listed on this machine.
 
-    Every repository has files that no plan deletes. So the directory is empty only where it is not mounted, and its
-    objects are not missing.
+    Every repository has files that no plan deletes. So the directory is empty only where it is not mounted: its objects
+    are not missing, and a restored object would be written below the mount. `undone`: completes "Nothing was ...".
     """
     try:
         with os.scandir(url.removeprefix("file://")) as entries:
@@ -109,8 +109,9 @@ def _require_mounted(url: str) -> None:
         problem = f"cannot be listed ({error.strerror})"
     if problem:
         raise StoreError(
-            f"{url}: the directory {problem} on the machine {gethostname()}, and the plan has objects there. Nothing "
-            "was deleted. Mount the directory on every machine that runs a worker of Spark. Then sweep again."
+            f"{url}: the directory {problem} on the machine {gethostname()}, and a repository always has files. "
+            f"Nothing was {undone}. Mount the directory on every machine that runs a worker of Spark. If it is mounted "
+            "and has lost all its files, write a file into it. Then run the same command again."
         )
 
 

@@ -16,6 +16,7 @@ from typing import Any
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
+from retention_assets.config.configuration import is_on_this_machine
 from retention_assets.core.amounts import Amount, counted, human_amount, sum_of
 from retention_assets.core.digest import candidates_digest
 from retention_assets.core.liveness import LiveAddresses
@@ -24,7 +25,7 @@ from retention_assets.errors import ConfigurationError, GuardRefused, RetentionE
 from retention_assets.objectstore.listing import presence
 from retention_assets.objectstore.outcomes import Outcome
 from retention_assets.objectstore.versions import all_versions, keeps_versions, lists_versions
-from retention_assets.spark.frames import sweep_workers
+from retention_assets.spark.frames import master_of, sweep_workers
 from retention_assets.state.approval import Approval
 from retention_assets.state.binding import require_same_location
 from retention_assets.state.clocks import require_clock
@@ -38,6 +39,7 @@ from retention_assets.sweep.actions import Purge, RemoveVersions, Restore, remov
 from retention_assets.sweep.copies import Copies, PlanCopies, Undo
 from retention_assets.sweep.engine import Batch, BatchResult, LedgerEngine, run_on_spark
 from retention_assets.sweep.execute import SweepResult, SweepRun, work_and_conclude
+from retention_assets.sweep.preconditions import require_mounted
 from retention_assets.sweep.worker import OBJECTS, Action, TaskSpec
 
 _IS_LAST = "is live again but missing from its path, or has another size there: this copy may be the last"
@@ -123,10 +125,13 @@ def restore(undo: Undo, selection: Selection) -> UndoResult:
 
     Errors: GuardRefused when no object is selected, when another run holds the lease of the repository, when the
     ledgers are of another location than the configured one, or when this machine's clock is wrong. A clock that is
-    ahead would take the lease of a running sweep, whose workers could delete the restored objects.
+    ahead would take the lease of a running sweep, whose workers could delete the restored objects. StoreError where the
+    directory of the repository is not mounted.
     """
     require_clock(undo.repository, undo.access(), undo.clock, "was restored")
     require_same_location(undo.warehouse, undo.repository)
+    if undo.access().is_local and is_on_this_machine(master_of(undo.spark)):  # else the workers test this
+        require_mounted(undo.access().url, "restored")
     with undo.frames:
         selected = _selected(undo, selection)
         if not selected:

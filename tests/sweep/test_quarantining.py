@@ -56,6 +56,7 @@ def on_disk(tmp_path: Path) -> Quarantine:
     here, there = (StoreAccess(f"file://{tmp_path}/{name}") for name in ("lake", "attic"))
     for name in ("a", "b", "c"):
         ObjectWriter(here).put(f"data/{name}", name.encode() * 9)
+    (tmp_path / "lake" / "kept").touch()  # a repository always has files that no plan deletes
     return Quarantine(here, QuarantineLocation(there, "2026-11-01/abc"))
 
 

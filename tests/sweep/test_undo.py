@@ -13,7 +13,7 @@ from pyspark.sql import DataFrame, SparkSession
 from retention_assets.config.limits import QuarantineSettings
 from retention_assets.config.settings import RecordSettings
 from retention_assets.core.amounts import Amount
-from retention_assets.errors import GuardRefused, RetentionError, StoreError
+from retention_assets.errors import GuardRefused, RetentionError, StoreError, own_error
 from retention_assets.objectstore.access import StoreAccess
 from retention_assets.objectstore.outcomes import Outcome
 from retention_assets.state import clocks
@@ -405,6 +405,45 @@ def test_copies_are_not_purged_while_their_quarantine_is_not_mounted(spark: Spar
         copy.unlink()  # by hand: the manifests show that this is the right quarantine
     purge(undo(spark, world), due.digest, kept(spark))
     assert outcome(world, "b") == Outcome.PURGED
+
+
+@pytest.mark.parametrize("tested_by", ["the_command", "the_workers"])
+def test_nothing_is_restored_where_the_repository_is_not_mounted(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tested_by: str
+) -> None:
+    """A mount point without its mount is an empty directory. The copies would go below the mount."""
+    world = quarantined_world(tmp_path / "world")
+    if tested_by == "the_workers":
+        monkeypatch.setattr(undo_module, "is_on_this_machine", lambda _: False)
+    mount, volume, copies = world.root / "lake", world.root / "volume", world.copies()
+    mount.rename(volume)
+    mount.mkdir()
+    with pytest.raises(Exception, match="Nothing") as refused:
+        restore(undo(spark, world), selected("b"))
+    error = own_error(refused.value)
+    assert isinstance(error, StoreError)
+    assert f"file://{mount}: the directory is empty on the machine " in str(error)
+    assert "Nothing was restored. Mount the directory on every machine" in str(error)
+    assert world.copies() == copies
+    assert list(mount.iterdir()) == []
+    mount.rmdir()
+    volume.rename(mount)
+    world.wait(hours=1)
+    restore(undo(spark, world), selected("b"))
+    assert world.stored()["b"] == content("b")
+
+
+def test_all_objects_of_a_repository_can_be_restored_after_it_lost_all_files(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    world = quarantined_world(tmp_path / "world")
+    shutil.rmtree(world.root / "lake")
+    (world.root / "lake").mkdir()
+    with pytest.raises(StoreError, match=r"has lost all its files, write a file into it\. Then run the same command"):
+        restore(undo(spark, world), Selection())
+    (world.root / "lake" / "restored-by-ada").touch()
+    assert restore(undo(spark, world), Selection()).ledgers[Outcome.RESTORED].objects == len(DEAD)
+    assert world.stored() == {name: content(name) for name in DEAD}
 
 
 def elsewhere(here: Undo, url: str, log: Callable[[str], None] = lambda _: None) -> Undo:

@@ -41,14 +41,14 @@ class EarlierPlans:
 
         The plan of an older day may be newer than the plan of a later day.
         """
-        found = sorted(self._written_since(cutoff - _CLOCKS, cutoff), key=lambda one: (one[0].taken_at, one[1]))
+        found = sorted(self._written_since(cutoff), key=lambda one: (one[0].taken_at, one[1]))
         for metadata, day in reversed(found):
             yield metadata, day
             if metadata.taken_at < cutoff:
                 return
 
-    def _written_since(self, since: datetime, cutoff: datetime) -> Iterator[tuple[PartitionMetadata, str]]:
-        """Yield the plans whose metadata were written after `since`, and others until one is older than `cutoff`.
+    def _written_since(self, cutoff: datetime) -> Iterator[tuple[PartitionMetadata, str]]:
+        """Yield the plans whose metadata were written since `cutoff`, and others until one is older than `cutoff`.
 
         Metadata are written after the repo object was read. So all plans since `cutoff` are among them.
         """
@@ -58,7 +58,7 @@ class EarlierPlans:
         }
         has_older = False
         for day in sorted(written, key=lambda day: written[day], reverse=True):
-            if has_older and written[day] < since:
+            if has_older and written[day] < cutoff - _CLOCKS:
                 return
             metadata = self._metadata(day)
             if metadata is not None and metadata.taken_at <= self.read_at:

@@ -62,7 +62,7 @@ class QuarantineLocation:
     def prepare(self) -> None:
         """Create the directory of a local quarantine. Object stores need no directory."""
         if self.access.is_local:
-            Path(self.access.url.removeprefix("file://")).mkdir(parents=True, exist_ok=True)
+            self._directory.mkdir(parents=True, exist_ok=True)
 
     def write_manifest(self, objects: pa.Table, name: str) -> None:
         """Write a manifest of the objects to move, so that the quarantine can be understood without the warehouse.
@@ -102,6 +102,20 @@ class QuarantineLocation:
         Errors: AccessDenied or StoreError.
         """
         return ObjectReader(self.access).holds_objects(f"{self.folder}/{MANIFESTS}")
+
+    def holds_files(self) -> bool:
+        """Return whether the folder has copies or manifests, as seen from this machine.
+
+        Errors: AccessDenied or StoreError, but not for a local directory that does not exist.
+        """
+        if self.access.is_local and not self._directory.is_dir():
+            return False
+        return ObjectReader(self.access).holds_objects(self.folder)
+
+    @property
+    def _directory(self) -> Path:
+        """The directory of a local quarantine."""
+        return Path(self.access.url.removeprefix("file://"))
 
     def _write(self, name: str, rows: Sequence[Mapping[str, Any]]) -> None:
         content = json.dumps({"objects": rows}, ensure_ascii=False).encode()

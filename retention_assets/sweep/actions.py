@@ -12,6 +12,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cache, partial
 from math import inf
+from socket import gethostname
 from typing import ClassVar, Self
 
 import pyarrow as pa
@@ -303,8 +304,16 @@ class Purge:
     deleter: ObjectDeleter = field(init=False)
 
     def open(self, rate_limiter: RateLimiter) -> Self:
-        """See `Action`."""
-        self.location.prepare()
+        """See `Action`. Errors: StoreError if the directory of the quarantine is not mounted on this machine.
+
+        A copy that is not found counts as purged. The folder of a plan has manifests until its last copy is purged.
+        """
+        if self.location.access.is_local and not self.location.holds_files():
+            raise StoreError(
+                f"{self.location.url}: the machine {gethostname()} sees neither copies nor manifests there. Nothing was "
+                "deleted. Mount the quarantine on every machine that runs a worker of Spark. Then run the same command "
+                "again."
+            )
         opened = replace(self)
         opened.deleter = ObjectDeleter(self.location.access, rate_limiter, conditional=False)
         return opened
@@ -351,7 +360,6 @@ def remove_manifests(purge: Purge) -> int:
 
     Errors: AccessDenied or StoreError, when the remaining copies cannot be listed.
     """
-    purge.location.prepare()
     access, folder = purge.location.access, f"{purge.location.folder}/{MANIFESTS}"
     if purge.keeps_versions:
         if next(all_versions(access, purge.location.path("")), None):

@@ -242,6 +242,7 @@ def test_a_copy_that_may_still_exist_is_not_called_purged(
     """A store can answer 412 to an unconditional request, for example for an object under a legal hold."""
     rows, answer = objects(on_disk.access, "data/a", "data/b"), ObjectResult(outcome, "refused")
     monkeypatch.setattr(ObjectDeleter, "delete_all", lambda *_: [ObjectResult(Outcome.DELETED), answer])
+    on_disk.location.write_manifest(rows, "1")
     done = Purge(on_disk.location).open(RateLimiter()).do(rows, "1", lambda: True)
     assert [one.outcome for one in done] == [Outcome.PURGED, outcome]
 
@@ -275,6 +276,7 @@ def test_a_quarantine_inside_or_around_the_repository_is_refused(
 def test_an_action_can_be_pickled_until_it_is_opened(on_disk: Quarantine) -> None:
     """Spark sends the action to executors, which open its clients."""
     location = on_disk.location
+    location.write_manifest(objects(on_disk.access, "data/a"), "1")
     for action in (Delete(on_disk.access), on_disk, Restore(on_disk.access, location), Purge(location, True)):
         sent = cloudpickle.loads(cloudpickle.dumps(action))
         assert type(sent) is type(action)

@@ -446,6 +446,30 @@ def test_all_objects_of_a_repository_can_be_restored_after_it_lost_all_files(
     assert world.stored() == {name: content(name) for name in DEAD}
 
 
+def test_a_purge_ends_on_a_machine_that_does_not_see_the_quarantine_and_records_nothing_as_purged(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """The driver sees the copies, and a worker on another machine does not."""
+    world = quarantined_world(tmp_path / "world")
+    world.now += timedelta(days=30)
+    due, mount, volume = due_for_purge(undo(spark, world)), world.root / "lake.quarantine", world.root / "volume"
+
+    def unmounted() -> DataFrame:
+        mount.rename(volume)  # after the command has listed what is due
+        return kept(spark).now()
+
+    with pytest.raises(Exception, match="sees neither copies nor manifests there") as refused:
+        purge(undo(spark, world), due.digest, FakeLiveAddresses(unmounted))
+    assert isinstance(own_error(refused.value), StoreError)
+    assert not mount.exists()
+    volume.rename(mount)
+    assert outcome(world, "b") == Outcome.QUARANTINED
+    world.wait(hours=1)
+    purge(undo(spark, world), due.digest, kept(spark))
+    assert outcome(world, "b") == Outcome.PURGED
+    assert world.copies() == {}
+
+
 def elsewhere(here: Undo, url: str, log: Callable[[str], None] = lambda _: None) -> Undo:
     """Return `here` with another `quarantine.url`."""
     changed = here.repository.settings.model_copy(update={"quarantine": QuarantineSettings(url=url)})

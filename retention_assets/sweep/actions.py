@@ -8,7 +8,7 @@ The fields with `init=False` are clients. Only an open action has them, because 
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import cache, partial
 from math import inf
@@ -22,13 +22,14 @@ from retention_assets.errors import ObjectMissing, StoreError
 from retention_assets.objectstore.access import StoreAccess
 from retention_assets.objectstore.mutate.copying import SIZE, Copy, ObjectCopier, VerifiedCopy, have_same_md5
 from retention_assets.objectstore.mutate.deletion import ObjectDeleter
+from retention_assets.objectstore.mutate.writing import ObjectWriter
 from retention_assets.objectstore.objects import ObjectReader
 from retention_assets.objectstore.outcomes import OF_COPY, DeleteTarget, ObjectResult, Outcome
 from retention_assets.objectstore.rate_limiter import RateLimiter
 from retention_assets.objectstore.versions import all_versions
 from retention_assets.state.quarantine import MANIFESTS, QuarantineLocation
 from retention_assets.sweep.preconditions import InterruptedMoves, require_mounted, size_at
-from retention_assets.sweep.worker import BeforeDeadline, chunks
+from retention_assets.sweep.worker import Action, BeforeDeadline, chunks
 
 _OF_COPY_VERSIONS_UNKNOWN = f"{OF_COPY}; whether the store keeps versions of the copy is unknown"
 _OF_VERSIONS = "its versions"
@@ -63,12 +64,17 @@ class Delete:
 
 @dataclass(slots=True, repr=False, eq=False)
 class Quarantine:
-    """Moves objects to quarantine: writes a manifest, copies, verifies the copy, and only then deletes the original."""
+    """Moves objects to quarantine: writes a manifest, copies, verifies the copy, and only then deletes the original.
+
+    `marker`: the name of a file that the driver wrote into a local quarantine, see `marked`. A worker that does not see
+    it would move objects to another disk. None: the workers run on the driver's machine, or all see the same store.
+    """
 
     chunk_bytes: ClassVar[int | None] = _MOST_COPIED
 
     access: StoreAccess
     location: QuarantineLocation
+    marker: str | None = None
     copier: ObjectCopier = field(init=False)
     deleter: ObjectDeleter = field(init=False)
     copies: ObjectReader = field(init=False)
@@ -81,8 +87,11 @@ class Quarantine:
         return self.location.url
 
     def open(self, rate_limiter: RateLimiter) -> Self:
-        """See `Action`."""
-        self.location.prepare()
+        """See `Action`. Errors: StoreError if this machine does not see the marker."""
+        if self.marker is None:
+            self.location.prepare()
+        else:
+            self._require_marker(self.marker)
         opened = replace(self)
         opened.copier = ObjectCopier(self.access, self.location.access)
         opened.deleter = ObjectDeleter(self.access, rate_limiter)
@@ -106,6 +115,17 @@ class Quarantine:
             self._write_copies(step, copies, moved, f"{name}-{start:07d}")
             results += moved
         return results
+
+    def _require_marker(self, marker: str) -> None:
+        try:
+            ObjectReader(self.location.access).head(marker)
+        except StoreError as error:
+            raise StoreError(
+                f"{self.location.access.url}: the machine {gethostname()} does not see the quarantine of the machine "
+                "that runs the sweep. Nothing was moved. Mount the directory on every machine that runs a worker of "
+                "Spark, or set quarantine.url to a location in an object store. Then sweep again. The reason: "
+                f"{error}"
+            ) from None
 
     def _copied(self, objects: pa.Table, deadline_poll: BeforeDeadline) -> Sequence[VerifiedCopy | ObjectResult]:
         wanted = [
@@ -175,6 +195,25 @@ class Quarantine:
         if result.outcome in (Outcome.DELETED, Outcome.MISSING):
             return ObjectResult(Outcome.QUARANTINED, self.location.describe(address))
         return replace(result, detail=f"copied, not deleted: {result.detail}")
+
+
+@contextmanager
+def marked(action: Action) -> Iterator[None]:
+    """Keep the marker of a `Quarantine` in its directory for the time of a `with` block.
+
+    The file is not in the folder of a plan, so all other commands ignore it, also if it stays after a crash.
+    """
+    if not isinstance(action, Quarantine) or action.marker is None:
+        yield
+        return
+    action.location.prepare()
+    access = action.location.access
+    ObjectWriter(access).put(action.marker, b"")
+    try:
+        yield
+    finally:
+        with suppress(StoreError):
+            ObjectDeleter(access, conditional=False).delete_all([DeleteTarget(action.marker)])
 
 
 @dataclass(slots=True, repr=False, eq=False)
@@ -310,9 +349,9 @@ class Purge:
         """
         if self.location.access.is_local and not self.location.holds_files():
             raise StoreError(
-                f"{self.location.url}: the machine {gethostname()} sees neither copies nor manifests there. Nothing was "
-                "deleted. Mount the quarantine on every machine that runs a worker of Spark. Then run the same command "
-                "again."
+                f"{self.location.url}: the machine {gethostname()} sees neither copies nor manifests there. Nothing "
+                "was deleted. Mount the quarantine on every machine that runs a worker of Spark. Then run the same "
+                "command again."
             )
         opened = replace(self)
         opened.deleter = ObjectDeleter(self.location.access, rate_limiter, conditional=False)

@@ -4,6 +4,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import date
 from typing import Protocol
+from uuid import uuid4
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -34,7 +35,7 @@ from retention_assets.state.plan import (
 )
 from retention_assets.state.quarantine import quarantine_of_plan
 from retention_assets.state.records import read_records, seal_of
-from retention_assets.sweep.actions import Delete, Quarantine
+from retention_assets.sweep.actions import Delete, Quarantine, marked
 from retention_assets.sweep.engine import RepositorySweep, SparkEngine
 from retention_assets.sweep.execute import Log, SweepResult, SweepRun, execute
 from retention_assets.sweep.verification import VerificationInputs
@@ -42,6 +43,7 @@ from retention_assets.sweep.worker import Action
 from retention_assets.tables import REFERENCE_ADDRESSES
 from retention_assets.warehouse.warehouse import Warehouse
 
+_MARKER = ".retention-quarantine-"  # begins the name of a file at the URL of a local quarantine, see `marked`
 _VERSION_WARNINGS = {  # by mode, and by whether the bucket keeps versions; None: unknown
     ("delete", True): (
         "The bucket keeps versions: the deleted objects remain as old versions, which still cost storage. To remove "
@@ -136,14 +138,17 @@ def sweep_plan(sweep: Sweep[AnyRepository], mode: str, repository: RepositorySwe
     settings = sweep.limits.sweep
     try:
         run = sweep_run_of(sweep, repository, mode)
-        with SparkEngine(
-            sweep.spark,
-            sweep.warehouse,
-            repository,
-            most=settings.round,
-            others=sweep.others,
-            keeps_missing=mode == "quarantine",
-        ) as engine:
+        with (
+            marked(run.action),
+            SparkEngine(
+                sweep.spark,
+                sweep.warehouse,
+                repository,
+                most=settings.round,
+                others=sweep.others,
+                keeps_missing=mode == "quarantine",
+            ) as engine,
+        ):
             sweep_result = execute(run, engine, repository)
             warn_of_versions(sweep, mode, sweep_result)
             repository.finish(sweep_result.outcomes, engine.ledger())
@@ -180,23 +185,24 @@ def sweep_run_of(sweep: Sweep[AnyRepository], repository: RepositorySweep, mode:
 def action_of(sweep: Sweep[AnyRepository], plan: Plan, mode: str) -> Action:
     """Return the action of a mode: quarantine or delete.
 
-    Errors: GuardRefused if each executor would move objects to a disk of its own machine, where `restore` does not find
-    them. A local repository has no such check here: a worker ends the sweep if the directory of the repository does not
-    exist or is empty on its machine (`Preconditions.classified`). ConfigurationError if the options of a store do not
-    allow copies.
+    Errors: GuardRefused if each executor would move objects of a bucket to a disk of its own machine, where `restore`
+    does not find them. All machines may see the directories of a local repository and its quarantine: a worker ends the
+    sweep if it does not see the marker of the quarantine, or if the directory of the repository does not exist or is
+    empty on its machine (`Preconditions.classified`). ConfigurationError if the options of a store do not allow copies.
     """
     access = sweep.opened.access
     if mode != "quarantine":
         return Delete(access)
     location, master = quarantine_of_plan(sweep.opened.repository, plan), master_of(sweep.spark)
-    if location.access.is_local and not access.is_local and not is_on_this_machine(master):
+    is_shared = location.access.is_local and not is_on_this_machine(master)
+    if is_shared and not access.is_local:
         raise GuardRefused(
             f"{sweep.name} {sweep.day}: the quarantine {location.access.url} is a directory, and the executors of "
             f"{master} run on other machines: each would move objects to its own disk, where `restore` does not find "
             "them. Nothing was moved. Set quarantine.url to a location in an object store."
         )
     require_copyable(access, location.access)  # before the history of an Icechunk repository is edited
-    return Quarantine(access, location)
+    return Quarantine(access, location, f"{_MARKER}{uuid4().hex}" if is_shared else None)
 
 
 def chosen_plan(sweep: Sweep[AnyRepository], plan_hash: str) -> Plan:

@@ -1,21 +1,26 @@
 """A quarantine to which no object can be moved, or from which none could be restored, is refused before the sweep."""
 
 from pathlib import Path
+from socket import gethostname
 from types import SimpleNamespace
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from retention_assets.config.configuration import Repository
 from retention_assets.config.settings import LakeFSSettings, SourceSettings
-from retention_assets.errors import ConfigurationError, GuardRefused
+from retention_assets.errors import ConfigurationError, GuardRefused, StoreError
 from retention_assets.objectstore.access import open_store
-from retention_assets.sweep.actions import Quarantine
+from retention_assets.objectstore.outcomes import Outcome
+from retention_assets.objectstore.rate_limiter import RateLimiter
+from retention_assets.sweep.actions import Quarantine, marked
 from retention_assets.sweep.sweep_run import action_of
+from retention_assets.sweep.worker import OBJECTS, Action
 from tests.sweep.small_world import a_plan
 
 
-def action(directory: Path, storage: str, quarantine: str, master: str) -> object:
+def action(directory: Path, storage: str, quarantine: str, master: str) -> Action:
     settings = LakeFSSettings.model_validate(
         {
             "kind": "lakefs",
@@ -50,6 +55,42 @@ def test_a_quarantine_that_a_restore_can_read_is_used(
     tmp_path: Path, storage: str, quarantine: str, master: str
 ) -> None:
     assert isinstance(action(tmp_path, storage, quarantine, master), Quarantine)
+
+
+def planned(lake: Path) -> pa.Table:
+    """Return the plan's one object, after it was written to the directory of the repository."""
+    lake.mkdir()
+    (lake / "x").write_bytes(b"abc")
+    return pa.Table.from_pylist([{"address": "x", "size": 3}], OBJECTS)
+
+
+def test_a_machine_that_does_not_see_the_quarantine_of_the_driver_moves_nothing(tmp_path: Path) -> None:
+    """Otherwise each executor moves objects to its own disk, and a retried task records them as `missing`."""
+    objects, lake, attic = planned(tmp_path / "lake"), tmp_path / "lake", tmp_path / "attic"
+    moving = action(tmp_path, f"file://{lake}", str(attic), "spark://head:7077")
+    with marked(moving):
+        attic.rename(tmp_path / "on the driver")  # this machine has the lake, and not the quarantine
+        for is_directory in (False, True):
+            if is_directory:
+                attic.mkdir()
+            with pytest.raises(StoreError, match=rf"attic: the machine {gethostname()} does not see the quarantine of"):
+                moving.open(RateLimiter())
+        assert list(attic.iterdir()) == []
+        assert (lake / "x").read_bytes() == b"abc"
+        attic.rmdir()
+        (tmp_path / "on the driver").rename(attic)
+        results = moving.open(RateLimiter()).do(objects, "1", lambda: True)
+    assert [one.outcome for one in results] == [Outcome.QUARANTINED]
+    assert [one.name for one in attic.iterdir()] == ["2026-11-01"]  # the marker was removed
+
+
+def test_the_marker_of_an_interrupted_sweep_does_not_count_for_a_later_one(tmp_path: Path) -> None:
+    planned(tmp_path / "lake")
+    first, second = (
+        action(tmp_path, f"file://{tmp_path}/lake", str(tmp_path / "attic"), "Spark Connect") for _ in range(2)
+    )
+    with marked(first), pytest.raises(StoreError, match="does not see the quarantine"):
+        second.open(RateLimiter())
 
 
 def test_a_quarantine_is_refused_if_a_key_of_the_customer_encrypts_the_objects(

@@ -21,7 +21,7 @@ from xml.sax.saxutils import escape
 
 _NAMESPACE = "http://s3.amazonaws.com/doc/2006-03-01/"
 _STATUSES = {"AccessDenied": 403, "InternalError": 500, "SlowDown": 503, "NotImplemented": 501, "MalformedXML": 400,
-             "PreconditionFailed": 412, "NoSuchKey": 404}  # fmt: skip
+             "PreconditionFailed": 412, "NoSuchKey": 404, "InvalidRequest": 400}  # fmt: skip
 _HOP_BY_HOP = frozenset({"connection", "keep-alive", "transfer-encoding", "content-length"})
 _OURS = _HOP_BY_HOP | {"if-match"}  # the proxy checks conditions of deletions itself
 _NOT_PASSED_ON = _HOP_BY_HOP | {"date"}  # of the answers

@@ -36,6 +36,7 @@ _SIGNED_PREFIX = b"retention record\n"  # begins the signed bytes, so no signatu
 _FIRST = "0" * 64  # `previous` in the first record
 _TRIES = 100  # attempts to append a record while other runs append records
 _AT_ONCE = 16  # records that are read at the same time
+_CHECKSUM = "checksum_algorithm"  # obstore's option, also accepted with the prefix `aws_`
 _COPY = re.compile(r"[0-9]{8,}-[0-9a-f]{64}\.json")  # the name of a copy at the witness, see `copy_name`
 
 
@@ -171,7 +172,18 @@ def seal_of(repository: Repository) -> Seal:
     variables |= {f"earlier_keys.{number}": variable for number, variable in enumerate(settings.earlier_keys)}
     keys = [_key(variable, f"{where}.{name}") for name, variable in variables.items()]
     witness = repository.witness()
-    return Seal(tuple(keys), settings.signed_since, StoreAccess(*witness) if witness else None)
+    return Seal(tuple(keys), settings.signed_since, _with_checksums(StoreAccess(*witness)) if witness else None)
+
+
+def _with_checksums(access: StoreAccess) -> StoreAccess:
+    """Return access to the witness that sends the checksum of each object to S3.
+
+    In a bucket with a default retention (Object Lock), Amazon S3 refuses to create an object without a checksum.
+    """
+    names = {name.lower().removeprefix("aws_") for name in access.options}
+    if not access.url.startswith("s3://") or _CHECKSUM in names:
+        return access
+    return StoreAccess(access.url, {**access.options, _CHECKSUM: "sha256"})
 
 
 def _make_directory(access: StoreAccess) -> None:

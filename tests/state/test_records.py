@@ -32,6 +32,8 @@ from retention_assets.sweep.execute import execute
 from retention_assets.sweep.sweep_run import verification_inputs
 from retention_assets.sweep.verification import VerificationInputs, _records_follow, records_copied, records_signed
 from retention_assets.warehouse.warehouse import Warehouse
+from tests.faulty_s3 import FaultyS3, Request
+from tests.objectstore.s3 import REGION, Bucket
 from tests.sweep.crashes.engine import InProcessEngine
 from tests.sweep.crashes.runs import sweep_run
 from tests.sweep.crashes.world import REPOSITORY, World
@@ -449,6 +451,43 @@ def test_the_configuration_names_keys_and_witness(tmp_path: Path, monkeypatch: p
     assert seal == Seal((b"n" * 32, b"o" * 40), date(2026, 11, 2), StoreAccess(f"file://{tmp_path}/elsewhere"))
     assert "nnn" not in repr(seal)
     assert seal_of(configured(tmp_path, {})) == NO_SEAL
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        pytest.param({}, id="no_option"),
+        pytest.param({"checksum_algorithm": "sha256"}, id="set"),
+        pytest.param({"AWS_CHECKSUM_ALGORITHM": "sha256"}, id="set_with_the_prefix"),
+    ],
+)
+def test_records_are_copied_to_a_bucket_that_demands_checksums(
+    warehouse: Warehouse,
+    bucket: Bucket,
+    faulty: FaultyS3,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    options: dict[str, str],
+) -> None:
+    """Amazon S3 demands them in a bucket with a default retention of Object Lock."""
+
+    def without_checksum(request: Request) -> str | None:
+        names = {name.lower() for name in request.headers}
+        return "InvalidRequest" if request.method == "PUT" and "x-amz-checksum-sha256" not in names else None
+
+    faulty.faults.refuses = without_checksum
+    access = {"endpoint": faulty.endpoint, "region": REGION, "access_key_id": bucket.access_key}
+    monkeypatch.setenv("SECRET", bucket.secret_key)
+    secret = {"secret_access_key": {"env": "SECRET"}}
+    records = {"witness": f"s3a://{bucket.name}/copies", "storage_options": {**access, **secret, **options}}
+    seal = seal_of(configured(tmp_path, records))
+    write(warehouse, 2, seal)
+    assert copied(warehouse, seal) == CheckResult(
+        "records_copied", True, f"s3://{bucket.name}/copies/orchard has a copy of each record (2)"
+    )
+    unchecked = Seal(witness=StoreAccess(f"s3://{bucket.name}", {**bucket.access().options, **access}))
+    with pytest.raises(StoreError):  # the bucket of this test does demand checksums
+        write(warehouse, 1, unchecked)
 
 
 @pytest.mark.parametrize(

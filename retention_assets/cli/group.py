@@ -75,12 +75,17 @@ def configuration_of(context: click.Context) -> Configuration:
 
 
 def _configuration(given: Path | None) -> Configuration:
+    return load_configuration(configuration_file(given))
+
+
+def configuration_file(given: Path | None) -> Path:
+    """Return the file of the configuration: `given`, else of RETENTION_CONFIG, ./retention.yaml, or the demo's."""
     from retention_assets.demo.sample import demo_configuration
 
     here = Path("retention.yaml")
     is_here = here.is_file() or here.is_symlink()  # a link to a missing file is an error, and not a reason for the demo
     file = given or os.environ.get("RETENTION_CONFIG") or (here if is_here else demo_configuration())
-    return load_configuration(Path(file))
+    return Path(file)
 
 
 class RepositoryName(click.ParamType):
@@ -255,9 +260,14 @@ def print_result(document: object, text: str, *, json_wanted: bool) -> None:
 
 def program() -> str:
     """Return the text that calls `retention` again: its name or path, with `--config` if it was given."""
-    called = "retention" if shutil.which("retention") else shlex.quote(os.path.relpath(sys.argv[0]))
     context = click.get_current_context(silent=True)
-    return f"{called} --config {shlex.quote(str(context.obj))}" if context and context.obj else called
+    return program_with(context.obj if context else None)
+
+
+def program_with(file: Path | str | None) -> str:
+    """Return the text that calls `retention` with the configuration `file`; None: without `--config`."""
+    called = "retention" if shutil.which("retention") else shlex.quote(os.path.relpath(sys.argv[0]))
+    return f"{called} --config {shlex.quote(str(file))}" if file else called
 
 
 # ---- progress on a terminal; nothing is written into a pipe

@@ -20,9 +20,11 @@ from retention_assets.cli.group import (
     as_json,
     as_of,
     cli,
+    configuration_file,
     examples,
     print_json,
     program,
+    program_with,
     progress,
     run_job,
     say,
@@ -81,7 +83,7 @@ def plan(target: Target, day: date, json_wanted: bool, full: bool) -> None:
     summary.show(screen, made)
     say(f"plan {made.plan_hash}")
     page = target.warehouse.location(*page_of_plan(made))
-    say(f"{_next_steps(made, summary, run.ui)}\nThe report:  {page}")
+    say(f"{_next_steps(made, summary, run.ui, target.repository.settings.mode)}\nThe report:  {page}")
 
 
 def make_plan(
@@ -98,7 +100,8 @@ def make_plan(
     return made, run
 
 
-def _next_steps(made: "Plan", summary: "Summary", ui: str) -> str:
+def _next_steps(made: "Plan", summary: "Summary", ui: str, mode: str) -> str:
+    """Return the commands that follow a plan. `mode`: of the repository; in the mode `plan`, approvals are refused."""
     day, name = made.day, made.repository
     removes = made.candidates.objects
     if summary.edits:
@@ -107,11 +110,15 @@ def _next_steps(made: "Plan", summary: "Summary", ui: str) -> str:
         removes += count_history_changes(summary.edits)
     table = "due_objects" if made.first_wait_ends else "deletion_candidates"
     approve = f"{program()} approve {name} {made.plan_hash} --as-of {day}"
-    if made.first_wait_ends and not removes:
+    if made.blocked:
+        approve = "not possible: the plan must not be executed (see the warning)"
+    elif made.first_wait_ends and not removes:
         approve = f"nothing to approve yet; plan again {when_to_plan_again(made)}"
     elif not removes:
         again = when_to_plan_again(made)
         approve = f"nothing to approve: nothing may be deleted. Plan again {again}, or see: {program()} status"
+    elif mode == "plan":
+        approve = f"not possible in mode `plan`. Set `mode: quarantine` or `mode: delete`, then: {approve}"
     return f"\nEach object: {program()} show {name} {table} --as-of {day}\nApprove:     {approve}\nThe run:     {ui}"
 
 
@@ -164,11 +171,16 @@ def demo(only_prepare: bool) -> None:
     # Without the variable RETENTION_CONFIG, the UI shows the demo, so the command need not set it.
     of_file = f"RETENTION_CONFIG={shlex.quote(str(file))} "
     ui = made[0][1].ui if "RETENTION_CONFIG" in os.environ else made[0][1].ui.removeprefix(of_file)
-    show_closing(screen, Warehouse(configuration.warehouse), [plan for plan, _ in made], ui)
+    is_found = configuration_file(None).resolve() == file.resolve()
+    called = program_with(None if is_found else _near(str(file)))
+    show_closing(screen, Warehouse(configuration.warehouse), [plan for plan, _ in made], ui, called)
 
 
-def show_closing(screen: Console, warehouse: Warehouse, plans: Sequence[Plan], ui: str) -> None:
-    """Print one table of all `plans`, their reports, and the next commands. `ui`: the command that starts the UI."""
+def show_closing(screen: Console, warehouse: Warehouse, plans: Sequence[Plan], ui: str, called: str) -> None:
+    """Print one table of all `plans`, their reports, and the next commands.
+
+    `ui`: the command that starts the UI. `called`: the text that calls `retention` with the configuration of the demo.
+    """
     from retention_assets.report.page import page_of_plan
 
     table = Table(box=SIMPLE_HEAD)
@@ -186,8 +198,8 @@ def show_closing(screen: Console, warehouse: Warehouse, plans: Sequence[Plan], u
     lines = [(f"Report, {plan.repository}:", _near(warehouse.location(*page_of_plan(plan)))) for plan in plans]
     lines += [
         ("UI:", ui),
-        ("Objects:", f"{program()} show {first.repository} due_objects --as-of {first.day}"),
-        ("Why it stays:", f"{program()} explain {first.repository} {_EXPLAINED}"),
+        ("Objects:", f"{called} show {first.repository} due_objects --as-of {first.day}"),
+        ("Why it stays:", f"{called} explain {first.repository} {_EXPLAINED}"),
         ("Your own:", f"{program()} init"),
     ]
     width = max(len(title) for title, _ in lines)

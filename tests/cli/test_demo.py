@@ -5,14 +5,21 @@ import re
 import sys
 from dataclasses import replace
 from io import StringIO
+from pathlib import Path
+from types import SimpleNamespace
 from unittest.mock import patch
 
+import pytest
 from rich.console import Console
 
+from retention_assets.cli import planning
+from retention_assets.cli.group import program
 from retention_assets.cli.planning import show_closing
 from retention_assets.core.amounts import Amount
+from retention_assets.demo.sample import demo_configuration
 from retention_assets.state.plan import Plan
 from retention_assets.warehouse.warehouse import Warehouse
+from tests.end_to_end.command import run
 from tests.explain.test_status import a_plan
 from tests.test_docs import ROOT
 
@@ -23,7 +30,7 @@ FIELD = replace(a_plan(objects=83), repository="field")
 def closing(*plans: Plan) -> list[str]:
     console = Console(file=StringIO(), width=COLUMNS)
     with patch.object(sys, "argv", [".venv/bin/retention"]), patch.dict(os.environ, PATH=""):
-        show_closing(console, Warehouse(str(ROOT / ".demo" / "warehouse")), plans, "make dev")
+        show_closing(console, Warehouse(str(ROOT / ".demo" / "warehouse")), plans, "make dev", program())
     assert isinstance(console.file, StringIO)
     return console.file.getvalue().splitlines()
 
@@ -65,3 +72,29 @@ def test_the_readme_shows_what_the_demo_prints() -> None:
     field = {"kept": Amount(168, 273_650), "candidate": Amount(73, 141_550)}
     shown = [line.rstrip() for line in closing(replace(a_plan(), totals=orchard), replace(FIELD, totals=field))]
     assert "\n".join(shown) in (ROOT / "README.md").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("other", ["retention.yaml", "RETENTION_CONFIG", "--config", None])
+def test_the_commands_of_the_last_screen_read_the_configuration_of_the_demo(
+    other: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each of three ways names a configuration that is not the demo's."""
+    file = tmp_path / ("retention.yaml" if other == "retention.yaml" else "own.yaml")
+    file.touch()
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("RETENTION_CONFIG", raising=False)
+    if other == "RETENTION_CONFIG":
+        monkeypatch.setenv("RETENTION_CONFIG", str(file))
+    monkeypatch.setattr(planning, "_prepare", lambda *_: True)
+    monkeypatch.setattr(planning, "make_plan", lambda _, name, day: (a_plan(), SimpleNamespace(ui="make dev")))
+    monkeypatch.setattr(planning, "screen", Console(width=500))
+    answer = run(*(["--config", file] if other == "--config" else []), "demo")
+    assert answer.status == 0, answer.err
+    titles = dict(line.split(":", 1) for line in answer.out.splitlines() if ": " in line)
+    for title, command in (("Objects", "show orchard"), ("Why it stays", "explain orchard")):
+        is_named = f"--config {demo_configuration()} {command}" in titles[title]
+        assert is_named is (other in ("retention.yaml", "RETENTION_CONFIG"))
+        assert str(file) not in titles[title]
+        assert f" {command} " in titles[title]
+    own = f"--config {file} init" if other == "--config" else " init"
+    assert titles["Your own"].endswith(own)

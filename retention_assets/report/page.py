@@ -174,7 +174,7 @@ def _forecast(figures: Figures, program: str) -> str:
     if forecast is None:
         return _section(
             title,
-            f"<p>Too many objects are listed for a forecast here. Run:</p><pre>{program} simulate {name}</pre>",
+            f"<p>Too many objects are listed for a forecast here. Run:</p><pre>{escape(program)} simulate {name}</pre>",
         )
     until_last = sum_of(forecast.total(day) for day in forecast.days if day > forecast.first)
     text = (
@@ -228,7 +228,7 @@ def _outcomes(figures: Figures, program: str) -> str:
     )
     text = f"<p>The last run ({escape(outcomes.mode)}) ended at {_minute(outcomes.ended)}.</p>{early}"
     table = _table(("Outcome", "Objects and bytes"), list(outcomes.amounts.items()))
-    command = f"<pre>{program} show {plan.repository} deletion_report --as-of {plan.day}</pre>"
+    command = f"<pre>{escape(program)} show {plan.repository} deletion_report --as-of {plan.day}</pre>"
     return _section("Outcomes of the plan", text + table + f"<p>Each object:</p>{command}")
 
 

@@ -125,6 +125,7 @@ def test_the_configuration_of_the_demo_loads_and_has_mode_plan() -> None:
         pytest.param("s3://lake/orchard", "namespace", "file://{here}/namespace", id="relative_to_the_file"),
         pytest.param("s3://lake/orchard", "./a/../namespace/", "file://{here}/namespace", id="relative_and_roundabout"),
         pytest.param("s3://lake/orchard", "file:///srv/lake/./x", "file:///srv/lake/x", id="a_file_url"),
+        pytest.param("s3://lake/orchard", "file://lake/x", "file://{here}/lake/x", id="a_relative_file_url"),
         pytest.param("s3://lake/orchard", "/srv/lake", "file:///srv/lake", id="absolute"),
     ],
 )  # fmt: skip
@@ -144,12 +145,41 @@ def test_storage_is_a_url_or_a_path_relative_to_the_configuration_file(
         ("warehouse", "{here}/warehouse"),
         ("/srv/warehouse", "/srv/warehouse"),
         ("file:///srv/warehouse", "/srv/warehouse"),
+        ("file://warehouse", "{here}/warehouse"),
         ("s3a://lake/warehouse", "s3a://lake/warehouse"),
     ],
 )
-def test_the_warehouse_is_a_path_or_a_url(tmp_path: Path, warehouse: str, expected: str) -> None:
+def test_the_warehouse_is_a_path_or_a_url(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, warehouse: str, expected: str
+) -> None:
+    monkeypatch.chdir("/")
     file = written(tmp_path, {"warehouse": warehouse, "repositories": {"orchard": ORCHARD}})
     assert load_configuration(file).warehouse == expected.format(here=tmp_path.resolve())
+
+
+@pytest.mark.parametrize(
+    ("location", "problem"),
+    [
+        pytest.param("file:/srv/lake", "is not a URL: write file:///srv/lake, or the path /srv/lake", id="one slash"),
+        pytest.param("~/lake", "begins with `~`, which only a shell reads as a home folder", id="home"),
+    ],
+)
+@pytest.mark.parametrize("key", ["warehouse", "storage", "quarantine.url", "inventory[0].url", "records.witness"])
+def test_a_location_that_only_a_shell_or_no_tool_reads_as_a_path_is_refused(
+    tmp_path: Path, key: str, location: str, problem: str
+) -> None:
+    inventory = {"url": location if key == "inventory[0].url" else "s3://lake/i", "format": "CSV"}
+    quarantine = {"url": location if key == "quarantine.url" else None}
+    orchard = {**ORCHARD, "storage": location if key == "storage" else None}
+    document = {
+        "warehouse": location if key == "warehouse" else "w",
+        "records": {"witness": location if key == "records.witness" else None},
+        "repositories": {"orchard": {**orchard, "quarantine": quarantine, "inventory": [inventory]}},
+    }
+    path = key if key in ("warehouse", "records.witness") else f"repositories.orchard.{key}"
+    with pytest.raises(ConfigurationError) as refused:
+        load_configuration(written(tmp_path, document))
+    assert f"retention.yaml: {path}: {location!r} {problem}" in str(refused.value)
 
 
 def test_a_policy_path_is_relative_to_the_configuration_file(tmp_path: Path) -> None:
@@ -255,6 +285,26 @@ MISTAKES: dict[str, tuple[dict[str, object], str]] = {
         {"source": {"api": {**API, "secret_key": {"env": ""}}}},
         "repositories.orchard.source.api.secret_key.env: ",
     ),
+    "a price that is infinite": (
+        {"price_per_gb_month": float("inf")},
+        "repositories.orchard.price_per_gb_month: must be a finite number",
+    ),
+    "a price that is no number": (
+        {"price_per_gb_month": float("nan")},
+        "repositories.orchard.price_per_gb_month: must be a finite number",
+    ),
+    "a budget of too many bytes": (
+        {"budget": {"bytes": f"{'9' * 400} B"}},
+        f"repositories.orchard.budget.bytes: '{'9' * 40}' is too large: write less than 8192 PiB",
+    ),
+    "a time in quarantine that is too long": (
+        {"quarantine": {"keep": "999999d"}},
+        "repositories.orchard.quarantine.keep: '999999d' is too long: the longest duration is 365000d",
+    ),
+    "a lease that is too long": (
+        {"sweep": {"lease": f"{'9' * 20}d"}},
+        f"repositories.orchard.sweep.lease: '{'9' * 20}d' is too long: the longest duration is 365000d",
+    ),
     "a window that is too long": (
         {"sweep": {"window": "2h"}},
         "repositories.orchard: sweep.window is 2h, and must be at most 1h: ",
@@ -295,6 +345,20 @@ DOCUMENTS = {
     "tables that are kept for less than a day": (
         yaml.safe_dump({"warehouse": "w", "repositories": {"orchard": ORCHARD}, "warehouse_keep": {"tables": "12h"}}),
         "warehouse_keep: tables is 12h, and must be at least 1d: ",
+    ),
+    "tables that are kept for too long": (
+        yaml.safe_dump(
+            {"warehouse": "w", "repositories": {"orchard": ORCHARD}, "warehouse_keep": {"tables": "365001d"}}
+        ),
+        "warehouse_keep.tables: '365001d' is too long: the longest duration is 365000d",
+    ),
+    "a number as a day": (
+        yaml.safe_dump({"warehouse": "w", "repositories": {"orchard": ORCHARD}, "records": {"signed_since": 0}}),
+        "records.signed_since: 0 is not a day: write YYYY-MM-DD",
+    ),
+    "a number in a text as a day": (
+        yaml.safe_dump({"warehouse": "w", "repositories": {"orchard": ORCHARD}, "records": {"signed_since": "0"}}),
+        "records.signed_since: '0' is not a day: write YYYY-MM-DD",
     ),
     "plans that are kept for less than their tables": (
         yaml.safe_dump({"warehouse": "w", "repositories": {"orchard": ORCHARD}, "warehouse_keep": {"plans": "30d"}}),

@@ -5,6 +5,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from datetime import date
 from itertools import batched
+from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
@@ -65,6 +66,16 @@ class _Wanted:
     price: float | None  # per GB (10^9 bytes) and month
 
 
+class _Price(click.FloatRange):
+    """A finite number from 0. JSON has no infinite numbers."""
+
+    def convert(self, value: Any, param: click.Parameter | None, context: click.Context | None) -> float:
+        number: float = super().convert(value, param, context)
+        if not isfinite(number):
+            self.fail(f"{value} is not a finite number.", param, context)
+        return number
+
+
 @cli.command(
     short_help="Compare two plans, or the plan with another policy.",
     epilog=examples(
@@ -79,7 +90,7 @@ class _Wanted:
 @day_option("The day of the plan, in UTC. Default: today.")
 @click.option(
     "--price",
-    type=click.FloatRange(min=0),
+    type=_Price(min=0),
     help="The price of one GB (10^9 bytes) for a month. Default: price_per_gb_month.",
 )
 @as_json

@@ -5,6 +5,7 @@ import re
 import shlex
 import sys
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict
 from datetime import timedelta
 from pathlib import Path
@@ -132,9 +133,10 @@ def init(
     starter = _starter(name or _asked("The repository's name", "NAME"), _options(options), given, keep)
     text = configuration_text(starter, policy.name)
     configured = configuration_in(text, file.resolve()).repository(starter.name)  # checked before it is written
-    file.parent.mkdir(parents=True, exist_ok=True)
-    file.write_text(text, encoding="utf-8")
-    policy.write_text(policy_text_of(starter), encoding="utf-8")
+    with _own_errors(file):
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text, encoding="utf-8")
+        policy.write_text(policy_text_of(starter), encoding="utf-8")
     with working(f"{starter.name}: testing the permissions"):
         found = permissions_of(configured, try_writes=try_writes)
     if json_wanted:
@@ -226,7 +228,12 @@ def _absolute(location: str) -> str: ...
 def _absolute(location: None) -> None: ...
 def _absolute(location: str | None) -> str | None:
     """Return a URL unchanged, and a path as absolute: a relative path would be relative to the configuration file."""
-    if location is None or "://" in location:
+    if location is None:
+        return None
+    if location.startswith("file:"):
+        scheme, path = location[:7], location[7:]
+        return f"{scheme}{Path(path).resolve()}" if scheme == "file://" else location  # the check refuses others
+    if "://" in location:
         return location
     return str(Path(location).expanduser().resolve())
 
@@ -258,8 +265,21 @@ def _asked(wanted: str, option: str) -> str:
     return str(click.prompt(wanted, err=True))
 
 
+@contextmanager
+def _own_errors(file: Path) -> Iterator[None]:
+    """Raise ConfigurationError if the block cannot write `file` or the files beside it."""
+    try:
+        yield
+    except OSError as error:
+        raise ConfigurationError(
+            f"{error.filename or file}: cannot be written: {error.strerror}. The repository was not changed. Name a "
+            "file in a folder that you can write with `--config FILE` before `init`."
+        ) from error
+
+
 def _require_new(files: Sequence[Path], *, overwrite: bool) -> None:
-    existing = [str(file) for file in files if file.exists()]
+    with _own_errors(files[0]):
+        existing = [str(file) for file in files if file.exists()]
     if existing and not overwrite:
         raise ConfigurationError(
             f"{', '.join(existing)}: exists already. Nothing was written. Name a file in another folder with "

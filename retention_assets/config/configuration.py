@@ -9,7 +9,7 @@ from pathlib import Path
 from pydantic import Field, ValidationError, field_validator
 
 from retention_assets.config.documents import KeyPath, load_document, wrong_keys
-from retention_assets.config.limits import KeepSettings, Model
+from retention_assets.config.limits import KeepSettings, Location, Model
 from retention_assets.config.settings import (
     CommonSettings,
     IcechunkSettings,
@@ -39,7 +39,7 @@ _OF_COMPONENT = ("configuration", "project_spark")  # attributes of a Dagster co
 class Settings(Model):
     """The content of `retention.yaml`."""
 
-    warehouse: str
+    warehouse: Location
     shared_warehouse: bool = False  # all machines of the cluster see the local path, such as on NFS
     spark: dict[str, SparkValue] = Field(default_factory=dict)
     records: RecordSettings = RecordSettings()
@@ -355,7 +355,7 @@ def _located(name: str, settings: RepositorySettings, directory: Path, file: Pat
 def _location(text: str, directory: Path, *, as_url: bool = False) -> str:
     """Return a URL unchanged, and a path as an absolute path (with `as_url`, as a `file://` URL)."""
     if text.startswith("file://"):
-        path = Path(text.removeprefix("file://"))
+        path = directory / text.removeprefix("file://")
     elif "://" in text:
         return text
     else:

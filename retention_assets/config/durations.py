@@ -18,26 +18,30 @@ _DURATION = re.compile(r"([0-9]+)([wdhms])")
 _LATEST_TIMESTAMP = datetime(MAXYEAR, 12, 31, 23, 59, 59, tzinfo=UTC)
 
 
-def parse_duration(text: object) -> timedelta:
+def parse_duration(text: object, longest: timedelta | None = None) -> timedelta:
     """Return the duration in `text`: a whole number and one unit (w, d, h, m, s). Zero is allowed.
 
+    `longest`: the longest duration that is allowed; None: any, and a caller that reads the text `forever` itself.
     Errors: ConfigurationError that explains the format, also for a number without a unit, which is ambiguous.
     """
     written = str(text)
     found = _DURATION.fullmatch(written)
     if found is None:
         raise ConfigurationError(f"{written!r} is not a duration: {_advice(written)}")
+    most = f"{timedelta.max.days}d, or {FOREVER}" if longest is None else format_duration(longest)
+    too_long = ConfigurationError(f"{written[:40]!r} is too long: the longest duration is {most}")
     try:
-        return int(found[1]) * _UNITS[found[2]]
+        duration = int(found[1]) * _UNITS[found[2]]
     except (OverflowError, ValueError) as error:  # ValueError: more digits than int() reads
-        raise ConfigurationError(
-            f"{written[:40]!r} is too long: the longest duration is {timedelta.max.days}d, or {FOREVER}"
-        ) from error
+        raise too_long from error
+    if longest is not None and duration > longest:
+        raise too_long
+    return duration
 
 
-def parse_positive_duration(text: object) -> timedelta:
-    """Return a duration that must be longer than zero, such as a retention period. Errors: ConfigurationError."""
-    duration = parse_duration(text)
+def parse_positive_duration(text: object, longest: timedelta | None = None) -> timedelta:
+    """Return a duration that must be longer than zero, such as a retention period. Otherwise as `parse_duration`."""
+    duration = parse_duration(text, longest)
     if not duration:
         raise ConfigurationError(f"{str(text)!r} is zero: write a duration longer than zero, such as 1d")
     return duration

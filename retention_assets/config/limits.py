@@ -2,9 +2,10 @@
 
 import re
 from datetime import timedelta
+from functools import partial
 from typing import Annotated
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
 from retention_assets.config.durations import format_duration, parse_duration, parse_positive_duration
 from retention_assets.errors import as_value_error
@@ -12,13 +13,19 @@ from retention_assets.errors import as_value_error
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*(B|KiB|MiB|GiB|TiB|PiB)")
 _UNITS = {"B": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40, "PiB": 2**50}
 
+_MOST_BYTES = 2**63
+_LONGEST = timedelta(days=365_000)  # a thousand years: times are computed with durations, up to the year 9999
+
 
 def _bytes(value: object) -> object:
     """Return the number of bytes of a size such as `10 GiB`. Errors: ValueError, also for a number without a unit."""
     found = _SIZE.fullmatch(value) if isinstance(value, str) else None
     if found is None:
         raise ValueError(f"{value!r} is not a size: write a number and B, KiB, MiB, GiB, TiB or PiB, such as `10 GiB`")
-    return int(float(found[1]) * _UNITS[found[2]])
+    size = float(found[1]) * _UNITS[found[2]]
+    if size >= _MOST_BYTES:
+        raise ValueError(f"{found[0][:40]!r} is too large: write less than 8192 PiB")
+    return int(size)
 
 
 def _no_truth_value(value: object) -> object:
@@ -28,10 +35,23 @@ def _no_truth_value(value: object) -> object:
     return value
 
 
-PositiveDuration = Annotated[timedelta, BeforeValidator(as_value_error(parse_positive_duration))]
-Duration = Annotated[timedelta, BeforeValidator(as_value_error(parse_duration))]
+def _location(value: str) -> str:
+    """Return the URL or path of a folder. Errors: ValueError for a spelling that would be read as a relative path."""
+    if value.startswith("file:") and not value.startswith("file://"):
+        path = value.removeprefix("file:")
+        raise ValueError(f"{value!r} is not a URL: write file://{path}, or the path {path}")
+    if value.startswith("~"):
+        raise ValueError(f"{value!r} begins with `~`, which only a shell reads as a home folder: write the full path")
+    return value
+
+
+Location = Annotated[str, AfterValidator(_location)]  # a URL, or a path that is relative to the configuration file
+PositiveDuration = Annotated[
+    timedelta, BeforeValidator(as_value_error(partial(parse_positive_duration, longest=_LONGEST)))
+]
+Duration = Annotated[timedelta, BeforeValidator(as_value_error(partial(parse_duration, longest=_LONGEST)))]
 Bytes = Annotated[int, BeforeValidator(_bytes), Field(ge=0)]
-Number = Annotated[float, BeforeValidator(_no_truth_value)]
+Number = Annotated[float, BeforeValidator(_no_truth_value), Field(allow_inf_nan=False)]
 Count = Annotated[int, BeforeValidator(_no_truth_value)]
 Share = Annotated[Number, Field(ge=0, le=1)]
 LONGEST_WINDOW = timedelta(hours=1)  # the maximum of `sweep.window`
@@ -81,7 +101,7 @@ class SweepSettings(Model):
 class QuarantineSettings(Model):
     """Where quarantined objects go, and how long they can be restored."""
 
-    url: str | None = None  # null: beside the repository, `<storage>.quarantine`
+    url: Location | None = None  # null: beside the repository, `<storage>.quarantine`
     keep: Duration = timedelta(days=30)
 
 

@@ -3,13 +3,13 @@
 import os
 import re
 from collections.abc import Mapping
-from datetime import date, time, timedelta
+from datetime import date, datetime, time, timedelta
 from typing import Annotated, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, field_validator, model_validator
 
 from retention_assets.config.durations import format_duration
-from retention_assets.config.limits import LONGEST_WINDOW, Duration, Limits, Model, Number, PositiveDuration
+from retention_assets.config.limits import LONGEST_WINDOW, Duration, Limits, Location, Model, Number, PositiveDuration
 from retention_assets.errors import ConfigurationError
 
 _SECRET_OPTION = re.compile(
@@ -30,6 +30,7 @@ _NOT_SECRET_SPARK = re.compile(
 )
 _SECRET_ARGUMENT = re.compile(r"(?:passw\w*|passphrase|secret[\w.-]*|token|\bsig)=[^\s;&]", re.IGNORECASE)
 _TIME = re.compile(r"([01]?\d|2[0-3]):([0-5]\d)")
+_DAY = re.compile(r"\d{4}-\d\d-\d\d", re.ASCII)
 _OWNER = re.compile(r"team:[\w-]+|[\w.%+-]+@[\w.-]+\.[A-Za-z]{2,}", re.ASCII)
 _SECRET_URL = re.compile(r"://[^/?#\s]*:[^/?#\s]*@|[?&](?:sig|x-amz-signature|x-goog-signature)=", re.IGNORECASE)
 
@@ -113,7 +114,7 @@ class SourceSettings(Model):
 class InventorySettings(Model):
     """An inventory that the store delivers: the folder `…/source-bucket/config-ID`, and how to reach it."""
 
-    url: str
+    url: Location
     format: Literal["CSV", "ORC", "Parquet"]
     storage_options: StorageOptions | None = None  # null: those of the repository
 
@@ -181,7 +182,16 @@ def _owner(value: str) -> str:
     return value
 
 
+def _day(value: object) -> object:
+    """Return a day. Errors: ValueError for a number, which pydantic would take for seconds since 1970."""
+    is_day = isinstance(value, str) and _DAY.fullmatch(value)
+    if not (is_day or (isinstance(value, date) and not isinstance(value, datetime))):
+        raise ValueError(f"{value!r} is not a day: write YYYY-MM-DD, such as 2026-11-01")
+    return value
+
+
 Mode = Literal["plan", "quarantine", "delete"]
+Day = Annotated[date, BeforeValidator(_day)]
 TimeOfDay = Annotated[time, BeforeValidator(_time_of_day)]
 Owner = Annotated[str, AfterValidator(_owner)]
 
@@ -229,8 +239,8 @@ class LakeFSSettings(CommonSettings):
     """One lakeFS repository."""
 
     kind: Literal["lakefs"]
-    namespace: str
-    storage: str | None = None
+    namespace: Location
+    storage: Location | None = None
     source: SourceSettings
     staged: str | None = None
     tags: Literal["protect", "ignore"] = "protect"
@@ -255,7 +265,7 @@ class IcechunkSettings(CommonSettings):
     settle: Duration = timedelta(0)  # no wait: no operation of Icechunk hides a live file from a plan
 
     kind: Literal["icechunk"]
-    storage: str
+    storage: Location
     # Backups in overwritten/ may be deleted when they are older than this and `grace` together; null: never.
     collect_overwritten: Duration | None = timedelta(days=30)
 
@@ -264,9 +274,9 @@ class RecordSettings(Model):
     """How the records of all repositories are protected from people who can write to the warehouse."""
 
     signing_key: Secret | None = None  # signs each record; it must not be in the warehouse
-    signed_since: date | None = None  # records that ended before this day (UTC) may be unsigned
+    signed_since: Day | None = None  # records that ended before this day (UTC) may be unsigned
     earlier_keys: list[Secret] = Field(default_factory=list)  # keys of records signed before the key was changed
-    witness: str | None = None  # URL of a second location, which gets a copy of each record
+    witness: Location | None = None  # URL of a second location, which gets a copy of each record
     storage_options: StorageOptions = Field(default_factory=dict)  # of the witness
 
 

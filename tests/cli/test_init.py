@@ -318,3 +318,40 @@ def test_a_name_that_yaml_reads_as_another_value_is_written_in_quotes(empty_fold
     answer = run("init", name, "--kind", "icechunk", "--storage", "field", "--json")
     assert answer.status == 0, answer.out + answer.err
     assert list(load_configuration(empty_folder / "retention.yaml").repositories) == [name]
+
+
+@pytest.mark.parametrize("file", ["/proc/none/retention.yaml", f"{'a' * 300}/retention.yaml"])
+def test_a_file_that_cannot_be_written_is_refused_with_the_remedy(file: str) -> None:
+    answer = run("--config", file, "init", "field", "--kind", "icechunk", "--storage", "field")
+    assert answer.status == 2
+    assert f"{Path(file).parent}" in answer.err
+    assert "cannot be written: " in answer.err
+    assert "`--config FILE` before `init`" in answer.err
+
+
+def test_a_policy_that_cannot_be_written_is_refused_with_the_remedy(empty_folder: Path) -> None:
+    (empty_folder / "policy.yaml").mkdir()
+    answer = run("init", "field", "--kind", "icechunk", "--storage", "field", "--overwrite")
+    assert answer.status == 2
+    assert "policy.yaml: cannot be written: Is a directory. " in answer.err
+
+
+def test_a_storage_of_init_is_a_path_from_the_working_directory_and_no_other_spelling(empty_folder: Path) -> None:
+    for storage in ("lake", "file://lake"):
+        run(
+            "--config",
+            "other/retention.yaml",
+            "init",
+            "field",
+            "--kind",
+            "icechunk",
+            "--storage",
+            storage,
+            "--overwrite",
+        )
+        configuration = load_configuration(empty_folder / "other" / "retention.yaml")
+        assert configuration.repository("field").storage == f"file://{empty_folder.resolve()}/lake"
+    answer = run("--config", "new/retention.yaml", "init", "field", "--kind", "icechunk", "--storage", "file:/lake")
+    assert answer.status == 2
+    assert "'file:/lake' is not a URL: write file:///lake, or the path /lake" in answer.err
+    assert not (empty_folder / "new").exists()

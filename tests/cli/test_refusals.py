@@ -150,3 +150,12 @@ def test_an_unexpected_error_prints_its_traceback_and_has_another_status_than_a_
     message = refused(3, project, "resume")
     assert message.startswith("Traceback")
     assert message.endswith("ZeroDivisionError: a mistake in the program\n")
+
+
+# ---- diff and show
+
+
+@pytest.mark.parametrize("price", ["inf", "nan"])
+def test_a_price_that_is_not_finite_is_refused(project: Project, price: str) -> None:
+    message = refused(2, project, "diff", "--policy", "p.yaml", "--price", price)
+    assert f"'--price': {price} is not a finite number." in message

@@ -106,14 +106,18 @@ def _unknown(kind: str, pattern: str, names: Collection[str]) -> str | None:
 def _unmatched(rule_id: str, kind: str, pattern: str, names: Collection[str]) -> Iterator[Finding]:
     if not (unknown := _unknown(kind, pattern, names)):
         return
-    if spelled := sorted(name for name in names if matches_other_spelling(pattern, name)):
-        yield _warning(
-            rule_id,
-            f"{pattern!r} is another spelling of the {kind} {spelled[0]!r}, so the default counts too: the longest "
-            "duration counts. To apply only the rule, copy the name from the repository",
-        )
-    else:
-        yield _warning(rule_id, f"{unknown}; the rule has no effect")
+    spelled = _other_spelling(kind, pattern, names, "rule")
+    yield _warning(rule_id, spelled or f"{unknown}; the rule has no effect")
+
+
+def _other_spelling(kind: str, pattern: str, names: Collection[str], what: str) -> str | None:
+    """Return that `pattern` is another spelling of one of the `names`; None if it is not."""
+    if not (spelled := sorted(name for name in names if matches_other_spelling(pattern, name))):
+        return None
+    return (
+        f"{pattern!r} is another spelling of the {kind} {spelled[0]!r}, so the default counts too: the longest "
+        f"duration counts. To apply only the {what}, copy the name from the repository"
+    )
 
 
 def _overlapping_globs(retention: CommittedRetention, branches: Collection[str]) -> Iterator[Finding]:
@@ -181,8 +185,9 @@ def _lifecycle_branches(rule: LifecycleRule, branches: Collection[str]) -> Itera
         yield _warning(rule.rule_id, "the rule has no duration, or only `forever`: it deletes nothing")
     elif rule.default is None and finite <= set(unknown):
         yield _warning(rule.rule_id, "the rule has durations only for branches that do not exist: it deletes nothing")
-    for text in unknown.values():
-        yield _warning(rule.rule_id, f"{text}; its duration has no effect")
+    for pattern, text in unknown.items():
+        spelled = _other_spelling("branch", pattern, branches, "duration of the branch")
+        yield _warning(rule.rule_id, spelled or f"{text}; its duration has no effect")
 
 
 def _overlapping_lifecycle(rules: Collection[LifecycleRule]) -> Iterator[Finding]:

@@ -185,3 +185,15 @@ def test_a_duration_of_minutes_is_found(policy, rules):
 def test_errors_come_first():
     policy = Policy(CommittedRetention((BranchRetention("a", "gone", days(1)),)), (), (Hold("z", "tag", "v9", "r"),))
     assert [finding.severity for finding in found(policy)] == ["error", "warning"]
+
+
+@pytest.mark.parametrize("pattern", ["caf\u00e9", "caf\u00e9*"], ids=["name", "glob"])
+def test_a_lifecycle_duration_for_another_spelling_of_a_branch_has_an_effect(pattern):
+    branch = "cafe\u0301"  # with a combining accent
+    rule = LifecycleRule("r", "raw", days(3), {pattern: days(90)})
+    assert rule.duration_for(branch) == days(90)
+    (finding,) = lint(lifecycle(rule), ("main", branch), (), (), None, DAY)
+    assert finding.message == (
+        f"{pattern!r} is another spelling of the branch {branch!r}, so the default counts too: the longest duration "
+        "counts. To apply only the duration of the branch, copy the name from the repository"
+    )

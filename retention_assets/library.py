@@ -16,7 +16,7 @@ from retention_assets.errors import ConfigurationError
 from retention_assets.explain.explanations import Explanation
 from retention_assets.explain.status import RepositoryStatus, statuses
 from retention_assets.state.plan import Plan, find_plan, load_plan
-from retention_assets.tables import DELETION_CANDIDATES, SHOWN
+from retention_assets.tables import DELETION_CANDIDATES
 from retention_assets.warehouse.warehouse import Warehouse
 
 if TYPE_CHECKING:  # imported only when needed: status and explain need neither Spark nor Dagster
@@ -112,10 +112,9 @@ class LakeRepository:
 
         Errors: ConfigurationError for an unknown name; TableContractError if the table was not made.
         """
-        from retention_assets.cli.rendering import open_table
+        from retention_assets.cli.rendering import open_table, require_table
 
-        if name not in SHOWN:
-            raise ConfigurationError(f"{name}: is not a table. Nothing was read. Tables: {', '.join(sorted(SHOWN))}.")
+        require_table(self.configuration.repository(self.name), name)
         return open_table(self._warehouse, self.name, name, _day(day) or self.newest_plan().day)
 
     def explain(self, asked: str, day: date | None = None) -> Explanation:

@@ -348,3 +348,13 @@ CACHED_SNAPSHOTS, CACHED_MANIFESTS = "snapshot_manifests", "manifest_chunks.v2"
 
 # The tables that `retention show` prints: those of the assets, and one of the plan.
 SHOWN = {**TABLES, DUE_OBJECTS.name: DUE_OBJECTS}
+_OF_LAKEFS = {
+    table.name
+    for table in (CURRENT_RULES, UNCOMMITTED_OBJECTS, COMMIT_GRAPH, POTENTIAL_COMMITS, ACTIVE_RANGES, ADDRESSES)
+}
+_OF_ICECHUNK = {table.name for table in (REPOSITORY_HISTORY, EXPIRED_SNAPSHOTS, REACHABLE_MANIFESTS, REACHABLE_CHUNKS)}
+
+
+def shown_tables(*, is_icechunk: bool) -> list[str]:
+    """Return the sorted names of the tables that repositories of a kind have."""
+    return sorted(SHOWN.keys() - (_OF_LAKEFS if is_icechunk else _OF_ICECHUNK))

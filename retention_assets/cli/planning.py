@@ -39,6 +39,7 @@ from retention_assets.cli.rendering import (
     open_table,
     print_amounts,
     print_rows,
+    require_table,
 )
 from retention_assets.config.configuration import Configuration, Repository, load_configuration
 from retention_assets.core.amounts import Amount, counted, human_amount, sum_of
@@ -143,6 +144,7 @@ def show(target: Target, table: str, day: date, form: str | None, json_wanted: b
     if json_wanted and form not in (None, "json"):
         raise click.UsageError(f"--json and --format {form}: choose one.")
     form = "json" if json_wanted else form or "table"
+    require_table(target.repository, table)
     rows = open_table(target.warehouse, target.name, table, day)
     most = _SHOWN if limit is None and form == "table" else limit
     print_rows(f"{target.name}.{table}", rows.to_batches(), column_order(rows.column_names), form, most)

@@ -19,11 +19,12 @@ from rich.table import Table
 from rich.text import Text
 
 from retention_assets.cli.group import json_text
+from retention_assets.config.configuration import Repository
 from retention_assets.core.amounts import Amount, human_bytes, human_cost, monthly_cost
-from retention_assets.errors import GuardRefused
+from retention_assets.errors import ConfigurationError, GuardRefused
 from retention_assets.state.memory import due_objects_location
 from retention_assets.state.plan import Plan, load_plan, planned_directory
-from retention_assets.tables import DELETION_CANDIDATES, DUE_OBJECTS, REFERENCE_ADDRESSES, SHOWN
+from retention_assets.tables import DELETION_CANDIDATES, DUE_OBJECTS, REFERENCE_ADDRESSES, SHOWN, shown_tables
 from retention_assets.warehouse.reading import read_directory
 from retention_assets.warehouse.warehouse import Warehouse
 
@@ -149,6 +150,17 @@ def _short_cell(column: str, value: Any) -> str:
     if isinstance(value, datetime):
         return f"{value.astimezone(UTC):%Y-%m-%d %H:%M}"
     return cell(value)
+
+
+def require_table(repository: Repository, name: str) -> None:
+    """Require that repositories of this kind have a table of this name. Errors: ConfigurationError."""
+    known = shown_tables(is_icechunk=repository.is_icechunk)
+    if name not in known:
+        kind = "icechunk" if repository.is_icechunk else "lakefs"
+        raise ConfigurationError(
+            f"{repository.name}: {name} is not a table of a repository of kind `{kind}`. Nothing was read. Tables: "
+            f"{', '.join(known)}."
+        )
 
 
 def open_table(warehouse: Warehouse, repository: str, name: str, day: date) -> pa.Table:

@@ -17,7 +17,7 @@ from retention_assets.assets.runs import SweepOptions
 from retention_assets.config.configuration import Configuration, load_configuration
 from retention_assets.definitions import build_definitions
 from retention_assets.errors import ConfigurationError
-from retention_assets.tables import TABLES
+from retention_assets.tables import DUE_OBJECTS, TABLES, shown_tables
 from tests.assets.graph import GOLDEN, configuration, snapshot, written
 
 
@@ -225,3 +225,10 @@ def test_lakefs_and_icechunk_repositories_load_together(tmp_path: Path) -> None:
     assert {"metadata_exists", "manifests_whole", "chunks_exist", "nothing_live"} <= {
         guard for asset in field.values() for guard in asset["blocking_checks"]
     }
+
+
+@pytest.mark.parametrize(("group", "is_icechunk"), [("orchard", False), ("field", True)])
+def test_the_tables_that_show_accepts_for_a_kind_are_its_assets(tmp_path: Path, group: str, is_icechunk: bool) -> None:
+    assets = snapshot(both_kinds(tmp_path))["assets"]
+    named = {key.partition("/")[2] for key, asset in assets.items() if asset["group"] == group}
+    assert sorted(named & TABLES.keys() | {DUE_OBJECTS.name}) == shown_tables(is_icechunk=is_icechunk)

@@ -152,10 +152,17 @@ def test_an_unexpected_error_prints_its_traceback_and_has_another_status_than_a_
     assert message.endswith("ZeroDivisionError: a mistake in the program\n")
 
 
-# ---- diff and show
+# ---- diff, show
 
 
 @pytest.mark.parametrize("price", ["inf", "nan"])
 def test_a_price_that_is_not_finite_is_refused(project: Project, price: str) -> None:
     message = refused(2, project, "diff", "--policy", "p.yaml", "--price", price)
     assert f"'--price': {price} is not a finite number." in message
+
+
+@pytest.mark.parametrize("table", ["repository_history", "reachable_chunks"])
+def test_a_table_of_another_kind_of_repository_is_refused(project: Project, table: str) -> None:
+    message = refused(2, project, "show", table)
+    assert f"orchard: {table} is not a table of a repository of kind `lakefs`. Nothing was read. Tables: act" in message
+    assert "retention plan" not in message

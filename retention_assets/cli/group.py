@@ -3,6 +3,7 @@
 import codecs
 import json
 import os
+import select
 import shlex
 import shutil
 import sys
@@ -13,7 +14,7 @@ from dataclasses import dataclass
 from datetime import date, datetime, timedelta
 from io import TextIOWrapper
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TextIO, TypeVar
 
 import click
 from click.shell_completion import CompletionItem
@@ -34,16 +35,62 @@ Clock = Callable[[], float]  # seconds
 # Options that print a text unchanged: a path may contain text that looks like markup, or like the code of an emoji.
 AS_IT_IS: Any = {"soft_wrap": True, "highlight": False, "markup": False, "emoji": False}
 
+_ABORTED, BROKEN_PIPE = 130, 141  # as a shell reports a command that SIGINT or SIGPIPE ended
+
 progress = Console(stderr=True)  # progress and logs; results go to standard output
 screen = Console()
+
+
+@contextmanager
+def _statuses() -> Iterator[None]:
+    """End with 130 or 141 where click and rich end with 1, which here says that a guard refused."""
+    try:
+        yield
+    except (click.Abort, KeyboardInterrupt, EOFError):
+        click.echo("\nAborted!", err=True)
+        raise click.exceptions.Exit(_ABORTED) from None
+    except SystemExit as ended:
+        if isinstance(ended.__context__, BrokenPipeError):  # rich raises this
+            raise click.exceptions.Exit(BROKEN_PIPE) from None
+        raise
+    except BrokenPipeError as error:
+        if drop_output():
+            raise click.exceptions.Exit(BROKEN_PIPE) from None
+        raise ConnectionError(str(error)) from error  # of a store or of Spark: click would take it for the output
+
+
+def drop_output() -> bool:
+    """Drop the rest of standard output and standard error if its reader has ended. Return whether one has ended."""
+    broken = [stream for stream in (sys.stdout, sys.stderr) if _is_broken(stream)]
+    for stream in broken:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())  # Python writes the rest when it ends
+    return bool(broken)
+
+
+def _is_broken(stream: TextIO) -> bool:
+    try:
+        number = stream.fileno()
+        stream.flush()
+    except BrokenPipeError:
+        return True
+    except OSError:  # the stream is not a file, as in tests
+        return False
+    poll = select.poll()  # an earlier write that failed left nothing to flush
+    poll.register(number, select.POLLOUT)
+    return any(event & select.POLLERR for _, event in poll.poll(0))
 
 
 class _Commands(click.Group):
     """The group of all commands. Its own options, such as `--config`, come before the name of the command."""
 
+    def make_context(self, *arguments: Any, **more: Any) -> click.Context:
+        with _statuses():
+            return super().make_context(*arguments, **more)
+
     def invoke(self, context: click.Context) -> Any:
         try:
-            return super().invoke(context)
+            with _statuses():
+                return super().invoke(context)
         except click.NoSuchOption as error:
             if error.option_name != "--config" or error.ctx is None:
                 raise

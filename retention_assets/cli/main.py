@@ -1,7 +1,9 @@
 """Runs the command `retention`, and prints its completion script for shells.
 
 Exit status: 0 done; 1 a guard refused, or a verification failed; 2 wrong usage or configuration; 3 a source, store or
-table cannot be read or written, Spark cannot be reached, Java ran out of memory, or an unexpected error.
+table cannot be read or written, Spark cannot be reached, Java ran out of memory, or an unexpected error; 130 the user
+ended the command with Ctrl-C or answered a question with no; 141 the program that reads the output, such as `head`,
+ended.
 """
 
 import sys
@@ -20,7 +22,15 @@ from retention_assets.cli import (  # noqa: F401 - their commands join the group
     sweeping,
     undoing,
 )
-from retention_assets.cli.group import AS_IT_IS, cli, escape_unknown_characters, examples, progress
+from retention_assets.cli.group import (
+    AS_IT_IS,
+    BROKEN_PIPE,
+    cli,
+    drop_output,
+    escape_unknown_characters,
+    examples,
+    progress,
+)
 from retention_assets.errors import RetentionError, own_error
 
 _VARIABLE = "_RETENTION_COMPLETE"  # the environment variable that the script sets to get completions
@@ -34,6 +44,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
     escape_unknown_characters()
     try:
         cli.main(args=list(arguments) if arguments is not None else None, prog_name="retention", standalone_mode=True)
+    except SystemExit as ended:
+        try:
+            sys.stdout.flush()
+        except BrokenPipeError:
+            drop_output()
+            sys.exit(ended.code or BROKEN_PIPE)
+        raise
     except Exception as error:
         own = own_error(error) or _exhaustion(error)
         if own is None:

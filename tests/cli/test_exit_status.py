@@ -1,0 +1,91 @@
+"""The exit status of a command that a person, or the end of its reader, ended. 1 says that a guard refused."""
+
+import errno
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import click
+import pyarrow as pa
+import pytest
+
+from retention_assets.cli import inspecting, planning
+from retention_assets.demo.sample import demo_configuration
+from tests.end_to_end.command import orchard, run
+
+_COMMAND = "from retention_assets.cli.main import main; main()"
+
+
+@pytest.mark.parametrize("ending", [KeyboardInterrupt, EOFError, click.Abort])
+def test_a_command_that_the_user_ended_has_status_130(
+    ending: type[BaseException], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def ended(*_: object) -> None:
+        raise ending
+
+    monkeypatch.setattr(inspecting, "statuses", ended)
+    answer = run("--config", demo_configuration(), "status")
+    assert answer.status == 130
+    assert "Aborted!" in answer.err
+
+
+def without_reader(*arguments: str | Path) -> tuple[int, str]:
+    """Return the status and the errors of a command whose standard output nobody reads."""
+    reader, writer = os.pipe()
+    os.close(reader)
+    try:
+        ended = subprocess.run(
+            [sys.executable, "-c", _COMMAND, *map(str, arguments)],
+            stdout=writer,
+            stderr=subprocess.PIPE,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+    finally:
+        os.close(writer)
+    return ended.returncode, ended.stderr
+
+
+@pytest.mark.parametrize(
+    "command", [["status"], ["status", "--json"], ["--help"]], ids=["printed by rich", "printed by click", "help"]
+)
+def test_a_command_whose_output_nobody_reads_has_the_status_of_a_broken_pipe(command: list[str]) -> None:
+    assert without_reader("--config", demo_configuration(), *command) == (141, "")
+
+
+def test_a_lost_connection_is_not_taken_for_a_reader_that_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    def ended(*_: object) -> None:
+        raise BrokenPipeError(errno.EPIPE, "Broken pipe")
+
+    monkeypatch.setattr(inspecting, "statuses", ended)
+    answer = run("--config", demo_configuration(), "status")
+    assert answer.status == 3
+    assert "BrokenPipeError" in answer.err
+
+
+def test_rows_that_are_still_buffered_at_the_end_have_the_status_of_a_broken_pipe(tmp_path: Path) -> None:
+    file = orchard(tmp_path, "lake").file
+    script = tmp_path / "show.py"
+    script.write_text(
+        "import pyarrow as pa\n"
+        "from retention_assets.cli import planning\n"
+        "planning.open_table = lambda *_: pa.table({'address': ['data/a']})\n"
+        f"{_COMMAND}\n",
+        encoding="utf-8",
+    )
+    reader, writer = os.pipe()
+    os.close(reader)
+    command = [sys.executable, script, "--config", file, "show", "orchard", "addresses", "--format", "csv"]
+    with os.fdopen(writer, "wb") as nobody:
+        ended = subprocess.run(command, stdout=nobody, stderr=subprocess.PIPE, text=True, timeout=60, check=False)
+    assert (ended.returncode, ended.stderr) == (141, "")
+
+
+def test_a_command_that_is_done_or_refused_keeps_its_status(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = orchard(tmp_path, "lake").file
+    assert run("--config", file, "explain", "orchard", "a").status == 1
+    assert run("--config", file, "show", "orchard", "no_such_table").status == 2
+    monkeypatch.setattr(planning, "open_table", lambda *_: pa.table({"address": ["data/a"]}))
+    assert run("--config", file, "show", "orchard", "addresses", "--format", "csv").status == 0

@@ -108,6 +108,11 @@ class StoreAccess:
         return self.url.startswith("file://")
 
     @property
+    def is_s3(self) -> bool:
+        """Whether the store is S3, or has S3's protocol."""
+        return self.url.startswith("s3://")
+
+    @property
     def lists_in_order(self) -> bool:
         """Whether the store lists names in byte order. Local directories and S3 Express buckets do not."""
         bucket = self.url.partition("://")[2].partition("/")[0]

@@ -22,8 +22,6 @@ from retention_assets.objectstore.failures import LIST, READ, Failure, Kind, Req
 if TYPE_CHECKING:
     from retention_assets.objectstore.s3 import S3Bucket
 
-__all__ = ["LISTING", "ObjectMetadata", "ObjectReader", "OpenStore", "StoreAccess"]
-
 LISTING = pa.schema(
     (
         pa.field("path", pa.string(), nullable=False),  # relative to the URL
@@ -58,10 +56,6 @@ class OpenStore:
     def __init__(self, access: StoreAccess) -> None:
         self._access = access
         self._store: Any = access.open()
-
-    @property
-    def _is_s3(self) -> bool:
-        return self._access.url.startswith("s3://")
 
     @cached_property
     def _bucket(self) -> "S3Bucket":
@@ -170,12 +164,12 @@ class ObjectReader(OpenStore):
         chunk = chunks if isinstance(chunks, Failure) else self._try(lambda: next(chunks, None))
         while chunk is not None:
             if isinstance(chunk, Failure):
-                if not (self._is_s3 and _is_unnameable(chunk)):
+                if not (self._access.is_s3 and _is_unnameable(chunk)):
                     raise chunk.as_error(self._access.url, prefix, LIST)
                 yield from self._listed_exactly(prefix, offset, listed)
                 return
             batch = _conformed(pa.record_batch(chunk))
-            if self._is_s3 and self._may_be_misnamed(batch, listed):
+            if self._access.is_s3 and self._may_be_misnamed(batch, listed):
                 yield from self._listed_exactly(prefix, offset, listed)
                 return
             listed.append(batch.column(0))
@@ -202,11 +196,11 @@ class ObjectReader(OpenStore):
 
     def _is_whole_bucket(self, prefix: str) -> bool:
         """Return whether `prefix` covers a whole S3 bucket. Only then may a listed key begin with a slash."""
-        return self._is_s3 and not prefix and "/" not in self._access.url.removeprefix("s3://")
+        return self._access.is_s3 and not prefix and "/" not in self._access.url.removeprefix("s3://")
 
     def _names_exactly(self, prefix: str) -> bool:
         """Return whether obstore uses `prefix` as it is: it has no empty, `.` or `..` segment, no control character."""
-        if not self._is_s3 or not prefix:
+        if not self._access.is_s3 or not prefix:
             return True
         segments = prefix.removesuffix("/").split("/")
         return not ({"", ".", ".."} & {*segments} or _CONTROL.search(prefix))
@@ -244,7 +238,7 @@ class ObjectReader(OpenStore):
         level: Any = None
         if self._names_exactly(prefix):
             level = self._try(lambda: self._store.list_with_delimiter(prefix or None))
-            if not self._is_s3 or (isinstance(level, Failure) and not _is_unnameable(level)):
+            if not self._access.is_s3 or (isinstance(level, Failure) and not _is_unnameable(level)):
                 return self._value_or_raise(level, prefix, LIST)
             if not isinstance(level, Failure) and not _misnames(level):
                 return level

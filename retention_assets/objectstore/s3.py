@@ -80,12 +80,7 @@ class S3Bucket:
         return key.removeprefix(self.prefix)
 
 
-def is_s3(access: StoreAccess) -> bool:
-    """Return whether `access` uses S3 or a store with S3's protocol."""
-    return access.url.startswith("s3://")
-
-
-def s3_bucket(access: StoreAccess, connections: int = 10, environment: Mapping[str, str] = os.environ) -> S3Bucket:
+def s3_bucket(access: StoreAccess, connections: int = 10) -> S3Bucket:
     """Return the bucket of `access`, without a request to the store.
 
     The client uses the same credentials as obstore: those of the options, else of the environment, a web identity, the
@@ -95,7 +90,7 @@ def s3_bucket(access: StoreAccess, connections: int = 10, environment: Mapping[s
         ConfigurationError: an option is invalid, or boto3 does not support it.
     """
     store = access.open()
-    options = _settings(store.config, environment)
+    options = _settings(store.config)
     name = str(store.config["bucket"])
     for option in _ENVIRONMENT_ONLY:
         if option in store.config and "access_key_id" not in store.config:
@@ -121,14 +116,14 @@ def s3_bucket(access: StoreAccess, connections: int = 10, environment: Mapping[s
     return S3Bucket(access, client, name, prefix, extra, _encryption(options), in_bulk)
 
 
-def require_copyable(*stores: StoreAccess, environment: Mapping[str, str] = os.environ) -> None:
+def require_copyable(*stores: StoreAccess) -> None:
     """Raise ConfigurationError if the options of a store, or the environment, name a key of the customer (SSE-C).
 
     A copy by S3 needs the keys of source and copy. Every check of a copy needs them too: S3 refuses a HEAD without the
     key.
     """
-    for access in filter(is_s3, stores):
-        options = _settings(access.open().config, environment)
+    for access in (store for store in stores if store.is_s3):
+        options = _settings(access.open().config)
         if options.get("server_side_encryption") == _CUSTOMER_KEY:
             raise ConfigurationError(
                 f"{access.url}: objects that are encrypted with a key of the customer (server_side_encryption: "
@@ -157,9 +152,9 @@ def failure_of_s3(error: Exception, access: StoreAccess) -> Failure:
     return failure_of_response("", None, str(error), secrets)
 
 
-def _settings(given: Mapping[str, Any], environment: Mapping[str, str]) -> dict[str, str]:
+def _settings(given: Mapping[str, Any]) -> dict[str, str]:
     """Return the options of the environment, overridden by the `given` options, as obstore combines them."""
-    set_here = {name.removeprefix("AWS_").lower(): value for name, value in environment.items() if name[:4] == "AWS_"}
+    set_here = {name.removeprefix("AWS_").lower(): value for name, value in os.environ.items() if name[:4] == "AWS_"}
     if "endpoint_url" in set_here:
         set_here["endpoint"] = set_here["endpoint_url"]
     settings = set_here | {name: str(value) for name, value in given.items()}

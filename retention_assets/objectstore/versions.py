@@ -9,7 +9,7 @@ import pyarrow as pa
 from retention_assets.errors import ConfigurationError, StoreError
 from retention_assets.objectstore.access import StoreAccess
 from retention_assets.objectstore.failures import RequestKind
-from retention_assets.objectstore.s3 import S3_ERRORS, PagedRequest, S3Bucket, is_s3, pages, s3_bucket, wrong_listing
+from retention_assets.objectstore.s3 import S3_ERRORS, PagedRequest, S3Bucket, pages, s3_bucket, wrong_listing
 
 VERSIONS = pa.schema(
     (
@@ -38,7 +38,7 @@ def keeps_versions(access: StoreAccess) -> bool | None:
     The result is True for a bucket with suspended versioning, because the bucket keeps the versions written before the
     suspension. The result is None if the store is not S3, denies the request (s3:GetBucketVersioning) or fails.
     """
-    if not is_s3(access):
+    if not access.is_s3:
         return None
     bucket = s3_bucket(access, connections=1)
     try:
@@ -74,7 +74,7 @@ def all_versions(
 
 def lists_versions(access: StoreAccess) -> bool:
     """Return whether the bucket may keep versions and the credentials may list them."""
-    if not is_s3(access) or keeps_versions(access) is False:
+    if not access.is_s3 or keeps_versions(access) is False:
         return False
     try:
         next(_pages(access), None)
@@ -91,7 +91,7 @@ def _pages(access: StoreAccess, prefix: str = "", beginning: str = "") -> Iterat
 
     S3 orders entries by key, and the versions of a key from newest to oldest.
     """
-    if not is_s3(access):
+    if not access.is_s3:
         raise ConfigurationError(
             f"{access.url}: versions are listed on S3 only. Nothing was read or deleted. Delete versions with "
             "the tools of this store, such as a lifecycle rule."

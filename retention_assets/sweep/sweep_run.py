@@ -17,7 +17,7 @@ from retention_assets.core.liveness import NoOtherRepositories, OtherRepositorie
 from retention_assets.errors import ConfigurationError, GuardRefused, ObjectsFailed
 from retention_assets.objectstore.access import StoreAccess
 from retention_assets.objectstore.outcomes import Outcome
-from retention_assets.objectstore.s3 import is_s3, require_copyable
+from retention_assets.objectstore.s3 import require_copyable
 from retention_assets.objectstore.versions import keeps_versions
 from retention_assets.spark.frames import master_of, sweep_workers
 from retention_assets.state.approval import approved_terms
@@ -268,7 +268,7 @@ def warn_of_versions(sweep: Sweep[AnyRepository], mode: str, sweep_result: Sweep
 
     After a deletion, also log a warning if the versioning status of the bucket cannot be read.
     """
-    if not sweep_result.outcomes or not is_s3(sweep.opened.access):
+    if not sweep_result.outcomes or not sweep.opened.access.is_s3:
         return
     warning = _VERSION_WARNINGS.get((mode, keeps_versions(sweep.opened.access)))
     if warning:

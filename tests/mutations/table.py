@@ -821,7 +821,7 @@ SWEEPING = (
         name="Icechunk: the repository is edited although its objects cannot be deleted",
         breaks="a repository in the bucket of the endpoint is not edited in place of the configured one",
         file="retention_assets/objectstore/mutate/writing.py",
-        old="        if self._is_s3:\n            _ = self._bucket\n",
+        old="        if self._access.is_s3:\n            _ = self._bucket\n",
         new="",
         caught_by=(
             "tests/objectstore/test_replacing.py"

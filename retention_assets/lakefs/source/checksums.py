@@ -69,10 +69,10 @@ def _reader(access: StoreAccess, *, etags_are_checksums: bool):  # type: ignore[
 
 def _plain_check(access: StoreAccess) -> Callable[[str], bool]:
     """Return a function that returns whether S3 reports no encryption that changes an object's ETag."""
-    from retention_assets.objectstore.s3 import S3_ERRORS, is_encrypted, is_s3, s3_bucket  # importing boto3 is slow
-
-    if not is_s3(access):
+    if not access.is_s3:
         return lambda path: False
+    from retention_assets.objectstore.s3 import S3_ERRORS, is_encrypted, s3_bucket  # importing boto3 is slow
+
     bucket = s3_bucket(access, connections=_AT_ONCE)
 
     def is_plain(path: str) -> bool:

@@ -27,7 +27,6 @@ from retention_assets.objectstore.s3 import (
     S3Bucket,
     failure_of_s3,
     is_encrypted,
-    is_s3,
     require_copyable,
     s3_bucket,
 )
@@ -72,7 +71,7 @@ def copy_strategy(
     """
     require_copyable(source, target)
     here, there = source.open(retrying=False), target.open(retrying=False)
-    if is_s3(source) and is_s3(target) and _service(here.config) == _service(there.config):
+    if source.is_s3 and target.is_s3 and _service(here.config) == _service(there.config):
         return _ByS3(here, s3_bucket(target, connections), target, one_request)
     one_kind = type(here) is type(there) and isinstance(here, (AzureStore, GCSStore))
     if one_kind and here.config == there.config:
@@ -406,7 +405,7 @@ class _CheckedStore(OpenStore):
 
     def is_encrypted(self, path: str) -> bool:
         """Return whether S3 reports an encryption with which the object's ETag is not its MD5 sum."""
-        if not is_s3(self._access):
+        if not self._access.is_s3:
             return False
         try:
             return is_encrypted(self._bucket, path)

@@ -21,7 +21,6 @@ from retention_assets.objectstore.mutate.deletion_s3 import S3Deletion
 from retention_assets.objectstore.objects import OpenStore
 from retention_assets.objectstore.outcomes import DELETED, DeleteTarget, DeletingStore, ObjectResult, Outcome, result_of
 from retention_assets.objectstore.rate_limiter import RateLimiter, Retries, RetryPolicy
-from retention_assets.objectstore.s3 import is_s3
 
 _BULK = 256  # objects that one request of Azure may name
 _NO_VERSIONS = Failure(Kind.OTHER, "not tried: only S3's versions can be deleted by their id")
@@ -100,7 +99,7 @@ class ObjectDeleter:
         random: Random | None = None,
     ) -> None:
         self._store: S3Deletion | ObstoreDeletion
-        if is_s3(access):
+        if access.is_s3:
             self._store = S3Deletion(access, conditional=conditional, connections=AT_ONCE)
         else:
             self._store = ObstoreDeletion(access)

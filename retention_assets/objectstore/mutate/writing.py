@@ -99,7 +99,7 @@ class ObjectWriter(OpenStore):
         """
         if self._access.is_local:
             return
-        if self._is_s3:
+        if self._access.is_s3:
             _ = self._bucket
         scratch = f"{_SCRATCH}{uuid4().hex}"
         try:

@@ -8,7 +8,7 @@ deleted in the old location may be live in the new one.
 from collections.abc import Mapping
 
 from retention_assets.config.configuration import Repository
-from retention_assets.config.timestamps import Clock, utc_now
+from retention_assets.config.timestamps import utc_now
 from retention_assets.errors import GuardRefused
 from retention_assets.state.acknowledged import end_acknowledgements
 from retention_assets.state.ledger import plans_with_ledgers
@@ -18,7 +18,7 @@ from retention_assets.warehouse.warehouse import Warehouse
 _LOCATION = "place.json"
 
 
-def require_same_location(warehouse: Warehouse, repository: Repository, clock: Clock = utc_now) -> None:
+def require_same_location(warehouse: Warehouse, repository: Repository) -> None:
     """Bind the tables of the repository to its location. Raise GuardRefused if a sweep bound them to another location.
 
     Before the first sweep, the location may be changed. Then the memory of earlier plans is removed, and
@@ -38,7 +38,7 @@ def require_same_location(warehouse: Warehouse, repository: Repository, clock: C
         return
     if bound is not None:
         forget(warehouse, repository.name)
-        end_acknowledgements(warehouse, repository.name, repository.storage, clock())
+        end_acknowledgements(warehouse, repository.name, repository.storage, utc_now())
     warehouse.write_document(location, repository.name, _LOCATION)
 
 

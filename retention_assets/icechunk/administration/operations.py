@@ -4,10 +4,8 @@ The caller holds the repository's lease and writes an audit record: see `state/c
 Source: docs/icechunk.md; docs/icechunk-formats.md, "Branches and tags".
 """
 
-import time
 from collections.abc import Callable, Collection
 from datetime import datetime
-from random import Random
 
 from retention_assets.errors import (
     ConfigurationError,
@@ -47,20 +45,12 @@ class Operations:
     change; errors of the store.
     """
 
-    def __init__(
-        self,
-        access: StoreAccess,
-        clock: Callable[[], datetime],
-        log: Callable[[str], None],
-        *,
-        random: Random | None = None,
-        sleep: Callable[[float], None] = time.sleep,
-    ) -> None:
+    def __init__(self, access: StoreAccess, clock: Callable[[], datetime], log: Callable[[str], None]) -> None:
         self._url = access.url
         self._source = IcechunkSource(access, clock)
         self._reader = ObjectReader(access)
         self._references = ReferenceFiles(access)
-        self._commits = RepoCommits(access, clock, log, random=random, sleep=sleep)
+        self._commits = RepoCommits(access, clock, log)
 
     def create_branch(self, name: str, snapshot: str) -> int:
         """Create a branch on a snapshot."""

@@ -61,7 +61,6 @@ class RepoCommits:
         log: receives a line for each conflict, for writers that write unconditionally, for each backup that stays
             although it is not needed, and if the ETag after an edit is unknown.
         before_write: called before each write. An error that it raises ends the edit, and nothing more is written.
-        random: varies the waits between tries.
         sleep: waits for a number of seconds.
     """
 
@@ -72,7 +71,6 @@ class RepoCommits:
         log: Callable[[str], None],
         *,
         before_write: Callable[[], None] = lambda: None,
-        random: Random | None = None,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
         self._access = access
@@ -80,7 +78,6 @@ class RepoCommits:
         self._reader = ObjectReader(access)
         self._writer = ObjectWriter(access)
         self._clock, self._log, self._sleep, self._before_write = clock, log, sleep, before_write
-        self._random = random or Random()
 
     def commit(self, edit: Edit) -> Committed:
         """Make the edit. After a conflict with another writer, make it again on the newer object.
@@ -89,7 +86,7 @@ class RepoCommits:
         with the generated name already exists; StoreError after `TRIES` conflicts, and when it is unknown whether the
         object was written. The caller can then repeat the same edit.
         """
-        waits = backoffs(self._random, FIRST_WAIT, LONGEST_WAIT)
+        waits = backoffs(Random(), FIRST_WAIT, LONGEST_WAIT)
         # Icechunk's writers fail as long as the newest entry of the ops log is in their future.
         clock = not_ahead_of_store(self._access, self._clock)
         found = self._read()

@@ -91,7 +91,6 @@ def apply_edits_v1(
     log: Callable[[str], None],
     *,
     before_write: Callable[[], None] = lambda: None,
-    random: Random | None = None,
     sleep: Callable[[float], None] = time.sleep,
 ) -> Rewritten:
     """Make the edits that `expiration_of` returns for the current history (None: there are none).
@@ -102,7 +101,7 @@ def apply_edits_v1(
     2; StoreError after `TRIES` conflicts.
     """
     rewriter, source = _Rewriter(access, before_write), IcechunkSource(access, clock)
-    waits = backoffs(random or Random(), FIRST_WAIT, LONGEST_WAIT)
+    waits = backoffs(Random(), FIRST_WAIT, LONGEST_WAIT)
     for conflicts in range(TRIES):
         state = source.state()
         if state.format != 1:

@@ -71,11 +71,10 @@ def encode_ids(ids: pa.FixedSizeBinaryArray) -> pa.StringArray:
     return pc.if_else(ids.is_null(), None, encoded) if ids.null_count else encoded
 
 
-def ids_array(rows: npt.NDArray[np.uint8], present: npt.NDArray[np.bool_] | None = None) -> pa.FixedSizeBinaryArray:
-    """Return rows of bytes as an Arrow column without copying them; rows that are not `present` are null."""
-    validity = None if present is None else pa.py_buffer(np.packbits(present, bitorder="little"))
+def ids_array(rows: npt.NDArray[np.uint8]) -> pa.FixedSizeBinaryArray:
+    """Return rows of bytes as an Arrow column without copying them."""
     flat = np.ascontiguousarray(rows)
-    return pa.Array.from_buffers(pa.binary(rows.shape[1]), len(rows), [validity, pa.py_buffer(flat)])
+    return pa.Array.from_buffers(pa.binary(rows.shape[1]), len(rows), [None, pa.py_buffer(flat)])
 
 
 def id_bytes(ids: pa.FixedSizeBinaryArray) -> npt.NDArray[np.uint8]:

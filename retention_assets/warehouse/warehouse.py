@@ -337,7 +337,9 @@ class Warehouse:
         """Require that the files of a directory have as many rows as were written, and return their footers.
 
         If executors write to their own local disks, the directory looks complete but some files are not visible here.
-        Errors: TableContractError; its message ends with `remedy`.
+        Only the footers are read.
+        Errors: TableContractError, also for a file that is incomplete or not a Parquet file. The message about a wrong
+        number of rows ends with `remedy`.
         """
         files = self._footers(*parts)
         if (found := sum(file.num_rows for file in files)) != written:
@@ -346,13 +348,6 @@ class Warehouse:
                 f"{remedy} If this fails again, the machines of the cluster do not see the same warehouse."
             )
         return files
-
-    def row_count(self, *parts: str) -> int:
-        """Return the number of rows in the Parquet files of a directory. Only the footers are read.
-
-        Errors: TableContractError for a file that is incomplete or not a Parquet file.
-        """
-        return sum(file.num_rows for file in self._footers(*parts))
 
     def _footers(self, *parts: str) -> list[pq.FileMetaData]:
         files = self._table_files(*parts)

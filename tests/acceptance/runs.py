@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from datetime import UTC, date, datetime
 from typing import Any
 
+import pyarrow.dataset as ds
 from pyspark.sql import DataFrame, SparkSession
 
 from retention_assets.config.configuration import Repository
@@ -58,7 +59,7 @@ class Run:
         name, table = self.repository.name, STORAGE_INVENTORY.name
         target = self.warehouse.partition(name, table, self.day)
         conform(snapshot.frame, STORAGE_INVENTORY).write.mode("overwrite").parquet(target)
-        count = self.warehouse.row_count(name, table, self.day.isoformat())
+        count = ds.dataset(target).count_rows()
         self.warehouse.write_metadata(
             name, table, self.day, PartitionMetadata(snapshot.taken_at, count, self.run_id, snapshot.details)
         )

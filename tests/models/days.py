@@ -6,6 +6,7 @@ from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import pyarrow.dataset as ds
 from pyspark.sql import DataFrame, SparkSession
 
 from retention_assets.core.guards import refusals
@@ -184,8 +185,9 @@ class Day:
     def _keep(self, table: str, rows: Rows) -> Rows:
         """Write a partition as the IO manager does, and return it as it was written."""
         frame: DataFrame = conform(rows.frame, TABLES[table])
-        frame.write.mode("overwrite").parquet(self.warehouse.partition(NAME, table, self.date))
-        count = self.warehouse.row_count(NAME, table, self.date.isoformat())
+        target = self.warehouse.partition(NAME, table, self.date)
+        frame.write.mode("overwrite").parquet(target)
+        count = ds.dataset(target).count_rows()
         self.warehouse.write_metadata(
             NAME, table, self.date, PartitionMetadata(rows.taken_at, count, self.run_id, rows.details)
         )

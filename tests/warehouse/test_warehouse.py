@@ -77,7 +77,7 @@ _READS: dict[str, Use] = {
     "directories": lambda warehouse: warehouse.directories("orchard"),
     "tree": lambda warehouse: warehouse.tree("orchard"),
     "later": lambda warehouse: warehouse.has_document_after(*PLACE),
-    "count": lambda warehouse: warehouse.row_count("orchard"),
+    "count": lambda warehouse: warehouse.require_row_count(1, "orchard", remedy=""),
     "table": lambda warehouse: read_directory(warehouse, "orchard", schema=_SCHEMA),
     "batches": lambda warehouse: list(scan_directory(warehouse, "orchard", schema=_SCHEMA, columns=["a"])),
     "tables": lambda warehouse: read_files(warehouse, ["orchard/a.parquet"], _SCHEMA, one_of("a", ["x"])),
@@ -212,9 +212,8 @@ def write_parts(warehouse: Warehouse, *sizes: int) -> None:
 
 
 def test_the_rows_of_a_table_are_counted_over_all_its_files(warehouse: Warehouse) -> None:
-    assert warehouse.row_count(*TABLE) == 0
+    warehouse.require_rows("orchard", "addresses", DAY, 0)
     write_parts(warehouse, 3, 0, 40)
-    assert warehouse.row_count(*TABLE) == 43
     warehouse.require_rows("orchard", "addresses", DAY, 43)
 
 
@@ -223,7 +222,7 @@ def test_a_footer_that_is_longer_than_the_first_read_is_read_completely(
 ) -> None:
     monkeypatch.setattr(module, "_FOOTER", 16)
     write_parts(warehouse, 3, 40)
-    assert warehouse.row_count(*TABLE) == 43
+    warehouse.require_rows("orchard", "addresses", DAY, 43)
 
 
 @pytest.mark.parametrize("written", [42, 44, 0])
@@ -243,7 +242,7 @@ def test_a_truncated_file_is_reported_with_its_name(tmp_path: Path) -> None:
     file = tmp_path.joinpath(*TABLE, "part-00000.snappy.parquet")
     file.write_bytes(file.read_bytes()[:-5])
     with pytest.raises(TableContractError, match=r"part-00000\.snappy\.parquet: is truncated, or not a Parquet file"):
-        warehouse.row_count(*TABLE)
+        warehouse.require_rows("orchard", "addresses", DAY, 40)
 
 
 @pytest.mark.parametrize("kept", [0, 10, None], ids=["empty", "cut_off", "missing"])

@@ -18,6 +18,7 @@ from retention_assets.assets.resources import RepositoryResource, session
 from retention_assets.assets.runs import ReadOptions, SweepOptions, day_of
 from retention_assets.core import guards
 from retention_assets.core.age import AgeCutoff, no_issue_time
+from retention_assets.core.totals import top_of
 from retention_assets.icechunk.formats.ids import decode_id
 from retention_assets.icechunk.formats.paths import CHUNKS, SNAPSHOTS
 from retention_assets.icechunk.rules.reach import chunks_of, manifests_of
@@ -25,7 +26,7 @@ from retention_assets.icechunk.source.history import history_details, history_ro
 from retention_assets.icechunk.source.tables import manifest_chunks, snapshot_manifests
 from retention_assets.icechunk.sweep import verification
 from retention_assets.icechunk.sweep.guards import count_refs, missing_snapshots, referenced_exist
-from retention_assets.icechunk.sweep.layout import icechunk_prefixes, top_of
+from retention_assets.icechunk.sweep.layout import icechunk_prefixes
 from retention_assets.icechunk.sweep.left_tips import with_left_tips
 from retention_assets.icechunk.sweep.planning import (
     GUARDS,
@@ -216,7 +217,7 @@ def deletion_candidates(
         settings=planned_terms(resource.repository),
     )
     basis = plan_basis_of(repository_history, parameters.policy, day)
-    others = resource.other_references(context, pyspark)
+    others = resource.elsewhere(context, pyspark).for_plan()
     inputs = IcechunkPlanInputs(storage_inventory, reachable_manifests, reachable_chunks, others)
     require_one_origin(parameters, basis, inputs)
     planned = make_plan(spark, resource.warehouse, parameters, basis, inputs)

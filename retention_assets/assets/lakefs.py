@@ -236,7 +236,7 @@ def deletion_candidates(
         settings=planned_terms(resource.repository),
         oldest_dump=settings.source.oldest_dump,
     )
-    others = resource.other_references(context, pyspark)
+    others = resource.elsewhere(context, pyspark).for_plan()
     if warning := not_configured(resource.open().source, resource.configuration.repositories.values()):
         others = replace(others, warnings=(*others.warnings, warning))
     inputs = PlanInputs(storage_inventory, uncommitted_objects, commit_graph, addresses, others)

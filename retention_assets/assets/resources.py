@@ -25,7 +25,6 @@ from retention_assets.config.configuration import Configuration, Repository
 from retention_assets.config.settings import SparkValue
 from retention_assets.config.timestamps import utc_now
 from retention_assets.core.guards import CheckResult
-from retention_assets.core.other_references import OtherReferences
 from retention_assets.errors import GuardRefused
 from retention_assets.icechunk.source.opening import OpenIcechunk, open_icechunk
 from retention_assets.icechunk.sweep.guards import Referenced
@@ -184,9 +183,7 @@ class RepositoryResource(dg.ConfigurableResource):
 
     def policy(self, day: date) -> Policy:
         """Return the policy of the day's `policy_table`. Errors: GuardRefused if the policy has changed since then."""
-        policy = self.open().policy()
-        self._require_policy(day, policy.policy_hash)
-        return policy
+        return self._unchanged(self.open().policy(), day)
 
     def memory(self) -> Memory:
         """Return the heads and commits that earlier plans of a lakeFS repository recorded."""
@@ -194,16 +191,15 @@ class RepositoryResource(dg.ConfigurableResource):
 
     def snapshot_policy(self, day: date) -> SnapshotPolicy:
         """Return the policy of an Icechunk repository's `policy_table`. Errors: as in `policy`."""
-        policy = self.open_icechunk().policy()
-        self._require_policy(day, policy.policy_hash)
-        return policy
+        return self._unchanged(self.open_icechunk().policy(), day)
 
-    def _require_policy(self, day: date, policy_hash: str) -> None:
-        if policy_hash != self.warehouse.metadata(self.name, "policy_table", day).details.policy_hash:
+    def _unchanged[AnyPolicy: (Policy, SnapshotPolicy)](self, policy: AnyPolicy, day: date) -> AnyPolicy:
+        if policy.policy_hash != self.warehouse.metadata(self.name, "policy_table", day).details.policy_hash:
             raise GuardRefused(
                 f"{self.name} {day}: the policy has changed since policy_table was made. Nothing was deleted. "
                 f"Plan again: `retention plan {self.name} --as-of {day}`."
             )
+        return policy
 
     def locations(self) -> dict[str, tuple[str, ...]]:
         """Return the locations of each configured repository."""
@@ -229,10 +225,6 @@ class RepositoryResource(dg.ConfigurableResource):
             f". Sweeps moved some of these objects to quarantine. Bring back all objects of these sweeps: {commands}"
         )
         return replace(found, detail=found.detail + moved) if plans else found
-
-    def other_references(self, context: dg.AssetExecutionContext, pyspark: LazyPySparkResource) -> OtherReferences:
-        """Return the references of other repositories for a plan."""
-        return self.elsewhere(context, pyspark).for_plan()
 
     def elsewhere(self, context: dg.AssetExecutionContext, pyspark: LazyPySparkResource) -> OtherRepositories:
         """Return the reader of the other repositories' references."""

@@ -66,7 +66,7 @@ def largest_groups(objects: DataFrame, part: str, reason: Column, prefix: Column
         objects: the objects, with columns `size` and `branches`.
         part: the column with the part to which an object belongs.
         reason: the reason for deleting an object.
-        prefix: the prefix of an object: `top_prefix`, or `directory` for systems without paths.
+        prefix: the prefix of an object: `top_prefix`, or `top_of` its address for systems without paths.
         most: the number of groups to return for each part and kind.
     """
     branches = F.when(F.size("branches") > 0, F.col("branches")).otherwise(F.array(F.lit(NO_BRANCH)))
@@ -97,6 +97,6 @@ def top_prefix() -> Column:
     return F.coalesce(top, F.lit(NO_PATH))
 
 
-def directory() -> Column:
-    """Return the first directory of a candidate's address."""
-    return F.concat(F.substring_index("address", "/", 1), F.lit("/"))
+def top_of(address: Column) -> Column:
+    """Return the first directory of `address`, with its trailing slash."""
+    return F.concat(F.substring_index(address, "/", 1), F.lit("/"))

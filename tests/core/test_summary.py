@@ -3,7 +3,7 @@
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from retention_assets.core.totals import BRANCH, PREFIX, REASON, TOTAL, directory, largest_groups, top_prefix
+from retention_assets.core.totals import BRANCH, PREFIX, REASON, TOTAL, largest_groups, top_of, top_prefix
 from tests.frames import Candidate, address, candidates
 
 Groups = list[tuple[str, int, int]]
@@ -36,7 +36,7 @@ def test_a_file_at_the_top_is_its_own_prefix_and_a_missing_path_has_its_own_grou
 
 def test_objects_without_paths_are_grouped_by_the_directory_of_their_address(spark: SparkSession) -> None:
     found = candidates(spark, Candidate("chunks/a", 5), Candidate("chunks/b", 4), Candidate("snapshots/a", 7))
-    assert groups(found, PREFIX, place=directory()) == [("chunks/", 2, 9), ("snapshots/", 1, 7)]
+    assert groups(found, PREFIX, place=top_of(F.col("address"))) == [("chunks/", 2, 9), ("snapshots/", 1, 7)]
 
 
 def test_an_object_counts_for_each_of_its_branches(spark: SparkSession) -> None:

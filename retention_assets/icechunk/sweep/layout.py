@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 
+from retention_assets.core.totals import top_of
 from retention_assets.icechunk.formats.ids import CHARACTERS
 from retention_assets.icechunk.formats.paths import CHUNKS, MANIFESTS, OVERWRITTEN, SNAPSHOTS, TRANSACTIONS
 from retention_assets.objectstore.listing import Prefixes, key_ranges
@@ -38,7 +39,7 @@ class IcechunkLayout:
 
     def prefix(self, address: Column) -> Column:
         """See `Layout`. All names of backups begin with the same characters, so their whole directory is one prefix."""
-        directory = F.concat(F.substring_index(address, "/", 1), F.lit("/"))
+        directory = top_of(address)
         begins = F.substring(F.substring_index(address, "/", -1), 1, self.characters)
         return F.when(directory == OVERWRITTEN, directory).otherwise(F.concat(directory, begins))
 
@@ -54,8 +55,3 @@ def icechunk_prefixes(reader: ObjectReader) -> Prefixes:
     """Return the prefixes that together contain every object of a repository; `chunks/` is split into key ranges."""
     top = [name for name in reader.prefixes("") if name != CHUNKS]
     return Prefixes(tuple(top), ("",), key_ranges(CHUNKS, CHARACTERS))
-
-
-def top_of(address: Column) -> Column:
-    """Return the top-level prefix of `address`, with its trailing slash, as in `icechunk_prefixes`."""
-    return F.concat(F.substring_index(address, "/", 1), F.lit("/"))

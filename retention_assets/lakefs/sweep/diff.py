@@ -4,7 +4,7 @@ For another policy, the planner classifies the objects of the day's stored table
 request is sent to a server. No plan is written, withdrawn or approved.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import astuple, dataclass
 from datetime import datetime, timedelta
 
@@ -15,7 +15,7 @@ from retention_assets.config.configuration import Repository
 from retention_assets.core.amounts import Amount
 from retention_assets.core.guards import CheckResult
 from retention_assets.core.other_references import NO_OTHERS, OtherReferences
-from retention_assets.core.totals import BRANCH, PREFIX, REASON, TOTAL, directory, largest_groups, top_prefix
+from retention_assets.core.totals import BRANCH, PREFIX, REASON, TOTAL, largest_groups, top_of, top_prefix
 from retention_assets.errors import GuardRefused
 from retention_assets.lakefs.names.generated import namespace_urls
 from retention_assets.lakefs.rules.references import References
@@ -73,9 +73,10 @@ def _side(candidates: DataFrame, name: str) -> DataFrame:
     return candidates.select("address", *(F.col(column).alias(f"{column}_{name}") for column in _COMPARED))
 
 
-def changed_amounts(changes: DataFrame, most: int, prefix: Callable[[], Column] = top_prefix) -> DataFrame:
+def changed_amounts(changes: DataFrame, most: int, *, have_paths: bool = True) -> DataFrame:
     """Return the `largest_groups` of each change. `changes`: the rows that `compared` returns."""
-    return largest_groups(changes, "change", _reason_text(), prefix(), most)
+    prefix = top_prefix() if have_paths else top_of(F.col("address"))
+    return largest_groups(changes, "change", _reason_text(), prefix, most)
 
 
 def _reason_text() -> Column:
@@ -212,7 +213,7 @@ def compare_plans(
     store.
     """
     before, after = (planned_objects(spark, warehouse, plan) for plan in (first, second))
-    return _difference(compared(before, after), top_prefix if have_paths else directory)
+    return _difference(compared(before, after), have_paths=have_paths)
 
 
 def outlook(
@@ -265,10 +266,10 @@ def _contents(
     return commits, committed_contents(cache, namespace_urls(repository.namespace, repository.storage), rows)
 
 
-def _difference(changes: DataFrame, prefix: Callable[[], Column] = top_prefix) -> Difference:
+def _difference(changes: DataFrame, *, have_paths: bool = True) -> Difference:
     changes = changes.cache()
     found: dict[tuple[str, str], list[tuple[str, Amount]]] = {}
-    for row in changed_amounts(changes, _MOST, prefix).collect():
+    for row in changed_amounts(changes, _MOST, have_paths=have_paths).collect():
         found.setdefault((row["change"], row["by"]), []).append((row["name"], Amount(row["objects"], row["bytes"])))
     amounts = {change: found.get((change, TOTAL), [("", Amount())])[0][1] for change in CHANGES}
     rows = changes.where(F.col("change") != FREED_ALIKE).orderBy(F.col("size").desc(), "address")

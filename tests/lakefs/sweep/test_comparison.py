@@ -8,7 +8,6 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from retention_assets.core.totals import directory
 from retention_assets.lakefs.sweep.diff import at_heads, changed_amounts, compared, head_amounts, with_heads
 from retention_assets.tables import COMMIT_GRAPH, DELETION_CANDIDATES
 from tests.frames import (
@@ -121,7 +120,7 @@ def test_objects_without_branch_and_path_are_counted_too(spark: SparkSession) ->
 
 def test_amounts_of_systems_without_paths_are_counted_by_directory(spark: SparkSession) -> None:
     row = Candidate("chunks/0", 3, paths=())
-    found_amounts = amounts(changed_amounts(changes(spark, (), (row,)), 12, directory))
+    found_amounts = amounts(changed_amounts(changes(spark, (), (row,)), 12, have_paths=False))
     assert ("newly_freed", "prefix", "chunks/", 1, 3) in found_amounts
 
 

@@ -64,8 +64,8 @@ class Directories:
     """The layout of lakeFS data: each directory is a prefix, and all objects are deleted in one phase. See `Layout`."""
 
     def prefix(self, address: Column) -> Column:
-        """See `Layout`."""
-        return directory_of(address)
+        """See `Layout`. The prefix is empty for the top of the namespace."""
+        return F.when(address.contains("/"), F.regexp_replace(address, "/[^/]*$", "/")).otherwise(F.lit(""))
 
     def phase(self, address: Column) -> Column:
         """See `Layout`."""
@@ -392,11 +392,6 @@ def with_outcomes(objects: DataFrame, now: Liveness, still_named: DataFrame | No
         checked = checked.join(named, on=list(SAME_OBJECT), how="left")
         checked = checked.withColumn("detail", F.coalesce("detail", not_named))
     return checked.select(*OBJECTS.names)
-
-
-def directory_of(address: Column) -> Column:
-    """Return the directory of `address` in the store; empty for the top of the namespace."""
-    return F.when(address.contains("/"), F.regexp_replace(address, "/[^/]*$", "/")).otherwise(F.lit(""))
 
 
 def pack(prefixes: Sequence[tuple[str, int]], most: int) -> list[tuple[tuple[str, ...], int]]:

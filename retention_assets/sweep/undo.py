@@ -310,8 +310,8 @@ def _in_current_quarantine(undo: Undo, found: Copies, rows: DataFrame) -> DataFr
     return rows.where(~is_elsewhere)
 
 
-def _count_and_first(rows: DataFrame, column: str) -> tuple[int, str | None]:
-    row = rows.agg(F.count(F.lit(1)), F.min(column)).first()
+def _count_and_first_address(rows: DataFrame) -> tuple[int, str | None]:
+    row = rows.agg(F.count(F.lit(1)), F.min("address")).first()
     assert row is not None
     return row[0], row[1]
 
@@ -439,7 +439,7 @@ class UndoEngine(LedgerEngine):
 
     def _count_overtaken(self, touched: DataFrame) -> None:
         """Count the objects that another run changed after they were selected, and did not restore."""
-        number, first = _count_and_first(touched.where("NOT is_restored"), "address")
+        number, first = _count_and_first_address(touched.where("NOT is_restored"))
         if number > self.overtaken:
             self._undo.log(
                 f"{self._undo.repository.name}: another run changed {number:,} of the selected objects of the plan of "
@@ -464,7 +464,7 @@ class UndoEngine(LedgerEngine):
     def _skip_missing_live(self, objects: DataFrame, live: DataFrame) -> DataFrame:
         """Skip objects that are live again and not at their path: the copy may be the last one."""
         missing = self._without_object(objects.join(live, on="address", how="left_semi"))
-        number, first = _count_and_first(missing, "address")
+        number, first = _count_and_first_address(missing)
         if not number:
             return objects
         name = self._undo.repository.name

@@ -18,7 +18,7 @@ from retention_assets.objectstore.access import StoreAccess
 from retention_assets.spark.frames import from_arrow
 from retention_assets.state.memory import keep_due
 from retention_assets.state.plan import Heads, Plan, keep_planned
-from retention_assets.sweep.engine import SparkEngine, directory_of, pack, with_outcomes
+from retention_assets.sweep.engine import Directories, SparkEngine, pack, with_outcomes
 from retention_assets.sweep.preconditions import Preconditions
 from retention_assets.sweep.worker import OBJECTS
 from retention_assets.tables import DELETION_CANDIDATES, DUE_OBJECTS
@@ -326,7 +326,7 @@ def test_no_object_is_deleted_while_the_candidates_of_the_newest_plan_cannot_be_
     [("data/slice/object", "data/slice/"), ("data/object", "data/"), ("object", ""), ("a/b/c/d", "a/b/c/")],
 )
 def test_the_prefix_of_an_object_is_its_directory(spark: SparkSession, name: str, prefix: str) -> None:
-    assert of(spark, [name], pa.string(), directory_of) == [prefix]
+    assert of(spark, [name], pa.string(), Directories().prefix) == [prefix]
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,13 @@ from retention_assets.icechunk.formats.repo_writer import write_repo
 from retention_assets.icechunk.formats.values import Json, read_flexbuffer, upgraded_configuration, upgraded_metadata
 from retention_assets.icechunk.rules.snapshots import History
 from retention_assets.icechunk.rules.upgrade import upgraded
-from retention_assets.icechunk.source.repository import IcechunkSource, References, RepoObject, reference_files
+from retention_assets.icechunk.source.repository import (
+    IcechunkSource,
+    References,
+    RepoObject,
+    read_references,
+    reference_files,
+)
 from retention_assets.objectstore.access import StoreAccess
 from retention_assets.objectstore.clock import not_ahead_of_store
 from retention_assets.objectstore.mutate.writing import ObjectWriter
@@ -139,7 +145,8 @@ def _require_nobody_wrote_before(
     Errors: GuardRefused; CorruptFile for a configuration that cannot be read; errors of `IcechunkSource.state`, also
     for a snapshot that the repo object does not list.
     """
-    repo, left, config = found.repo, source.left_references(), _configuration(ObjectReader(access))
+    repo, reader = found.repo, ObjectReader(access)
+    left, config = read_references(reader), _configuration(reader)
     is_changed = _has_other_references(left, repo) or _has_other_configuration(config, repo)
     can_be_undone = (
         repo.latest_updates[0].kind is UpdateKind.REPO_MIGRATED

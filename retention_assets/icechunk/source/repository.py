@@ -12,8 +12,6 @@ from datetime import datetime
 from itertools import batched
 from typing import Literal, NamedTuple
 
-import pyarrow as pa
-
 from retention_assets.errors import CorruptFile, ObjectMissing, SourceError
 from retention_assets.icechunk.formats.ids import decode_id, encode_id, is_canonical
 from retention_assets.icechunk.formats.model import MAIN, Repo, UpdateKind
@@ -204,15 +202,12 @@ class IcechunkSource:
         references = read_references(self._reader)
         if MAIN in references.branches:
             return references
-        found = [*self._reader.prefixes(), *(row for batch in self._reader.list_direct() for row in _paths(batch))]
+        files = (path for batch in self._reader.list_direct() for path in batch["path"].to_pylist())
+        found = [*self._reader.prefixes(), *files]
         raise SourceError(
             f"{self._url}: there is no Icechunk repository: neither `repo` (format 2) nor refs/branch.main/ref.json "
             f"(format 1) exists. Found: {', '.join(found[:10]) or 'nothing'}. Nothing was changed. Check `storage`."
         )
-
-    def left_references(self) -> References:
-        """Return the references of format 1 that an upgrade to format 2 has left. Errors: as `read_references`."""
-        return read_references(self._reader)
 
     def parents_in_files(self, snapshots: Collection[bytes]) -> Mapping[bytes, bytes | None]:
         """Return the parents that the files of these snapshots of format 1 name now; missing files are left out.
@@ -305,7 +300,7 @@ class IcechunkSource:
         released or dropped since then, and its reference is a leftover.
         `removed`: snapshots that an edit is about to remove. The check treats them as removed from `repo`.
         """
-        left = self.left_references()
+        left = read_references(self._reader)
         named = History({}, left.branches, left.tags).references()
         listed = repo.snapshots.keys() - set(removed)
         unlisted = [one for one in named if one.tip not in listed and self._has_snapshot(one.tip)]
@@ -360,7 +355,3 @@ def _once_listed(reader: ObjectReader, repo: Repo) -> frozenset[bytes]:
             migrated = repo if update.backup_path is None else backup(reader, update.backup_path)
             listed |= migrated.snapshots.keys() if migrated else set()
     return frozenset(listed)
-
-
-def _paths(batch: pa.RecordBatch) -> list[str]:
-    return list(batch.column("path").to_pylist())

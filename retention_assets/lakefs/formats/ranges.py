@@ -7,7 +7,7 @@ import pyarrow.compute as pc
 from retention_assets.decoding.columns import Fields, binary_column, decode, plan_fields, readable, text_column
 from retention_assets.decoding.kernels import MESSAGE, TEXT, VARINT
 from retention_assets.errors import corrupt
-from retention_assets.lakefs.formats.sstable import open_table, require_kind
+from retention_assets.lakefs.formats.sstable import open_table, require_entity
 from retention_assets.policy.matching import UNREADABLE
 
 BY_PREFIX_DEPRECATED, RELATIVE, FULL = 0, 1, 2  # address_type. Source: docs/lakefs-formats.md, "Addresses"
@@ -49,7 +49,7 @@ def read_range(content: bytes, name: str) -> pa.RecordBatch:
             bytes.
     """
     table = open_table(content, name)
-    require_kind(table.properties, "ranges", None, name)
+    require_entity(table.properties, None, name)
     fields = decode(table.values, _ENTRY, name)
     address_types = fields.numbers(_ADDRESS_TYPE)
     if ((address_types < BY_PREFIX_DEPRECATED) | (address_types > FULL)).any():

@@ -11,7 +11,7 @@ from retention_assets.decoding.columns import binary_column
 from retention_assets.errors import corrupt
 from retention_assets.lakefs.formats.identity import commit_id
 from retention_assets.lakefs.formats.lakefs_pb2 import BranchData, CommitData, GarbageCollectionRules, TagData
-from retention_assets.lakefs.formats.sstable import open_table, require_kind
+from retention_assets.lakefs.formats.sstable import open_table, require_entity
 
 
 def read_commits(content: bytes, name: str) -> list[CommitData]:
@@ -88,7 +88,7 @@ def _parse[M: Message](record: type[M], content: bytes, name: str) -> M:
 def _records(content: bytes, name: str, entity: str) -> Iterator[tuple[bytes, bytes, bytes]]:
     """Return (key, identity, data) of each record. A dump has few records, so Python objects are fast enough."""
     table = open_table(content, name)
-    require_kind(table.properties, "ranges", entity, name)
+    require_entity(table.properties, entity, name)
     columns = (table.keys, binary_column(table.identities, name), binary_column(table.values, name))
     return zip(*(column.to_pylist() for column in columns), strict=True)
 

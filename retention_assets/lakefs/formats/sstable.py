@@ -35,6 +35,7 @@ FOOTER = 53  # bytes
 MAGIC = bytes.fromhex("f7cff485b741e288")
 CRC32C = 1
 STORED, SNAPPY = 0, 1
+_RANGES = "ranges"  # the property `type` of every table that is read here
 TWO_LEVEL = 2
 MAX_DECODED = 1 << 30  # bytes; lakeFS splits its tables at 20 MiB. Source: docs/lakefs-formats.md, "Tables"
 
@@ -265,14 +266,14 @@ def open_table(content: bytes, name: str) -> VerifiedTable:
     )
 
 
-def require_kind(properties: Mapping[str, bytes], kind: str, entity: str | None, name: str) -> None:
-    """Refuse a table whose properties `type` and `entity` are not `kind` and `entity`.
+def require_entity(properties: Mapping[str, bytes], entity: str | None, name: str) -> None:
+    """Refuse a table whose property `type` is not `ranges`, or whose property `entity` is not `entity`.
 
     Tables of all kinds are in the folder `_lakefs/`, so the name of a file does not show its kind.
     """
     found = properties.get("type"), properties.get("entity")
-    if found != (kind.encode(), entity.encode() if entity else None):
-        raise corrupt(name, f"it is a table of type {found[0]!r}, entity {found[1]!r}, not {kind!r}, {entity!r}")
+    if found != (_RANGES.encode(), entity.encode() if entity else None):
+        raise corrupt(name, f"it is a table of type {found[0]!r}, entity {found[1]!r}, not {_RANGES!r}, {entity!r}")
 
 
 def _keys(rows: Rows, name: str) -> pa.Array:

@@ -1,6 +1,5 @@
 """The command `diff`: compares two plans, or a plan with another policy."""
 
-import shlex
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from datetime import date
@@ -23,6 +22,7 @@ from retention_assets.cli.group import (
     day_option,
     examples,
     other_policy,
+    policy_options,
     print_json,
     program,
     say,
@@ -171,8 +171,7 @@ def _propose(target: Target, day: date, files: tuple[Path, ...], wanted: _Wanted
         print_json(outlook_document(found, proposal, wanted.price))
     else:
         show_outlook(screen, found, proposal, wanted.price)
-        policies = " ".join(f"--policy {shlex.quote(str(file))}" for file in files)
-        _say_more(f"{target.name} {policies} --as-of {day}")
+        _say_more(f"{target.name} {policy_options(files)} --as-of {day}")
     for line in warnings_of(found):
         warn(line)
     require_no_refusal(found, proposal.plan)

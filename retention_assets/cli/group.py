@@ -8,7 +8,7 @@ import shlex
 import shutil
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta
@@ -229,6 +229,13 @@ other_policy = click.option(
     type=click.Path(path_type=Path),
     help="A file of the other policy. Repeat the option for each file of the policy.",
 )
+
+
+def policy_options(files: Sequence[Path]) -> str:
+    """Return the options of `other_policy` with these files, quoted for a shell."""
+    return " ".join(f"--policy {shlex.quote(str(file))}" for file in files)
+
+
 as_json = click.option("--json", "json_wanted", is_flag=True, help="Print one JSON document.")
 
 

@@ -21,6 +21,7 @@ from retention_assets.cli.group import (
     has_all_characters,
     names_argument,
     other_policy,
+    policy_options,
     print_json,
     program,
     say,
@@ -359,8 +360,7 @@ def simulate(target: Target, files: tuple[Path, ...], days: int, day: date | Non
         return
     _show(tables.plan, now, other)
     if files and not target.repository.is_icechunk:
-        options = " ".join(f"--policy {shlex.quote(str(file))}" for file in files)
-        command = f"{program()} diff {repository} {options} --as-of {tables.plan.day}"
+        command = f"{program()} diff {repository} {policy_options(files)} --as-of {tables.plan.day}"
         say(f"Each object of the first day: {command}")
 
 

@@ -1,7 +1,7 @@
 """The result of `retention explain`: the plan, and for each object why it is kept or gone."""
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, is_dataclass, replace
 from datetime import date, datetime
 from typing import Any
 
@@ -116,7 +116,7 @@ class ObjectExplanation:
 
     def document(self) -> dict[str, Any]:
         """Return the values for JSON."""
-        return plain(asdict(self))
+        return plain(self)
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,11 +134,13 @@ class Explanation:
 
     def document(self) -> dict[str, Any]:
         """Return the values for JSON."""
-        return plain(asdict(self))
+        return plain(self)
 
 
 def plain(value: Any) -> Any:
-    """Return a value for JSON: dates as ISO 8601, tuples as lists."""
+    """Return a value for JSON: dataclasses as objects, dates as ISO 8601, tuples as lists."""
+    if is_dataclass(value) and not isinstance(value, type):
+        return plain(asdict(value))
     if isinstance(value, dict):
         return {name: plain(one) for name, one in value.items()}
     if isinstance(value, list | tuple):

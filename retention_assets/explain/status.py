@@ -1,7 +1,7 @@
 """Reports the status of each repository: plan, approval, last sweep, quarantine, trend, and required actions."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from datetime import date, datetime, timedelta
 from typing import Any
 
@@ -85,8 +85,7 @@ class RepositoryStatus:
             "first_wait_ends": plan.first_wait_ends,
             "last_wait_ends": plan.last_wait_ends,
         }
-        rest = {name: getattr(self, name) for name in self.__slots__ if name not in ("plan", "trend")}
-        parts = {name: _document(value) for name, value in rest.items()}
+        parts = {name: getattr(self, name) for name in self.__slots__}
         trend = [{"day": day, "bytes": size} for day, size in self.trend]
         document: dict[str, Any] = plain({**parts, "plan": newest, "trend": trend})
         return document
@@ -144,7 +143,7 @@ def status_of(
             was_interrupted=plan is not None and _was_interrupted(warehouse, plan, records),
         )
     )
-    return RepositoryStatus(**{**{one: getattr(found, one) for one in found.__slots__}, "needs": needs})
+    return replace(found, needs=needs)
 
 
 def _needs_of(
@@ -341,9 +340,3 @@ def _began(warehouse: Warehouse, name: str, part: _Moved) -> datetime:
         if part.after < int(sweep.partition("-")[0]) < part.record["fence"]:
             began += [file.written_at for file in warehouse.tree(*ledger, sweep).values()]
     return min(began)
-
-
-def _document(value: Any) -> Any:
-    if isinstance(value, tuple):
-        return [_document(one) for one in value]
-    return asdict(value) if hasattr(value, "__dataclass_fields__") else value

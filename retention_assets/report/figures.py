@@ -69,11 +69,11 @@ class Figures:
                     {"day": one.day, "plan_hash": one.plan_hash, "totals": _amounts(one.totals)}
                     for one in self.over_time
                 ],
-                "groups": {name: [asdict(one) for one in rows] for name, rows in self.groups.by_kind().items()},
+                "groups": self.groups.by_kind(),
                 "guards": list(self.guards),
                 "forecast": self.forecast and self.forecast.document(),
-                "history": [asdict(one) for one in self.history],
-                "outcomes": self.outcomes and asdict(self.outcomes),
+                "history": list(self.history),
+                "outcomes": self.outcomes,
             }
         )
         return document

@@ -30,7 +30,7 @@ from retention_assets.cli.group import (
     warn,
     working,
 )
-from retention_assets.cli.rendering import format_amount, human_bytes, human_cost, print_amounts
+from retention_assets.cli.rendering import format_amount, human_bytes, human_cost, print_amounts, wait_of
 from retention_assets.config.configuration import Repository
 from retention_assets.config.timestamps import utc_now
 from retention_assets.core.amounts import Amount, counted, human_amount
@@ -81,9 +81,7 @@ def status(context: click.Context, repositories: tuple[str, ...], json_wanted: b
 def _waits(one: RepositoryStatus, now: datetime) -> Iterator[str]:
     """Yield a sentence for the objects that wait until they have settled, and for those that wait in quarantine."""
     if one.waiting.objects and one.plan and one.plan.first_wait_ends:
-        ends = (f"{at:%Y-%m-%d %H:%M} UTC" for at in (one.plan.first_wait_ends, one.plan.last_wait_ends) if at)
-        until, amount = " to ".join(dict.fromkeys(ends)), human_amount(one.waiting)
-        yield f"Waiting until {until} (`settle`): {amount}. A plan that is made after that time may delete them."
+        yield f"{wait_of(one.plan)} A plan that is made after that time may delete them."
     for held in one.quarantine:
         if held.all_due > now:  # else a required action names them
             amount, until = human_amount(Amount(held.objects, held.bytes)), f"{held.all_due:%Y-%m-%d %H:%M} UTC"

@@ -40,9 +40,10 @@ from retention_assets.cli.rendering import (
     print_amounts,
     print_rows,
     require_table,
+    wait_of,
 )
 from retention_assets.config.configuration import Configuration, Repository, load_configuration
-from retention_assets.core.amounts import Amount, counted, human_amount, sum_of
+from retention_assets.core.amounts import Amount, counted, sum_of
 from retention_assets.core.states import CANDIDATE, WAITING
 from retention_assets.state.approval import when_to_plan_again
 from retention_assets.state.plan import Duplicate, Plan, load_plan
@@ -77,7 +78,7 @@ def plan(target: Target, day: date, json_wanted: bool, full: bool) -> None:
     configuration, repository = target.configuration, target.name
     made, run = make_plan(configuration, repository, day, full=full)
     with working(f"{repository} {day}: computing the summary"):
-        summary = summary_of(configuration, repository, day)
+        summary = summary_of(target.warehouse, target.repository, made)
     if json_wanted:
         print_json({**made.document(), "summary": summary.document()})
         return
@@ -300,18 +301,16 @@ class Summary:
             _show_edits(screen, plan, self.edits)
 
 
-def summary_of(configuration: Configuration, repository: str, day: date) -> Summary:
-    """Return the summary of the day's plan. Errors: TableContractError if the plan's objects are no longer stored."""
+def summary_of(warehouse: Warehouse, repository: Repository, plan: Plan) -> Summary:
+    """Return the summary of a plan. Errors: TableContractError if the plan's objects are no longer stored."""
     from retention_assets.explain.plans import PlanTables
     from retention_assets.icechunk.edits.stored import planned_edits
     from retention_assets.report.groups import due_groups
 
-    warehouse, configured = Warehouse(configuration.warehouse), configuration.repository(repository)
-    plan = load_plan(warehouse, repository, day)
-    groups = due_groups(PlanTables(warehouse, configured, plan))
+    groups = due_groups(PlanTables(warehouse, repository, plan))
     candidates = _largest(groups, lambda group: group.candidate)
     waiting = _largest(groups, lambda group: group.waiting) if plan.first_wait_ends else None
-    if configured.is_icechunk:
+    if repository.is_icechunk:
         return Summary(candidates, waiting, (), planned_edits(warehouse, plan))
     return Summary(candidates, waiting, plan.duplicates)
 
@@ -328,12 +327,9 @@ def _largest(groups: Mapping[str, Sequence["Group"]], part: Callable[["Group"], 
 
 def _waits(plan: Plan) -> str:
     """Return sentences with the amount of the waiting objects, the end of their wait, and the reason for it."""
-    amount = plan.totals[WAITING]
-    first, last = (f"{at:%Y-%m-%d %H:%M} UTC" for at in (plan.first_wait_ends, plan.last_wait_ends) if at)
-    until = first if first == last else f"{first} to {last}"
     return (
-        f"Waiting until {until} (`settle`): {human_amount(amount)}. Plans have not found these objects due for long "
-        "enough, so a sweep of this plan does not delete them. A plan that is made after that time may delete them."
+        f"{wait_of(plan)} Plans have not found these objects due for long enough, so a sweep of this plan does not "
+        "delete them. A plan that is made after that time may delete them."
     )
 
 

@@ -20,7 +20,8 @@ from rich.text import Text
 
 from retention_assets.cli.group import json_text
 from retention_assets.config.configuration import Repository
-from retention_assets.core.amounts import Amount, human_bytes, human_cost, monthly_cost
+from retention_assets.core.amounts import Amount, human_amount, human_bytes, human_cost, monthly_cost
+from retention_assets.core.states import WAITING
 from retention_assets.errors import ConfigurationError, GuardRefused
 from retention_assets.state.memory import due_objects_location
 from retention_assets.state.plan import Plan, load_plan, planned_directory
@@ -50,6 +51,12 @@ def print_amounts(
         table.add_row(Text(name), f"{objects:,}", "" if size is None else human_bytes(size), *money)
     console.print(Text(title, style="bold"), soft_wrap=True)  # a hash in the title stays on one line, for copying
     console.print(table)
+
+
+def wait_of(plan: Plan) -> str:
+    """Return a sentence with the time until which objects of the plan wait, and with their amount."""
+    ends = (f"{at:%Y-%m-%d %H:%M} UTC" for at in (plan.first_wait_ends, plan.last_wait_ends) if at)
+    return f"Waiting until {' to '.join(dict.fromkeys(ends))} (`settle`): {human_amount(plan.totals[WAITING])}."
 
 
 def format_amount(amount: Amount) -> str:

@@ -7,7 +7,7 @@ from pathlib import Path
 import dagster as dg
 from sqlalchemy import Engine, event
 
-from retention_assets.cli.event_log import kept_connections
+from retention_assets.cli.runs import kept_connections
 
 
 @dg.asset(check_specs=[dg.AssetCheckSpec("fine", asset="berries")])

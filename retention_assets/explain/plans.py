@@ -124,7 +124,7 @@ def approval_of(warehouse: Warehouse, repository: Repository, plan: Plan, now: d
     Errors: ConfigurationError when the configured quarantine is not possible; GuardRefused when the edits of an
     Icechunk plan are missing or were changed.
     """
-    settings, history_changes = repository.settings, 0
+    history_changes = 0
     if repository.is_icechunk:
         from retention_assets.icechunk.edits.stored import count_history_changes, planned_edits  # few need this import
 
@@ -132,8 +132,7 @@ def approval_of(warehouse: Warehouse, repository: Repository, plan: Plan, now: d
     return approval_state(
         warehouse,
         plan,
-        settings.approval,
-        settings.budget,
+        repository.settings,
         now,
         terms=approved_terms(repository),
         history_changes=history_changes,

@@ -18,7 +18,7 @@ from typing import Any
 
 from retention_assets.config.configuration import Repository
 from retention_assets.config.durations import format_duration
-from retention_assets.config.limits import ApprovalSettings, BudgetSettings
+from retention_assets.config.limits import ApprovalSettings, BudgetSettings, Limits
 from retention_assets.core.amounts import Amount, sum_of
 from retention_assets.errors import GuardRefused, RetentionError, TableContractError
 from retention_assets.state.lease import MARGIN
@@ -225,8 +225,7 @@ class ApprovalState:
 def approval_state(
     warehouse: Warehouse,
     plan: Plan,
-    settings: ApprovalSettings,
-    budget: BudgetSettings,
+    limits: Limits,
     now: datetime,
     *,
     terms: Terms,
@@ -248,20 +247,20 @@ def approval_state(
             refusal = _unreadable(plan)
         elif approval.approved_by != BUDGET:  # a new plan with the same hash keeps the approval and its age
             by, approved_at = approval.approved_by, datetime.fromisoformat(approval.approved_at)
-            if refusal := _age_refusal(plan, "was approved", approved_at, settings.life, now):
+            if refusal := _age_refusal(plan, "was approved", approved_at, limits.approval.life, now):
                 name = LAPSED
             elif refusal := _settings_refusal_of_approval(approval, plan, terms):
                 name = OTHER_SETTINGS
             else:
                 name = APPROVED
     if refusal is None and name != APPROVED:
-        excess = beyond_budget(plan, budget, history_changes)
+        excess = beyond_budget(plan, limits.budget, history_changes)
         if excess is None:
             name = WITHIN_BUDGET
             approval = stored_approval(warehouse, plan.repository, plan.day, plan.plan_hash)
         else:
             refusal = _not_approved(plan, excess) if removes or plan.blocked else _nothing_to_delete(plan)
-    plan_refusal = _age_refusal(plan, "was made", plan.made_at, settings.life, now)
+    plan_refusal = _age_refusal(plan, "was made", plan.made_at, limits.approval.life, now)
     plan_refusal = plan_refusal or _settings_refusal_of_plan(plan, terms, "deleted")
     return ApprovalState(name, by, approval, plan_refusal, refusal, removes)
 
@@ -269,8 +268,7 @@ def approval_state(
 def require_approval(
     warehouse: Warehouse,
     plan: Plan,
-    settings: ApprovalSettings,
-    budget: BudgetSettings,
+    limits: Limits,
     now: datetime,
     *,
     terms: Terms,
@@ -284,7 +282,7 @@ def require_approval(
     Errors: GuardRefused when the plan is not approved, when the plan or its approval is too old, or when the plan or
     its approval has other settings.
     """
-    state = approval_state(warehouse, plan, settings, budget, now, terms=terms, history_changes=history_changes)
+    state = approval_state(warehouse, plan, limits, now, terms=terms, history_changes=history_changes)
     if state.refusal:
         raise state.refusal
     known = state.approval

@@ -144,8 +144,7 @@ def execute(run: SweepRun, engine: SweepEngine[Any], repository: RepositorySweep
     approval = require_approval(
         run.warehouse,
         plan,
-        limits.approval,
-        limits.budget,
+        limits,
         started,
         terms=run.terms,
         history_changes=repository.history_changes,

@@ -16,7 +16,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from retention_assets.config.configuration import Repository, load_configuration
-from retention_assets.config.limits import ApprovalSettings, BudgetSettings
+from retention_assets.config.limits import ApprovalSettings, BudgetSettings, Limits
 from retention_assets.core.amounts import Amount
 from retention_assets.core.digest import candidates_digest
 from retention_assets.core.remedies import REMEDIES
@@ -79,7 +79,8 @@ def required(
 ) -> Approval:
     """Require the approval of a plan under the settings of a repository. `changed`: terms that differ from `TERMS`."""
     terms = {**TERMS, **(changed or {})}
-    return require_approval(warehouse, plan, ApprovalSettings(**settings), budget or BudgetSettings(), now, terms=terms)
+    limits = Limits(approval=ApprovalSettings(**settings), budget=budget or BudgetSettings())
+    return require_approval(warehouse, plan, limits, now, terms=terms)
 
 
 # ---- approving
@@ -365,7 +366,7 @@ def test_the_refusal_of_a_sweep_of_an_empty_plan_says_that_there_is_nothing_to_d
     with pytest.raises(GuardRefused, match=rf"has nothing to delete\. Nothing was deleted\. {remedy}: `retention plan"):
         required(warehouse, empty)
     with pytest.raises(GuardRefused, match="is not approved"):
-        require_approval(warehouse, empty, ApprovalSettings(), BudgetSettings(), NOW, terms=TERMS, history_changes=1)
+        require_approval(warehouse, empty, Limits(), NOW, terms=TERMS, history_changes=1)
 
 
 def test_an_approval_lapses_if_too_many_planned_objects_are_live_again() -> None:
@@ -437,8 +438,7 @@ def test_an_approval_without_settings_must_be_given_again(warehouse: Warehouse) 
 
 def state_of(warehouse: Warehouse, plan: Plan, history_changes: int = 0, **changed: str) -> ApprovalState:
     terms = {**TERMS, **changed}
-    settings, budget = ApprovalSettings(), BudgetSettings()
-    return approval_state(warehouse, plan, settings, budget, NOW, terms=terms, history_changes=history_changes)
+    return approval_state(warehouse, plan, Limits(), NOW, terms=terms, history_changes=history_changes)
 
 
 def test_a_plan_that_only_changes_the_history_waits_for_a_person_and_an_empty_one_does_not(
@@ -461,7 +461,7 @@ def test_a_damaged_approval_waits_for_a_person(warehouse: Warehouse) -> None:
 
 def test_the_state_of_an_approval_writes_nothing(warehouse: Warehouse) -> None:
     plan = a_plan()
-    state = approval_state(warehouse, plan, ApprovalSettings(), BudgetSettings(objects=2), NOW, terms=TERMS)
+    state = approval_state(warehouse, plan, Limits(budget=BudgetSettings(objects=2)), NOW, terms=TERMS)
     assert (state.name, state.refusal, state.waits_for_person) == ("within the budget", None, False)
     assert warehouse.documents("orchard", APPROVALS) == []
 

@@ -110,6 +110,16 @@ class _Form(BaseModel):
     model_config = STRICT
 
 
+class _DocumentForm(_Form):
+    """A policy document of our own. At least one of its keys has a rule."""
+
+    @model_validator(mode="after")
+    def _has_content(self) -> Self:
+        if not any(getattr(self, name) for name in type(self).model_fields):
+            raise ValueError("no rule at all: write one, or remove the document from the list of policies")
+        return self
+
+
 # ---- our own form
 
 
@@ -202,18 +212,12 @@ class LifecycleEntry(_Form):
         return LifecycleRule(self.id, self.prefix or "", self.keep, self.branches, self.enabled, self.glob)
 
 
-class OwnForm(_Form):
+class OwnForm(_DocumentForm):
     """Our own document. Source: docs/retention.md, "Policy"; docs/lifecycle.md."""
 
     retention: RetentionSection | None = None  # which commits are active
     holds: list[HoldEntry] = []  # what is kept whatever the rules say
     lifecycle: list[LifecycleEntry] = []  # which paths are due, and when
-
-    @model_validator(mode="after")
-    def _has_content(self) -> "OwnForm":
-        if not (self.retention or self.holds or self.lifecycle):
-            raise ValueError("no rule at all: write one, or remove the document from the list of policies")
-        return self
 
     def policy(self) -> Policy:
         """Return the document's rules."""
@@ -352,17 +356,11 @@ class SnapshotHoldEntry(_HoldEntry):
     tag: str | None = Field(default=None, min_length=1)  # keeps this tag and its snapshot
 
 
-class SnapshotForm(_Form):
+class SnapshotForm(_DocumentForm):
     """A policy document of an Icechunk repository."""
 
     snapshots: SnapshotsSection | None = None  # which snapshots are kept
     holds: list[SnapshotHoldEntry] = Field(default_factory=list)  # what is kept whatever the rules say
-
-    @model_validator(mode="after")
-    def _has_content(self) -> "SnapshotForm":
-        if not (self.snapshots or self.holds):
-            raise ValueError("no rule at all: write one, or remove the document from the list of policies")
-        return self
 
     def rules(self) -> tuple[SnapshotRule, ...]:
         """Return the rules of branches and tags."""

@@ -23,8 +23,7 @@ from retention_assets.state.ledger import results_of
 from retention_assets.state.plan import PLANS, Plan, load_plan
 from retention_assets.state.records import amounts_in, newest_of_plan
 from retention_assets.tables import TABLES
-from retention_assets.warehouse.metadata import PartitionMetadata
-from retention_assets.warehouse.warehouse import METADATA, Warehouse
+from retention_assets.warehouse.warehouse import Warehouse
 
 FORECAST_DAYS = 60
 MOST_FORECAST = 250_000  # objects; with more, the forecast would take over a minute
@@ -125,9 +124,8 @@ def _plans(warehouse: Warehouse, name: str, days: Sequence[str]) -> list[Plan]:
 def _guards(tables: PlanTables) -> Iterator[Mapping[str, Any]]:
     """Yield the results of the guards of each table of the plan, in the order in which a plan makes the tables."""
     for table in TABLES:
-        path = tables.plan.repository, table, tables.plan.day.isoformat(), METADATA
-        if document := tables.warehouse.read_document(*path):
-            for one in PartitionMetadata.of_document(document).details.check_results or ():
+        if metadata := tables.warehouse.metadata_if_there(tables.plan.repository, table, tables.plan.day.isoformat()):
+            for one in metadata.details.check_results or ():
                 yield {"table": table, **asdict(one)}
 
 

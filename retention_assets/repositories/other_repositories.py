@@ -43,7 +43,7 @@ from retention_assets.tables import (
 )
 from retention_assets.warehouse.metadata import Details, PartitionMetadata
 from retention_assets.warehouse.table_cache import TableCache
-from retention_assets.warehouse.warehouse import METADATA, Warehouse
+from retention_assets.warehouse.warehouse import Warehouse
 
 _LEAST_AGE = timedelta(days=1)  # lets repositories with daily plans sweep, however short their grace is
 _Policy = Policy | SnapshotPolicy
@@ -265,11 +265,9 @@ class OtherRepositories:
 
         A table whose time is in the future was made while a clock was wrong. It would hide tables that are made later.
         """
-        document = self.warehouse.read_document(other.name, name, day.isoformat(), METADATA)
-        is_complete = self.warehouse.is_complete(other.name, name, day.isoformat())
-        if document is None or not is_complete:
+        metadata = self.warehouse.metadata_if_there(other.name, name, day.isoformat())
+        if metadata is None or not self.warehouse.is_complete(other.name, name, day.isoformat()):
             return None
-        metadata = PartitionMetadata.of_document(document)
         if metadata.details.refused is not None or metadata.taken_at > self.clock() + MARGIN:
             return None
         return metadata

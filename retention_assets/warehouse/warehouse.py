@@ -194,7 +194,7 @@ class Warehouse:
         if not self.is_complete(repository, table, day.isoformat()):
             raise TableContractError(
                 f"{repository}: {table} of {day} is missing, or was not written completely. Nothing was deleted. "
-                f"Make it: `retention {_maker(table)} {repository} --as-of {day}`."
+                f"Make it: `{_maker(repository, table, day)}`."
             )
         return self.partition(repository, table, day)
 
@@ -220,7 +220,7 @@ class Warehouse:
         if refused := metadata.details.refused:
             raise GuardRefused(
                 f"{repository}: {table} of {day} was refused by {refused}. Nothing was deleted. "
-                f"Make it again: `retention {_maker(table)} {repository} --as-of {day}`."
+                f"Make it again: `{_maker(repository, table, day)}`."
             )
         files = self.require_rows(repository, table, day, metadata.rows)
         if needed is None:
@@ -325,12 +325,12 @@ class Warehouse:
         if missing:
             raise TableContractError(
                 f"{repository}: {table} of {day} is missing the columns {', '.join(missing)}: another version made it. "
-                f"Nothing was deleted. Make it again: `retention {_maker(table)} {repository} --as-of {day}`."
+                f"Nothing was deleted. Make it again: `{_maker(repository, table, day)}`."
             )
 
     def require_rows(self, repository: str, table: str, day: date, written: int) -> list[pq.FileMetaData]:
         """Require that a partition has as many rows as were written. See `require_row_count`."""
-        remedy = f"Make the table again: `retention {_maker(table)} {repository} --as-of {day}`."
+        remedy = f"Make the table again: `{_maker(repository, table, day)}`."
         return self.require_row_count(written, repository, table, day.isoformat(), remedy=remedy)
 
     def require_row_count(self, written: int, *parts: str, remedy: str) -> list[pq.FileMetaData]:
@@ -404,18 +404,26 @@ class Warehouse:
     def metadata(self, repository: str, table: str, day: date) -> PartitionMetadata:
         """Return the metadata of a partition. Errors: TableContractError when it is incomplete or damaged."""
         self.require(repository, table, day)
-        document = self.read_document(repository, table, day.isoformat(), METADATA)
-        if document is None:
+        metadata = self.metadata_if_there(repository, table, day.isoformat())
+        if metadata is None:
             raise TableContractError(
                 f"{repository}: {table} of {day} has no metadata: its run was interrupted. Nothing was deleted. "
-                f"Make it again: `retention {_maker(table)} {repository} --as-of {day}`."
+                f"Make it again: `{_maker(repository, table, day)}`."
             )
+        return metadata
+
+    def metadata_if_there(self, repository: str, table: str, day: str) -> PartitionMetadata | None:
+        """Return the metadata of a partition that may be incomplete; None if it has none.
+
+        Errors: TableContractError when the metadata is damaged.
+        """
+        document = self.read_document(repository, table, day, METADATA)
         try:
-            return PartitionMetadata.of_document(document)
+            return None if document is None else PartitionMetadata.of_document(document)
         except (AttributeError, KeyError, TypeError, ValueError) as error:
             raise TableContractError(
                 f"{repository}: the metadata of {table} of {day} is damaged: {error!r}. Nothing was deleted. "
-                f"Make it again: `retention {_maker(table)} {repository} --as-of {day}`."
+                f"Make it again: `{_maker(repository, table, day)}`."
             ) from error
 
     def write_document(self, document: Mapping[str, Any], *parts: str) -> None:
@@ -643,6 +651,7 @@ def _of_arrow(content: bytes) -> pa.BufferReader:
     return pa.BufferReader(copy.getvalue())
 
 
-def _maker(table: str) -> str:
-    """Return the name of the command that makes a table."""
-    return {DELETION_REPORT.name: "sweep", DELETION_PROOF.name: "verify"}.get(table, "plan")
+def _maker(repository: str, table: str, day: date | str) -> str:
+    """Return the command that makes a partition."""
+    command = {DELETION_REPORT.name: "sweep", DELETION_PROOF.name: "verify"}.get(table, "plan")
+    return f"retention {command} {repository} --as-of {day}"

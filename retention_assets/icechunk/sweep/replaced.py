@@ -66,8 +66,7 @@ class EarlierPlans:
                 has_older = has_older or metadata.taken_at < cutoff
 
     def _metadata(self, day: str) -> PartitionMetadata | None:
-        document = self.warehouse.read_document(self.repository, REPOSITORY_HISTORY.name, day, METADATA)
-        return None if document is None else PartitionMetadata.of_document(document)
+        return self.warehouse.metadata_if_there(self.repository, REPOSITORY_HISTORY.name, day)
 
 
 def with_log(

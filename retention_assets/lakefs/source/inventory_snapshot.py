@@ -30,8 +30,8 @@ from retention_assets.spark.frames import collect_together, from_arrow
 from retention_assets.state.acknowledged import noticed_as_lost
 from retention_assets.state.ledger import all_collected_addresses, recorded_since
 from retention_assets.tables import STORAGE_INVENTORY
-from retention_assets.warehouse.metadata import Details, PartitionMetadata, needed
-from retention_assets.warehouse.warehouse import METADATA, Warehouse
+from retention_assets.warehouse.metadata import Details, needed
+from retention_assets.warehouse.warehouse import Warehouse
 
 # A sweep records `attempted` before it deletes the object. A listing in between still has the object.
 _STILL_LISTED = timedelta(hours=2)  # longer than a sweep's window
@@ -201,8 +201,8 @@ def is_usable(warehouse: Warehouse, name: str, table: str, day: str) -> bool:
 
     An inventory without metadata was interrupted while it was written.
     """
-    metadata = warehouse.read_document(name, table, day, METADATA) if warehouse.is_complete(name, table, day) else None
-    return metadata is not None and PartitionMetadata.of_document(metadata).details.refused is None
+    metadata = warehouse.metadata_if_there(name, table, day) if warehouse.is_complete(name, table, day) else None
+    return metadata is not None and metadata.details.refused is None
 
 
 def _name(prefix: str) -> str:

@@ -1,5 +1,6 @@
 """Inputs and common steps of one sweep of a day's plan, for every kind of repository."""
 
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import date
@@ -19,12 +20,22 @@ from retention_assets.objectstore.access import StoreAccess
 from retention_assets.objectstore.outcomes import Outcome
 from retention_assets.objectstore.s3 import require_copyable
 from retention_assets.objectstore.versions import keeps_versions
+from retention_assets.policy.rules import Policy
+from retention_assets.policy.snapshots import SnapshotPolicy
 from retention_assets.spark.frames import master_of, sweep_workers
 from retention_assets.state.approval import approved_terms
 from retention_assets.state.binding import require_same_location
 from retention_assets.state.clocks import require_clock
 from retention_assets.state.lease import require_seen_by_all, witnessed_record
-from retention_assets.state.ledger import FREED, OUTCOMES, amounts_of, results_of, swept_plans
+from retention_assets.state.ledger import (
+    FREED,
+    OUTCOMES,
+    amounts_of,
+    ledger_of_plan,
+    report_of,
+    results_of,
+    swept_plans,
+)
 from retention_assets.state.plan import (
     Heads,
     Plan,
@@ -71,6 +82,10 @@ class AnyRepository(Protocol):
     @property
     def access(self) -> StoreAccess:
         """URL and options of the object store of the repository."""
+        ...
+
+    def policy(self) -> Policy | SnapshotPolicy:
+        """Return the current policy of the repository."""
         ...
 
 
@@ -205,6 +220,20 @@ def action_of(sweep: Sweep[AnyRepository], plan: Plan, mode: str) -> Action:
     return Quarantine(access, location, f"{_MARKER}{uuid4().hex}" if is_shared else None)
 
 
+def swept[Kind: AnyRepository](
+    sweep: Sweep[Kind], of_plan: Callable[[Sweep[Kind], Plan], RepositorySweep], *, execute: bool, plan_hash: str
+) -> Report:
+    """Return the report of the day's plan. With `execute`, sweep the plan first, unless the mode is `plan`.
+
+    `of_plan`: the class of the system's sweep. `plan_hash`: as in `chosen_plan`. Errors: as `chosen_plan`, `of_plan`
+    and `sweep_plan`.
+    """
+    mode, plan = sweep.opened.repository.settings.mode, chosen_plan(sweep, plan_hash)
+    failed = sweep_plan(sweep, mode, of_plan(sweep, plan)) if execute and mode != "plan" else None
+    ledger = ledger_of_plan(sweep.spark, sweep.warehouse, sweep.name, sweep.day, plan.plan_hash)
+    return Report(plan, mode, report_of(ledger), failed)
+
+
 def chosen_plan(sweep: Sweep[AnyRepository], plan_hash: str) -> Plan:
     """Return the current plan of the day. Errors: GuardRefused if there is none, or if it has another hash.
 
@@ -227,13 +256,19 @@ def planned_as_approved(sweep: Sweep[AnyRepository], plan: Plan, policy_hash: st
             f"{plan.repository} {plan.day}: {plan.blocked} Nothing was deleted. Correct this, then plan again: "
             f"`retention plan {plan.repository} --as-of {plan.day}`."
         )
-    require_same_policy(plan, policy_hash)
+    _require_same_policy(plan, policy_hash)
     candidates = planned_objects(sweep.spark, sweep.warehouse, plan)
     require_clock(sweep.opened.repository, sweep.opened.access, sweep.clock)
     return candidates, planned_heads(sweep.warehouse, plan)
 
 
-def require_same_policy(plan: Plan, policy_hash: str, undone: str = "was deleted") -> None:
+def require_unchanged(plan: Plan, opened: AnyRepository) -> None:
+    """Raise GuardRefused if the settings or the policy were changed during the sweep, for example by a new hold."""
+    require_same_settings(plan, opened.repository)
+    _require_same_policy(plan, opened.policy().policy_hash, "more was deleted")
+
+
+def _require_same_policy(plan: Plan, policy_hash: str, undone: str = "was deleted") -> None:
     """Raise GuardRefused if the plan was made under another policy than the one with this hash.
 
     `undone`: completes the message "Nothing ...".

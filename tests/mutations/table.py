@@ -675,12 +675,12 @@ SWEEPING = (
     Mutation(
         name="a sweep does not check its settings again",
         breaks="an approval binds the mode and the settings (invariant 12)",
-        file="retention_assets/lakefs/sweep/sweeping.py",
-        old="        require_same_settings(self.plan, self._sweep.opened.repository)\n",
+        file="retention_assets/sweep/sweep_run.py",
+        old="    require_same_settings(plan, opened.repository)\n",
         new="",
         caught_by=(
             "tests/end_to_end/test_changed_policy.py"
-            "::test_a_sweep_of_lakefs_ends_when_the_policy_or_a_setting_is_changed_between_two_batches[the_mode]",
+            "::test_a_sweep_of_lakefs_ends_when_a_setting_or_the_policy_is_changed_between_two_batches[mode]",
         ),
     ),
     Mutation(

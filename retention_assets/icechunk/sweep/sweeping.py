@@ -4,6 +4,7 @@ Source: docs/icechunk.md, "What is deleted".
 """
 
 from collections.abc import Mapping
+from dataclasses import replace
 from datetime import datetime
 from functools import partial
 from typing import Any
@@ -37,17 +38,9 @@ from retention_assets.objectstore.mutate.writing import ObjectWriter
 from retention_assets.objectstore.outcomes import Outcome
 from retention_assets.spark.frames import from_arrow
 from retention_assets.state.lease import Lease, require_lease
-from retention_assets.state.ledger import ledger_of_plan, report_of
 from retention_assets.state.plan import Heads, Plan, require_plan
 from retention_assets.sweep.engine import RepositorySweep
-from retention_assets.sweep.sweep_run import (
-    Report,
-    chosen_plan,
-    planned_as_approved,
-    require_same_policy,
-    require_same_settings,
-    sweep_plan,
-)
+from retention_assets.sweep.sweep_run import Report, planned_as_approved, require_unchanged, swept
 
 
 def report(sweep: IcechunkSweep, *, execute: bool = True, plan_hash: str = "") -> Report:
@@ -57,14 +50,9 @@ def report(sweep: IcechunkSweep, *, execute: bool = True, plan_hash: str = "") -
     Errors: GuardRefused if the plan does not have the hash `plan_hash` (an empty `plan_hash` allows any plan), and when
     the sweep is refused; errors of the sweep.
     """
-    mode = sweep.opened.repository.settings.mode
-    plan = chosen_plan(sweep, plan_hash)
-    failed = None
-    if execute and mode != "plan":
-        failed = sweep_plan(sweep, mode, IcechunkRepositorySweep(sweep, plan))
-    objects = report_of(ledger_of_plan(sweep.spark, sweep.warehouse, sweep.name, sweep.day, plan.plan_hash))
-    references = from_arrow(sweep.spark, removed_references(sweep.warehouse, plan))
-    return Report(plan, mode, objects.unionByName(references), failed)
+    found = swept(sweep, IcechunkRepositorySweep, execute=execute, plan_hash=plan_hash)
+    references = from_arrow(sweep.spark, removed_references(sweep.warehouse, found.plan))
+    return replace(found, ledger=found.ledger.unionByName(references))
 
 
 class IcechunkRepositorySweep(RepositorySweep):
@@ -93,7 +81,7 @@ class IcechunkRepositorySweep(RepositorySweep):
 
     def live_now(self) -> Liveness:
         """See `RepositorySweep`. The check uses the state of the repository as it is."""
-        self._require_same_policy()
+        require_unchanged(self.plan, self._sweep.opened)
         checked_at, state, edits = self._sweep.clock(), self._state(), self._edits
         held = held_ids(state, self._policy, edits.as_of)
         return self._liveness(current_retained_set(state, edits.cutoff, held), checked_at)
@@ -165,13 +153,8 @@ class IcechunkRepositorySweep(RepositorySweep):
         sweep = self._sweep
         require_lease(sweep.warehouse, lease, sweep.clock())
         require_plan(sweep.warehouse, sweep.name, self.plan.day, self.plan.plan_hash, undone="deleted")
-        self._require_same_policy()
+        require_unchanged(self.plan, self._sweep.opened)
         self.has_edited = True
-
-    def _require_same_policy(self) -> None:
-        """Refuse a policy or settings that were changed during the sweep, for example by a new hold."""
-        require_same_settings(self.plan, self._sweep.opened.repository)
-        require_same_policy(self.plan, self._sweep.opened.policy().policy_hash, "more was deleted")
 
     def finish(self, outcomes: Mapping[str, Amount], ledger: DataFrame) -> None:
         """See `RepositorySweep`. Logs how many objects were not tried because objects that reference them failed."""

@@ -15,18 +15,9 @@ from retention_assets.lakefs.sweep.results import rule_statistics, write_statist
 from retention_assets.objectstore.outcomes import Outcome
 from retention_assets.policy.rules import Policy
 from retention_assets.state.lease import Lease
-from retention_assets.state.ledger import ledger_of_plan, report_of
 from retention_assets.state.plan import Plan
 from retention_assets.sweep.engine import Directories, RepositorySweep
-from retention_assets.sweep.sweep_run import (
-    Report,
-    Sweep,
-    chosen_plan,
-    planned_as_approved,
-    require_same_policy,
-    require_same_settings,
-    sweep_plan,
-)
+from retention_assets.sweep.sweep_run import Report, Sweep, planned_as_approved, require_unchanged, swept
 from retention_assets.warehouse.table_cache import TableCache
 
 
@@ -35,13 +26,7 @@ def report(sweep: Sweep[OpenRepository], *, execute: bool = True, plan_hash: str
 
     Errors: GuardRefused if `plan_hash` is not empty and the plan has another hash.
     """
-    mode = sweep.opened.repository.settings.mode
-    plan = chosen_plan(sweep, plan_hash)
-    failed = None
-    if execute and mode != "plan":
-        failed = sweep_plan(sweep, mode, LakeFSRepositorySweep(sweep, plan))
-    ledger = ledger_of_plan(sweep.spark, sweep.warehouse, sweep.name, sweep.day, plan.plan_hash)
-    return Report(plan, mode, report_of(ledger), failed)
+    return swept(sweep, LakeFSRepositorySweep, execute=execute, plan_hash=plan_hash)
 
 
 class LakeFSRepositorySweep(RepositorySweep):
@@ -70,8 +55,7 @@ class LakeFSRepositorySweep(RepositorySweep):
 
     def live_now(self) -> Liveness:
         """See `RepositorySweep`. Refuses a policy or settings that were changed during the sweep."""
-        require_same_settings(self.plan, self._sweep.opened.repository)
-        require_same_policy(self.plan, self._sweep.opened.policy().policy_hash, "more was deleted")
+        require_unchanged(self.plan, self._sweep.opened)
         return self._liveness.now()
 
     def live_after_edits(self) -> None:

@@ -76,12 +76,6 @@ def test_the_demo_creates_its_samples_in_an_empty_folder(installed: Path, tmp_pa
     assert int(ended.stdout.splitlines()[-1]) > 15  # the assets of both samples
 
 
-def test_without_a_configuration_the_error_of_dagster_names_retention_config(installed: Path, tmp_path: Path) -> None:
-    ended = run(installed, tmp_path, "-c", "from retention_assets.definitions import defs; defs()")
-    assert ended.returncode != 0
-    assert "RETENTION_CONFIG" in ended.stderr
-
-
 LIST_ASSETS = """
 from lake.definitions import defs
 keys = sorted(key.to_user_string() for key in defs().resolve_asset_graph().get_all_asset_keys())

@@ -16,6 +16,7 @@ from retention_assets.assets.declaration import column_lineage
 from retention_assets.assets.runs import SweepOptions
 from retention_assets.config.configuration import Configuration, load_configuration
 from retention_assets.definitions import build_definitions
+from retention_assets.demo import sample
 from retention_assets.errors import ConfigurationError
 from retention_assets.tables import DUE_OBJECTS, TABLES, shown_tables
 from tests.assets.graph import GOLDEN, configuration, snapshot, written
@@ -165,6 +166,16 @@ def test_retention_config_names_the_configuration_that_dagster_loads(
 
 def test_without_retention_config_dagster_loads_the_configuration_of_the_demo() -> None:
     dg.Definitions.validate_loadable(module.defs())
+
+
+def test_without_a_configuration_the_error_of_dagster_names_retention_config(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sample, "_CHECKOUT", tmp_path / "nowhere")  # as in an installed package
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("RETENTION_CONFIG", raising=False)
+    with pytest.raises(ConfigurationError, match="RETENTION_CONFIG"):
+        module.defs()
 
 
 def both_kinds(tmp_path: Path) -> dg.Definitions:

@@ -29,6 +29,11 @@ def test_each_shell_accepts_its_completion_script(shell: str) -> None:
     assert checked.returncode == 0, checked.stderr
 
 
+OF_EACH_SHELL = pytest.mark.parametrize(
+    "shell", ["bash", pytest.param("zsh", marks=pytest.mark.slow), pytest.param("fish", marks=pytest.mark.slow)]
+)
+
+
 def completions(shell: str, *words: str) -> list[str]:
     """Return the completions of the last of `words` by click's protocol, without a shell."""
     asked = {"_RETENTION_COMPLETE": f"{shell}_complete", "COMP_WORDS": " ".join(("retention", *words))}
@@ -47,14 +52,12 @@ def completions(shell: str, *words: str) -> list[str]:
     return [line.split("\t")[0].removeprefix("plain,") for line in lines if line]
 
 
-@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+@OF_EACH_SHELL
 def test_the_name_of_a_command_is_completed(shell: str) -> None:
     assert completions(shell, "expl") == ["explain"]
 
 
-@pytest.mark.parametrize(
-    "shell", ["bash", pytest.param("zsh", marks=pytest.mark.slow), pytest.param("fish", marks=pytest.mark.slow)]
-)
+@OF_EACH_SHELL
 def test_names_of_repositories_and_tables_are_completed(shell: str, tmp_path: Path) -> None:
     file = orchard(tmp_path, str(tmp_path)).file
     assert completions(shell, "--config", str(file), "plan", "or") == ["orchard"]

@@ -88,19 +88,15 @@ def test_no_color_disables_colors_also_on_a_terminal(tmp_path: Path) -> None:
     command = ["from retention_assets.cli.main import main; main()", "--config", str(place.file), "status"]
     environment = {**os.environ, "FORCE_COLOR": "1", "TERM": "xterm-256color"}
 
-    def shown(**variables: str) -> str:
-        return subprocess.run(
-            [sys.executable, "-c", *command],
-            env={**environment, **variables},
-            capture_output=True,
-            text=True,
-            timeout=60,
-            check=True,
-        ).stdout
+    def started(**variables: str) -> subprocess.Popen[str]:
+        called = [sys.executable, "-c", *command]
+        return subprocess.Popen(called, env={**environment, **variables}, stdout=subprocess.PIPE, text=True)
 
     color = re.compile(r"\x1b\[[\d;]*(3|4|9)\dm")
-    assert color.search(shown())
-    assert not color.search(shown(NO_COLOR="1"))
+    with started() as colored, started(NO_COLOR="1") as plain:  # at the same time
+        assert color.search(colored.communicate(timeout=60)[0])
+        assert not color.search(plain.communicate(timeout=60)[0])
+    assert (colored.returncode, plain.returncode) == (0, 0)
 
 
 def test_stop_and_resume_with_json_show_the_repository_and_who_stopped_it(tmp_path: Path) -> None:

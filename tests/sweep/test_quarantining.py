@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from uuid import uuid4
 
@@ -11,7 +12,7 @@ import yaml
 from pyspark import cloudpickle
 
 from retention_assets.config.configuration import load_configuration
-from retention_assets.errors import ConfigurationError
+from retention_assets.errors import ConfigurationError, StoreError
 from retention_assets.objectstore.access import StoreAccess
 from retention_assets.objectstore.mutate.deletion import ObjectDeleter
 from retention_assets.objectstore.mutate.writing import ObjectWriter
@@ -245,6 +246,13 @@ def test_a_copy_that_may_still_exist_is_not_called_purged(
     on_disk.location.write_manifest(rows, "1")
     done = Purge(on_disk.location).open(RateLimiter()).do(rows, "1", lambda: True)
     assert [one.outcome for one in done] == [Outcome.PURGED, outcome]
+
+
+def test_a_purge_is_refused_on_a_machine_that_does_not_see_the_quarantine(on_disk: Quarantine, tmp_path: Path) -> None:
+    elsewhere = replace(on_disk.location, access=StoreAccess(f"file://{tmp_path}/detached"))
+    with pytest.raises(StoreError, match="sees neither copies nor manifests there"):
+        Purge(elsewhere).open(RateLimiter())
+    assert not (tmp_path / "detached").exists()
 
 
 @pytest.mark.parametrize(

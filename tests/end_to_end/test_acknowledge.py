@@ -64,7 +64,7 @@ def test_objects_missing_in_a_refused_plan_are_acknowledged_and_counted(
     assert "retention acknowledge" in refused.err
 
     asked = acknowledge(project)  # no answer is no consent
-    assert asked.status == 1
+    assert asked.status == 130
     assert first in asked.out
     assert second in asked.out
     assert not (project.warehouse / project.name / "acknowledged").exists()

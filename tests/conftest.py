@@ -1,6 +1,7 @@
 """Fixtures of all tests: a clean environment, one Spark session per process, and the profiles of Hypothesis."""
 
 import os
+import sqlite3
 import sys
 from collections.abc import Iterator, Sequence
 from functools import cache
@@ -11,6 +12,7 @@ import pytest
 from alembic.script import ScriptDirectory
 from hypothesis import settings
 from pyspark.sql import SparkSession
+from sqlalchemy import Engine, event
 from xdist.scheduler import LoadFileScheduling  # type: ignore[import-untyped]
 
 from retention_assets.spark.sessions import FEW_RETAINED, class_archive
@@ -119,6 +121,19 @@ def migrations_read_once() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(ScriptDirectory, "from_config", cache(ScriptDirectory.from_config))
         yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def databases_without_wait() -> Iterator[None]:
+    """Let SQLite write without waiting for the disk. Dagster commits after each of its 400 statements of a plan."""
+
+    def without_wait(connection: object, _: object) -> None:
+        if isinstance(connection, sqlite3.Connection):
+            connection.execute("PRAGMA synchronous = OFF")
+
+    event.listen(Engine, "connect", without_wait)
+    yield
+    event.remove(Engine, "connect", without_wait)
 
 
 # Queries over a dozen rows cost more to compile than to interpret: compiled, they take twice the processor time.

@@ -5,7 +5,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import dagster as dg
-from sqlalchemy import Engine, event
+from sqlalchemy import Engine, event, text
 
 from retention_assets.cli.runs import kept_connections
 
@@ -50,6 +50,25 @@ def test_a_run_opens_each_file_of_the_event_log_only_a_few_times(tmp_path: Path)
         assert events[-1] == dg.DagsterEventType.RUN_SUCCESS
         assert dg.DagsterEventType.ASSET_CHECK_EVALUATION in events
         assert check is not None
+
+
+def waits_for_disk(instance: dg.DagsterInstance) -> bool:
+    with instance.event_log_storage.index_connection() as connection:  # type: ignore[attr-defined]
+        return connection.execute(text("PRAGMA synchronous")).scalar() != 1
+
+
+def test_a_run_does_not_wait_for_the_disk_after_each_event(tmp_path: Path) -> None:
+    def in_full(connection: object, _: object) -> None:
+        connection.execute("PRAGMA synchronous = FULL")  # type: ignore[attr-defined]  # SQLite's default
+
+    event.listen(Engine, "connect", in_full)
+    try:
+        with dg.instance_for_test(temp_dir=str(tmp_path)) as instance:
+            with kept_connections(instance):
+                assert not waits_for_disk(instance)
+            assert waits_for_disk(instance)
+    finally:
+        event.remove(Engine, "connect", in_full)
 
 
 def test_a_log_that_is_not_in_sqlite_files_stays_as_it_is() -> None:

@@ -140,7 +140,7 @@ class LakeRepository:
         return compare_plans(spark or self._session(), self._warehouse, *plans, have_paths=have_paths)
 
     def outlook(self, policy: str | Path | Sequence[str | Path], day: date | None = None) -> "Outlook":
-        """Return what another policy would change in a plan of lakeFS. `policy`: its file, or all of its files.
+        """Return what another policy would change in a plan of lakeFS. `policy`: its file or files.
 
         `day`: as `newest_plan`. `check_results` of the result shows whether a guard would refuse the plan.
         Errors: as `newest_plan`; ConfigurationError if a policy file is invalid, or for an Icechunk repository.

@@ -72,7 +72,7 @@ POLICY_TABLE = Table(
             "date_to_be_deleted",
             _DATE,
             True,
-            "The oldest day from which the rule keeps versions by age; null: all days.",
+            "Versions from before this day are not kept by age; null: all are kept by age.",
         ),
         ("policy_hash", _TEXT, False, "The hash of the whole policy."),
     ),
@@ -158,7 +158,12 @@ ACTIVE_RANGES = Table(
         ("rule_ids", STRINGS, False, "Rules under which the commits with the range expired."),
         ("last_held_at", TIMESTAMP, False, "When the newest commit that contains the range was created."),
         ("at_head", _BOOL, False, "Whether the head of a branch contains the range."),
-        ("left_branches", STRINGS, False, "As in potential_commits, of the commits that contain the range."),
+        (
+            "left_branches",
+            STRINGS,
+            False,
+            "Branches that reached a commit with the range from an earlier head, which is gone.",
+        ),
     ),
 )
 
@@ -183,7 +188,7 @@ ADDRESSES = Table(
             "left_branches",
             STRINGS,
             False,
-            "As in potential_commits, of the commits that contain this path and address.",
+            "Branches that reached a commit with this path and address from an earlier head, which is gone now.",
         ),
         (
             "etag",
@@ -224,17 +229,17 @@ EXPIRED_SNAPSHOTS = Table(
         ("reference", _TEXT, True, "The branch or tag to whose history the rule applies."),
         ("due_since", TIMESTAMP, True, "When its rules stop keeping the snapshot; null: never, or not by time alone."),
         ("reason", _TEXT, False, "Why the snapshot is kept or deleted."),
-        ("new_parent_id", _TEXT, True, "Its parent after the edit; null: the parent stays the same."),
+        ("new_parent_id", _TEXT, True, "The parent that a sweep gives it; null: its parent stays the same."),
         ("deleted_references", STRINGS, False, "Expired branches and tags on the snapshot. A sweep deletes them."),
     ),
 )
 
 _FROM_SNAPSHOTS: tuple[Column, ...] = (
     ("live", _BOOL, False, "Whether a retained snapshot references it."),
-    ("expired", _BOOL, False, "Whether only released snapshots reference it."),
-    ("rule_ids", STRINGS, False, "Rules that released those snapshots; empty while it is live."),
-    ("branches", STRINGS, False, "Branches of those snapshots; empty while it is live."),
-    ("due_since", TIMESTAMP, True, "When the last of those snapshots expired; null while it is live."),
+    ("expired", _BOOL, False, "Whether a released snapshot references it, and no retained one."),
+    ("rule_ids", STRINGS, False, "Rules that released the snapshots that reference it; empty while it is live."),
+    ("branches", STRINGS, False, "Branches of the released snapshots that reference it; empty while it is live."),
+    ("due_since", TIMESTAMP, True, "When the last snapshot that references it expired; null while it is live."),
     ("first_held_at", TIMESTAMP, True, "When the oldest snapshot that references it was written; null: unknown."),
     ("last_held_at", TIMESTAMP, True, "When the newest snapshot that references it was written; null: unknown."),
 )
@@ -257,8 +262,8 @@ REACHABLE_CHUNKS = Table(
     key=("address",),
     columns=(
         ("address", _TEXT, False, "The key of its file, relative to the repository."),
-        ("chunk_id", _TEXT, True, "The chunk; null: a virtual reference into this repository."),
-        ("certain", _BOOL, False, "false: only virtual references name it. They may mean another location."),
+        ("chunk_id", _TEXT, True, "The chunk; null: another object, which a virtual reference names."),
+        ("certain", _BOOL, False, "Whether a reference certainly names this object; false: perhaps another location."),
         *_FROM_SNAPSHOTS,
     ),
 )

@@ -36,8 +36,8 @@ def arrivals(complete: Sequence[Sequence[str]], cursor: str | None) -> Arrivals:
     """Return the days for which every inventory has a complete delivery that was not started yet.
 
     `complete` has the names of the complete deliveries of each inventory. A run key joins one name of each inventory.
-    The cursor has the run keys of the last `WINDOW` that need not start any more. So a delivery that arrives late, or
-    after a newer one, still starts its day, and no delivery starts a day twice.
+    The cursor has the run keys of the last `WINDOW` that were started or left out. So a delivery that arrives late, or
+    after a newer one, still starts its day, and no delivery starts a day twice. A tick starts at most `_AT_ONCE` days.
 
     Without a cursor, only the newest day starts, so that years of old inventories are not planned. The new cursor has
     the keys of the older days too. The same happens if the number of inventories changed since the cursor was written.

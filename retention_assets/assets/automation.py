@@ -121,7 +121,7 @@ def waiting_sensor(repository: Repository) -> dg.SensorDefinition:
     """Return the sensor that sends a message when a new plan needs a person's approval.
 
     Runs of any job can make a plan, so the sensor monitors all jobs of the code location. It monitors only runs that
-    succeeded: Dagster passes runs of one status to a sensor.
+    succeeded, because a sensor of Dagster gets runs of only one status.
     """
     sensor = dg.run_status_sensor(
         run_status=dg.DagsterRunStatus.SUCCESS,

@@ -66,8 +66,8 @@ class SparkResource(LazyPySparkResource):
     def fit_to(self, objects: int) -> None:
         """Set the session's SQL settings for a repository of this many listed objects.
 
-        The session stays as it is if it runs on a cluster, also if it existed before, or if the configuration sets
-        these settings.
+        The session is not changed if it runs on a cluster, as a session that existed before may do, or if the
+        configuration sets these settings.
         """
         if self.suits_few and is_one_process(spark := session(self)):
             fit_to(objects, spark)
@@ -144,8 +144,8 @@ class RepositoryResource(dg.ConfigurableResource):
     ) -> TableCache:
         """Return the cache with the rows of metaranges and ranges, or of snapshots and manifests.
 
-        `options`: None: use the cache also in a run with the tag `FULL`. `lost`: see `TableCache`. `missing`: addresses
-        of other files that do not exist; they are not fetched either.
+        `options`: None uses the cache, even in a run with the tag `FULL`. `lost`: see `TableCache`. `missing`: other
+        files that do not exist, by address; they are not fetched either.
         """
         full = options is not None and options.reads_all(context.run)
         access = open_store(self.repository)

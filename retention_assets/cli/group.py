@@ -43,7 +43,7 @@ screen = Console()
 
 @contextmanager
 def _statuses() -> Iterator[None]:
-    """End with 130 or 141 where click and rich end with 1, which here says that a guard refused."""
+    """End with 130 or 141 where click and rich end with 1. In this command, 1 says that a guard refused."""
     try:
         yield
     except (click.Abort, KeyboardInterrupt, EOFError):

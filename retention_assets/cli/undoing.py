@@ -179,7 +179,8 @@ def purge(target: Target, versions: bool, approved: str | None, json_wanted: boo
     """Show the copies of REPOSITORY that may be deleted from the quarantine. With --approve, delete them for good.
 
     A copy is due if it was in quarantine longer than `quarantine.keep`, or if its original is still in the repository.
-    The versions of these copies that the bucket keeps are deleted too, and the manifests of plans without copies.
+    The purge also deletes the versions that the bucket keeps of these copies, and the lists of objects (manifests) in
+    the quarantine that belong to plans without copies.
     """
     from retention_assets.repositories.live_now import LiveNow
     from retention_assets.sweep.undo import due_for_purge

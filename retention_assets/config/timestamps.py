@@ -17,8 +17,8 @@ def utc_now() -> datetime:
 def elapsed_seconds() -> float:
     """Return the seconds since some time in the past, by a clock that never goes back.
 
-    The clock continues while the machine sleeps. `time.monotonic` stops: after hours of sleep, a deadline that was
-    checked a second before the sleep would seem to have been checked a second ago.
+    The clock continues while the machine sleeps. `time.monotonic` stops, so after hours of sleep, a check from just
+    before the sleep would seem to be a second old.
     """
     return time.monotonic() if _CONTINUES_IN_SLEEP is None else time.clock_gettime(_CONTINUES_IN_SLEEP)
 

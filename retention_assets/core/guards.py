@@ -63,7 +63,7 @@ def _decoded(location: str) -> str:
 
     Percent-escapes are decoded. A query is removed, and so is the name of a user before a bucket or host. The path is
     resolved: a lakeFS server ignores slashes at the beginning of a namespace, and some stores resolve empty, `.` and
-    `..` segments. On other stores such a location is another one, but then a refusal does no harm.
+    `..` segments. Other stores treat such a location as a different one; there, a refusal is needless but harmless.
     """
     scheme, separator, rest = location.partition("://")
     if not separator or scheme == "file":

@@ -39,7 +39,8 @@ NO_OTHERS = OtherReferences()
 def last_parts(references: Sequence[DataFrame]) -> DataFrame | None:
     """Return the distinct last parts of all references (column `address`: absolute URIs); None without any table.
 
-    The result has the last part as it is written and with its escapes decoded, if it can be a generated name.
+    Each last part is returned as it is written, and with its escapes decoded. Parts that cannot be generated names are
+    left out.
     """
     if not references:
         return None

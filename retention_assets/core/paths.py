@@ -67,7 +67,7 @@ def is_unresolved(path: Column) -> Column:
 def may_be_unresolved(uri: Column) -> Column:
     """Return whether the path of a URI or a relative path may be unresolved, perhaps after percent-escapes are decoded.
 
-    Few are. This test takes less time than a regular expression, and much less than to resolve a path.
+    Few paths are. This test takes less time than a regular expression, and much less than to resolve a path.
     """
     named = F.replace(uri, F.lit("://"))
     signs = reduce(Column.__or__, (F.contains(named, F.lit(sign)) for sign in _SIGNS))
@@ -77,7 +77,7 @@ def may_be_unresolved(uri: Column) -> Column:
 def resolved(path: Column) -> Column:
     """Return a relative path as a file system resolves it: without empty and `.` parts, and with `..` followed.
 
-    Of `..` parts in a row, `_NESTED` are followed.
+    At most `_NESTED` `..` parts in a row are followed.
     """
     parts = F.regexp_replace(F.concat(F.lit("/"), path), rf"(/\.?)+(?=/|{END})", "")
     return F.substr(F.regexp_replace(F.regexp_replace(parts, _LEFT, ""), rf"^(/\.\.)+(?=/|{END})", ""), F.lit(2))

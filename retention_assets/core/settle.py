@@ -20,9 +20,9 @@ _LISTING = timedelta(hours=1)  # the settling time begins at most this long befo
 def settling_start(oldest: datetime, newest_read: datetime) -> datetime:
     """Return the time at which the settling time of an object begins if this plan finds it due (UTC).
 
-    The time is that of the plan's oldest input, but at most one hour before the newest reading of references or staged
-    list. The listing can be days old: a store's inventory, or the table of an earlier run. An operation that began
-    after the listing, and before that reading, can hide objects from the plan.
+    This is the time of the plan's oldest input, or one hour before the newest reading of the references or the staged
+    list, whichever is later. The listing can be days old: a store's inventory, or the table of an earlier run. An
+    operation that began after the listing, and before that reading, can hide objects from the plan.
     """
     return max(oldest, newest_read - _LISTING)
 
@@ -42,9 +42,9 @@ def settled(
         objects: the classified objects, each with its state (see `candidates.classified`).
         earlier: `due_objects` of the last plan: its candidates and waiting objects, and when each was first found due.
         listed_at: the time at which this plan finds objects due (UTC): see `settling_start`.
-        now: when this plan's references or its staged list were read (UTC), whichever is older. An object has settled
-            if its `waits_until` is not after `now`. If `now` is after the listing, a wait of a day is over when the
-            plan is made at the same time on the next day.
+        now: when this plan's references or its staged list were read (UTC), whichever was read first. An object has
+            settled if its `waits_until` is not after `now`. If `now` is after the listing, a `settle` of one day is
+            over at the plan that is made at the same time on the next day.
         settle: how long an object must have been due; with zero, no object waits.
         settle_expired: whether objects that a commit references wait too.
     """

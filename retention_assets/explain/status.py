@@ -70,7 +70,7 @@ class RepositoryStatus:
     def needs_with(self, program: str) -> list[str]:
         """Return the required actions. `program`: the text that calls the command.
 
-        Other braces in the sentences stay: the errors of a store may contain JSON.
+        Only `{program}` is replaced, because the errors of a store may contain JSON, which has braces too.
         """
         return [need.replace(_PROGRAM, program) for need in self.needs]
 
@@ -294,10 +294,9 @@ def _in_quarantine(
     """Yield the objects in quarantine by plan and sweep.
 
     As in a purge, the time of each object counts from its move. Each record has the number of objects of its plan that
-    are in quarantine. If it increased since the record before, the difference was moved in between. A purge deletes the
-    oldest objects.
-    The records do not tell which objects were restored. The function assumes the newest, so no time
-    that it yields is too late.
+    are in quarantine. If this number increased since the record before, the difference was moved in between. A purge
+    deletes the oldest objects. The records do not show which objects were restored. The function assumes that these
+    were the newest, so no time that it yields is too late.
     """
     moved: dict[tuple[str, str], list[_Moved]] = {}
     fences: dict[tuple[str, str], int] = {}

@@ -120,7 +120,7 @@ class Operations:
             ) from error
 
     def _require_history(self, snapshot_id: bytes, tips: Collection[bytes]) -> None:
-        """Raise GuardRefused when the file of the snapshot or of an ancestor is missing, up to the first one of `tips`.
+        """Raise GuardRefused when the file of the snapshot, or of an ancestor before the first of `tips`, is missing.
 
         A stopped sweep may have deleted ancestors of an expired snapshot. If a branch or tag named such a snapshot, all
         plans would be refused. The ancestors of a tip are not read: if one is missing, all plans are refused already.

@@ -173,8 +173,8 @@ def _to_delete(planned: PlannedEdits) -> frozenset[bytes]:
 def _require_unused(reader: ObjectReader, planned: PlannedEdits, accepted: Collection[Reference], repo: Repo) -> None:
     """Refuse when a session may be open on a snapshot that the plan removes, because of a change since the plan.
 
-    Either a branch or tag was on the snapshot, and has left it, or somebody committed on it. An expiration of icechunk
-    may have removed the snapshot from the history since then. The plan keeps snapshots that were left before it was
+    Either a branch or tag was on the snapshot, and has left it. Or somebody committed on the snapshot, and icechunk's
+    own expiration has then removed the snapshot from the history. The plan keeps snapshots that were left before it was
     made. A reference in `accepted` does not count, because the plan accepts that sessions on it end.
     """
     to_delete = _to_delete(planned)

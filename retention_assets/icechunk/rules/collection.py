@@ -84,7 +84,7 @@ def in_use(
     ancestors of a tip that was left since `cutoff`, unless a branch or tag still reaches them: the branch may have been
     reset or deleted by mistake.
     Icechunk's own expiration may have removed such a snapshot from the history. In format 2, the transaction logs that
-    `repo` lists for removed ancestors then show its child. Its file and the files that it references can still stay.
+    `repo` lists for removed ancestors then show its child. The snapshot stays if its file still exists.
     `stored`, `cutoff`: see `kept_v2`.
     """
     young = (history.snapshots.keys() | stored.keys()) - _old(stored, cutoff)

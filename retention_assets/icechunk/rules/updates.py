@@ -27,9 +27,9 @@ class Stamp:
 def with_update(edited: Repo, update: Update, stamp: Stamp) -> Repo:
     """Return `edited` with `update` as the newest entry of its ops log, which the edit has not changed yet.
 
-    The entry that was the newest now names the backup. A log of more than `updates_per_file` entries is cut before the
-    next entry that names a backup, because this backup contains the entries that are cut off. Entries without a backup,
-    which an upgrade makes, are never cut off.
+    The entry that was the newest until now gets the name of the backup. A log of more than `updates_per_file` entries
+    is cut before the next entry that names a backup, because this backup contains the entries that are cut off. Entries
+    without a backup, which an upgrade makes, are never cut off.
     Errors: GuardRefused when the last update is not before `stamp.at`, because every later writer would fail on such a
     log; CorruptFile as `updates_per_file`.
     """

@@ -43,8 +43,8 @@ def tips_left(updates: Iterable[Update], besides: Collection[Reference] = ()) ->
 
     These are the snapshots that a branch named before it was reset or deleted, that a tag named before it was deleted,
     and that were amended. The times are by the clocks of the machines that made these changes. An expiration that
-    deletes references does not name them in the ops log. That a reference in `besides` was reset or deleted does not
-    count. `updates`: newest first, as `updates_since` yields them.
+    deletes references does not name them in the ops log. Resets and deletions of references in `besides` do not count.
+    `updates`: newest first, as `updates_since` yields them.
     """
     left: dict[bytes, datetime] = {}
     for update in updates:

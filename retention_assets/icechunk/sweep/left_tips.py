@@ -47,9 +47,9 @@ def with_left_tips(
 def _left(state: IcechunkState, heads: Heads, made_at: datetime, *, has_each_reset: bool) -> Iterator[bytes]:
     """Yield the snapshots in `heads` that their branch or tag has left since the plan.
 
-    If the ops log has each reset within `grace`, a tip that was left by a commit does not count. Otherwise it does:
-    in format 1, and within `grace` after an upgrade. There, a child that is younger than the plan does not show that a
-    commit moved the branch: it may have been reset to the child, long after the child was written.
+    If the ops log has each reset within `grace`, a tip that its branch left by a commit is left out. Without such a log
+    (in format 1, and within `grace` after an upgrade), this tip is yielded: a child that is younger than the plan does
+    not show that a commit moved the branch. The branch may have been reset to the child long after that was written.
     """
     history = state.history
     for named, now in ((heads.branches, history.branches), (heads.tags, history.tags)):

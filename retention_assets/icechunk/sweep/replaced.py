@@ -1,7 +1,7 @@
 """Finds out whether an older repo object was put in the place of the one that earlier plans read (format 2).
 
-Then the history lacks the commits since then, although their files exist. Nothing else protects these files: the ops
-log shows no reset. So plans are blocked for `grace`, and the newer repo object can still be restored.
+The history in the older object lacks the newer commits, although their files exist. Nothing else protects these files:
+the ops log shows no reset. So plans are blocked for `grace`, and the newer repo object can still be restored.
 Source: docs/icechunk.md, "What is deleted".
 """
 
@@ -24,7 +24,7 @@ _CLOCKS = timedelta(hours=1)  # more than the difference between the clocks of t
 class EarlierPlans:
     """The metadata of `repository_history` of the plans of one repository.
 
-    `read_at`: when the repo object was read (UTC). A plan that runs at the same time may have read a newer one later.
+    `read_at`: when this plan read the repo object (UTC). Plans that read it later do not count: theirs may be newer.
     """
 
     warehouse: Warehouse
@@ -48,7 +48,7 @@ class EarlierPlans:
                 return
 
     def _written_since(self, cutoff: datetime) -> Iterator[tuple[PartitionMetadata, str]]:
-        """Yield the plans whose metadata were written since `cutoff`, and others until one is older than `cutoff`.
+        """Yield the plans whose metadata were written since `cutoff`, and older ones until one read before `cutoff`.
 
         Metadata are written after the repo object was read. So all plans since `cutoff` are among them.
         """
@@ -74,10 +74,11 @@ def with_log(
 ) -> Details:
     """Return the details of `repository_history` of `day`, with the newest entry of the ops log and with `replaced`.
 
-    `replaced` says why `repo` cannot be a later version of a repo object that an earlier plan read. It is None if it
-    can. The plans since `cutoff` are compared, and the newest one before it. The ops log of `repo` must have the entry
-    that was the newest one of the plan. If the log does not go back so far, because a backup is missing, nothing is
-    known. Errors: CorruptFile when a backup of the repo object is corrupt.
+    `replaced` says why `repo` cannot be a later version of a repo object that an earlier plan read; None: it can be.
+    The ops log of `repo` must have the entry that was the newest at each plan since `cutoff`, and at the newest plan
+    before it. If a backup is missing, so that the log does not go back so far, `replaced` is None. If the object was
+    replaced, the newest entry at the day's last plan stays. Errors: CorruptFile when a backup of the repo object is
+    corrupt.
     """
     newest, replaced = datetime_of(repo.latest_updates[0].updated_at, b""), _replaced(reader, repo, plans, cutoff)
     if replaced:  # another plan of this day must still find it

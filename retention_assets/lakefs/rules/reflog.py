@@ -79,7 +79,7 @@ def counting_heads(references: References, memory: Memory, policy: Policy, as_of
 
 
 def reported_heads(references: References, memory: Memory, policy: Policy, as_of: datetime) -> tuple[SeenHead, ...]:
-    """Return the `counting_heads` whose branch has not only moved on to later commits."""
+    """Return the `counting_heads` that were deleted or reset, without branches that only moved on to later commits."""
     aged = with_true_ages(references, memory)
     return tuple(head for head in counting_heads(aged, memory, policy, as_of) if not _moved_on(head, aged))
 

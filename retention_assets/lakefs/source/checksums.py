@@ -27,9 +27,9 @@ def md5_of(objects: DataFrame, access: StoreAccess, *, etags_are_checksums: bool
 
     The MD5 is null if the object is gone, archived, or too large to read.
 
-    If S3 reports that an object is not encrypted with a key of KMS or of the client, an ETag that looks like an MD5 is
-    the object's MD5, and the object is not read. With such a key, an ETag looks like an MD5, but is not one. Small
-    objects, and all objects in other stores, are read. All objects are read if not `etags_are_checksums`.
+    An object in S3 above `_SMALLEST` is not read if its ETag looks like an MD5, and S3 reports that it is not encrypted
+    with a key of KMS or of the client: the ETag is its MD5. With such a key, an ETag looks like an MD5, but is not one.
+    All other objects are read, and all objects if not `etags_are_checksums`.
 
     Errors: AccessDenied or StoreError, raised when the rows are computed.
     """

@@ -78,7 +78,7 @@ class StagedScan:
     def take(self, branches: Iterable[str]) -> Scan:
         """Return all objects that are staged on `branches`, which must be all branches that existed before this call.
 
-        Each page is one of three cases. In each case, the list has all staged objects of the page, and may have more:
+        There are three cases of pages. In each case, the list has all staged objects of the page, and may have more:
 
         - The page has rows. Then its file has the rows of every branch of the page, because the server discards only
           whole pages. If the server did not find a branch, the branch was deleted and its staged objects with it.

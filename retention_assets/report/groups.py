@@ -146,7 +146,7 @@ class Group:
 class PlanGroups:
     """The groups of each kind: the group with the most candidate bytes first; ages in their order.
 
-    `prefix` and `folder` (two levels) are of paths in lakeFS, and of files in Icechunk. In lakeFS, an object that stays
+    `prefix` and `folder` (two levels) group paths in lakeFS, and files in Icechunk. In lakeFS, an object that stays
     counts in these groups and in `branch` once for each path and branch that references it. In Icechunk, it counts once
     for its file, and not by branch.
     """

@@ -139,8 +139,8 @@ class OtherRepositories:
         """Return `liveness` plus the `objects` (column `address`) that another repository refers to.
 
         Callers pass the same objects each time. An object that one table kept stays live, even if the other repository
-        is planned again later. Errors: GuardRefused if the table of another repository changes while it is read, or if
-        the policy or a setting of that repository changed since the plan of its newest table. Also if a repository was
+        is planned again later. Errors: GuardRefused if the table of another repository changes while it is read; if
+        the policy or a setting of that repository changed since the plan of its newest table; or if a repository was
         added to the configuration file, and its references are unknown or too old.
         """
         configured = {other.name for other in self.others}
@@ -196,11 +196,11 @@ class OtherRepositories:
         return f"{reload}Plan it again: `retention plan {other.name}`."
 
     def _require_unchanged(self, other: Repository) -> None:
-        """Raise GuardRefused if the result of the newest table of `other` that was read no longer counts.
+        """Raise GuardRefused if the references that were read from the newest table of `other` no longer count.
 
-        This is the case if its policy or a setting changed since. Also refuses if no table of `other` was read because
-        its day is being planned again. The age of the table is not tested again: whether the table is newer than the
-        plan that found the objects unreferenced does not change during a sweep.
+        They no longer count if the policy or a setting of `other` changed since. This method also refuses if no table
+        was read because `other` is being planned. The age of the table is not tested again: whether the table is newer
+        than the plan that found the objects unreferenced does not change during a sweep.
         """
         if not self._may_refer(other):
             return
@@ -273,7 +273,7 @@ class OtherRepositories:
         return metadata
 
     def _references(self, other: Repository, table: _Table) -> DataFrame:
-        """Return the references of `other` (column `address`): virtual references, and addresses not certainly inside.
+        """Return the references of `other` (`address`): virtual references, and addresses that may be outside it.
 
         Errors: GuardRefused if some references are unknown.
         """
@@ -290,7 +290,7 @@ class OtherRepositories:
     def _policy_of(self, table: _Table, other: Repository) -> _Policy | None:
         """Return the policy of `other`; None if the table was made under another policy or under other settings.
 
-        Also None if the policy cannot be read: its files, or the rules of its server.
+        Also None if the files of its policy, or the rules of its server, cannot be read.
         """
         try:
             policy = self._policy_now(other)

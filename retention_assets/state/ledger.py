@@ -136,7 +136,7 @@ def collected_addresses(
 def quarantined_by(spark: "SparkSession", warehouse: Warehouse, repository: str, addresses: Sequence[str]) -> list[str]:
     """Return the hashes of the plans whose sweeps moved one of these objects to quarantine, if its copy is still there.
 
-    Each plan counts by itself: another plan may have found the object missing since.
+    Only the plan's own ledger counts, because another plan may have found the object missing since.
     """
     from pyspark.sql import functions as F
 
@@ -177,7 +177,7 @@ def _absent(rows: "DataFrame") -> "DataFrame":
 def with_went_at(rows: "DataFrame") -> "DataFrame":
     """Return rows of ledgers with `went_at`: the last time at which the object was deleted, moved or found missing.
 
-    It is null if the object never was. A purge deletes a copy or old versions, so its time does not count.
+    Null: none of these happened. A purge deletes a copy or old versions, so the time of a purge does not count.
     """
     from pyspark.sql import Window
     from pyspark.sql import functions as F

@@ -109,8 +109,8 @@ def _due_in_both(due: "DataFrame", others: "DataFrame", seen_until: str) -> "Dat
     """Return `due` without the objects that were due before `seen_until` and that the other plan found live.
 
     The later `found_at` of the two plans counts: the other plan may have read a plan that found the object live.
-    `others`: the objects that the other plan found due. `seen_until`: when the other plan had read the repository. An
-    object may have become live after that plan began to read, so the time of its oldest table is too early.
+    `others`: the objects that the other plan found due. `seen_until`: when the other plan had read the repository. The
+    time of its oldest table would be too early: an object may have become live while that plan read.
     """
     from pyspark.sql import functions as F
 

@@ -259,7 +259,8 @@ def amounts_in(record: Mapping[str, Any]) -> dict[str, Amount]:
 def quarantined_in(record: Mapping[str, Any]) -> Amount:
     """Return the objects of the plan that were in quarantine when the record was written.
 
-    Records of earlier versions have only the totals, which leave out objects whose restore failed or copy was skipped.
+    Records of earlier versions have only the totals. These leave out an object whose restore failed, or whose copy a
+    purge skipped.
     """
     found = record.get("in_quarantine")
     return amounts_in(record).get(Outcome.QUARANTINED, Amount()) if found is None else Amount(**found)

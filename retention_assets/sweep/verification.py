@@ -46,7 +46,7 @@ class VerificationInputs:
     def newest_day(self, day: date) -> date:
         """Return `day`, or the day of the newest swept plan if that is later.
 
-        Under the retention of an earlier day, objects would be required that expired since and that a sweep deleted.
+        The retention of an earlier day would require objects that expired since then and that a sweep deleted.
         """
         return max([day, *(plan.day for plan in self.plans)])
 

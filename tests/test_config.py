@@ -323,14 +323,14 @@ def test_an_error_in_the_settings_names_the_file_and_the_key(tmp_path: Path, mis
 
 
 DOCUMENTS = {
-    "an impossible date": ("warehouse: 2027-02-30\n", "is not YAML: "),
+    "an impossible date": ("warehouse: 2027-02-30\n", "cannot be read as YAML: "),
     "empty": ("", "is empty. Nothing was read or deleted. Write a first"),
     "a list": ("- a\n- b\n", "the document: must be a mapping"),
     "keys beside their repository": (
         "warehouse: w\nrepositories:\n  orchard:\n  kind: lakefs\n",
         "repositories.orchard: must be a mapping: write its keys below it, indented",
     ),
-    "not YAML": ("a: [b\n", "is not YAML: "),
+    "not YAML": ("a: [b\n", "cannot be read as YAML: "),
     "no repositories": ("warehouse: w\n", "repositories: is missing"),
     "an empty list of repositories": ("warehouse: w\nrepositories: {}\n", "repositories: "),
     "no warehouse": (yaml.safe_dump({"repositories": {"orchard": ORCHARD}}), "warehouse: is missing"),

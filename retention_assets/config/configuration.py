@@ -234,9 +234,11 @@ def configuration_in(text: str, file: Path) -> Configuration:
     try:
         document = load_document(text)
     except ConfigurationError as error:
-        raise ConfigurationError(f"{file}: {error}") from None
+        raise ConfigurationError(f"{file}: {error}. Nothing was read or deleted. Keep one of them.") from None
     except ValueError as error:
-        raise ConfigurationError(f"{file}: is not YAML: {error}") from error
+        raise ConfigurationError(
+            f"{file}: cannot be read as YAML: {error}. Nothing was read or deleted. Correct the file."
+        ) from error
     if document is None:
         raise ConfigurationError(
             f"{file}: is empty. Nothing was read or deleted. Write a first configuration with `retention init "

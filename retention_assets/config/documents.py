@@ -45,8 +45,8 @@ KeyPath = tuple[int | str, ...]
 def load_document(text: str) -> object:
     """Return the content of a document.
 
-    Errors: ConfigurationError if a key is duplicated; ValueError if the text is neither YAML nor JSON. Their messages
-    have one line, which does not name the document.
+    Errors: ConfigurationError if a key is duplicated; ValueError if the text cannot be read as YAML or JSON, or has an
+    octal number or an impossible date. Their messages have one line, which does not name the document.
     """
     try:
         if text.lstrip().startswith("{"):

@@ -32,7 +32,7 @@ def _misplaced(form: type[BaseModel], mapping: Mapping[str, Any]) -> Iterator[st
 def mapping_of(text: str, source: str) -> dict[str, Any]:
     """Return the mapping that `text` contains. `source`: the name of the text in messages.
 
-    Errors: ConfigurationError if the text is not YAML or JSON, is empty, is not a mapping, or has a duplicated key.
+    Errors: ConfigurationError if the text cannot be read, is empty, is not a mapping, or has a duplicated key.
     """
     try:
         loaded = load_document(text)
@@ -40,7 +40,7 @@ def mapping_of(text: str, source: str) -> dict[str, Any]:
         raise ConfigurationError(f"{source}: {error}. Nothing was deleted. Keep one of them.") from None
     except ValueError as error:
         raise ConfigurationError(
-            f"{source}: neither YAML nor JSON: {error}. Nothing was deleted. Correct the document."
+            f"{source}: cannot be read as YAML or JSON: {error}. Nothing was deleted. Correct the document."
         ) from error
     if loaded in (None, {}, [], ""):
         raise ConfigurationError(

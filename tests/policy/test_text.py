@@ -25,9 +25,7 @@ def test_a_duplicated_key_is_an_error(text):
 
 @pytest.mark.parametrize("text", ["days: 030", '{"days": 030}', "days: -01_0"])
 def test_an_octal_number_is_an_error_with_its_place(text):
-    with pytest.raises(
-        ConfigurationError, match=r"p: neither .* column \d+ \(-?0\w+ is an octal number in YAML: write"
-    ):
+    with pytest.raises(ConfigurationError, match=r"p: cannot .* column \d+ \(-?0\w+ is an octal number in YAML: write"):
         mapping_of(text, "p")
 
 
@@ -40,7 +38,7 @@ def test_other_whole_numbers_of_yaml_are_read(text):
     "text", ["a: [", '{"a": }}', "a: 2027-02-30", "!!python/object/apply:os.getcwd []", "a: 1\n---\nb: 2\n", "[" * 5000]
 )
 def test_a_text_that_is_neither_yaml_nor_json_is_an_error_in_one_line(text):
-    with pytest.raises(ConfigurationError, match=r"^p: neither YAML nor JSON: .*\. Nothing was deleted\. C") as raised:
+    with pytest.raises(ConfigurationError, match=r"^p: cannot be read as YAML or JSON: .*\. Nothing was del") as raised:
         mapping_of(text, "p")
     assert "\n" not in str(raised.value)
 

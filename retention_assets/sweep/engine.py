@@ -287,7 +287,7 @@ class SparkEngine(LedgerEngine):
     def resurrected(self) -> int:
         """See `SweepEngine`. The check is for the state after the plan's edits, if it has edits.
 
-        Batches must not use the result of such a check. If the plan has no edits, the first batch uses the result.
+        Batches must not use the result for that state. If the plan has no edits, the first batch uses the result.
         """
         assert self._kept is not None
         liveness = self._repository.live_after_edits()

@@ -81,8 +81,12 @@ class DueForPurge:
         """Return the amounts in sentences that follow the name of the repository."""
         if self.versions and self.keeps_versions is False:
             return ["the store keeps no versions of deleted objects. No version is due."]
-        what = "deleted, but the bucket may keep versions" if self.versions else "due: their time in quarantine is over"
-        sentences = [f"{human_amount(self.amount) if self.amount.objects else 'no object'}, {what}."]
+        none, what = (
+            ("no deleted object of which the bucket may keep versions", "deleted, but the bucket may keep versions")
+            if self.versions
+            else ("no object whose time in quarantine is over", "due: their time in quarantine is over")
+        )
+        sentences = [f"{human_amount(self.amount)}, {what}." if self.amount.objects else f"{none}."]
         if self.surplus.objects:
             sentences.append(f"{human_amount(self.surplus)}, surplus: their originals are still in the repository.")
         if self.manifests:

@@ -364,7 +364,8 @@ def beyond_budget(plan: Plan, budget: BudgetSettings, history_changes: int = 0) 
     listed = sum_of(plan.totals.values())
     planned = Amount(plan.candidates.objects + history_changes, plan.candidates.bytes)
     if budget.objects is not None and planned.objects > budget.objects:
-        return f", and its {planned.objects:,} objects are more than the budget's {budget.objects:,}"
+        what = "objects, snapshots and references" if history_changes else "objects"
+        return f", and its {planned.objects:,} {what} are more than the budget's {budget.objects:,}"
     if budget.bytes is not None and planned.bytes > budget.bytes:
         return f", and its {planned.bytes:,} bytes are more than the budget's {budget.bytes:,}"
     share = max(planned.objects / max(1, listed.objects), planned.bytes / max(1, listed.bytes))

@@ -291,7 +291,7 @@ def show_plans(screen: Console, first: Plan, second: Plan) -> None:
 def _inputs(plan: Plan) -> dict[str, str]:
     return {
         "day": str(plan.day),
-        "made": f"{plan.made_at:%Y-%m-%d %H:%M}",
+        "made": f"{plan.made_at:%Y-%m-%d %H:%M} UTC",
         "policy": plan.policy_hash,
         "references": plan.references_hash,
         "candidates": human_amount(plan.candidates),

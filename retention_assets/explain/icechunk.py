@@ -175,7 +175,8 @@ class IcechunkExplainer(Explainer[SnapshotPolicy]):
             for row in rows[:_SHOWN]
         ]
         if len(rows) > _SHOWN:
-            found.append(Keeper("snapshot", "", counted(len(rows) - _SHOWN, "more snapshot"), None))
+            more = counted(len(rows) - _SHOWN, "more snapshot needs it", "more snapshots need it")
+            found.append(Keeper("snapshot", "", more, None))
         if not found:
             detail = "the history lists it as the transaction log of a removed ancestor, or references it by a URL"
             found = [Keeper("history", own, detail, None)]

@@ -162,7 +162,8 @@ def status(context: click.Context, wanted: str | None, reason: str | None, json_
         print_json(found)
         return
     for name, value in found.items():
-        say(f"{name}: {', '.join(value) if isinstance(value, list) else value}")
+        text = ", ".join(value) if isinstance(value, list) else value
+        say(f"{name}: {'none' if text in (None, '') else text}")
 
 
 @icechunk.command(

@@ -301,7 +301,8 @@ def _show(found: Permissions, called: str) -> None:
     for column in ("location", "permission", "", "needed by"):
         table.add_column(column, overflow="fold")
     for one in found.checks:
-        modes = "every mode" if one.modes == MODES else ", ".join(one.modes) or "warnings only"
+        modes = "every mode" if one.modes == MODES else ", ".join(one.modes)
+        modes = modes or ("only restore" if one.place == "storage" else "only a warning of plans")
         style = "red" if one.state in ("refused", "failed") else ""
         table.add_row(one.place, one.permission, Text(one.state, style=style), modes)
     screen.print(table)

@@ -229,8 +229,8 @@ def _of_object(one: ObjectExplanation, repository: str, now: datetime) -> Iterat
         yield f"  because {_REASONS.get(one.reason, one.reason)}{_rules(one.rule_ids)}{_since(one.due_since)}"
     verb = "needed" if one.is_needed_and_missing else "kept"
     for keeper in one.kept_by[:_FEW]:
-        at = f" at {keeper.path}" if keeper.path else ""
-        yield f"  {verb} because {keeper.detail}{at}{_until(keeper.until, now)}"
+        at, until = f" at {keeper.path}" if keeper.path else "", _until(keeper.until, now)
+        yield f"  {verb}{at}{until}{',' if until else ''} because {keeper.detail}"
     if len(one.kept_by) > _FEW:
         yield f"  and {len(one.kept_by) - _FEW:,} more: --json"
     if one.removal:

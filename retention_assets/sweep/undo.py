@@ -86,7 +86,7 @@ class DueForPurge:
             if self.versions
             else ("no object whose time in quarantine is over", "due: their time in quarantine is over")
         )
-        sentences = [f"{human_amount(self.amount)}, {what}." if self.amount.objects else f"{none}."]
+        sentences = [f"{human_amount(self.amount)}, {what}." if self.amount.objects else f"there is {none}."]
         if self.surplus.objects:
             sentences.append(f"{human_amount(self.surplus)}, surplus: their originals are still in the repository.")
         if self.manifests:

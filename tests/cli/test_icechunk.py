@@ -85,7 +85,9 @@ def test_the_status_is_shown_and_set(tmp_path: Path):
         assert (wrong.status, wrong.out) == (2, "")
         assert "--reason is only for `status read-only`" in wrong.err
     assert command("status", "online").status == 0
-    assert "status: online" in command("status").out
+    shown = command("status").out
+    assert "status: online" in shown
+    assert "reason: none" in shown
     assert command("branch", "delete", "dev").out == "field: done: branch delete dev\n"
 
 

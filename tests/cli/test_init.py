@@ -9,8 +9,10 @@ from typing import Any
 
 import pytest
 import yaml
+from rich.console import Console
 from werkzeug.wrappers import Request, Response
 
+from retention_assets.cli import initializing
 from retention_assets.config.configuration import load_configuration
 from retention_assets.config.settings import FromEnvironment
 from retention_assets.config.starter import Starter, configuration_text, options_of_environment
@@ -268,6 +270,17 @@ def test_writing_is_tested_only_with_try_writes_and_leaves_no_objects(server: Fa
     assert states(tried)["storage s3:DeleteObject"] == "allowed"
     assert [state for name, state in states(tried).items() if name.startswith("quarantine")] == ["allowed"] * 3
     assert bucket.listing() == before
+
+
+def test_permissions_that_no_mode_needs_are_shown_with_what_needs_them(
+    server: FakeLakeFSServer, bucket: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(initializing, "screen", Console(width=120))
+    assert init(server, bucket).status == 0
+    with environment(AWS_ENDPOINT_URL=bucket.server.endpoint, **CREDENTIALS):
+        lines = [line.split() for line in run("access", "orchard").out.splitlines()]
+    assert ["storage", "s3:PutObject", "not", "tried", "only", "restore"] in lines
+    assert ["server", "fs:ListRepositories", "allowed", "only", "a", "warning", "of", "plans"] in lines
 
 
 def test_a_permission_that_the_server_denies_is_named(server: FakeLakeFSServer, bucket: Lake) -> None:

@@ -8,6 +8,7 @@ from rich.console import Console
 from retention_assets.cli import inspecting
 from retention_assets.cli.inspecting import lines_of
 from retention_assets.core.amounts import Amount
+from retention_assets.core.keepers import Keeper
 from retention_assets.explain.explanations import EntryState, Explanation, ObjectExplanation, UsedPlan
 from retention_assets.explain.simulation import Forecast
 from tests.frames import NOW
@@ -23,6 +24,20 @@ def test_two_entries_with_one_path_are_both_printed() -> None:
     assert [line for line in lines if "a/1" in line] == [
         "  at a/1: 1 commit has it, 1 of them active",
         "  at a/1: 4 commits have it, 1 of them active",
+    ]
+
+
+def test_a_reason_that_keeps_an_object_comes_after_its_path_and_its_end() -> None:
+    until = Keeper(
+        "branch", "main", "the head of branch main has it; then the lifecycle rule raw releases it", NOW, "a/1"
+    )
+    keepers = (until, Keeper("age", "data/a", "it is too young", None))
+    plan = UsedPlan(date(2026, 11, 1), "a" * 64, NOW, NOW, None)
+    one = ObjectExplanation("data/a", "kept", True, kept_by=keepers)
+    lines = list(lines_of(Explanation("orchard", "data/a", "address", plan, (one,)), NOW))
+    assert [line for line in lines if "because" in line] == [
+        f"  kept at a/1, until {NOW:%Y-%m-%d %H:%M} UTC (today), because {until.detail}",
+        "  kept because it is too young",
     ]
 
 

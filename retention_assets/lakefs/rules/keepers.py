@@ -116,7 +116,7 @@ def _due_under(rule: LifecycleRule, entry: Entry) -> datetime | None:
 
 
 def _keepers(entry: Entry, kept: KeptCommits, ends: datetime | None, rule: str | None) -> Iterator[Keeper]:
-    limit = f"; the lifecycle rule {rule} releases it" if rule else ""
+    limit = f"; then the lifecycle rule {rule} releases it" if rule else ""
     for commit_id in entry.commits:
         for branch in kept.heads.get(commit_id, ()):
             yield Keeper("branch", branch, f"the head of branch {branch} has it{limit}", ends, entry.path)

@@ -157,6 +157,8 @@ def test_a_staged_list_newer_than_the_references_blocks(spark: SparkSession) -> 
     blocked = replace(WORLD, references_at=NOW - HOUR).blocked(spark)
     assert blocked is not None
     assert blocked.startswith("the staged list (2026-11-01 00:00:00 UTC) is newer than the references (2026-10-31 23:")
+    just_before = replace(WORLD, references_at=NOW - timedelta(microseconds=1)).blocked(spark) or ""
+    assert "(2026-11-01 00:00:00 UTC) is newer than the references (2026-10-31 23:59:59.999999 UTC)" in just_before
 
 
 def test_a_staged_list_that_is_hours_older_than_the_references_blocks(spark: SparkSession) -> None:

@@ -79,8 +79,9 @@ def referenced_exist(
         old = found.where(listing_cutoff.is_older(F.col("last_modified")))
         overlooked, first_old = old.agg(F.count(F.lit(1)), F.min("address")).collect()[0]
     if overlooked:
-        one, many = f"old object, {first_old}, exists but is", f"old objects, {first_old} first, exist but are"
-        detail = f"{counted(overlooked, one, many)} not in the listing"
+        one = f"object, {first_old}, exists and is older than the listing, but is"
+        many = f"objects, {first_old} first, exist and are older than the listing, but are"
+        detail = f"{counted(overlooked, one, many)} not in it"
         return Referenced(CheckResult(guard, False, detail, overlooked), lost)
     return _passed(
         guard, f"every referenced object exists; {counted(count, 'was', 'were')} written after the listing", lost

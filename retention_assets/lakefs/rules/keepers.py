@@ -140,7 +140,8 @@ def _of_commits(
     until, by = kept.activity[last].due_since, kept.activity[last].rule_id
     count = counted(len(commits), "active commit has", "active commits have")
     under = f" under the rule {RETENTION_IDS}{by}" if by else ""
-    why = f"{last} never expires{under}" if until is None else f"{last} expires last{under}"
+    expires = "expires last" if len(commits) > 1 else "expires"
+    why = f"{last} never expires{under}" if until is None else f"{last} {expires}{under}"
     if ends is not None and (until is None or ends < until):
         until, why = ends, f"the lifecycle rule {rule} releases it earlier than {last} expires"
     detail = f"{count} it; {why}"

@@ -1,7 +1,7 @@
 """The guards that only lakeFS has."""
 
 from collections.abc import Callable, Mapping
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from types import MappingProxyType
 
 import pyarrow as pa
@@ -36,7 +36,8 @@ def unusable_staged_list(staged_at: datetime, references_at: datetime, *, of_dum
       between is short, `settle` protects the object: see `PlanInputs.settling_until`. With a server (not `of_dump`),
       the time in between is the time that the server needs to write the list.
     """
-    staged, references = (f"({at:%Y-%m-%d %H:%M:%S} UTC)" for at in (staged_at, references_at))
+    times = (at.astimezone(UTC).replace(tzinfo=None) for at in (staged_at, references_at))
+    staged, references = (f"({at} UTC)" for at in times)  # with microseconds, if there are any
     if staged_at > references_at:
         return (
             f"the staged list {staged} is newer than the references {references}: objects that were committed in "

@@ -149,7 +149,7 @@ def test_a_live_manifest_with_missing_refs_is_refused(spark: SparkSession, manif
         pytest.param(
             False, CUTOFF, "1 referenced object is missing: chunks/b. No directory is missing completely", id="missing"
         ),
-        pytest.param(True, CUTOFF + 100_000 * DAY, "1 old object, chunks/b, exists but is not", id="overlooked"),
+        pytest.param(True, CUTOFF + 100_000 * DAY, "1 object, chunks/b, exists and is older than", id="overlooked"),
         pytest.param(True, OLD - 10_000 * DAY, "", id="written_after_the_listing"),
     ],
 )

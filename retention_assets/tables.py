@@ -263,7 +263,7 @@ REACHABLE_CHUNKS = Table(
     columns=(
         ("address", _TEXT, False, "The key of its file, relative to the repository."),
         ("chunk_id", _TEXT, True, "The chunk; null: another object, which a virtual reference names."),
-        ("certain", _BOOL, False, "Whether a reference certainly names this object; false: perhaps another location."),
+        ("certain", _BOOL, False, "Whether a reference certainly names this object; false: it may name another."),
         *_FROM_SNAPSHOTS,
     ),
 )

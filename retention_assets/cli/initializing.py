@@ -302,7 +302,7 @@ def _show(found: Permissions, called: str) -> None:
         table.add_column(column, overflow="fold")
     for one in found.checks:
         modes = "every mode" if one.modes == MODES else ", ".join(one.modes)
-        modes = modes or ("only restore" if one.place == "storage" else "only a warning of plans")
+        modes = modes or ("only restore" if one.place == "storage" else "no mode: without it, plans warn")
         style = "red" if one.state in ("refused", "failed") else ""
         table.add_row(one.place, one.permission, Text(one.state, style=style), modes)
     screen.print(table)

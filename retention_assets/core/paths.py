@@ -67,7 +67,8 @@ def is_unresolved(path: Column) -> Column:
 def may_be_unresolved(uri: Column) -> Column:
     """Return whether the path of a URI or a relative path may be unresolved, perhaps after percent-escapes are decoded.
 
-    Few paths are. This test takes less time than a regular expression, and much less than to resolve a path.
+    Few paths are unresolved. This test takes less time than a regular expression, and much less than to resolve a
+    path.
     """
     named = F.replace(uri, F.lit("://"))
     signs = reduce(Column.__or__, (F.contains(named, F.lit(sign)) for sign in _SIGNS))

@@ -283,7 +283,7 @@ def _require_same_policy(plan: Plan, policy_hash: str, undone: str = "was delete
 def require_same_settings(plan: Plan, used: Repository) -> None:
     """Raise GuardRefused if the configuration file has another mode, other settings of a plan, or other policy files.
 
-    Also if the file does not have the repository any more. A sweep uses the configuration of its start (`used`).
+    A file without the repository is refused, too. A sweep uses the configuration of its start (`used`).
     Without this check, someone who sets `mode: plan`, or adds a policy file with a hold, would not stop the sweep. A
     file that cannot be read is ignored, because someone may be writing it.
     """

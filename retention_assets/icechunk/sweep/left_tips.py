@@ -49,7 +49,7 @@ def _left(state: IcechunkState, heads: Heads, made_at: datetime, *, has_each_res
 
     If the ops log has each reset within `grace`, a tip that its branch left by a commit is left out. Without such a log
     (in format 1, and within `grace` after an upgrade), this tip is yielded: a child that is younger than the plan does
-    not show that a commit moved the branch. The branch may have been reset to the child long after that was written.
+    not show that a commit moved the branch: a reset may have done this, long after the child was written.
     """
     history = state.history
     for named, now in ((heads.branches, history.branches), (heads.tags, history.tags)):

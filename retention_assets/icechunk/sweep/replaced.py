@@ -48,7 +48,7 @@ class EarlierPlans:
                 return
 
     def _written_since(self, cutoff: datetime) -> Iterator[tuple[PartitionMetadata, str]]:
-        """Yield the plans whose metadata were written since `cutoff`, and older ones until one read before `cutoff`.
+        """Yield the plans with metadata written since `cutoff`, and earlier ones up to one that read before `cutoff`.
 
         Metadata are written after the repo object was read. So all plans since `cutoff` are among them.
         """

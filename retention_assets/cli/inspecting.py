@@ -225,7 +225,7 @@ def _of_object(one: ObjectExplanation, repository: str, now: datetime) -> Iterat
     for entry in one.entries[:_FEW]:
         have = counted(entry.commits, "commit has", "commits have")
         yield f"  at {entry.path}: {have} it, {entry.active_commits:,} of them active"
-    if one.reason and one.state != GONE:
+    if one.reason and one.state not in (GONE, RESTORED):  # else it is the reason of the plan, see `_of_removal`
         yield f"  because {_REASONS.get(one.reason, one.reason)}{_rules(one.rule_ids)}{_since(one.due_since)}"
     verb = "needed" if one.is_needed_and_missing else "kept"
     for keeper in one.kept_by[:_FEW]:
@@ -265,7 +265,7 @@ def _future(one: ObjectExplanation, repository: str, today: date) -> str:
 
 
 def _of_removal(removal: Removal) -> Iterator[str]:
-    yield f"  {removal.outcome} at {removal.at:%Y-%m-%d %H:%M} UTC by the plan of {removal.day}, {removal.plan_hash}"
+    yield f"  {removal.outcome} at {removal.at:%Y-%m-%d %H:%M} UTC under the plan of {removal.day}, {removal.plan_hash}"
     if removal.detail:
         yield f"    detail: {removal.detail}"
     if removal.reason:

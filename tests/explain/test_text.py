@@ -9,7 +9,7 @@ from retention_assets.cli import inspecting
 from retention_assets.cli.inspecting import lines_of
 from retention_assets.core.amounts import Amount
 from retention_assets.core.keepers import Keeper
-from retention_assets.explain.explanations import EntryState, Explanation, ObjectExplanation, UsedPlan
+from retention_assets.explain.explanations import EntryState, Explanation, ObjectExplanation, Removal, UsedPlan
 from retention_assets.explain.simulation import Forecast
 from tests.frames import NOW
 from tests.sweep.small_world import a_plan
@@ -39,6 +39,19 @@ def test_a_reason_that_keeps_an_object_comes_after_its_path_and_its_end() -> Non
         f"  kept at a/1, until {NOW:%Y-%m-%d %H:%M} UTC (today), because {until.detail}",
         "  kept because it is too young",
     ]
+
+
+def test_an_object_that_was_brought_back_is_not_called_so_because_of_the_reason_of_the_plan() -> None:
+    day = date(2026, 11, 1)
+    removal = Removal(
+        outcome="restored", at=NOW, detail=None, plan_hash="b" * 64, day=day, fence=3, reason="unreferenced",
+        rule_ids=(), paths=(), due_since=None, approved_by=None, approved_at=None, record=None, run_id=None,
+    )  # fmt: skip
+    one = ObjectExplanation("data/a", "restored", True, reason="unreferenced", removal=removal)
+    plan = UsedPlan(day, "a" * 64, NOW, NOW, None)
+    lines = list(lines_of(Explanation("orchard", "data/a", "address", plan, (one,)), NOW))
+    assert [line for line in lines if "because" in line] == ["    planned because no commit or snapshot has it"]
+    assert f"  restored at {NOW:%Y-%m-%d %H:%M} UTC under the plan of 2026-11-01, {'b' * 64}" in lines
 
 
 def test_a_forecast_under_two_policies_breaks_no_amount_at_80_columns(

@@ -26,9 +26,15 @@ from retention_assets.state.acknowledged import (
     missing_addresses,
     require_lost,
 )
-from retention_assets.state.approval import approve, approved_terms, withdraw_approval
+from retention_assets.state.approval import (
+    approve,
+    approved_plans_of_other_days,
+    approved_terms,
+    has_approval,
+    withdraw_approval,
+)
 from retention_assets.state.lease import resume_sweeps, stop_sweeps
-from retention_assets.state.plan import current_day_of, find_plan
+from retention_assets.state.plan import current_day_of, find_plan, load_plan
 from retention_assets.state.records import seal_of
 from retention_assets.sweep.copies import Undo
 from retention_assets.sweep.undo import Selection, due_for_purge, purge, restore
@@ -134,9 +140,17 @@ def _approve(context: dg.OpExecutionContext, resource: RepositoryResource, confi
 
 def _withdraw(context: dg.OpExecutionContext, resource: RepositoryResource, config: DayOptions) -> None:
     """Withdraw the approvals of the day's plans. A budget does not approve them again. A running sweep continues."""
-    by, day = config.person(context.run), _day(config.day)
-    plan = withdraw_approval(resource.warehouse, resource.name, day, by, resource.clock.now())
-    _report(context, f"{by} withdrew the approval of {plan.plan_hash} of {day}.", {"planned": plan.candidates})
+    by, day, now = config.person(context.run), _day(config.day), resource.clock.now()
+    warehouse, name, life = resource.warehouse, resource.name, resource.repository.settings.approval.life
+    was_approved = has_approval(warehouse, load_plan(warehouse, name, day))
+    plan = withdraw_approval(warehouse, name, day, by, now)
+    which = f"plan {plan.plan_hash} of {name} as of {day}"
+    message = f"{by} withdrew the approval of {which}."
+    if not was_approved:
+        message = f"Nobody had approved {which}. From now on, a budget does not approve this plan."
+    for other in approved_plans_of_other_days(warehouse, name, day, life, now):
+        message += f" The plan of {other.day} is still approved. To withdraw it, run the job with `day: {other.day}`."
+    _report(context, message, {"planned": plan.candidates})
 
 
 def _stop(context: dg.OpExecutionContext, resource: RepositoryResource, config: PersonOptions) -> None:

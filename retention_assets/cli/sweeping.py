@@ -1,6 +1,5 @@
 """The commands that execute a plan: `approve`, `withdraw`, `sweep`, `verify` and `report`."""
 
-from contextlib import suppress
 from dataclasses import asdict
 from datetime import date, timedelta
 from pathlib import Path
@@ -36,8 +35,8 @@ from retention_assets.state.approval import approve as approve_plan
 from retention_assets.state.approval import (
     approved_plans_of_other_days,
     approved_terms,
+    has_approval,
     person,
-    stored_approval,
     when_to_plan_again,
     withdraw_approval,
 )
@@ -104,10 +103,7 @@ def withdraw(target: Target, day: date, json_wanted: bool) -> None:
     of other days stay, and the command names these days. A running sweep continues.
     """
     by, now, warehouse, name = person(), utc_now(), target.warehouse, target.name
-    plan = load_plan(warehouse, name, day)
-    was_approved = True
-    with suppress(TableContractError):  # a damaged approval is withdrawn, too
-        was_approved = stored_approval(warehouse, name, day, plan.plan_hash) is not None
+    was_approved = has_approval(warehouse, load_plan(warehouse, name, day))
     made = withdraw_approval(warehouse, name, day, by, now)
     others = approved_plans_of_other_days(warehouse, name, day, target.repository.settings.approval.life, now)
     which = f"plan {made.plan_hash} of {name} as of {made.day}"

@@ -302,6 +302,14 @@ def stored_approval(warehouse: Warehouse, repository: str, day: date, plan_hash:
     return None
 
 
+def has_approval(warehouse: Warehouse, plan: Plan) -> bool:
+    """Return whether the plan has an approval that was not withdrawn. A damaged approval counts as one."""
+    try:
+        return stored_approval(warehouse, plan.repository, plan.day, plan.plan_hash) is not None
+    except TableContractError:
+        return True
+
+
 def _is_recent(at: datetime, life: timedelta, now: datetime) -> bool:
     """Return whether a plan or approval of the time `at` is still valid.
 

@@ -149,6 +149,19 @@ def test_an_approval_is_withdrawn(project: Project) -> None:
     assert "'yesterday' is not a date. Nothing was changed" in str(error)
 
 
+def test_a_withdrawal_names_the_plan_and_the_days_whose_plans_are_still_approved(project: Project) -> None:
+    later = DAY + timedelta(days=1)
+    keep_plan(project.warehouse, replace(project.plan, day=later, plan_hash="e" * 64))
+    for plan_hash in (project.plan.plan_hash, "e" * 64):
+        assert project.run("approve", plan_hash=plan_hash, by="anna") is None
+    error, shown = project.ended("withdraw", day=DAY.isoformat(), by="berta")
+    assert error is None
+    assert f" withdrew the approval of plan {project.plan.plan_hash} of orchard as of {DAY}." in shown["what"]
+    assert f"The plan of {later} is still approved. To withdraw it, run the job with `day: {later}`." in shown["what"]
+    _, again = project.ended("withdraw", day=DAY.isoformat(), by="berta")
+    assert again["what"].startswith(f"Nobody had approved plan {project.plan.plan_hash} of orchard")
+
+
 def test_sweeps_are_stopped_and_resumed(project: Project) -> None:
     assert project.run("stop", by="anna") is None
     with pytest.raises(GuardRefused, match="anna"):

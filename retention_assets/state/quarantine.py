@@ -59,10 +59,17 @@ class QuarantineLocation:
         """Return the URL of an object's copy."""
         return f"{self.access.url}/{self.path(address)}"
 
-    def prepare(self) -> None:
-        """Create the directory of a local quarantine. Object stores need no directory."""
+    def prepare(self) -> bool:
+        """Create the directory of a local quarantine, and return whether it did not exist. Stores need no directory."""
+        is_new = self.access.is_local and not self._directory.exists()
         if self.access.is_local:
             self._directory.mkdir(parents=True, exist_ok=True)
+        return is_new
+
+    def remove_empty(self) -> None:
+        """Remove the directory of a local quarantine if it is empty."""
+        with suppress(OSError):  # it is not empty, or does not exist
+            self._directory.rmdir()
 
     def write_manifest(self, objects: pa.Table, name: str) -> None:
         """Write a manifest of the objects to move, so that the quarantine can be understood without the warehouse.

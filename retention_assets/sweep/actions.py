@@ -201,12 +201,13 @@ class Quarantine:
 def marked(action: Action) -> Iterator[None]:
     """Keep the marker of a `Quarantine` in its directory for the time of a `with` block.
 
-    The file is not in the folder of a plan, so all other commands ignore it, also if it stays after a crash.
+    The file is not in the folder of a plan, so all other commands ignore it, also if it stays after a crash. If the
+    block made the directory and moved nothing, for example because the sweep was refused, the directory is removed.
     """
     if not isinstance(action, Quarantine) or action.marker is None:
         yield
         return
-    action.location.prepare()
+    is_new = action.location.prepare()
     access = action.location.access
     ObjectWriter(access).put(action.marker, b"")
     try:
@@ -214,6 +215,8 @@ def marked(action: Action) -> Iterator[None]:
     finally:
         with suppress(StoreError):
             ObjectDeleter(access, conditional=False).delete_all([DeleteTarget(action.marker)])
+        if is_new:
+            action.location.remove_empty()
 
 
 @dataclass(slots=True, repr=False, eq=False)

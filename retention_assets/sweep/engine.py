@@ -17,8 +17,10 @@ from pyspark.sql import functions as F
 from retention_assets.core.amounts import Amount
 from retention_assets.core.liveness import Liveness, NoOtherRepositories, OtherRepositories
 from retention_assets.core.states import UNREFERENCED
+from retention_assets.errors import StoreError
 from retention_assets.objectstore.access import StoreAccess
 from retention_assets.objectstore.outcomes import Outcome
+from retention_assets.objectstore.rate_limiter import RateLimiter
 from retention_assets.spark.frames import CachedFrames, collected, from_arrow, on_workers
 from retention_assets.state.lease import Lease
 from retention_assets.state.ledger import (
@@ -33,10 +35,11 @@ from retention_assets.state.ledger import (
 from retention_assets.state.memory import named_since
 from retention_assets.state.plan import Plan
 from retention_assets.sweep.preconditions import Preconditions
-from retention_assets.sweep.worker import OBJECTS, TALLY, TaskSpec, chunks, work
+from retention_assets.sweep.worker import OBJECTS, TALLY, Action, TaskSpec, chunks, work
 from retention_assets.tables import SAME_OBJECT
 from retention_assets.warehouse.warehouse import Warehouse
 
+_PROBLEM = pa.schema([("problem", pa.string())])
 _LIVE_AGAIN = "is live again since it was planned"
 _COMMITTED = "was committed since it was planned"
 _NOT_NAMED = "is not a candidate of the newest plan, or was live in a plan made meanwhile"
@@ -357,6 +360,23 @@ def run_on_spark(objects: DataFrame, task: TaskSpec) -> BatchResult:
     latest = max((micros for *_, micros, _ in rows if micros is not None), default=None)
     reached = max(((objects, rate) for _, objects, *_, rate in rows if rate is not None), default=(0, None))[1]
     return BatchResult(amounts, None if latest is None else datetime.fromtimestamp(latest / 1e6, UTC), reached)
+
+
+def require_opened_by_workers(spark: SparkSession, action: Action, workers: int) -> None:
+    """Open the action in one task for each worker, and change nothing.
+
+    Spark gives the tasks to all executors with a free core. An executor without such a task, for example because it
+    starts later, opens the action for its first batch. Errors: StoreError of the first worker that cannot open it.
+    """
+
+    def run(_: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        try:
+            action.open(RateLimiter())
+        except StoreError as error:  # a row: Spark would repeat a failed task, perhaps on another machine
+            yield pa.RecordBatch.from_pylist([{"problem": str(error)}], _PROBLEM)
+
+    for row in collected(on_workers(spark.range(0, workers, 1, workers).toDF("worker"), run, _PROBLEM)):
+        raise StoreError(row["problem"])
 
 
 def _worker(task: TaskSpec):  # type: ignore[no-untyped-def]  # a closure that Spark ships

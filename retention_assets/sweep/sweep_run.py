@@ -47,7 +47,7 @@ from retention_assets.state.plan import (
 from retention_assets.state.quarantine import quarantine_of_plan
 from retention_assets.state.records import read_records, seal_of
 from retention_assets.sweep.actions import Delete, Quarantine, marked
-from retention_assets.sweep.engine import RepositorySweep, SparkEngine
+from retention_assets.sweep.engine import RepositorySweep, SparkEngine, require_opened_by_workers
 from retention_assets.sweep.execute import Log, SweepResult, SweepRun, execute
 from retention_assets.sweep.verification import VerificationInputs
 from retention_assets.sweep.worker import Action
@@ -164,6 +164,8 @@ def sweep_plan(sweep: Sweep[AnyRepository], mode: str, repository: RepositorySwe
                 keeps_missing=mode == "quarantine",
             ) as engine,
         ):
+            if isinstance(run.action, Quarantine) and run.action.marker:  # before the edits of an Icechunk plan
+                require_opened_by_workers(sweep.spark, run.action, run.workers)
             sweep_result = execute(run, engine, repository)
             warn_of_versions(sweep, mode, sweep_result)
             repository.finish(sweep_result.outcomes, engine.ledger())

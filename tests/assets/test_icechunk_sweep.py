@@ -3,6 +3,7 @@
 import json
 import shutil
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,6 +19,7 @@ from retention_assets.icechunk.edits.stored import planned_edits
 from retention_assets.icechunk.source.opening import open_icechunk
 from retention_assets.icechunk.sweep import sweeping
 from retention_assets.state.plan import load_plan
+from retention_assets.sweep import sweep_run
 from retention_assets.warehouse.warehouse import Warehouse
 from tests.end_to_end.command import Answer, run
 from tests.icechunk_projects import (
@@ -396,6 +398,21 @@ def test_a_refused_publication_of_edits_ends_the_sweep_without_changes(
 
 
 # ---- quarantine
+
+
+def test_the_history_is_not_edited_if_a_worker_does_not_see_the_quarantine(
+    planned: Planned, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sweep_run, "is_on_this_machine", lambda _: False)
+    monkeypatch.setattr(sweep_run, "marked", nullcontext)  # the file is on the disk of the driver only
+    field, plan_hash = planned.copy(2, tmp_path, mode="quarantine")
+    before = {path: (field.directory / path).read_bytes() for path in field.files()}
+    assert field.project.run("approve", plan_hash).status == 0
+    refused = field.project.run("sweep")
+    assert refused.status == 3
+    assert "does not see the quarantine of the machine that runs the sweep. Nothing was moved." in refused.err
+    assert {path: (field.directory / path).read_bytes() for path in field.files()} == before
+    assert not (field.project.warehouse / "field" / "publications").exists()
 
 
 @pytest.mark.slow

@@ -84,6 +84,17 @@ def test_a_machine_that_does_not_see_the_quarantine_of_the_driver_moves_nothing(
     assert [one.name for one in attic.iterdir()] == ["2026-11-01"]  # the marker was removed
 
 
+@pytest.mark.parametrize("is_there", [False, True])
+def test_a_sweep_that_moves_nothing_leaves_no_directory_of_its_own(tmp_path: Path, is_there: bool) -> None:
+    attic = tmp_path / "attic"
+    if is_there:
+        attic.mkdir()
+    with marked(action(tmp_path, f"file://{tmp_path}/lake", str(attic), "spark://head:7077")):
+        assert list(attic.iterdir()) != []
+    assert attic.exists() is is_there
+    assert not is_there or list(attic.iterdir()) == []
+
+
 def test_the_marker_of_an_interrupted_sweep_does_not_count_for_a_later_one(tmp_path: Path) -> None:
     planned(tmp_path / "lake")
     first, second = (

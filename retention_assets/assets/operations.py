@@ -25,6 +25,7 @@ from retention_assets.state.acknowledged import (
     known_addresses,
     missing_addresses,
     require_lost,
+    still_lost,
 )
 from retention_assets.state.approval import (
     approve,
@@ -185,7 +186,10 @@ def _acknowledge(context: dg.OpExecutionContext, resource: RepositoryResource, c
     by, warehouse = config.person(context.run), resource.warehouse
     given = config.addresses or missing_addresses(warehouse, resource.name)
     wanted = sorted(set(given) - known_addresses(warehouse, resource.name))
-    require_lost(resource.repository, wanted, whole_slices=config.whole_slices)
+    if config.addresses:
+        require_lost(resource.repository, wanted, whole_slices=config.whole_slices)
+    else:
+        wanted = still_lost(resource.repository, wanted, whole_slices=config.whole_slices)
     digest = addresses_digest(wanted)
     if config.digest and config.digest.strip() != digest:
         raise GuardRefused(

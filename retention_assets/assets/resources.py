@@ -216,9 +216,10 @@ class RepositoryResource(dg.ConfigurableResource):
         If some of the files are in quarantine, the result names the command that brings them back.
         """
         found = referenced.check_result
+        if referenced.missing or found.passed:
+            record_missing(self.warehouse, self.name, found.guard, referenced.missing, self.clock.now())
         if not referenced.missing:
             return found
-        record_missing(self.warehouse, self.name, found.guard, referenced.missing, self.clock.now())
         plans = quarantined_by(session(pyspark), self.warehouse, self.name, referenced.missing)
         commands = " and ".join(f"`retention restore {self.name} --plan {one}`" for one in plans)
         moved = (

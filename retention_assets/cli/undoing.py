@@ -260,40 +260,42 @@ def acknowledge(
 ) -> None:
     """Accept that live objects of REPOSITORY are lost. Then plans are possible again, and count these objects as lost.
 
-    Without addresses, the command shows the objects that the last refused plan or failed verification did not find, and
-    asks for confirmation. With addresses or --file, it does not ask. The command refuses an object that exists in the
-    store. A record has the number and the hash of the addresses, your name and the time. If more objects are lost
-    later, plans are refused again.
+    Without addresses, the command shows the objects that the last refused plan or failed verification did not find and
+    that are still missing, and asks for confirmation. With addresses or --file, it does not ask. The command refuses an
+    object that exists in the store. A record has the number and the hash of the addresses, your name and the time. If
+    more objects are lost later, plans are refused again.
     """
     from retention_assets.state.acknowledged import acknowledge as acknowledge_lost
-    from retention_assets.state.acknowledged import known_addresses, missing_addresses, require_lost
+    from retention_assets.state.acknowledged import known_addresses, missing_addresses, require_lost, still_lost
     from retention_assets.state.records import seal_of
 
     if addresses and file:
         raise click.UsageError("Name addresses or a file, not both.")
     warehouse, repository = target.warehouse, target.name
+    is_named = bool(addresses or file)
     given = list(addresses) or (_lines(file) if file else missing_addresses(warehouse, repository))
     wanted = sorted(set(given) - known_addresses(warehouse, repository))
+    why_none = "All of these objects are acknowledged already." if given else "No missing objects are known."
+    if wanted:
+        with working(f"{repository}: checking {counted(len(wanted), 'object')} in the store"):
+            if is_named:
+                require_lost(target.repository, wanted, whole_slices=whole_slices)
+            else:
+                wanted = still_lost(target.repository, wanted, whole_slices=whole_slices)
+                why_none = "The objects that were missing are in the store now."
     if not wanted:
-        known = (
-            "All of these objects are acknowledged already."
-            if given
-            else "No plan was refused for missing objects, and no verification found any."
-        )
         print_result(
             {"acknowledged_by": None, "at": None, "addresses": []},
-            f"{repository}: nothing to acknowledge. {known}",
+            f"{repository}: nothing to acknowledge. {why_none}",
             json_wanted=json_wanted,
         )
         return
-    with working(f"{repository}: checking {counted(len(wanted), 'object')} in the store"):
-        require_lost(target.repository, wanted, whole_slices=whole_slices)
     if not json_wanted:
         for address in wanted[:_SHOWN]:
             say(f"  {address}")
         if len(wanted) > _SHOWN:
             say(f"  and {len(wanted) - _SHOWN:,} more")
-    if not (yes or addresses or file):
+    if not (yes or is_named):
         click.confirm(
             f"Acknowledge that {counted(len(wanted), 'live object is', 'live objects are')} lost?", abort=True, err=True
         )

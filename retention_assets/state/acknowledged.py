@@ -30,6 +30,7 @@ if TYPE_CHECKING:  # Spark is imported in the functions that use it: commands wi
 ACKNOWLEDGED, MISSING = "acknowledged", "missing_live.json"
 LOST, FOUND, RELOCATED = "lost", "found", "relocated"
 MOST_LISTED = 100_000  # missing addresses stored when a plan is refused or a verification fails: about 10 MB
+_FOUND_AT = "found_at"  # key of the document `MISSING`: when the check that failed found all objects again
 _TRIES = 10
 _AT_ONCE = 16  # concurrent requests to the store
 _SCHEMA = pa.schema(
@@ -152,8 +153,17 @@ def end_acknowledgements(warehouse: Warehouse, repository: str, location: str, a
 
 
 def record_missing(warehouse: Warehouse, repository: str, guard: str, addresses: Sequence[str], at: datetime) -> None:
-    """Store the missing live objects for which the check `guard` failed. `retention acknowledge` shows them."""
+    """Store which live objects the check `guard` did not find. `retention acknowledge` shows them.
+
+    They replace the objects of the last check. If the check found all objects, the list of its last failure ends, and
+    the list of another check stays: for example, a plan does not require the objects that a sweep deleted.
+    """
     document = {"guard": guard, "at": at.isoformat(), "addresses": list(addresses)}
+    if not addresses:
+        last = warehouse.read_document(repository, MISSING)
+        if last is None or last["guard"] != guard or _FOUND_AT in last:
+            return
+        document = {**last, _FOUND_AT: at.isoformat()}  # `noticed_as_lost` still needs the addresses
     warehouse.write_document(document, repository, MISSING)
 
 
@@ -161,15 +171,31 @@ def noticed_as_lost(warehouse: Warehouse, repository: str, since: datetime) -> s
     """Return the addresses that are acknowledged as lost, or that were missing or found again since `since`."""
     document = warehouse.read_document(repository, MISSING)
     is_recent = document is not None and datetime.fromisoformat(document["at"]) >= since
-    missing = missing_addresses(warehouse, repository) if is_recent else []
+    missing = document["addresses"] if document is not None and is_recent else []
     entries = _newest_entries(warehouse, repository)
     return {*missing, *(one for one, (kind, at) in entries.items() if kind == LOST or (kind == FOUND and at >= since))}
 
 
 def missing_addresses(warehouse: Warehouse, repository: str) -> list[str]:
-    """Return the missing addresses of the last plan or verification that failed for them; empty when there is none."""
+    """Return the missing addresses of the last plan or verification that failed for them.
+
+    Empty when there is none, or when the same check has found all objects since then.
+    """
     document = warehouse.read_document(repository, MISSING)
-    return [] if document is None else [str(address) for address in document["addresses"]]
+    return [] if document is None or _FOUND_AT in document else [str(address) for address in document["addresses"]]
+
+
+def still_lost(repository: Repository, addresses: Sequence[str], *, whole_slices: bool) -> list[str]:
+    """Return which of the stored missing addresses are not in the store now. `whole_slices`: see `require_lost`.
+
+    Errors: GuardRefused for directories that are missing completely.
+    """
+    reader = ObjectReader(open_store(repository))
+    there = set(_present(reader, addresses))
+    lost = [one for one in addresses if one not in there]
+    if not whole_slices:
+        _require_single(repository, reader, lost)
+    return lost
 
 
 def require_lost(repository: Repository, addresses: Sequence[str], *, whole_slices: bool) -> None:
@@ -195,6 +221,16 @@ def _require_missing(repository: Repository, reader: ObjectReader, addresses: Se
                 f"{address}: is not the address of an object of {repository.name}. Nothing was acknowledged. Addresses "
                 f"are relative to the storage: `retention show {repository.name} {table}` lists them."
             )
+    if there := _present(reader, addresses):
+        raise GuardRefused(
+            f"{repository.name}: {len(there):,} of {counted(len(addresses), 'object')} can be found in the store, "
+            f"{there[0]} first. Nothing was acknowledged. If a plan did not find them, its listing was incomplete. "
+            f"Plan again: `retention plan {repository.name}`."
+        )
+
+
+def _present(reader: ObjectReader, addresses: Sequence[str]) -> list[str]:
+    """Return the addresses whose object is in the store, in the same order."""
 
     def is_there(address: str) -> bool:
         try:
@@ -204,13 +240,7 @@ def _require_missing(repository: Repository, reader: ObjectReader, addresses: Se
         return True
 
     with ThreadPoolExecutor(_AT_ONCE) as pool:
-        there = [one for one, found in zip(addresses, pool.map(is_there, addresses), strict=True) if found]
-    if there:
-        raise GuardRefused(
-            f"{repository.name}: {len(there):,} of {counted(len(addresses), 'object')} can be found in the store, "
-            f"{there[0]} first. Nothing was acknowledged. If a plan did not find them, its listing was incomplete. "
-            f"Plan again: `retention plan {repository.name}`."
-        )
+        return [one for one, found in zip(addresses, pool.map(is_there, addresses), strict=True) if found]
 
 
 def _require_single(repository: Repository, reader: ObjectReader, addresses: Sequence[str]) -> None:

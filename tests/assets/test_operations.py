@@ -212,6 +212,17 @@ def test_an_existing_object_or_the_hash_of_other_objects_is_not_acknowledged(los
     assert known_addresses(lossy.warehouse, "orchard") == set()
 
 
+def test_only_objects_that_are_still_missing_are_acknowledged(lossy: Project, tmp_path: Path) -> None:
+    """Somebody brought the others back."""
+    (tmp_path / "lake" / LOST[0]).write_bytes(b"back")
+    error, shown = lossy.ended("acknowledge", by="anna")
+    assert error is None
+    assert "1 live object is missing" in shown["what"]
+    assert LOST[0] not in shown["addresses"]
+    (tmp_path / "lake" / LOST[1]).write_bytes(b"back")
+    assert lossy.ended("acknowledge", by="anna")[1]["what"] == "No objects to acknowledge."
+
+
 def test_complete_directories_are_acknowledged_only_with_whole_slices(lossy: Project, tmp_path: Path) -> None:
     (tmp_path / "lake" / PRESENT).unlink()
     assert "in Dagster `whole_slices: true`" in str(lossy.run("acknowledge", by="anna"))

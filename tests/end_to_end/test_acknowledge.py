@@ -113,6 +113,10 @@ def test_another_missing_object_refuses_the_plan_and_a_restored_object_is_live_a
     refused = project.run("plan")
     assert refused.status == 1
     assert f"1 live address, {first}, is" in refused.err
+    file.write_bytes(saved)
+    assert "The objects that were missing are in the store now." in acknowledge(project).out
+    assert project.run("plan").status == 0
+    assert "No missing objects are known." in acknowledge(project).out
 
 
 @pytest.mark.slow

@@ -47,8 +47,8 @@ def verify(sweep: IcechunkSweep) -> list[CheckResult]:
         lost = acknowledged.join(listing, on="address", how="left_anti")
         ledger = frames.cache(inputs.ledger())
         exist, missing = kept_exist(kept, listing, ledger, lost)
-        if not exist.passed:
-            record_missing(sweep.warehouse, sweep.name, exist.guard, first_of(missing), sweep.clock())
+        gone = [] if exist.passed else first_of(missing)
+        record_missing(sweep.warehouse, sweep.name, exist.guard, gone, sweep.clock())
         return [
             _references_resolve(state),
             exist,

@@ -447,10 +447,10 @@ def _keep(
     """Run the guards, and store the plan if none refuses it. `includes`: see `keep_due`."""
     checks_of_plan = run_checks(spark, warehouse, parameters, inputs, classification)
     chosen, check_results = classification.candidates, checks_of_plan.check_results
+    listed = checks_of_plan.listed
+    missing = [] if listed.check_result.passed or listed.missing is None else first_of(listed.missing)
+    record_missing(warehouse, parameters.repository, "live_listed", missing, parameters.now)
     if guards.refusals(check_results):
-        missing = checks_of_plan.listed.missing
-        if missing is not None and not checks_of_plan.listed.check_result.passed:
-            record_missing(warehouse, parameters.repository, "live_listed", first_of(missing), parameters.now)
         return Planned(chosen.limit(0), None, check_results)
     references = inputs.references_hash
     seen = classification.references

@@ -47,8 +47,7 @@ def verify(inputs: VerificationInputs, query: LivenessQuery, now: datetime) -> l
         planned = planned_of_all(inputs.spark, inputs.warehouse, inputs.plans)
         acknowledged = acknowledged_addresses(inputs.spark, inputs.warehouse, inputs.name)
         exist, missing = live_exist(referenced, listing, ledger, planned, acknowledged)
-        if not exist.passed:
-            record_missing(inputs.warehouse, inputs.name, exist.guard, first_of(missing), now)
+        record_missing(inputs.warehouse, inputs.name, exist.guard, [] if exist.passed else first_of(missing), now)
         return [*readable, exist, *what_was_done(inputs, listing, ledger)]
 
 

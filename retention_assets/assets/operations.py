@@ -17,7 +17,7 @@ from retention_assets.assets.runs import USER, operation_job
 from retention_assets.config.configuration import Repository
 from retention_assets.core.amounts import Amount, counted, human_amount, plot_numbers, sum_of
 from retention_assets.errors import ConfigurationError, GuardRefused
-from retention_assets.repositories.housekeeping import leftovers, remove_leftovers
+from retention_assets.repositories.housekeeping import Leftover, leftovers, remove_leftovers
 from retention_assets.repositories.live_now import LiveNow
 from retention_assets.state.acknowledged import (
     acknowledge,
@@ -170,12 +170,15 @@ def _resume(context: dg.OpExecutionContext, resource: RepositoryResource, config
 def _housekeeping(context: dg.OpExecutionContext, resource: RepositoryResource, config: HousekeepingOptions) -> None:
     """Log which old tables the warehouse no longer needs. With `execute: true`, remove them."""
     keep, log = resource.configuration.warehouse_keep, context.log.info
-    if config.execute:
-        found = remove_leftovers(resource.warehouse, resource.repository, keep, context.run_id, log, resource.clock.now)
-    else:
-        found = leftovers(resource.warehouse, resource.repository, keep, resource.clock.now())
-    for leftover in found:
-        log(f"{leftover.path}: {leftover.reason}")
+    warehouse, repository, clock, found = resource.warehouse, resource.repository, resource.clock, list[Leftover]()
+    try:
+        if config.execute:
+            remove_leftovers(warehouse, repository, keep, context.run_id, log, clock.now, found)
+        else:
+            found = leftovers(warehouse, repository, keep, clock.now())
+    finally:  # an error does not hide what was removed before it
+        for leftover in found:
+            log(f"{leftover.path}: {leftover.reason}")
     done = "removed" if config.execute else "would be removed"
     files = Amount(sum(one.files for one in found), sum(one.bytes for one in found))
     _report(context, f"{counted(len(found), 'entry', 'entries')} of the warehouse {done}.", {"files": files})

@@ -347,13 +347,18 @@ def housekeeping(context: click.Context, repository: str | None, execute: bool, 
     leftovers_of: dict[str, list[Leftover]] = {}
     with working("listing the warehouse", len(names)) as work:
         for one in map(configuration.repository, names):
+            found: list[Leftover] = []
             try:
                 if execute:
-                    leftovers_of[one.name] = remove_leftovers(warehouse, one, keep, run_id, log_line, utc_now)
+                    remove_leftovers(warehouse, one, keep, run_id, log_line, utc_now, found)
                 else:
-                    leftovers_of[one.name] = leftovers(warehouse, one, keep, utc_now())
+                    found = leftovers(warehouse, one, keep, utc_now())
+                leftovers_of[one.name] = found
             except RetentionError as error:
                 errors.append(error)
+                if found:  # they were removed before the error
+                    error.say_nothing_more()
+                    leftovers_of[one.name] = found
             work.count()
     if json_wanted and leftovers_of:
         print_json(

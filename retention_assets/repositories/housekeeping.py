@@ -287,8 +287,9 @@ def remove_leftovers(
     run_id: str,
     log: Callable[[str], None],
     clock: Clock,
-) -> list[Leftover]:
-    """Merge small batches of the caches, remove the leftovers, and return the removed leftovers.
+    removed: list[Leftover],
+) -> None:
+    """Merge small batches of the caches, remove the leftovers, and append each removed leftover to `removed`.
 
     The function holds the lease of the repository, so no sweep, restore or purge runs at the same time. A plan may run:
     files that are newer than the listing are not removed. The next call continues an interrupted removal.
@@ -299,8 +300,7 @@ def remove_leftovers(
     name = repository.name
     many = [kind for kind in _CACHES if need_merge(cache_batches(warehouse, name, kind))]
     if not many and not leftovers(warehouse, repository, keep, clock()):
-        return []
-    removed = []
+        return
     # A clock that is ahead would take the lease of a running sweep.
     require_clock(repository, open_store(repository), clock, "was removed")
     with held_lease(warehouse, name, f"housekeeping {run_id}", clock, repository.settings.sweep.lease) as lease:
@@ -313,7 +313,6 @@ def remove_leftovers(
                 removed.append(leftover)
             else:
                 log(f"{name}/{leftover.path} was not removed: it is a link, or a run wrote to it after the listing.")
-    return removed
 
 
 def _require_clock(name: str, written: datetime, now: datetime) -> None:

@@ -13,6 +13,7 @@ from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import dagster as dg
 import pyarrow as pa
 import pytest
 import yaml
@@ -120,7 +121,8 @@ class Days:
         return {one.path for one in leftovers(self.warehouse, self.repository, keep, now)}
 
     def remove(self, now: datetime = NOW, keep: KeepSettings = KEEP) -> set[str]:
-        removed = remove_leftovers(self.warehouse, self.repository, keep, "a-run", lambda _: None, lambda: now)
+        removed: list[Leftover] = []
+        remove_leftovers(self.warehouse, self.repository, keep, "a-run", lambda _: None, lambda: now, removed)
         return {one.path for one in removed}
 
     def entries(self) -> set[str]:
@@ -504,6 +506,49 @@ def test_a_refused_repository_does_not_keep_the_command_from_the_others(days: Da
     assert last.startswith("error: apples: its tables in the warehouse belong to another location")
     assert "Nothing more was removed" in last
     assert "error: zoo: its tables in the warehouse belong to another location" in answer.err
+
+
+@pytest.fixture
+def failing_at_commit_graph(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the removal of the second table fail. The first is `addresses`."""
+    remove = housekeeping._remove
+
+    def failing(warehouse: Warehouse, name: str, leftover: Leftover) -> bool:
+        if leftover.path.startswith("commit_graph"):
+            raise StoreError(f"{leftover.path}: the store denied the request. Nothing was removed.")
+        return remove(warehouse, name, leftover)
+
+    monkeypatch.setattr(housekeeping, "_remove", failing)
+
+
+@pytest.mark.usefixtures("failing_at_commit_graph")
+@pytest.mark.parametrize("form", ["text", "json"])
+def test_the_command_shows_what_was_removed_before_an_error(days: Days, form: str) -> None:
+    days.plan(1)
+    days.plan(OLD)
+    options = ["--execute", *(["--json"] if form == "json" else [])]
+    answer = run("--config", days.directory / "retention.yaml", "housekeeping", *options)
+    assert answer.status == 3
+    assert f"addresses/{day(OLD)}" not in days.entries()
+    if form == "json":
+        assert [row["path"] for row in answer.document()] == [f"addresses/{day(OLD)}"]
+    else:
+        assert f"{NAME}: 1 entry, " in answer.out
+    assert "the store denied the request. Nothing more was removed." in answer.err
+
+
+@pytest.mark.usefixtures("failing_at_commit_graph")
+def test_the_job_in_dagster_logs_what_was_removed_before_an_error(days: Days) -> None:
+    days.plan(1)
+    days.plan(OLD)
+    configuration = load_configuration(days.directory / "retention.yaml")
+    job = build_definitions(configuration, clock=GivenClock(lambda: NOW)).resolve_job_def("orchard_housekeeping")
+    config = {"ops": {"housekeeping__orchard": {"config": {"execute": True}}}}
+    with dg.DagsterInstance.ephemeral() as instance:
+        ended = job.execute_in_process(run_config=config, instance=instance, raise_on_error=False)
+        logged = [entry.user_message for entry in instance.all_logs(ended.run_id)]
+    assert not ended.success
+    assert f"addresses/{day(OLD)}: older than 90d" in logged
 
 
 def test_a_warehouse_of_a_newer_version_is_refused(tmp_path: Path) -> None:

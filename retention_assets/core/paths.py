@@ -43,6 +43,7 @@ def is_unreadable(path: Column) -> Column:
     return path.contains(UNREADABLE)
 
 
+STRAY_PERCENT = "%(?![0-9A-Fa-f]{2})"  # a `%` that begins no escape, as a pattern of Java and of Python
 _SIGNS = ("//", "/.", "/?", "/#", "%2E", "%2e", "%2F", "%2f")  # of a path that `may_be_unresolved`
 
 

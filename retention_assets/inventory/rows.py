@@ -12,10 +12,9 @@ import pyarrow.orc as orc
 import pyarrow.parquet as pq
 
 from retention_assets.core.amounts import counted
+from retention_assets.core.paths import STRAY_PERCENT
 from retention_assets.inventory.manifest import REQUIRED_COLUMNS, FileFormat, InventoryFile, Manifest, unusable
 from retention_assets.tables import TIMESTAMP
-
-_STRAY_PERCENT = re.compile(r"%(?![0-9A-Fa-f]{2})")
 
 
 def url_decoded(texts: pa.Array, name: str) -> pa.Array:
@@ -35,7 +34,7 @@ def url_decoded(texts: pa.Array, name: str) -> pa.Array:
 
 
 def _url_decoded(text: str, name: str) -> str:
-    if _STRAY_PERCENT.search(text):
+    if re.search(STRAY_PERCENT, text):
         raise unusable(name, f"{text!r} is not URL-encoded: a `%` without two digits")
     try:
         return unquote_plus(text, errors="strict")

@@ -10,7 +10,7 @@ from functools import reduce
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 
-from retention_assets.core.paths import END, is_unresolved, resolved
+from retention_assets.core.paths import END, STRAY_PERCENT, is_unresolved, resolved
 from retention_assets.lakefs.names.generated import (
     ABSOLUTE,
     GENERATED_NAME,
@@ -77,7 +77,7 @@ def is_inside(address: Column) -> Column:
 def _resolved_path(address: Column) -> Column:
     """Return the path of an address, decoded and `resolved`, without its scheme and its query."""
     path = F.regexp_replace(address, _BESIDE_PATH, "")
-    escaped = F.regexp_replace(path, "%(?![0-9A-Fa-f]{2})", "%25")  # else one malformed escape ends the decoding
+    escaped = F.regexp_replace(path, STRAY_PERCENT, "%25")  # else one malformed escape ends the decoding
     return resolved(F.try_url_decode(escaped))
 
 

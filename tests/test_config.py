@@ -162,10 +162,13 @@ def test_the_warehouse_is_a_path_or_a_url(
     [
         pytest.param("file:/srv/lake", "is not a URL: write file:///srv/lake, or the path /srv/lake", id="one slash"),
         pytest.param("~/lake", "begins with `~`, which only a shell reads as a home folder", id="home"),
+        pytest.param(
+            "s3://me@lake/p@q", "has a user before the bucket, which stores ignore: write s3://lake/p@q", id="a user"
+        ),
     ],
 )
 @pytest.mark.parametrize("key", ["warehouse", "storage", "quarantine.url", "inventory[0].url", "records.witness"])
-def test_a_location_that_only_a_shell_or_no_tool_reads_as_a_path_is_refused(
+def test_a_location_in_a_spelling_that_tools_read_as_another_location_is_refused(
     tmp_path: Path, key: str, location: str, problem: str
 ) -> None:
     inventory = {"url": location if key == "inventory[0].url" else "s3://lake/i", "format": "CSV"}
@@ -180,6 +183,11 @@ def test_a_location_that_only_a_shell_or_no_tool_reads_as_a_path_is_refused(
     with pytest.raises(ConfigurationError) as refused:
         load_configuration(written(tmp_path, document))
     assert f"retention.yaml: {path}: {location!r} {problem}" in str(refused.value)
+
+
+def test_a_namespace_may_have_a_user_before_the_bucket_as_on_the_lakefs_server(tmp_path: Path) -> None:
+    document = {"warehouse": "w", "repositories": {"orchard": {**ORCHARD, "namespace": "s3://me@lake/orchard"}}}
+    assert load_configuration(written(tmp_path, document)).repository("orchard").storage == "s3://me@lake/orchard"
 
 
 def test_a_policy_path_is_relative_to_the_configuration_file(tmp_path: Path) -> None:

@@ -35,6 +35,10 @@ def _no_truth_value(value: object) -> object:
     return value
 
 
+# A URL with a password (`:`) is refused elsewhere, by a message that does not show the URL.
+_BUCKET_USER = re.compile(r"((?:s3[an]?|gc?s)://)[^/:]*@")
+
+
 def _location(value: str) -> str:
     """Return the URL or path of a folder. Errors: ValueError for a spelling that would be read as a relative path."""
     if value.startswith("file:") and not value.startswith("file://"):
@@ -45,7 +49,21 @@ def _location(value: str) -> str:
     return value
 
 
-Location = Annotated[str, AfterValidator(_location)]  # a URL, or a path that is relative to the configuration file
+def _without_user(value: str) -> str:
+    """Return the URL or path. Errors: ValueError for a URL with a user before the bucket, which stores ignore.
+
+    Two locations are compared as they are written: a quarantine inside the repository would not be noticed.
+    """
+    if found := _BUCKET_USER.match(value):
+        raise ValueError(
+            f"{value!r} has a user before the bucket, which stores ignore: write {found[1]}{value[found.end() :]}"
+        )
+    return value
+
+
+Namespace = Annotated[str, AfterValidator(_location)]  # as the lakeFS server has it, for example with a user
+# A URL, or a path that is relative to the configuration file.
+Location = Annotated[str, AfterValidator(_location), AfterValidator(_without_user)]
 PositiveDuration = Annotated[
     timedelta, BeforeValidator(as_value_error(partial(parse_positive_duration, longest=_LONGEST)))
 ]

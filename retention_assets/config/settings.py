@@ -9,7 +9,16 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, BeforeValidator, Field, field_validator, model_validator
 
 from retention_assets.config.durations import format_duration
-from retention_assets.config.limits import LONGEST_WINDOW, Duration, Limits, Location, Model, Number, PositiveDuration
+from retention_assets.config.limits import (
+    LONGEST_WINDOW,
+    Duration,
+    Limits,
+    Location,
+    Model,
+    Namespace,
+    Number,
+    PositiveDuration,
+)
 from retention_assets.errors import ConfigurationError
 
 _SECRET_OPTION = re.compile(
@@ -239,7 +248,7 @@ class LakeFSSettings(CommonSettings):
     """One lakeFS repository."""
 
     kind: Literal["lakefs"]
-    namespace: Location
+    namespace: Namespace
     storage: Location | None = None
     source: SourceSettings
     staged: str | None = None

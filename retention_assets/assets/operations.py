@@ -22,6 +22,7 @@ from retention_assets.repositories.live_now import LiveNow
 from retention_assets.state.acknowledged import (
     acknowledge,
     addresses_digest,
+    complete_records,
     known_addresses,
     missing_addresses,
     require_lost,
@@ -187,6 +188,8 @@ def _housekeeping(context: dg.OpExecutionContext, resource: RepositoryResource, 
 def _acknowledge(context: dg.OpExecutionContext, resource: RepositoryResource, config: AcknowledgeOptions) -> None:
     """Show live objects that are missing. With `digest` set to the hash that the job logs, accept their loss."""
     by, warehouse = config.person(context.run), resource.warehouse
+    now, seal = resource.clock.now(), seal_of(resource.repository)
+    complete_records(warehouse, resource.name, now, context.run_id, seal)
     given = config.addresses or missing_addresses(warehouse, resource.name)
     wanted = sorted(set(given) - known_addresses(warehouse, resource.name))
     if config.addresses:
@@ -202,8 +205,7 @@ def _acknowledge(context: dg.OpExecutionContext, resource: RepositoryResource, c
     if not wanted:
         message = "No objects to acknowledge."
     elif config.digest:
-        seal = seal_of(resource.repository)
-        acknowledge(warehouse, resource.name, wanted, by, resource.clock.now(), context.run_id, seal)
+        acknowledge(warehouse, resource.name, wanted, by, now, context.run_id, seal)
         message = (
             f"{by} acknowledged that {counted(len(wanted), 'live object is', 'live objects are')} lost. Plan again."
         )

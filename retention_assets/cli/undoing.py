@@ -266,12 +266,19 @@ def acknowledge(
     more objects are lost later, plans are refused again.
     """
     from retention_assets.state.acknowledged import acknowledge as acknowledge_lost
-    from retention_assets.state.acknowledged import known_addresses, missing_addresses, require_lost, still_lost
+    from retention_assets.state.acknowledged import (
+        complete_records,
+        known_addresses,
+        missing_addresses,
+        require_lost,
+        still_lost,
+    )
     from retention_assets.state.records import seal_of
 
     if addresses and file:
         raise click.UsageError("Name addresses or a file, not both.")
-    warehouse, repository = target.warehouse, target.name
+    warehouse, repository, run_id, seal = target.warehouse, target.name, str(uuid4()), seal_of(target.repository)
+    complete_records(warehouse, repository, utc_now(), run_id, seal)
     is_named = bool(addresses or file)
     given = list(addresses) or (_lines(file) if file else missing_addresses(warehouse, repository))
     wanted = sorted(set(given) - known_addresses(warehouse, repository))
@@ -300,7 +307,7 @@ def acknowledge(
             f"Acknowledge that {counted(len(wanted), 'live object is', 'live objects are')} lost?", abort=True, err=True
         )
     by, now = person(), utc_now()
-    acknowledge_lost(warehouse, repository, wanted, by, now, str(uuid4()), seal_of(target.repository))
+    acknowledge_lost(warehouse, repository, wanted, by, now, run_id, seal)
     text = (
         f"Acknowledged by {by}: {counted(len(wanted), 'lost object')} of {repository}.\n"
         f"Plan again: {program()} plan {repository}"

@@ -20,7 +20,7 @@ from retention_assets.core.amounts import counted
 from retention_assets.errors import ConfigurationError, GuardRefused, ObjectMissing, TableContractError
 from retention_assets.objectstore.access import StoreAccess, open_store
 from retention_assets.objectstore.objects import ObjectReader
-from retention_assets.state.records import NO_SEAL, Seal, record_without_plan, write_record
+from retention_assets.state.records import NO_SEAL, Seal, read_records, record_without_plan, write_record
 from retention_assets.tables import TIMESTAMP
 from retention_assets.warehouse.warehouse import Warehouse
 
@@ -28,6 +28,7 @@ if TYPE_CHECKING:  # Spark is imported in the functions that use it: commands wi
     from pyspark.sql import DataFrame, SparkSession
 
 ACKNOWLEDGED, MISSING = "acknowledged", "missing_live.json"
+_KIND = "acknowledge"  # of an audit record
 LOST, FOUND, RELOCATED = "lost", "found", "relocated"
 MOST_LISTED = 100_000  # missing addresses stored when a plan is refused or a verification fails: about 10 MB
 _FOUND_AT = "found_at"  # key of the document `MISSING`: when the check that failed found all objects again
@@ -120,9 +121,41 @@ def acknowledge(
     """Store that a person acknowledged these objects as lost, and append an audit record."""
     seal.copy_records(warehouse, repository)  # if records cannot be copied, nothing is acknowledged
     name = write_acknowledgement(warehouse, repository, addresses, LOST, by, at)
+    _record(warehouse, repository, name, addresses, by, at, at, run_id, seal)
+
+
+def complete_records(warehouse: Warehouse, repository: str, now: datetime, run_id: str, seal: Seal = NO_SEAL) -> None:
+    """Append the audit record of each acknowledgement that ended before it wrote its record."""
+    names = _files(warehouse, repository)
+    if not names:
+        return
+    records = (one.document for one in read_records(warehouse, repository))
+    recorded = {(one["published"] or {}).get("file") for one in records if one["kind"] == _KIND}
+    for name in names:
+        if f"{ACKNOWLEDGED}/{name}" in recorded:
+            continue
+        lost = [row for row in warehouse.read_rows(repository, ACKNOWLEDGED, name).to_pylist() if row["kind"] == LOST]
+        if lost:
+            addresses = [row["address"] for row in lost]
+            by, at = lost[0]["acknowledged_by"], lost[0]["at"]
+            _record(warehouse, repository, name, addresses, by, at, now, run_id, seal)
+
+
+def _record(
+    warehouse: Warehouse,
+    repository: str,
+    name: str,
+    addresses: Sequence[str],
+    by: str,
+    at: datetime,
+    ended: datetime,
+    run_id: str,
+    seal: Seal,
+) -> None:
+    """Append the audit record of the entry in the file `name`."""
     digest = addresses_digest(addresses)
     written = {"file": f"{ACKNOWLEDGED}/{name}", "addresses": len(addresses), "digest": digest}
-    write_record(warehouse, record_without_plan("acknowledge", repository, by, at, at, run_id, written), seal)
+    write_record(warehouse, record_without_plan(_KIND, repository, by, at, ended, run_id, written), seal)
 
 
 def record_found(

@@ -26,7 +26,8 @@ from retention_assets.core.amounts import Amount
 from retention_assets.core.guards import CheckResult
 from retention_assets.definitions import build_definitions
 from retention_assets.errors import ConfigurationError, GuardRefused, RetentionError, StoreError
-from retention_assets.state.acknowledged import known_addresses, record_missing
+from retention_assets.state import acknowledged
+from retention_assets.state.acknowledged import acknowledge, addresses_digest, known_addresses, record_missing
 from retention_assets.state.approval import APPROVALS, Approval, planned_terms, stored_approval
 from retention_assets.state.lease import take_lease
 from retention_assets.state.plan import Plan, keep_plan
@@ -221,6 +222,24 @@ def test_only_objects_that_are_still_missing_are_acknowledged(lossy: Project, tm
     assert LOST[0] not in shown["addresses"]
     (tmp_path / "lake" / LOST[1]).write_bytes(b"back")
     assert lossy.ended("acknowledge", by="anna")[1]["what"] == "No objects to acknowledge."
+
+
+def test_an_acknowledgement_that_ended_before_its_record_was_written_gets_its_record_from_the_next(
+    lossy: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def ends(*_: object) -> str:
+        raise StoreError("the warehouse failed")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(acknowledged, "write_record", ends)
+        with pytest.raises(StoreError):
+            acknowledge(lossy.warehouse, "orchard", LOST, "anna", NOW, "the run that ended")
+    assert known_addresses(lossy.warehouse, "orchard") == set(LOST)
+    for _ in range(2):
+        assert lossy.ended("acknowledge", by="berta")[1]["what"] == "No objects to acknowledge."
+        (record,) = [one.document for one in read_records(lossy.warehouse, "orchard")]
+        assert (record["approved_by"], record["approved_at"]) == ("anna", NOW.isoformat())
+        assert record["published"]["digest"] == addresses_digest(LOST)
 
 
 def test_complete_directories_are_acknowledged_only_with_whole_slices(lossy: Project, tmp_path: Path) -> None:

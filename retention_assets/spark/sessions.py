@@ -94,6 +94,7 @@ _SMALL_MEMORY: Mapping[str, str] = {  # for at most 2 GB: a task has at most 8,1
 }
 _SUBMIT_PORT = "PYSPARK_GATEWAY_PORT"  # set if `spark-submit` started the driver with a master and settings
 _NO_JAVA = "JAVA_GATEWAY_EXITED"  # Spark's name of the error when Java cannot be started, or ends at once
+_SECONDS_TO_CONNECT = 45  # to a Spark Connect server
 _LOGGING = Path(__file__).with_name("log4j2.properties")
 
 
@@ -159,14 +160,17 @@ class SparkSettings:
         the Spark Connect server cannot be reached, or rejects a setting.
         """
         secrets = {key: FromEnvironment(env=name).resolve(f"spark.{key}") for key, name in self.secrets.items()}
+        remote = secrets.get("spark.remote") or self.plain.get("spark.remote", "")
         try:
+            if remote.startswith("sc://"):
+                _require_connection(remote)
             if secrets and not {"spark.remote"} & {*self.plain, *secrets}:
                 SparkContext._ensure_initialized(conf=SparkConf().setAll(list(self.plain.items())))
             builder = SparkSession.builder
             for key, value in {**self.plain, **secrets}.items():
                 builder = builder.config(key, value)
             return builder.getOrCreate()
-        except (PySparkException, Py4JError) as error:
+        except (PySparkException, Py4JError, TimeoutError) as error:
             if _is_without_java(error):
                 raise
             raise start_error(error, self._where()) from error
@@ -176,6 +180,21 @@ class SparkSettings:
         if key in self.secrets:
             return f"{key} (the environment variable {self.secrets[key]})"
         return f"{key}: {self.plain.get(key, 'of the submission').partition(';')[0]}"  # without the server's token
+
+
+@cache  # a process needs this only once: an error is not cached
+def _require_connection(url: str) -> None:
+    """Raise TimeoutError if the Spark Connect server does not accept a connection. Spark would try for ten minutes."""
+    import grpc
+    from pyspark.sql.connect.client.core import DefaultChannelBuilder  # first: it names a package that is missing
+
+    channel = DefaultChannelBuilder(url).toChannel()
+    try:
+        grpc.channel_ready_future(channel).result(_SECONDS_TO_CONNECT)
+    except grpc.FutureTimeoutError:
+        raise TimeoutError(f"the server accepted no connection within {_SECONDS_TO_CONNECT} seconds") from None
+    finally:
+        channel.close()
 
 
 @contextlib.contextmanager

@@ -1,9 +1,12 @@
 """Sessions whose executors run in other processes have this package."""
 
+import socket
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
 from typing import Any
 
+import grpc
 import pytest
 from py4j.protocol import Py4JError
 from pyspark.errors.exceptions.connect import SparkConnectGrpcException
@@ -12,6 +15,7 @@ from pyspark.sql import SparkSession
 
 from retention_assets.config.settings import FromEnvironment, SparkValue
 from retention_assets.errors import ConfigurationError, StoreError
+from retention_assets.spark import sessions
 from retention_assets.spark.frames import is_one_process, master_of
 from retention_assets.spark.sessions import prepared, started
 
@@ -89,8 +93,40 @@ def test_a_java_that_is_missing_is_reported_with_the_remedy(monkeypatch: pytest.
         prepared(start)
 
 
+@pytest.mark.parametrize("is_secret", [False, True])
+def test_a_server_that_accepts_no_connection_is_reported_soon(monkeypatch: pytest.MonkeyPatch, is_secret: bool) -> None:
+    """Spark itself would try for ten minutes."""
+    monkeypatch.setattr(sessions, "_SECONDS_TO_CONNECT", 0.5)
+    monkeypatch.setattr(SparkSession.Builder, "getOrCreate", lambda _: pytest.fail("Spark tries to connect"))
+    with socket.socket() as bound:  # nobody listens, and nobody else gets the port
+        bound.bind(("127.0.0.1", 0))
+        address = f"sc://127.0.0.1:{bound.getsockname()[1]}/"
+        monkeypatch.setenv("THE_SERVER", f"{address};user_id=canary")
+        remote = FromEnvironment(env="THE_SERVER") if is_secret else f"{address};user_id=canary"
+        with pytest.raises(StoreError) as refused:
+            started({"spark.remote": remote})
+    where = "spark.remote (the environment variable THE_SERVER)" if is_secret else f"spark.remote: {address}"
+    assert str(refused.value).startswith(
+        "Spark did not start: the server accepted no connection within 0.5 seconds. The session is for "
+        f"{where}. Nothing was read or deleted. Check that this address can be reached"
+    )
+    assert "canary" not in str(refused.value)
+
+
+def test_a_server_that_accepts_connections_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    server = grpc.server(ThreadPoolExecutor(1))
+    port = server.add_insecure_port("127.0.0.1:0")
+    server.start()
+    monkeypatch.setattr(SparkSession.Builder, "getOrCreate", lambda _: refused_by_server())
+    try:
+        with pytest.raises(StoreError, match="Connection refused"):  # the error of Spark, which was called
+            started({"spark.remote": f"sc://127.0.0.1:{port}"})
+    finally:
+        server.stop(None)
+
+
 def refused_by_server() -> SparkSession:
-    """The error that pyspark raises after its attempts to reach a server, which take ten minutes."""
+    """The error that pyspark raises after its attempts to reach a server that has stopped."""
     raise SparkConnectGrpcException(
         "<_InactiveRpcError of RPC that terminated with:\n\tstatus = StatusCode.UNAVAILABLE\n"
         '\tdetails = "failed to connect to all addresses; Connection refused"\n\tdebug_error_string = "…"\n>'
@@ -136,6 +172,7 @@ def test_a_master_or_server_that_cannot_be_reached_is_named(
     where: str,
 ) -> None:
     monkeypatch.setenv("THE_SERVER", "sc://far:15002/;token=canary")
+    monkeypatch.setattr(sessions, "_require_connection", lambda _: None)
     monkeypatch.setattr(SparkSession.Builder, "getOrCreate", lambda _: fails())
     with pytest.raises(StoreError) as refused:
         started(settings)

@@ -467,12 +467,27 @@ SWEEPING = (
         name="Icechunk: a tip that was left is dropped at once if only the ops log shows it",
         breaks="a session that is shorter than the grace period can read and commit",
         file="retention_assets/icechunk/sweep/left_tips.py",
-        old="    for tip, at in tips_left(updates).items():\n",
-        new="    for tip, at in tips_left(()).items():\n",
+        old="    for tip, at in tips_left(updates, parents=parents).items():\n",
+        new="    for tip, at in tips_left((), parents=parents).items():\n",
         caught_by=(
             "tests/icechunk/sweep/test_left_tips.py"
             "::test_a_tip_that_no_plan_found_stays_for_the_grace_period_after_the_ops_log_says_that_it_was_left"
             "[main-is-amended-unreachable-format_2]",
+        ),
+    ),
+    Mutation(
+        name="Icechunk: the snapshot of an open session is deleted if icechunk expired it with its child",
+        breaks="a session that is shorter than the grace period can read and commit",
+        file="retention_assets/icechunk/source/ops_log.py",
+        old="            found[child] = parent\n",
+        new="            found.pop(child, None)\n",
+        caught_by=(
+            "tests/icechunk/sweep/test_open_sessions.py"
+            "::test_the_snapshot_of_a_session_stays_although_icechunk_expired_it_together_with_its_young_child"
+            "[one_object]",
+            "tests/icechunk/sweep/test_open_sessions.py"
+            "::test_a_sweep_is_refused_if_icechunk_expired_a_snapshot_of_the_plan_with_a_child_that_is_newer_than_the"
+            "_plan",
         ),
     ),
     Mutation(

@@ -3,14 +3,16 @@
 Source: docs/icechunk-formats.md, "Repo object".
 """
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 
 from retention_assets.errors import ObjectMissing, SourceError
+from retention_assets.icechunk.formats.ids import encode_id
 from retention_assets.icechunk.formats.model import Repo, Update, UpdateKind
 from retention_assets.icechunk.formats.paths import OVERWRITTEN
 from retention_assets.icechunk.formats.repo_reader import read_repo
+from retention_assets.icechunk.rules.collection import removed_parents
 from retention_assets.icechunk.rules.snapshots import Reference, RefKind, datetime_of, micros_of
 from retention_assets.objectstore.objects import ObjectReader
 
@@ -38,19 +40,25 @@ def ops_log(reader: ObjectReader, repo: Repo) -> Iterator[Update]:
         repo = before
 
 
-def tips_left(updates: Iterable[Update], besides: Collection[Reference] = ()) -> dict[bytes, datetime]:
+def tips_left(
+    updates: Iterable[Update], besides: Collection[Reference] = (), parents: Mapping[bytes, bytes] | None = None
+) -> dict[bytes, datetime]:
     """Return the snapshots that branches and tags left by these updates, with the last time of each.
 
     These are the snapshots that a branch named before it was reset or deleted, that a tag named before it was deleted,
     and that were amended. The times are by the clocks of the machines that made these changes. An expiration that
     deletes references does not name them in the ops log. Resets and deletions of references in `besides` do not count.
-    `updates`: newest first, as `updates_since` yields them.
+    `updates`: newest first, as `updates_since` yields them. `parents`: of snapshots that the updates created, as
+    `parents_of_removed` returns them. These parents were left, too.
     """
     left: dict[bytes, datetime] = {}
     for update in updates:
-        if update.previous_snapshot_id is not None and _left_by(update) not in besides:
-            at = datetime_of(update.updated_at, update.previous_snapshot_id)
-            left.setdefault(update.previous_snapshot_id, at)
+        tips = [update.previous_snapshot_id] if _left_by(update) not in besides else []
+        if parents and update.new_snapshot_id is not None:
+            tips.append(parents.get(update.new_snapshot_id))
+        for tip in tips:
+            if tip is not None:
+                left.setdefault(tip, datetime_of(update.updated_at, tip))
     return left
 
 
@@ -68,8 +76,10 @@ def updates_since(reader: ObjectReader, repo: Repo, cutoff: datetime) -> Iterato
     Errors: SourceError when a backup with such an update no longer exists; CorruptFile when it is corrupt.
     """
     since = micros_of(cutoff)
+    name: str | None = None
     while True:
-        for update in repo.latest_updates:
+        top, *older = repo.latest_updates
+        for update in (replace(top, backup_path=name), *older):  # see `ops_log`
             if update.updated_at < since:
                 return
             yield update
@@ -87,6 +97,54 @@ def updates_since(reader: ObjectReader, repo: Repo, cutoff: datetime) -> Iterato
                 f"backup. Or plan again when {known_since:%Y-%m-%d %H:%M:%S} UTC is longer ago than `grace`."
             )
         repo = before
+
+
+def parents_of_removed(
+    reader: ObjectReader, repo: Repo, updates: Sequence[Update], besides: Collection[bytes] = ()
+) -> dict[bytes, bytes]:
+    """Return the parent of each snapshot that these updates created and that `repo` no longer lists.
+
+    A branch was on this parent until the snapshot was committed. It is the parent at that time: both may have been
+    removed from the history since then. If `repo` does not list the parent as removed, a backup from before the removal
+    names it. One backup is read for all snapshots that were removed at the same time.
+    `updates`: newest first, as `updates_since` yields them. `besides`: snapshots that are left out.
+    Errors: SourceError when such a backup no longer exists; CorruptFile when it is corrupt.
+    """
+    known: dict[bytes, bytes | None] = {child: parent for parent, child in removed_parents(repo)}
+    found: dict[bytes, bytes] = {}
+    name: str | None = None
+    for update in updates:
+        name = update.backup_path or name  # the entries that an upgrade reconstructs have no backups of their own
+        child = update.new_snapshot_id
+        if child is None or child in repo.snapshots or child in besides:
+            continue
+        if child not in known and name is not None:
+            known |= _parents(_backup_with(reader, name, child, update))
+        parent = known.setdefault(child, None)
+        if parent is not None:
+            found[child] = parent
+    return found
+
+
+def _parents(repo: Repo) -> dict[bytes, bytes | None]:
+    """Return the parent that each snapshot in `repo` had before any removal, as far as `repo` shows it."""
+    return {one.id: one.parent_id for one in repo.snapshots.values()} | {
+        child: parent for parent, child in removed_parents(repo)
+    }
+
+
+def _backup_with(reader: ObjectReader, name: str, child: bytes, update: Update) -> Repo:
+    found = backup(reader, name)
+    if found is None:
+        at = datetime_of(update.updated_at, child)
+        raise SourceError(
+            f"{reader.describe(OVERWRITTEN + name)}: this backup of the repo object no longer exists. It names the "
+            f"parent of the snapshot {encode_id(child)}, which was committed at {at:%Y-%m-%d %H:%M:%S} UTC and is no "
+            "longer in the history. The parent was a tip within `grace`, and sessions may still be open on it. Nothing "
+            f"was changed or deleted. Restore this backup. Or plan again when {at:%Y-%m-%d %H:%M:%S} UTC is longer ago "
+            "than `grace`."
+        )
+    return found
 
 
 def backup(reader: ObjectReader, name: str) -> Repo | None:

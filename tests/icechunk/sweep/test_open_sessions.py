@@ -8,9 +8,11 @@ import icechunk as ic
 import pytest
 import zarr
 
+from retention_assets.errors import GuardRefused, SourceError
+from retention_assets.icechunk.edits.publishing import publish
 from retention_assets.icechunk.formats.ids import decode_id
 from retention_assets.icechunk.source.repository import IcechunkSource
-from retention_assets.icechunk.sweep.retained_set import retained_set_of
+from retention_assets.icechunk.sweep.retained_set import edits_of, retained_set_of
 from retention_assets.objectstore.access import StoreAccess
 from retention_assets.policy.snapshots import Keep, SnapshotPolicy
 from tests.icechunk.sweep.repositories import now, plan_and_sweep
@@ -23,6 +25,7 @@ from tests.icechunk_repositories import (
     open_repository,
     set_flushed_at,
     set_stored_at,
+    set_updated_at,
 )
 
 LAST_YEAR = datetime(2025, 1, 1, tzinfo=UTC)
@@ -38,8 +41,8 @@ def built(directory: Path, spec_version: Format) -> ic.Repository:
     return open_repository(directory)
 
 
-def overwrite(directory: Path, *chunks: int) -> None:
-    session = open_repository(directory).writable_session("main")
+def overwrite(directory: Path, *chunks: int, branch: str = "main") -> None:
+    session = open_repository(directory).writable_session(branch)
     for chunk in chunks:
         zarr.open_array(session.store, path="a", mode="r+")[chunk] = 100 + chunk
     session.commit("overwritten")
@@ -168,6 +171,91 @@ def test_a_snapshot_that_icechunk_expired_goes_once_its_child_is_older_than_the_
     set_stored_at(tmp_path / "r", now() - timedelta(hours=2))
     sweep(tmp_path / "r", SnapshotPolicy(default=Keep("for-ever", None)))
     assert not (tmp_path / "r" / "snapshots" / b).exists()
+
+
+def expired_with_its_child(directory: Path, entries: int) -> ic.Session:
+    """Return a session on the branch dev. Its snapshot is old. Icechunk removed it from the history with its child.
+
+    `entries`: of the ops log in one repo object. Each tip of dev is the parent of the next one.
+    """
+    repository = built(directory, 2)
+    config = repository.config
+    config.num_updates_per_repo_info_file = entries
+    repository = repository.reopen(config=config)
+    repository.save_config()
+    repository.create_branch("dev", repository.lookup_branch("main"))
+    session = repository.writable_session("dev")
+    zarr.open_array(session.store, path="a", mode="r+")[0] = 50
+    session.commit("base")
+    set_stored_at(directory, LAST_YEAR)
+    reader = open_repository(directory).readonly_session("dev")
+    for number in range(2):
+        session = repository.writable_session("dev")
+        zarr.open_array(session.store, path="a", mode="r+")[0] = 60 + number
+        session.commit("later")
+    repository.delete_branch("dev")
+    assert reader.snapshot_id in open_repository(directory).expire_snapshots(datetime.now(UTC))
+    return reader
+
+
+@pytest.mark.parametrize("entries", [1000, 1, 2], ids=["one_object", "a_backup_for_each_entry", "two_entries_a_backup"])
+def test_the_snapshot_of_a_session_stays_although_icechunk_expired_it_together_with_its_young_child(
+    tmp_path: Path, entries: int
+) -> None:
+    """The branch is deleted, so no remaining snapshot lists the two."""
+    reader = expired_with_its_child(tmp_path / "r", entries)
+    sweep(tmp_path / "r", SnapshotPolicy(default=Keep("for-ever", None)))
+    assert list(zarr.open_array(reader.store, path="a", mode="r")[:4]) == [50, 2, 0, 0]
+
+
+def test_the_snapshot_of_a_session_stays_although_the_file_of_its_expired_child_is_gone(tmp_path: Path) -> None:
+    reader = expired_with_its_child(tmp_path / "r", 1000)
+    for path in (tmp_path / "r" / "snapshots").iterdir():
+        if datetime.fromtimestamp(path.stat().st_mtime, UTC) > LAST_YEAR + timedelta(days=1):
+            path.unlink()
+    sweep(tmp_path / "r", SnapshotPolicy(default=Keep("for-ever", None)))
+    assert list(zarr.open_array(reader.store, path="a", mode="r")[:4]) == [50, 2, 0, 0]
+
+
+def test_a_snapshot_that_icechunk_expired_with_its_child_goes_once_the_commit_is_older_than_the_grace_period(
+    tmp_path: Path,
+) -> None:
+    reader = expired_with_its_child(tmp_path / "r", 1000)
+    set_updated_at(tmp_path / "r", now() - timedelta(hours=2))
+    sweep(tmp_path / "r", SnapshotPolicy(default=Keep("for-ever", None)))
+    assert not (tmp_path / "r" / "snapshots" / reader.snapshot_id).exists()
+
+
+def test_a_plan_is_refused_if_the_backup_with_the_parent_of_a_snapshot_that_icechunk_expired_is_missing(
+    tmp_path: Path,
+) -> None:
+    expired_with_its_child(tmp_path / "r", 1000)
+    for path in (tmp_path / "r" / "overwritten").iterdir():
+        path.unlink()
+    with pytest.raises(SourceError, match=r"overwritten/.* names the parent of the snapshot .* Restore this backup"):
+        sweep(tmp_path / "r")
+
+
+def test_a_sweep_is_refused_if_icechunk_expired_a_snapshot_of_the_plan_with_a_child_that_is_newer_than_the_plan(
+    tmp_path: Path,
+) -> None:
+    directory = tmp_path / "r"
+    repository = built(directory, 2)
+    b = repository.lookup_branch("main")
+    root = next(one.id for one in repository.ancestry(branch="main") if one.parent_id is None)
+    repository.reset_branch("main", root)  # nothing reaches b
+    set_updated_at(directory, LAST_YEAR)
+    access, cutoff = StoreAccess(f"file://{directory}"), now() - timedelta(hours=1)
+    state = IcechunkSource(access, now).state()
+    retained = retained_set_of(state, ONLY_THE_NEWEST, now(), cutoff)
+    edits = edits_of(state, retained, now(), cutoff)
+    assert b in edits.dropped
+    repository = open_repository(directory)
+    repository.create_branch("dev", b)
+    overwrite(directory, 0, branch="dev")
+    assert b in open_repository(directory).expire_snapshots(datetime.now(UTC), delete_expired_branches=True)
+    with pytest.raises(GuardRefused, match=f"is based on {b}, which the plan removes"):
+        publish(access, edits, ONLY_THE_NEWEST, now, lambda line: None)
 
 
 def test_a_snapshot_stays_if_somebody_commits_on_it_and_expires_it_between_the_listing_and_the_read_of_the_history(

@@ -491,6 +491,21 @@ SWEEPING = (
         ),
     ),
     Mutation(
+        name="Icechunk: a sweep forgets which snapshots were in use when the plan was made",
+        breaks="a sweep makes only the edits that were approved",
+        file="retention_assets/icechunk/sweep/retained_set.py",
+        old="in_use=_texts(expiration.selection.in_use if expiration else ()),",
+        new="in_use=(),",
+        caught_by=(
+            "tests/icechunk/sweep/test_publishing.py"
+            "::test_a_publication_gives_the_planned_parents_if_sessions_may_be_open_on_a_snapshot[format_1]",
+            "tests/icechunk/sweep/test_publishing.py"
+            "::test_a_publication_gives_the_planned_parents_if_sessions_may_be_open_on_a_snapshot[format_2]",
+            "tests/icechunk/sweep/test_retained_set.py"
+            "::test_the_projected_set_keeps_what_was_in_use_when_the_plan_was_made[format_2]",
+        ),
+    ),
+    Mutation(
         name="Icechunk: a tip that was left before an upgrade is dropped at once",
         breaks="a session that is shorter than the grace period can read and commit",
         file="retention_assets/icechunk/sweep/left_tips.py",

@@ -107,7 +107,7 @@ def _expired(
     """Return `repo` after the planned expiration, and store the result of this try in `done`."""
     require_unused(repo)
     history = history_of(repo)
-    expire = partial(expiration_v2, history, policy, planned.as_of)
+    expire = partial(expiration_v2, history, policy, planned.as_of, in_use=raw_ids(planned.in_use))
     expiration, done.left = _approved(planned, history, history.snapshots.keys(), expire)
     done.removed = ()
     if expiration is None:
@@ -134,7 +134,7 @@ def _publish_v1(
 
     def expiration_of(history: History) -> Expiration | None:
         nonlocal left
-        expire = partial(expire_v1, history, policy, planned.as_of)
+        expire = partial(expire_v1, history, policy, planned.as_of, in_use=raw_ids(planned.in_use))
         expiration, left = _approved(planned, history, reachable(history, history.tips()), expire)
         return expiration
 

@@ -14,6 +14,7 @@ from retention_assets.policy.rules import RefKind
 
 _TIMESTAMPS = ("as_of", "cutoff")
 _IDS = ("known", "released", "dropped")
+_LATER_IDS = ("in_use",)  # earlier versions do not write these lists; empty ones are not written
 _NAMES = ("deleted_branches", "deleted_tags")
 _KEYS = {"known": "seen"}  # the key of a field in the document, if it is not the name of the field
 
@@ -29,6 +30,7 @@ class PlannedEdits:
     released: tuple[str, ...]  # snapshots that the expiration releases
     dropped: tuple[str, ...]  # snapshots that the collection removes from the repo object
     deleted: frozenset[Reference]  # with the snapshots that they named when the plan was made
+    in_use: tuple[str, ...] = ()  # snapshots that the plan keeps only because sessions may be open on them
 
     @property
     def deleted_branches(self) -> tuple[str, ...]:
@@ -45,7 +47,8 @@ class PlannedEdits:
 
     def document(self) -> dict[str, Any]:
         """Return the edits as a document for JSON."""
-        lists = {_KEYS.get(name, name): list(getattr(self, name)) for name in (*_IDS, *_NAMES)}
+        names = (*_IDS, *_NAMES, *(name for name in _LATER_IDS if getattr(self, name)))
+        lists = {_KEYS.get(name, name): list(getattr(self, name)) for name in names}
         timestamps = {name: getattr(self, name).isoformat() for name in _TIMESTAMPS}
         return {"format": self.format, **timestamps, **lists}
 
@@ -59,12 +62,13 @@ class PlannedEdits:
         try:
             values: dict[str, Any] = {name: datetime.fromisoformat(document[name]) for name in _TIMESTAMPS}
             values |= {name: tuple(document[_KEYS.get(name, name)]) for name in _IDS}
+            values |= {name: tuple(document.get(name, ())) for name in _LATER_IDS}
             deleted = [Reference("branch", one, decode_id(branches[one])) for one in document["deleted_branches"]]
             deleted += [Reference("tag", one, decode_id(tags[one])) for one in document["deleted_tags"]]
             planned = cls(format=document["format"], deleted=frozenset(deleted), **values)
         except (KeyError, TypeError, ValueError) as error:
             raise _corrupt(f"{type(error).__name__}: {error}") from None
-        texts = (*planned.known, *planned.released, *planned.dropped)
+        texts = (*planned.known, *planned.released, *planned.dropped, *planned.in_use)
         if planned.format not in (1, 2) or planned.as_of.tzinfo is None or planned.cutoff.tzinfo is None:
             raise _corrupt("its format or a time is not valid")
         if not all(map(is_canonical, texts)) or planned.document() != document:

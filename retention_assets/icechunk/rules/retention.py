@@ -66,6 +66,11 @@ class Selection:
     deleted: tuple[Reference, ...]  # expired references that the policy deletes, in icechunk's order
     held: frozenset[bytes]  # by a hold, because they are `Unapproved`, or because sessions may be open on them
 
+    @property
+    def in_use(self) -> frozenset[bytes]:
+        """The snapshots that stay only because sessions may be open on them."""
+        return frozenset(snapshot_id for snapshot_id, decision in self.decisions.items() if decision is _IN_USE)
+
 
 @dataclass(frozen=True, slots=True)
 class Unapproved:

@@ -21,7 +21,7 @@ from retention_assets.icechunk.rules.expiration import (
     expire_v1,
     repo_after,
 )
-from retention_assets.icechunk.rules.planned import PlannedEdits, expiration_within
+from retention_assets.icechunk.rules.planned import PlannedEdits, expiration_within, raw_ids
 from retention_assets.icechunk.rules.retention import NOTHING_UNAPPROVED, Decision, Unapproved, held_snapshots
 from retention_assets.icechunk.rules.snapshots import History
 from retention_assets.icechunk.source.repository import IcechunkState
@@ -72,10 +72,13 @@ def retained_set_of(
     """Return what stays of `state` after an expiration under `policy` at `as_of` and a collection before `cutoff`.
 
     A snapshot that may have been a tip since `cutoff` stays, because sessions may still be open on it (`in_use`).
-    With `planned`, only snapshots and references that the plan names are released or deleted.
+    With `planned`, only snapshots and references that the plan names are released or deleted, and the snapshots that
+    were in use when the plan was made stay.
     Errors: SourceError and GuardRefused as `select` and `require_allowed`.
     """
     bases = in_use(state.history, state.stored, cutoff, state.left, state.repo)
+    if planned:
+        bases |= raw_ids(planned.in_use) & state.history.snapshots.keys()
     if state.repo is None:
         expiration = _within(planned, partial(expire_v1, state.history, policy, as_of, in_use=bases))
         after = edited(state.history, expiration.edits)
@@ -118,6 +121,7 @@ def edits_of(state: IcechunkState, retained: RetainedSet, as_of: datetime, cutof
         released=_texts(expiration.released if expiration else ()),
         dropped=_texts(retained.dropped),
         deleted=frozenset(expiration.selection.deleted if expiration else ()),
+        in_use=_texts(expiration.selection.in_use if expiration else ()),
     )
 
 

@@ -1,6 +1,7 @@
 """The document of a plan's edits: it is read as written, and any other document is refused."""
 
 import json
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -20,6 +21,7 @@ PLANNED = PlannedEdits(
     released=IDS[:2],
     dropped=IDS[3:],
     deleted=frozenset({Reference("branch", "a/b", bytes(12)), Reference("tag", "é", bytes([3] * 12))}),
+    in_use=IDS[2:3],
 )
 
 
@@ -40,6 +42,8 @@ def test_planned_edits_are_read_back_unchanged():
         {"released": [IDS[0][:-1] + "1"]},
         {"dropped": None},
         {"dropped": IDS[0]},
+        {"in_use": [IDS[0][:-1] + "1"]},
+        {"in_use": []},
         {"deleted_branches": ["of no head"]},
         {"more": 1},
     ],
@@ -48,6 +52,14 @@ def test_planned_edits_are_read_back_unchanged():
 def test_a_corrupt_document_of_planned_edits_is_refused(changes: dict[str, Any]):
     with pytest.raises(GuardRefused, match=r"is corrupt.*Plan again"):
         PlannedEdits.read({**PLANNED.document(), **changes}, *HEADS)
+
+
+def test_a_document_of_an_earlier_version_names_no_snapshots_in_use():
+    document = PLANNED.document()
+    del document["in_use"]
+    earlier = PlannedEdits.read(document, *HEADS)
+    assert earlier == replace(PLANNED, in_use=())
+    assert earlier.document() == document
 
 
 def test_an_incomplete_document_is_refused():

@@ -70,6 +70,7 @@ def test_stored_edits_are_read_back_unchanged(tmp_path: Path) -> None:
         pytest.param(replace(EDITS, deleted=EDITS.deleted | {Reference("tag", "v1", decode_id(ONE))}), id="a_tag_goes"),
         pytest.param(replace(EDITS, deleted=frozenset()), id="a_branch_stays"),
         pytest.param(replace(EDITS, known=(ONE,)), id="another_history"),
+        pytest.param(replace(EDITS, in_use=(ONE,)), id="another_snapshot_in_use"),
         pytest.param(replace(EDITS, as_of=EDITS.as_of + timedelta(days=1)), id="another_day"),
         pytest.param(replace(EDITS, format=1), id="another_format"),
         pytest.param(replace(EDITS, cutoff=MADE + timedelta(seconds=1)), id="a_cutoff_after_the_plan"),

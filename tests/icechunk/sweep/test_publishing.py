@@ -15,6 +15,7 @@ from retention_assets.icechunk.formats.ids import decode_id, encode_id
 from retention_assets.icechunk.formats.paths import write_reference
 from retention_assets.icechunk.rules.expiration import Expiration
 from retention_assets.icechunk.rules.snapshots import History, ReferenceChange, reachable
+from retention_assets.icechunk.sweep.retained_set import edits_of, retained_set_of
 from retention_assets.policy.snapshots import Keep, SnapshotPolicy, SnapshotRule
 from tests.icechunk.rules.graphs import deletion
 from tests.icechunk.sweep.repositories import (
@@ -68,6 +69,22 @@ def test_a_publication_leaves_the_same_files_as_an_expiration_by_icechunk(tmp_pa
     for repository in (ours, theirs):
         history = repository.state().history
         assert not {decode_id(one) for one in plan.released} & reachable(history, history.tips())
+
+
+@both_formats
+def test_a_publication_gives_the_planned_parents_if_sessions_may_be_open_on_a_snapshot(tmp_path, spec_version: Format):
+    """The tag v1 keeps the snapshot b. A branch has left b within the grace period, so b is also held at planning."""
+    repository = tree(tmp_path / "r", spec_version)
+    cutoff = now() + timedelta(days=1)
+    b, policy = decode_id(repository.ids["b"]), everything_older()
+    state = replace(repository.state(), left={b: cutoff})
+    retained = retained_set_of(state, policy, AS_OF, cutoff)
+    assert retained.expiration is not None
+    assert retained.expiration.reparented[decode_id(repository.ids["e"])] == b
+    repository.publish(edits_of(state, retained, AS_OF, cutoff), policy)
+    parents = {one.snapshot_id: one.parent_id for one in repository.state().history.snapshots.values()}
+    assert {child: parents[child] for child in retained.expiration.reparented} == retained.expiration.reparented
+    assert histories(repository.open())["branch main"] == ["f", "e", "b", "-"]
 
 
 def test_an_expiration_of_format_1_that_releases_nothing_rewrites_nothing(tmp_path):

@@ -121,6 +121,18 @@ def test_after_the_edits_the_current_and_the_projected_set_agree(tmp_path: Path)
     assert again.transaction_logs == planned.transaction_logs
 
 
+@both_formats
+def test_the_projected_set_keeps_what_was_in_use_when_the_plan_was_made(tmp_path: Path, spec_version: Format) -> None:
+    state, ids = built(tmp_path, spec_version)
+    for_ever = SnapshotPolicy()
+    planned = retained_set_of(replace(state, left={ids["lost"]: CUTOFF}), for_ever, AS_OF, CUTOFF)
+    edits = edits_of(state, planned, AS_OF, CUTOFF)
+    assert edits.in_use == (encode_id(ids["lost"]),)
+    projected = retained_set_of(state, for_ever, AS_OF, CUTOFF, edits)
+    assert projected.snapshots == planned.snapshots
+    assert "lost" in staying(projected, ids)
+
+
 # ---- sessions that began on a snapshot before its child was committed
 
 

@@ -21,6 +21,7 @@ from retention_assets.core.liveness import Liveness
 from retention_assets.core.other_references import OtherReferences, last_parts, referenced
 from retention_assets.core.paths import covered_by_hold
 from retention_assets.errors import ConfigurationError, GuardRefused, RetentionError
+from retention_assets.icechunk.rules.retention import LOST_UNREACHED
 from retention_assets.icechunk.source.opening import snapshot_policy
 from retention_assets.icechunk.source.tables import manifest_chunks
 from retention_assets.lakefs.names.columns import is_inside
@@ -431,8 +432,8 @@ def _unread(other: Repository, files: int) -> str:
     """Return why the references of `other` are unknown, and the remedy."""
     return (
         f"{other.name} needs {counted(files, 'lost file')} that no run has read, so it is unknown what these files "
-        "reference. Restore the files, or delete the branches and tags that need them. Then plan it again: "
-        f"`retention plan {other.name}`."
+        f"reference. Restore the files, or delete the branches and tags that need them. {LOST_UNREACHED} Then plan it "
+        f"again: `retention plan {other.name}`."
     )
 
 

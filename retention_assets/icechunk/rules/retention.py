@@ -47,6 +47,10 @@ class Decision:
     reason: str  # one line for people
 
 
+LOST_UNREACHED = (  # a missing file has no age, so only the policy can release such a snapshot
+    "In format 2, also give the policy's `default` a `keep_newer`: without it, a lost snapshot that no branch or tag "
+    "needs stays for ever."
+)
 _NOT_APPROVED = Decision(False, None, None, None, "kept: the approved plan does not name it")
 _IN_USE = Decision(
     False,

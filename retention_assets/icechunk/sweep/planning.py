@@ -27,6 +27,7 @@ from retention_assets.icechunk.rules.candidates import (
     is_generated,
 )
 from retention_assets.icechunk.rules.planned import PlannedEdits
+from retention_assets.icechunk.rules.retention import LOST_UNREACHED
 from retention_assets.icechunk.source.history import history_hash, state_of
 from retention_assets.icechunk.source.repository import IcechunkState
 from retention_assets.icechunk.sweep.reach import live_addresses, snapshots_and_logs, snapshots_of
@@ -307,7 +308,7 @@ def _warnings(parameters: IcechunkPlanParameters, basis: PlanBasis, unread: int)
         warnings.append(
             f"Lost and never read: {counted(unread, 'snapshot or manifest', 'snapshots or manifests')} that must stay. "
             "The files that these reference are unknown, so no manifest and no chunk is deleted. Restore the lost "
-            "files, or delete the branches and tags that need them."
+            f"files, or delete the branches and tags that need them. {LOST_UNREACHED}"
         )
     if problem := basis.blocked(parameters.repository):
         warnings.append(f"This plan must not be executed: {problem}")

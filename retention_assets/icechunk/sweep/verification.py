@@ -16,6 +16,7 @@ from retention_assets.core.amounts import counted
 from retention_assets.core.guards import CheckResult
 from retention_assets.errors import GuardRefused
 from retention_assets.icechunk.formats.paths import TRANSACTIONS
+from retention_assets.icechunk.rules.retention import LOST_UNREACHED
 from retention_assets.icechunk.source.repository import IcechunkState
 from retention_assets.icechunk.sweep.layout import icechunk_prefixes
 from retention_assets.icechunk.sweep.reach import IcechunkSweep, current_cache, reach_of, unread_refusal
@@ -80,8 +81,9 @@ def files_to_spare(sweep: IcechunkSweep) -> DataFrame:
     reach = reach_of(sweep.spark, current_cache(sweep), _current_set_of(sweep, state, cutoff))
     if reach.unread:
         raise GuardRefused(
-            f"{sweep.name}: {unread_refusal(reach.unread)} Nothing was deleted. Restore this file, or delete the "
-            "branches and tags that need it. Then run the same command again."
+            f"{sweep.name}: {unread_refusal(reach.unread)} Nothing was deleted. Restore this file, and run the same "
+            f"command again. Or delete the branches and tags that need it. {LOST_UNREACHED} Then sweep a new plan, and "
+            "run the same command again."
         )
     return reach.live()
 

@@ -121,6 +121,23 @@ def test_after_the_edits_the_current_and_the_projected_set_agree(tmp_path: Path)
     assert again.transaction_logs == planned.transaction_logs
 
 
+@pytest.mark.parametrize(
+    ("default", "stays"),
+    [(None, True), (Keep("last", timedelta(0), last=1), True), (Keep("both", timedelta(days=10), last=1), False)],
+    ids=["no_default", "only_keep_last", "keep_newer"],
+)
+def test_an_unreachable_snapshot_whose_file_is_lost_stays_until_the_default_has_keep_newer(
+    tmp_path: Path, default: Keep | None, *, stays: bool
+) -> None:
+    """`retention_assets.icechunk.rules.retention.LOST_UNREACHED` names this remedy."""
+    state, ids = built(tmp_path, 2)
+    stored = {snapshot_id: at for snapshot_id, at in state.stored.items() if snapshot_id != ids["lost"]}
+    retained = retained_set_of(replace(state, stored=stored), SnapshotPolicy(default=default), AS_OF, CUTOFF)
+    assert (ids["lost"] in retained.snapshots) == stays
+    assert retained.expiration is not None
+    assert (ids["lost"] in retained.expiration.released) != stays
+
+
 @both_formats
 def test_the_projected_set_keeps_what_was_in_use_when_the_plan_was_made(tmp_path: Path, spec_version: Format) -> None:
     state, ids = built(tmp_path, spec_version)

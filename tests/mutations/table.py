@@ -532,11 +532,22 @@ SWEEPING = (
         name="a sweep continues in a repository that became read-only",
         breaks="liveness is checked again just before deleting (invariant 5)",
         file="retention_assets/icechunk/sweep/sweeping.py",
-        old="        if state.repo is not None:\n",
-        new="        if False:\n",
+        old="        if state.repo is not None:\n            require_online(",
+        new="        if False:\n            require_online(",
         caught_by=(
             "tests/icechunk/sweep/test_sweeping.py"
             "::test_a_repository_that_becomes_read_only_during_a_sweep_ends_it[format_2]",
+        ),
+    ),
+    Mutation(
+        name="Icechunk: a sweep begins although an older repo object is in the place of the planned one",
+        breaks="nothing that is needed is deleted",
+        file="retention_assets/icechunk/sweep/sweeping.py",
+        old="        if state.repo is not None:\n            plans = ",
+        new="        if False:\n            plans = ",
+        caught_by=(
+            "tests/icechunk/sweep/test_sweeping.py"
+            "::test_a_sweep_is_refused_if_the_ops_log_does_not_have_the_newest_entry_of_an_earlier_plan[format_2]",
         ),
     ),
     Mutation(

@@ -33,8 +33,10 @@ from retention_assets.icechunk.rules.updates import require_online
 from retention_assets.icechunk.source.repository import IcechunkState
 from retention_assets.icechunk.sweep.layout import IcechunkLayout, characters
 from retention_assets.icechunk.sweep.reach import IcechunkSweep, current_cache, reach_of, unread_refusal
+from retention_assets.icechunk.sweep.replaced import EarlierPlans, require_not_replaced
 from retention_assets.icechunk.sweep.retained_set import RetainedSet, current_retained_set, held_ids, retained_set_of
 from retention_assets.objectstore.mutate.writing import ObjectWriter
+from retention_assets.objectstore.objects import ObjectReader
 from retention_assets.objectstore.outcomes import Outcome
 from retention_assets.spark.frames import from_arrow
 from retention_assets.state.lease import Lease, require_lease
@@ -77,7 +79,11 @@ class IcechunkRepositorySweep(RepositorySweep):
     def require_same(self) -> None:
         """See `RepositorySweep`."""
         self._sweep.others.require_known()
-        require_same_repository(self.plan, self._heads, self._edits, self._state())
+        sweep, state = self._sweep, self._state()
+        require_same_repository(self.plan, self._heads, self._edits, state)
+        if state.repo is not None:
+            plans = EarlierPlans(sweep.warehouse, sweep.name, state.taken_at)
+            require_not_replaced(ObjectReader(self.access), state.repo, plans, self.plan, self._edits.cutoff)
 
     def live_now(self) -> Liveness:
         """See `RepositorySweep`. The check uses the state of the repository as it is."""

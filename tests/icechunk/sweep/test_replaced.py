@@ -10,14 +10,16 @@ from pathlib import Path
 import icechunk as ic
 import pytest
 
+from retention_assets.errors import GuardRefused
 from retention_assets.icechunk.source.repository import IcechunkSource
-from retention_assets.icechunk.sweep.replaced import EarlierPlans, with_log
+from retention_assets.icechunk.sweep.replaced import EarlierPlans, require_not_replaced, with_log
 from retention_assets.objectstore.access import StoreAccess
 from retention_assets.objectstore.objects import ObjectReader
 from retention_assets.warehouse.metadata import Details, PartitionMetadata
 from retention_assets.warehouse.warehouse import METADATA, Warehouse
 from tests.icechunk.sweep.writer import commit_to
 from tests.icechunk_repositories import Commit, build_history, open_repository
+from tests.sweep.small_world import a_plan
 
 NAME, GRACE = "field", timedelta(days=1)
 NOON = datetime(2026, 11, 1, 12, tzinfo=UTC)
@@ -47,6 +49,14 @@ class Planned:
         written = Path(warehouse.location(NAME, "repository_history", day.isoformat(), METADATA))
         os.utime(written, (at.timestamp(), at.timestamp()))
         return details.replaced
+
+    def sweep(self, at: datetime, planned_at: datetime) -> None:
+        """Check the repo object as the sweep at `at` of the plan at `planned_at` does."""
+        access, warehouse = StoreAccess(f"file://{self.root / 'r'}"), Warehouse(str(self.root / "warehouse"))
+        state = IcechunkSource(access, lambda: at).state()
+        assert state.repo is not None
+        plan, plans = a_plan(repository=NAME, day=planned_at.date()), EarlierPlans(warehouse, NAME, state.taken_at)
+        require_not_replaced(ObjectReader(access), state.repo, plans, plan, planned_at - GRACE)
 
     def commit(self, times: int = 1) -> None:
         for _ in range(times):
@@ -86,6 +96,23 @@ def test_plans_name_the_day_until_grace_after_the_first_plan_that_read_an_older_
         assert found is not None
         assert "the newest one at the plan of 2026-11-01. So an older repo object" in found
     assert planned.plan(SECOND + 2 * GRACE + timedelta(seconds=1)) is None
+
+
+def test_the_sweep_of_a_plan_is_refused_while_an_older_repo_object_is_in_the_place_of_the_one_of_a_later_plan(
+    planned: Planned,
+) -> None:
+    assert planned.plan(NOON) is None
+    older = planned.repo.read_bytes()
+    planned.commit()
+    planned.sweep(SECOND, NOON)
+    assert planned.plan(SECOND) is None
+    newer = planned.repo.read_bytes()
+    planned.repo.write_bytes(older)
+    assert planned.plan(THIRD)
+    with pytest.raises(GuardRefused, match=r"field 2026-11-01: .* plan of 2026-11-02. So an older repo object"):
+        planned.sweep(FOURTH, NOON)
+    planned.repo.write_bytes(newer)
+    planned.sweep(FOURTH, NOON)
 
 
 @pytest.mark.parametrize("copied", [False, True], ids=["as_written", "a_warehouse_that_was_copied"])

@@ -25,7 +25,8 @@ from retention_assets.icechunk.sweep.verification import files_kept
 from retention_assets.state.acknowledged import LOST, write_acknowledgement
 from retention_assets.state.plan import Heads
 from retention_assets.sweep.sweep_run import Sweep
-from retention_assets.warehouse.warehouse import Warehouse
+from retention_assets.warehouse.metadata import Details, PartitionMetadata
+from retention_assets.warehouse.warehouse import METADATA, Warehouse
 from tests.icechunk.rules.graphs import at, history, snapshot_id
 from tests.icechunk_projects import AS_OF, IcechunkProject, ago, icechunk_project
 from tests.icechunk_repositories import FORMATS, Commit, open_repository
@@ -151,6 +152,20 @@ def test_a_repository_that_becomes_read_only_during_a_sweep_ends_it(losing: Losi
     Operations(losing.sweep("a-run").opened.access, utc_now, lambda _: None).set_status(Availability.READ_ONLY, "audit")
     with pytest.raises(GuardRefused, match=r"read-only \(reason: audit\)\. Nothing more was changed or deleted"):
         liveness.live_now()
+
+
+@pytest.mark.parametrize("losing", [2], indirect=True, ids=["format_2"])
+def test_a_sweep_is_refused_if_the_ops_log_does_not_have_the_newest_entry_of_an_earlier_plan(losing: Losing) -> None:
+    sweep = losing.liveness()
+    sweep._heads, sweep.access = Heads({}, {}), losing.sweep("a-run").opened.access
+    sweep.require_same()
+    found = PartitionMetadata(utc_now(), 1, "a-run", Details(logged_until=utc_now()))
+    losing.sweep("a-run").warehouse.write_document(
+        found.document(), "field", "repository_history", AS_OF.date().isoformat(), METADATA
+    )
+    refused = f"the newest one at the plan of {AS_OF.date()}.*plan again after `grace`. Nothing was changed or deleted"
+    with pytest.raises(GuardRefused, match=refused):
+        sweep.require_same()
 
 
 @pytest.mark.parametrize("losing", FORMATS, indirect=True, ids=["format_1", "format_2"])

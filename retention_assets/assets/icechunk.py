@@ -90,7 +90,7 @@ def storage_inventory(
         guards.namespaces_apart(resource.name, resource.locations()),
         clocks(resource.repository, opened.access, resource.clock.now),
     ]
-    details = Details(unusual_names=unusual_names(counted))
+    details = Details(unusual_names=unusual_names(counted), storage=resource.repository.storage)
     return checked(replace(rows, details=details), check_results, details.texts())
 
 
@@ -102,7 +102,8 @@ def repository_history(context: dg.AssetExecutionContext, resource: RepositoryRe
     state = opened.source.state()
     listed = resource.warehouse.metadata(resource.name, "storage_inventory", day_of(context)).taken_at
     cutoff = min(listed, state.taken_at) - resource.repository.settings.grace
-    reader, details = ObjectReader(opened.access), history_details(state, cutoff)
+    reader = ObjectReader(opened.access)
+    details = replace(history_details(state, cutoff), storage=resource.repository.storage)
     if state.repo:
         plans = EarlierPlans(resource.warehouse, resource.name, state.taken_at)
         details = with_log(details, reader, state.repo, plans, day_of(context), cutoff)

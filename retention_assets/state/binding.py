@@ -6,6 +6,7 @@ deleted in the old location may be live in the new one.
 """
 
 from collections.abc import Mapping
+from datetime import date
 
 from retention_assets.config.configuration import Repository
 from retention_assets.config.timestamps import utc_now
@@ -13,6 +14,7 @@ from retention_assets.errors import GuardRefused
 from retention_assets.state.acknowledged import end_acknowledgements
 from retention_assets.state.ledger import plans_with_ledgers
 from retention_assets.state.memory import forget
+from retention_assets.warehouse.metadata import Details
 from retention_assets.warehouse.warehouse import Warehouse
 
 _LOCATION = "place.json"
@@ -55,6 +57,20 @@ def _require_one_name(warehouse: Warehouse, repository: Repository, location: Ma
                 f"under the name {name}. The memory and the ledgers under that name would not be used. Nothing "
                 f"was planned or deleted. Name the repository {name} again in {repository.file}. Or, to start "
                 f"without these tables, move {warehouse.location(name)} out of the warehouse."
+            )
+
+
+def require_of_storage(repository: str, day: date, storage: str | None, tables: Mapping[str, Details]) -> None:
+    """Refuse tables that were read from another storage URL than the configured one.
+
+    This happens when `storage` was changed, and some tables of the day were not made again. `tables`: the details of
+    each table, by its name. Tables of earlier versions may not name their storage; they are not refused.
+    """
+    for name, details in tables.items():
+        if details.storage not in (None, storage):
+            raise GuardRefused(
+                f"{repository} {day}: {name} is of {details.storage}, and the configuration names {storage}. Nothing "
+                f"was deleted. Plan again: `retention plan {repository} --as-of {day}`."
             )
 
 

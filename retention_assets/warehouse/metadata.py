@@ -29,7 +29,7 @@ class Details:
     unusual_names: str | None = None  # keys that are not valid paths
     fell_back: str | None = None  # why the whole store was listed although an optimized run was configured
     clean_at: datetime | None = None  # when the whole store was last listed (UTC)
-    storage: str | None = None  # the URL of the listed store
+    storage: str | None = None  # the URL of the listed store; `repository_history` has it too
     # Of `repository_history`:
     cutoff: datetime | None = None  # files that the store wrote before this time may be deleted
     format: int | None = None  # of Icechunk

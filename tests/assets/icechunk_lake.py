@@ -15,7 +15,7 @@ from retention_assets.assets.runs import plan_job
 from retention_assets.config.configuration import Configuration, load_configuration
 from retention_assets.definitions import build_definitions
 from retention_assets.warehouse.warehouse import Warehouse
-from tests.assets.lake import Run
+from tests.assets.lake import Run, name_storage
 from tests.icechunk_repositories import Commit, Format, build_history, open_repository, set_stored_at
 
 NAME = "field"
@@ -99,6 +99,7 @@ class IcechunkLake:
         for name in ("repository", "warehouse", "policy.yaml", "retention.yaml"):
             source = self.root / name
             (shutil.copytree if source.is_dir() else shutil.copy2)(source, root / name)
+        name_storage(root, self.root)
         return IcechunkLake(root)
 
     def files(self) -> set[str]:

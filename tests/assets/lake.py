@@ -18,7 +18,7 @@ from retention_assets.assets.runs import failure_of, plan_job
 from retention_assets.config.configuration import Configuration, load_configuration
 from retention_assets.definitions import build_definitions
 from retention_assets.tables import TABLES
-from retention_assets.warehouse.warehouse import Warehouse
+from retention_assets.warehouse.warehouse import METADATA, Warehouse
 from tests.clocks import GivenClock
 from tests.saved_repositories import api, copy_saved_repository, policy_file
 
@@ -169,7 +169,17 @@ class Lake:
     def copy(self, root: Path) -> "Lake":
         """Return a copy in another directory, which a test may change. Files keep their times."""
         shutil.copytree(self.root, root, dirs_exist_ok=True)
+        name_storage(root, self.root)
         return Lake(self.name, root)
+
+
+def name_storage(root: Path, before: Path) -> None:
+    """Let the tables in the warehouse below `root`, a copy of `before`, name the copied storage."""
+    for table in ("storage_inventory", "repository_history"):
+        for path in (root / "warehouse").glob(f"*/{table}/*/{METADATA}"):
+            written = path.stat()
+            path.write_text(path.read_text("utf-8").replace(f"file://{before}/", f"file://{root}/"), encoding="utf-8")
+            os.utime(path, ns=(written.st_atime_ns, written.st_mtime_ns))
 
 
 def new_lake(name: str, root: Path) -> Lake:

@@ -252,6 +252,22 @@ def test_a_plan_from_earlier_tables_does_not_change_what_later_plans_find_due(
     assert released not in {row["address"] for row in due_objects(spark, lake.warehouse, NAME).objects.collect()}
 
 
+@pytest.mark.parametrize(
+    ("asset", "left"), [("policy_table", "storage_inventory"), ("storage_inventory", "repository_history")]
+)
+def test_candidates_are_not_made_from_tables_of_another_storage(
+    second: Planned, tmp_path: Path, asset: str, left: str
+) -> None:
+    lake = second.copy(tmp_path)
+    shutil.copytree(lake.directory, lake.root / "elsewhere")
+    lake.configure(storage="elsewhere")
+    assert lake.make(asset).success
+    run = lake.make("deletion_candidates")
+    assert f"{left} is of file://{lake.directory}, and the configuration names file://" in run.errors
+    assert "Nothing was deleted. Plan again: `retention plan" in run.errors
+    assert lake.plan_document() is None
+
+
 @pytest.mark.slow
 def test_the_plan_hash_covers_the_edits_of_the_history_and_no_clock(second: Planned, tmp_path: Path) -> None:
     lake = second.copy(tmp_path)

@@ -1,6 +1,7 @@
 """Refused planning runs: the step fails, no later step runs, and the day has no current plan, not even an old one."""
 
 import json
+import shutil
 from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -258,6 +259,16 @@ def test_candidates_are_not_made_from_addresses_of_other_references_or_settings(
     metadata.write_text(json.dumps(noted), encoding="utf-8")
     run = lake.make("deletion_candidates")
     assert f"the addresses have another {named} than the plan. Nothing was deleted" in run.errors
+
+
+def test_candidates_are_not_made_from_an_inventory_of_another_storage(lake: Lake) -> None:
+    shutil.copytree(lake.namespace, lake.root / "elsewhere")
+    before = lake.configuration().repositories[lake.name].storage
+    lake.configure(storage="elsewhere")
+    assert lake.make("policy_table").success
+    run = lake.make("deletion_candidates")
+    assert f"storage_inventory is of {before}, and the configuration names file://" in run.errors
+    assert lake.plan_document() is None
 
 
 @pytest.mark.parametrize("asset", ["policy_table", "storage_inventory"])

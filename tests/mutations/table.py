@@ -430,6 +430,17 @@ SWEEPING = (
         ),
     ),
     Mutation(
+        name="a plan is made from the listing of another storage",
+        breaks="ledgers, memory and acknowledgements count only at their own location",
+        file="retention_assets/state/binding.py",
+        old="        if details.storage not in (None, storage):\n",
+        new="        if False:\n",
+        caught_by=(
+            "tests/icechunk/sweep/test_planning.py"
+            "::test_tables_of_another_storage_than_the_configured_one_are_refused_by_name[another_inventory]",
+        ),
+    ),
+    Mutation(
         name="Icechunk: the snapshot of an open session expires",
         breaks="a session that is shorter than the grace period can read and commit",
         file="retention_assets/icechunk/rules/retention.py",

@@ -37,6 +37,7 @@ from retention_assets.policy.lint import duration_warnings
 from retention_assets.policy.snapshots import SnapshotPolicy
 from retention_assets.spark.frames import CachedFrames, collect_together, from_arrow
 from retention_assets.state.acknowledged import record_found
+from retention_assets.state.binding import require_of_storage
 from retention_assets.state.memory import due_objects, keep_due, require_no_future_plan
 from retention_assets.state.plan import (
     Heads,
@@ -49,7 +50,7 @@ from retention_assets.state.plan import (
     withdraw_plan,
 )
 from retention_assets.state.policies import keep_policy
-from retention_assets.tables import REPOSITORY_HISTORY
+from retention_assets.tables import REPOSITORY_HISTORY, STORAGE_INVENTORY
 from retention_assets.warehouse.metadata import Details, needed
 from retention_assets.warehouse.warehouse import Rows, Warehouse
 
@@ -160,7 +161,12 @@ class IcechunkPlanInputs:
 
 
 def require_one_origin(parameters: IcechunkPlanParameters, basis: PlanBasis, inputs: IcechunkPlanInputs) -> None:
-    """Refuse manifests or chunks that were found under another policy, history or cutoff than those of the plan."""
+    """Refuse tables of another origin than the plan: another storage, or another policy, history or cutoff.
+
+    This happens when some assets were materialized again and others were not. Errors: GuardRefused.
+    """
+    tables = {STORAGE_INVENTORY.name: inputs.inventory.details, REPOSITORY_HISTORY.name: basis.history.details}
+    require_of_storage(parameters.repository, parameters.day, parameters.settings.get("storage"), tables)
     origin = origin_of(basis, parameters.policy.policy_hash)
     for name, rows in (("reachable_manifests", inputs.manifests), ("reachable_chunks", inputs.chunks)):
         if differing := rows.details.differing(origin):

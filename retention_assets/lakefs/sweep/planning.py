@@ -60,6 +60,7 @@ from retention_assets.policy.rules import Policy
 from retention_assets.spark.frames import CachedFrames, collect_together, from_arrow
 from retention_assets.state.acknowledged import acknowledged_addresses, first_of, record_found, record_missing
 from retention_assets.state.approval import terms_hash
+from retention_assets.state.binding import require_of_storage
 from retention_assets.state.ledger import collected_addresses
 from retention_assets.state.memory import due_objects, keep_due, require_no_future_plan
 from retention_assets.state.plan import (
@@ -197,10 +198,12 @@ def blocked(parameters: PlanParameters, inputs: PlanInputs, references: Referenc
 
 
 def require_one_origin(parameters: PlanParameters, inputs: PlanInputs) -> None:
-    """Refuse addresses that were computed under another policy, other settings or from other references than the plan.
+    """Refuse an inventory of another storage, and addresses of another policy, other settings or other references.
 
-    This happens when some assets were materialized again and an asset between them was not. Errors: GuardRefused.
+    This happens when some assets were materialized again and others were not. Errors: GuardRefused.
     """
+    tables = {STORAGE_INVENTORY.name: inputs.inventory.details}
+    require_of_storage(parameters.repository, parameters.day, parameters.settings.get("storage"), tables)
     origin = Details(
         policy_hash=parameters.policy.policy_hash,
         references_hash=inputs.references_hash,

@@ -36,7 +36,7 @@ def test_tables_of_another_origin_than_the_plan_are_refused_by_name() -> None:
     basis = PlanBasis(state, nothing, edits, Rows(nothing, NOW))
     parameters = IcechunkPlanParameters("field", NOW.date(), POLICY, "r", DAY, None, 0.5, NOW, "a-run", DAY)
     details = origin_of(basis, POLICY.policy_hash)
-    right = IcechunkPlanInputs(nothing, Rows(nothing, NOW, details), Rows(nothing, NOW, details))
+    right = IcechunkPlanInputs(Rows(nothing, NOW), Rows(nothing, NOW, details), Rows(nothing, NOW, details))
     require_one_origin(parameters, basis, right)
     other = Rows(nothing, NOW, replace(details, cutoff=NOW - 9 * DAY, policy_hash=OTHER))
     remedy = r"Nothing was deleted\. Plan again: `retention plan field --as-of 2026-11-21`"
@@ -44,6 +44,35 @@ def test_tables_of_another_origin_than_the_plan_are_refused_by_name() -> None:
         refused = rf"^field 2026-11-21: reachable_{table} has another cutoff and policy_hash .*{remedy}"
         with pytest.raises(GuardRefused, match=refused):
             require_one_origin(parameters, basis, replace(right, **{table: other}))
+
+
+@pytest.mark.parametrize(
+    ("inventory", "history_of", "refused"),
+    [
+        pytest.param(None, None, None, id="of_an_earlier_version"),
+        pytest.param("file:///here", "file:///here", None, id="of_this_storage"),
+        pytest.param("file:///there", "file:///here", "storage_inventory is of file:///there", id="another_inventory"),
+        pytest.param("file:///here", "file:///there", "repository_history is of file:///there", id="another_history"),
+    ],
+)
+def test_tables_of_another_storage_than_the_configured_one_are_refused_by_name(
+    inventory: str | None, history_of: str | None, refused: str | None
+) -> None:
+    nothing: Any = None
+    edits = PlannedEdits(2, NOW, NOW, (), (), (), frozenset())
+    state = IcechunkState(2, history({0: (None, 0)}, {"main": 0}), None, frozenset(), {}, NOW)
+    basis = PlanBasis(state, nothing, edits, Rows(nothing, NOW, Details(storage=history_of)))
+    parameters = IcechunkPlanParameters(
+        "field", NOW.date(), POLICY, "r", DAY, None, 0.5, NOW, "a-run", DAY, settings={"storage": "file:///here"}
+    )
+    of_plan = Rows(nothing, NOW, origin_of(basis, POLICY.policy_hash))
+    inputs = IcechunkPlanInputs(Rows(nothing, NOW, Details(storage=inventory)), of_plan, of_plan)
+    if refused is None:
+        require_one_origin(parameters, basis, inputs)
+        return
+    remedy = r", and the configuration names file:///here\. Nothing was deleted\. Plan again: `retention plan field"
+    with pytest.raises(GuardRefused, match=f"^field 2026-11-21: {refused}{remedy}"):
+        require_one_origin(parameters, basis, inputs)
 
 
 def blocked(tags: tuple[str, ...] = (), **notes: str) -> str | None:

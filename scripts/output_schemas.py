@@ -103,6 +103,14 @@ class _OfPlan(Model):
     plan_hash: str
 
 
+class HistoryChanges(Model):
+    """How many snapshots, branches and tags the plan of an Icechunk repository removes from the history."""
+
+    snapshots: int
+    branches: int
+    tags: int
+
+
 class ApprovalOutput(_OfPlan):
     """An approval, the end of its validity, and its settings."""
 
@@ -110,6 +118,7 @@ class ApprovalOutput(_OfPlan):
     until: datetime
     objects: int
     bytes: int
+    removed_from_history: HistoryChanges | None = None
     settings: dict[str, str]
 
 
@@ -165,6 +174,7 @@ class StatusOutput(Model):
     mode: Mode
     plan: ValidPlan | None
     candidates: Amount
+    removed_from_history: HistoryChanges
     waiting: Amount
     monthly_cost: float | None
     approval: str | None

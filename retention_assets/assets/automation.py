@@ -8,6 +8,7 @@ import json
 import os
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import asdict
 from datetime import date
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
@@ -19,9 +20,9 @@ import urllib3
 from retention_assets.assets.resources import RepositoryResource, for_repository
 from retention_assets.assets.runs import failure_of, operation_job, sweep_job
 from retention_assets.config.configuration import Repository
-from retention_assets.core.amounts import human_amount
+from retention_assets.core.amounts import HistoryChanges, human_removal
 from retention_assets.errors import ConfigurationError, GuardRefused, StoreError, TableContractError
-from retention_assets.explain.plans import approval_of
+from retention_assets.explain.plans import approval_of, history_changes_of
 from retention_assets.state.approval import APPROVED, Approval
 from retention_assets.state.plan import PLANS, Plan, load_plan
 
@@ -143,7 +144,8 @@ def _send_if_plan_waits(context: dg.RunStatusSensorContext, resource: Repository
         return dg.SkipReason(f"this run did not make the current plan of {plan.day}")
     if not _waits(resource, plan):
         return dg.SkipReason(f"the plan of {plan.day} does not wait for approval")
-    send(waiting_message(plan, in_dagster=resource.repository.settings.approval.in_dagster))
+    changes = history_changes_of(resource.warehouse, resource.repository, plan)
+    send(waiting_message(plan, changes, in_dagster=resource.repository.settings.approval.in_dagster))
     return None
 
 
@@ -154,12 +156,16 @@ def _waits(resource: RepositoryResource, plan: Plan) -> bool:
     return approval_of(resource.warehouse, repository, plan, resource.clock.now()).waits_for_person
 
 
-def waiting_message(plan: Plan, *, in_dagster: bool) -> Message:
-    """Return the message about a plan that waits for approval. `in_dagster`: whether a job can approve it."""
+def waiting_message(plan: Plan, changes: HistoryChanges, *, in_dagster: bool) -> Message:
+    """Return the message about a plan that waits for approval.
+
+    `changes`: what the plan removes from the history. `in_dagster`: whether a job can approve the plan.
+    """
     amount, job = plan.candidates, operation_job("approve", plan.repository)
     or_job = f", or the job {job} in Dagster" if in_dagster else ""
     text = (
-        f"{plan.repository} {plan.day}: a plan waits for approval. A sweep would remove {human_amount(amount)}.\n"
+        f"{plan.repository} {plan.day}: a plan waits for approval. A sweep would remove "
+        f"{human_removal(amount, changes)}.\n"
         f"Approve it: `retention approve {plan.repository} {plan.plan_hash} --as-of {plan.day}`{or_job}."
     )
     return {
@@ -170,6 +176,7 @@ def waiting_message(plan: Plan, *, in_dagster: bool) -> Message:
         "plan_hash": plan.plan_hash,
         "objects": amount.objects,
         "bytes": amount.bytes,
+        **asdict(changes),
     }
 
 

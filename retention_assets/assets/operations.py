@@ -15,8 +15,9 @@ from retention_assets.assets.reporting import address_list, quarantine_table
 from retention_assets.assets.resources import RepositoryResource, for_repository, session
 from retention_assets.assets.runs import USER, operation_job
 from retention_assets.config.configuration import Repository
-from retention_assets.core.amounts import Amount, counted, human_amount, plot_numbers, sum_of
+from retention_assets.core.amounts import Amount, counted, human_amount, human_removal, plot_numbers, sum_of
 from retention_assets.errors import ConfigurationError, GuardRefused
+from retention_assets.explain.plans import history_changes_of
 from retention_assets.repositories.housekeeping import Leftover, leftovers, remove_leftovers
 from retention_assets.repositories.live_now import LiveNow
 from retention_assets.state.acknowledged import (
@@ -36,7 +37,7 @@ from retention_assets.state.approval import (
     withdraw_approval,
 )
 from retention_assets.state.lease import resume_sweeps, stop_sweeps
-from retention_assets.state.plan import current_day_of, find_plan, load_plan
+from retention_assets.state.plan import current_day_of, find_plan, load_plan, require_plan
 from retention_assets.state.records import seal_of
 from retention_assets.sweep.copies import Undo
 from retention_assets.sweep.undo import Selection, due_for_purge, purge, restore
@@ -135,9 +136,13 @@ def _approve(context: dg.OpExecutionContext, resource: RepositoryResource, confi
     plan_hash = config.plan_hash.strip().lower()
     day = current_day_of(warehouse, resource.name, plan_hash) or find_plan(warehouse, resource.name, plan_hash).day
     life, terms = resource.repository.settings.approval.life, approved_terms(resource.repository)
+    asked = require_plan(warehouse, resource.name, day, plan_hash, undone="approved")
+    changes = history_changes_of(warehouse, resource.repository, asked)  # refused before anything is approved
     plan = approve(warehouse, resource.name, day, plan_hash, by, resource.clock.now(), life, terms)
     until = f"{plan.made_at + life:%Y-%m-%d %H:%M} UTC"
-    _report(context, f"{by} approved {plan.plan_hash} of {day} until {until}: {terms}", {"planned": plan.candidates})
+    removes = human_removal(plan.candidates, changes)
+    text = f"{by} approved {plan.plan_hash} of {day} until {until}: {removes}. Settings: {terms}"
+    _report(context, text, {"planned": plan.candidates})
 
 
 def _withdraw(context: dg.OpExecutionContext, resource: RepositoryResource, config: DayOptions) -> None:

@@ -123,7 +123,7 @@ def _age(made_at: datetime, now: datetime) -> str:
 def _frees(one: RepositoryStatus) -> str:
     if one.plan is None:
         return ""
-    lines = [format_amount(one.candidates)]
+    lines = [format_amount(one.candidates), *one.removed_from_history.counts()]
     if one.monthly_cost is not None:
         lines.append(f"{human_cost(one.monthly_cost)} a month")
     if one.waiting.objects:

@@ -3,6 +3,7 @@
 from dataclasses import asdict
 from datetime import date, timedelta
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -27,9 +28,9 @@ from retention_assets.cli.group import (
 )
 from retention_assets.cli.rendering import open_table, print_amounts, without_references
 from retention_assets.config.timestamps import utc_now
-from retention_assets.core.amounts import Amount, human_amount
+from retention_assets.core.amounts import Amount, human_removal
 from retention_assets.errors import ConfigurationError, ObjectsFailed, TableContractError
-from retention_assets.explain.plans import approval_of
+from retention_assets.explain.plans import approval_of, history_changes_of
 from retention_assets.objectstore.outcomes import Outcome
 from retention_assets.state.approval import approve as approve_plan
 from retention_assets.state.approval import (
@@ -42,7 +43,7 @@ from retention_assets.state.approval import (
 )
 from retention_assets.state.lease import unseen_lease
 from retention_assets.state.ledger import first_failure, results_of, sweeps_of
-from retention_assets.state.plan import Plan, load_plan
+from retention_assets.state.plan import Plan, load_plan, require_plan
 from retention_assets.state.records import amounts_in, newest_of_plan
 from retention_assets.tables import DELETION_PROOF, DELETION_REPORT
 
@@ -62,11 +63,16 @@ def approve(target: Target, plan_hash: str, day: date, json_wanted: bool) -> Non
     command stores your name: the value of the environment variable RETENTION_APPROVER, else user@host.
     """
     life, terms, by = target.repository.settings.approval.life, approved_terms(target.repository), person()
+    asked = require_plan(target.warehouse, target.name, day, plan_hash, undone="approved")
+    changes = history_changes_of(target.warehouse, target.repository, asked)  # refused before anything is approved
     made = approve_plan(target.warehouse, target.name, day, plan_hash, by, utc_now(), life, terms)
     amount, until = made.candidates, made.made_at + life
-    document = {"approved_by": by, "until": until.isoformat(), **asdict(amount), "settings": dict(terms)}
+    document: dict[str, Any] = {"approved_by": by, "until": until.isoformat(), **asdict(amount)}
+    if target.repository.is_icechunk:
+        document["removed_from_history"] = asdict(changes)
+    document["settings"] = dict(terms)
     text = (
-        f"Approved by {by}: {human_amount(amount)}, of {target.name} as of {made.day}; "
+        f"Approved by {by}: {human_removal(amount, changes)}, of {target.name} as of {made.day}; "
         f"valid until {until:%Y-%m-%d %H:%M} UTC, under these settings:\n"
         + "".join(f"  {name}: {value}\n" for name, value in terms.items())
         + _next_of_approval(target, made)

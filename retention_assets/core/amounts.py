@@ -18,6 +18,24 @@ class Amount:
     bytes: int = 0
 
 
+@dataclass(frozen=True, slots=True)
+class HistoryChanges:
+    """How many snapshots, branches and tags a plan of an Icechunk repository removes from the history."""
+
+    snapshots: int = 0
+    branches: int = 0
+    tags: int = 0
+
+    def counts(self) -> list[str]:
+        """Return the numbers that are not 0, such as `2 snapshots` and `1 branch`."""
+        named = (
+            (self.snapshots, "snapshot", None),
+            (self.branches, "branch", "branches"),
+            (self.tags, "tag", None),
+        )
+        return [counted(number, one, many) for number, one, many in named if number]
+
+
 def sum_of(amounts: Iterable[Amount]) -> Amount:
     """Return the sum of the amounts."""
     known = list(amounts)
@@ -50,6 +68,13 @@ def counted(number: int, one: str, many: str | None = None) -> str:
 def human_amount(amount: Amount) -> str:
     """Return objects and bytes for a sentence, such as `12 objects, 1.5 GiB`."""
     return f"{counted(amount.objects, 'object')}, {human_bytes(amount.bytes)}"
+
+
+def human_removal(amount: Amount, changes: HistoryChanges) -> str:
+    """Return what a plan removes, such as `12 objects, 1.5 GiB, and from the history 2 snapshots and 1 tag`."""
+    *others, last = changes.counts() or [""]
+    text = f"{', '.join(others)} and {last}" if others else last
+    return f"{human_amount(amount)}, and from the history {text}" if text else human_amount(amount)
 
 
 def monthly_cost(size: int, price: float) -> float:

@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 
 from retention_assets.config.configuration import Configuration, Repository
 from retention_assets.config.durations import parse_duration
+from retention_assets.core.amounts import HistoryChanges
 from retention_assets.errors import ConfigurationError, GuardRefused, TableContractError
 from retention_assets.explain.explanations import UsedPlan
 from retention_assets.lakefs.names.generated import UNRESOLVED, resolved_path
@@ -137,6 +138,18 @@ def approval_of(warehouse: Warehouse, repository: Repository, plan: Plan, now: d
         terms=approved_terms(repository),
         history_changes=history_changes,
     )
+
+
+def history_changes_of(warehouse: Warehouse, repository: Repository, plan: Plan) -> HistoryChanges:
+    """Return what the plan removes from the history of an Icechunk repository; nothing for a lakeFS repository.
+
+    Errors: GuardRefused when the edits of an Icechunk plan are missing or were changed.
+    """
+    if not repository.is_icechunk:
+        return HistoryChanges()
+    from retention_assets.icechunk.edits.stored import planned_edits  # few need this import
+
+    return planned_edits(warehouse, plan).history_changes()
 
 
 def policy_of_plan[P: (Policy, SnapshotPolicy)](

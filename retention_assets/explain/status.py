@@ -1,16 +1,17 @@
 """Reports the status of each repository: plan, approval, last sweep, quarantine, trend, and required actions."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import date, datetime, timedelta
 from typing import Any
 
 from retention_assets.config.configuration import Configuration, Repository
-from retention_assets.core.amounts import Amount, counted, monthly_cost
+from retention_assets.core.amounts import Amount, HistoryChanges, counted, monthly_cost
 from retention_assets.core.states import WAITING
 from retention_assets.errors import GuardRefused, RetentionError
 from retention_assets.explain.explanations import plain
-from retention_assets.explain.plans import approval_of
+from retention_assets.explain.plans import approval_of, history_changes_of
 from retention_assets.objectstore.outcomes import Outcome
 from retention_assets.state.approval import NOT_APPROVED, OTHER_SETTINGS, ApprovalState
 from retention_assets.state.lease import lease_in_force, unseen_lease
@@ -56,6 +57,7 @@ class RepositoryStatus:
     mode: str
     plan: Plan | None
     candidates: Amount
+    removed_from_history: HistoryChanges  # by the plan of an Icechunk repository
     waiting: Amount
     monthly_cost: float | None  # of the candidates; None: no price is configured
     approval: str | None
@@ -119,6 +121,7 @@ def status_of(
         mode=settings.mode,
         plan=plan,
         candidates=candidates,
+        removed_from_history=_history_changes(warehouse, repository, plan) if plan else HistoryChanges(),
         waiting=plan.totals.get(WAITING, Amount()) if plan else Amount(),
         monthly_cost=None if price is None else monthly_cost(candidates.bytes, price),
         approval=approval.name if approval else None,
@@ -258,6 +261,12 @@ def _approval_of(warehouse: Warehouse, repository: Repository, plan: Plan, now: 
         return approval_of(warehouse, repository, plan, now)
     except RetentionError as error:  # a sweep would be refused for the same reason
         return ApprovalState(NOT_APPROVED, None, None, error, None, 0)
+
+
+def _history_changes(warehouse: Warehouse, repository: Repository, plan: Plan) -> HistoryChanges:
+    with suppress(GuardRefused):
+        return history_changes_of(warehouse, repository, plan)
+    return HistoryChanges()  # the edits cannot be used, so no sweep applies them; a required action says this
 
 
 def _last_sweep(records: Sequence[Mapping[str, Any]]) -> LastSweep | None:

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Self
 
+from retention_assets.core.amounts import HistoryChanges
 from retention_assets.errors import GuardRefused
 from retention_assets.icechunk.formats.ids import decode_id, is_canonical
 from retention_assets.icechunk.rules.expiration import Expiration
@@ -44,6 +45,11 @@ class PlannedEdits:
 
     def _deleted(self, kind: RefKind) -> tuple[str, ...]:
         return tuple(sorted(one.name for one in self.deleted if one.kind == kind))
+
+    def history_changes(self) -> HistoryChanges:
+        """Return how many snapshots, branches and tags the plan removes."""
+        snapshots = {*self.released, *self.dropped}
+        return HistoryChanges(len(snapshots), len(self.deleted_branches), len(self.deleted_tags))
 
     def document(self) -> dict[str, Any]:
         """Return the edits as a document for JSON."""

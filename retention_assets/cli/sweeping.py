@@ -75,20 +75,20 @@ def approve(target: Target, plan_hash: str, day: date, json_wanted: bool) -> Non
         f"Approved by {by}: {human_removal(amount, changes)}, of {target.name} as of {made.day}; "
         f"valid until {until:%Y-%m-%d %H:%M} UTC, under these settings:\n"
         + "".join(f"  {name}: {value}\n" for name, value in terms.items())
-        + _next_of_approval(target, made)
+        + next_of_approved(target, made)
     )
     print_result({**_identity(made), **document}, text, json_wanted=json_wanted)
 
 
-def _next_of_approval(target: Target, made: Plan) -> str:
-    """Return the next step after an approval.
+def next_of_approved(target: Target, made: Plan) -> str:
+    """Return the next step after the approval of the plan `made`.
 
     This is the sweep, or the remedy if every sweep would be refused, or a new plan if there is nothing to sweep.
     """
     repository = target.repository
     if not (made.candidates.objects or approval_of(target.warehouse, repository, made, utc_now()).removes):
         again = f"{when_to_plan_again(made)} with: {program()} plan {target.name}"
-        return f"This plan has nothing to delete, so no sweep is needed. Plan again {again}"
+        return f"The plan of {made.day} has nothing to delete, so no sweep is needed. Plan again {again}"
     single_machine = repository.settings.sweep.single_machine
     unseen = unseen_lease(target.warehouse, target.name, repository.storage, single_machine=single_machine)
     with_command = f"with: {program()} sweep {target.name} --as-of {made.day}"

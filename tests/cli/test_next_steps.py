@@ -1,15 +1,19 @@
-"""The steps that `retention plan` names after a plan."""
+"""The next steps that `retention plan` and `retention resume` name."""
 
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
 import click
 import pytest
 
 from retention_assets.cli.planning import Groups, Summary, _next_steps
+from retention_assets.config.timestamps import utc_now
 from retention_assets.icechunk.rules.planned import PlannedEdits
+from retention_assets.state.lease import stop_sweeps
 from retention_assets.state.plan import Plan
-from tests.explain.test_status import HASH, a_plan
+from tests.end_to_end.command import run
+from tests.explain.test_status import HASH, NAME, World, a_plan
 
 NOW = datetime(2026, 11, 1, 12, tzinfo=UTC)
 NONE = Groups((), (), ())
@@ -45,3 +49,67 @@ def test_the_approval_of_a_plan_that_must_not_be_executed_is_not_a_next_step(mod
     shown = steps(None, replace(a_plan(), blocked="no staged list is known."), mode)
     assert "Approve:     not possible: the plan must not be executed (see the warning)" in shown
     assert HASH not in shown
+
+
+# ---- after `resume`
+
+YESTERDAY = (utc_now() - timedelta(days=1)).date()
+
+
+def resumed(world: World) -> str:
+    stop_sweeps(world.warehouse, NAME, "bill", utc_now())
+    answer = run("--config", world.file, "resume", NAME)
+    assert answer.status == 0, answer.err
+    first, *steps = answer.out.splitlines()
+    assert first == "Sweeps of orchard are allowed again. If `stop` interrupted a command, run this command again."
+    return "\n".join(steps).replace(f"--config {world.file} ", "")
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> World:
+    made = World(tmp_path)
+    made.configure()
+    return made
+
+
+def test_resume_names_the_sweep_of_the_approved_plan_with_its_day(world: World) -> None:
+    world.keep(a_plan(YESTERDAY))
+    world.approve(utc_now(), YESTERDAY)
+    assert resumed(world).endswith(f" sweep orchard --as-of {YESTERDAY}")
+
+
+def test_resume_names_the_approval_of_a_plan_that_waits_for_it(world: World) -> None:
+    world.keep(a_plan(YESTERDAY))
+    step = resumed(world)
+    assert step.startswith(f"The plan of {YESTERDAY} waits for approval. Approve it with: ")
+    assert step.endswith(f" approve orchard {HASH} --as-of {YESTERDAY}")
+
+
+def test_resume_names_no_sweep_in_mode_plan(world: World) -> None:
+    world.keep(a_plan(YESTERDAY))
+    world.configure(mode="plan")
+    step = resumed(world)
+    assert step.startswith("The mode of the repository is `plan`, which allows no sweep. See: ")
+    assert step.endswith(" status orchard")
+
+
+def test_resume_names_a_plan_where_there_is_none(world: World) -> None:
+    step = resumed(world)
+    assert step.startswith("There is no valid plan. Plan with: ")
+    assert step.endswith(" plan orchard")
+
+
+@pytest.mark.parametrize("why", ["blocked", "too old"])
+def test_resume_names_the_status_of_a_plan_that_cannot_be_swept(world: World, why: str) -> None:
+    made = a_plan(YESTERDAY)
+    old = replace(made, made_at=made.made_at - timedelta(days=300))
+    world.keep(replace(made, blocked="no staged list is known.") if why == "blocked" else old)
+    step = resumed(world)
+    assert step.startswith(f"The plan of {YESTERDAY} cannot be swept. See why with: ")
+    assert step.endswith(" status orchard")
+
+
+def test_resume_names_the_reason_why_every_sweep_would_be_refused(world: World) -> None:
+    world.keep(a_plan(YESTERDAY))
+    world.configure(quarantine={"url": "lake/attic"})
+    assert resumed(world).startswith("A sweep would be refused: ")

@@ -318,7 +318,10 @@ def test_the_next_step_after_approving_a_plan_without_objects_is_another_plan(wo
     world.keep(a_plan(yesterday, objects=0, size=0))
     answer = run("--config", world.file, "approve", NAME, HASH, "--as-of", yesterday)
     assert answer.status == 0, answer.err
-    assert "This plan has nothing to delete, so no sweep is needed. Plan again tomorrow with: " in answer.out
+    assert (
+        f"The plan of {yesterday} has nothing to delete, so no sweep is needed. Plan again tomorrow with: "
+        in answer.out
+    )
     assert " sweep orchard" not in answer.out
 
 

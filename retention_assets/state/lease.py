@@ -164,13 +164,16 @@ def stop_sweeps(warehouse: Warehouse, repository: str, person: str, now: datetim
 
 
 def resume_sweeps(warehouse: Warehouse, repository: str, now: datetime) -> None:
-    """Allow sweeps again. Errors: GuardRefused when they are not stopped."""
+    """Allow sweeps again. Errors: GuardRefused when they are not stopped, or another process changes the lease now."""
     number, document = _newest(warehouse, repository)
     if document is None or document["until"] != _NO_END.isoformat() or document["released"]:
         raise GuardRefused(f"{repository}: its sweeps are not stopped. Nothing was changed. No action is needed.")
     stop = Lease(repository, document["holder"], document["fence"], number + 1, _NO_END, timedelta(0))
     if not _create(warehouse, stop, now, released=True):
-        raise _lease_lost(warehouse, stop)
+        raise GuardRefused(
+            f"{repository}: another process changed the lease at the same time. Nothing was changed. Run the same "
+            f"command again: `retention resume {repository}`."
+        )
 
 
 def lease_in_force(warehouse: Warehouse, repository: str, now: datetime) -> tuple[str, bool] | None:
@@ -259,5 +262,5 @@ def _lease_lost(warehouse: Warehouse, lease: Lease) -> GuardRefused:
         )
     return GuardRefused(
         f"{lease.repository}: the lease is lost: {why}. Nothing more was deleted. The ledger has what was done. "
-        f"{remedy}: the sweep continues."
+        f"{remedy}: the run continues."
     )

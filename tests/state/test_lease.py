@@ -283,7 +283,10 @@ def test_after_a_stop_no_sweep_holds_a_lease_or_may_begin_until_it_is_resumed(wa
     lease = take(warehouse)
     assert stop_sweeps(warehouse, "orchard", "ada", NOW) == "a-run"
     assert not holds(warehouse, lease, NOW)
-    with pytest.raises(GuardRefused, match=r"lost: ada stopped all sweeps\. .* `retention resume orchard`\. Then run"):
+    with pytest.raises(
+        GuardRefused,
+        match=r"lost: ada stopped all sweeps\. .* `retention resume orchard`\. Then run .*: the run continues\.$",
+    ):
         require_lease(warehouse, lease, NOW)
     years_later = NOW + timedelta(days=5000)
     with pytest.raises(GuardRefused, match=r"sweeps were stopped by ada at .*`retention resume orchard`"):
@@ -323,6 +326,18 @@ def test_a_stop_at_the_time_of_a_renewal_still_stops_the_sweep(warehouse: Wareho
     meanwhile = Interrupted(warehouse.root, [lambda: renewals.append(renew_lease(warehouse, lease, NOW + LIFE / 2))])
     assert stop_sweeps(meanwhile, "orchard", "ada", NOW + LIFE / 2) == "a-run"
     assert not holds(warehouse, renewals[0], NOW + LIFE / 2)
+
+
+def test_a_stop_at_the_time_of_a_resume_keeps_the_sweeps_stopped(warehouse: Warehouse) -> None:
+    stop_sweeps(warehouse, "orchard", "ada", NOW)
+    meanwhile = Interrupted(warehouse.root, [lambda: stop_sweeps(warehouse, "orchard", "bob", NOW)])
+    told = (
+        r"another process changed the lease at the same time\. Nothing was changed\. .*: `retention resume orchard`\.$"
+    )
+    with pytest.raises(GuardRefused, match=told):
+        resume_sweeps(meanwhile, "orchard", NOW)
+    with pytest.raises(GuardRefused, match="were stopped by bob"):
+        take(warehouse)
 
 
 def test_a_stop_fails_after_too_many_conflicts(warehouse: Warehouse) -> None:

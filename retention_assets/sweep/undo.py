@@ -251,14 +251,19 @@ def _purged(undo: Undo, approved: str, live: LiveAddresses, *, versions: bool) -
     result = _execute_each(undo, "purge", due.rows, action, live)
     failed = _delete_manifests(undo, [action(one.plan) for one in due.rows]) if due.rows else 0
     if due.manifests:  # no copies of these plans were purged, so no record names the plans
-        failed += _delete_manifests(undo, [action(plan) for plan in due.manifests], due.manifests)
+        of_plans = [action(plan) for plan in due.manifests]
+        failed += _delete_manifests(undo, of_plans, due.manifests, has_purged=bool(due.rows))
     return replace(result, failed=result.failed + failed)
 
 
-def _delete_manifests(undo: Undo, actions: Sequence[Purge], recorded: Sequence[Plan] = ()) -> int:
+def _delete_manifests(
+    undo: Undo, actions: Sequence[Purge], recorded: Sequence[Plan] = (), *, has_purged: bool = True
+) -> int:
     """Delete the manifests of plans that have no copies left. Return how many manifests could not be deleted.
 
-    An audit record names the plans in `recorded`. Errors: of the witness, before anything is deleted.
+    An audit record names the plans in `recorded`. `has_purged`: whether this purge deleted copies before.
+
+    Errors: of the witness, before a manifest is deleted.
     """
     name, seal, started = undo.repository.name, seal_of(undo.repository), undo.clock()
     if recorded:
@@ -267,7 +272,10 @@ def _delete_manifests(undo: Undo, actions: Sequence[Purge], recorded: Sequence[P
         try:
             stack.enter_context(_leased(undo))
         except GuardRefused as error:  # the next purge deletes these manifests
-            undo.log(f"{name}: the next purge will delete the manifests of the purged copies. {error}")
+            if has_purged:
+                error.say_nothing_more()
+            ended = "The copies were purged. " if has_purged else ""
+            undo.log(f"{name}: {ended}Manifests of purged copies stay until the next purge deletes them. {error}")
             return 0
         failed: int | None = None  # unknown after an error
         try:

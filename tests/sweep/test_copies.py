@@ -274,7 +274,7 @@ def test_manifests_that_an_interrupted_purge_left_are_deleted_by_the_next_purge(
     world = quarantined_world(tmp_path / "world")
     world.wait(days=31)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(undoing, "_delete_manifests", lambda *_: 0)
+        patch.setattr(undoing, "_delete_manifests", lambda *_, **__: 0)
         purged(spark, world)
     assert all("/manifest/" in file for file in files(world))
     world.wait(hours=1)
@@ -468,7 +468,7 @@ def test_versions_that_a_purge_of_an_earlier_release_left_are_found_and_deleted(
     world.wait(days=31)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(undoing, "_keeps_versions", lambda _: False)
-        patch.setattr(undoing, "_delete_manifests", lambda *_: 0)
+        patch.setattr(undoing, "_delete_manifests", lambda *_, **__: 0)
         versioned.purge()
     assert len(versioned.stored("lake.quarantine/")) >= 2 * len(DEAD)
     world.wait(hours=1)

@@ -2,6 +2,7 @@
 
 import shutil
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from pathlib import Path
@@ -18,7 +19,7 @@ from retention_assets.objectstore.access import StoreAccess
 from retention_assets.objectstore.outcomes import Outcome
 from retention_assets.state import clocks
 from retention_assets.state.binding import require_same_location
-from retention_assets.state.lease import LEASES, holds, take_lease
+from retention_assets.state.lease import LEASES, Lease, holds, take_lease
 from retention_assets.state.ledger import LedgerLocation
 from retention_assets.state.plan import keep_plan
 from retention_assets.state.policies import completed_runs
@@ -205,7 +206,7 @@ def test_a_purge_that_deletes_only_manifests_lists_the_witness_before_and_writes
         return sorted(world.root.glob("lake.quarantine/*/*/manifest/*"))
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(undo_module, "_delete_manifests", lambda *_: 0)
+        patch.setattr(undo_module, "_delete_manifests", lambda *_, **__: 0)
         run_purge()
     before, records = manifests(), list(read_records(world.warehouse, REPOSITORY))
     assert before
@@ -226,6 +227,42 @@ def test_a_purge_that_deletes_only_manifests_lists_the_witness_before_and_writes
     plan = world.plan
     assert record.document["published"] == {"manifests_of": [f"{plan.day} {plan.plan_hash}"], "failed": 0}
     assert len(list((witness / REPOSITORY).iterdir())) == len(records) + 1
+
+
+@pytest.mark.parametrize(
+    ("only_manifests", "told"),
+    [
+        (False, "orchard: The copies were purged. Manifests of purged copies stay until the next purge deletes them. "),
+        (True, "orchard: Manifests of purged copies stay until the next purge deletes them. "),
+    ],
+)
+def test_a_purge_that_cannot_delete_its_manifests_says_what_was_deleted_and_what_stays(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, only_manifests: bool, told: str
+) -> None:
+    world, log, leased = quarantined_world(tmp_path / "world"), list[str](), undo_module._leased
+    world.wait(days=31)
+    if only_manifests:
+        with monkeypatch.context() as patch:
+            patch.setattr(undo_module, "_delete_manifests", lambda *_, **__: 0)
+            purge(undo(spark, world), due_for_purge(undo(spark, world)).digest, kept(spark))
+        world.wait(hours=1)
+    here = replace(undo(spark, world), log=log.append)
+    with here.frames:
+        due = due_for_purge(here)
+    calls: list[Undo] = []
+
+    def taken_by_another(undo: Undo) -> AbstractContextManager[Lease]:
+        calls.append(undo)
+        if len(calls) == 2:  # the first lease is of the computation of what is due
+            take_lease(world.warehouse, REPOSITORY, "another-run", world.clock(), timedelta(hours=1))
+        return leased(undo)
+
+    monkeypatch.setattr(undo_module, "_leased", taken_by_another)
+    purge(here, due.digest, kept(spark))
+    (line,) = [one for one in log if "anifests" in one]
+    assert line.startswith(f"{told}orchard: another-run holds the lease")
+    assert ("Nothing more was deleted" in line, "Nothing was deleted" in line) == (not only_manifests, only_manifests)
+    assert sorted(world.root.glob("lake.quarantine/*/*/manifest/*"))
 
 
 def test_nothing_is_restored_or_purged_if_other_machines_do_not_see_the_warehouse(

@@ -170,10 +170,10 @@ class LakeFSLiveness:
         if self._instance and references.instance and self._instance != references.instance:
             raise self._another(_CREATED_AGAIN)
         if staged is None:
-            raise self._without_staged_list("the staged list is unknown.")
+            raise self._without_staged_list("the staged list is unknown.", NEW_LIST)
         of_dump = opened.repository.lakefs.source.dump is not None
         if problem := unusable_staged_list(staged.taken_at, references.taken_at, of_dump=of_dump):
-            raise self._without_staged_list(problem)
+            raise self._without_staged_list(problem, NEW_LIST if of_dump else "")
         if problem := partial_staged_list(opened.repository.namespace, of_dump=of_dump):
             raise self._without_staged_list(problem, USE_SERVER)
         pairs = self._pairs_of(references)
@@ -236,11 +236,12 @@ class LakeFSLiveness:
             f"Plan again: `retention plan {name} --as-of {day}`."
         )
 
-    def _without_staged_list(self, problem: str, remedy: str = NEW_LIST) -> GuardRefused:
+    def _without_staged_list(self, problem: str, first: str) -> GuardRefused:
+        """Return the refusal. `first`: what is necessary before the next plan; empty: nothing is."""
         name = self._query.opened.repository.name
+        remedy = f"{first} Then plan again" if first else "Plan again"
         return GuardRefused(
-            f"{name}: {problem} {self._undone} {remedy} Then plan again: `retention plan {name} --as-of "
-            f"{self._query.day}`."
+            f"{name}: {problem} {self._undone} {remedy}: `retention plan {name} --as-of {self._query.day}`."
         )
 
     @property

@@ -15,7 +15,9 @@ from retention_assets.config.configuration import load_configuration
 from retention_assets.errors import GuardRefused
 from retention_assets.lakefs.rules.references import Commit, References
 from retention_assets.lakefs.rules.reflog import Memory, SeenHead
+from retention_assets.lakefs.source.api import ApiSource
 from retention_assets.lakefs.source.opening import open_repository
+from retention_assets.lakefs.source.repository import StagedList
 from retention_assets.lakefs.sweep import liveness as liveness_module
 from retention_assets.lakefs.sweep.liveness import LakeFSLiveness, LivenessQuery, commits_under
 from retention_assets.policy.rules import LifecycleRule, Policy
@@ -187,16 +189,33 @@ def server() -> Iterator[FakeLakeFSServer]:
         yield running
 
 
-def test_a_repository_that_was_created_again_under_its_name_is_refused(
-    server: FakeLakeFSServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def of_server(server: FakeLakeFSServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> LakeFSLiveness:
     monkeypatch.setenv("LAKE_SECRET", SECRET_KEY)
     project, keys = orchard_on_disk(tmp_path), {"access_key": ACCESS_KEY, "secret_key": {"env": "LAKE_SECRET"}}
     project.write(source={"api": {"url": server.url, **keys}}, staged=None)
-    repository = load_configuration(project.file).repository("orchard")
+    return liveness(load_configuration(project.file).repository("orchard"), project.warehouse)
+
+
+def test_an_unusable_list_of_a_server_needs_only_another_plan(
+    server: FakeLakeFSServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The clock of this machine was set back between the two requests."""
+    monkeypatch.setattr(ApiSource, "staged", lambda _: StagedList((), NOW + HOUR))
+    with pytest.raises(GuardRefused) as refused:
+        of_server(server, tmp_path, monkeypatch).now()
+    assert re.fullmatch(
+        rf"orchard: the staged list .* is newer than the references .* are in neither\. {NOTHING} "
+        r"Plan again: `retention plan orchard --as-of 2025-11-01`\.",
+        str(refused.value),
+    )
+
+
+def test_a_repository_that_was_created_again_under_its_name_is_refused(
+    server: FakeLakeFSServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     seen = r"^orchard 2025-11-01: the repository is not the one .*: it was deleted and created again under its name"
     refused = rf"{seen}\. {NOTHING} Plan again: `retention plan orchard"
-    plan, known = a_plan(instance="1"), liveness(repository, project.warehouse)
+    plan, known = a_plan(instance="1"), of_server(server, tmp_path, monkeypatch)
     with pytest.raises(GuardRefused, match=refused):
         known.require_same(plan, NO_HEADS)
     created = server.repositories["orchard"].created

@@ -174,6 +174,8 @@ class StatusOutput(Model):
     mode: Mode
     plan: ValidPlan | None
     candidates: Amount
+    to_free: Amount
+    cost_to_free: float | None
     removed_from_history: HistoryChanges
     waiting: Amount
     monthly_cost: float | None

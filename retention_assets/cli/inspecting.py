@@ -123,9 +123,10 @@ def _age(made_at: datetime, now: datetime) -> str:
 def _frees(one: RepositoryStatus) -> str:
     if one.plan is None:
         return ""
-    lines = [format_amount(one.candidates), *one.removed_from_history.counts()]
-    if one.monthly_cost is not None:
-        lines.append(f"{human_cost(one.monthly_cost)} a month")
+    is_done = one.candidates.objects > 0 and not one.to_free.objects
+    lines = ["nothing left" if is_done else format_amount(one.to_free), *one.removed_from_history.counts()]
+    if one.cost_to_free is not None and not is_done:
+        lines.append(f"{human_cost(one.cost_to_free)} a month")
     if one.waiting.objects:
         lines.append(f"{format_amount(one.waiting)} wait")
     return "\n".join([*lines, sparkline([size for _, size in one.trend])])

@@ -7,7 +7,7 @@ from datetime import date, datetime, timedelta
 from typing import Any
 
 from retention_assets.config.configuration import Configuration, Repository
-from retention_assets.core.amounts import Amount, HistoryChanges, counted, monthly_cost
+from retention_assets.core.amounts import Amount, HistoryChanges, counted, monthly_cost, sum_of
 from retention_assets.core.states import WAITING
 from retention_assets.errors import GuardRefused, RetentionError
 from retention_assets.explain.explanations import plain
@@ -15,7 +15,7 @@ from retention_assets.explain.plans import approval_of, history_changes_of
 from retention_assets.objectstore.outcomes import Outcome
 from retention_assets.state.approval import NOT_APPROVED, OTHER_SETTINGS, ApprovalState
 from retention_assets.state.lease import lease_in_force, unseen_lease
-from retention_assets.state.ledger import LEDGERS, sweeps_of
+from retention_assets.state.ledger import FINISHED, LEDGERS, sweeps_of
 from retention_assets.state.plan import PLANS, Plan, load_plan
 from retention_assets.state.records import RECORDS, amounts_in, quarantined_in
 from retention_assets.warehouse.warehouse import Warehouse
@@ -57,7 +57,9 @@ class RepositoryStatus:
     mode: str
     plan: Plan | None
     candidates: Amount
-    removed_from_history: HistoryChanges  # by the plan of an Icechunk repository
+    to_free: Amount  # the candidates that a sweep of the plan would try to remove now
+    cost_to_free: float | None  # of `to_free` per month; None: no price is configured
+    removed_from_history: HistoryChanges  # by the next sweep of an Icechunk plan; empty after a sweep removed them
     waiting: Amount
     monthly_cost: float | None  # of the candidates; None: no price is configured
     approval: str | None
@@ -114,6 +116,7 @@ def status_of(
     holder = lease_in_force(warehouse, name, now)
     approval = _approval_of(warehouse, repository, plan, now) if plan else None
     candidates = plan.candidates if plan else Amount()
+    to_free = _to_free(plan, records) if plan else Amount()
     price = settings.price_per_gb_month
     found = RepositoryStatus(
         repository=name,
@@ -121,7 +124,9 @@ def status_of(
         mode=settings.mode,
         plan=plan,
         candidates=candidates,
-        removed_from_history=_history_changes(warehouse, repository, plan) if plan else HistoryChanges(),
+        to_free=to_free,
+        cost_to_free=None if price is None else monthly_cost(to_free.bytes, price),
+        removed_from_history=_history_changes(warehouse, repository, plan, records) if plan else HistoryChanges(),
         waiting=plan.totals.get(WAITING, Amount()) if plan else Amount(),
         monthly_cost=None if price is None else monthly_cost(candidates.bytes, price),
         approval=approval.name if approval else None,
@@ -263,7 +268,29 @@ def _approval_of(warehouse: Warehouse, repository: Repository, plan: Plan, now: 
         return ApprovalState(NOT_APPROVED, None, None, error, None, 0)
 
 
-def _history_changes(warehouse: Warehouse, repository: Repository, plan: Plan) -> HistoryChanges:
+def _to_free(plan: Plan, records: Sequence[Mapping[str, Any]]) -> Amount:
+    """Return the candidates that the newest record of the plan counts as failed, interrupted or not tried.
+
+    An object that a sweep skipped is needed now, so the plan does not free it. An object in quarantine whose restore
+    failed is `failed` in the totals of the record. A sweep does not try it again.
+    """
+    newest = next(iter(reversed(_of_plan(plan, records))), None)
+    if newest is None:
+        return plan.candidates
+    totals, held = amounts_in(newest), quarantined_in(newest)
+    settled = sum_of(totals.get(one, Amount()) for one in (*FINISHED, Outcome.SKIPPED))
+    counted_as_held = sum_of(totals.get(one, Amount()) for one in (Outcome.QUARANTINED, Outcome.SKIPPED))
+    objects = settled.objects + max(0, held.objects - counted_as_held.objects)
+    size = settled.bytes + max(0, held.bytes - counted_as_held.bytes)
+    left = plan.candidates.objects - objects
+    return Amount(left, max(0, plan.candidates.bytes - size)) if left > 0 else Amount()
+
+
+def _history_changes(
+    warehouse: Warehouse, repository: Repository, plan: Plan, records: Sequence[Mapping[str, Any]]
+) -> HistoryChanges:
+    if any(one["kind"] == "sweep" and one.get("published") for one in _of_plan(plan, records)):
+        return HistoryChanges()  # a sweep removed them before it deleted any file
     with suppress(GuardRefused):
         return history_changes_of(warehouse, repository, plan)
     return HistoryChanges()  # the edits cannot be used, so no sweep applies them; a required action says this

@@ -16,8 +16,9 @@ from retention_assets.icechunk.formats.ids import decode_id, encode_id
 from retention_assets.icechunk.rules.planned import PlannedEdits
 from retention_assets.icechunk.rules.snapshots import Reference
 from retention_assets.state.plan import PLANNED_HEADS
+from retention_assets.state.records import write_record
 from tests.end_to_end.command import run
-from tests.explain.test_status import HASH, NAME, World, a_plan
+from tests.explain.test_status import HASH, NAME, World, a_plan, a_record
 
 IDS = tuple(sorted(encode_id(bytes([number] * 12)) for number in range(4)))
 MADE = datetime.now(UTC) - timedelta(hours=1)
@@ -97,6 +98,14 @@ def test_status_names_what_the_plan_removes_from_the_history(world: World) -> No
     assert "1 branch" in answer.out
     (document,) = run("--config", world.file, "status", "--json").document()
     assert document["removed_from_history"] == {"snapshots": 3, "branches": 1, "tags": 0}
+
+
+def test_after_the_sweep_that_removed_them_the_status_names_no_changes_of_the_history(world: World) -> None:
+    record = replace(a_record(), day=PLAN.day.isoformat())
+    for published, changes in ((None, EDITS.history_changes()), ({"written": []}, HistoryChanges())):
+        write_record(world.warehouse, replace(record, published=published))
+        status = status_of(world.warehouse, world.repository, datetime.now(UTC))
+        assert status.removed_from_history == changes
 
 
 def test_the_status_of_a_plan_with_unusable_edits_names_no_changes_but_a_required_action(world: World) -> None:

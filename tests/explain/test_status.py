@@ -360,6 +360,45 @@ def test_costs_are_shown_only_with_a_price(world: World) -> None:
     assert world.status().monthly_cost == 1.0
 
 
+@pytest.mark.parametrize(
+    ("outcomes", "left", "shown"),
+    [
+        ({"quarantined": 5}, Amount(), "nothing left"),
+        ({"deleted": 2, "missing": 1, "restored": 2}, Amount(), "nothing left"),
+        ({"deleted": 2, "skipped": 3}, Amount(), "nothing left"),
+        ({"deleted": 2, "failed": 1, "attempted": 1}, Amount(3, 30), "3, 30 B"),
+    ],
+    ids=["quarantined", "deleted_or_restored", "needed_now", "interrupted"],
+)
+def test_after_a_sweep_the_status_shows_only_what_the_plan_would_still_free(
+    world: World, outcomes: dict[str, int], left: Amount, shown: str
+) -> None:
+    world.configure(price_per_gb_month=10**9)
+    world.keep(a_plan(size=50))
+    before = world.status()
+    assert (before.to_free, before.cost_to_free) == (Amount(5, 50), 50)
+    write_record(world.warehouse, a_record(**outcomes))
+    status = world.status()
+    assert (status.to_free, status.candidates) == (left, Amount(5, 50))
+    assert status.cost_to_free == pytest.approx(left.bytes)
+    answer = run("--config", world.file, "status")
+    assert (shown in answer.out, "5, 50 B\n" in answer.out) == (True, False)
+    assert ("a month" in answer.out) is (left != Amount())
+
+
+def test_objects_in_quarantine_whose_restore_failed_are_not_to_be_freed_again(world: World) -> None:
+    world.keep(a_plan(size=50))
+    record = a_record("restore", quarantined=4, failed=1)
+    write_record(world.warehouse, replace(record, in_quarantine={"objects": 5, "bytes": 50}))
+    assert world.status().to_free == Amount()
+
+
+def test_the_sweep_of_an_earlier_plan_does_not_change_what_the_plan_would_free(world: World) -> None:
+    world.keep(a_plan(DAY + timedelta(days=1), size=50))
+    write_record(world.warehouse, a_record(deleted=5))
+    assert world.status().to_free == Amount(5, 50)
+
+
 def test_quarantined_objects_are_counted_by_plan_with_the_time_of_their_purge(world: World) -> None:
     world.configure(quarantine={"keep": "10d"})
     world.keep(a_plan())

@@ -3,6 +3,7 @@
 import codecs
 import json
 import os
+import re
 import select
 import shlex
 import shutil
@@ -34,6 +35,9 @@ Command = TypeVar("Command", bound=Callable[..., object])
 Clock = Callable[[], float]  # seconds
 # Options that print a text unchanged: a path may contain text that looks like markup, or like the code of an emoji.
 AS_IT_IS: Any = {"soft_wrap": True, "highlight": False, "markup": False, "emoji": False}
+
+# A command in a message. A command that already has `--config` stays unchanged, and so does the name of a module.
+_COMMAND = re.compile(r"`retention (?=[a-z])")
 
 _ABORTED, BROKEN_PIPE = 130, 141  # as a shell reports a command that SIGINT or SIGPIPE ended
 
@@ -322,6 +326,14 @@ def program_with(file: Path | str | None) -> str:
     """Return the text that calls `retention` with the configuration `file`; None: without `--config`."""
     called = "retention" if shutil.which("retention") else shlex.quote(os.path.relpath(sys.argv[0]))
     return f"{called} --config {shlex.quote(str(file))}" if file else called
+
+
+def with_configuration(message: str, file: Path | str | None) -> str:
+    """Return the message of an error in which each command calls `retention` with the configuration `file`.
+
+    A command is a text between backquotes that begins with `retention `. None: the message is unchanged.
+    """
+    return _COMMAND.sub(lambda _: f"`retention --config {shlex.quote(str(file))} ", message) if file else message
 
 
 # ---- progress on a terminal; nothing is written into a pipe

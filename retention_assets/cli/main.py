@@ -9,6 +9,7 @@ ended.
 import sys
 import traceback
 from collections.abc import Sequence
+from pathlib import Path
 
 import click
 from click.shell_completion import ShellComplete, get_completion_class
@@ -30,6 +31,7 @@ from retention_assets.cli.group import (
     escape_unknown_characters,
     examples,
     progress,
+    with_configuration,
 )
 from retention_assets.errors import RetentionError, own_error
 
@@ -56,8 +58,16 @@ def main(arguments: Sequence[str] | None = None) -> None:
         if own is None:
             traceback.print_exc()
             sys.exit(RetentionError.exit_code)
-        progress.print(f"error: {own}", style="red", **AS_IT_IS)
+        message = with_configuration(str(own), _given_configuration(arguments))
+        progress.print(f"error: {message}", style="red", **AS_IT_IS)
         sys.exit(own.exit_code)
+
+
+def _given_configuration(arguments: Sequence[str] | None) -> Path | None:
+    """Return the value of `--config`, as it was given; None: it was not given."""
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    file: Path | None = cli.make_context("retention", given, resilient_parsing=True).params.get("file")
+    return file
 
 
 def _exhaustion(error: Exception) -> RetentionError | None:

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from retention_assets.cli import sweeping
+from retention_assets.cli.group import with_configuration
 from retention_assets.core.amounts import Amount
 from retention_assets.state import lease
 from retention_assets.state.plan import keep_plan
@@ -123,11 +124,11 @@ def test_a_sweep_with_failed_objects_ends_with_an_error(
 def test_a_plan_without_a_finished_sweep_has_no_report(project: Project) -> None:
     keep_plan(Warehouse(str(project.warehouse)), a_plan())
     told = f"orchard: no sweep of {DAY} has ended, so there is no report"
-    message = refused(3, project, "report", "--as-of", DAY)
+    message = project.run("report").printed_err
     assert f"{told}. Nothing was changed. The mode of the repository is `plan`" in message
     assert f" --config {project.file} status orchard`." in message
     project.write(mode="delete")
-    message = refused(3, project, "report", "--as-of", DAY)
+    message = project.run("report").printed_err
     assert f"{told}. Nothing was changed. Sweep with: `" in message
     assert f" --config {project.file} sweep orchard --as-of {DAY}`." in message
 
@@ -135,6 +136,38 @@ def test_a_plan_without_a_finished_sweep_has_no_report(project: Project) -> None
 def test_a_restore_without_a_selection_is_refused(project: Project) -> None:
     message = refused(2, project, "restore")
     assert "name the objects with --plan HASH, --path PATH or --address NAME. Nothing was changed" in message
+
+
+# ---- commands in errors
+
+
+@pytest.mark.parametrize(
+    ("message", "file", "shown"),
+    [
+        ("Plan: `retention plan a`. See `docs`.", "r.yaml", "Plan: `retention --config r.yaml plan a`. See `docs`."),
+        ("`retention stop a` and `retention resume a`", "x y", "`retention --config 'x y' stop a` and `retention "
+        "--config 'x y' resume a`"),
+        ("`retention plan a`", r"\g<0>", r"`retention --config '\g<0>' plan a`"),
+        ("`retention --config b.yaml plan a`", "r.yaml", "`retention --config b.yaml plan a`"),
+        ("the key `retention`, and retention plan a", "r.yaml", "the key `retention`, and retention plan a"),
+        ("Plan: `retention plan a`.", None, "Plan: `retention plan a`."),
+    ],
+)  # fmt: skip
+def test_commands_in_an_error_have_the_configuration_of_the_command(message: str, file: str | None, shown: str) -> None:
+    assert with_configuration(message, file) == shown
+
+
+def test_the_remedy_of_a_printed_error_has_the_configuration_only_if_it_was_given(
+    project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    command = ("approve", project.name, "0" * 64, "--as-of", DAY)
+    given = run("--config", project.file, *command)
+    monkeypatch.setenv("RETENTION_CONFIG", str(project.file))
+    found = run(*command)
+    remedy = f"plan {project.name} --as-of {DAY}`"
+    assert (given.status, found.status) == (1, 1)
+    assert f"`retention --config {project.file} {remedy}" in given.printed_err
+    assert f"`retention {remedy}" in found.printed_err
 
 
 # ---- unexpected errors

@@ -1,6 +1,7 @@
 """Runs the `retention` command in this process, and writes projects (`retention.yaml` and its files) for it."""
 
 import json
+import re
 import shutil
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -31,12 +32,16 @@ Json = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """The exit status and the output of a command."""
+    """The exit status and the output of a command. `err`: `printed_err`, without `--config` in commands of errors."""
 
     status: int
     out: str
-    err: str
+    printed_err: str
     command: str = ""
+
+    @property
+    def err(self) -> str:
+        return re.sub(r"`retention --config ('[^']*'|\S+) ", "`retention ", self.printed_err)
 
     def document(self) -> Any:
         """Return the JSON document on standard output. Most commands have a schema, and the document must match it."""

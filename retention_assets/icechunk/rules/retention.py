@@ -2,7 +2,8 @@
 
 Each reference keeps a part of its history: the snapshots that are not older than its rule's duration, or that are among
 the newest N. A snapshot has expired when no reference keeps it any more. A snapshot that no reference reaches has
-expired when the default does not keep it. A snapshot on which sessions may still be open has not expired.
+expired when the default does not keep it. A garbage collection removes it in any case when its file is older than the
+grace period, see `icechunk.rules.collection`. A snapshot on which sessions may still be open has not expired.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping

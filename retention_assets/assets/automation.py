@@ -33,7 +33,7 @@ _RETRIES = urllib3.Retry(
     raise_on_status=False, respect_retry_after_header=False,
 )  # fmt: skip
 
-Message = Mapping[str, str | int]
+Message = Mapping[str, str | int | dict[str, int]]
 
 
 def send(message: Message) -> None:
@@ -176,7 +176,7 @@ def waiting_message(plan: Plan, changes: HistoryChanges, *, in_dagster: bool) ->
         "plan_hash": plan.plan_hash,
         "objects": amount.objects,
         "bytes": amount.bytes,
-        **asdict(changes),
+        "removed_from_history": asdict(changes),
     }
 
 

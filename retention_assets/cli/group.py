@@ -65,7 +65,7 @@ def _statuses() -> Iterator[None]:
 
 def drop_output() -> bool:
     """Drop the rest of standard output and standard error if its reader has ended. Return whether one has ended."""
-    broken = [stream for stream in (sys.stdout, sys.stderr) if _is_broken(stream)]
+    broken = [stream for stream in (sys.stdout, sys.stderr) if stream is not None and _is_broken(stream)]
     for stream in broken:
         os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())  # Python writes the rest when it ends
     return bool(broken)

@@ -48,7 +48,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         cli.main(args=list(arguments) if arguments is not None else None, prog_name="retention", standalone_mode=True)
     except SystemExit as ended:
         try:
-            sys.stdout.flush()
+            if sys.stdout is not None:  # None: it was closed before the command began
+                sys.stdout.flush()
         except BrokenPipeError:
             drop_output()
             sys.exit(ended.code or BROKEN_PIPE)

@@ -272,7 +272,8 @@ def _to_free(plan: Plan, records: Sequence[Mapping[str, Any]]) -> Amount:
     """Return the candidates that the newest record of the plan counts as failed, interrupted or not tried.
 
     An object that a sweep skipped is needed now, so the plan does not free it. An object in quarantine whose restore
-    failed is `failed` in the totals of the record. A sweep does not try it again.
+    failed is `failed` in the totals of the record. A sweep does not try it again. If a sweep skipped objects and such a
+    restore failed, the result can be too large: the totals do not tell which skipped objects are in quarantine.
     """
     newest = next(iter(reversed(_of_plan(plan, records))), None)
     if newest is None:

@@ -55,6 +55,12 @@ def test_a_command_whose_output_nobody_reads_has_the_status_of_a_broken_pipe(com
     assert without_reader("--config", demo_configuration(), *command) == (141, "")
 
 
+def test_a_command_without_standard_output_keeps_its_status() -> None:
+    command = f'"{sys.executable}" -c "{_COMMAND}" --version >&-'
+    ended = subprocess.run(["sh", "-c", command], stderr=subprocess.PIPE, text=True, timeout=60, check=False)
+    assert (ended.returncode, ended.stderr) == (0, "")
+
+
 def test_a_lost_connection_is_not_taken_for_a_reader_that_ended(monkeypatch: pytest.MonkeyPatch) -> None:
     def ended(*_: object) -> None:
         raise BrokenPipeError(errno.EPIPE, "Broken pipe")

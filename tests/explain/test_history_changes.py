@@ -131,4 +131,4 @@ def test_the_message_about_a_waiting_plan_names_what_it_removes_from_the_history
     assert "A sweep would remove 0 objects, 0 B, and from the history 3 snapshots and 1 branch.\n" in str(
         message["text"]
     )
-    assert (message["snapshots"], message["branches"], message["tags"]) == (3, 1, 0)
+    assert message["removed_from_history"] == {"snapshots": 3, "branches": 1, "tags": 0}

@@ -186,7 +186,7 @@ class SparkSettings:
 def _require_connection(url: str) -> None:
     """Raise TimeoutError if the Spark Connect server does not accept a connection. Spark would try for ten minutes."""
     import grpc
-    from pyspark.sql.connect.client.core import DefaultChannelBuilder  # first: it names a package that is missing
+    from pyspark.sql.connect.client.core import DefaultChannelBuilder
 
     channel = DefaultChannelBuilder(url).toChannel()
     try:

@@ -20,7 +20,7 @@ from typing import Any
 import pyarrow as pa
 
 from retention_assets.config.configuration import Repository
-from retention_assets.errors import ConfigurationError
+from retention_assets.errors import ConfigurationError, StoreError
 from retention_assets.objectstore.access import StoreAccess
 from retention_assets.objectstore.mutate.copying import VerifiedCopy
 from retention_assets.objectstore.mutate.writing import ObjectWriter
@@ -60,10 +60,20 @@ class QuarantineLocation:
         return f"{self.access.url}/{self.path(address)}"
 
     def prepare(self) -> bool:
-        """Create the directory of a local quarantine, and return whether it did not exist. Stores need no directory."""
-        is_new = self.access.is_local and not self._directory.exists()
-        if self.access.is_local:
+        """Create the directory of a local quarantine, and return whether it did not exist. Stores need no directory.
+
+        Errors: StoreError.
+        """
+        if not self.access.is_local:
+            return False
+        is_new = not self._directory.exists()
+        try:
             self._directory.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise StoreError(
+                f"{self.access.url}: the directory cannot be created: {error}. Nothing was moved. Check "
+                "`quarantine.url`."
+            ) from error
         return is_new
 
     def remove_empty(self) -> None:

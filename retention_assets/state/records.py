@@ -178,12 +178,16 @@ def seal_of(repository: Repository) -> Seal:
 def _with_checksums(access: StoreAccess) -> StoreAccess:
     """Return access to the witness that sends the checksum of each object to S3.
 
-    In a bucket with a default retention (Object Lock), Amazon S3 refuses to create an object without a checksum.
+    In a bucket with a default retention (Object Lock), Amazon S3 refuses to create an object without a checksum. For
+    other stores that refuse checksums, the option can be `none`, which obstore does not know.
     """
-    names = {name.lower().removeprefix("aws_") for name in access.options}
-    if not access.url.startswith("s3://") or _CHECKSUM in names:
+    if not access.url.startswith("s3://"):
         return access
-    return StoreAccess(access.url, {**access.options, _CHECKSUM: "sha256"})
+    named = {name.lower().removeprefix("aws_"): name for name in access.options}
+    given = named.get(_CHECKSUM, "")
+    algorithm = access.options.get(given, "sha256")
+    others = {name: value for name, value in access.options.items() if name != given}
+    return StoreAccess(access.url, others if algorithm == "none" else {**others, _CHECKSUM: algorithm})
 
 
 def _make_directory(access: StoreAccess) -> None:

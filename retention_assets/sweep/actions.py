@@ -18,7 +18,7 @@ from typing import ClassVar, Self
 import pyarrow as pa
 
 from retention_assets.config.timestamps import elapsed_seconds
-from retention_assets.errors import ObjectMissing, StoreError
+from retention_assets.errors import AccessDenied, ObjectMissing, StoreError
 from retention_assets.objectstore.access import StoreAccess
 from retention_assets.objectstore.mutate.copying import SIZE, Copy, ObjectCopier, VerifiedCopy, have_same_md5
 from retention_assets.objectstore.mutate.deletion import ObjectDeleter
@@ -120,11 +120,11 @@ class Quarantine:
         try:
             ObjectReader(self.location.access).head(marker)
         except StoreError as error:
+            reason = f" The reason: {error}" if isinstance(error, AccessDenied) else ""
             raise StoreError(
                 f"{self.location.access.url}: the machine {gethostname()} does not see the quarantine of the machine "
                 "that runs the sweep. Nothing was moved. Mount the directory on every machine that runs a worker of "
-                "Spark, or set quarantine.url to a location in an object store. Then sweep again. The reason: "
-                f"{error}"
+                f"Spark, or set quarantine.url to a location in an object store. Then sweep again.{reason}"
             ) from None
 
     def _copied(self, objects: pa.Table, deadline_poll: BeforeDeadline) -> Sequence[VerifiedCopy | ObjectResult]:

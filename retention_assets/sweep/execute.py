@@ -7,7 +7,7 @@ how it ended.
 
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime, timedelta
 from itertools import count
@@ -93,7 +93,8 @@ class SweepRun:
     """One sweep, restore or purge of the objects of a plan: the action, the run, and the limits.
 
     `kind`: sweep, restore or purge. `workers`: the number of workers that share the rate. `beyond_plan`: for the audit
-    record, the copies that a purge deletes although no plan contains them.
+    record, the copies that a purge deletes although no plan contains them. `ready`: makes the action ready on all
+    workers, before a sweep with remaining objects changes anything.
     """
 
     warehouse: Warehouse
@@ -110,6 +111,7 @@ class SweepRun:
     terms: Terms = field(default_factory=dict)  # the current settings; restore and purge need no approval of a plan
     dump: Mapping[str, str] | None = None  # for the audit record: see `Record`
     seal: Seal = NO_SEAL  # how the audit record is signed, and where its copy is stored
+    ready: Callable[[], AbstractContextManager[None]] = nullcontext
 
     @property
     def name(self) -> str:
@@ -156,10 +158,11 @@ def execute(run: SweepRun, engine: SweepEngine[Any], repository: RepositorySweep
             repository.require_same()
         if batches:
             require_few_resurrected(plan, engine.resurrected(), limits.approval)
-        if repository.publishes:
-            lease = renew_lease(run.warehouse, lease, run.clock())
-            require_current_plan(run)
-        return work_and_conclude(run, engine, approval, lease, started, batches, repository)
+        with run.ready() if batches else nullcontext():
+            if repository.publishes:
+                lease = renew_lease(run.warehouse, lease, run.clock())
+                require_current_plan(run)
+            return work_and_conclude(run, engine, approval, lease, started, batches, repository)
 
 
 def work_and_conclude(

@@ -1,9 +1,10 @@
 """Inputs and common steps of one sweep of a day's plan, for every kind of repository."""
 
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from datetime import date
+from functools import partial
 from typing import Protocol
 from uuid import uuid4
 
@@ -153,19 +154,14 @@ def sweep_plan(sweep: Sweep[AnyRepository], mode: str, repository: RepositorySwe
     settings = sweep.limits.sweep
     try:
         run = sweep_run_of(sweep, repository, mode)
-        with (
-            marked(run.action),
-            SparkEngine(
-                sweep.spark,
-                sweep.warehouse,
-                repository,
-                most=settings.round,
-                others=sweep.others,
-                keeps_missing=mode == "quarantine",
-            ) as engine,
-        ):
-            if isinstance(run.action, Quarantine) and run.action.marker:  # before the edits of an Icechunk plan
-                require_opened_by_workers(sweep.spark, run.action, run.workers)
+        with SparkEngine(
+            sweep.spark,
+            sweep.warehouse,
+            repository,
+            most=settings.round,
+            others=sweep.others,
+            keeps_missing=mode == "quarantine",
+        ) as engine:
             sweep_result = execute(run, engine, repository)
             warn_of_versions(sweep, mode, sweep_result)
             repository.finish(sweep_result.outcomes, engine.ledger())
@@ -182,21 +178,32 @@ def sweep_run_of(sweep: Sweep[AnyRepository], repository: RepositorySweep, mode:
     """
     single_machine = sweep.limits.sweep.single_machine
     require_seen_by_all(sweep.warehouse, sweep.name, sweep.opened.access, single_machine=single_machine)
+    action, workers = action_of(sweep, repository.plan, mode), sweep_workers(sweep.spark)
     return SweepRun(
         warehouse=sweep.warehouse,
         plan=repository.plan,
         kind="sweep",
         mode=mode,
-        action=action_of(sweep, repository.plan, mode),
+        action=action,
         limits=sweep.limits,
         run_id=sweep.run_id,
         clock=sweep.clock,
         log=sweep.log,
-        workers=sweep_workers(sweep.spark),
+        workers=workers,
         dump=repository.dump,
         terms=approved_terms(sweep.opened.repository),
         seal=seal_of(sweep.opened.repository),
+        ready=partial(_ready, sweep.spark, action, workers),
     )
+
+
+@contextmanager
+def _ready(spark: SparkSession, action: Action, workers: int) -> Iterator[None]:
+    """Keep the marker of a local quarantine for the time of a `with` block, and require that all workers see it."""
+    with marked(action):
+        if isinstance(action, Quarantine) and action.marker:
+            require_opened_by_workers(spark, action, workers)
+        yield
 
 
 def action_of(sweep: Sweep[AnyRepository], plan: Plan, mode: str) -> Action:

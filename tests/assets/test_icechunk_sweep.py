@@ -407,6 +407,7 @@ def test_the_history_is_not_edited_if_a_worker_does_not_see_the_quarantine(
     monkeypatch.setattr(sweep_run, "marked", nullcontext)  # the file is on the disk of the driver only
     field, plan_hash = planned.copy(2, tmp_path, mode="quarantine")
     before = {path: (field.directory / path).read_bytes() for path in field.files()}
+    assert "is not approved" in field.project.run("sweep").err  # the workers are not asked before the approval
     assert field.project.run("approve", plan_hash).status == 0
     refused = field.project.run("sweep")
     assert refused.status == 3

@@ -453,6 +453,12 @@ def test_the_configuration_names_keys_and_witness(tmp_path: Path, monkeypatch: p
     assert seal_of(configured(tmp_path, {})) == NO_SEAL
 
 
+def test_a_witness_that_refuses_checksums_gets_none(tmp_path: Path) -> None:
+    options = {"region": REGION, "aws_checksum_algorithm": "none"}
+    seal = seal_of(configured(tmp_path, {"witness": "s3://attic/copies", "storage_options": options}))
+    assert seal.witness == StoreAccess("s3://attic/copies", {"region": REGION})
+
+
 @pytest.mark.parametrize(
     "options",
     [

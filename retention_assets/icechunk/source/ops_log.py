@@ -21,6 +21,7 @@ _RESET_OR_DELETED: Mapping[UpdateKind, RefKind] = {
     UpdateKind.BRANCH_DELETED: "branch",
     UpdateKind.TAG_DELETED: "tag",
 }
+_REMOVALS = (UpdateKind.EXPIRATION_RAN, UpdateKind.GC_RAN)
 
 
 def ops_log(reader: ObjectReader, repo: Repo) -> Iterator[Update]:
@@ -106,14 +107,17 @@ def parents_of_removed(
 
     A branch was on this parent until the snapshot was committed. It is the parent at that time: both may have been
     removed from the history since then. If `repo` does not list the parent as removed, a backup from before the removal
-    names it. One backup is read for all snapshots that were removed at the same time.
+    names it. One backup is read for all snapshots between two removals, because a removal changes parents.
     `updates`: newest first, as `updates_since` yields them. `besides`: snapshots that are left out.
     Errors: SourceError when such a backup no longer exists; CorruptFile when it is corrupt.
     """
-    known: dict[bytes, bytes | None] = {child: parent for parent, child in removed_parents(repo)}
+    listed: dict[bytes, bytes | None] = {child: parent for parent, child in removed_parents(repo)}
+    known = dict(listed)
     found: dict[bytes, bytes] = {}
     name: str | None = None
     for update in updates:
+        if update.kind in _REMOVALS:
+            known = dict(listed)  # icechunk 2.0 does not list a removed parent, so a later backup names another one
         name = update.backup_path or name  # the entries that an upgrade reconstructs have no backups of their own
         child = update.new_snapshot_id
         if child is None or child in repo.snapshots or child in besides:

@@ -12,6 +12,8 @@ import pytest
 from retention_assets.errors import CorruptFile, SourceError
 from retention_assets.icechunk.administration.upgrade import upgrade
 from retention_assets.icechunk.formats.ids import decode_id
+from retention_assets.icechunk.formats.model import Availability, Repo, RepoStatus, SnapshotInfo, Update, UpdateKind
+from retention_assets.icechunk.source import ops_log
 from retention_assets.icechunk.source.history import history_details, history_rows, state_of
 from retention_assets.icechunk.source.repository import IcechunkSource, IcechunkState
 from retention_assets.icechunk.sweep.left_tips import with_left_tips
@@ -343,3 +345,29 @@ def test_backups_that_a_plan_does_not_need_are_not_read(
     for path in backups(repository):
         damage(path)
     assert repository.state(now()).left == {}
+
+
+def test_the_parent_of_a_removed_snapshot_is_that_of_its_commit_although_an_expiration_changed_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """icechunk 2.0 does not list the parents that an expiration removed."""
+    root, tip, child, grandchild, newest = (bytes([number]) * 12 for number in range(5))
+
+    def repo(parents: Mapping[bytes, bytes | None]) -> Repo:
+        snapshots = {one: SnapshotInfo(one, parent, 0, "") for one, parent in parents.items()}
+        return Repo({"main": newest}, snapshots, RepoStatus(Availability.ONLINE, 0), ())
+
+    backups = {
+        "after the first commit": repo({root: None, tip: root, child: tip}),
+        "after the second commit": repo({root: None, child: root, grandchild: child}),
+    }
+    monkeypatch.setattr(ops_log, "backup", lambda _, name: backups[name])
+    updates = [
+        Update(UpdateKind.EXPIRATION_RAN, 4),
+        Update(UpdateKind.NEW_COMMIT, 3, "after the second commit", "main", new_snapshot_id=grandchild),
+        Update(UpdateKind.EXPIRATION_RAN, 2, "after the expiration"),
+        Update(UpdateKind.NEW_COMMIT, 1, "after the first commit", "main", new_snapshot_id=child),
+    ]
+    reader = ObjectReader(StoreAccess(tmp_path.as_uri()))
+    found = ops_log.parents_of_removed(reader, repo({root: None, newest: root}), updates)
+    assert found == {grandchild: child, child: tip}

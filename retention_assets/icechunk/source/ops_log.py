@@ -3,7 +3,7 @@
 Source: docs/icechunk-formats.md, "Repo object".
 """
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 
@@ -103,31 +103,39 @@ def updates_since(reader: ObjectReader, repo: Repo, cutoff: datetime) -> Iterato
 def parents_of_removed(
     reader: ObjectReader, repo: Repo, updates: Sequence[Update], besides: Collection[bytes] = ()
 ) -> dict[bytes, bytes]:
-    """Return the parent of each snapshot that these updates created and that `repo` no longer lists.
+    """Return the parents that snapshots had when these updates created them, as far as `repo` does not show them.
 
-    A branch was on this parent until the snapshot was committed. It is the parent at that time: both may have been
-    removed from the history since then. If `repo` does not list the parent as removed, a backup from before the removal
-    names it. One backup is read for all snapshots between two removals, because a removal changes parents.
+    A branch was on this parent until the snapshot was committed. Both may have been removed from the history since
+    then, or only the parent. If `repo` does not list the parent as removed (icechunk 2.0 listed none), a backup from
+    before the removal names it. One backup is read for all snapshots between two removals.
     `updates`: newest first, as `updates_since` yields them. `besides`: snapshots that are left out.
     Errors: SourceError when such a backup no longer exists; CorruptFile when it is corrupt.
     """
     listed: dict[bytes, bytes | None] = {child: parent for parent, child in removed_parents(repo)}
-    known = dict(listed)
+    known, changed = dict(listed), False
     found: dict[bytes, bytes] = {}
     name: str | None = None
     for update in updates:
         if update.kind in _REMOVALS:
-            known = dict(listed)  # icechunk 2.0 does not list a removed parent, so a later backup names another one
+            known, changed = dict(listed), True  # of a removal that is not listed, a later backup names another parent
         name = update.backup_path or name  # the entries that an upgrade reconstructs have no backups of their own
         child = update.new_snapshot_id
-        if child is None or child in repo.snapshots or child in besides:
+        if child is None or child in besides or _has_its_parent(repo, child, listed, changed=changed):
             continue
         if child not in known and name is not None:
             known |= _parents(_backup_with(reader, name, child, update))
         parent = known.setdefault(child, None)
-        if parent is not None:
+        if parent is not None and not (child in repo.snapshots and repo.snapshots[child].parent_id == parent):
             found[child] = parent
     return found
+
+
+def _has_its_parent(repo: Repo, child: bytes, listed: Container[bytes], *, changed: bool) -> bool:
+    """Return whether `repo` shows the parent that `child` had at its commit.
+
+    `changed`: whether a removal came after the commit. A removal gives a snapshot whose parent it removes another one.
+    """
+    return child in repo.snapshots and (child in listed or not changed)
 
 
 def _parents(repo: Repo) -> dict[bytes, bytes | None]:
@@ -143,10 +151,10 @@ def _backup_with(reader: ObjectReader, name: str, child: bytes, update: Update) 
         at = datetime_of(update.updated_at, child)
         raise SourceError(
             f"{reader.describe(OVERWRITTEN + name)}: this backup of the repo object no longer exists. It names the "
-            f"parent of the snapshot {encode_id(child)}, which was committed at {at:%Y-%m-%d %H:%M:%S} UTC and is no "
-            "longer in the history. The parent was a tip within `grace`, and sessions may still be open on it. Nothing "
-            f"was changed or deleted. Restore this backup. Or plan again when {at:%Y-%m-%d %H:%M:%S} UTC is longer ago "
-            "than `grace`."
+            f"parent of the snapshot {encode_id(child)}, which was committed at {at:%Y-%m-%d %H:%M:%S} UTC, before an "
+            "expiration or a collection changed the history. The parent was a tip within `grace`, and sessions may "
+            "still be open on it. Nothing was changed or deleted. Restore this backup. Or plan again when "
+            f"{at:%Y-%m-%d %H:%M:%S} UTC is longer ago than `grace`."
         )
     return found
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from datetime import date, datetime, timedelta
 
-from retention_assets.errors import GuardRefused
+from retention_assets.errors import GuardRefused, TableContractError
 from retention_assets.icechunk.formats.model import Repo, UpdateKind
 from retention_assets.icechunk.rules.snapshots import datetime_of
 from retention_assets.icechunk.source.ops_log import ops_log
@@ -28,15 +28,18 @@ class EarlierPlans:
     """The metadata of `repository_history` of the plans of one repository.
 
     `read_at`: when this plan read the repo object (UTC). Plans that read it later do not count: theirs may be newer.
+    `planned`: the day that is planned now. Its metadata do not count if they are damaged, because the plan writes them
+    again; None: nothing is planned.
     """
 
     warehouse: Warehouse
     repository: str
     read_at: datetime
+    planned: date | None = None
 
-    def newest_entry_of(self, day: date) -> datetime | None:
-        """Return the newest entry of the ops log at the last plan of `day`; None: it is not known."""
-        metadata = self._metadata(day.isoformat())
+    def newest_entry_of_day(self) -> datetime | None:
+        """Return the newest entry of the ops log at the last plan of the planned day; None: it is not known."""
+        metadata = self._metadata(self.planned.isoformat()) if self.planned else None
         return metadata.details.logged_until if metadata else None
 
     def since(self, cutoff: datetime) -> Iterator[tuple[PartitionMetadata, str]]:
@@ -69,13 +72,16 @@ class EarlierPlans:
                 has_older = has_older or metadata.taken_at < cutoff
 
     def _metadata(self, day: str) -> PartitionMetadata | None:
-        return self.warehouse.metadata_if_there(self.repository, REPOSITORY_HISTORY.name, day)
+        try:
+            return self.warehouse.metadata_if_there(self.repository, REPOSITORY_HISTORY.name, day)
+        except TableContractError:
+            if self.planned is not None and day == self.planned.isoformat():
+                return None
+            raise
 
 
-def with_log(
-    details: Details, reader: ObjectReader, repo: Repo, plans: EarlierPlans, day: date, cutoff: datetime
-) -> Details:
-    """Return the details of `repository_history` of `day`, with the newest entry of the ops log and with `replaced`.
+def with_log(details: Details, reader: ObjectReader, repo: Repo, plans: EarlierPlans, cutoff: datetime) -> Details:
+    """Return the details of `repository_history`, with the newest entry of the ops log and with `replaced`.
 
     `replaced` says why `repo` cannot be a later version of a repo object that an earlier plan read; None: it can be.
     The ops log of `repo` must have the entry that was the newest at each plan since `cutoff`, and at the newest plan
@@ -85,7 +91,7 @@ def with_log(
     """
     newest, replaced = datetime_of(repo.latest_updates[0].updated_at, b""), _replaced(reader, repo, plans, cutoff)
     if replaced:  # another plan of this day must still find it
-        newest = plans.newest_entry_of(day) or newest
+        newest = plans.newest_entry_of_day() or newest
     return replace(details, logged_until=newest, replaced=replaced)
 
 

@@ -1,6 +1,7 @@
 """Sessions of icechunk that are open during a plan and its sweep: they can still read and commit."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -11,6 +12,8 @@ import zarr
 from retention_assets.errors import GuardRefused, SourceError
 from retention_assets.icechunk.edits.publishing import publish
 from retention_assets.icechunk.formats.ids import decode_id
+from retention_assets.icechunk.formats.repo_reader import read_repo
+from retention_assets.icechunk.formats.repo_writer import write_repo
 from retention_assets.icechunk.source.repository import IcechunkSource
 from retention_assets.icechunk.sweep.retained_set import edits_of, retained_set_of
 from retention_assets.objectstore.access import StoreAccess
@@ -161,6 +164,38 @@ def test_the_snapshot_of_a_session_stays_while_its_child_is_young_although_icech
     sweep(tmp_path / "r", SnapshotPolicy(default=Keep("for-ever", None)))
     session.commit("moved", rebase_with=BOTH)
     assert values(open_repository(tmp_path / "r")) == [100, 2, 1, 0]
+
+
+def forget_removed_parents(directory: Path) -> None:
+    """Write the repo object as icechunk 2.0 did after an expiration: without the logs of removed parents."""
+    repo = read_repo((directory / "repo").read_bytes(), "repo")
+    assert any(one.pruned_ancestor_tx_logs for one in repo.snapshots.values())
+    snapshots = {key: replace(one, pruned_ancestor_tx_logs=()) for key, one in repo.snapshots.items()}
+    (directory / "repo").write_bytes(write_repo(replace(repo, snapshots=snapshots)))
+
+
+def test_the_snapshot_of_a_session_stays_although_icechunk_2_0_expired_it_and_did_not_list_it(tmp_path: Path) -> None:
+    repository = built(tmp_path / "r", 2)
+    reader = repository.readonly_session("main")
+    overwrite(tmp_path / "r", 0)
+    overwrite(tmp_path / "r", 0)
+    expire_by_icechunk(tmp_path / "r")
+    forget_removed_parents(tmp_path / "r")
+    sweep(tmp_path / "r", SnapshotPolicy(default=Keep("for-ever", None)))
+    assert list(zarr.open_array(reader.store, path="a", mode="r")[:4]) == [1, 2, 0, 0]
+
+
+def test_a_snapshot_that_icechunk_2_0_expired_goes_once_the_commit_on_it_is_older_than_the_grace_period(
+    tmp_path: Path,
+) -> None:
+    b = built(tmp_path / "r", 2).lookup_branch("main")
+    overwrite(tmp_path / "r", 0)
+    expire_by_icechunk(tmp_path / "r")
+    forget_removed_parents(tmp_path / "r")
+    set_stored_at(tmp_path / "r", now() - timedelta(hours=2))
+    set_updated_at(tmp_path / "r", now() - timedelta(hours=2))
+    sweep(tmp_path / "r", SnapshotPolicy(default=Keep("for-ever", None)))
+    assert not (tmp_path / "r" / "snapshots" / b).exists()
 
 
 def test_a_snapshot_that_icechunk_expired_goes_once_its_child_is_older_than_the_grace_period(tmp_path: Path) -> None:

@@ -268,13 +268,13 @@ NAME_OF_PERSON = (
 
 
 def say(text: str, style: str = "") -> None:
-    """Print a text on standard output, unchanged."""
-    screen.print(text, style=style, **AS_IT_IS)
+    """Print a text on standard output. The commands in it have `--config` if the command was called with it."""
+    screen.print(with_given(text), style=style, **AS_IT_IS)
 
 
 def warn(text: str) -> None:
-    """Print a warning on standard error, unchanged."""
-    progress.print(text, style="yellow", **AS_IT_IS)
+    """Print a warning on standard error. The commands in it have `--config` if the command was called with it."""
+    progress.print(with_given(text), style="yellow", **AS_IT_IS)
 
 
 def log_line(line: str) -> None:
@@ -318,8 +318,7 @@ def print_result(document: object, text: str, *, json_wanted: bool) -> None:
 
 def program() -> str:
     """Return the text that calls `retention` again: its name or path, with `--config` if it was given."""
-    context = click.get_current_context(silent=True)
-    return program_with(context.obj if context else None)
+    return program_with(_given())
 
 
 def program_with(file: Path | str | None) -> str:
@@ -328,8 +327,18 @@ def program_with(file: Path | str | None) -> str:
     return f"{called} --config {shlex.quote(str(file))}" if file else called
 
 
+def _given() -> Path | None:
+    context = click.get_current_context(silent=True)
+    return context.obj if context else None
+
+
+def with_given(text: str) -> str:
+    """Return the text; the commands in it have `--config` if the command was called with it."""
+    return with_configuration(text, _given())
+
+
 def with_configuration(message: str, file: Path | str | None) -> str:
-    """Return the message of an error in which each command calls `retention` with the configuration `file`.
+    """Return the message in which each command calls `retention` with the configuration `file`.
 
     A command is a text between backquotes that begins with `retention `. None: the message is unchanged.
     """

@@ -28,6 +28,7 @@ from retention_assets.cli.group import (
     screen,
     target_argument,
     warn,
+    with_given,
     working,
 )
 from retention_assets.cli.rendering import format_amount, human_bytes, human_cost, print_amounts, wait_of
@@ -64,18 +65,24 @@ def status(context: click.Context, repositories: tuple[str, ...], json_wanted: b
     configuration, now = configuration_of(context), utc_now()
     found = statuses(configuration, repositories or tuple(configuration.repositories), now)
     if json_wanted:
-        print_json([{**one.document(), "needs": one.needs_with(program())} for one in found])
+        print_json(
+            [{**one.document(), "needs": [with_given(need) for need in one.needs_with(program())]} for one in found]
+        )
         return
     screen.print(_table(found, now))
     for one in found:
         if one.plan:
             say(f"{one.repository}: plan {one.plan.plan_hash}")
-        for need in one.needs_with(program()):
+        for need in _needs(one):
             say(f"{one.repository}: {need}", style="yellow")
         for line in _waits(one, now):
             say(f"{one.repository}: {line}")
     if not any(one.needs for one in found):
         say("No action is needed.")
+
+
+def _needs(one: RepositoryStatus) -> list[str]:
+    return [with_given(need) for need in one.needs_with(program())]
 
 
 def _waits(one: RepositoryStatus, now: datetime) -> Iterator[str]:

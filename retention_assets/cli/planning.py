@@ -107,9 +107,7 @@ def _next_steps(made: "Plan", summary: "Summary", ui: str, mode: str) -> str:
     day, name = made.day, made.repository
     removes = made.candidates.objects
     if summary.edits:
-        from retention_assets.icechunk.edits.stored import count_history_changes
-
-        removes += count_history_changes(summary.edits)
+        removes += summary.edits.history_changes().total
     table = "due_objects" if made.first_wait_ends else "deletion_candidates"
     approve = f"{program()} approve {name} {made.plan_hash} --as-of {day}"
     if made.blocked:

@@ -26,6 +26,11 @@ class HistoryChanges:
     branches: int = 0
     tags: int = 0
 
+    @property
+    def total(self) -> int:
+        """The number of all of them; a budget counts each as one object."""
+        return self.snapshots + self.branches + self.tags
+
     def counts(self) -> list[str]:
         """Return the numbers that are not 0, such as `2 snapshots` and `1 branch`."""
         named = (

@@ -127,9 +127,9 @@ def approval_of(warehouse: Warehouse, repository: Repository, plan: Plan, now: d
     """
     history_changes = 0
     if repository.is_icechunk:
-        from retention_assets.icechunk.edits.stored import count_history_changes, planned_edits  # few need this import
+        from retention_assets.icechunk.edits.stored import planned_edits  # few need this import
 
-        history_changes = count_history_changes(planned_edits(warehouse, plan))
+        history_changes = planned_edits(warehouse, plan).history_changes().total
     return approval_state(
         warehouse,
         plan,

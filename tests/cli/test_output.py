@@ -12,6 +12,7 @@ from datetime import datetime
 from io import BytesIO, StringIO, TextIOWrapper
 from pathlib import Path
 
+import click
 import dagster as dg
 import pyarrow as pa
 import pytest
@@ -339,3 +340,12 @@ def test_a_policy_is_not_compared_with_tables_that_do_not_belong_to_the_plan(
     message = " ".join(answer.err.split())
     assert (answer.status, answer.out) == (status, "")
     assert all(one in message for one in (names, undone, "retention plan orchard --as-of 2026-11-01")), message
+
+
+def test_the_commands_in_results_and_warnings_name_the_given_configuration(capsys: pytest.CaptureFixture[str]) -> None:
+    with click.Context(cli, obj=Path("own.yaml")):
+        say("Plan again: `retention plan orchard`.")
+        warn("Acknowledge: `retention acknowledge orchard`.")
+    printed = capsys.readouterr()
+    assert printed.out == "Plan again: `retention --config own.yaml plan orchard`.\n"
+    assert printed.err == "Acknowledge: `retention --config own.yaml acknowledge orchard`.\n"

@@ -65,12 +65,6 @@ def planned_edits(warehouse: Warehouse, plan: Plan) -> PlannedEdits:
     return planned
 
 
-def count_history_changes(edits: PlannedEdits) -> int:
-    """Return the number of snapshots and references that the plan removes; a budget counts each as one object."""
-    snapshots = {*edits.released, *edits.dropped}
-    return len(snapshots) + len(edits.deleted_branches) + len(edits.deleted_tags)
-
-
 def _refusal(plan: Plan, what: str) -> GuardRefused:
     return GuardRefused(
         f"{plan.repository} {plan.day}: the edits of the plan {plan.plan_hash} {what}. Nothing was changed or deleted. "

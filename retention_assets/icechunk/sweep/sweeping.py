@@ -18,7 +18,6 @@ from retention_assets.errors import GuardRefused
 from retention_assets.icechunk.edits.publishing import publish
 from retention_assets.icechunk.edits.stored import (
     begin_publication,
-    count_history_changes,
     edits_left,
     keep_publication,
     planned_edits,
@@ -69,7 +68,7 @@ class IcechunkRepositorySweep(RepositorySweep):
         self._policy = sweep.opened.policy()
         self.candidates, self._heads = planned_as_approved(sweep, plan, self._policy.policy_hash)
         planned = planned_edits(sweep.warehouse, plan)
-        self.history_changes = count_history_changes(planned)  # of the whole plan: a budget approves whole plans
+        self.history_changes = planned.history_changes().total  # of the whole plan: a budget approves whole plans
         self._planned_deletions, self._edits = planned.deleted, edits_left(sweep.warehouse, plan, planned)
         self.access = sweep.opened.access
         listed = sum(amount.objects for amount in plan.totals.values())

@@ -186,14 +186,8 @@ def test_a_location_in_a_spelling_that_tools_read_as_another_location_is_refused
 
 
 def test_a_namespace_may_have_a_user_before_the_bucket_as_on_the_lakefs_server(tmp_path: Path) -> None:
-    orchard = {**ORCHARD, "namespace": "s3://me@lake/orchard", "storage": "s3://lake/orchard"}
-    document = {"warehouse": "w", "repositories": {"orchard": orchard}}
-    assert load_configuration(written(tmp_path, document)).repository("orchard").namespace == "s3://me@lake/orchard"
-
-
-def test_a_namespace_with_a_user_before_the_bucket_needs_a_storage_without_one(tmp_path: Path) -> None:
-    with pytest.raises(ConfigurationError, match=r"s3://lake/orchard\. Or keep it, and name that URL as `storage`"):
-        loaded(tmp_path, namespace="s3://me@lake/orchard", storage=None)
+    document = {"warehouse": "w", "repositories": {"orchard": {**ORCHARD, "namespace": "s3://me@lake/orchard"}}}
+    assert load_configuration(written(tmp_path, document)).repository("orchard").storage == "s3://me@lake/orchard"
 
 
 def test_a_policy_path_is_relative_to_the_configuration_file(tmp_path: Path) -> None:

@@ -105,8 +105,8 @@ def repository_history(context: dg.AssetExecutionContext, resource: RepositoryRe
     reader = ObjectReader(opened.access)
     details = replace(history_details(state, cutoff), storage=resource.repository.storage)
     if state.repo:
-        plans = EarlierPlans(resource.warehouse, resource.name, state.taken_at, day_of(context))
-        details = with_log(details, reader, state.repo, plans, cutoff)
+        plans = EarlierPlans(resource.warehouse, resource.name, state.taken_at)
+        details = with_log(details, reader, state.repo, plans, day_of(context), cutoff)
     state = with_left_tips(state, reader, resource.warehouse, resource.name, cutoff)
     rows = Rows(history_rows(state), state.taken_at, details)
     history = state.history

@@ -49,7 +49,7 @@ def _location(value: str) -> str:
     return value
 
 
-def without_user(value: str) -> str:
+def _without_user(value: str) -> str:
     """Return the URL or path. Errors: ValueError for a URL with a user before the bucket, which stores ignore.
 
     Two locations are compared as they are written: a quarantine inside the repository would not be noticed.
@@ -63,7 +63,7 @@ def without_user(value: str) -> str:
 
 Namespace = Annotated[str, AfterValidator(_location)]  # as the lakeFS server has it, for example with a user
 # A URL, or a path that is relative to the configuration file.
-Location = Annotated[str, AfterValidator(_location), AfterValidator(without_user)]
+Location = Annotated[str, AfterValidator(_location), AfterValidator(_without_user)]
 PositiveDuration = Annotated[
     timedelta, BeforeValidator(as_value_error(partial(parse_positive_duration, longest=_LONGEST)))
 ]

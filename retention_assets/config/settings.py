@@ -18,7 +18,6 @@ from retention_assets.config.limits import (
     Namespace,
     Number,
     PositiveDuration,
-    without_user,
 )
 from retention_assets.errors import ConfigurationError
 
@@ -262,15 +261,6 @@ class LakeFSSettings(CommonSettings):
     clean_every: Duration = timedelta(days=7)  # after this time, an optimized run lists the whole store again
     legacy_names: bool = False  # true: objects with names of old lakeFS versions may be deleted
     write_results: bool = False  # whether results and statistics are also written below _lakefs/retention/lc/
-
-    @model_validator(mode="after")
-    def _storage_without_user(self) -> "LakeFSSettings":
-        if self.storage is None:
-            try:
-                without_user(self.namespace)
-            except ValueError as error:
-                raise ValueError(f"namespace: {error}. Or keep it, and name that URL as `storage`") from error
-        return self
 
     @property
     def keeps_reflog(self) -> bool:

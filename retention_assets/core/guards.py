@@ -4,18 +4,16 @@ Each guard checks finished tables. So a guard can detect a bug in the steps that
 Source: docs/safety.md, "Guards: the checks of a plan".
 """
 
-import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from posixpath import normpath
 from typing import Any
-from urllib.parse import unquote
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from retention_assets.core.age import AgeCutoff
 from retention_assets.core.amounts import Amount, counted
+from retention_assets.core.locations import overlap
 from retention_assets.core.remedies import CheckResult
 from retention_assets.core.states import CANDIDATE, STATES, UNREFERENCED
 from retention_assets.spark.frames import by_address
@@ -30,10 +28,6 @@ def listing_complete(unlisted: Sequence[str]) -> CheckResult:
     return CheckResult("listing_complete", not unlisted, detail, len(unlisted))
 
 
-_AZURE = ("az", "azure", "abfs", "abfss")
-_AZURE_HOST = re.compile(r"\.(blob|dfs)\.")
-
-
 def namespaces_apart(repository: str, namespaces: Mapping[str, tuple[str, ...]]) -> CheckResult:
     """Check that no location of another repository contains a location of this repository, or is inside it."""
     mine = namespaces[repository]
@@ -42,54 +36,13 @@ def namespaces_apart(repository: str, namespaces: Mapping[str, tuple[str, ...]])
         for other, locations in namespaces.items()
         for own in mine
         for location in locations
-        if other != repository and _overlap(location, own)
+        if other != repository and overlap(location, own)
     )
     detail = f"no other repository uses {mine[0]}"
     if overlapping:
         other, own, location = overlapping[0]
         detail = f"its location {own} overlaps with {location} of repository {other}"
     return CheckResult("namespaces_apart", not overlapping, detail, len({other for other, _, _ in overlapping}))
-
-
-def _overlap(one: str, other: str) -> bool:
-    (account, one), (other_account, other) = _of_azure(_decoded(one)), _of_azure(_decoded(other))
-    if account and other_account and account != other_account:
-        return False
-    return f"{one}/".startswith(f"{other}/") or f"{other}/".startswith(f"{one}/")
-
-
-def _decoded(location: str) -> str:
-    """Return the location as clients of stores may open it. A path of this machine is unchanged.
-
-    Percent-escapes are decoded. A query is removed, and so is the name of a user before a bucket or host. The path is
-    resolved: a lakeFS server ignores slashes at the beginning of a namespace, and some stores resolve empty, `.` and
-    `..` segments. Other stores treat such a location as a different one; there, a refusal is needless but harmless.
-    """
-    scheme, separator, rest = location.partition("://")
-    if not separator or scheme == "file":
-        return location
-    rest = unquote(rest.partition("?")[0]).lstrip("/")
-    if scheme == "local":
-        return "local:/" + normpath(f"/{rest}")
-    host, _, path = rest.partition("/")
-    if scheme not in _AZURE:  # elsewhere, the container is before the `@`
-        host = host.rpartition("@")[2]
-    return f"{scheme}://{host}{normpath(f'/{path.lstrip("/")}')}".rstrip("/")
-
-
-def _of_azure(location: str) -> tuple[str, str]:
-    """Return the account in a URL of Azure, and the location in one spelling for all its schemes.
-
-    The account is empty if the URL does not have it: `az://` has only the container. Other locations are unchanged.
-    """
-    scheme, _, rest = location.partition("://")
-    host, _, path = rest.partition("/")
-    if scheme in _AZURE:
-        container, _, account = host.partition("@")
-        return account.partition(".")[0].lower(), f"az://{container}/{path}".rstrip("/")
-    if scheme in ("http", "https") and _AZURE_HOST.search(host):
-        return host.partition(".")[0].lower(), f"az://{path}"
-    return "", location
 
 
 @dataclass(frozen=True, slots=True)

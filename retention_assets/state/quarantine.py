@@ -20,6 +20,7 @@ from typing import Any
 import pyarrow as pa
 
 from retention_assets.config.configuration import Repository
+from retention_assets.core.locations import overlap
 from retention_assets.errors import ConfigurationError, StoreError
 from retention_assets.objectstore.access import StoreAccess
 from retention_assets.objectstore.mutate.copying import VerifiedCopy
@@ -147,9 +148,8 @@ def quarantine_url(repository: Repository) -> str:
     """
     given = repository.settings.quarantine.url
     url = repository.absolute(given) if given else f"{repository.storage}{_SUFFIX}"
-    inside = f"{url}/".startswith(f"{repository.storage}/") or f"{repository.storage}/".startswith(f"{url}/")
     bucket_only = not given and repository.storage.partition("://")[2].count("/") == 0
-    if inside or bucket_only:
+    if bucket_only or overlap(url, repository.storage):
         raise ConfigurationError(
             f"{repository.file}: repositories.{repository.name}.quarantine.url: {url} is not outside of "
             f"{repository.storage}. Nothing was moved. Set a URL outside of the storage, such as another bucket."

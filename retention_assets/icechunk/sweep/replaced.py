@@ -28,18 +28,15 @@ class EarlierPlans:
     """The metadata of `repository_history` of the plans of one repository.
 
     `read_at`: when this plan read the repo object (UTC). Plans that read it later do not count: theirs may be newer.
-    `planned`: the day that is planned now. Its metadata do not count if they are damaged, because the plan writes them
-    again; None: nothing is planned.
     """
 
     warehouse: Warehouse
     repository: str
     read_at: datetime
-    planned: date | None = None
 
-    def newest_entry_of_day(self) -> datetime | None:
-        """Return the newest entry of the ops log at the last plan of the planned day; None: it is not known."""
-        metadata = self._metadata(self.planned.isoformat()) if self.planned else None
+    def newest_entry_of(self, day: date) -> datetime | None:
+        """Return the newest entry of the ops log at the last plan of `day`; None: it is not known."""
+        metadata = self._metadata(day.isoformat())
         return metadata.details.logged_until if metadata else None
 
     def since(self, cutoff: datetime) -> Iterator[tuple[PartitionMetadata, str]]:
@@ -72,16 +69,22 @@ class EarlierPlans:
                 has_older = has_older or metadata.taken_at < cutoff
 
     def _metadata(self, day: str) -> PartitionMetadata | None:
+        parts = (self.repository, REPOSITORY_HISTORY.name, day)
         try:
-            return self.warehouse.metadata_if_there(self.repository, REPOSITORY_HISTORY.name, day)
-        except TableContractError:
-            if self.planned is not None and day == self.planned.isoformat():
-                return None
-            raise
+            return self.warehouse.metadata_if_there(*parts)
+        except TableContractError as error:
+            raise TableContractError(
+                f"{self.warehouse.location(*parts, METADATA)}: this file is damaged. It has the newest entry of the "
+                f"ops log that the plan of {day} read, and shows whether an older repo object was put in the place of "
+                "a newer one since then. Nothing was changed or deleted. Copy the file from a backup of the warehouse. "
+                "Or, if you are sure that nobody replaced the repo object since then, remove the file, and plan again."
+            ) from error
 
 
-def with_log(details: Details, reader: ObjectReader, repo: Repo, plans: EarlierPlans, cutoff: datetime) -> Details:
-    """Return the details of `repository_history`, with the newest entry of the ops log and with `replaced`.
+def with_log(
+    details: Details, reader: ObjectReader, repo: Repo, plans: EarlierPlans, day: date, cutoff: datetime
+) -> Details:
+    """Return the details of `repository_history` of `day`, with the newest entry of the ops log and with `replaced`.
 
     `replaced` says why `repo` cannot be a later version of a repo object that an earlier plan read; None: it can be.
     The ops log of `repo` must have the entry that was the newest at each plan since `cutoff`, and at the newest plan
@@ -91,7 +94,7 @@ def with_log(details: Details, reader: ObjectReader, repo: Repo, plans: EarlierP
     """
     newest, replaced = datetime_of(repo.latest_updates[0].updated_at, b""), _replaced(reader, repo, plans, cutoff)
     if replaced:  # another plan of this day must still find it
-        newest = plans.newest_entry_of_day() or newest
+        newest = plans.newest_entry_of(day) or newest
     return replace(details, logged_until=newest, replaced=replaced)
 
 

@@ -41,8 +41,8 @@ class Planned:
         access, warehouse = StoreAccess(f"file://{self.root / 'r'}"), Warehouse(str(self.root / "warehouse"))
         state = IcechunkSource(access, lambda: at).state()
         assert state.repo is not None
-        plans = EarlierPlans(warehouse, NAME, state.taken_at, (as_of or at).date())
-        details = with_log(Details(), ObjectReader(access), state.repo, plans, at - GRACE)
+        plans = EarlierPlans(warehouse, NAME, state.taken_at)
+        details = with_log(Details(), ObjectReader(access), state.repo, plans, (as_of or at).date(), at - GRACE)
         document = PartitionMetadata(at, 1, "a-run", details).document()
         day = (as_of or at).date()
         warehouse.write_document(document, NAME, "repository_history", day.isoformat(), METADATA)
@@ -192,12 +192,13 @@ def test_a_plan_that_read_a_newer_object_meanwhile_does_not_count(
     assert planned.plan(SECOND - timedelta(minutes=1)) is None
 
 
-def test_a_day_whose_metadata_are_damaged_can_be_planned_again(planned: Planned) -> None:
+@pytest.mark.parametrize("damaged", ["{}", ""])
+def test_damaged_metadata_are_named_and_can_be_removed(planned: Planned, damaged: str) -> None:
     planned.plan(NOON)
-    day = NOON.date().isoformat()
     warehouse = Warehouse(str(planned.root / "warehouse"))
-    Path(warehouse.location(NAME, "repository_history", day, METADATA)).write_text("{}")
-    with pytest.raises(TableContractError, match=f"retention plan {NAME} --as-of {day}"):
+    file = Path(warehouse.location(NAME, "repository_history", NOON.date().isoformat(), METADATA))
+    file.write_text(damaged)
+    with pytest.raises(TableContractError, match=f"{file}: this file is damaged.* remove the file, and plan again"):
         planned.plan(NOON + timedelta(days=1))
-    assert planned.plan(NOON + timedelta(hours=1), NOON) is None
+    file.unlink()
     assert planned.plan(NOON + timedelta(days=1)) is None

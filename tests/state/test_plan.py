@@ -287,7 +287,14 @@ def test_a_plan_from_tables_of_an_old_day_does_not_let_an_object_settle_that_was
     assert newest.first_wait_ends == newest.last_wait_ends == NOW + 73 * HOUR
 
 
-@pytest.mark.parametrize("stored_last", ["the_newer_state", "the_older_state", "the_older_state_that_read_the_other"])
+@pytest.mark.parametrize(
+    "stored_last",
+    [
+        pytest.param("the_newer_state", marks=pytest.mark.slow),
+        "the_older_state",
+        pytest.param("the_older_state_that_read_the_other", marks=pytest.mark.slow),
+    ],
+)
 def test_an_object_that_a_plan_found_live_at_the_same_time_waits_again(
     spark: SparkSession, warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch, stored_last: str
 ) -> None:

@@ -170,7 +170,11 @@ def require_every_entry_counts(pairing: Pairing, why: str) -> None:
     assert reason.endswith("Plan it again: `retention plan there`.")
 
 
-@pytest.mark.parametrize("changed", [{"tags": "ignore"}, {"reflog": False}, {"grace": "72h"}], ids=str)
+@pytest.mark.parametrize(
+    "changed",
+    [{"tags": "ignore"}, *(pytest.param(one, marks=pytest.mark.slow) for one in ({"reflog": False}, {"grace": "72h"}))],
+    ids=str,
+)
 def test_every_entry_counts_after_a_setting_of_the_other_repository_changed(
     pairing: Pairing, changed: dict[str, Any]
 ) -> None:

@@ -1,6 +1,7 @@
 """Compares locations in stores, which have several spellings."""
 
 import re
+from itertools import product
 from posixpath import normpath
 from urllib.parse import unquote
 
@@ -9,30 +10,47 @@ _AZURE_HOST = re.compile(r"\.(blob|dfs)\.")
 
 
 def overlap(one: str, other: str) -> bool:
-    """Return whether one of two locations contains the other, or they are the same in two spellings."""
-    (account, one), (other_account, other) = _of_azure(_decoded(one)), _of_azure(_decoded(other))
+    """Return whether one of two locations contains the other, or both are the same, for some client of their store.
+
+    Some clients decode percent-escapes, or resolve empty, `.` and `..` segments. Others do not. So a refusal can be
+    needless, which is harmless.
+    """
+    return any(
+        _nested(_opened(one, decode=decode, resolve=resolve), _opened(other, decode=decode, resolve=resolve))
+        for decode, resolve in product((True, False), repeat=2)
+    )
+
+
+def _nested(one: str, other: str) -> bool:
+    (account, one), (other_account, other) = _of_azure(one), _of_azure(other)
     if account and other_account and account != other_account:
         return False
     return f"{one}/".startswith(f"{other}/") or f"{other}/".startswith(f"{one}/")
 
 
-def _decoded(location: str) -> str:
-    """Return the location as clients of stores may open it. A path of this machine is unchanged.
+def _opened(location: str, *, decode: bool, resolve: bool) -> str:
+    """Return the location as a client that does `decode` and `resolve` opens it. A path of this machine is unchanged.
 
-    Percent-escapes are decoded. A query is removed, and so is the name of a user before a bucket or host. The path is
-    resolved: a lakeFS server ignores slashes at the beginning of a namespace, and some stores resolve empty, `.` and
-    `..` segments. Other stores treat such a location as a different one; there, a refusal is needless but harmless.
+    A query is removed, and so is the name of a user before a bucket or host. A lakeFS server ignores slashes at the
+    beginning of a namespace.
     """
     scheme, separator, rest = location.partition("://")
     if not separator or scheme == "file":
         return location
-    rest = unquote(rest.partition("?")[0]).lstrip("/")
+    rest = rest.partition("?")[0].lstrip("/")
+    rest = unquote(rest).lstrip("/") if decode else rest
     if scheme == "local":
-        return "local:/" + normpath(f"/{rest}")
+        return f"local:/{_resolved(rest, resolve=resolve)}"
     host, _, path = rest.partition("/")
     if scheme not in _AZURE:  # elsewhere, the container is before the `@`
         host = host.rpartition("@")[2]
-    return f"{scheme}://{host}{normpath(f'/{path.lstrip("/")}')}".rstrip("/")
+    return f"{scheme}://{host}{_resolved(path, resolve=resolve)}".rstrip("/")
+
+
+def _resolved(path: str, *, resolve: bool) -> str:
+    """Return the path with one slash at its beginning; with `resolve`, without empty, `.` and `..` segments."""
+    absolute = f"/{path.lstrip('/')}"
+    return normpath(absolute) if resolve else absolute
 
 
 def _of_azure(location: str) -> tuple[str, str]:

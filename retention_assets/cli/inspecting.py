@@ -65,9 +65,7 @@ def status(context: click.Context, repositories: tuple[str, ...], json_wanted: b
     configuration, now = configuration_of(context), utc_now()
     found = statuses(configuration, repositories or tuple(configuration.repositories), now)
     if json_wanted:
-        print_json(
-            [{**one.document(), "needs": [with_given(need) for need in one.needs_with(program())]} for one in found]
-        )
+        print_json([{**one.document(), "needs": _needs(one)} for one in found])
         return
     screen.print(_table(found, now))
     for one in found:

@@ -190,6 +190,13 @@ def test_a_namespace_may_have_a_user_before_the_bucket_as_on_the_lakefs_server(t
     assert load_configuration(written(tmp_path, document)).repository("orchard").storage == "s3://me@lake/orchard"
 
 
+@pytest.mark.parametrize("witness", ["s3://lake/tables/w", "s3a://lake/t%61bles/w", "s3://lake/tables/../w"])
+def test_a_witness_inside_the_warehouse_is_refused_in_every_spelling(tmp_path: Path, witness: str) -> None:
+    document = {"warehouse": "s3a://lake/tables", "records": {"witness": witness}, "repositories": {"orchard": ORCHARD}}
+    with pytest.raises(ConfigurationError, match="overlaps the warehouse"):
+        load_configuration(written(tmp_path, document))
+
+
 def test_a_policy_path_is_relative_to_the_configuration_file(tmp_path: Path) -> None:
     repository = loaded(tmp_path).repository("orchard")
     assert repository.path("policies/a.yaml") == tmp_path.resolve() / "policies" / "a.yaml"

@@ -10,6 +10,7 @@ from pydantic import Field, ValidationError, field_validator
 
 from retention_assets.config.documents import KeyPath, load_document, wrong_keys
 from retention_assets.config.limits import KeepSettings, Location, Model
+from retention_assets.config.locations import overlap
 from retention_assets.config.settings import (
     CommonSettings,
     IcechunkSettings,
@@ -309,7 +310,7 @@ def _configuration(document: object, file: Path) -> Configuration:
 def _require_apart(warehouse: str, witness: str, file: Path) -> None:
     """Reject a witness inside the warehouse or around it: whoever can write to one could write to the other."""
     tables = canonical_namespace(warehouse if "://" in warehouse else f"file://{warehouse}")
-    if f"{witness}/".startswith(f"{tables}/") or f"{tables}/".startswith(f"{witness}/"):
+    if overlap(witness, tables):
         raise ConfigurationError(
             f"{file}: records.witness: {witness} overlaps the warehouse {tables}: one is inside the other. "
             "Nothing was read or deleted. Choose a location that writers of the warehouse may not change, such as a "

@@ -11,9 +11,9 @@ from typing import Any
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
+from retention_assets.config.locations import overlap
 from retention_assets.core.age import AgeCutoff
 from retention_assets.core.amounts import Amount, counted
-from retention_assets.core.locations import overlap
 from retention_assets.core.remedies import CheckResult
 from retention_assets.core.states import CANDIDATE, STATES, UNREFERENCED
 from retention_assets.spark.frames import by_address

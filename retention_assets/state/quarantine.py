@@ -20,7 +20,7 @@ from typing import Any
 import pyarrow as pa
 
 from retention_assets.config.configuration import Repository
-from retention_assets.core.locations import overlap
+from retention_assets.config.locations import overlap
 from retention_assets.errors import ConfigurationError, StoreError
 from retention_assets.objectstore.access import StoreAccess
 from retention_assets.objectstore.mutate.copying import VerifiedCopy

@@ -575,7 +575,7 @@ SWEEPING = (
     Mutation(
         name="one container of Azure in two schemes counts as two",
         breaks="one owner per location (invariant 6)",
-        file="retention_assets/core/locations.py",
+        file="retention_assets/config/locations.py",
         old="    if scheme in _AZURE:\n",
         new="    if False:\n",
         caught_by=(
@@ -927,7 +927,7 @@ KNOWING = (
     Mutation(
         name="a location with a user before its bucket is another location",
         breaks="the objects of another repository in the same location stay (invariant 6)",
-        file="retention_assets/core/locations.py",
+        file="retention_assets/config/locations.py",
         old='        host = host.rpartition("@")[2]\n',
         new="        pass\n",
         caught_by=(

@@ -28,7 +28,7 @@ from retention_assets.icechunk.rules.planned import PlannedEdits, expiration_wit
 from retention_assets.icechunk.rules.retention import Unapproved
 from retention_assets.icechunk.rules.snapshots import History, Reference, history_of, reachable
 from retention_assets.icechunk.rules.updates import Stamp
-from retention_assets.icechunk.source.ops_log import parents_of_removed, tips_left, updates_since
+from retention_assets.icechunk.source.ops_log import former_parents, tips_left, updates_since
 from retention_assets.icechunk.source.repository import IcechunkSource
 from retention_assets.objectstore.access import StoreAccess
 from retention_assets.objectstore.objects import ObjectReader
@@ -67,7 +67,7 @@ def publish(
     Errors: as `before_write`; GuardRefused when a snapshot that the plan removes is reachable again, is the parent of a
     new snapshot, or was the tip of a reference since the plan, when the repository has another format than planned, and
     as `expire_v1`, `expired` and `collected`; SourceError as `IcechunkSource.require_upgrade_complete`,
-    `updates_since` and `parents_of_removed`; SourceError, StoreError and CorruptFile of reading and writing.
+    `updates_since` and `former_parents`; SourceError, StoreError and CorruptFile of reading and writing.
     """
     source = IcechunkSource(access, clock)
     found = source.repo_object()
@@ -183,7 +183,7 @@ def _require_unused(reader: ObjectReader, planned: PlannedEdits, accepted: Colle
     updates = list(updates_since(reader, repo, planned.cutoff))
     known = raw_ids(planned.known)
     new = {one.new_snapshot_id for one in updates} - known
-    removed = parents_of_removed(reader, repo, updates, known)
+    removed = former_parents(reader, repo, updates, known)
     for parent, child in (*removed_parents(repo), *((parent, child) for child, parent in removed.items())):
         if parent in to_delete and child in new:
             raise _based_on_removed(child, parent)

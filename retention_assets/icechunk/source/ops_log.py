@@ -50,7 +50,7 @@ def tips_left(
     and that were amended. The times are by the clocks of the machines that made these changes. An expiration that
     deletes references does not name them in the ops log. Resets and deletions of references in `besides` do not count.
     `updates`: newest first, as `updates_since` yields them. `parents`: of snapshots that the updates created, as
-    `parents_of_removed` returns them. These parents were left, too.
+    `former_parents` returns them. These parents were left, too.
     """
     left: dict[bytes, datetime] = {}
     for update in updates:
@@ -100,7 +100,7 @@ def updates_since(reader: ObjectReader, repo: Repo, cutoff: datetime) -> Iterato
         repo = before
 
 
-def parents_of_removed(
+def former_parents(
     reader: ObjectReader, repo: Repo, updates: Sequence[Update], besides: Collection[bytes] = ()
 ) -> dict[bytes, bytes]:
     """Return the parents that snapshots had when these updates created them, as far as `repo` does not show them.

@@ -16,7 +16,7 @@ from datetime import datetime
 from retention_assets.icechunk.formats.ids import decode_id
 from retention_assets.icechunk.formats.model import UpdateKind
 from retention_assets.icechunk.rules.snapshots import lineage
-from retention_assets.icechunk.source.ops_log import parents_of_removed, tips_left, updates_since
+from retention_assets.icechunk.source.ops_log import former_parents, tips_left, updates_since
 from retention_assets.icechunk.source.repository import IcechunkState
 from retention_assets.objectstore.objects import ObjectReader
 from retention_assets.state.plan import Heads, heads_since
@@ -31,7 +31,7 @@ def with_left_tips(
     Each snapshot has the latest time at which a reference may have named it. The ops log has the exact time. If only
     plans show the change, the time is that of the first plan that no longer found the reference on the snapshot, or the
     time at which `state` was read.
-    Errors: as `updates_since` and `parents_of_removed`.
+    Errors: as `updates_since` and `former_parents`.
     """
     updates = list(updates_since(reader, state.repo, cutoff)) if state.repo else []
     # an upgrade is the first entry that was written when it happened; the entries before it are reconstructed
@@ -40,7 +40,7 @@ def with_left_tips(
     for made_at, next_at, heads in heads_since(warehouse, repository, cutoff):
         tips = _left(state, heads, made_at, has_each_reset=has_each_reset)
         left |= dict.fromkeys(tips, next_at or state.taken_at)
-    parents = parents_of_removed(reader, state.repo, updates) if state.repo else {}
+    parents = former_parents(reader, state.repo, updates) if state.repo else {}
     for tip, at in tips_left(updates, parents=parents).items():
         left[tip] = max(left.get(tip, at), at)
     return replace(state, left=left)

@@ -17,7 +17,7 @@ from retention_assets.icechunk.formats.repo_writer import write_repo
 from retention_assets.icechunk.rules.collection import is_old
 from retention_assets.icechunk.rules.expiration import Expiration, expiration_v2, expire_v1
 from retention_assets.icechunk.rules.planned import PlannedEdits
-from retention_assets.icechunk.source.ops_log import parents_of_removed, tips_left, updates_since
+from retention_assets.icechunk.source.ops_log import former_parents, tips_left, updates_since
 from retention_assets.icechunk.source.repository import IcechunkSource, IcechunkState
 from retention_assets.icechunk.source.tables import manifest_chunks, snapshot_manifests
 from retention_assets.icechunk.sweep.retained_set import (
@@ -153,7 +153,7 @@ def plan_and_sweep(directory: Path, policy: SnapshotPolicy, as_of: datetime, cut
     state = source.state()
     if state.repo:
         updates = list(updates_since(ObjectReader(access), state.repo, cutoff))
-        parents = parents_of_removed(ObjectReader(access), state.repo, updates)
+        parents = former_parents(ObjectReader(access), state.repo, updates)
         state = replace(state, left=tips_left(updates, parents=parents))
     retained = retained_set_of(state, policy, as_of, cutoff)
     dead = _dead(directory, retained, cutoff)

@@ -369,5 +369,5 @@ def test_the_parent_of_a_removed_snapshot_is_that_of_its_commit_although_an_expi
         Update(UpdateKind.NEW_COMMIT, 1, "after the first commit", "main", new_snapshot_id=child),
     ]
     reader = ObjectReader(StoreAccess(tmp_path.as_uri()))
-    found = ops_log.parents_of_removed(reader, repo({root: None, newest: root}), updates)
+    found = ops_log.former_parents(reader, repo({root: None, newest: root}), updates)
     assert found == {grandchild: child, child: tip}

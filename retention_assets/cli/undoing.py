@@ -31,7 +31,7 @@ from retention_assets.cli.rendering import human_bytes, print_amounts
 from retention_assets.config.timestamps import utc_now
 from retention_assets.core.amounts import Amount, counted, human_amount
 from retention_assets.errors import ConfigurationError, RetentionError
-from retention_assets.explain.plans import approval_of, newest_plan
+from retention_assets.explain.status import status_of
 from retention_assets.state.approval import person
 from retention_assets.warehouse.warehouse import Warehouse
 
@@ -76,26 +76,11 @@ def resume(target: Target, json_wanted: bool) -> None:
 
 
 def _next_of_resumed(target: Target) -> str:
-    """Return the command that sweeps the newest plan, or the step that is necessary before a sweep."""
-    from retention_assets.cli.sweeping import next_of_approved
-
-    name, repository = target.name, target.repository
-    if repository.settings.mode == "plan":
-        return f"The mode of the repository is `plan`, which allows no sweep. See: {program()} status {name}"
-    try:
-        plan = newest_plan(target.warehouse, repository, None)[0].plan
-    except RetentionError:  # there is no valid plan, or another version made the newest plan
-        return f"There is no valid plan. Plan with: {program()} plan {name}"
-    try:
-        state = approval_of(target.warehouse, repository, plan, utc_now())
-    except RetentionError as error:  # a sweep would be refused for the same reason
-        return f"A sweep would be refused: {error}"
-    if plan.blocked or state.plan_refusal:
-        return f"The plan of {plan.day} cannot be swept. See why with: {program()} status {name}"
-    if state.waits_for_person:
-        command = f"{program()} approve {name} {plan.plan_hash} --as-of {plan.day}"
-        return f"The plan of {plan.day} waits for approval. Approve it with: {command}"
-    return next_of_approved(target, plan)
+    """Return the required actions of the repository, which `status` shows, too."""
+    found = status_of(target.warehouse, target.repository, utc_now())
+    if found.mode == "plan":
+        return f"The mode of the repository is `plan`, which allows no sweep. See: {program()} status {target.name}"
+    return "\n".join(found.needs_with(program())) or "No other action is needed."
 
 
 @cli.command(

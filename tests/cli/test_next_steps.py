@@ -12,8 +12,9 @@ from retention_assets.config.timestamps import utc_now
 from retention_assets.icechunk.rules.planned import PlannedEdits
 from retention_assets.state.lease import stop_sweeps
 from retention_assets.state.plan import Plan
+from retention_assets.state.records import write_record
 from tests.end_to_end.command import run
-from tests.explain.test_status import HASH, NAME, World, a_plan
+from tests.explain.test_status import HASH, NAME, World, a_plan, a_record
 
 NOW = datetime(2026, 11, 1, 12, tzinfo=UTC)
 NONE = Groups((), (), ())
@@ -81,7 +82,7 @@ def test_resume_names_the_sweep_of_the_approved_plan_with_its_day(world: World) 
 def test_resume_names_the_approval_of_a_plan_that_waits_for_it(world: World) -> None:
     world.keep(a_plan(YESTERDAY))
     step = resumed(world)
-    assert step.startswith(f"The plan of {YESTERDAY} waits for approval. Approve it with: ")
+    assert step.startswith("The plan waits for approval. Approve it with: ")
     assert step.endswith(f" approve orchard {HASH} --as-of {YESTERDAY}")
 
 
@@ -95,21 +96,31 @@ def test_resume_names_no_sweep_in_mode_plan(world: World) -> None:
 
 def test_resume_names_a_plan_where_there_is_none(world: World) -> None:
     step = resumed(world)
-    assert step.startswith("There is no valid plan. Plan with: ")
+    assert step.startswith("There is no plan. Plan with: ")
     assert step.endswith(" plan orchard")
 
 
 @pytest.mark.parametrize("why", ["blocked", "too old"])
-def test_resume_names_the_status_of_a_plan_that_cannot_be_swept(world: World, why: str) -> None:
+def test_resume_tells_why_a_plan_cannot_be_swept(world: World, why: str) -> None:
     made = a_plan(YESTERDAY)
     old = replace(made, made_at=made.made_at - timedelta(days=300))
     world.keep(replace(made, blocked="no staged list is known.") if why == "blocked" else old)
     step = resumed(world)
-    assert step.startswith(f"The plan of {YESTERDAY} cannot be swept. See why with: ")
-    assert step.endswith(" status orchard")
+    if why == "blocked":
+        assert step == "The plan must not be executed: no staged list is known."
+    else:
+        assert step.startswith(f"The plan of {YESTERDAY} is too old to be swept. Plan again: ")
+        assert step.endswith(" plan orchard")
+
+
+def test_resume_names_no_sweep_of_a_plan_that_was_swept(world: World) -> None:
+    world.keep(a_plan(YESTERDAY))
+    world.approve(utc_now(), YESTERDAY)
+    write_record(world.warehouse, replace(a_record(deleted=5), day=YESTERDAY.isoformat()))
+    assert resumed(world) == "No other action is needed."
 
 
 def test_resume_names_the_reason_why_every_sweep_would_be_refused(world: World) -> None:
     world.keep(a_plan(YESTERDAY))
     world.configure(quarantine={"url": "lake/attic"})
-    assert resumed(world).startswith("A sweep would be refused: ")
+    assert resumed(world).endswith("Nothing was moved. Set a URL outside of the storage, such as another bucket.")

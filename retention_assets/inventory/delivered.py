@@ -189,8 +189,7 @@ def delivered_inventory(spark: SparkSession, repository: Repository) -> Delivere
 def _tasks(spark: SparkSession, opened: Sequence[tuple[StoreAccess, Manifest]]) -> int:
     """Return the number of tasks that sort the rows of all files."""
     size = sum(file.size for _, manifest in opened for file in manifest.files)
-    least = int(spark.conf.get("spark.sql.shuffle.partitions", "") or 2)
-    return max(least, min(size // _BYTES_OF_TASK, _MOST_TASKS))
+    return max(read_tasks(spark), min(size // _BYTES_OF_TASK, _MOST_TASKS))
 
 
 def inventory_accesses(repository: Repository) -> list[tuple[StoreAccess, str]]:

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from functools import cache
 from math import ceil
 from pathlib import Path
+from typing import Any
 from zipfile import ZIP_DEFLATED, ZipFile
 
 from py4j.protocol import Py4JError
@@ -81,9 +82,11 @@ _FOR_FEW_OBJECTS: Mapping[str, tuple[str, str]] = {  # the values for few object
     "spark.sql.constraintPropagation.enabled": ("false", "true"),
 }
 _FEW_OBJECTS = 50_000
+_OBJECTS_OF_TASK = 10_000  # of few: each task more takes longer to start than to compute so few rows
 # In one process, all tasks share one memory. With many objects, there are more tasks than cores, so that the rows of a
 # task fit into its part of the memory. Else tasks write most rows to disk and read them again.
 _PARTITIONS, _PARTITION_BYTES = "spark.sql.shuffle.partitions", "spark.sql.adaptive.advisoryPartitionSizeInBytes"
+_LEAF_PARTITIONS = "spark.sql.leafNodeDefaultParallelism"  # of rows that the driver holds
 _OBJECTS_AT_ONCE = 200_000  # of the tasks that run at the same time
 _BYTES_AT_ONCE = 2**23
 _PYTHON, _MEMORY = "spark.pyspark.python", "spark.driver.memory"
@@ -92,6 +95,7 @@ _SMALL_MEMORY: Mapping[str, str] = {  # for at most 2 GB: a task has at most 8,1
     "spark.buffer.pageSize": "2m",  # Spark's default is 16 MB for each aggregate and join
     "spark.memory.fraction": "0.25",  # of the heap, for rows in aggregates, joins and sorts; others are on disk
 }
+_JAVA_FUNCTIONS = ("org.apache.spark.sql.functions", "functions", "PythonUtils")  # by the names that pyspark uses
 _SUBMIT_PORT = "PYSPARK_GATEWAY_PORT"  # set if `spark-submit` started the driver with a master and settings
 _NO_JAVA = "JAVA_GATEWAY_EXITED"  # Spark's name of the error when Java cannot be started, or ends at once
 _SECONDS_TO_CONNECT = 45  # to a Spark Connect server
@@ -232,7 +236,7 @@ def spark_settings(settings: Mapping[str, SparkValue]) -> SparkSettings:
     if is_local and _is_small(given.get(_MEMORY)):
         defaults |= _SMALL_MEMORY
     _prepare_environment(given.get(_PYTHON) or (sys.executable if is_local else None))
-    suits_few = is_local and not given.keys() & {*_FOR_FEW_OBJECTS, _PARTITIONS}
+    suits_few = is_local and not given.keys() & {*_FOR_FEW_OBJECTS, _PARTITIONS, _LEAF_PARTITIONS}
     return SparkSettings({**defaults, **given, **_REQUIRED}, secrets, suits_few)
 
 
@@ -268,7 +272,33 @@ def prepared(start: Callable[[], SparkSession]) -> SparkSession:
             )
         if not is_one_process(spark):
             _send_package(spark)
+        if not is_connect(spark):
+            _remember_functions(spark)
     return spark
+
+
+class _Remembered:
+    """A Java class that remembers its functions."""
+
+    def __init__(self, java_class: object) -> None:
+        self._class = java_class
+
+    def __getattr__(self, name: str) -> object:
+        member = getattr(self._class, name)
+        setattr(self, name, member)
+        return member
+
+
+def _remember_functions(spark: SparkSession) -> None:
+    """Let the session's Python look up Spark's Java functions only once each.
+
+    pyspark asks Java for the class and for the function, each time that Python makes a column: a third of the 10,000
+    requests of a small plan.
+    """
+    java: Any = spark.sparkContext._jvm
+    for name in _JAVA_FUNCTIONS:
+        if name not in vars(java):
+            setattr(java, name, _Remembered(getattr(java, name)))
 
 
 def _speculates(spark: SparkSession) -> bool:
@@ -298,7 +328,13 @@ def fit_to(objects: int, spark: SparkSession) -> None:
     for key, values in _FOR_FEW_OBJECTS.items():
         spark.conf.set(key, values[is_large])
     spark.conf.set(MANY_OBJECTS, str(is_large).lower())
-    spark.conf.set(_PARTITIONS, str(_cores() * max(1, ceil(objects / _OBJECTS_AT_ONCE))))
+    if 0 < objects <= _FEW_OBJECTS:
+        tasks = min(_cores(), ceil(objects / _OBJECTS_OF_TASK))
+        spark.conf.set(_LEAF_PARTITIONS, str(tasks))
+    else:  # 0: nothing is listed yet, so there may be many
+        tasks = _cores() * max(1, ceil(objects / _OBJECTS_AT_ONCE))
+        spark.conf.unset(_LEAF_PARTITIONS)
+    spark.conf.set(_PARTITIONS, str(tasks))
 
 
 def start_early(settings: Mapping[str, SparkValue]) -> None:

@@ -27,6 +27,7 @@ from retention_assets.config.configuration import load_configuration
 from retention_assets.config.settings import READ_TASKS, SWEEP_WORKERS, FromEnvironment, SparkValue
 from retention_assets.definitions import build_definitions, repository_resources, shared_resources
 from retention_assets.errors import ConfigurationError, OutOfMemory
+from retention_assets.spark import sessions
 from retention_assets.spark.failures import reporting_exhaustion
 from retention_assets.spark.frames import CachedFrames, read_tasks, sweep_workers
 from retention_assets.warehouse.warehouse import Warehouse
@@ -91,7 +92,7 @@ def test_a_task_of_a_local_session_has_at_most_as_many_objects_as_fit_into_its_p
     partitions, cores = "spark.sql.shuffle.partitions", max(2, os.cpu_count() or 1)
     before = spark.conf.get(partitions)
     try:
-        for objects in (500, 200_000, 200_001, 10_000_000, 500):
+        for objects in (0, 50_001, 200_000, 200_001, 10_000_000, 0):
             spark_resource({}).fit_to(objects)
             tasks = int(spark.conf.get(partitions) or 0)
             assert tasks % cores == 0
@@ -100,6 +101,22 @@ def test_a_task_of_a_local_session_has_at_most_as_many_objects_as_fit_into_its_p
         spark_resource({partitions: 7}).fit_to(10_000_000)
         assert spark.conf.get(partitions) == str(cores)
     finally:
+        spark.conf.set(partitions, before)
+
+
+def test_few_objects_are_not_distributed_to_all_cores(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
+    partitions, of_rows = "spark.sql.shuffle.partitions", "spark.sql.leafNodeDefaultParallelism"
+    resource, before = spark_resource({}), spark.conf.get(partitions)
+    monkeypatch.setattr(sessions, "_cores", lambda: 64)
+    try:
+        for objects, tasks in ((1, 1), (10_000, 1), (10_001, 2), (50_000, 5)):
+            resource.fit_to(objects)
+            assert {spark.conf.get(partitions), spark.conf.get(of_rows)} == {str(tasks)}
+        resource.fit_to(50_001)
+        assert (spark.conf.get(partitions), spark.conf.get(of_rows, None)) == ("64", None)
+        resource.fit_to(1)
+    finally:
+        spark.conf.unset(of_rows)
         spark.conf.set(partitions, before)
 
 

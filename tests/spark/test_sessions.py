@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import Mock
 
 import grpc
 import pytest
@@ -12,6 +13,7 @@ from py4j.protocol import Py4JError
 from pyspark.errors.exceptions.connect import SparkConnectGrpcException
 from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
 
 from retention_assets.config.settings import FromEnvironment, SparkValue
 from retention_assets.errors import ConfigurationError, StoreError
@@ -33,7 +35,7 @@ class ClusterSession:
 
     def __init__(self) -> None:
         self.conf = Settings({"spark.master": "local[*]"})  # a default of this project, which has no effect there
-        self.sparkContext = SimpleNamespace(master="spark://cluster:7077", _conf={})
+        self.sparkContext = SimpleNamespace(master="spark://cluster:7077", _conf={}, _jvm=Mock())
         self.sent: list[str] = []
 
     def addArtifacts(self, path: str, *, pyfile: bool) -> None:
@@ -49,6 +51,24 @@ def test_every_new_session_gets_the_package_once() -> None:
             prepared(lambda session=session: session)
         assert len(session.sent) == 1
         del session
+
+
+def test_a_function_of_spark_is_looked_up_in_java_only_once(
+    spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    context = prepared(lambda: spark).sparkContext
+    F.coalesce(F.col("first"), F.lit(1))
+    requests, client = [], context._gateway._gateway_client
+    send = client.send_command
+
+    def record(command: str, *arguments: object, **options: object) -> object:
+        requests.append(command.split("\n")[0])
+        return send(command, *arguments, **options)
+
+    monkeypatch.setattr(client, "send_command", record)
+    F.coalesce(F.col("second"), F.lit(2))
+    assert "c" in requests  # Java's functions are called
+    assert "r" not in requests  # Java is not asked for them
 
 
 OVERLAID = {"spark.master": "spark://head:7077", "spark.speculation": "false"}

@@ -21,6 +21,11 @@ def overlap(one: str, other: str) -> bool:
     )
 
 
+def is_bucket(location: str) -> bool:
+    """Return whether the location is a whole bucket or container."""
+    return "/" not in _of_azure(location)[1].partition("://")[2].rstrip("/")
+
+
 def _nested(one: str, other: str) -> bool:
     (account, one), (other_account, other) = _of_azure(one), _of_azure(other)
     if account and other_account and account != other_account:

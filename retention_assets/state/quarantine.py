@@ -20,7 +20,7 @@ from typing import Any
 import pyarrow as pa
 
 from retention_assets.config.configuration import Repository
-from retention_assets.config.locations import overlap
+from retention_assets.config.locations import is_bucket, overlap
 from retention_assets.errors import ConfigurationError, StoreError
 from retention_assets.objectstore.access import StoreAccess
 from retention_assets.objectstore.mutate.copying import VerifiedCopy
@@ -148,8 +148,7 @@ def quarantine_url(repository: Repository) -> str:
     """
     given = repository.settings.quarantine.url
     url = repository.absolute(given) if given else f"{repository.storage}{_SUFFIX}"
-    bucket_only = not given and repository.storage.partition("://")[2].count("/") == 0
-    if bucket_only or overlap(url, repository.storage):
+    if (not given and is_bucket(repository.storage)) or overlap(url, repository.storage):
         raise ConfigurationError(
             f"{repository.file}: repositories.{repository.name}.quarantine.url: {url} is not outside of "
             f"{repository.storage}. Nothing was moved. Set a URL outside of the storage, such as another bucket."

@@ -271,6 +271,8 @@ def test_a_purge_is_refused_on_a_machine_that_does_not_see_the_quarantine(on_dis
         pytest.param(
             "s3://lake", None, "s3://lake.quarantine", id="a_bucket_without_a_prefix_and_no_configured_quarantine"
         ),
+        ("https://a.blob.core.windows.net/lake", None, "https://a.blob.core.windows.net/lake.quarantine"),
+        ("abfss://lake@a.dfs.core.windows.net", None, "abfss://lake@a.dfs.core.windows.net.quarantine"),
         ("s3://me@lake/orchard", "s3://lake/orchard/attic", "s3://lake/orchard/attic"),
         ("s3://lake/an orchard", "s3a://lake/an%20orchard/attic", "s3://lake/an%20orchard/attic"),
     ],

@@ -24,7 +24,7 @@ from retention_assets.core.guards import CheckResult, refusals
 from retention_assets.spark.failures import reporting_exhaustion
 from retention_assets.sweep.sweep_run import Report, objects_failed
 from retention_assets.sweep.verification import by_check
-from retention_assets.tables import DELETION_CANDIDATES, DELETION_PROOF
+from retention_assets.tables import DELETION_CANDIDATES, DELETION_PROOF, STORAGE_INVENTORY
 from retention_assets.warehouse.metadata import Details
 from retention_assets.warehouse.warehouse import Rows
 
@@ -109,7 +109,7 @@ def _instrumented(make: Callable[..., Made], repository: Repository, system: str
         with reporting_exhaustion():
             spark, resource = inputs.get("pyspark"), inputs.get(key)
             if isinstance(spark, SparkResource) and isinstance(resource, RepositoryResource):
-                spark.fit_to(resource.objects_listed())
+                spark.fit_to(resource.warehouse.newest_rows(repository.name, STORAGE_INVENTORY.name))
             made = make(*arguments, **inputs)
         return made._replace(value=replace(made.value, began=began), metadata={**(made.metadata or {}), **lineage})
 

@@ -42,11 +42,11 @@ from retention_assets.state.acknowledged import acknowledged_addresses, known_ad
 from retention_assets.state.ledger import quarantined_by
 from retention_assets.state.plan import PLANNED_OBJECTS, Planned
 from retention_assets.sweep.sweep_run import AnyRepository, Sweep
-from retention_assets.tables import DELETION_CANDIDATES, SHOWN, STORAGE_INVENTORY
+from retention_assets.tables import DELETION_CANDIDATES, SHOWN
 from retention_assets.warehouse.metadata import PartitionMetadata
 from retention_assets.warehouse.table_cache import TableCache
 from retention_assets.warehouse.table_writer import write_rows
-from retention_assets.warehouse.warehouse import METADATA, Rows, Warehouse, Written
+from retention_assets.warehouse.warehouse import Rows, Warehouse, Written
 
 # The keys of the resources. A project's own resources have other keys, such as `warehouse` and `io_manager`.
 SPARK, CLOCK, WAREHOUSE, TABLES = "pyspark", "retention_clock", "retention_warehouse", "retention_tables"
@@ -243,14 +243,6 @@ class RepositoryResource(dg.ConfigurableResource):
         """Return this resource with the options of a run."""
         configured = options.applied_to(self.configured, self.name)
         return RepositoryResource(name=self.name, configured=configured, tables=self.tables, clock=self.clock)
-
-    def objects_listed(self) -> int:
-        """Return the number of objects in the newest complete listing; 0 if there is none."""
-        table = self.name, STORAGE_INVENTORY.name
-        metadata = (
-            self.warehouse.read_document(*table, day, METADATA) for day in self.warehouse.directories(*table)[::-1]
-        )
-        return next((one["rows"] for one in metadata if one), 0)
 
 
 def repository_key(repository: str) -> str:

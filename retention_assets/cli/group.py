@@ -26,6 +26,7 @@ from retention_assets.config.configuration import Configuration, Repository, loa
 from retention_assets.config.durations import parse_positive_duration
 from retention_assets.config.timestamps import utc_now
 from retention_assets.errors import ConfigurationError, RetentionError
+from retention_assets.tables import STORAGE_INVENTORY
 from retention_assets.warehouse.warehouse import Warehouse
 
 if TYPE_CHECKING:
@@ -243,11 +244,15 @@ def policy_options(files: Sequence[Path]) -> str:
 as_json = click.option("--json", "json_wanted", is_flag=True, help="Print one JSON document.")
 
 
-def run_job(configuration: Configuration, job: str, day: date, tags: Mapping[str, str] | None = None) -> "FinishedRun":
-    """Return the result of `runs.run_job`. Errors: as `runs.run_job`."""
+def run_job(
+    configuration: Configuration, repository: str, job: str, day: date, tags: Mapping[str, str] | None = None
+) -> "FinishedRun":
+    """Return the result of `runs.run_job` for the only repository of the job. Errors: as `runs.run_job`."""
     from retention_assets.spark.sessions import start_early
 
-    start_early(configuration.spark)  # Java starts while Dagster is imported: each of them takes seconds
+    warehouse = Warehouse(configuration.warehouse)
+    objects = warehouse.newest_rows(repository, STORAGE_INVENTORY.name) if warehouse.is_local else 0
+    start_early(configuration.spark, objects)  # Java starts while Dagster is imported: each of them takes seconds
     from retention_assets.cli import runs
 
     return runs.run_job(configuration, job, day, progress, tags)

@@ -95,7 +95,7 @@ def make_plan(
     from retention_assets.assets.runs import FULL, plan_job
 
     configuration.repository(repository)
-    run = run_job(configuration, plan_job(repository), day, {FULL: "true"} if full else None)
+    run = run_job(configuration, repository, plan_job(repository), day, {FULL: "true"} if full else None)
     made = load_plan(Warehouse(configuration.warehouse), repository, day)
     for warning in made.warnings:
         warn(f"warning: {warning}")

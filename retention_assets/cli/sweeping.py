@@ -151,7 +151,7 @@ def sweep(target: Target, day: date, dump_age: timedelta | None, json_wanted: bo
     if dump_age is not None:
         configuration = configuration.with_dump_age(repository, dump_age)
     try:
-        run_job(configuration, sweep_job(repository), day)
+        run_job(configuration, repository, sweep_job(repository), day)
     except ObjectsFailed:  # the sweep ended, so there is a report
         _report(target, day, json_wanted=json_wanted)
         raise
@@ -172,7 +172,7 @@ def verify(target: Target, day: date, json_wanted: bool) -> None:
     """
     from retention_assets.assets.runs import verify_job
 
-    run_job(target.configuration, verify_job(target.name), day)
+    run_job(target.configuration, target.name, verify_job(target.name), day)
     rows = open_table(target.warehouse, target.name, DELETION_PROOF.name, day).to_pylist()
     text = "\n".join(f"passed: {row['check']}: {row['saw']}" for row in rows)
     print_result(rows, text, json_wanted=json_wanted)

@@ -56,16 +56,21 @@ _REQUIRED: Mapping[str, str] = {
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",  # other readers read the default as local time
 }
 
-# Java's optimizing compiler (tier 4) starts late here: with its default thresholds, it doubles the processor time of a
-# small plan. Without this compiler, aggregates of 500,000 rows take more than twice as long, and the quick compiler
-# stops when its 48 MB of code are full. MetaspaceSize is as large as Spark's classes need: a smaller value causes
-# garbage collections. A small plan fits into the initial heap. For a large plan, the heap grows only when it has to:
-# with the default ratios, Java would have its maximal heap most of the time.
-LATE_COMPILER = (
-    "-XX:+UseSerialGC -XX:InitialHeapSize=384m -XX:MinHeapFreeRatio=20 -XX:MaxHeapFreeRatio=40 "
-    "-XX:MetaspaceSize=256m -XX:Tier4InvocationThreshold=100000 -XX:Tier4MinInvocationThreshold=20000 "
-    "-XX:Tier4CompileThreshold=300000 -XX:Tier4BackEdgeThreshold=800000"
+# MetaspaceSize is as large as Spark's classes need: a smaller value causes garbage collections. A small plan fits into
+# the initial heap. For a large plan, the heap grows only when it has to: with the default ratios, Java would have its
+# maximal heap most of the time.
+_JAVA_MEMORY = (
+    "-XX:+UseSerialGC -XX:InitialHeapSize=384m -XX:MinHeapFreeRatio=20 -XX:MaxHeapFreeRatio=40 -XX:MetaspaceSize=256m"
 )
+# Java's optimizing compiler (tier 4) starts late here: with its default thresholds, it doubles the processor time of a
+# small plan. Without this compiler, aggregates of 500,000 rows take more than twice as long.
+_LATE_COMPILER = (
+    "-XX:Tier4InvocationThreshold=100000 -XX:Tier4MinInvocationThreshold=20000 -XX:Tier4CompileThreshold=300000 "
+    "-XX:Tier4BackEdgeThreshold=800000"
+)
+# For a process that plans few objects and ends: without counters for the optimizing compiler, Java's quick compiler
+# takes half of the time. By default, the quick compiler alone stops when its 48 MB of code are full.
+_QUICK_COMPILER = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m"
 # Spark keeps figures of finished queries for its UI, by default of 1,000: 100 to 200 MB of Java's heap after 100 plans.
 FEW_RETAINED: Mapping[str, str] = {
     "spark.sql.ui.retainedExecutions": "50",
@@ -102,13 +107,13 @@ _SECONDS_TO_CONNECT = 45  # to a Spark Connect server
 _LOGGING = Path(__file__).with_name("log4j2.properties")
 
 
-def _local_defaults() -> dict[str, str]:
+def _local_defaults(objects: int) -> dict[str, str]:
     """Return the default settings for a session whose driver is the only process. Other masters get none of them."""
     cores = str(_cores())
+    compiler = _QUICK_COMPILER if _are_few(objects) else _LATE_COMPILER
+    logging = f"-Dlog4j2.configurationFile={_LOGGING.as_uri()}"
     return {
-        "spark.driver.extraJavaOptions": " ".join(
-            [LATE_COMPILER, f"-Dlog4j2.configurationFile={_LOGGING.as_uri()}", *class_archive()]
-        ),
+        "spark.driver.extraJavaOptions": " ".join([_JAVA_MEMORY, compiler, logging, *class_archive()]),
         "spark.master": "local[*]",
         _MEMORY: "1g",
         **FEW_RETAINED,
@@ -127,6 +132,10 @@ def _local_defaults() -> dict[str, str]:
 
 def _cores() -> int:
     return max(2, os.cpu_count() or 1)
+
+
+def _are_few(objects: int) -> bool:
+    return 0 < objects <= _FEW_OBJECTS  # 0: nothing is listed yet, so there may be many
 
 
 def _is_small(memory: str | None) -> bool:
@@ -216,9 +225,10 @@ def _same_interrupt_handler() -> Iterator[None]:
             signal.signal(signal.SIGINT, handler)
 
 
-def spark_settings(settings: Mapping[str, SparkValue]) -> SparkSettings:
+def spark_settings(settings: Mapping[str, SparkValue], objects: int = 0) -> SparkSettings:
     """Return the settings of a session for `spark:` of the configuration. A process has only one session.
 
+    `objects`: as in `start_early`.
     This also sets the environment variables of Spark's Python and Java: see `_prepare_environment`.
     """
     secrets = {key: value.env for key, value in settings.items() if isinstance(value, FromEnvironment)}
@@ -230,7 +240,7 @@ def spark_settings(settings: Mapping[str, SparkValue]) -> SparkSettings:
     is_remote = "spark.remote" in settings
     master = given.get("spark.master", "" if _SUBMIT_PORT in os.environ else "local[*]")
     is_local = not is_remote and is_local_master(master)
-    defaults = {**_DEFAULTS, **(_local_defaults() if is_local else {})}
+    defaults = {**_DEFAULTS, **(_local_defaults(objects) if is_local else {})}
     if is_remote:  # all other settings are the server's own
         defaults = {key: value for key, value in defaults.items() if key.startswith("spark.sql.")}
     if is_local and _is_small(given.get(_MEMORY)):
@@ -328,21 +338,22 @@ def fit_to(objects: int, spark: SparkSession) -> None:
     for key, values in _FOR_FEW_OBJECTS.items():
         spark.conf.set(key, values[is_large])
     spark.conf.set(MANY_OBJECTS, str(is_large).lower())
-    if 0 < objects <= _FEW_OBJECTS:
+    if _are_few(objects):
         tasks = min(_cores(), ceil(objects / _OBJECTS_OF_TASK))
         spark.conf.set(_LEAF_PARTITIONS, str(tasks))
-    else:  # 0: nothing is listed yet, so there may be many
+    else:
         tasks = _cores() * max(1, ceil(objects / _OBJECTS_AT_ONCE))
         spark.conf.unset(_LEAF_PARTITIONS)
     spark.conf.set(_PARTITIONS, str(tasks))
 
 
-def start_early(settings: Mapping[str, SparkValue]) -> None:
+def start_early(settings: Mapping[str, SparkValue], objects: int) -> None:
     """Start the session in the background, because the start of Java takes half of a short run.
 
-    If the start fails, the error appears where the session is first used.
+    If the start fails, the error appears where the session is first used. `objects`: the number of objects that were
+    last listed in the only repository that this process works on; 0: it is not known.
     """
-    session_settings = spark_settings(settings)
+    session_settings = spark_settings(settings, objects)
 
     def start() -> None:
         with contextlib.suppress(Exception):

@@ -401,6 +401,12 @@ class Warehouse:
         """Write the metadata of a partition beside its rows. Call this after the rows are written."""
         self.write_document(metadata.document(), repository, table, day.isoformat(), METADATA)
 
+    def newest_rows(self, repository: str, table: str) -> int:
+        """Return the number of rows in the table's newest complete partition; 0 if there is none."""
+        days = reversed(self.directories(repository, table))
+        found = (self.read_document(repository, table, day, METADATA) for day in days)
+        return next((one["rows"] for one in found if one), 0)
+
     def metadata(self, repository: str, table: str, day: date) -> PartitionMetadata:
         """Return the metadata of a partition. Errors: TableContractError when it is incomplete or damaged."""
         self.require(repository, table, day)

@@ -5,8 +5,9 @@ import shlex
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
-from datetime import date
+from datetime import UTC, date, datetime
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import click
@@ -16,11 +17,15 @@ from rich.console import Console
 
 from retention_assets.assets.runs import daily
 from retention_assets.cli import runs
-from retention_assets.cli.group import Steps, program
+from retention_assets.cli.group import Steps, program, run_job
 from retention_assets.cli.runs import _instance, code_location, end_dead_runs, process_tag
 from retention_assets.config import folders
 from retention_assets.config.configuration import Configuration
 from retention_assets.errors import ConfigurationError
+from retention_assets.spark import sessions
+from retention_assets.tables import STORAGE_INVENTORY
+from retention_assets.warehouse.metadata import PartitionMetadata
+from retention_assets.warehouse.warehouse import Warehouse
 from tests.assets.graph import configuration
 
 NONE = "retention_assets.definitions"  # of `dagster dev -m retention_assets.definitions`
@@ -59,6 +64,25 @@ def other_process() -> Iterator[subprocess.Popen[bytes]]:
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as process:
         yield process
         process.kill()
+
+
+@pytest.mark.parametrize("is_local", [True, False], ids=["local", "s3"])
+def test_java_starts_for_as_many_objects_as_the_newest_complete_listing_has(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_local: bool
+) -> None:
+    """A warehouse on S3 is not read before Java starts: that would take longer than it saves."""
+    configured: Any = SimpleNamespace(warehouse=str(tmp_path), spark={})
+    warehouse, started_for, ran = Warehouse(configured.warehouse), list[int](), list[str]()
+    for day, rows in ((1, 7), (2, 500), (3, 0)):  # the listing of the third day was interrupted
+        warehouse.write_document({}, "orchard", STORAGE_INVENTORY.name, f"2026-11-0{day}", "other.json")
+        if rows:
+            metadata = PartitionMetadata(datetime(2026, 11, day, tzinfo=UTC), rows, "a-run")
+            warehouse.write_metadata("orchard", STORAGE_INVENTORY.name, date(2026, 11, day), metadata)
+    monkeypatch.setattr(Warehouse, "is_local", is_local)
+    monkeypatch.setattr(sessions, "start_early", lambda _, objects: started_for.append(objects))
+    monkeypatch.setattr(runs, "run_job", lambda _, job, *__: ran.append(job))
+    run_job(configured, "orchard", "orchard_plan", date(2026, 11, 3))
+    assert (started_for, ran) == ([500 if is_local else 0], ["orchard_plan"])
 
 
 RUN, REPEATED = (f"{number}" * 8 + "-0000-4000-8000-000000000000" for number in (1, 2))  # ids of runs

@@ -19,7 +19,7 @@ from retention_assets.config.settings import FromEnvironment, SparkValue
 from retention_assets.errors import ConfigurationError, StoreError
 from retention_assets.spark import sessions
 from retention_assets.spark.frames import is_one_process, master_of
-from retention_assets.spark.sessions import prepared, started
+from retention_assets.spark.sessions import prepared, spark_settings, started
 
 
 class Settings(dict[str, str]):
@@ -51,6 +51,12 @@ def test_every_new_session_gets_the_package_once() -> None:
             prepared(lambda session=session: session)
         assert len(session.sent) == 1
         del session
+
+
+@pytest.mark.parametrize(("objects", "is_quick"), [(0, False), (1, True), (50_000, True), (50_001, False)])
+def test_java_compiles_for_few_objects_only_where_few_are_listed(objects: int, is_quick: bool) -> None:
+    options = spark_settings({}, objects).plain["spark.driver.extraJavaOptions"]
+    assert ("-XX:TieredStopAtLevel=1" in options, "-XX:Tier4CompileThreshold=" in options) == (is_quick, not is_quick)
 
 
 def test_a_function_of_spark_is_looked_up_in_java_only_once(

@@ -51,7 +51,7 @@ def _statuses() -> Iterator[None]:
     """End with 130 or 141 where click and rich end with 1. In this command, 1 says that a guard refused."""
     try:
         yield
-    except (click.Abort, KeyboardInterrupt, EOFError):
+    except (click.Abort, KeyboardInterrupt):
         click.echo("\nAborted!", err=True)
         raise click.exceptions.Exit(_ABORTED) from None
     except SystemExit as ended:
@@ -62,6 +62,8 @@ def _statuses() -> Iterator[None]:
         if drop_output():
             raise click.exceptions.Exit(BROKEN_PIPE) from None
         raise ConnectionError(str(error)) from error  # of a store or of Spark: click would take it for the output
+    except EOFError as error:  # of Java, which ended: click would take it for an answer of the user
+        raise ConnectionError("a process ended before it had sent its whole answer") from error
 
 
 def drop_output() -> bool:

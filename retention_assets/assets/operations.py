@@ -37,7 +37,7 @@ from retention_assets.state.approval import (
     withdraw_approval,
 )
 from retention_assets.state.lease import resume_sweeps, stop_sweeps
-from retention_assets.state.plan import current_day_of, find_plan, load_plan, require_plan
+from retention_assets.state.plan import current_day_of, find_plan, last_plan_of, require_plan
 from retention_assets.state.records import seal_of
 from retention_assets.sweep.copies import Undo
 from retention_assets.sweep.undo import Selection, due_for_purge, purge, restore
@@ -149,7 +149,7 @@ def _withdraw(context: dg.OpExecutionContext, resource: RepositoryResource, conf
     """Withdraw the approvals of the day's plans. A budget does not approve them again. A running sweep continues."""
     by, day, now = config.person(context.run), _day(config.day), resource.clock.now()
     warehouse, name, life = resource.warehouse, resource.name, resource.repository.settings.approval.life
-    was_approved = has_approval(warehouse, load_plan(warehouse, name, day))
+    was_approved = has_approval(warehouse, last_plan_of(warehouse, name, day))
     plan = withdraw_approval(warehouse, name, day, by, now)
     which = f"plan {plan.plan_hash} of {name} as of {day}"
     message = f"{by} withdrew the approval of {which}."

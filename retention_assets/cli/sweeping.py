@@ -43,7 +43,7 @@ from retention_assets.state.approval import (
 )
 from retention_assets.state.lease import unseen_lease
 from retention_assets.state.ledger import first_failure, results_of, sweeps_of
-from retention_assets.state.plan import Plan, load_plan, require_plan
+from retention_assets.state.plan import Plan, last_plan_of, load_plan, require_plan
 from retention_assets.state.records import amounts_in, newest_of_plan
 from retention_assets.tables import DELETION_PROOF, DELETION_REPORT
 
@@ -109,7 +109,7 @@ def withdraw(target: Target, day: date, json_wanted: bool) -> None:
     of other days stay, and the command names these days. A running sweep continues.
     """
     by, now, warehouse, name = person(), utc_now(), target.warehouse, target.name
-    was_approved = has_approval(warehouse, load_plan(warehouse, name, day))
+    was_approved = has_approval(warehouse, last_plan_of(warehouse, name, day))
     made = withdraw_approval(warehouse, name, day, by, now)
     others = approved_plans_of_other_days(warehouse, name, day, target.repository.settings.approval.life, now)
     which = f"plan {made.plan_hash} of {name} as of {made.day}"

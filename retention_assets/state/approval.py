@@ -22,7 +22,7 @@ from retention_assets.config.limits import ApprovalSettings, BudgetSettings, Lim
 from retention_assets.core.amounts import Amount, sum_of
 from retention_assets.errors import GuardRefused, RetentionError, TableContractError
 from retention_assets.state.lease import MARGIN
-from retention_assets.state.plan import PLANS, Plan, load_plan, require_plan
+from retention_assets.state.plan import PLANS, Plan, last_plan_of, load_plan, require_plan
 from retention_assets.state.records import newest_first
 from retention_assets.warehouse.warehouse import Warehouse
 
@@ -149,14 +149,13 @@ def approve(
 
 
 def withdraw_approval(warehouse: Warehouse, repository: str, day: date, by: str, now: datetime) -> Plan:
-    """Withdraw the approvals of all plans of the day, and return the current plan.
+    """Withdraw the approvals of all plans of the day, and return the plan of the day; see `last_plan_of`.
 
     The approvals of earlier plans of the day are withdrawn too: they would count again if a new plan had the same hash.
-    Until a person approves the current plan again, the budget does not approve it either. This applies to every plan
-    with the same hash, on any day. A running sweep is not stopped. Errors: GuardRefused when the day has no current
-    plan.
+    Until a person approves the returned plan again, the budget does not approve it either. This applies to every plan
+    with the same hash, on any day. A running sweep is not stopped. Errors: as `last_plan_of`.
     """
-    plan = load_plan(warehouse, repository, day)
+    plan = last_plan_of(warehouse, repository, day)
     withdrawn = {"day": day.isoformat(), "withdrawn_by": by, "withdrawn_at": now.isoformat()}
     for plan_hash in (plan.plan_hash, *_approved_by_person(warehouse, plan)):
         warehouse.write_document({"plan_hash": plan_hash, **withdrawn}, *_path(repository, plan_hash))

@@ -311,6 +311,22 @@ def load_plan(warehouse: Warehouse, repository: str, day: date) -> Plan:
     return _plan(document)
 
 
+def last_plan_of(warehouse: Warehouse, repository: str, day: date) -> Plan:
+    """Return the current plan of the day. If the day has none now, return the plan that was made last.
+
+    A planning run removes the current plan first, and a guard can refuse the next one.
+    Errors: GuardRefused when the day never had a plan.
+    """
+    try:
+        return load_plan(warehouse, repository, day)
+    except GuardRefused:
+        made = [name for name in warehouse.documents(repository, PLANS, day.isoformat()) if name != CURRENT]
+        document = warehouse.read_document(repository, PLANS, day.isoformat(), max(made)) if made else None
+        if document is None:
+            raise
+        return _plan(document)
+
+
 def require_plan(warehouse: Warehouse, repository: str, day: date, plan_hash: str, *, undone: str = "changed") -> Plan:
     """Return the current plan of the day. Errors: GuardRefused if it has another hash.
 

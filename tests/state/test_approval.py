@@ -226,6 +226,21 @@ def test_a_withdrawal_also_ends_the_approval_of_an_earlier_plan_of_the_day(wareh
     assert required(warehouse, other_day).approved_by == "a-person"
 
 
+def test_an_approval_can_be_withdrawn_while_a_new_plan_of_the_day_is_made(warehouse: Warehouse) -> None:
+    """A guard may also have refused the new plan. The next plan can have the hash of the approved one."""
+    plan = a_plan()
+    keep_plan(warehouse, replace(plan, plan_hash="b" * 64, made_at=plan.made_at - timedelta(hours=1)))
+    keep_plan(warehouse, plan)
+    approve(warehouse, "orchard", DAY, plan.plan_hash, "a-person", NOW, LIFE, TERMS)
+    withdraw_plan(warehouse, "orchard", DAY)
+    assert withdraw_approval(warehouse, "orchard", DAY, "another", NOW) == plan
+    keep_plan(warehouse, plan)
+    with pytest.raises(GuardRefused, match="another withdrew the approval of"):
+        required(warehouse, plan, budget=BudgetSettings(objects=1_000))
+    with pytest.raises(GuardRefused, match="there is no current plan"):
+        withdraw_approval(warehouse, "orchard", DAY + timedelta(days=1), "another", NOW)
+
+
 def test_plans_of_other_days_that_a_person_approved_are_found_until_they_are_withdrawn_swept_or_too_old(
     warehouse: Warehouse,
 ) -> None:

@@ -14,6 +14,7 @@ import yaml
 from pyspark.sql import SparkSession
 
 from retention_assets.config.configuration import load_configuration
+from retention_assets.errors import StoreError
 from retention_assets.icechunk.edits.publishing import Published, publish
 from retention_assets.icechunk.edits.stored import planned_edits
 from retention_assets.icechunk.source.opening import open_icechunk
@@ -313,6 +314,56 @@ def test_a_sweep_that_was_interrupted_after_publishing_edits_is_continued(planne
     assert outcomes.pop("refs/branch.old") == "missing"
     assert set(outcomes.values()) == {"deleted"}
     assert f"snapshots/{field.ids['c']}" in outcomes
+
+
+@pytest.mark.parametrize("spec_version", FORMATS)
+def test_a_branch_that_somebody_created_again_after_an_interrupted_sweep_removed_it_stays(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, spec_version: Format
+) -> None:
+    """The first sweep removes the branch, and cannot record this. In format 2 a tag keeps the tip in the history."""
+    tags = TAGS if spec_version == 1 else TAGS | {"keep": "y"}
+    field = icechunk_project(tmp_path, spec_version, COMMITS, BRANCHES, tags)
+    tip, plan_hash = field.ids["y"], field.project.plan()
+    before = array_of(field.directory, tip)
+    assert field.project.run("approve", plan_hash).status == 0
+
+    def unavailable(*_: object) -> None:
+        raise StoreError("the warehouse answered 503")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(sweeping, "keep_publication", unavailable)
+        assert field.project.run("sweep").status == 3
+    assert set(open_repository(field.directory).list_branches()) == {"main"}
+    open_repository(field.directory).create_branch("old", tip)
+    second = field.project.run("sweep")
+    if spec_version == 1:
+        assert second.status == 1
+        assert "5 of 15 planned objects are live again" in second.err
+    else:
+        assert second.status == 0, second.err
+    assert "which exists. It stays, because nobody approved the deletion of a new branch." in second.err
+    assert set(open_repository(field.directory).list_branches()) == {"main", "old"}
+    assert np.array_equal(array_of(field.directory, tip), before)
+
+
+@pytest.mark.parametrize("spec_version", FORMATS)
+def test_a_sweep_that_was_interrupted_before_its_edits_removes_the_references(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, spec_version: Format
+) -> None:
+    field = made(tmp_path, spec_version)
+    plan_hash = field.project.plan()
+    assert field.project.run("approve", plan_hash).status == 0
+
+    def unavailable(*_: object) -> None:
+        raise StoreError("the store answered 503")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(sweeping, "publish", unavailable)
+        assert field.project.run("sweep").status == 3
+    commit_again(field.directory)  # the ops log of format 2 goes on
+    answer = field.project.run("sweep")
+    assert answer.status == 0, answer.err
+    assert set(open_repository(field.directory).list_branches()) == {"main"}
 
 
 @pytest.mark.slow

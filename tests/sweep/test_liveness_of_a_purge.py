@@ -3,6 +3,7 @@
 import json
 import shutil
 from collections.abc import Callable
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +14,13 @@ from pyspark.sql import SparkSession
 from retention_assets.config.configuration import Repository, load_configuration
 from retention_assets.config.timestamps import utc_now
 from retention_assets.errors import GuardRefused, TableContractError
+from retention_assets.lakefs.rules.reflog import Memory, SeenHead
 from retention_assets.repositories import live_now as module
 from retention_assets.repositories.live_now import LiveNow
 from retention_assets.state.acknowledged import LOST, write_acknowledgement
 from retention_assets.sweep.copies import Undo
+from retention_assets.tables import REPOSITORY_HISTORY
+from retention_assets.warehouse.metadata import Details, PartitionMetadata
 from retention_assets.warehouse.warehouse import Warehouse
 from tests.end_to_end.command import orchard_on_disk, staged_folder
 from tests.frames import cached
@@ -104,6 +108,34 @@ def test_a_purge_needs_the_chunks_of_a_lost_icechunk_manifest_from_an_earlier_ru
     refused = rf"{manifest} is needed but lost, and no run ever read it.* give the policy's `default` a `keep_newer`"
     with pytest.raises(GuardRefused, match=refused):
         live(Warehouse(str(tmp_path / "another")), "third")
+
+
+def test_a_purge_is_refused_while_commits_that_earlier_plans_found_are_lost(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A newer dump, or a server that is restored again, may bring back commits that need the copies."""
+    configuration = load_configuration(orchard(tmp_path))
+    (repository,) = configuration.repositories.values()
+    found = Memory((SeenHead("branch", "hotfix", "f" * 64, utc_now()),), {}, datetime(2026, 1, 1, tzinfo=UTC))
+    monkeypatch.setattr(module, "read_memory", lambda *_: found)
+    with LiveNow(undo(spark, Warehouse(configuration.warehouse), repository, "a-run"), []) as kept:
+        refused = "orchard: 1 commit .* branch hotfix had f{64}.* restored to an older state.* Nothing was deleted"
+        with pytest.raises(GuardRefused, match=refused):
+            kept.now()
+
+
+def test_a_purge_is_refused_while_an_older_repo_object_is_in_the_place_of_the_one_that_a_plan_read(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    configuration, at = load_configuration(field(tmp_path)), utc_now()
+    (repository,) = configuration.repositories.values()
+    warehouse = Warehouse(configuration.warehouse)
+    planned = PartitionMetadata(at, 1, "a-plan", Details(logged_until=at))  # its repo object had a later entry
+    warehouse.write_metadata("field", REPOSITORY_HISTORY.name, at.date(), planned)
+    with LiveNow(undo(spark, warehouse, repository, "a-run"), []) as kept:
+        refused = "field: .* an older repo object was put in the place .* Nothing was changed or deleted"
+        with pytest.raises(GuardRefused, match=refused):
+            kept.now()
 
 
 def test_an_acknowledgement_fails_after_too_many_conflicts(tmp_path: Path) -> None:

@@ -1,6 +1,6 @@
 """Stores the edits of a plan under the plan's hash, and records the edits that its sweeps applied.
 
-Before a sweep applies the edits, it writes the references that it will remove to
+Before a sweep applies the edits, it writes the references that it will remove, with their marks, to
 `publications/<plan hash>/begun/<fence>.json`. After the edits, and before it changes any object, it writes the applied
 edits to `publications/<plan hash>/<fence>.json`.
 References are in these documents and in the report. They are not in the ledger, whose totals count objects, because in
@@ -27,6 +27,7 @@ from retention_assets.tables import DELETION_REPORT
 from retention_assets.warehouse.warehouse import Warehouse
 
 if TYPE_CHECKING:  # this import takes a second, and the status of a plan needs only its edits
+    from retention_assets.icechunk.edits.created_again import Marks
     from retention_assets.icechunk.edits.publishing import Published
 
 PLANNED_EDITS = "planned_edits"
@@ -91,10 +92,26 @@ def edits_left(warehouse: Warehouse, plan: Plan, planned: PlannedEdits) -> Plann
     return replace(planned, deleted=frozenset(left))
 
 
-def begin_publication(warehouse: Warehouse, plan: Plan, planned: PlannedEdits, lease: Lease, at: datetime) -> None:
-    """Record the references that a sweep will remove. After a crash, only this document has their names."""
-    document = {"intended": sorted(reference_addresses(planned)), "at": at.isoformat()}
+def begin_publication(
+    warehouse: Warehouse, plan: Plan, planned: PlannedEdits, marks: "Marks", lease: Lease, at: datetime
+) -> None:
+    """Record the references that a sweep will remove, with the `marks` of those that exist.
+
+    After a crash, only this document has their names.
+    """
+    document = {"intended": sorted(reference_addresses(planned)), "marks": dict(marks), "at": at.isoformat()}
     warehouse.write_document(document, plan.repository, PUBLICATIONS, plan.plan_hash, _BEGUN, f"{lease.fence:08d}.json")
+
+
+def interrupted_attempts(warehouse: Warehouse, plan: Plan) -> "list[Marks]":
+    """Return the marks of each attempt that began, and did not record the edits that it applied.
+
+    Earlier versions recorded no marks, so they count as if no reference existed then.
+    """
+    parts = plan.repository, PUBLICATIONS, plan.plan_hash
+    interrupted = sorted({*warehouse.documents(*parts, _BEGUN)} - {*warehouse.documents(*parts)})
+    found = (warehouse.read_document(*parts, _BEGUN, name) for name in interrupted)
+    return [document.get("marks", {}) for document in found if document]
 
 
 def keep_publication(

@@ -1,8 +1,8 @@
 """Finds out whether an older repo object was put in the place of the one that earlier plans read (format 2).
 
 The history in the older object lacks the newer commits, although their files exist. Nothing else protects these files:
-the ops log shows no reset. So plans are blocked for `grace`, and sweeps of older plans are refused. Meanwhile,
-the newer repo object can be restored.
+the ops log shows no reset. So plans are blocked for `grace`, and sweeps of older plans and purges are refused.
+Meanwhile, the newer repo object can be restored.
 Source: docs/icechunk.md, "What is deleted".
 """
 
@@ -15,7 +15,6 @@ from retention_assets.icechunk.formats.model import Repo, UpdateKind
 from retention_assets.icechunk.rules.snapshots import datetime_of
 from retention_assets.icechunk.source.ops_log import ops_log
 from retention_assets.objectstore.objects import ObjectReader
-from retention_assets.state.plan import Plan
 from retention_assets.tables import REPOSITORY_HISTORY
 from retention_assets.warehouse.metadata import Details, PartitionMetadata
 from retention_assets.warehouse.warehouse import METADATA, Warehouse
@@ -98,16 +97,16 @@ def with_log(
     return replace(details, logged_until=newest, replaced=replaced)
 
 
-def require_not_replaced(reader: ObjectReader, repo: Repo, plans: EarlierPlans, plan: Plan, cutoff: datetime) -> None:
-    """Refuse the sweep of `plan` if `repo` cannot be a later version of a repo object that an earlier plan read.
+def require_not_replaced(reader: ObjectReader, repo: Repo, plans: EarlierPlans, cutoff: datetime) -> None:
+    """Refuse to delete if `repo` cannot be a later version of a repo object that a plan since `cutoff` read.
 
-    The plan itself and newer plans are compared, and the plans since `cutoff`, which is the cutoff of `plan`; see
-    `with_log`. Errors: GuardRefused; CorruptFile when a backup of the repo object is corrupt.
+    `cutoff`: of the plan that is swept, or of now; see `with_log`.
+    Errors: GuardRefused; CorruptFile when a backup of the repo object is corrupt.
     """
     if replaced := _replaced(reader, repo, plans, cutoff):
         raise GuardRefused(
-            f"{plan.repository} {plan.day}: {replaced} Nothing was changed or deleted. After you restored the newer "
-            "repo object, run the same command again."
+            f"{plans.repository}: {replaced} Nothing was changed or deleted. After you restored the newer repo object, "
+            "run the same command again."
         )
 
 

@@ -15,10 +15,12 @@ from pyspark.sql import functions as F
 from retention_assets.core.amounts import Amount, counted
 from retention_assets.core.liveness import Liveness
 from retention_assets.errors import GuardRefused
+from retention_assets.icechunk.edits.created_again import created_again, marks_of
 from retention_assets.icechunk.edits.publishing import publish
 from retention_assets.icechunk.edits.stored import (
     begin_publication,
     edits_left,
+    interrupted_attempts,
     keep_publication,
     planned_edits,
     removed_references,
@@ -82,7 +84,19 @@ class IcechunkRepositorySweep(RepositorySweep):
         require_same_repository(self.plan, self._heads, self._edits, state)
         if state.repo is not None:
             plans = EarlierPlans(sweep.warehouse, sweep.name, state.taken_at)
-            require_not_replaced(ObjectReader(self.access), state.repo, plans, self.plan, self._edits.cutoff)
+            require_not_replaced(ObjectReader(self.access), state.repo, plans, self._edits.cutoff)
+        self._leave_created_again(state)
+
+    def _leave_created_again(self, state: IcechunkState) -> None:
+        """Leave references alone that somebody created again after an interrupted sweep of the plan removed them."""
+        sweep, attempts = self._sweep, interrupted_attempts(self._sweep.warehouse, self.plan)
+        again = created_again(ObjectReader(self.access), state, self._edits, attempts)
+        for one in sorted(again, key=lambda reference: (reference.kind, reference.name)):
+            sweep.log(
+                f"{sweep.name} {sweep.day}: an interrupted sweep of this plan may have removed the {one.kind} "
+                f"{one.name}, which exists. It stays, because nobody approved the deletion of a new {one.kind}."
+            )
+        self._edits = replace(self._edits, deleted=self._edits.deleted - again)
 
     def live_now(self) -> Liveness:
         """See `RepositorySweep`. The check uses the state of the repository as it is."""
@@ -130,7 +144,8 @@ class IcechunkRepositorySweep(RepositorySweep):
         """See `RepositorySweep`. Applies the plan's edits to the history and records them."""
         sweep, plan, edits = self._sweep, self.plan, self._edits
         ObjectWriter(self.access).require_conditions()
-        begin_publication(sweep.warehouse, plan, edits, lease, sweep.clock())
+        marks = marks_of(ObjectReader(self.access), self._state(), edits)
+        begin_publication(sweep.warehouse, plan, edits, marks, lease, sweep.clock())
         may_write = partial(self._require_valid, lease)
         accepted = self._planned_deletions
         published = publish(self.access, edits, self._policy, sweep.clock, sweep.log, may_write, accepted)

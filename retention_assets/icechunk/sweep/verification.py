@@ -20,6 +20,7 @@ from retention_assets.icechunk.rules.retention import LOST_UNREACHED
 from retention_assets.icechunk.source.repository import IcechunkState
 from retention_assets.icechunk.sweep.layout import icechunk_prefixes
 from retention_assets.icechunk.sweep.reach import IcechunkSweep, current_cache, reach_of, unread_refusal
+from retention_assets.icechunk.sweep.replaced import EarlierPlans, require_not_replaced
 from retention_assets.icechunk.sweep.retained_set import RetainedSet, current_retained_set, held_ids
 from retention_assets.objectstore.listing import list_objects
 from retention_assets.objectstore.objects import ObjectReader
@@ -74,10 +75,13 @@ def files_to_spare(sweep: IcechunkSweep) -> DataFrame:
     These are the files that references and holds keep, and the files that snapshots younger than the grace period need.
     A restored snapshot is young, and its manifests and chunks may still be in quarantine.
     Snapshots and manifests that earlier runs read are not read again, so the content of a lost file is known from such
-    a run. Errors: GuardRefused if no run ever read the lost file.
+    a run. Errors: GuardRefused if no run ever read the lost file, and as `require_not_replaced`.
     """
     state = sweep.opened.source.state()
     cutoff = state.taken_at - sweep.opened.repository.settings.grace
+    if state.repo is not None:
+        plans = EarlierPlans(sweep.warehouse, sweep.name, state.taken_at)
+        require_not_replaced(ObjectReader(sweep.opened.access), state.repo, plans, cutoff)
     reach = reach_of(sweep.spark, current_cache(sweep), _current_set_of(sweep, state, cutoff))
     if reach.unread:
         raise GuardRefused(

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
 from retention_assets.config.durations import later
+from retention_assets.core.amounts import counted
 from retention_assets.lakefs.rules.references import References
 from retention_assets.policy.rules import Policy, RefKind
 
@@ -93,6 +94,20 @@ def lost_heads(references: References, memory: Memory, policy: Policy) -> tuple[
         return ()
     lost = (head for head in memory.heads if head.commit_id not in references.commits)
     return tuple(head for head in lost if _is_remembered(head, policy, references.taken_at))
+
+
+def lost_commits(repository: str, references: References, memory: Memory, policy: Policy) -> str | None:
+    """Return why these references must not be trusted, if commits that earlier plans found are lost; else None."""
+    lost = lost_heads(references, memory, policy)
+    if not lost:
+        return None
+    return (
+        f"{counted(len(lost), 'commit')} that branches or tags had in earlier plans cannot be found any more: "
+        f"{lost[0].kind} {lost[0].name} had {lost[0].commit_id}. lakeFS never removes commits, so the repository was "
+        "restored to an older state, or was created again. The objects of lost commits count as unreferenced, but a "
+        "newer dump may bring the commits back. If they are lost for good, remove the directory "
+        f"<warehouse>/{repository}/memory, and plan once with `reflog: false`."
+    )
 
 
 def held_until(head: SeenHead, policy: Policy) -> datetime | None:

@@ -30,7 +30,7 @@ from retention_assets.lakefs.rules.name_sets import NameSets
 from retention_assets.lakefs.rules.potential import is_potential, thresholds
 from retention_assets.lakefs.rules.ranges import active_ranges, canonical, pairs_of
 from retention_assets.lakefs.rules.references import References, references_hash
-from retention_assets.lakefs.rules.reflog import Memory
+from retention_assets.lakefs.rules.reflog import Memory, lost_commits
 from retention_assets.lakefs.rules.tables import commit_graph_rows, potential_commits_rows
 from retention_assets.lakefs.source.opening import OpenRepository
 from retention_assets.lakefs.source.ranges import metaranges, ranges
@@ -169,6 +169,9 @@ class LakeFSLiveness:
         references = self._references()
         if self._instance and references.instance and self._instance != references.instance:
             raise self._another(_CREATED_AGAIN)
+        query = self._query
+        if blocked := lost_commits(opened.repository.name, references, query.memory, query.policy):
+            raise GuardRefused(f"{opened.repository.name}: {blocked} {self._undone}")
         if staged is None:
             raise self._without_staged_list("the staged list is unknown.", NEW_LIST)
         of_dump = opened.repository.lakefs.source.dump is not None

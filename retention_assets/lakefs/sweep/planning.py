@@ -39,7 +39,7 @@ from retention_assets.lakefs.rules.candidates import (
 )
 from retention_assets.lakefs.rules.lifecycle import kept_by_duplicates, whole_pairs, with_lifecycle
 from retention_assets.lakefs.rules.references import References
-from retention_assets.lakefs.rules.reflog import Memory, SeenHead, lost_heads, reported_heads
+from retention_assets.lakefs.rules.reflog import Memory, SeenHead, lost_commits, reported_heads
 from retention_assets.lakefs.rules.same_content import (
     at_risk,
     etag_differs,
@@ -177,14 +177,8 @@ def blocked(parameters: PlanParameters, inputs: PlanInputs, references: Referenc
 
     Source: docs/uncommitted.md, "The order of reading is a safety property".
     """
-    if lost := lost_heads(references, parameters.memory, parameters.policy):
-        return (
-            f"{counted(len(lost), 'commit')} that branches or tags had in earlier plans cannot be found any more: "
-            f"{lost[0].kind} {lost[0].name} had {lost[0].commit_id}. lakeFS never removes commits, so the repository "
-            "was restored to an older state, or was created again. The objects of lost commits count as unreferenced, "
-            "but a newer dump may bring the commits back. If they are lost for good, remove the directory "
-            f"<warehouse>/{parameters.repository}/memory, and plan once with `reflog: false`."
-        )
+    if problem := lost_commits(parameters.repository, references, parameters.memory, parameters.policy):
+        return problem
     if not inputs.staged_known:
         return (
             "no staged list is known, so staged objects cannot be distinguished from others. Give the server's staged "

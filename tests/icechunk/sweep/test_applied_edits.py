@@ -11,6 +11,7 @@ from retention_assets.icechunk.edits.stored import (
     begin_publication,
     edits_left,
     hash_with_edits,
+    interrupted_attempts,
     keep_edits,
     keep_publication,
     planned_edits,
@@ -85,9 +86,19 @@ def test_a_reference_that_an_earlier_sweep_removed_is_not_among_the_edits_left(
 
 
 def test_references_to_remove_are_recorded_before_and_do_not_count_as_removed(warehouse: Warehouse) -> None:
-    begin_publication(warehouse, PLAN, EDITS, Lease("field", "a-run", 3, 3, NOW, timedelta(minutes=30)), NOW)
+    lease = Lease("field", "a-run", 3, 3, NOW, timedelta(minutes=30))
+    begin_publication(warehouse, PLAN, EDITS, {OLD: "7"}, lease, NOW)
     noted = warehouse.read_document("field", "publications", PLAN.plan_hash, "begun", "00000003.json")
     assert noted is not None
     assert noted["intended"] == [OLD, EXP, V1]
     assert removed_references(warehouse, PLAN).num_rows == 0
     assert unexplained(warehouse, PLAN, EDITS, Published(0, (), (), None)) == {OLD, EXP, V1}
+    assert interrupted_attempts(warehouse, PLAN) == [{OLD: "7"}]
+    keep(warehouse, 3, (OLD,))
+    assert interrupted_attempts(warehouse, PLAN) == []
+
+
+def test_an_interrupted_attempt_of_an_earlier_version_has_no_marks(warehouse: Warehouse) -> None:
+    document = {"intended": [OLD], "at": NOW.isoformat()}
+    warehouse.write_document(document, "field", "publications", PLAN.plan_hash, "begun", "00000003.json")
+    assert interrupted_attempts(warehouse, PLAN) == [{}]

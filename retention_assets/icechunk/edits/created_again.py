@@ -1,0 +1,67 @@
+"""Finds branches and tags that somebody created again after an interrupted sweep of the plan had removed them.
+
+Nobody approved the deletion of such a reference. An interrupted sweep may not have recorded what it removed. So each
+sweep records the marks of the references before it removes them. A reference that was created again has another mark.
+Source: docs/icechunk.md, "What is deleted".
+"""
+
+from collections.abc import Mapping, Sequence
+
+from retention_assets.icechunk.formats.model import UpdateKind
+from retention_assets.icechunk.formats.paths import ReferenceFile, reference_address
+from retention_assets.icechunk.rules.planned import PlannedEdits
+from retention_assets.icechunk.rules.snapshots import Reference, datetime_of
+from retention_assets.icechunk.source.ops_log import updates_since
+from retention_assets.icechunk.source.repository import IcechunkState
+from retention_assets.objectstore.objects import ObjectReader
+
+Marks = Mapping[str, str]  # by the address of the reference
+_CREATED = {UpdateKind.BRANCH_CREATED: "branch", UpdateKind.TAG_CREATED: "tag"}
+
+
+def marks_of(reader: ObjectReader, state: IcechunkState, planned: PlannedEdits) -> Marks:
+    """Return the marks of the references that the plan deletes and that exist, on the snapshots that the plan names.
+
+    Format 1: the ETag and the time of the reference's file. Format 2: the time of the newest entry of the ops log.
+    """
+    there = planned.deleted.intersection(state.history.references())
+    return {_address(one): _mark(reader, state, one) for one in there}
+
+
+def created_again(
+    reader: ObjectReader, state: IcechunkState, planned: PlannedEdits, attempts: Sequence[Marks]
+) -> frozenset[Reference]:
+    """Return the existing references of the plan that an interrupted attempt may have removed before.
+
+    `attempts`: the marks that each interrupted attempt recorded. A reference without a mark did not exist then.
+    Errors: as `updates_since`.
+    """
+    found = set[Reference]()
+    for one in planned.deleted.intersection(state.history.references()):
+        marks = {attempt.get(_address(one)) for attempt in attempts}
+        if marks and (None in marks or any(mark and _is_new(reader, state, one, mark) for mark in marks)):
+            found.add(one)
+    return frozenset(found)
+
+
+def _address(reference: Reference) -> str:
+    return reference_address(reference.kind, reference.name)
+
+
+def _mark(reader: ObjectReader, state: IcechunkState, reference: Reference) -> str:
+    if state.repo is not None:
+        return str(state.repo.latest_updates[0].updated_at)
+    metadata = reader.head(ReferenceFile(reference.kind, reference.name).path)
+    return f"{metadata.e_tag} {metadata.last_modified.isoformat()}"
+
+
+def _is_new(reader: ObjectReader, state: IcechunkState, reference: Reference, mark: str) -> bool:
+    """Return whether the reference may have been removed since it had this mark.
+
+    The ops log of format 2 does not name the references that an expiration removes, but those that somebody creates.
+    """
+    if state.repo is None:
+        return _mark(reader, state, reference) != mark
+    updates = updates_since(reader, state.repo, datetime_of(int(mark), b""))
+    created = (reference.kind, reference.name)
+    return any((_CREATED.get(one.kind), one.name) == created for one in updates if one.updated_at > int(mark))

@@ -239,7 +239,7 @@ class Restore:
             require_mounted(self.access.url, "restored")
         opened = replace(self)
         opened.reader, opened.copies = ObjectReader(self.access), ObjectReader(self.location.access)
-        opened.copier = ObjectCopier(self.location.access, self.access)
+        opened.copier = ObjectCopier(self.location.access, self.access, overwrites=False)
         opened.deleter = ObjectDeleter(self.location.access, rate_limiter)
         return opened
 

@@ -4,6 +4,7 @@ import os
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 from uuid import uuid4
 
 import pyarrow as pa
@@ -234,6 +235,27 @@ def test_an_object_that_is_exchanged_after_its_copy_stays_although_the_plan_has_
 
     assert move(action, without_etags, "1", before_deadline) == ["skipped", "quarantined"]
     assert ObjectReader(lake).read("data/a") == b"z" * 9
+
+
+def test_a_restore_does_not_overwrite_an_object_that_appears_while_it_works(
+    on_disk: Quarantine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The object has the size of the copy. ETags of local files do not show whether the content is equal."""
+    location, rows = on_disk.location, objects(on_disk.access, "data/a")
+    assert move(on_disk, rows, "1") == ["quarantined"]
+    restore, found = Restore(on_disk.access, location).open(RateLimiter()), Restore._found
+    other = b"z" * rows["size"][0].as_py()
+
+    def found_before_it_appears(self: Restore, *arguments: Any) -> ObjectResult | None:
+        there = found(self, *arguments)
+        ObjectWriter(on_disk.access).put("data/a", other)
+        return there
+
+    monkeypatch.setattr(Restore, "_found", found_before_it_appears)
+    (done,) = restore.do(rows, "2", lambda: True)
+    assert (done.outcome, done.detail) == (Outcome.FAILED, "another object is at the target; it was not overwritten")
+    assert ObjectReader(on_disk.access).read("data/a") == other
+    assert ObjectReader(location.access).head(location.path("data/a")).size == len(other)
 
 
 @pytest.mark.parametrize("outcome", [one for one in Outcome if one not in (Outcome.DELETED, Outcome.MISSING)])

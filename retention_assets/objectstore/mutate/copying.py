@@ -228,6 +228,9 @@ class VerifiedCopy:
     verified_by: str = SIZE  # or `SIZE_AND_ETAG`
 
 
+_NOT_OVERWRITTEN = ObjectResult(Outcome.FAILED, "another object is at the target; it was not overwritten")
+
+
 def _no_copies() -> Mapping[str, VerifiedCopy]:
     return {}
 
@@ -240,12 +243,20 @@ class ObjectCopier:
 
     The copy has a new modification time. docs/stores.md lists what else differs. An existing object at the target is
     not overwritten if its size or its MD5 differs. If the sizes are equal and the ETags cannot be compared, the object
-    is copied and overwrites the existing one, unless an earlier attempt verified this copy. An object that is written
-    to the target between the check and the copy is overwritten too.
+    is copied and overwrites the existing one, unless an earlier attempt verified this copy, or `overwrites` is False.
+    An object that is written to the target between the check and the copy is overwritten too.
     """
 
-    def __init__(self, source: StoreAccess, target: StoreAccess, rate_limiter: RateLimiter | None = None) -> None:
+    def __init__(
+        self,
+        source: StoreAccess,
+        target: StoreAccess,
+        rate_limiter: RateLimiter | None = None,
+        *,
+        overwrites: bool = True,
+    ) -> None:
         """Open both stores. Errors: as `StoreAccess.open` and `s3_bucket`."""
+        self._overwrites = overwrites
         self._source, self._target = _CheckedStore(source), _CheckedStore(target)
         self._copy_strategy = copy_strategy(source, target, connections=_AT_ONCE)
         self._is_to_local_files = target.is_local
@@ -322,9 +333,11 @@ class ObjectCopier:
             return there
         verified_by = self._same_content(copy, found, there) if there else SIZE
         if verified_by is None:
-            return ObjectResult(Outcome.FAILED, "another object is at the target; it was not overwritten")
+            return _NOT_OVERWRITTEN
         if there and (verified_by == SIZE_AND_ETAG or _verified_before(earlier().get(copy.path), found, there)):
             return VerifiedCopy(found.size, found.e_tag, there.e_tag, SIZE_AND_ETAG)
+        if there and not self._overwrites:
+            return _NOT_OVERWRITTEN
         return self._copy_object(copy, found) or self._verified(copy, found)
 
     def _copy_object(self, copy: Copy, found: ObjectMetadata) -> ObjectResult | Failure | None:

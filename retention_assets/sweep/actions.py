@@ -35,6 +35,7 @@ _OF_COPY_VERSIONS_UNKNOWN = f"{OF_COPY}; whether the store keeps versions of the
 _OF_VERSIONS = "its versions"
 _AT_ONCE = 10  # objects that one worker copies or restores at the same time
 _OTHER_OBJECT = "is another object than was planned"
+_OTHER_BYTES = "the object at its path is missing or has other bytes: this copy may be the last"
 _NOT_DONE = ObjectResult(Outcome.ATTEMPTED)  # the next pass checks the liveness of the object again
 _MOST_COPIED = 10 * 1024**3  # bytes of a chunk: about 90 s at 1 Gbit/s, well within a window
 _POLL_SECONDS = 2.0  # seconds between two checks of the deadline: each check may cost a request
@@ -318,16 +319,19 @@ class Restore:
         copy after it had restored the object. Otherwise this is another quarantine, or it is not mounted.
         Errors: StoreError.
         """
-        path, there = self.location.path(address), self.reader.head(address)
         try:
-            if have_same_md5(there, self.copies.head(path)):
-                return True
-            copy = self.copies.digest(path)
+            return _has_copy(self.reader, address, self.copies, self.location.path(address))
         except ObjectMissing:
             if self.location.has_manifest():
                 return True
             raise StoreError(self._no_copy(address)) from None
-        return self.reader.digest(address) == copy
+
+
+def _has_copy(originals: ObjectReader, address: str, copies: ObjectReader, path: str) -> bool:
+    """Return whether the object has the bytes of the copy. Errors: ObjectMissing when one is missing; StoreError."""
+    if have_same_md5(originals.head(address), copies.head(path)):
+        return True
+    return copies.digest(path) == originals.digest(address)
 
 
 @dataclass(slots=True, repr=False, eq=False)
@@ -336,6 +340,7 @@ class Purge:
 
     `keeps_versions`: whether the store keeps versions of deleted objects. None: unknown. Then only the current copy is
     deleted, and the ledger records that versions of the copy may be left.
+    `originals`: of surplus copies, the store of the originals. A copy is skipped if its original has other bytes.
     """
 
     chunk_bytes: ClassVar[int | None] = None
@@ -343,6 +348,7 @@ class Purge:
 
     location: QuarantineLocation
     keeps_versions: bool | None = False
+    originals: StoreAccess | None = None
     deleter: ObjectDeleter = field(init=False)
 
     def open(self, rate_limiter: RateLimiter) -> Self:
@@ -362,9 +368,30 @@ class Purge:
 
     def do(self, objects: pa.Table, name: str, before_deadline: BeforeDeadline) -> Sequence[ObjectResult]:
         """See `Action`. A missing copy counts as purged."""
-        paths = [self.location.path(address) for address in objects["address"].to_pylist()]
+        addresses = objects["address"].to_pylist()
+        kept = self._last_copies(addresses) if self.originals else {}
+        paths = [self.location.path(address) for address in addresses if address not in kept]
         detail = OF_COPY if self.keeps_versions is not None else _OF_COPY_VERSIONS_UNKNOWN
-        return _purged(self.deleter, paths, self._to_delete, detail, before_deadline)
+        purged = iter(_purged(self.deleter, paths, self._to_delete, detail, before_deadline))
+        return [kept[address] if address in kept else next(purged) for address in addresses]
+
+    def _last_copies(self, addresses: Sequence[str]) -> dict[str, ObjectResult]:
+        """Return the results of the copies that stay: the original has other bytes, or cannot be read."""
+        assert self.originals is not None
+        originals, copies = ObjectReader(self.originals), ObjectReader(self.location.access)
+
+        def compared(address: str) -> ObjectResult | None:
+            path = self.location.path(address)
+            try:
+                is_surplus = size_at(copies, path) is None or _has_copy(originals, address, copies, path)
+            except ObjectMissing:
+                is_surplus = False
+            except StoreError as error:
+                return ObjectResult(Outcome.FAILED, str(error))
+            return None if is_surplus else ObjectResult(Outcome.SKIPPED, _OTHER_BYTES)
+
+        with ThreadPoolExecutor(_AT_ONCE) as pool:
+            return {at: one for at, one in zip(addresses, pool.map(compared, addresses), strict=True) if one}
 
     def _to_delete(self, paths: Sequence[str]) -> list[DeleteTarget]:
         if not self.keeps_versions:

@@ -501,7 +501,9 @@ class UndoEngine(LedgerEngine):
         """See `Engine`."""
         result = run_on_spark(objects.objects.where("NOT surplus"), task)
         if self._surplus.objects:
-            of_surplus = replace(task, ledger=replace(task.ledger, tree=SURPLUS_LEDGERS))
+            assert isinstance(task.action, Purge)
+            action = replace(task.action, originals=self._undo.access())
+            of_surplus = replace(task, action=action, ledger=replace(task.ledger, tree=SURPLUS_LEDGERS))
             result = _combined(result, run_on_spark(objects.objects.where("surplus"), of_surplus))
         self.failed += result.amounts.get(Outcome.FAILED, Amount()).objects
         return result

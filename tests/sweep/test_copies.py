@@ -164,6 +164,23 @@ def test_a_surplus_copy_stays_if_its_object_was_deleted_before_the_purge_checked
     assert shown(spark, world) == {plan.plan_hash: (1, 0)}
 
 
+def test_a_copy_whose_path_has_another_object_of_the_same_size_is_not_purged_as_surplus(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """An interrupted sweep moved the object and recorded nothing. Then somebody wrote other bytes to the path."""
+    world = a_world(tmp_path)
+    plan = another_plan(world, 1)
+    copy = copied_not_deleted(world, plan)
+    other = b"X" * len(content("a"))
+    (world.root / "lake" / address("a")).write_bytes(other)
+    world.wait(hours=1)
+    due = due_for_purge(undo(spark, world))
+    assert due.surplus == Amount(1, len(other))
+    purge(undo(spark, world), due.digest, kept(spark))
+    assert copy.read_bytes() == content("a")
+    assert world.stored()["a"] == other
+
+
 def test_a_copy_that_another_run_changed_after_it_was_found_due_is_not_purged(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -340,7 +340,6 @@ class Purge:
 
     `keeps_versions`: whether the store keeps versions of deleted objects. None: unknown. Then only the current copy is
     deleted, and the ledger records that versions of the copy may be left.
-    `originals`: of surplus copies, the store of the originals. A copy is skipped if its original has other bytes.
     """
 
     chunk_bytes: ClassVar[int | None] = None
@@ -348,7 +347,6 @@ class Purge:
 
     location: QuarantineLocation
     keeps_versions: bool | None = False
-    originals: StoreAccess | None = None
     deleter: ObjectDeleter = field(init=False)
 
     def open(self, rate_limiter: RateLimiter) -> Self:
@@ -368,35 +366,53 @@ class Purge:
 
     def do(self, objects: pa.Table, name: str, before_deadline: BeforeDeadline) -> Sequence[ObjectResult]:
         """See `Action`. A missing copy counts as purged."""
-        addresses = objects["address"].to_pylist()
-        kept = self._last_copies(addresses) if self.originals else {}
-        paths = [self.location.path(address) for address in addresses if address not in kept]
+        return self._purge(objects["address"].to_pylist(), before_deadline)
+
+    def _purge(self, addresses: Sequence[str], before_deadline: BeforeDeadline) -> Sequence[ObjectResult]:
+        paths = [self.location.path(address) for address in addresses]
         detail = OF_COPY if self.keeps_versions is not None else _OF_COPY_VERSIONS_UNKNOWN
-        purged = iter(_purged(self.deleter, paths, self._to_delete, detail, before_deadline))
-        return [kept[address] if address in kept else next(purged) for address in addresses]
-
-    def _last_copies(self, addresses: Sequence[str]) -> dict[str, ObjectResult]:
-        """Return the results of the copies that stay: the original has other bytes, or cannot be read."""
-        assert self.originals is not None
-        originals, copies = ObjectReader(self.originals), ObjectReader(self.location.access)
-
-        def compared(address: str) -> ObjectResult | None:
-            path = self.location.path(address)
-            try:
-                is_surplus = size_at(copies, path) is None or _has_copy(originals, address, copies, path)
-            except ObjectMissing:
-                is_surplus = False
-            except StoreError as error:
-                return ObjectResult(Outcome.FAILED, str(error))
-            return None if is_surplus else ObjectResult(Outcome.SKIPPED, _OTHER_BYTES)
-
-        with ThreadPoolExecutor(_AT_ONCE) as pool:
-            return {at: one for at, one in zip(addresses, pool.map(compared, addresses), strict=True) if one}
+        return _purged(self.deleter, paths, self._to_delete, detail, before_deadline)
 
     def _to_delete(self, paths: Sequence[str]) -> list[DeleteTarget]:
         if not self.keeps_versions:
             return [DeleteTarget(path) for path in paths]
         return _versions(self.location.access, paths)
+
+
+@dataclass(slots=True, repr=False, eq=False)
+class PurgeSurplus(Purge):
+    """Deletes surplus copies. A copy is skipped if its original, in the store `originals`, has other bytes."""
+
+    chunk_bytes: ClassVar[int | None] = _MOST_COPIED
+
+    originals: StoreAccess = field(kw_only=True)
+
+    def do(self, objects: pa.Table, name: str, before_deadline: BeforeDeadline) -> Sequence[ObjectResult]:
+        """See `Action`. Copies are compared in small steps, so that each step's copies are deleted before the next."""
+        results: list[ObjectResult] = []
+        deadline_poll = _polled_rarely(before_deadline)
+        for start, length in _steps(objects):
+            addresses = objects["address"].slice(start, length).to_pylist()
+            with ThreadPoolExecutor(_AT_ONCE) as pool:
+                compared = list(pool.map(partial(self._compared, deadline_poll), addresses))
+            surplus = [address for address, one in zip(addresses, compared, strict=True) if one is None]
+            purged = iter(self._purge(surplus, before_deadline))
+            results += [one or next(purged) for one in compared]
+        return results
+
+    def _compared(self, deadline_poll: BeforeDeadline, address: str) -> ObjectResult | None:
+        """Return the result of a copy that stays; None: the original has its bytes, or there is no current copy."""
+        if not deadline_poll():
+            return _NOT_DONE
+        originals, copies = ObjectReader(self.originals), ObjectReader(self.location.access)
+        path = self.location.path(address)
+        try:
+            is_surplus = size_at(copies, path) is None or _has_copy(originals, address, copies, path)
+        except ObjectMissing:
+            is_surplus = False
+        except StoreError as error:
+            return ObjectResult(Outcome.FAILED, str(error))
+        return None if is_surplus else ObjectResult(Outcome.SKIPPED, _OTHER_BYTES)
 
 
 @dataclass(slots=True, repr=False, eq=False)

@@ -35,7 +35,7 @@ from retention_assets.state.plan import Plan, planned_objects
 from retention_assets.state.quarantine import OBJECTS as COPIES
 from retention_assets.state.quarantine import quarantine_access, quarantine_of_plan
 from retention_assets.state.records import record_without_plan, seal_of, write_record
-from retention_assets.sweep.actions import Purge, RemoveVersions, Restore, remove_manifests
+from retention_assets.sweep.actions import Purge, PurgeSurplus, RemoveVersions, Restore, remove_manifests
 from retention_assets.sweep.copies import Copies, PlanCopies, Undo
 from retention_assets.sweep.engine import Batch, BatchResult, LedgerEngine, run_on_spark
 from retention_assets.sweep.execute import SweepResult, SweepRun, work_and_conclude
@@ -502,7 +502,8 @@ class UndoEngine(LedgerEngine):
         result = run_on_spark(objects.objects.where("NOT surplus"), task)
         if self._surplus.objects:
             assert isinstance(task.action, Purge)
-            action = replace(task.action, originals=self._undo.access())
+            location, keeps_versions = task.action.location, task.action.keeps_versions
+            action = PurgeSurplus(location, keeps_versions, originals=self._undo.access())
             of_surplus = replace(task, action=action, ledger=replace(task.ledger, tree=SURPLUS_LEDGERS))
             result = _combined(result, run_on_spark(objects.objects.where("surplus"), of_surplus))
         self.failed += result.amounts.get(Outcome.FAILED, Amount()).objects

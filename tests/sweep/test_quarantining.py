@@ -22,7 +22,7 @@ from retention_assets.objectstore.outcomes import ObjectResult, Outcome
 from retention_assets.objectstore.rate_limiter import RateLimiter
 from retention_assets.state.quarantine import QuarantineLocation, quarantine_url
 from retention_assets.sweep import actions
-from retention_assets.sweep.actions import Delete, Purge, Quarantine, Restore
+from retention_assets.sweep.actions import Delete, Purge, PurgeSurplus, Quarantine, Restore
 from retention_assets.sweep.worker import OBJECTS, chunks
 from tests.faulty_s3 import FaultyS3
 from tests.objectstore.s3 import Bucket
@@ -268,6 +268,20 @@ def test_a_copy_that_may_still_exist_is_not_called_purged(
     on_disk.location.write_manifest(rows, "1")
     done = Purge(on_disk.location).open(RateLimiter()).do(rows, "1", lambda: True)
     assert [one.outcome for one in done] == [Outcome.PURGED, outcome]
+
+
+def test_surplus_copies_are_compared_and_purged_until_the_deadline(on_disk: Quarantine) -> None:
+    location, rows = on_disk.location, objects(on_disk.access, "data/a", "data/b")
+    location.write_manifest(rows, "1")
+    for address in ("data/a", "data/b"):
+        content = ObjectReader(on_disk.access).read(address)
+        ObjectWriter(location.access).put(location.path(address), content)
+    ObjectWriter(on_disk.access).put("data/b", b"z" * rows["size"][1].as_py())
+    action = PurgeSurplus(location, originals=on_disk.access)
+    late, purged = (action.open(RateLimiter()).do(rows, "1", poll) for poll in (lambda: False, lambda: True))
+    assert [one.outcome for one in late] == [Outcome.ATTEMPTED] * 2
+    assert [one.outcome for one in purged] == [Outcome.PURGED, Outcome.SKIPPED]
+    assert ObjectReader(location.access).head(location.path("data/b")).size == rows["size"][1].as_py()
 
 
 def test_a_quarantine_whose_directory_cannot_be_created_is_named(on_disk: Quarantine, tmp_path: Path) -> None:

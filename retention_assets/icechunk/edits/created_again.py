@@ -1,7 +1,8 @@
-"""Finds branches and tags that somebody created again after an interrupted sweep of the plan had removed them.
+"""Finds the branches and tags that no interrupted sweep of the plan can have removed.
 
-Nobody approved the deletion of such a reference. An interrupted sweep may not have recorded what it removed. So each
-sweep records the marks of the references before it removes them. A reference that was created again has another mark.
+An interrupted sweep may not have recorded what it removed. If somebody creates such a reference again, nobody approved
+its deletion. So each sweep records the marks of the references before it removes them. A reference that was created
+again has another mark. A reference that is gone is not removed either: somebody may be about to create it again.
 Source: docs/icechunk.md, "What is deleted".
 """
 
@@ -28,10 +29,10 @@ def marks_of(reader: ObjectReader, state: IcechunkState, planned: PlannedEdits) 
     return {_address(one): _mark(reader, state, one) for one in there}
 
 
-def created_again(
+def never_removed(
     reader: ObjectReader, state: IcechunkState, planned: PlannedEdits, attempts: Sequence[Marks]
 ) -> frozenset[Reference]:
-    """Return the existing references of the plan that an interrupted attempt may have removed before.
+    """Return the existing references of the plan that no interrupted attempt can have removed.
 
     `attempts`: the marks that each interrupted attempt recorded. A reference without a mark did not exist then.
     Errors: as `updates_since`.
@@ -39,7 +40,7 @@ def created_again(
     found = set[Reference]()
     for one in planned.deleted.intersection(state.history.references()):
         marks = {attempt.get(_address(one)) for attempt in attempts}
-        if marks and (None in marks or any(mark and _is_new(reader, state, one, mark) for mark in marks)):
+        if not any(mark is None or _is_new(reader, state, one, mark) for mark in marks):
             found.add(one)
     return frozenset(found)
 

@@ -139,6 +139,11 @@ class _Rewriter:
         self._before_write()
         if isinstance(edit, Reparented):
             return self._reparent(edit, history)
+        if reference_address(edit.kind, edit.name) in self.removed:
+            raise GuardRefused(
+                f"somebody created the {edit.kind} {edit.name} again after this sweep removed it. Nobody approved the "
+                "deletion of the new one, so nothing more was changed or deleted. Plan again."
+            )
         is_made = self._references.apply(edit)
         if is_made:
             self.removed.add(reference_address(edit.kind, edit.name))

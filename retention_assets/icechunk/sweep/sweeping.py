@@ -15,7 +15,7 @@ from pyspark.sql import functions as F
 from retention_assets.core.amounts import Amount, counted
 from retention_assets.core.liveness import Liveness
 from retention_assets.errors import GuardRefused
-from retention_assets.icechunk.edits.created_again import created_again, marks_of
+from retention_assets.icechunk.edits.created_again import marks_of, never_removed
 from retention_assets.icechunk.edits.publishing import publish
 from retention_assets.icechunk.edits.stored import (
     begin_publication,
@@ -85,18 +85,6 @@ class IcechunkRepositorySweep(RepositorySweep):
         if state.repo is not None:
             plans = EarlierPlans(sweep.warehouse, sweep.name, state.taken_at)
             require_not_replaced(ObjectReader(self.access), state.repo, plans, self._edits.cutoff)
-        self._leave_created_again(state)
-
-    def _leave_created_again(self, state: IcechunkState) -> None:
-        """Leave references alone that somebody created again after an interrupted sweep of the plan removed them."""
-        sweep, attempts = self._sweep, interrupted_attempts(self._sweep.warehouse, self.plan)
-        again = created_again(ObjectReader(self.access), state, self._edits, attempts)
-        for one in sorted(again, key=lambda reference: (reference.kind, reference.name)):
-            sweep.log(
-                f"{sweep.name} {sweep.day}: an interrupted sweep of this plan may have removed the {one.kind} "
-                f"{one.name}, which exists. It stays, because nobody approved the deletion of a new {one.kind}."
-            )
-        self._edits = replace(self._edits, deleted=self._edits.deleted - again)
 
     def live_now(self) -> Liveness:
         """See `RepositorySweep`. The check uses the state of the repository as it is."""
@@ -142,9 +130,11 @@ class IcechunkRepositorySweep(RepositorySweep):
 
     def publish(self, lease: Lease) -> Mapping[str, Any]:
         """See `RepositorySweep`. Applies the plan's edits to the history and records them."""
-        sweep, plan, edits = self._sweep, self.plan, self._edits
+        sweep, plan = self._sweep, self.plan
         ObjectWriter(self.access).require_conditions()
-        marks = marks_of(ObjectReader(self.access), self._state(), edits)
+        state, planned = self._state(), self._edits
+        self._edits = edits = self._without_removed(state, planned)
+        marks = marks_of(ObjectReader(self.access), state, edits)
         begin_publication(sweep.warehouse, plan, edits, marks, lease, sweep.clock())
         may_write = partial(self._require_valid, lease)
         accepted = self._planned_deletions
@@ -160,10 +150,25 @@ class IcechunkRepositorySweep(RepositorySweep):
                 "They expired later, or sessions may be open on them. They stay until a plan that contains them is "
                 "approved."
             )
-        gone = unexplained(sweep.warehouse, plan, edits, published)
+        gone = unexplained(sweep.warehouse, plan, planned, published)
         if gone:
             gone = without_existing(gone, self._state().history)
         return keep_publication(sweep.warehouse, plan, published, gone, lease, sweep.clock())
+
+    def _without_removed(self, state: IcechunkState, edits: PlannedEdits) -> PlannedEdits:
+        """Return the edits without the references that an interrupted sweep of the plan may have removed."""
+        sweep, attempts = self._sweep, interrupted_attempts(self._sweep.warehouse, self.plan)
+        if not attempts:
+            return edits
+        left = never_removed(ObjectReader(self.access), state, edits, attempts)
+        for one in state.history.references():
+            if one in edits.deleted - left:
+                sweep.log(
+                    f"{sweep.name} {sweep.day}: an interrupted sweep of this plan may have removed the {one.kind} "
+                    f"{one.name}, which exists. It stays, because nobody approved the deletion of a new {one.kind}. To "
+                    "delete it, approve a plan of a later day."
+                )
+        return replace(edits, deleted=left)
 
     def _require_valid(self, lease: Lease) -> None:
         """Raise GuardRefused if the lease is lost, sweeps were stopped, or the plan or the policy was replaced.

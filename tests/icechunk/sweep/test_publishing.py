@@ -9,7 +9,7 @@ import pytest
 from retention_assets.errors import GuardRefused, StoreError
 from retention_assets.icechunk.administration.upgrade import upgrade
 from retention_assets.icechunk.edits import format_1
-from retention_assets.icechunk.edits.format_1 import ReferenceFiles
+from retention_assets.icechunk.edits.format_1 import ReferenceFiles, _Rewriter
 from retention_assets.icechunk.edits.publishing import publish
 from retention_assets.icechunk.formats.ids import decode_id, encode_id
 from retention_assets.icechunk.formats.paths import write_reference
@@ -325,6 +325,18 @@ def test_a_branch_created_again_after_a_sweep_removed_it_is_not_deleted_by_the_n
     left = frozenset(one for one in plan.deleted if one.name != "old")  # see `edits_left`
     with pytest.raises(GuardRefused, match=f"reachable from a branch or tag again, {repository.ids['z']} first"):
         repository.publish(replace(plan, deleted=left))
+    assert "old" in repository.open().list_branches()
+
+
+def test_a_branch_created_again_while_a_sweep_edits_the_history_is_not_deleted_a_second_time(tmp_path):
+    """After a conflict with another writer, the sweep reads the repository again, and makes the edits that are left."""
+    repository = tree(tmp_path / "r", 1)
+    z = decode_id(repository.ids["z"])
+    rewriter, history = _Rewriter(repository.access, lambda: None), repository.state().history
+    assert rewriter.apply(ReferenceChange("branch", "old", z, None), history)
+    repository.open().create_branch("old", repository.ids["z"])
+    with pytest.raises(GuardRefused, match=r"created the branch old again .* nothing more was changed .* Plan again"):
+        rewriter.apply(ReferenceChange("branch", "old", z, None), repository.state().history)
     assert "old" in repository.open().list_branches()
 
 

@@ -141,8 +141,8 @@ class _Rewriter:
             return self._reparent(edit, history)
         if reference_address(edit.kind, edit.name) in self.removed:
             raise GuardRefused(
-                f"somebody created the {edit.kind} {edit.name} again after this sweep removed it. Nobody approved the "
-                "deletion of the new one, so nothing more was changed or deleted. Plan again."
+                f"somebody created the {edit.kind} {edit.name} again after this sweep removed it, and nobody approved "
+                "the deletion of the new one. Nothing more was changed or deleted. Plan again."
             )
         is_made = self._references.apply(edit)
         if is_made:

@@ -335,7 +335,7 @@ def test_a_branch_created_again_while_a_sweep_edits_the_history_is_not_deleted_a
     rewriter, history = _Rewriter(repository.access, lambda: None), repository.state().history
     assert rewriter.apply(ReferenceChange("branch", "old", z, None), history)
     repository.open().create_branch("old", repository.ids["z"])
-    with pytest.raises(GuardRefused, match=r"created the branch old again .* nothing more was changed .* Plan again"):
+    with pytest.raises(GuardRefused, match=r"created the branch old again .* Nothing more was changed .* Plan again"):
         rewriter.apply(ReferenceChange("branch", "old", z, None), repository.state().history)
     assert "old" in repository.open().list_branches()
 

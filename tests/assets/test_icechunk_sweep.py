@@ -329,7 +329,7 @@ def test_a_branch_that_somebody_created_again_after_an_interrupted_sweep_removed
     assert field.project.run("approve", plan_hash).status == 0
 
     def unavailable(*_: object) -> None:
-        raise StoreError("the warehouse answered 503")
+        raise StoreError("the warehouse answered 503. Nothing was written. Try again.")
 
     with monkeypatch.context() as patched:
         patched.setattr(sweeping, "keep_publication", unavailable)
@@ -356,7 +356,7 @@ def test_a_branch_that_an_interrupted_sweep_removed_stays_if_it_is_created_while
     assert field.project.run("approve", field.project.plan()).status == 0
 
     def unavailable(*_: object) -> None:
-        raise StoreError("the warehouse answered 503")
+        raise StoreError("the warehouse answered 503. Nothing was written. Try again.")
 
     with monkeypatch.context() as patched:
         patched.setattr(sweeping, "keep_publication", unavailable)
@@ -384,7 +384,7 @@ def test_a_sweep_that_was_interrupted_before_its_edits_removes_the_references(
     assert field.project.run("approve", plan_hash).status == 0
 
     def unavailable(*_: object) -> None:
-        raise StoreError("the store answered 503")
+        raise StoreError("the store answered 503. Nothing was written. Try again.")
 
     with monkeypatch.context() as patched:
         patched.setattr(sweeping, "publish", unavailable)

@@ -119,7 +119,7 @@ def test_a_purge_is_refused_while_commits_that_earlier_plans_found_are_lost(
     found = Memory((SeenHead("branch", "hotfix", "f" * 64, utc_now()),), {}, datetime(2026, 1, 1, tzinfo=UTC))
     monkeypatch.setattr(module, "read_memory", lambda *_: found)
     with LiveNow(undo(spark, Warehouse(configuration.warehouse), repository, "a-run"), []) as kept:
-        refused = "orchard: 1 commit .* branch hotfix had f{64}.* restored to an older state.* Nothing was deleted"
+        refused = "orchard: Nothing was deleted. 1 commit .* branch hotfix had f{64}.* restored to an older state"
         with pytest.raises(GuardRefused, match=refused):
             kept.now()
 

@@ -171,7 +171,7 @@ class LakeFSLiveness:
             raise self._another(_CREATED_AGAIN)
         query = self._query
         if blocked := lost_commits(opened.repository.name, references, query.memory, query.policy):
-            raise GuardRefused(f"{opened.repository.name}: {blocked} {self._undone}")
+            raise GuardRefused(f"{opened.repository.name}: {self._undone} {blocked}")
         if staged is None:
             raise self._without_staged_list("the staged list is unknown.", NEW_LIST)
         of_dump = opened.repository.lakefs.source.dump is not None

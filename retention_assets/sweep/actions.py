@@ -319,19 +319,25 @@ class Restore:
         copy after it had restored the object. Otherwise this is another quarantine, or it is not mounted.
         Errors: StoreError.
         """
-        try:
-            return _has_copy(self.reader, address, self.copies, self.location.path(address))
-        except ObjectMissing:
-            if self.location.has_manifest():
-                return True
-            raise StoreError(self._no_copy(address)) from None
+        has_copy = _has_copy(self.reader, address, self.copies, self.location.path(address))
+        if has_copy is None and not self.location.has_manifest():
+            raise StoreError(self._no_copy(address))
+        return has_copy is not False
 
 
-def _has_copy(originals: ObjectReader, address: str, copies: ObjectReader, path: str) -> bool:
-    """Return whether the object has the bytes of the copy. Errors: ObjectMissing when one is missing; StoreError."""
-    if have_same_md5(originals.head(address), copies.head(path)):
-        return True
-    return copies.digest(path) == originals.digest(address)
+def _has_copy(originals: ObjectReader, address: str, copies: ObjectReader, path: str) -> bool | None:
+    """Return whether the object has the bytes of the copy; None: the copy is missing.
+
+    Errors: ObjectMissing when the object is missing; StoreError.
+    """
+    there = originals.head(address)
+    try:
+        if have_same_md5(there, copies.head(path)):
+            return True
+        copy = copies.digest(path)
+    except ObjectMissing:
+        return None
+    return originals.digest(address) == copy
 
 
 @dataclass(slots=True, repr=False, eq=False)
@@ -390,29 +396,30 @@ class PurgeSurplus(Purge):
     def do(self, objects: pa.Table, name: str, before_deadline: BeforeDeadline) -> Sequence[ObjectResult]:
         """See `Action`. Copies are compared in small steps, so that each step's copies are deleted before the next."""
         results: list[ObjectResult] = []
-        deadline_poll = _polled_rarely(before_deadline)
+        originals, copies = ObjectReader(self.originals), ObjectReader(self.location.access)
+        compare = partial(self._compared, originals, copies, _polled_rarely(before_deadline))
         for start, length in _steps(objects):
             addresses = objects["address"].slice(start, length).to_pylist()
             with ThreadPoolExecutor(_AT_ONCE) as pool:
-                compared = list(pool.map(partial(self._compared, deadline_poll), addresses))
+                compared = list(pool.map(compare, addresses))
             surplus = [address for address, one in zip(addresses, compared, strict=True) if one is None]
             purged = iter(self._purge(surplus, before_deadline))
             results += [one or next(purged) for one in compared]
         return results
 
-    def _compared(self, deadline_poll: BeforeDeadline, address: str) -> ObjectResult | None:
+    def _compared(
+        self, originals: ObjectReader, copies: ObjectReader, deadline_poll: BeforeDeadline, address: str
+    ) -> ObjectResult | None:
         """Return the result of a copy that stays; None: the original has its bytes, or there is no current copy."""
         if not deadline_poll():
             return _NOT_DONE
-        originals, copies = ObjectReader(self.originals), ObjectReader(self.location.access)
-        path = self.location.path(address)
         try:
-            is_surplus = size_at(copies, path) is None or _has_copy(originals, address, copies, path)
+            has_copy = _has_copy(originals, address, copies, self.location.path(address))
         except ObjectMissing:
-            is_surplus = False
+            has_copy = False
         except StoreError as error:
             return ObjectResult(Outcome.FAILED, str(error))
-        return None if is_surplus else ObjectResult(Outcome.SKIPPED, _OTHER_BYTES)
+        return ObjectResult(Outcome.SKIPPED, _OTHER_BYTES) if has_copy is False else None
 
 
 @dataclass(slots=True, repr=False, eq=False)

@@ -317,6 +317,18 @@ def test_a_sweep_that_was_interrupted_after_publishing_edits_is_continued(planne
     assert f"snapshots/{field.ids['c']}" in outcomes
 
 
+def interrupt_sweep(field: IcechunkProject, monkeypatch: pytest.MonkeyPatch, step: str) -> None:
+    """Plan, approve, and sweep until the function `step` of the sweep fails."""
+    assert field.project.run("approve", field.project.plan()).status == 0
+
+    def unavailable(*_: object) -> None:
+        raise StoreError("the store answered 503. Nothing was written. Try again.")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(sweeping, step, unavailable)
+        assert field.project.run("sweep").status == 3
+
+
 @pytest.mark.parametrize("spec_version", FORMATS)
 def test_a_branch_that_somebody_created_again_after_an_interrupted_sweep_removed_it_stays(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, spec_version: Format
@@ -324,16 +336,9 @@ def test_a_branch_that_somebody_created_again_after_an_interrupted_sweep_removed
     """The first sweep removes the branch, and cannot record this. In format 2 a tag keeps the tip in the history."""
     tags = TAGS if spec_version == 1 else TAGS | {"keep": "y"}
     field = icechunk_project(tmp_path, spec_version, COMMITS, BRANCHES, tags)
-    tip, plan_hash = field.ids["y"], field.project.plan()
+    tip = field.ids["y"]
     before = array_of(field.directory, tip)
-    assert field.project.run("approve", plan_hash).status == 0
-
-    def unavailable(*_: object) -> None:
-        raise StoreError("the warehouse answered 503. Nothing was written. Try again.")
-
-    with monkeypatch.context() as patched:
-        patched.setattr(sweeping, "keep_publication", unavailable)
-        assert field.project.run("sweep").status == 3
+    interrupt_sweep(field, monkeypatch, "keep_publication")
     assert set(open_repository(field.directory).list_branches()) == {"main"}
     open_repository(field.directory).create_branch("old", tip)
     second = field.project.run("sweep")
@@ -353,14 +358,7 @@ def test_a_branch_that_an_interrupted_sweep_removed_stays_if_it_is_created_while
 ) -> None:
     tags = TAGS if spec_version == 1 else TAGS | {"keep": "y"}
     field = icechunk_project(tmp_path, spec_version, COMMITS, BRANCHES, tags)
-    assert field.project.run("approve", field.project.plan()).status == 0
-
-    def unavailable(*_: object) -> None:
-        raise StoreError("the warehouse answered 503. Nothing was written. Try again.")
-
-    with monkeypatch.context() as patched:
-        patched.setattr(sweeping, "keep_publication", unavailable)
-        assert field.project.run("sweep").status == 3
+    interrupt_sweep(field, monkeypatch, "keep_publication")
     begin = sweeping.begin_publication
 
     def created_meanwhile(*arguments: Any) -> None:
@@ -380,15 +378,7 @@ def test_a_sweep_that_was_interrupted_before_its_edits_removes_the_references(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, spec_version: Format
 ) -> None:
     field = made(tmp_path, spec_version)
-    plan_hash = field.project.plan()
-    assert field.project.run("approve", plan_hash).status == 0
-
-    def unavailable(*_: object) -> None:
-        raise StoreError("the store answered 503. Nothing was written. Try again.")
-
-    with monkeypatch.context() as patched:
-        patched.setattr(sweeping, "publish", unavailable)
-        assert field.project.run("sweep").status == 3
+    interrupt_sweep(field, monkeypatch, "publish")
     commit_again(field.directory)  # the ops log of format 2 goes on
     answer = field.project.run("sweep")
     assert answer.status == 0, answer.err

@@ -270,6 +270,18 @@ def test_a_copy_that_may_still_exist_is_not_called_purged(
     assert [one.outcome for one in done] == [Outcome.PURGED, outcome]
 
 
+def test_an_object_that_vanishes_while_a_restore_compares_it_is_not_restored(
+    on_disk: Quarantine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Otherwise the only copy would be deleted."""
+    location, rows = on_disk.location, objects(on_disk.access, "data/a")
+    assert move(on_disk, rows, "1") == ["quarantined"]
+    monkeypatch.setattr(actions, "size_at", lambda *_: rows["size"][0].as_py())  # a moment ago, it was at its path
+    (done,) = Restore(on_disk.access, location).open(RateLimiter()).do(rows, "2", lambda: True)
+    assert done.outcome == Outcome.FAILED
+    assert ObjectReader(location.access).head(location.path("data/a")).size == rows["size"][0].as_py()
+
+
 def test_surplus_copies_are_compared_and_purged_until_the_deadline(on_disk: Quarantine) -> None:
     location, rows = on_disk.location, objects(on_disk.access, "data/a", "data/b")
     location.write_manifest(rows, "1")

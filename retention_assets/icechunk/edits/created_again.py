@@ -7,6 +7,7 @@ Source: docs/icechunk.md, "What is deleted".
 """
 
 from collections.abc import Mapping, Sequence
+from functools import cache, partial
 
 from retention_assets.icechunk.formats.model import UpdateKind
 from retention_assets.icechunk.formats.paths import ReferenceFile, reference_address
@@ -15,9 +16,10 @@ from retention_assets.icechunk.rules.snapshots import Reference, datetime_of
 from retention_assets.icechunk.source.ops_log import updates_since
 from retention_assets.icechunk.source.repository import IcechunkState
 from retention_assets.objectstore.objects import ObjectReader
+from retention_assets.policy.rules import RefKind
 
 Marks = Mapping[str, str]  # by the address of the reference
-_CREATED = {UpdateKind.BRANCH_CREATED: "branch", UpdateKind.TAG_CREATED: "tag"}
+_CREATED: Mapping[UpdateKind, RefKind] = {UpdateKind.BRANCH_CREATED: "branch", UpdateKind.TAG_CREATED: "tag"}
 
 
 def marks_of(reader: ObjectReader, state: IcechunkState, planned: PlannedEdits) -> Marks:
@@ -37,12 +39,18 @@ def never_removed(
     `attempts`: the marks that each interrupted attempt recorded. A reference without a mark did not exist then.
     Errors: as `updates_since`.
     """
-    found = set[Reference]()
-    for one in planned.deleted.intersection(state.history.references()):
-        marks = {attempt.get(_address(one)) for attempt in attempts}
-        if not any(mark is None or _is_new(reader, state, one, mark) for mark in marks):
-            found.add(one)
-    return frozenset(found)
+    created_since = cache(partial(_created_since, reader, state))
+
+    def is_new(one: Reference, mark: str | None) -> bool:
+        if mark is None:
+            return True
+        if state.repo is None:
+            return _mark(reader, state, one) != mark
+        return (one.kind, one.name) in created_since(mark)
+
+    there = planned.deleted.intersection(state.history.references())
+    marks = {one: {attempt.get(_address(one)) for attempt in attempts} for one in there}
+    return frozenset(one for one in there if not any(is_new(one, mark) for mark in marks[one]))
 
 
 def _address(reference: Reference) -> str:
@@ -56,13 +64,12 @@ def _mark(reader: ObjectReader, state: IcechunkState, reference: Reference) -> s
     return f"{metadata.e_tag} {metadata.last_modified.isoformat()}"
 
 
-def _is_new(reader: ObjectReader, state: IcechunkState, reference: Reference, mark: str) -> bool:
-    """Return whether the reference may have been removed since it had this mark.
+def _created_since(reader: ObjectReader, state: IcechunkState, mark: str) -> set[tuple[RefKind, str | None]]:
+    """Return the kinds and names of the references that somebody created since the mark (format 2).
 
-    The ops log of format 2 does not name the references that an expiration removes, but those that somebody creates.
+    The ops log does not name the references that an expiration removes, but those that somebody creates.
     """
-    if state.repo is None:
-        return _mark(reader, state, reference) != mark
+    assert state.repo is not None
     updates = updates_since(reader, state.repo, datetime_of(int(mark), b""))
-    created = (reference.kind, reference.name)
-    return any((_CREATED.get(one.kind), one.name) == created for one in updates if one.updated_at > int(mark))
+    new = (one for one in updates if one.updated_at > int(mark))
+    return {(_CREATED[one.kind], one.name) for one in new if one.kind in _CREATED}

@@ -3,7 +3,7 @@
 import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -68,7 +68,7 @@ def planned(root: Path, spec_version: Format) -> Planned:
     for name in (*FOREIGN, YOUNG, UNKNOWN):
         (lake.directory / name).parent.mkdir(parents=True, exist_ok=True)
         (lake.directory / name).write_bytes(b"?")
-        set_stored_at(lake.directory, AS_OF if name == YOUNG else LONG_AGO, [name])
+        set_stored_at(lake.directory, datetime.now(UTC) if name == YOUNG else LONG_AGO, [name])
     run = lake.plan()
     assert run.success, run.errors
     document = lake.plan_document()

@@ -35,7 +35,7 @@ _OF_COPY_VERSIONS_UNKNOWN = f"{OF_COPY}; whether the store keeps versions of the
 _OF_VERSIONS = "its versions"
 _AT_ONCE = 10  # objects that one worker copies or restores at the same time
 _OTHER_OBJECT = "is another object than was planned"
-_OTHER_BYTES = "the object at its path is missing or has other bytes: this copy may be the last"
+OTHER_BYTES = "the object at its path is missing or has other bytes: this copy may be the last"
 _NOT_DONE = ObjectResult(Outcome.ATTEMPTED)  # the next pass checks the liveness of the object again
 _MOST_COPIED = 10 * 1024**3  # bytes of a chunk: about 90 s at 1 Gbit/s, well within a window
 _POLL_SECONDS = 2.0  # seconds between two checks of the deadline: each check may cost a request
@@ -370,6 +370,10 @@ class Purge:
         opened.deleter = ObjectDeleter(self.location.access, rate_limiter, conditional=False)
         return opened
 
+    def compared(self, originals: StoreAccess) -> "PurgeCompared":
+        """Return the action that first compares each copy with its original in the store `originals`."""
+        return PurgeCompared(self.location, self.keeps_versions, originals=originals)
+
     def do(self, objects: pa.Table, name: str, before_deadline: BeforeDeadline) -> Sequence[ObjectResult]:
         """See `Action`. A missing copy counts as purged."""
         return self._purge(objects["address"].to_pylist(), before_deadline)
@@ -386,8 +390,8 @@ class Purge:
 
 
 @dataclass(slots=True, repr=False, eq=False)
-class PurgeSurplus(Purge):
-    """Deletes surplus copies. A copy is skipped if its original, in the store `originals`, has other bytes."""
+class PurgeCompared(Purge):
+    """Deletes copies whose originals exist. A copy is skipped if its original, in the store `originals`, differs."""
 
     chunk_bytes: ClassVar[int | None] = _MOST_COPIED
 
@@ -419,7 +423,7 @@ class PurgeSurplus(Purge):
             has_copy = False
         except StoreError as error:
             return ObjectResult(Outcome.FAILED, str(error))
-        return ObjectResult(Outcome.SKIPPED, _OTHER_BYTES) if has_copy is False else None
+        return ObjectResult(Outcome.SKIPPED, OTHER_BYTES) if has_copy is False else None
 
 
 @dataclass(slots=True, repr=False, eq=False)

@@ -35,7 +35,7 @@ from retention_assets.state.plan import Plan, planned_objects
 from retention_assets.state.quarantine import OBJECTS as COPIES
 from retention_assets.state.quarantine import quarantine_access, quarantine_of_plan
 from retention_assets.state.records import record_without_plan, seal_of, write_record
-from retention_assets.sweep.actions import Purge, PurgeSurplus, RemoveVersions, Restore, remove_manifests
+from retention_assets.sweep.actions import OTHER_BYTES, Purge, RemoveVersions, Restore, remove_manifests
 from retention_assets.sweep.copies import Copies, PlanCopies, Undo
 from retention_assets.sweep.engine import Batch, BatchResult, LedgerEngine, run_on_spark
 from retention_assets.sweep.execute import SweepResult, SweepRun, work_and_conclude
@@ -424,6 +424,7 @@ class UndoEngine(LedgerEngine):
         rows = found.rows
         self._found = rows if "surplus" in rows.columns else rows.withColumn("surplus", F.lit(False))
         self._rest: DataFrame | None = None
+        self._live_again: DataFrame | None = None  # addresses of the batch; None: no object is live again
         self._surplus = found.surplus
         self.failed = 0  # objects, in this run
         self.overtaken = 0  # selected objects that another run changed before this one could restore them
@@ -467,6 +468,7 @@ class UndoEngine(LedgerEngine):
         undecided = {"outcome": F.lit(None).cast("string"), "detail": F.lit(None).cast("string")}
         targets = {"earlier_targets": F.lit(None).cast("array<string>")}
         objects = self._rest.withColumns({**empty, **undecided, **targets})
+        self._live_again = None
         if self._live:
             objects = self._skip_missing_live(objects, self._live.now())
         if self._surplus.objects:
@@ -475,7 +477,12 @@ class UndoEngine(LedgerEngine):
 
     def _skip_missing_live(self, objects: DataFrame, live: DataFrame) -> DataFrame:
         """Skip objects that are live again and not at their path: the copy may be the last one."""
-        missing = self._without_object(objects.join(live, on="address", how="left_semi"))
+        of_live = objects.select("address", "size").join(live, on="address", how="left_semi")
+        of_live = self._undo.frames.cache(of_live)
+        if of_live.isEmpty():
+            return objects
+        self._live_again = of_live.select("address")
+        missing = self._without_object(of_live)
         number, first = _count_and_first_address(missing)
         if not number:
             return objects
@@ -498,15 +505,38 @@ class UndoEngine(LedgerEngine):
         return self._undo.frames.cache(without.select("address"))
 
     def run(self, objects: Batch[DataFrame], task: TaskSpec) -> BatchResult:
-        """See `Engine`."""
-        result = run_on_spark(objects.objects.where("NOT surplus"), task)
-        if self._surplus.objects:
-            assert isinstance(task.action, Purge)
-            location, keeps_versions = task.action.location, task.action.keeps_versions
-            action = PurgeSurplus(location, keeps_versions, originals=self._undo.access())
-            of_surplus = replace(task, action=action, ledger=replace(task.ledger, tree=SURPLUS_LEDGERS))
-            result = _combined(result, run_on_spark(objects.objects.where("surplus"), of_surplus))
+        """See `Engine`. Copies of objects that are surplus or live again are compared before they are purged."""
+        moved = objects.objects.where("NOT surplus")
+        if not isinstance(task.action, Purge):
+            result = run_on_spark(moved, task)
+        else:
+            compared = replace(task, action=task.action.compared(self._undo.access()))
+            if self._live_again is None:
+                result = run_on_spark(moved, task)
+            else:
+                result = run_on_spark(moved.join(self._live_again, on="address", how="left_anti"), task)
+                live_again = moved.join(self._live_again, on="address", how="left_semi")
+                result = _combined(result, self._run_compared(live_again, compared))
+            if self._surplus.objects:
+                of_surplus = replace(compared, ledger=replace(task.ledger, tree=SURPLUS_LEDGERS))
+                result = _combined(result, self._run_compared(objects.objects.where("surplus"), of_surplus))
         self.failed += result.amounts.get(Outcome.FAILED, Amount()).objects
+        return result
+
+    def _run_compared(self, objects: DataFrame, task: TaskSpec) -> BatchResult:
+        """Execute `task` on these objects. A log line has the number of copies that stay after the comparison."""
+        result = run_on_spark(objects, task)
+        if Outcome.SKIPPED not in result.amounts:
+            return result
+        of_run = self._rows(task.ledger.tree).where(F.col("fence") == task.ledger.fence)
+        number, first = _count_and_first_address(of_run.where(F.col("detail") == OTHER_BYTES))
+        if number:
+            self._undo.log(
+                f"{self._undo.repository.name}: {counted(number, 'copy was', 'copies were')} not purged, because the "
+                f"objects at their paths are missing or have other bytes, {first} first. If the copy is right, move an "
+                f"object at its path away. Then restore: `retention restore {self._undo.repository.name} --address "
+                f"{first}`. If the object at the path is right, delete the copy by hand."
+            )
         return result
 
 

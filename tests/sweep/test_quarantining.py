@@ -22,7 +22,7 @@ from retention_assets.objectstore.outcomes import ObjectResult, Outcome
 from retention_assets.objectstore.rate_limiter import RateLimiter
 from retention_assets.state.quarantine import QuarantineLocation, quarantine_url
 from retention_assets.sweep import actions
-from retention_assets.sweep.actions import Delete, Purge, PurgeSurplus, Quarantine, Restore
+from retention_assets.sweep.actions import Delete, Purge, PurgeCompared, Quarantine, Restore
 from retention_assets.sweep.worker import OBJECTS, chunks
 from tests.faulty_s3 import FaultyS3
 from tests.objectstore.s3 import Bucket
@@ -289,7 +289,7 @@ def test_surplus_copies_are_compared_and_purged_until_the_deadline(on_disk: Quar
         content = ObjectReader(on_disk.access).read(address)
         ObjectWriter(location.access).put(location.path(address), content)
     ObjectWriter(on_disk.access).put("data/b", b"z" * rows["size"][1].as_py())
-    action = PurgeSurplus(location, originals=on_disk.access)
+    action = PurgeCompared(location, originals=on_disk.access)
     late, purged = (action.open(RateLimiter()).do(rows, "1", poll) for poll in (lambda: False, lambda: True))
     assert [one.outcome for one in late] == [Outcome.ATTEMPTED] * 2
     assert [one.outcome for one in purged] == [Outcome.PURGED, Outcome.SKIPPED]

@@ -725,6 +725,11 @@ def test_objects_that_are_live_again_and_missing_are_not_purged(spark: SparkSess
     world.lay("b", content("b")[:-1])  # somebody brought back a part of the object
     purge(undo(spark, world), due.digest, kept(spark, "b"))
     assert world.copies().keys() == {"b"}
+    world.lay("b", bytes(len(content("b"))))  # somebody wrote other bytes of the same size
+    purge(replace(undo(spark, world), log=lines.append), due.digest, kept(spark, "b"))
+    assert world.copies()["b"] == content("b")
+    assert any(f"missing or have other bytes, {address('b')} first" in line for line in lines)
+    assert "has other bytes" in str(latest(world.ledger())[address("b")]["detail"])
     world.lay("b", content("b"))  # the object exists again, so the copy is not the last one
     assert purge(undo(spark, world), due.digest, kept(spark, "b")).ledgers[Outcome.PURGED].objects == len(DEAD)
     assert world.copies() == {}

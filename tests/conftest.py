@@ -23,7 +23,7 @@ pytest_plugins = ["tests.buckets"]
 
 # Variables of a developer's shell that tests must not see: credentials, endpoints, other installations of tools.
 FOREIGN_PREFIXES = ("AWS_", "AZURE_", "GOOGLE_", "LAKECTL_", "LAKEFS_", "RETENTION_", "DAGSTER_", "SPARK_", "PYSPARK_")
-FOREIGN_NAMES = ("JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS", "_JAVA_OPTIONS")
+FOREIGN_NAMES = ("JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS", "_JAVA_OPTIONS", "NO_COLOR", "FORCE_COLOR")
 
 TEST_ENVIRONMENT = {
     "AWS_ACCESS_KEY_ID": "testing",
@@ -37,6 +37,7 @@ TEST_ENVIRONMENT = {
     "no_proxy": "127.0.0.1,localhost",
     "PYSPARK_PYTHON": sys.executable,  # otherwise workers use python3 of the PATH
     "SPARK_LOCAL_IP": "127.0.0.1",
+    "TERM": "xterm-256color",
 }
 
 settings.register_profile("project", deadline=None)  # a first call that compiles or warms up is no failure

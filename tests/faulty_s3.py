@@ -108,9 +108,16 @@ class FaultyS3:
         self.endpoint = ""
         self.closed = Event()
         self._upstream = urlsplit(upstream)
-        self._random = Random(seed)
+        self._seed, self._random = seed, Random(seed)
         self._lock = Lock()
         self._pages: dict[str, Mapping[str, str]] = {}  # the query that brought a token
+
+    def reset(self) -> None:
+        """Begin again: no faults, no requests, and the same random numbers."""
+        self.faults = Faults()
+        self.requests.clear()
+        self.answers.clear()
+        self._random = Random(self._seed)
 
     @property
     def deletions(self) -> list[Request]:

@@ -52,7 +52,7 @@ def executed(cell: dict[str, Any], seen: dict[str, Any]) -> list[dict[str, Any]]
 def test_the_import_loads_no_spark_no_dagster_and_no_arrow() -> None:
     heavy = "{'pyspark', 'dagster', 'pyarrow', 'pydantic', 'click'} & sys.modules.keys()"
     code = f"import sys, retention_assets as ra; assert not {heavy}; ra.load; assert 'pyspark' not in sys.modules"
-    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=200)
 
 
 def test_the_library_page_names_exactly_the_public_methods() -> None:

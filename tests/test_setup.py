@@ -56,7 +56,7 @@ class Machine:
             **self.environment,
         }
         return subprocess.run(
-            [interpreter, str(scripts / script)], env=environment, capture_output=True, text=True, timeout=30
+            [interpreter, str(scripts / script)], env=environment, capture_output=True, text=True, timeout=200
         )
 
     def finds(self, script: str) -> str:

@@ -40,7 +40,7 @@ def without_reader(*arguments: str | Path) -> tuple[int, str]:
             stdout=writer,
             stderr=subprocess.PIPE,
             text=True,
-            timeout=60,
+            timeout=200,
             check=False,
         )
     finally:
@@ -57,7 +57,7 @@ def test_a_command_whose_output_nobody_reads_has_the_status_of_a_broken_pipe(com
 
 def test_a_command_without_standard_output_keeps_its_status() -> None:
     command = f'"{sys.executable}" -c "{_COMMAND}" --version >&-'
-    ended = subprocess.run(["sh", "-c", command], stderr=subprocess.PIPE, text=True, timeout=60, check=False)
+    ended = subprocess.run(["sh", "-c", command], stderr=subprocess.PIPE, text=True, timeout=200, check=False)
     assert (ended.returncode, ended.stderr) == (0, "")
 
 
@@ -88,7 +88,7 @@ def test_rows_that_are_still_buffered_at_the_end_have_the_status_of_a_broken_pip
     os.close(reader)
     command = [sys.executable, script, "--config", file, "show", "orchard", "addresses", "--format", "csv"]
     with os.fdopen(writer, "wb") as nobody:
-        ended = subprocess.run(command, stdout=nobody, stderr=subprocess.PIPE, text=True, timeout=60, check=False)
+        ended = subprocess.run(command, stdout=nobody, stderr=subprocess.PIPE, text=True, timeout=200, check=False)
     assert (ended.returncode, ended.stderr) == (141, "")
 
 

@@ -94,8 +94,8 @@ def test_no_color_disables_colors_also_on_a_terminal(tmp_path: Path) -> None:
 
     color = re.compile(r"\x1b\[[\d;]*(3|4|9)\dm")
     with started() as colored, started(NO_COLOR="1") as plain:  # at the same time
-        assert color.search(colored.communicate(timeout=60)[0])
-        assert not color.search(plain.communicate(timeout=60)[0])
+        assert color.search(colored.communicate(timeout=200)[0])
+        assert not color.search(plain.communicate(timeout=200)[0])
     assert (colored.returncode, plain.returncode) == (0, 0)
 
 

@@ -208,7 +208,7 @@ def on_latin_1(*arguments: str | Path) -> str:
         [sys.executable, "-c", "from retention_assets.cli.main import main; main()", *map(str, arguments)],
         env={**os.environ, "PYTHONIOENCODING": "latin-1"},
         capture_output=True,
-        timeout=60,
+        timeout=200,
         check=False,
     )
     assert ended.returncode == 0, ended.stderr

@@ -106,7 +106,7 @@ def lint_of(file: Path, stderr: int) -> None:
         env={**os.environ, "TERM": "xterm-256color", "COLUMNS": "80"},
         stdout=subprocess.DEVNULL,
         stderr=stderr,
-        timeout=60,
+        timeout=200,
         check=True,
     )
 

@@ -73,9 +73,7 @@ def faulty(
     lake = new_lake()
     attic = Lake(lake.server, f"{lake.bucket}-attic")
     attic.client().create_bucket(Bucket=attic.bucket)
-    proxy.faults = Faults()
-    proxy.requests.clear()
-    proxy.answers.clear()
+    proxy.reset()
     with copied(approved, tmp_path, lake, proxy.endpoint, quarantine={"url": f"s3://{attic.bucket}/orchard"}) as world:
         yield Faulty(world, proxy, attic, lake.listing())
 

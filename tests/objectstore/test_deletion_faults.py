@@ -73,9 +73,7 @@ class World:
 
 @pytest.fixture
 def world(bucket: Bucket, proxy: FaultyS3) -> World:
-    proxy.faults = Faults()
-    proxy.requests.clear()
-    proxy.answers.clear()
+    proxy.reset()
     return World(bucket, proxy)
 
 

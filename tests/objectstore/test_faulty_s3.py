@@ -19,7 +19,7 @@ PATHS = [f"data/{number}" for number in range(7)]
 
 @pytest.fixture
 def access(bucket: Bucket, proxy: FaultyS3) -> StoreAccess:
-    proxy.faults = Faults()
+    proxy.reset()
     made = bucket.access("ns", endpoint=proxy.endpoint)
     for path in PATHS:
         made.open().put(path, path.encode())

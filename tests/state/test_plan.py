@@ -1,5 +1,6 @@
 """Plans: equal inputs give an equal plan, and the plan of a day is the last one that was not withdrawn."""
 
+import re
 import shutil
 from collections.abc import Callable
 from dataclasses import replace
@@ -338,7 +339,9 @@ def test_a_plan_is_not_made_from_earlier_objects_of_which_rows_were_lost(
     first = planned(spark, warehouse, replace(WORLD, settle=timedelta(hours=24)))
     place = Path(due_objects_location(warehouse, first))
     next(part for part in place.glob("*.parquet") if pq.read_metadata(part).num_rows).unlink()
-    with pytest.raises(TableContractError, match=rf"{place}: has \d rows, and {WORLD_CANDIDATES} were written"):
+    with pytest.raises(
+        TableContractError, match=rf"{re.escape(str(place))}: has \d rows, and {WORLD_CANDIDATES} were written"
+    ):
         WORLD.plan(spark, warehouse)
     shutil.rmtree(place)
     assert planned(spark, warehouse, WORLD).candidates.objects == WORLD_CANDIDATES
@@ -445,7 +448,7 @@ def test_objects_with_the_same_content_as_a_head_are_counted_as_may_be_staged(
         (tmp_path / address).write_bytes(content)
     alike = [replace(row, etag=etag) if row.address in (LIVE, UNREFERENCED) else row for row in LISTED]
     pairs = [replace(pair, at_head=True, etag=etag) if pair.address == LIVE else pair for pair in PAIRS]
-    made = planned(spark, warehouse, replace(WORLD, inventory=alike, pairs=pairs, storage=tmp_path.as_uri()))
+    made = planned(spark, warehouse, replace(WORLD, inventory=alike, pairs=pairs, storage=f"file://{tmp_path}"))
     assert made.totals["may_be_staged"] == Amount(1, 10)
     assert made.candidates.objects == WORLD_CANDIDATES - 1
 

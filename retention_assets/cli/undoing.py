@@ -115,7 +115,7 @@ def quarantined(target: Target, json_wanted: bool) -> None:
         print_by_plan(f"{repository}: surplus copies", surplus)
         say(
             "A sweep made these copies, and their objects are still in the repository. "
-            f"Delete the copies: {program()} purge {repository}"
+            f"See the copies that may be deleted, and the command that deletes them: {program()} purge {repository}"
         )
     if unknown:
         print_by_plan(f"{repository}: files that no ledger lists", unknown)

@@ -58,16 +58,18 @@ from retention_assets.warehouse.warehouse import Warehouse
 _MARKER = ".retention-quarantine-"  # begins the name of a file at the URL of a local quarantine, see `marked`
 _VERSION_WARNINGS = {  # by mode, and by whether the bucket keeps versions; None: unknown
     ("delete", True): (
-        "The bucket keeps versions: the deleted objects remain as old versions, which still cost storage. To remove "
-        "these versions: `retention purge {name} --versions`."
+        "The bucket keeps versions: the deleted objects remain as old versions, which still cost storage. "
+        "`retention purge {name} --versions` shows these versions, and prints the command that removes them."
     ),
     ("quarantine", True): (
         "The bucket keeps versions: the moved objects remain as old versions, so their storage is paid for twice. "
-        "After the copies are purged, `retention purge {name} --versions` removes these versions."
+        "After the copies are purged, `retention purge {name} --versions` shows these versions, and prints the command "
+        "that removes them."
     ),
     ("delete", None): (
         "It is unknown whether the bucket keeps versions of the deleted objects (s3:GetBucketVersioning is not "
-        "allowed, or the request failed). If it does: `retention purge {name} --versions`."
+        "allowed, or the request failed). If it does, `retention purge {name} --versions` shows these versions, and "
+        "prints the command that removes them."
     ),
 }
 

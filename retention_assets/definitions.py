@@ -178,7 +178,7 @@ def _jobs(repository: Repository) -> "tuple[AssetJob, AssetJob, AssetJob, AssetJ
             plan_job(name),
             selection=planning,
             executor_def=ONE_PROCESS,
-            description=f"Plan what may be deleted from {name}. Deletes nothing.",
+            description=f"Plan what may be deleted from {name}. Deletes no data.",
         ),
         dg.define_asset_job(
             report_job(name),
@@ -199,7 +199,7 @@ def _jobs(repository: Repository) -> "tuple[AssetJob, AssetJob, AssetJob, AssetJ
             verify_job(name),
             selection=proof,
             executor_def=ONE_PROCESS,
-            description=f"Read everything in {name} again, and verify the sweeps. Changes nothing.",
+            description=f"Read everything in {name} again, and verify the sweeps. Changes no data.",
         ),
     )
 

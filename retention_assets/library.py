@@ -65,7 +65,7 @@ class LakeRepository:
     configuration: Configuration = field(repr=False)
 
     def plan(self, day: date | None = None, *, full: bool = False, progress: bool = True) -> Plan:
-        """Plan what may be deleted, and return the plan. Deletes nothing.
+        """Plan what may be deleted, and return the plan. Deletes no data.
 
         The method uses the existing Spark session. If there is none, it starts one with the configuration's settings.
 

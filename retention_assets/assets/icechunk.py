@@ -247,7 +247,7 @@ def deletion_report(
     """The outcome of each candidate, and of each branch and tag of the plan's edits; no rows before a sweep.
 
     The plan is executed first if the run is of the sweep job, has the option `execute`, or has the tag
-    `retention/sweep`. "Materialize all" deletes nothing.
+    `retention/sweep`. "Materialize all" deletes no data.
     """
     sweep = resource.sweep(context, pyspark, resource.with_options(config).open_icechunk())
     execute = config.may_sweep(context.run, resource.name)

@@ -256,7 +256,7 @@ def deletion_report(
     """The ledger of the day's plan: the outcome of each candidate; no rows if no sweep worked on the plan.
 
     The plan is executed first if the run is of the sweep job, has the option `execute`, or has the tag
-    `retention/sweep`. "Materialize all" deletes nothing.
+    `retention/sweep`. "Materialize all" deletes no data.
     """
     sweep = resource.sweep(context, pyspark, resource.with_options(config).open())
     execute = config.may_sweep(context.run, resource.name)

@@ -1,9 +1,9 @@
 """Runs the command `retention`, and prints its completion script for shells.
 
-Exit status: 0 done; 1 a guard refused, or a verification failed; 2 wrong usage or configuration; 3 a source, store or
-table cannot be read or written, Spark cannot be reached, Java ran out of memory, or an unexpected error; 130 the user
-ended the command with Ctrl-C or answered a question with no; 141 the program that reads the output, such as `head`,
-ended.
+Exit status: 0 done; 1 the command was refused, for example by a guard or because the plan has no approval, or a
+verification failed; 2 wrong usage or configuration; 3 a source, store or table cannot be read or written, Spark cannot
+be reached, Java ran out of memory, or an unexpected error; 130 the user ended the command with Ctrl-C or answered a
+question with no; 141 the program that reads the output, such as `head`, ended.
 """
 
 import sys
@@ -41,7 +41,7 @@ _VARIABLE = "_RETENTION_COMPLETE"  # the environment variable that the script se
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command. For an error of this project, print the message on standard error and exit with its status.
 
-    For any other error, print the traceback. The status is not 1, which says that a guard refused.
+    For any other error, print the traceback. The status is not 1, which says that the command was refused.
     """
     escape_unknown_characters()
     try:

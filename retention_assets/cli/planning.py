@@ -72,7 +72,7 @@ _SHOWN = 20  # rows of a table on a screen without --limit
     help="Do not use the cache: read all metaranges and ranges (Icechunk: snapshots and manifests) again.",
 )
 def plan(target: Target, day: date, json_wanted: bool, full: bool) -> None:
-    """Compute what may be deleted from REPOSITORY, and show it. Deletes nothing."""
+    """Compute what may be deleted from REPOSITORY, and show it. Deletes no data."""
     from retention_assets.report.page import page_of_plan
 
     configuration, repository = target.configuration, target.name

@@ -163,7 +163,9 @@ def sweep(target: Target, day: date, dump_age: timedelta | None, json_wanted: bo
     epilog=examples("retention verify orchard", "retention verify orchard --as-of 2026-11-01 --json"),
 )
 @target_argument
-@day_option("The day under which the result is stored, in UTC. Default: today.", today)
+@day_option(
+    "The day (UTC) as of which rules and holds apply, and under which the result is stored. Default: today.", today
+)
 @as_json
 def verify(target: Target, day: date, json_wanted: bool) -> None:
     """Read all references of REPOSITORY, list its store, and compare the listing with the references and the ledgers.

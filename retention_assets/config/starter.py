@@ -71,7 +71,7 @@ def configuration_text(starter: Starter, policy: str) -> str:
         *_indented(_storage(starter) if starter.kind == "icechunk" else [*_storage(starter), *_source(starter)]),
         f"    policy: {_inline(policy)}",
         "    grace: 24h                 # younger objects stay; choose a time that is longer than your longest write",
-        "    mode: plan                 # deletes nothing; `quarantine` moves objects, `delete` deletes them",
+        "    mode: plan                 # deletes no data; `quarantine` moves objects, `delete` deletes them",
         "    # quarantine:              # for `mode: quarantine`",
         f"    #   url: {_quarantine(starter.location)}",
         "    #   keep: 30d              # how long objects can be restored",

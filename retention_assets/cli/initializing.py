@@ -68,7 +68,7 @@ try_writes_option = click.option(
     "--try-writes",
     is_flag=True,
     help="Also write, read and delete a new file in the quarantine, and send a delete request for a name that does not "
-    "exist in the repository.",
+    "exist in the repository. On S3, this request is sent only if the bucket keeps no versions.",
 )
 
 

@@ -92,7 +92,7 @@ def permissions_of(repository: Repository, *, try_writes: bool = False) -> Permi
     Args:
         repository: its configuration.
         try_writes: also write, read and delete a new file in the quarantine, and delete a name that does not
-            exist in the repository.
+            exist in the repository. On S3, the name is deleted only if the bucket keeps no versions.
 
     Errors: ConfigurationError if the configuration cannot be used. A refused or failed request is a check's result.
     """

@@ -268,18 +268,6 @@ def on_the_demo(reader: Reader, request: pytest.FixtureRequest) -> Iterator[None
     yield
 
 
-@contextmanager
-def of_tutorial(reader: Reader, request: pytest.FixtureRequest) -> Iterator[None]:
-    def shorten() -> None:
-        file = Path("demo/shorter.yaml")
-        file.write_text(file.read_text("utf-8").replace("keep: 60d", "keep: 30d"), encoding="utf-8")
-
-    (diff,) = [one for block in blocks_of(ROOT / "docs/tutorial.md", "sh") for one in block.commands if " diff " in one]
-    reader.before[diff] = shorten
-    with on_the_demo(reader, request):
-        yield
-
-
 Scenario = Callable[[Reader, pytest.FixtureRequest], AbstractContextManager[object]]
 QUICK: Mapping[str, Scenario] = {"docs/report.md": on_a_plan, "docs/runbook.md": on_a_plan}
 SCENARIOS: Mapping[str, Scenario] = {
@@ -292,7 +280,7 @@ SCENARIOS: Mapping[str, Scenario] = {
     "docs/how-to/quarantine.md": of_quarantine,
     "docs/how-to/s3.md": of_s3,
     "docs/retention.md": on_the_demo,
-    "docs/tutorial.md": of_tutorial,
+    "docs/tutorial.md": on_the_demo,
     "docs/uncommitted.md": on_the_demo,
 }
 

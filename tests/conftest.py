@@ -15,7 +15,7 @@ from pyspark.sql import SparkSession
 from sqlalchemy import Engine, event
 from xdist.scheduler import LoadFileScheduling  # type: ignore[import-untyped]
 
-from retention_assets.spark.sessions import FEW_RETAINED, class_archive
+from retention_assets.spark.sessions import FEW_RETAINED, class_archive, prepared
 from tests.end_to_end.command import Answer, Project, orchard_on_disk
 from tests.refusals import record
 
@@ -158,7 +158,7 @@ SIMPLE_COMPILER = "-XX:+UseSerialGC -XX:MetaspaceSize=256m -XX:TieredStopAtLevel
 @pytest.fixture(scope="session")
 def spark(clean_environment: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """One small local session per process. Resources of the code under test get the same session."""
-    session = (
+    builder = (
         SparkSession.builder.master("local[2]")
         .appName("retention_assets tests")
         .config("spark.driver.memory", "1g")
@@ -174,8 +174,8 @@ def spark(clean_environment: None, tmp_path_factory: pytest.TempPathFactory) -> 
         .config("spark.buffer.pageSize", "2m")
         .config("spark.driver.extraJavaOptions", " ".join([SIMPLE_COMPILER, *class_archive()]))
         .config(map={**INTERPRETED, **FEW_RETAINED})
-        .getOrCreate()
     )
+    session = prepared(builder.getOrCreate)
     yield session
     session.stop()
 

@@ -6,6 +6,7 @@ after a crash at any point: it completes partly processed objects. Source: promi
 The fields with `init=False` are clients. Only an open action has them, because they cannot be pickled to executors.
 """
 
+import os
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
@@ -36,6 +37,9 @@ _OF_VERSIONS = "its versions"
 _AT_ONCE = 10  # objects that one worker copies or restores at the same time
 _OTHER_OBJECT = "is another object than was planned"
 OTHER_BYTES = "the object at its path is missing or has other bytes: this copy may be the last"
+_TOO_SLOW = ObjectResult(
+    Outcome.FAILED, "comparing the copy with the object at its path took longer than sweep.window: raise sweep.window"
+)
 _NOT_DONE = ObjectResult(Outcome.ATTEMPTED)  # the next pass checks the liveness of the object again
 _MOST_COPIED = 10 * 1024**3  # bytes of a chunk: about 90 s at 1 Gbit/s, well within a window
 _POLL_SECONDS = 2.0  # seconds between two checks of the deadline: each check may cost a request
@@ -330,6 +334,8 @@ def _has_copy(originals: ObjectReader, address: str, copies: ObjectReader, path:
 
     Errors: ObjectMissing when the object is missing; StoreError.
     """
+    if _are_one_file(originals.describe(address), copies.describe(path)):
+        return False
     there = originals.head(address)
     try:
         if have_same_md5(there, copies.head(path)):
@@ -338,6 +344,13 @@ def _has_copy(originals: ObjectReader, address: str, copies: ObjectReader, path:
     except ObjectMissing:
         return None
     return originals.digest(address) == copy
+
+
+def _are_one_file(*urls: str) -> bool:
+    """Return whether these are one local file: somebody linked the object to its copy, which is then the last one."""
+    if not all(url.startswith("file://") for url in urls):
+        return False
+    return len({os.path.realpath(url.removeprefix("file://")) for url in urls}) == 1
 
 
 @dataclass(slots=True, repr=False, eq=False)
@@ -396,9 +409,13 @@ class PurgeCompared(Purge):
     chunk_bytes: ClassVar[int | None] = _MOST_COPIED
 
     originals: StoreAccess = field(kw_only=True)
+    has_finished: bool = field(default=False, init=False)  # whether this worker finished any copy since it was opened
 
     def do(self, objects: pa.Table, name: str, before_deadline: BeforeDeadline) -> Sequence[ObjectResult]:
-        """See `Action`. Copies are compared in small steps, so that each step's copies are deleted before the next."""
+        """See `Action`. Copies are compared in small steps, so that each step's copies are deleted before the next.
+
+        If the first step takes longer than the window, its compared copies fail. The next pass would take as long.
+        """
         results: list[ObjectResult] = []
         originals, copies = ObjectReader(self.originals), ObjectReader(self.location.access)
         compare = partial(self._compared, originals, copies, _polled_rarely(before_deadline))
@@ -406,9 +423,13 @@ class PurgeCompared(Purge):
             addresses = objects["address"].slice(start, length).to_pylist()
             with ThreadPoolExecutor(_AT_ONCE) as pool:
                 compared = list(pool.map(compare, addresses))
-            surplus = [address for address, one in zip(addresses, compared, strict=True) if one is None]
-            purged = iter(self._purge(surplus, before_deadline))
-            results += [one or next(purged) for one in compared]
+            same = [address for address, one in zip(addresses, compared, strict=True) if one is None]
+            purged = list(self._purge(same, before_deadline))
+            self.has_finished |= any(one and one.outcome is not Outcome.ATTEMPTED for one in [*compared, *purged])
+            if not self.has_finished:
+                purged = [_TOO_SLOW] * len(same)
+            of_same = iter(purged)
+            results += [one or next(of_same) for one in compared]
         return results
 
     def _compared(

@@ -529,7 +529,9 @@ class UndoEngine(LedgerEngine):
         if Outcome.SKIPPED not in result.amounts:
             return result
         of_run = self._rows(task.ledger.tree).where(F.col("fence") == task.ledger.fence)
-        number, first = _count_and_first_address(of_run.where(F.col("detail") == OTHER_BYTES))
+        number, first = _count_and_first_address(
+            of_run.where(F.col("detail") == OTHER_BYTES).select("address").distinct()
+        )
         if number:
             self._undo.log(
                 f"{self._undo.repository.name}: {counted(number, 'copy was', 'copies were')} not purged, because the "

@@ -296,6 +296,40 @@ def test_surplus_copies_are_compared_and_purged_until_the_deadline(on_disk: Quar
     assert ObjectReader(location.access).head(location.path("data/b")).size == rows["size"][1].as_py()
 
 
+def with_copy(on_disk: Quarantine) -> pa.Table:
+    """Lay a copy of `data/a` in quarantine, and return the row of the object."""
+    rows = objects(on_disk.access, "data/a")
+    on_disk.location.write_manifest(rows, "1")
+    content = ObjectReader(on_disk.access).read("data/a")
+    ObjectWriter(on_disk.location.access).put(on_disk.location.path("data/a"), content)
+    return rows
+
+
+def test_a_copy_whose_comparison_takes_longer_than_the_window_fails(on_disk: Quarantine) -> None:
+    """The next pass would take as long. Without an outcome, no purge would ever get past this copy."""
+    rows, answers = with_copy(on_disk), iter([True])
+    action = PurgeCompared(on_disk.location, originals=on_disk.access).open(RateLimiter())
+    (done,) = action.do(rows, "1", lambda: next(answers, False))
+    assert done.outcome == Outcome.FAILED
+    assert str(done.detail).endswith("raise sweep.window")
+    assert ObjectReader(on_disk.location.access).head(on_disk.location.path("data/a"))
+    (done,) = action.do(rows, "2", lambda: True)
+    assert done.outcome == Outcome.PURGED
+
+
+def test_a_copy_to_which_the_path_of_its_object_is_a_link_is_not_purged(on_disk: Quarantine) -> None:
+    rows = with_copy(on_disk)
+    original, copy = (
+        Path(url.removeprefix("file://"))
+        for url in (f"{on_disk.access.url}/data/a", on_disk.location.access.url + "/" + on_disk.location.path("data/a"))
+    )
+    original.unlink()
+    original.symlink_to(copy)
+    (done,) = PurgeCompared(on_disk.location, originals=on_disk.access).open(RateLimiter()).do(rows, "1", lambda: True)
+    assert done.outcome == Outcome.SKIPPED
+    assert copy.is_file()
+
+
 def test_a_quarantine_whose_directory_cannot_be_created_is_named(on_disk: Quarantine, tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     below = replace(on_disk.location, access=StoreAccess(f"file://{tmp_path}/file/attic"))

@@ -38,7 +38,9 @@ _AT_ONCE = 10  # objects that one worker copies or restores at the same time
 _OTHER_OBJECT = "is another object than was planned"
 OTHER_BYTES = "the object at its path is missing or has other bytes: this copy may be the last"
 _TOO_SLOW = ObjectResult(
-    Outcome.FAILED, "comparing the copy with the object at its path took longer than sweep.window: raise sweep.window"
+    Outcome.FAILED,
+    "sweep.window ended while the copy was compared with the object at its path: purge again, and if it fails again, "
+    "raise sweep.window",
 )
 _NOT_DONE = ObjectResult(Outcome.ATTEMPTED)  # the next pass checks the liveness of the object again
 _MOST_COPIED = 10 * 1024**3  # bytes of a chunk: about 90 s at 1 Gbit/s, well within a window

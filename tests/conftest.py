@@ -1,6 +1,7 @@
 """Fixtures of all tests: a clean environment, one Spark session per process, and the profiles of Hypothesis."""
 
 import os
+import signal
 import sqlite3
 import sys
 from collections.abc import Iterator, Sequence
@@ -96,6 +97,10 @@ def java_home() -> str | None:
 @pytest.fixture(scope="session", autouse=True)
 def clean_environment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """Remove the developer's settings from the environment, and give Dagster an empty home."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        # A shell ignores Ctrl-C for what it starts in the background. Dagster then ignores SIGTERM, too, and so would
+        # all servers that tests start.
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     dagster_home = tmp_path_factory.mktemp("dagster_home")
     (dagster_home / "dagster.yaml").write_text(_DAGSTER, encoding="utf-8")
     with pytest.MonkeyPatch.context() as patch:

@@ -123,7 +123,11 @@ def _running(
         yield
     finally:
         process.terminate()
-        process.wait(timeout=30)
+        try:
+            process.wait(timeout=30)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
 
 
 def _wait(process: subprocess.Popen[bytes], port: int, log: Path) -> None:

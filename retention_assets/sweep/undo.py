@@ -507,25 +507,23 @@ class UndoEngine(LedgerEngine):
     def run(self, objects: Batch[DataFrame], task: TaskSpec) -> BatchResult:
         """See `Engine`. Copies of objects that are surplus or live again are compared before they are purged."""
         moved = objects.objects.where("NOT surplus")
-        if not isinstance(task.action, Purge):
+        live_again = self._live_again if isinstance(task.action, Purge) else None
+        if live_again is None:
             result = run_on_spark(moved, task)
         else:
-            compared = replace(task, action=task.action.compared(self._undo.access()))
-            if self._live_again is None:
-                result = run_on_spark(moved, task)
-            else:
-                result = run_on_spark(moved.join(self._live_again, on="address", how="left_anti"), task)
-                live_again = moved.join(self._live_again, on="address", how="left_semi")
-                result = _combined(result, self._run_compared(live_again, compared))
-            if self._surplus.objects:
-                of_surplus = replace(compared, ledger=replace(task.ledger, tree=SURPLUS_LEDGERS))
-                result = _combined(result, self._run_compared(objects.objects.where("surplus"), of_surplus))
+            result = run_on_spark(moved.join(live_again, on="address", how="left_anti"), task)
+            of_live = moved.join(live_again, on="address", how="left_semi")
+            result = _combined(result, self._run_compared(of_live, task))
+        if self._surplus.objects:
+            of_surplus = replace(task, ledger=replace(task.ledger, tree=SURPLUS_LEDGERS))
+            result = _combined(result, self._run_compared(objects.objects.where("surplus"), of_surplus))
         self.failed += result.amounts.get(Outcome.FAILED, Amount()).objects
         return result
 
     def _run_compared(self, objects: DataFrame, task: TaskSpec) -> BatchResult:
-        """Execute `task` on these objects. A log line has the number of copies that stay after the comparison."""
-        result = run_on_spark(objects, task)
+        """Purge the copies of these objects that have the same bytes. A log line has the number of those that stay."""
+        assert isinstance(task.action, Purge)
+        result = run_on_spark(objects, replace(task, action=task.action.compared(self._undo.access())))
         if Outcome.SKIPPED not in result.amounts:
             return result
         of_run = self._rows(task.ledger.tree).where(F.col("fence") == task.ledger.fence)

@@ -21,7 +21,7 @@ import pyspark
 from tests.conftest import INTERPRETED
 from tests.doc_pages import ROOT, blocks_of
 from tests.end_to_end.command import Json, Project
-from tests.objectstore.programs import free_port
+from tests.objectstore.programs import free_port, stop
 
 SECRETS = ("LAKE_KEY", "LAKE_SECRET")  # only drivers have them in their environment
 _HOME = Path(pyspark.__file__).parent
@@ -122,12 +122,7 @@ def _running(
             _wait(process, port, log)
         yield
     finally:
-        process.terminate()
-        try:
-            process.wait(timeout=30)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
+        stop(process, within=30)
 
 
 def _wait(process: subprocess.Popen[bytes], port: int, log: Path) -> None:

@@ -32,12 +32,17 @@ def running(command: Sequence[str], port: int, log: Path, secrets: Mapping[str, 
             pytest.skip(f"{Path(command[0]).name} does not start here: {words[0]}")
         yield f"http://127.0.0.1:{port}"
     finally:
-        process.terminate()
-        try:
-            process.wait(timeout=5)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
+        stop(process)
+
+
+def stop(process: subprocess.Popen[bytes], within: float = 5.0) -> None:
+    """End a server with SIGTERM, and kill it if it has not ended `within` these seconds."""
+    process.terminate()
+    try:
+        process.wait(within)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
 
 
 def program(name: str, *places: str) -> str:

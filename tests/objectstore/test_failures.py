@@ -35,7 +35,7 @@ def refusal(access: StoreAccess, ask: Ask) -> RetentionError:
     with pytest.raises(StoreError) as caught:
         ask(ObjectReader(access))
     error = caught.value
-    assert time.monotonic() - started < 30
+    assert time.monotonic() - started < 15
     assert "\n" not in str(error)
     assert len(str(error)) < 600
     assert str(error).startswith(f"{access.url}: cannot ")
@@ -134,7 +134,7 @@ class TestDeletion:
         deletions = ObjectDeleter(bucket.access(endpoint="http://127.0.0.1:1")).delete_all(paths)
         assert {done.outcome for done in deletions} == {Outcome.FAILED}
         assert "outcome is unknown" in str(deletions[-1].detail)
-        assert time.monotonic() - started < 30
+        assert time.monotonic() - started < 15
 
     def test_details_hold_no_secret(self, guarded: Bucket) -> None:
         (deletion,) = ObjectDeleter(guarded.access(secret_access_key=WRONG)).delete_all(["mine/1"])

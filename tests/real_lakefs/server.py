@@ -2,7 +2,6 @@
 
 import os
 import shutil
-import signal
 import subprocess
 import time
 from collections.abc import Iterator, Mapping
@@ -18,7 +17,7 @@ import pytest
 import urllib3
 import yaml
 
-from tests.objectstore.programs import free_port
+from tests.objectstore.programs import free_port, stop
 from tests.real_lakefs.client import ACCESS_KEY, SECRET_KEY, Client
 from tests.real_lakefs.clock import MovedClock
 from tests.real_lakefs.repository import Repository
@@ -118,12 +117,7 @@ def _running(directory: Path, blockstore: Mapping[str, Any]) -> Iterator[tuple[s
             raise RuntimeError(f"lakefs did not start: {(directory / 'log').read_text(errors='replace')[-2000:]}")
         yield url, clock
     finally:
-        process.send_signal(signal.SIGTERM)
-        try:
-            process.wait(timeout=5)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
+        stop(process)
 
 
 def _answers(process: subprocess.Popen[bytes], url: str) -> bool:

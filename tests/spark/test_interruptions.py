@@ -17,7 +17,7 @@ from pyspark.sql import SparkSession
 from retention_assets.spark.frames import collected, from_arrow, on_workers
 from retention_assets.spark.sessions import prepared
 
-_LONG = 120.0  # seconds that the worker needs if nothing ends the job
+_LONG = 40.0  # seconds that the worker needs if nothing ends the job
 NUMBERS = pa.schema([("number", pa.int64())])
 
 

@@ -282,12 +282,18 @@ def test_an_object_that_vanishes_while_a_restore_compares_it_is_not_restored(
     assert ObjectReader(location.access).head(location.path("data/a")).size == rows["size"][0].as_py()
 
 
-def test_surplus_copies_are_compared_and_purged_until_the_deadline(on_disk: Quarantine) -> None:
-    location, rows = on_disk.location, objects(on_disk.access, "data/a", "data/b")
-    location.write_manifest(rows, "1")
-    for address in ("data/a", "data/b"):
+def with_copies(on_disk: Quarantine, *addresses: str) -> pa.Table:
+    """Lay copies of these objects in quarantine, and return the rows of the objects."""
+    rows = objects(on_disk.access, *addresses)
+    on_disk.location.write_manifest(rows, "1")
+    for address in addresses:
         content = ObjectReader(on_disk.access).read(address)
-        ObjectWriter(location.access).put(location.path(address), content)
+        ObjectWriter(on_disk.location.access).put(on_disk.location.path(address), content)
+    return rows
+
+
+def test_surplus_copies_are_compared_and_purged_until_the_deadline(on_disk: Quarantine) -> None:
+    location, rows = on_disk.location, with_copies(on_disk, "data/a", "data/b")
     ObjectWriter(on_disk.access).put("data/b", b"z" * rows["size"][1].as_py())
     action = PurgeCompared(location, originals=on_disk.access)
     late, purged = (action.open(RateLimiter()).do(rows, "1", poll) for poll in (lambda: False, lambda: True))
@@ -296,18 +302,9 @@ def test_surplus_copies_are_compared_and_purged_until_the_deadline(on_disk: Quar
     assert ObjectReader(location.access).head(location.path("data/b")).size == rows["size"][1].as_py()
 
 
-def with_copy(on_disk: Quarantine) -> pa.Table:
-    """Lay a copy of `data/a` in quarantine, and return the row of the object."""
-    rows = objects(on_disk.access, "data/a")
-    on_disk.location.write_manifest(rows, "1")
-    content = ObjectReader(on_disk.access).read("data/a")
-    ObjectWriter(on_disk.location.access).put(on_disk.location.path("data/a"), content)
-    return rows
-
-
 def test_a_copy_whose_comparison_takes_longer_than_the_window_fails(on_disk: Quarantine) -> None:
     """The next pass would take as long. Without an outcome, no purge would ever get past this copy."""
-    rows, answers = with_copy(on_disk), iter([True])
+    rows, answers = with_copies(on_disk, "data/a"), iter([True])
     action = PurgeCompared(on_disk.location, originals=on_disk.access).open(RateLimiter())
     (done,) = action.do(rows, "1", lambda: next(answers, False))
     assert done.outcome == Outcome.FAILED
@@ -318,11 +315,9 @@ def test_a_copy_whose_comparison_takes_longer_than_the_window_fails(on_disk: Qua
 
 
 def test_a_copy_to_which_the_path_of_its_object_is_a_link_is_not_purged(on_disk: Quarantine) -> None:
-    rows = with_copy(on_disk)
-    original, copy = (
-        Path(url.removeprefix("file://"))
-        for url in (f"{on_disk.access.url}/data/a", on_disk.location.access.url + "/" + on_disk.location.path("data/a"))
-    )
+    rows = with_copies(on_disk, "data/a")
+    urls = (f"{on_disk.access.url}/data/a", on_disk.location.describe("data/a"))
+    original, copy = (Path(url.removeprefix("file://")) for url in urls)
     original.unlink()
     original.symlink_to(copy)
     (done,) = PurgeCompared(on_disk.location, originals=on_disk.access).open(RateLimiter()).do(rows, "1", lambda: True)

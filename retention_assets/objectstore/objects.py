@@ -97,32 +97,33 @@ class ObjectReader(OpenStore):
 
         return self._call(read, path, READ)
 
-    def digest(self, path: str, algorithm: str = "sha256") -> bytes:
+    def digest(self, path: str, algorithm: str = "sha256", version: str | None = None) -> bytes:
         """Return a digest of the object's bytes. The object is read in chunks, so it is never in memory as a whole.
 
-        A large object is read with several requests. If it changes between them, the result is StoreError.
+        A large object is read with several requests. If it changes between them, the result is StoreError. `version`:
+        the id of an S3 version; None: the current one.
         """
 
         def digest() -> bytes:
             digester = hashlib.new(algorithm, usedforsecurity=False)
-            for response in self._responses(path):
+            for response in self._responses(path, {"version": version} if version else {}):
                 for chunk in response.stream(min_chunk_size=_CHUNK):
                     digester.update(chunk)
             return digester.digest()
 
         return self._call(digest, path, READ)
 
-    def _responses(self, path: str) -> Iterator[Any]:
+    def _responses(self, path: str, options: Mapping[str, str]) -> Iterator[Any]:
         """Yield the responses whose bodies are the object: one, or for a large object one for each range."""
-        whole = self._store.get(path)
+        whole = self._store.get(path, options=options)
         size, e_tag = whole.meta["size"], whole.meta["e_tag"]
         if size <= _RANGE:
             yield whole
             return
         del whole  # its body is not read
-        condition = {"if_match": e_tag} if e_tag else {}
+        options = {**options, "if_match": e_tag} if e_tag else options
         for start in range(0, size, _RANGE):
-            yield self._store.get(path, options={**condition, "range": (start, min(start + _RANGE, size))})
+            yield self._store.get(path, options={**options, "range": (start, min(start + _RANGE, size))})
 
     def head(self, path: str) -> ObjectMetadata:
         """Return the object's metadata."""

@@ -21,7 +21,9 @@ VERSIONS = pa.schema(
     )
 )
 
-ALL_VERSIONS = VERSIONS.append(pa.field("is_current", pa.bool_(), nullable=False))  # a delete marker may be current
+ALL_VERSIONS = VERSIONS.append(pa.field("is_current", pa.bool_(), nullable=False)).append(  # a marker may be current
+    pa.field("e_tag", pa.string(), nullable=True)  # without the quotes of HTTP; null for a delete marker
+)
 
 _VERSION_PAGES = PagedRequest(
     "list_object_versions",
@@ -122,6 +124,7 @@ def _row(bucket: S3Bucket, entry: Mapping[str, Any], is_marker: bool) -> dict[st
         "size": entry.get("Size", 0),
         "last_modified": entry["LastModified"],
         "is_delete_marker": is_marker,
+        "e_tag": entry["ETag"].strip('"') if "ETag" in entry else None,
     }
 
 

@@ -24,26 +24,17 @@ from retention_assets.objectstore.access import StoreAccess
 from retention_assets.objectstore.mutate.copying import SIZE, Copy, ObjectCopier, VerifiedCopy, have_same_md5
 from retention_assets.objectstore.mutate.deletion import ObjectDeleter
 from retention_assets.objectstore.mutate.writing import ObjectWriter
-from retention_assets.objectstore.objects import ObjectReader
-from retention_assets.objectstore.outcomes import OF_COPY, DeleteTarget, ObjectResult, Outcome
+from retention_assets.objectstore.objects import ObjectMetadata, ObjectReader
+from retention_assets.objectstore.outcomes import DeleteTarget, ObjectResult, Outcome
 from retention_assets.objectstore.rate_limiter import RateLimiter
-from retention_assets.objectstore.versions import all_versions
-from retention_assets.state.quarantine import MANIFESTS, QuarantineLocation
+from retention_assets.state.quarantine import QuarantineLocation
 from retention_assets.sweep.preconditions import InterruptedMoves, require_mounted, size_at
 from retention_assets.sweep.worker import Action, BeforeDeadline, chunks
 
-_OF_COPY_VERSIONS_UNKNOWN = f"{OF_COPY}; whether the store keeps versions of the copy is unknown"
-_OF_VERSIONS = "its versions"
-_AT_ONCE = 10  # objects that one worker copies or restores at the same time
+AT_ONCE = 10  # objects that one worker copies or restores at the same time
 _OTHER_OBJECT = "is another object than was planned"
-OTHER_BYTES = "the object at its path is missing or has other bytes: this copy may be the last"
-_TOO_SLOW = ObjectResult(
-    Outcome.FAILED,
-    "sweep.window ended while the copy was compared with the object at its path: purge again, and if it fails again, "
-    "raise sweep.window",
-)
-_NOT_DONE = ObjectResult(Outcome.ATTEMPTED)  # the next pass checks the liveness of the object again
-_MOST_COPIED = 10 * 1024**3  # bytes of a chunk: about 90 s at 1 Gbit/s, well within a window
+NOT_DONE = ObjectResult(Outcome.ATTEMPTED)  # the next pass checks the liveness of the object again
+MOST_COPIED = 10 * 1024**3  # bytes of a chunk: about 90 s at 1 Gbit/s, well within a window
 _POLL_SECONDS = 2.0  # seconds between two checks of the deadline: each check may cost a request
 _STEP_OBJECTS, _STEP_BYTES = 1_000, 1024**3  # limits of a step, whose originals are deleted in one bulk request
 
@@ -77,7 +68,7 @@ class Quarantine:
     it would move objects to another disk. None: the workers run on the driver's machine, or all see the same store.
     """
 
-    chunk_bytes: ClassVar[int | None] = _MOST_COPIED
+    chunk_bytes: ClassVar[int | None] = MOST_COPIED
 
     access: StoreAccess
     location: QuarantineLocation
@@ -114,8 +105,8 @@ class Quarantine:
         except StoreError as error:
             return [ObjectResult(Outcome.FAILED, f"no manifest could be written: {error}")] * objects.num_rows
         results: list[ObjectResult] = []
-        deadline_poll = _polled_rarely(before_deadline)
-        for start, length in _steps(objects):
+        deadline_poll = polled_rarely(before_deadline)
+        for start, length in steps(objects):
             step = objects.slice(start, length)
             copies = self._copied(step, deadline_poll)
             moved = self._moved(step, copies, before_deadline)
@@ -158,7 +149,7 @@ class Quarantine:
         if copied and before_deadline():
             for one, result in zip(copied, self.deleter.delete_all(copied, before_deadline), strict=True):
                 results[one.path] = self._moved_away(one.path, result)
-        return [one or _NOT_DONE for one in results.values()]
+        return [one or NOT_DONE for one in results.values()]
 
     def _write_copies(
         self,
@@ -230,7 +221,7 @@ def marked(action: Action) -> Iterator[None]:
 class Restore:
     """Restores objects from quarantine. An object is skipped when another object is at its path."""
 
-    chunk_bytes: ClassVar[int | None] = _MOST_COPIED
+    chunk_bytes: ClassVar[int | None] = MOST_COPIED
     target: ClassVar[None] = None
 
     access: StoreAccess
@@ -253,8 +244,8 @@ class Restore:
     def do(self, objects: pa.Table, name: str, before_deadline: BeforeDeadline) -> Sequence[ObjectResult]:
         """See `Action`. Objects are restored in small steps, as `Quarantine` moves them."""
         results: list[ObjectResult] = []
-        deadline_poll = _polled_rarely(before_deadline)
-        for start, length in _steps(objects):
+        deadline_poll = polled_rarely(before_deadline)
+        for start, length in steps(objects):
             rows = _rows(objects.slice(start, length), "address", "size")
             restored = self._restored(rows, deadline_poll)
             results += self._without_copies(
@@ -264,7 +255,7 @@ class Restore:
 
     def _restored(self, rows: Sequence[tuple[str, int]], deadline_poll: BeforeDeadline) -> list[ObjectResult]:
         """Copy objects back to their paths, unless objects are there already, and return the results."""
-        with ThreadPoolExecutor(_AT_ONCE) as pool:
+        with ThreadPoolExecutor(AT_ONCE) as pool:
             found = list(pool.map(partial(self._found, deadline_poll), rows))
         wanted = [
             Copy(self.location.path(address), address, size)
@@ -277,7 +268,7 @@ class Restore:
     def _found(self, deadline_poll: BeforeDeadline, row: tuple[str, int]) -> ObjectResult | None:
         """Return the result of an object that need not or cannot be copied; None: nothing is at its path."""
         if not deadline_poll():
-            return _NOT_DONE
+            return NOT_DONE
         address, size = row
         try:
             there = size_at(self.reader, address)
@@ -295,7 +286,7 @@ class Restore:
         if isinstance(copied, VerifiedCopy):
             return ObjectResult(Outcome.RESTORED)
         if copied.outcome is Outcome.ATTEMPTED:
-            return _NOT_DONE
+            return NOT_DONE
         return ObjectResult(Outcome.FAILED, copied.detail or self._no_copy(address))
 
     def _without_copies(
@@ -325,220 +316,50 @@ class Restore:
         copy after it had restored the object. Otherwise this is another quarantine, or it is not mounted.
         Errors: StoreError.
         """
-        has_copy = _has_copy(self.reader, address, self.copies, self.location.path(address))
-        if has_copy is None and not self.location.has_manifest():
-            raise StoreError(self._no_copy(address))
-        return has_copy is not False
-
-
-def _has_copy(originals: ObjectReader, address: str, copies: ObjectReader, path: str) -> bool | None:
-    """Return whether the object has the bytes of the copy; None: the copy is missing.
-
-    Errors: ObjectMissing when the object is missing; StoreError.
-    """
-    if _are_one_file(originals.describe(address), copies.describe(path)):
-        return False
-    there = originals.head(address)
-    try:
-        if have_same_md5(there, copies.head(path)):
+        path = self.location.path(address)
+        if are_one_file(self.reader.describe(address), self.copies.describe(path)):
+            return False
+        try:
+            copy = StoredCopy(self.copies.head(path))
+        except ObjectMissing:
+            if not self.location.has_manifest():
+                raise StoreError(self._no_copy(address)) from None
             return True
-        copy = copies.digest(path)
-    except ObjectMissing:
-        return None
-    return originals.digest(address) == copy
+        return copy.has_bytes_of(self.reader.head(address), self.copies, partial(self.reader.digest, address))
 
 
-def _are_one_file(*urls: str) -> bool:
+@dataclass(frozen=True, slots=True)
+class StoredCopy:
+    """A copy in quarantine, or one version of it."""
+
+    metadata: ObjectMetadata
+    version: str | None = None  # None: the current one
+
+    def has_bytes_of(self, original: ObjectMetadata, copies: ObjectReader, digest: Callable[[], bytes]) -> bool:
+        """Return whether the original has these bytes: by their MD5, or else by reading both.
+
+        `digest` reads the original. Errors: ObjectMissing when one of both is missing; StoreError.
+        """
+        if self.metadata.size != original.size:
+            return False
+        if have_same_md5(original, self.metadata):
+            return True
+        return copies.digest(self.metadata.path, version=self.version) == digest()
+
+
+def are_one_file(*urls: str) -> bool:
     """Return whether these are one local file: somebody linked the object to its copy, which is then the last one."""
     if not all(url.startswith("file://") for url in urls):
         return False
     return len({os.path.realpath(url.removeprefix("file://")) for url in urls}) == 1
 
 
-@dataclass(slots=True, repr=False, eq=False)
-class Purge:
-    """Deletes copies from quarantine. If the store keeps versions, all versions of a copy are deleted.
-
-    `keeps_versions`: whether the store keeps versions of deleted objects. None: unknown. Then only the current copy is
-    deleted, and the ledger records that versions of the copy may be left.
-    """
-
-    chunk_bytes: ClassVar[int | None] = None
-    target: ClassVar[None] = None
-
-    location: QuarantineLocation
-    keeps_versions: bool | None = False
-    deleter: ObjectDeleter = field(init=False)
-
-    def open(self, rate_limiter: RateLimiter) -> Self:
-        """See `Action`. Errors: StoreError if the directory of the quarantine is not mounted on this machine.
-
-        A copy that is not found counts as purged. The folder of a plan has manifests until its last copy is purged.
-        """
-        if self.location.access.is_local and not self.location.holds_files():
-            raise StoreError(
-                f"{self.location.url}: the machine {gethostname()} sees neither copies nor manifests there. Nothing "
-                "was deleted. Mount the quarantine on every machine that runs a worker of Spark. Then run the same "
-                "command again."
-            )
-        opened = replace(self)
-        opened.deleter = ObjectDeleter(self.location.access, rate_limiter, conditional=False)
-        return opened
-
-    def compared(self, originals: StoreAccess) -> "PurgeCompared":
-        """Return the action that first compares each copy with its original in the store `originals`."""
-        return PurgeCompared(self.location, self.keeps_versions, originals=originals)
-
-    def do(self, objects: pa.Table, name: str, before_deadline: BeforeDeadline) -> Sequence[ObjectResult]:
-        """See `Action`. A missing copy counts as purged."""
-        return self._purge(objects["address"].to_pylist(), before_deadline)
-
-    def _purge(self, addresses: Sequence[str], before_deadline: BeforeDeadline) -> Sequence[ObjectResult]:
-        paths = [self.location.path(address) for address in addresses]
-        detail = OF_COPY if self.keeps_versions is not None else _OF_COPY_VERSIONS_UNKNOWN
-        return _purged(self.deleter, paths, self._to_delete, detail, before_deadline)
-
-    def _to_delete(self, paths: Sequence[str]) -> list[DeleteTarget]:
-        if not self.keeps_versions:
-            return [DeleteTarget(path) for path in paths]
-        return _versions(self.location.access, paths)
+def steps(objects: pa.Table) -> Iterator[tuple[int, int]]:
+    """Yield (start, length) of each step. A step has enough objects to copy `AT_ONCE` of them at the same time."""
+    return chunks(objects["size"].to_pylist(), _STEP_OBJECTS, _STEP_BYTES, fewest=AT_ONCE)
 
 
-@dataclass(slots=True, repr=False, eq=False)
-class PurgeCompared(Purge):
-    """Deletes copies whose originals exist. A copy is skipped if its original, in the store `originals`, differs."""
-
-    chunk_bytes: ClassVar[int | None] = _MOST_COPIED
-
-    originals: StoreAccess = field(kw_only=True)
-    has_finished: bool = field(default=False, init=False)  # whether this worker finished any copy since it was opened
-
-    def do(self, objects: pa.Table, name: str, before_deadline: BeforeDeadline) -> Sequence[ObjectResult]:
-        """See `Action`. Copies are compared in small steps, so that each step's copies are deleted before the next.
-
-        If the first step takes longer than the window, its compared copies fail. The next pass would take as long.
-        """
-        results: list[ObjectResult] = []
-        originals, copies = ObjectReader(self.originals), ObjectReader(self.location.access)
-        compare = partial(self._compared, originals, copies, _polled_rarely(before_deadline))
-        for start, length in _steps(objects):
-            addresses = objects["address"].slice(start, length).to_pylist()
-            with ThreadPoolExecutor(_AT_ONCE) as pool:
-                compared = list(pool.map(compare, addresses))
-            same = [address for address, one in zip(addresses, compared, strict=True) if one is None]
-            purged = list(self._purge(same, before_deadline))
-            self.has_finished |= any(one and one.outcome is not Outcome.ATTEMPTED for one in [*compared, *purged])
-            if not self.has_finished:
-                purged = [_TOO_SLOW] * len(same)
-            of_same = iter(purged)
-            results += [one or next(of_same) for one in compared]
-        return results
-
-    def _compared(
-        self, originals: ObjectReader, copies: ObjectReader, deadline_poll: BeforeDeadline, address: str
-    ) -> ObjectResult | None:
-        """Return the result of a copy that stays; None: the original has its bytes, or there is no current copy."""
-        if not deadline_poll():
-            return _NOT_DONE
-        try:
-            has_copy = _has_copy(originals, address, copies, self.location.path(address))
-        except ObjectMissing:
-            has_copy = False
-        except StoreError as error:
-            return ObjectResult(Outcome.FAILED, str(error))
-        return ObjectResult(Outcome.SKIPPED, OTHER_BYTES) if has_copy is False else None
-
-
-@dataclass(slots=True, repr=False, eq=False)
-class RemoveVersions:
-    """Removes the old versions of deleted objects from a versioned bucket.
-
-    A delete marker that is the current version stays: removing it would restore the version below it.
-    """
-
-    chunk_bytes: ClassVar[int | None] = None
-    target: ClassVar[None] = None
-
-    access: StoreAccess
-    deleter: ObjectDeleter = field(init=False)
-
-    def open(self, rate_limiter: RateLimiter) -> Self:
-        """See `Action`."""
-        opened = replace(self)
-        opened.deleter = ObjectDeleter(self.access, rate_limiter, conditional=False)
-        return opened
-
-    def do(self, objects: pa.Table, name: str, before_deadline: BeforeDeadline) -> Sequence[ObjectResult]:
-        """See `Action`."""
-        to_delete = partial(_versions, self.access, with_current=False)
-        return _purged(self.deleter, objects["address"].to_pylist(), to_delete, _OF_VERSIONS, before_deadline)
-
-
-def remove_manifests(purge: Purge) -> int:
-    """Delete the manifests of a plan, if no copy of the plan is left. Return how many manifests could not be deleted.
-
-    Errors: AccessDenied or StoreError, when the remaining copies cannot be listed.
-    """
-    access, folder = purge.location.access, f"{purge.location.folder}/{MANIFESTS}"
-    if purge.keeps_versions:
-        if next(all_versions(access, purge.location.path("")), None):
-            return 0
-        rows = [row for page in all_versions(access, folder) for row in page.to_pylist()]
-        to_delete = [DeleteTarget(row["path"], version_id=row["version_id"]) for row in rows]
-    else:
-        reader = ObjectReader(access)
-        if reader.holds_objects(purge.location.path("")):
-            return 0
-        to_delete = [DeleteTarget(path) for page in reader.list(folder) for path in page["path"].to_pylist()]
-    return len(_not_gone(to_delete, ObjectDeleter(access, conditional=False).delete_all(to_delete)))
-
-
-def _purged(
-    deleter: ObjectDeleter,
-    paths: Sequence[str],
-    targets_of: Callable[[Sequence[str]], Sequence[DeleteTarget]],
-    detail: str,
-    before_deadline: BeforeDeadline,
-) -> list[ObjectResult]:
-    """Delete the targets of these paths. A path is purged, with this `detail`, if all of its targets are gone."""
-    try:
-        to_delete = targets_of(paths)
-    except StoreError as error:
-        return [ObjectResult(Outcome.FAILED, str(error))] * len(paths)
-    failed = _not_gone(to_delete, deleter.delete_all(to_delete, before_deadline))
-    return [failed.get(path, ObjectResult(Outcome.PURGED, detail)) for path in paths]
-
-
-def _versions(access: StoreAccess, paths: Sequence[str], *, with_current: bool = True) -> list[DeleteTarget]:
-    """Return all versions of these paths, or only the noncurrent ones. Each directory is listed once.
-
-    Errors: AccessDenied or StoreError.
-    """
-    by_directory: dict[str, list[str]] = {}
-    for path in paths:
-        by_directory.setdefault(f"{path.rpartition('/')[0]}/", []).append(path)
-    return [
-        DeleteTarget(row["path"], version_id=row["version_id"])
-        for directory, in_directory in sorted(by_directory.items())
-        for wanted in [set(in_directory)]
-        for page in all_versions(access, directory, (min(in_directory), max(in_directory)))
-        for row in page.to_pylist()
-        if row["path"] in wanted and (with_current or not row["is_current"])
-    ]
-
-
-def _not_gone(to_delete: Sequence[DeleteTarget], results: Sequence[ObjectResult]) -> dict[str, ObjectResult]:
-    """Return, by path, the result of each object that may still exist."""
-    pairs = zip(to_delete, results, strict=True)
-    return {one.path: result for one, result in pairs if result.outcome not in (Outcome.DELETED, Outcome.MISSING)}
-
-
-def _steps(objects: pa.Table) -> Iterator[tuple[int, int]]:
-    """Yield (start, length) of each step. A step has enough objects to copy `_AT_ONCE` of them at the same time."""
-    return chunks(objects["size"].to_pylist(), _STEP_OBJECTS, _STEP_BYTES, fewest=_AT_ONCE)
-
-
-def _polled_rarely(before_deadline: BeforeDeadline) -> BeforeDeadline:
+def polled_rarely(before_deadline: BeforeDeadline) -> BeforeDeadline:
     """Return `before_deadline` with a cached result, for callers that call it often.
 
     `before_deadline` itself is called at most every `_POLL_SECONDS` seconds, and never again after it returned false.

@@ -35,11 +35,12 @@ from retention_assets.state.plan import Plan, planned_objects
 from retention_assets.state.quarantine import OBJECTS as COPIES
 from retention_assets.state.quarantine import quarantine_access, quarantine_of_plan
 from retention_assets.state.records import record_without_plan, seal_of, write_record
-from retention_assets.sweep.actions import OTHER_BYTES, Purge, RemoveVersions, Restore, remove_manifests
+from retention_assets.sweep.actions import Restore
 from retention_assets.sweep.copies import Copies, PlanCopies, Undo
 from retention_assets.sweep.engine import Batch, BatchResult, LedgerEngine, run_on_spark
 from retention_assets.sweep.execute import SweepResult, SweepRun, work_and_conclude
 from retention_assets.sweep.preconditions import require_mounted
+from retention_assets.sweep.purges import OTHER_BYTES, Purge, RemoveVersions, remove_manifests
 from retention_assets.sweep.worker import OBJECTS, Action, TaskSpec
 
 _IS_LAST = "is live again but missing from its path, or has another size there: this copy may be the last"
@@ -426,6 +427,7 @@ class UndoEngine(LedgerEngine):
         self._rest: DataFrame | None = None
         self._live_again: DataFrame | None = None  # addresses of the batch; None: no object is live again
         self._surplus = found.surplus
+        self._logged_other_bytes = 0  # copies; every pass counts those of the passes before again
         self.failed = 0  # objects, in this run
         self.overtaken = 0  # selected objects that another run changed before this one could restore them
 
@@ -530,12 +532,13 @@ class UndoEngine(LedgerEngine):
         number, first = _count_and_first_address(
             of_run.where(F.col("detail") == OTHER_BYTES).select("address").distinct()
         )
-        if number:
+        if number > self._logged_other_bytes:
+            self._logged_other_bytes = number
             self._undo.log(
                 f"{self._undo.repository.name}: {counted(number, 'copy was', 'copies were')} not purged, because the "
                 f"objects at their paths are missing or have other bytes, {first} first. If the copy is right, move an "
                 f"object at its path away. Then restore: `retention restore {self._undo.repository.name} --address "
-                f"{first}`. If the object at the path is right, delete the copy by hand."
+                f"{first}`. If the object at the path is right, delete the copy by hand, with its versions."
             )
         return result
 

@@ -1014,11 +1014,33 @@ KEEPING_BOOKS = (
     Mutation(
         name="a purge leaves the versions of a copy",
         breaks="a copy with the outcome purged is no longer stored",
-        file="retention_assets/sweep/actions.py",
+        file="retention_assets/sweep/purges.py",
         old="        if not self.keeps_versions:\n",
         new="        if self.location:\n",
         caught_by=(
             f"{_COPIES}::test_after_a_purge_a_bucket_that_keeps_versions_stores_nothing_of_the_quarantine[moto]",
+        ),
+    ),
+    Mutation(
+        name="only the current version of a copy is compared before a purge deletes all versions",
+        breaks="a purge keeps the last copy of a live object",
+        file="retention_assets/sweep/purges.py",
+        old='        rows = (row for row in self.versions.get(path, ()) if not row["is_delete_marker"])\n',
+        new='        rows = (row for row in self.versions.get(path, ()) if row["is_current"])\n',
+        caught_by=(
+            "tests/sweep/test_quarantining.py"
+            "::test_each_version_of_a_copy_is_compared_with_the_original[an_older_version_differs]",
+        ),
+    ),
+    Mutation(
+        name="the originals are not looked up again after the comparison",
+        breaks="a purge keeps the last copy of a live object",
+        file="retention_assets/sweep/purges.py",
+        old="            is_unchanged = self.originals.head(address) == compared\n",
+        new="            is_unchanged = True\n",
+        caught_by=(
+            "tests/sweep/test_quarantining.py"
+            "::test_a_copy_stays_if_its_original_changes_while_the_other_copies_are_compared",
         ),
     ),
     Mutation(

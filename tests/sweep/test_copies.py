@@ -22,7 +22,7 @@ from retention_assets.state.ledger import SURPLUS_LEDGERS, LedgerLocation
 from retention_assets.state.plan import Plan, keep_plan
 from retention_assets.state.quarantine import QuarantineLocation
 from retention_assets.state.records import read_records
-from retention_assets.sweep import actions
+from retention_assets.sweep import purges
 from retention_assets.sweep import undo as undoing
 from retention_assets.sweep.copies import Undo
 from retention_assets.sweep.undo import due_for_purge, purge, restore
@@ -519,7 +519,7 @@ def test_nothing_is_written_to_the_ledger_if_versions_cannot_be_listed(
     def denied(*_: object, **__: object) -> Iterator[pa.RecordBatch]:
         raise AccessDenied("cannot list the versions")
 
-    for module in (undoing, actions):
+    for module in (undoing, purges):
         monkeypatch.setattr(module, "all_versions", denied)
     with pytest.raises(AccessDenied, match="cannot list the versions"):
         due_for_purge(versioned.undo(), versions=True)

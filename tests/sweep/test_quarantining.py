@@ -1,4 +1,4 @@
-"""Quarantine and restore: each object is copied once, and nothing is copied or deleted after the deadline."""
+"""Quarantine, restore and purge: each object is copied once, nothing is copied or deleted after the deadline."""
 
 import os
 from collections.abc import Callable, Iterator
@@ -13,16 +13,18 @@ import yaml
 from pyspark import cloudpickle
 
 from retention_assets.config.configuration import load_configuration
-from retention_assets.errors import ConfigurationError, StoreError
+from retention_assets.errors import AccessDenied, ConfigurationError, StoreError
 from retention_assets.objectstore.access import StoreAccess
 from retention_assets.objectstore.mutate.deletion import ObjectDeleter
 from retention_assets.objectstore.mutate.writing import ObjectWriter
-from retention_assets.objectstore.objects import ObjectReader
-from retention_assets.objectstore.outcomes import ObjectResult, Outcome
+from retention_assets.objectstore.objects import ObjectMetadata, ObjectReader
+from retention_assets.objectstore.outcomes import DeleteTarget, ObjectResult, Outcome
 from retention_assets.objectstore.rate_limiter import RateLimiter
+from retention_assets.objectstore.versions import all_versions
 from retention_assets.state.quarantine import QuarantineLocation, quarantine_url
-from retention_assets.sweep import actions
-from retention_assets.sweep.actions import Delete, Purge, PurgeCompared, Quarantine, Restore
+from retention_assets.sweep import actions, purges
+from retention_assets.sweep.actions import Delete, Quarantine, Restore
+from retention_assets.sweep.purges import Purge, PurgeCompared
 from retention_assets.sweep.worker import OBJECTS, chunks
 from tests.faulty_s3 import FaultyS3
 from tests.objectstore.s3 import Bucket
@@ -188,7 +190,7 @@ def test_a_restore_forces_local_files_to_the_disk_once_for_all_objects_of_a_step
     ],
 )
 def test_a_chunk_is_moved_in_steps(sizes: list[int], expected: list[tuple[int, int]]) -> None:
-    assert list(chunks(sizes, actions._STEP_OBJECTS, actions._STEP_BYTES, fewest=actions._AT_ONCE)) == expected
+    assert list(chunks(sizes, actions._STEP_OBJECTS, actions._STEP_BYTES, fewest=actions.AT_ONCE)) == expected
 
 
 # ---- S3
@@ -323,6 +325,109 @@ def test_a_copy_to_which_the_path_of_its_object_is_a_link_is_not_purged(on_disk:
     (done,) = PurgeCompared(on_disk.location, originals=on_disk.access).open(RateLimiter()).do(rows, "1", lambda: True)
     assert done.outcome == Outcome.SKIPPED
     assert copy.is_file()
+
+
+def test_a_copy_stays_if_its_original_changes_while_the_other_copies_are_compared(
+    on_disk: Quarantine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows, digest = with_copies(on_disk, "data/a", "data/b"), ObjectReader.digest
+
+    def change_a(reader: ObjectReader, path: str, **options: Any) -> bytes:
+        if path.endswith("data/b"):
+            ObjectWriter(on_disk.access).put("data/a", b"z" * 9)
+        return digest(reader, path, **options)
+
+    monkeypatch.setattr(purges, "AT_ONCE", 1)
+    monkeypatch.setattr(ObjectReader, "digest", change_a)
+    done = PurgeCompared(on_disk.location, originals=on_disk.access).open(RateLimiter()).do(rows, "1", lambda: True)
+    assert [one.outcome for one in done] == [Outcome.FAILED, Outcome.PURGED]
+    assert "changed while it was compared" in str(done[0].detail)
+    assert ObjectReader(on_disk.location.access).read(on_disk.location.path("data/a")) == b"a" * 9
+
+
+@pytest.fixture
+def in_bucket(bucket: Bucket) -> Quarantine:
+    """Objects in a bucket that keeps versions, with their quarantine."""
+    bucket.client().put_bucket_versioning(Bucket=bucket.name, VersioningConfiguration={"Status": "Enabled"})
+    for name in ("a", "b"):
+        ObjectWriter(bucket.access("lake")).put(f"data/{name}", name.encode() * 9)
+    return Quarantine(bucket.access("lake"), QuarantineLocation(bucket.access("attic"), "2026-11-01/abc"))
+
+
+@pytest.mark.parametrize(
+    ("copies", "outcome"),
+    [
+        pytest.param((b"a" * 9, b"a" * 9), Outcome.PURGED, id="the_same"),
+        pytest.param((b"a" * 9, None), Outcome.PURGED, id="the_same_below_a_delete_marker"),
+        pytest.param((None,), Outcome.PURGED, id="only_a_delete_marker"),
+        pytest.param((b"x" * 9, b"a" * 9), Outcome.SKIPPED, id="an_older_version_differs"),
+        pytest.param((b"x" * 9, None), Outcome.SKIPPED, id="another_below_a_delete_marker"),
+        pytest.param((b"a" * 8, b"a" * 9), Outcome.SKIPPED, id="an_older_version_has_another_size"),
+    ],
+)
+def test_each_version_of_a_copy_is_compared_with_the_original(
+    in_bucket: Quarantine, copies: tuple[bytes | None, ...], outcome: Outcome
+) -> None:
+    location = in_bucket.location
+    path = location.path("data/a")
+    for content in copies:
+        if content is None:
+            ObjectDeleter(location.access, conditional=False).delete_all([DeleteTarget(path)])
+        else:
+            ObjectWriter(location.access).put(path, content)
+    before = [row for page in all_versions(location.access) for row in page.to_pylist()]
+    action = PurgeCompared(location, keeps_versions=True, originals=in_bucket.access).open(RateLimiter())
+    (done,) = action.do(objects(in_bucket.access, "data/a"), "1", lambda: True)
+    assert done.outcome == outcome
+    left = [row for page in all_versions(location.access) for row in page.to_pylist()]
+    assert left == ([] if outcome == Outcome.PURGED else before)
+
+
+def test_versions_whose_etags_are_no_md5_are_read_and_compared(
+    in_bucket: Quarantine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    location = in_bucket.location
+    for name in ("a", "b"):
+        for content in (name.encode() * 9, b"a" * 9):
+            ObjectWriter(location.access).put(location.path(f"data/{name}"), content)
+    monkeypatch.setattr(actions, "have_same_md5", lambda *_: False)
+    action = PurgeCompared(location, keeps_versions=True, originals=in_bucket.access).open(RateLimiter())
+    done = action.do(objects(in_bucket.access, "data/a", "data/b"), "1", lambda: True)
+    assert [one.outcome for one in done] == [Outcome.PURGED, Outcome.SKIPPED]
+
+
+def test_a_version_that_is_written_after_the_listing_stays(
+    in_bucket: Quarantine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    location, head = in_bucket.location, ObjectReader.head
+    path = location.path("data/a")
+    ObjectWriter(location.access).put(path, b"a" * 9)
+    rows = objects(in_bucket.access, "data/a")
+
+    def write_and_look_up(reader: ObjectReader, name: str) -> ObjectMetadata:
+        ObjectWriter(location.access).put(path, b"y" * 9)
+        return head(reader, name)
+
+    action = PurgeCompared(location, keeps_versions=True, originals=in_bucket.access).open(RateLimiter())
+    with monkeypatch.context() as patch:
+        patch.setattr(ObjectReader, "head", write_and_look_up)
+        action.do(rows, "1", lambda: True)
+    assert ObjectReader(location.access).read(path) == b"y" * 9
+
+
+def test_copies_whose_versions_cannot_be_listed_stay(in_bucket: Quarantine, monkeypatch: pytest.MonkeyPatch) -> None:
+    location, path = in_bucket.location, in_bucket.location.path("data/a")
+    ObjectWriter(location.access).put(path, b"a" * 9)
+
+    def denied(*_: Any) -> Iterator[pa.RecordBatch]:
+        raise AccessDenied("s3://attic: the versions cannot be listed. Nothing was deleted. Allow it.")
+        yield
+
+    monkeypatch.setattr(purges, "all_versions", denied)
+    action = PurgeCompared(location, keeps_versions=True, originals=in_bucket.access).open(RateLimiter())
+    (done,) = action.do(objects(in_bucket.access, "data/a"), "1", lambda: True)
+    assert (done.outcome, "cannot be listed" in str(done.detail)) == (Outcome.FAILED, True)
+    assert ObjectReader(location.access).head(path)
 
 
 def test_a_quarantine_whose_directory_cannot_be_created_is_named(on_disk: Quarantine, tmp_path: Path) -> None:

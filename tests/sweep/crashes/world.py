@@ -18,7 +18,8 @@ from retention_assets.objectstore.access import StoreAccess
 from retention_assets.state.ledger import LEDGERS
 from retention_assets.state.plan import Plan, keep_plan
 from retention_assets.state.quarantine import QuarantineLocation
-from retention_assets.sweep.actions import Delete, Purge, Quarantine, Restore
+from retention_assets.sweep.actions import Delete, Quarantine, Restore
+from retention_assets.sweep.purges import Purge
 from retention_assets.sweep.worker import Action
 from retention_assets.warehouse.warehouse import Warehouse
 from tests.frames import NOW

@@ -1,0 +1,299 @@
+"""The actions that delete for good what a sweep kept: copies in quarantine, their versions, and versions of objects.
+
+See `Action` and `retention_assets.sweep.actions`.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from functools import cache, partial
+from socket import gethostname
+from typing import Any, ClassVar, Self
+
+import pyarrow as pa
+
+from retention_assets.errors import ObjectMissing, StoreError
+from retention_assets.objectstore.access import StoreAccess
+from retention_assets.objectstore.mutate.deletion import ObjectDeleter
+from retention_assets.objectstore.objects import ObjectMetadata, ObjectReader
+from retention_assets.objectstore.outcomes import OF_COPY, DeleteTarget, ObjectResult, Outcome
+from retention_assets.objectstore.rate_limiter import RateLimiter
+from retention_assets.objectstore.versions import all_versions
+from retention_assets.state.quarantine import MANIFESTS, QuarantineLocation
+from retention_assets.sweep.actions import (
+    AT_ONCE,
+    MOST_COPIED,
+    NOT_DONE,
+    StoredCopy,
+    are_one_file,
+    polled_rarely,
+    steps,
+)
+from retention_assets.sweep.worker import BeforeDeadline
+
+_OF_COPY_VERSIONS_UNKNOWN = f"{OF_COPY}; whether the store keeps versions of the copy is unknown"
+_OF_VERSIONS = "its versions"
+OTHER_BYTES = "the object at its path is missing or has other bytes: this copy may be the last"
+_TOO_SLOW = ObjectResult(
+    Outcome.FAILED,
+    "sweep.window ended while the copy was compared with the object at its path: purge again, and if it fails again, "
+    "raise sweep.window",
+)
+_DIFFERS = ObjectResult(Outcome.SKIPPED, OTHER_BYTES)
+_CHANGED = ObjectResult(
+    Outcome.FAILED, "the object at its path changed while it was compared with the copy: purge again"
+)
+type TargetsOf = Callable[[Sequence[str]], Sequence[DeleteTarget]]  # of these paths
+
+
+@dataclass(slots=True, repr=False, eq=False)
+class Purge:
+    """Deletes copies from quarantine. If the store keeps versions, all versions of a copy are deleted.
+
+    `keeps_versions`: whether the store keeps versions of deleted objects. None: unknown. Then only the current copy is
+    deleted, and the ledger records that versions of the copy may be left.
+    """
+
+    chunk_bytes: ClassVar[int | None] = None
+    target: ClassVar[None] = None
+
+    location: QuarantineLocation
+    keeps_versions: bool | None = False
+    deleter: ObjectDeleter = field(init=False)
+
+    def open(self, rate_limiter: RateLimiter) -> Self:
+        """See `Action`. Errors: StoreError if the directory of the quarantine is not mounted on this machine.
+
+        A copy that is not found counts as purged. The folder of a plan has manifests until its last copy is purged.
+        """
+        if self.location.access.is_local and not self.location.holds_files():
+            raise StoreError(
+                f"{self.location.url}: the machine {gethostname()} sees neither copies nor manifests there. Nothing "
+                "was deleted. Mount the quarantine on every machine that runs a worker of Spark. Then run the same "
+                "command again."
+            )
+        opened = replace(self)
+        opened.deleter = ObjectDeleter(self.location.access, rate_limiter, conditional=False)
+        return opened
+
+    def compared(self, originals: StoreAccess) -> "PurgeCompared":
+        """Return the action that first compares each copy with its original in the store `originals`."""
+        return PurgeCompared(self.location, self.keeps_versions, originals=originals)
+
+    def do(self, objects: pa.Table, name: str, before_deadline: BeforeDeadline) -> Sequence[ObjectResult]:
+        """See `Action`. A missing copy counts as purged."""
+        return self._purge(objects["address"].to_pylist(), self._to_delete, before_deadline)
+
+    def _purge(
+        self, addresses: Sequence[str], targets_of: TargetsOf, before_deadline: BeforeDeadline
+    ) -> list[ObjectResult]:
+        paths = [self.location.path(address) for address in addresses]
+        detail = OF_COPY if self.keeps_versions is not None else _OF_COPY_VERSIONS_UNKNOWN
+        return _purged(self.deleter, paths, targets_of, detail, before_deadline)
+
+    def _to_delete(self, paths: Sequence[str]) -> list[DeleteTarget]:
+        if not self.keeps_versions:
+            return [DeleteTarget(path) for path in paths]
+        return [_target(row) for row in _versions(self.location.access, paths)]
+
+
+@dataclass(slots=True, repr=False, eq=False)
+class PurgeCompared(Purge):
+    """Deletes copies whose originals exist, in the store `originals`. A copy that differs from its original is skipped.
+
+    If the store keeps versions, each version of a copy is compared, and only compared versions are deleted.
+    """
+
+    chunk_bytes: ClassVar[int | None] = MOST_COPIED
+
+    originals: StoreAccess = field(kw_only=True)
+    has_finished: bool = field(default=False, init=False)  # whether this worker finished any copy since it was opened
+
+    def do(self, objects: pa.Table, name: str, before_deadline: BeforeDeadline) -> Sequence[ObjectResult]:
+        """See `Action`. Copies are compared in small steps, so that each step's copies are deleted before the next.
+
+        If the first step takes longer than the window, its compared copies fail. The next pass would take as long.
+        """
+        results: list[ObjectResult] = []
+        deadline_poll = polled_rarely(before_deadline)
+        for start, length in steps(objects):
+            addresses = objects["address"].slice(start, length).to_pylist()
+            try:
+                comparison = _Comparison.of(self, addresses)
+            except StoreError as error:
+                results += [ObjectResult(Outcome.FAILED, str(error))] * length
+                continue
+            compared = comparison.results(addresses, deadline_poll)
+            same = [address for address, one in zip(addresses, compared, strict=True) if one is None]
+            purged = self._purge(same, comparison.targets, before_deadline)
+            self.has_finished |= any(one and one.outcome is not Outcome.ATTEMPTED for one in [*compared, *purged])
+            if not self.has_finished:
+                purged = [_TOO_SLOW] * len(same)
+            of_same = iter(purged)
+            results += [one or next(of_same) for one in compared]
+        return results
+
+
+@dataclass(slots=True, repr=False, eq=False)
+class _Comparison:
+    """The comparison of the copies of one step with their originals.
+
+    `versions`: the versions of the copies by path, as rows of `ALL_VERSIONS`; None: the store keeps none.
+    """
+
+    location: QuarantineLocation
+    originals: ObjectReader
+    copies: ObjectReader
+    versions: Mapping[str, Sequence[Mapping[str, Any]]] | None
+
+    @classmethod
+    def of(cls, purge: PurgeCompared, addresses: Sequence[str]) -> Self:
+        """List the versions of the copies of these objects, if the store keeps any. Errors: StoreError."""
+        versions: dict[str, list[Mapping[str, Any]]] | None = None
+        if purge.keeps_versions:
+            versions = {}
+            for row in _versions(purge.location.access, [purge.location.path(address) for address in addresses]):
+                versions.setdefault(row["path"], []).append(row)
+        return cls(purge.location, ObjectReader(purge.originals), ObjectReader(purge.location.access), versions)
+
+    def results(self, addresses: Sequence[str], deadline_poll: BeforeDeadline) -> list[ObjectResult | None]:
+        """Return, for each object, the result of a copy that stays, or None: the original has the bytes of the copy.
+
+        After all copies are compared, the originals are looked up again, because one may have changed meanwhile.
+        """
+        with ThreadPoolExecutor(AT_ONCE) as pool:
+            compared = list(pool.map(partial(self._compared, deadline_poll), addresses))
+            return list(pool.map(self._confirmed, addresses, compared))
+
+    def targets(self, paths: Sequence[str]) -> list[DeleteTarget]:
+        """Return the copies at these paths, with all versions that were listed before the comparison."""
+        if self.versions is None:
+            return [DeleteTarget(path) for path in paths]
+        return [_target(row) for path in paths for row in self.versions.get(path, ())]
+
+    def _compared(self, deadline_poll: BeforeDeadline, address: str) -> ObjectResult | ObjectMetadata:
+        """Return the result of a copy that stays, or the metadata of the original, which has the bytes of the copy."""
+        if not deadline_poll():
+            return NOT_DONE
+        path = self.location.path(address)
+        if are_one_file(self.originals.describe(address), self.copies.describe(path)):
+            return _DIFFERS
+        digest = cache(partial(self.originals.digest, address))
+        try:
+            original = self.originals.head(address)
+            is_same = all(copy.has_bytes_of(original, self.copies, digest) for copy in self._stored(path))
+        except ObjectMissing:
+            return _DIFFERS
+        except StoreError as error:
+            return ObjectResult(Outcome.FAILED, str(error))
+        return original if is_same else _DIFFERS
+
+    def _stored(self, path: str) -> list[StoredCopy]:
+        """Return what is stored of the copy at this path; nothing: only delete markers, or nothing at all."""
+        if self.versions is None:
+            with suppress(ObjectMissing):
+                return [StoredCopy(self.copies.head(path))]
+            return []
+        rows = (row for row in self.versions.get(path, ()) if not row["is_delete_marker"])
+        return [
+            StoredCopy(ObjectMetadata(path, row["size"], row["last_modified"], row["e_tag"]), row["version_id"])
+            for row in rows
+        ]
+
+    def _confirmed(self, address: str, compared: ObjectResult | ObjectMetadata) -> ObjectResult | None:
+        if isinstance(compared, ObjectResult):
+            return compared
+        try:
+            is_unchanged = self.originals.head(address) == compared
+        except ObjectMissing:
+            return _DIFFERS
+        except StoreError as error:
+            return ObjectResult(Outcome.FAILED, str(error))
+        return None if is_unchanged else _CHANGED
+
+
+@dataclass(slots=True, repr=False, eq=False)
+class RemoveVersions:
+    """Removes the old versions of deleted objects from a versioned bucket.
+
+    A delete marker that is the current version stays: removing it would restore the version below it.
+    """
+
+    chunk_bytes: ClassVar[int | None] = None
+    target: ClassVar[None] = None
+
+    access: StoreAccess
+    deleter: ObjectDeleter = field(init=False)
+
+    def open(self, rate_limiter: RateLimiter) -> Self:
+        """See `Action`."""
+        opened = replace(self)
+        opened.deleter = ObjectDeleter(self.access, rate_limiter, conditional=False)
+        return opened
+
+    def do(self, objects: pa.Table, name: str, before_deadline: BeforeDeadline) -> Sequence[ObjectResult]:
+        """See `Action`."""
+
+        def noncurrent(paths: Sequence[str]) -> list[DeleteTarget]:
+            return [_target(row) for row in _versions(self.access, paths) if not row["is_current"]]
+
+        return _purged(self.deleter, objects["address"].to_pylist(), noncurrent, _OF_VERSIONS, before_deadline)
+
+
+def remove_manifests(purge: Purge) -> int:
+    """Delete the manifests of a plan, if no copy of the plan is left. Return how many manifests could not be deleted.
+
+    Errors: AccessDenied or StoreError, when the remaining copies cannot be listed.
+    """
+    access, folder = purge.location.access, f"{purge.location.folder}/{MANIFESTS}"
+    if purge.keeps_versions:
+        if next(all_versions(access, purge.location.path("")), None):
+            return 0
+        to_delete = [_target(row) for page in all_versions(access, folder) for row in page.to_pylist()]
+    else:
+        reader = ObjectReader(access)
+        if reader.holds_objects(purge.location.path("")):
+            return 0
+        to_delete = [DeleteTarget(path) for page in reader.list(folder) for path in page["path"].to_pylist()]
+    return len(_not_gone(to_delete, ObjectDeleter(access, conditional=False).delete_all(to_delete)))
+
+
+def _purged(
+    deleter: ObjectDeleter,
+    paths: Sequence[str],
+    targets_of: TargetsOf,
+    detail: str,
+    before_deadline: BeforeDeadline,
+) -> list[ObjectResult]:
+    """Delete the targets of these paths. A path is purged, with this `detail`, if all of its targets are gone."""
+    try:
+        to_delete = targets_of(paths)
+    except StoreError as error:
+        return [ObjectResult(Outcome.FAILED, str(error))] * len(paths)
+    failed = _not_gone(to_delete, deleter.delete_all(to_delete, before_deadline))
+    return [failed.get(path, ObjectResult(Outcome.PURGED, detail)) for path in paths]
+
+
+def _versions(access: StoreAccess, paths: Sequence[str]) -> Iterator[Mapping[str, Any]]:
+    """Yield all versions of these paths, as rows of `ALL_VERSIONS`. Each directory is listed once.
+
+    Errors: AccessDenied or StoreError.
+    """
+    by_directory: dict[str, list[str]] = {}
+    for path in paths:
+        by_directory.setdefault(f"{path.rpartition('/')[0]}/", []).append(path)
+    for directory, in_directory in sorted(by_directory.items()):
+        wanted = set(in_directory)
+        for page in all_versions(access, directory, (min(in_directory), max(in_directory))):
+            yield from (row for row in page.to_pylist() if row["path"] in wanted)
+
+
+def _target(version: Mapping[str, Any]) -> DeleteTarget:
+    return DeleteTarget(version["path"], version_id=version["version_id"])
+
+
+def _not_gone(to_delete: Sequence[DeleteTarget], results: Sequence[ObjectResult]) -> dict[str, ObjectResult]:
+    """Return, by path, the result of each object that may still exist."""
+    pairs = zip(to_delete, results, strict=True)
+    return {one.path: result for one, result in pairs if result.outcome not in (Outcome.DELETED, Outcome.MISSING)}

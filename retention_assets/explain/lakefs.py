@@ -213,8 +213,16 @@ class LakeFSExplainer(Explainer[Policy]):
             return self._young(explained, detail, old_enough, settle)
         if self.policy and entries:
             return replace(explained, state=CANDIDATE, goes_on=today)
+        if self._hides_old_objects and legacy_pattern(explained.address):
+            detail = "old lakeFS versions generated such names, and a dump does not show what they staged"
+            return kept_for_ever(explained, MAY_BE_STAGED, "old_name", detail)
         detail = "the head of a branch may have the same content, so it may be staged although no list shows this"
         return kept_for_ever(explained, MAY_BE_STAGED, "same_content", detail)
+
+    @cached_property
+    def _hides_old_objects(self) -> bool:
+        """As `PlanParameters.hides_old_objects`."""
+        return self.tables.repository.lakefs.source.dump is not None and self._kept.references.may_be_untyped
 
     def _is_active(self, entry: Entry) -> bool:
         """Return whether an active commit has the entry and no lifecycle rule releases it, as `commits_by_address`."""

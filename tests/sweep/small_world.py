@@ -53,7 +53,6 @@ _planned: dict[str, tuple[Path, Planned]] = {}  # by world
 _COMMIT = {
     "parents": [],
     "main_parent": None,
-    "created_at": OLD,
     "metarange_id": "",
     "branches": [],
     "head_of": [],
@@ -82,6 +81,7 @@ class World:
     settle: timedelta = timedelta(0)
     memory: Memory = field(default_factory=Memory)
     commits: Sequence[str] = ()  # that the references have, on no branch
+    committed_at: datetime = OLD  # all commits
     unusual: str | None = None  # the details of the inventory about keys that are no paths
     storage: str = "s3://lake/orchard"
     oldest_dump: timedelta | None = None  # None: a server gives the references
@@ -92,7 +92,7 @@ class World:
         return replace(self, inventory=[row for row in self.inventory if row.address not in addresses])
 
     def inputs(self, spark: SparkSession) -> PlanInputs:
-        rows = [{**_COMMIT, "commit_id": commit_id} for commit_id in self.commits]
+        rows = [{**_COMMIT, "commit_id": commit_id, "created_at": self.committed_at} for commit_id in self.commits]
         graph = pa.Table.from_pylist(rows, schema=COMMIT_GRAPH.schema)
         return PlanInputs(
             Rows(frames.inventory(spark, *self.inventory), self.listed_at, Details(unusual_names=self.unusual or None)),

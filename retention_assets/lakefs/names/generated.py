@@ -9,6 +9,9 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from urllib.parse import quote, unquote
 
+# Servers before April 2021 staged addresses without a type. Their staged objects are in no staged list, and in no dump.
+TYPED_ADDRESSES = datetime(2022, 1, 1, tzinfo=UTC)
+
 DATA = "data/"  # the folder of generated names below a namespace
 
 XID = "[0-9a-v]{20}"

@@ -13,7 +13,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from retention_assets.core.paths import END
-from retention_assets.core.states import FOREIGN
+from retention_assets.core.states import CANDIDATE, FOREIGN, MAY_BE_STAGED, UNREFERENCED
 from retention_assets.lakefs.names.columns import is_generated
 from retention_assets.lakefs.names.generated import LEGACY_LINKED, LEGACY_ROOT
 
@@ -47,6 +47,15 @@ def with_foreign_names(objects: DataFrame, legacy: Collection[str]) -> DataFrame
     """Return the classified objects with the state `foreign` for old names whose kind is not in `legacy`."""
     foreign = _is_old(F.col("address"), KINDS.difference(legacy))
     return objects.withColumn("state", F.when(foreign, FOREIGN).otherwise(F.col("state")))
+
+
+def keep_old_names(objects: DataFrame) -> DataFrame:
+    """Return the classified objects with the state `may_be_staged` for unreferenced candidates with old names.
+
+    Source: docs/uncommitted.md, "Objects that were staged in 2021 or before".
+    """
+    is_kept = (F.col("state") == CANDIDATE) & (F.col("reason") == UNREFERENCED) & _is_old(F.col("address"), KINDS)
+    return objects.withColumn("state", F.when(is_kept, MAY_BE_STAGED).otherwise(F.col("state")))
 
 
 def _is_old(address: Column, kinds: Collection[str]) -> Column:

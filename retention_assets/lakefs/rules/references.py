@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from retention_assets.errors import SourceError
+from retention_assets.lakefs.names.generated import TYPED_ADDRESSES
 
 _REMEDY = (
     "Nothing was deleted. Run the same command again, with `source.dump` after a new dump: a dump may miss a commit to "
@@ -43,6 +44,15 @@ class References:
     tags: Mapping[str, str]
     taken_at: datetime  # aware, UTC: all changes before this time are included
     instance: str | None = None  # differs if the repository was created again; None: the source does not know it
+
+    @property
+    def may_be_untyped(self) -> bool:
+        """Whether an old server may have staged objects whose addresses have no type: see `TYPED_ADDRESSES`.
+
+        The first commit of a repository has the time of its creation. An unknown time counts as old.
+        """
+        times = (one.created_at for one in self.commits.values())
+        return any(time < TYPED_ADDRESSES or time == UNKNOWN_TIME for time in times)
 
 
 def creation_time(seconds: int, microsecond: int) -> datetime:

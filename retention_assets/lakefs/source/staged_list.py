@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from retention_assets.errors import SourceError
 from retention_assets.lakefs.formats.ranges import FIRST_SECOND, LAST_SECOND
-from retention_assets.lakefs.names.generated import has_other_spellings
+from retention_assets.lakefs.names.generated import TYPED_ADDRESSES, has_other_spellings
 from retention_assets.lakefs.source.client import Json, LakeFSClient, NotFound
 from retention_assets.policy.matching import UNREADABLE, is_unreadable
 
@@ -26,7 +26,6 @@ _PAGE_SECONDS = 600.0  # a page takes two minutes to write and upload. Source: d
 _OBJECTS = "/repositories/{repository}/refs/{ref}/objects/ls"
 _BRANCH_GONE = "branch not found"
 _REF_GONE = ("not found", _BRANCH_GONE)  # what `objects/ls` says of a deleted branch; a denied commit has another text
-_TYPED_ADDRESSES = datetime(2022, 1, 1, tzinfo=UTC)  # older servers staged addresses without a type; see `take`
 _RUN_ID_LETTERS = frozenset("0123456789abcdefghijklmnopqrstuvwxyz")
 
 
@@ -71,7 +70,7 @@ class StagedScan:
         self._client = client
         self._names = {"repository": repository}
         self._inside = namespace.rstrip("/") + "/"
-        self._may_lack_rows = has_other_spellings(namespace) or created_at < _TYPED_ADDRESSES
+        self._may_lack_rows = has_other_spellings(namespace) or created_at < TYPED_ADDRESSES
         self._where = where
         self.run_id: str | None = None
 

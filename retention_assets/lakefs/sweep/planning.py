@@ -25,6 +25,7 @@ from retention_assets.lakefs.names.columns import issued_at
 from retention_assets.lakefs.names.legacy import (
     KINDS,
     is_own_name,
+    keep_old_names,
     kinds_in_use,
     with_foreign_names,
 )
@@ -167,6 +168,13 @@ class PlanParameters:
         """The time 00:00 UTC of the day. Source: docs/retention.md, "Rule"."""
         return start_of_day(self.day)
 
+    def hides_old_objects(self, references: References) -> bool:
+        """Return whether staged objects may be in no input, because an old server staged them.
+
+        With a server, the objects that branches show are read too: see `StagedScan`.
+        """
+        return self.oldest_dump is not None and references.may_be_untyped
+
     def reported_heads(self, references: References) -> tuple[SeenHead, ...]:
         """Return the heads of earlier plans that are gone and still keep commits. See `reflog.reported_heads`."""
         return reported_heads(references, self.memory, self.policy, self.as_of)
@@ -279,7 +287,10 @@ def classify(
     known = inputs.staged_known
     legacy = KINDS if parameters.legacy_names else inputs.kinds_in_use()
     held = classified(inventory, commits_by_address(pairs, prefixes), staged, age_cutoff, staged_known=known)
-    objects = held = frames.compute(inputs.others.keep(with_foreign_names(held, legacy)))
+    held = with_foreign_names(held, legacy)
+    if parameters.hides_old_objects(references):
+        held = keep_old_names(held)
+    objects = held = frames.compute(inputs.others.keep(held))
     if planned is None:
         hidden = _of_same_content(held, pairs, parameters.access, frames)
     else:
@@ -521,6 +532,12 @@ def _warnings(
             f"{counted(len(odd), 'commit has', 'commits have')} a date that is impossible or in the future, such as "
             f"{odd[0]}. The version that such a commit replaced is kept for its retention period after that date. If "
             "the date is impossible, the version is kept for ever."
+        )
+    if parameters.hides_old_objects(references):
+        warnings.append(
+            "A commit is older than 2022. A dump does not show objects that were staged until April 2021 and never "
+            "committed. So unreferenced objects with the names of that time stay. `source.api` shows which of them are "
+            "staged, so that the others can be deleted."
         )
     if text := inputs.addresses.details.unusual_entries:
         warnings.append(f"In the commits, {text}.")

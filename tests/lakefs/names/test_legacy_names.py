@@ -1,12 +1,19 @@
 """Names of old lakeFS versions are the repository's own only where its entries have such names."""
 
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
 import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
 from retention_assets.lakefs.names.legacy import KINDS, is_own_name, kinds_in_use
+from retention_assets.lakefs.rules.references import UNKNOWN_TIME
+from retention_assets.warehouse.warehouse import Warehouse
 from tests import frames
-from tests.frames import Pair, address, of
+from tests.frames import OLD, Listed, Pair, address, of
+from tests.sweep.small_world import UNREFERENCED, World
 
 ROOT = "d41d8cd98f00b204e9800998ecf8427e"
 LINKED = "data/orchard-main:0fd0f0a4-7b6d-4b0e-9a3e-1f2d3c4b5a69/mHdWMWSOf6mkzFvmPvO_X"
@@ -43,3 +50,36 @@ def test_a_legacy_name_belongs_to_the_repository_only_if_its_kind_is_in_use(
 ) -> None:
     names = [NEW, ROOT, LINKED, "README.md"]
     assert of(spark, names, pa.string(), lambda name: is_own_name(name, legacy)) == [*own, False]
+
+
+OLD_SERVER = datetime(2021, 3, 1, tzinfo=UTC)
+OF_ENTRIES = "0cc175b9c0f1b6a831c399e269772661"  # a name of the kind of ROOT
+DUMP = timedelta(hours=1)
+WORLD = World(commits=("1st",))
+WITH_OLD_NAMES = replace(
+    WORLD,
+    inventory=[*WORLD.inventory, Listed(ROOT), Listed(OF_ENTRIES)],
+    pairs=[*WORLD.pairs, Pair(OF_ENTRIES, "a/9", due_since=OLD, rule_ids=["retention:default"])],
+)
+
+
+@pytest.mark.parametrize(
+    ("oldest_dump", "committed_at", "is_deleted"),
+    [
+        pytest.param(DUMP, OLD_SERVER, False, id="a_dump_of_an_old_repository"),
+        pytest.param(DUMP, UNKNOWN_TIME, False, id="a_dump_of_a_repository_whose_age_is_unknown"),
+        pytest.param(DUMP, OLD, True, id="a_dump_of_a_new_repository"),
+        pytest.param(None, OLD_SERVER, True, id="a_server_shows_the_staged_objects_of_its_branches"),
+    ],
+)
+def test_what_an_old_server_staged_is_not_deleted_because_a_dump_does_not_show_it(
+    spark: SparkSession, tmp_path: Path, oldest_dump: timedelta | None, committed_at: datetime, is_deleted: bool
+) -> None:
+    world = replace(WITH_OLD_NAMES, oldest_dump=oldest_dump, committed_at=committed_at)
+    planned = world.plan(spark, Warehouse(str(tmp_path / "warehouse")))
+    chosen = {row["address"] for row in planned.candidates.collect()}
+    assert {UNREFERENCED, OF_ENTRIES} <= chosen  # a new name, and a name that a commit has
+    assert (ROOT in chosen) == is_deleted
+    assert planned.plan
+    assert any("staged until April 2021" in warning for warning in planned.plan.warnings) != is_deleted
+    assert ("may_be_staged" in planned.plan.totals) != is_deleted

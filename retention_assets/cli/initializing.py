@@ -74,7 +74,7 @@ try_writes_option = click.option(
 
 @cli.command(short_help="Write a first configuration, and test it.", epilog=_EXAMPLES_OF_INIT)
 @click.argument("name", required=False)
-@click.option("--kind", type=click.Choice(["lakefs", "icechunk"]), help="Default: lakefs.")
+@click.option("--kind", type=click.Choice(["lakefs", "icechunk"]), help="The kind of the repository. Default: lakefs.")
 @click.option("--server", metavar="URL", help=f"The lakeFS server. Default: the variable {_SERVER}.")
 @click.option(
     "--repository", "server_name", metavar="NAME", help="The repository's name on the server, if it is not NAME."
@@ -101,7 +101,7 @@ try_writes_option = click.option(
     "options",
     metavar="NAME=VALUE",
     multiple=True,
-    help="An option of the store. For a secret: NAME=env:VAR.",
+    help="An option of the store. For a secret: NAME=env:VAR. Repeat the option for each option of the store.",
 )
 @click.option(
     "--keep",
@@ -157,7 +157,7 @@ def init(
 @try_writes_option
 @as_json
 def access(target: Target, try_writes: bool, json_wanted: bool) -> None:
-    """Test the permissions on REPOSITORY, and list for each mode what is missing. Changes no object there."""
+    """Test the permissions on REPOSITORY, and list the missing permissions of each mode. Changes no object there."""
     with working(f"{target.name}: testing the permissions"):
         found = permissions_of(target.repository, try_writes=try_writes)
     if json_wanted:
@@ -343,7 +343,11 @@ def _require_readable(found: Permissions, called: str) -> None:
 @as_json
 @click.pass_context
 def lint(context: click.Context, repositories: tuple[str, ...], json_wanted: bool) -> None:
-    """Check the configuration and the policies of REPOSITORIES (default: all). Exit status 2: an error was found."""
+    """Check the configuration and the policies of REPOSITORIES (default: all). Exit status 2: an error was found.
+
+    The command reads branches, tags and commits. With `source.api`, the server writes a dump for this, and the dump
+    stays.
+    """
     configuration = configuration_of(context)
     names = repositories or tuple(configuration.repositories)
     found = {}

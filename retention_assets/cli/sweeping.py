@@ -139,7 +139,11 @@ def withdraw(target: Target, day: date, json_wanted: bool) -> None:
 )
 @as_json
 def sweep(target: Target, day: date, dump_age: timedelta | None, json_wanted: bool) -> None:
-    """Execute the approved plan of REPOSITORY: move its objects (mode `quarantine`) or delete them (mode `delete`)."""
+    """Execute the approved plan of REPOSITORY: move its objects (mode `quarantine`) or delete them (mode `delete`).
+
+    After an interruption, the command continues from the ledger. Exit status 3: some objects could not be deleted or
+    moved, or the store or Spark failed.
+    """
     from retention_assets.assets.runs import sweep_job
 
     configuration, repository = target.configuration, target.name

@@ -147,8 +147,8 @@ def print_by_plan(title: str, rows: Sequence[tuple[str, Amount]]) -> None:
 def restore(target: Target, plan_hash: str | None, path: str | None, address: str | None, json_wanted: bool) -> None:
     """Bring objects of REPOSITORY back from quarantine.
 
-    Objects that exist in the repository are not overwritten. With several of --plan, --path and --address, the command
-    restores only objects that match all of them.
+    At least one of --plan, --path and --address is needed. With several of them, the command restores only objects that
+    match all of them. Objects that exist in the repository are not overwritten.
     """
     from retention_assets.sweep.undo import Selection
     from retention_assets.sweep.undo import restore as bring_back

@@ -62,13 +62,19 @@ _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _KEY, _SECRET = "LAKECTL_CREDENTIALS_ACCESS_KEY_ID", "LAKECTL_CREDENTIALS_SECRET_ACCESS_KEY"
 _SERVER = "LAKECTL_SERVER_ENDPOINT_URL"
 _NOT_ALLOWED = re.compile(r"[^A-Za-z0-9_]")  # in names of repositories in `retention.yaml`
+_NEEDED_BY_NO_MODE = {
+    "storage": "only restore",
+    "server": "no mode: without it, plans warn",
+    "witness": "no mode: only this test",
+}
 _KEEP = timedelta(days=30)  # of the default rule, if neither the user nor the server gives a duration
 
 try_writes_option = click.option(
     "--try-writes",
     is_flag=True,
-    help="Also write, read and delete a new file in the quarantine, and send a delete request for a name that does not "
-    "exist in the repository. On S3, this request is sent only if the bucket keeps no versions.",
+    help="Also write, read and delete a new file in the warehouse, in the quarantine and at the witness, and send a "
+    "delete request for a name that does not exist in the repository. On S3, this request is sent only if the bucket "
+    "keeps no versions. A new file stays if the credentials may not delete it; the command then names it.",
 )
 
 
@@ -132,13 +138,13 @@ def init(
     _require_new([file, policy], overwrite=overwrite)
     starter = _starter(name or _asked("The repository's name", "NAME"), _options(options), given, keep)
     text = configuration_text(starter, policy.name)
-    configured = configuration_in(text, file.resolve()).repository(starter.name)  # checked before it is written
+    configuration = configuration_in(text, file.resolve())  # checked before it is written
     with _own_errors(file):
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(text, encoding="utf-8")
         policy.write_text(policy_text_of(starter), encoding="utf-8")
     with working(f"{starter.name}: testing the permissions"):
-        found = permissions_of(configured, try_writes=try_writes)
+        found = permissions_of(configuration.repository(starter.name), configuration.warehouse, try_writes=try_writes)
     if json_wanted:
         print_json({"files": [str(file), str(policy)], **found.document()})
     else:
@@ -157,9 +163,12 @@ def init(
 @try_writes_option
 @as_json
 def access(target: Target, try_writes: bool, json_wanted: bool) -> None:
-    """Test the permissions on REPOSITORY, and list for each mode what is missing. Changes no object there."""
+    """Test the permissions on REPOSITORY, and list for each mode what is missing. Changes no object there.
+
+    The command also tests the quarantine, the warehouse, the inventories and the witness of the repository.
+    """
     with working(f"{target.name}: testing the permissions"):
-        found = permissions_of(target.repository, try_writes=try_writes)
+        found = permissions_of(target.repository, target.configuration.warehouse, try_writes=try_writes)
     if json_wanted:
         print_json(found.document())
     else:
@@ -302,13 +311,13 @@ def _show(found: Permissions, called: str) -> None:
         table.add_column(column, overflow="fold")
     for one in found.checks:
         modes = "every mode" if one.modes == MODES else ", ".join(one.modes)
-        modes = modes or ("only restore" if one.place == "storage" else "no mode: without it, plans warn")
+        modes = modes or _NEEDED_BY_NO_MODE[one.place]
         style = "red" if one.state in ("refused", "failed") else ""
         table.add_row(one.place, one.permission, Text(one.state, style=style), modes)
     screen.print(table)
     for one in found.checks:
         if one.state in ("refused", "failed"):
-            say(f"{one.permission}: {one.detail}")
+            say(f"{one.permission} ({one.place}): {one.detail}")
     for mode in MODES:
         say(f"{mode}: {_readiness(found.missing(mode), found.untried(mode))}")
     if found.can_try_more:

@@ -1,4 +1,4 @@
-"""The commands before a first plan: `init` writes a configuration, `access` and `lint` check it."""
+"""The commands before a first plan: `init` writes a configuration or adds to it, `access` and `lint` check it."""
 
 import os
 import re
@@ -31,11 +31,20 @@ from retention_assets.cli.group import (
     target_argument,
     working,
 )
-from retention_assets.config.configuration import Configuration, Repository, configuration_in
+from retention_assets.config.configuration import Configuration, Repository, configuration_in, load_configuration
 from retention_assets.config.durations import duration_of_days, format_duration
 from retention_assets.config.settings import FromEnvironment
 from retention_assets.config.settings import Text as Value
-from retention_assets.config.starter import Starter, configuration_text, options_of_environment, policy_text_of
+from retention_assets.config.starter import (
+    Starter,
+    add_to_file,
+    configuration_text,
+    entry_of,
+    options_of_environment,
+    policy_text_of,
+    text_of,
+    text_with_entry,
+)
 from retention_assets.config.timestamps import utc_now
 from retention_assets.core.amounts import counted
 from retention_assets.errors import ConfigurationError, StoreError
@@ -62,17 +71,23 @@ _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _KEY, _SECRET = "LAKECTL_CREDENTIALS_ACCESS_KEY_ID", "LAKECTL_CREDENTIALS_SECRET_ACCESS_KEY"
 _SERVER = "LAKECTL_SERVER_ENDPOINT_URL"
 _NOT_ALLOWED = re.compile(r"[^A-Za-z0-9_]")  # in names of repositories in `retention.yaml`
+_NEEDED_BY_NO_MODE = {
+    "storage": "only restore",
+    "server": "no mode: without it, plans warn",
+    "witness": "no mode: only this test",
+}
 _KEEP = timedelta(days=30)  # of the default rule, if neither the user nor the server gives a duration
 
 try_writes_option = click.option(
     "--try-writes",
     is_flag=True,
-    help="Also write, read and delete a new file in the quarantine, and send a delete request for a name that does not "
-    "exist in the repository. On S3, this request is sent only if the bucket keeps no versions.",
+    help="Also write, read and delete a new file in the warehouse, in the quarantine and at the witness, and send a "
+    "delete request for a name that does not exist in the repository. On S3, this request is sent only if the bucket "
+    "keeps no versions. A new file stays if the credentials may not delete it; the command then names it.",
 )
 
 
-@cli.command(short_help="Write a first configuration, and test it.", epilog=_EXAMPLES_OF_INIT)
+@cli.command(short_help="Write a configuration, or add a repository to it, and test it.", epilog=_EXAMPLES_OF_INIT)
 @click.argument("name", required=False)
 @click.option("--kind", type=click.Choice(["lakefs", "icechunk"]), help="The kind of the repository. Default: lakefs.")
 @click.option("--server", metavar="URL", help=f"The lakeFS server. Default: the variable {_SERVER}.")
@@ -109,7 +124,9 @@ try_writes_option = click.option(
     type=Duration(),
     help="How long the default rule keeps history. Default: the server's default rule, or 30d.",
 )
-@click.option("--overwrite", is_flag=True, help="Overwrite existing files.")
+@click.option(
+    "--overwrite", is_flag=True, help="Overwrite existing files. The configuration then has only this repository."
+)
 @try_writes_option
 @as_json
 @click.pass_context
@@ -125,24 +142,30 @@ def init(
 ) -> None:
     """Write retention.yaml and a policy for the repository NAME, and test the permissions of the credentials.
 
+    If the file exists, the command adds the repository to it, with a policy in policy-NAME.yaml. All other text stays.
     On a terminal, the command asks for missing values. Without --try-writes, it only reads the store and the server.
     """
-    file = Path(context.obj or _FILE)
-    policy = file.parent / _POLICY
-    _require_new([file, policy], overwrite=overwrite)
-    starter = _starter(name or _asked("The repository's name", "NAME"), _options(options), given, keep)
+    file, name = Path(context.obj or _FILE), name or _asked("The repository's name", "NAME")
+    existing = None if overwrite else _existing(file, _plain(name))
+    policy = file.parent / _POLICY if existing is None else _folder(file) / f"policy-{_plain(name)}.yaml"
+    if not overwrite:
+        _require_new(policy, "overwrite it with --overwrite" if existing is None else f"add {name} to {file} by hand")
+    starter = _starter(name, _options(options), given, keep)
     text = configuration_text(starter, policy.name)
-    configured = configuration_in(text, file.resolve()).repository(starter.name)  # checked before it is written
-    with _own_errors(file):
-        file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_text(text, encoding="utf-8")
-        policy.write_text(policy_text_of(starter), encoding="utf-8")
+    configuration = configuration_in(text, file.resolve())  # checked before it is shown or written
+    if existing is None:
+        with _own_errors(file):
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_text(text, encoding="utf-8")
+            policy.write_text(policy_text_of(starter), encoding="utf-8")
+    else:
+        configuration = _add(file, existing, starter, policy)
     with working(f"{starter.name}: testing the permissions"):
-        found = permissions_of(configured, try_writes=try_writes)
+        found = permissions_of(configuration.repository(starter.name), configuration.warehouse, try_writes=try_writes)
     if json_wanted:
         print_json({"files": [str(file), str(policy)], **found.document()})
     else:
-        say(f"Written: {file}, {policy}. Nothing else was changed.")
+        say(_done(file, policy, starter.name, configuration))
         _show(found, _program_of(file))
     _require_readable(found, _program_of(file))
     if not json_wanted:
@@ -157,9 +180,12 @@ def init(
 @try_writes_option
 @as_json
 def access(target: Target, try_writes: bool, json_wanted: bool) -> None:
-    """Test the permissions on REPOSITORY, and list the missing permissions of each mode. Changes no object there."""
+    """Test the permissions on REPOSITORY, and list the missing permissions of each mode. Changes no object there.
+
+    The command also tests the quarantine, the warehouse, the inventories and the witness of the repository.
+    """
     with working(f"{target.name}: testing the permissions"):
-        found = permissions_of(target.repository, try_writes=try_writes)
+        found = permissions_of(target.repository, target.configuration.warehouse, try_writes=try_writes)
     if json_wanted:
         print_json(found.document())
     else:
@@ -174,7 +200,7 @@ def _starter(
 ) -> Starter:
     """Return the values of the configuration. Values that are missing come from the environment, server and user."""
     kind: Any = given["kind"] or "lakefs"
-    plain = _NOT_ALLOWED.sub("_", name)  # lakeFS also allows `-`
+    plain = _plain(name)
     if kind == "icechunk":
         storage = _absolute(
             given["storage"]
@@ -185,6 +211,11 @@ def _starter(
     if given["dump"]:
         return _from_dump(plain, options, given, keep or _KEEP)
     return _from_server(plain, given["server_name"] or name, options, given, keep)
+
+
+def _plain(name: str) -> str:
+    """Return the name of a repository in the configuration. lakeFS also allows `-`."""
+    return _NOT_ALLOWED.sub("_", name)
 
 
 def _from_dump(name: str, options: Mapping[str, Value], given: Mapping[str, str | None], keep: timedelta) -> Starter:
@@ -277,15 +308,65 @@ def _own_errors(file: Path) -> Iterator[None]:
         ) from error
 
 
-def _require_new(files: Sequence[Path], *, overwrite: bool) -> None:
-    with _own_errors(files[0]):
-        existing = [str(file) for file in files if file.exists()]
-    if existing and not overwrite:
+def _existing(file: Path, name: str) -> str | None:
+    """Return the text of a configuration that does not have the repository `name` yet; None: there is no such file.
+
+    Errors: ConfigurationError if the configuration has the repository, or is not valid.
+    """
+    with _own_errors(file):
+        if not file.exists():
+            return None
+    if name in load_configuration(file).repositories:
         raise ConfigurationError(
-            f"{', '.join(existing)}: exists already. Nothing was written. Name a file in another folder with "
-            "`--config FILE` before `init`, add the repository to the file by hand, or overwrite the files with "
-            "--overwrite."
+            f"{file}: has the repository {name} already. Nothing was written. Edit its entry in the file, or name a "
+            "file in another folder with `--config FILE` before `init`. With --overwrite, the command replaces the "
+            "whole file with a configuration that has only this repository."
         )
+    return text_of(file)
+
+
+def _folder(file: Path) -> Path:
+    """Return the folder that the paths in a configuration are relative to."""
+    return (file.resolve() if file.is_symlink() else file).parent
+
+
+def _require_new(policy: Path, remedy: str) -> None:
+    with _own_errors(policy):
+        if not policy.exists():
+            return
+    raise ConfigurationError(
+        f"{policy}: exists already. Nothing was written. Move the file away, name a file in another folder with "
+        f"`--config FILE` before `init`, or {remedy}."
+    )
+
+
+def _add(file: Path, existing: str, starter: Starter, policy: Path) -> Configuration:
+    """Add the repository to a configuration with the text `existing`, and return the new configuration.
+
+    Errors: ConfigurationError with the lines to add by hand, if this would change the meaning of other lines.
+    """
+    entry, policy_text = entry_of(starter, policy.name), policy_text_of(starter)
+    text = text_with_entry(existing, entry)
+    if text is None:
+        lines = "\n".join(f"  {line}" for line in entry)
+        raise ConfigurationError(
+            f"{file}: {starter.name} cannot be added without a change of other lines. Nothing was changed. Write these "
+            f"lines to {policy}:\n\n{policy_text}\nThen add these lines below `repositories:`:\n\n{lines}"
+        )
+    configuration = configuration_in(text, file.resolve())
+    with _own_errors(file):
+        add_to_file(file, existing, text, policy, policy_text)
+    return configuration
+
+
+def _done(file: Path, policy: Path, name: str, configuration: Configuration) -> str:
+    """Return the text that says what was written."""
+    if not configuration.others(name):
+        return f"Written: {file}, {policy}. Nothing else was changed."
+    return (
+        f"{name} was added to {file}. Written: {policy}. Nothing else was changed.\n"
+        f"Until {name} has a plan, sweeps and purges of the other repositories are refused."
+    )
 
 
 def _program_of(file: Path) -> str:
@@ -302,13 +383,13 @@ def _show(found: Permissions, called: str) -> None:
         table.add_column(column, overflow="fold")
     for one in found.checks:
         modes = "every mode" if one.modes == MODES else ", ".join(one.modes)
-        modes = modes or ("only restore" if one.place == "storage" else "no mode: without it, plans warn")
+        modes = modes or _NEEDED_BY_NO_MODE[one.place]
         style = "red" if one.state in ("refused", "failed") else ""
         table.add_row(one.place, one.permission, Text(one.state, style=style), modes)
     screen.print(table)
     for one in found.checks:
         if one.state in ("refused", "failed"):
-            say(f"{one.permission}: {one.detail}")
+            say(f"{one.permission} ({one.place}): {one.detail}")
     for mode in MODES:
         say(f"{mode}: {_readiness(found.missing(mode), found.untried(mode))}")
     if found.can_try_more:

@@ -1,15 +1,24 @@
-"""The text of a first `retention.yaml` and of a first policy, with comments, for `retention init`."""
+"""The text of a `retention.yaml` and of a policy, with comments, for `retention init`.
+
+The text of an existing `retention.yaml` gets the entry of one more repository, and is otherwise unchanged.
+"""
 
 import os
+import shutil
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
+from pathlib import Path
 from typing import Literal
+from uuid import uuid4
 
 import yaml
 
+from retention_assets.config.documents import load_document
 from retention_assets.config.durations import format_duration
 from retention_assets.config.settings import FromEnvironment, Text
+from retention_assets.errors import ConfigurationError
 
 # The environment variables that the tools of each cloud read, by obstore's name of the option.
 _S3 = {
@@ -67,19 +76,112 @@ def configuration_text(starter: Starter, policy: str) -> str:
         "warehouse: warehouse          # where the tables are written; for several machines a URL: s3a://bucket/tables",
         "",
         "repositories:",
-        f"  {_inline(starter.name)}:",
-        *_indented(_storage(starter) if starter.kind == "icechunk" else [*_storage(starter), *_source(starter)]),
-        f"    policy: {_inline(policy)}",
-        "    grace: 24h                 # younger objects stay; choose a time that is longer than your longest write",
-        "    mode: plan                 # deletes no data; `quarantine` moves objects, `delete` deletes them",
-        "    # quarantine:              # for `mode: quarantine`",
-        f"    #   url: {_quarantine(starter.location)}",
-        "    #   keep: 30d              # how long objects can be restored",
-        "    # sweep:",
-        "    #   single_machine: true   # no other machine ever sweeps; needed for a bucket with a local `warehouse`",
+        *_indented(entry_of(starter, policy), 2),
         "",
     ]
     return "\n".join(lines)
+
+
+def entry_of(starter: Starter, policy: str) -> list[str]:
+    """Return the lines of the repository's entry below `repositories:`, not indented, in mode `plan`.
+
+    `policy`: the name of the policy's file.
+    """
+    lines = [
+        *_storage(starter),
+        *([] if starter.kind == "icechunk" else _source(starter)),
+        f"policy: {_inline(policy)}",
+        "grace: 24h                 # younger objects stay; choose a time that is longer than your longest write",
+        "mode: plan                 # deletes no data; `quarantine` moves objects, `delete` deletes them",
+        "# quarantine:              # for `mode: quarantine`",
+        f"#   url: {_quarantine(starter.location)}",
+        "#   keep: 30d              # how long objects can be restored",
+        "# sweep:",
+        "#   single_machine: true   # no other machine ever sweeps; needed for a bucket with a local `warehouse`",
+    ]
+    return [f"{_inline(starter.name)}:", *_indented(lines, 2)]
+
+
+def text_with_entry(text: str, entry: Sequence[str]) -> str | None:
+    """Return the text of a configuration with one more entry at the end of `repositories:`.
+
+    The other text is unchanged, with its comments. The result is None if the entry cannot be added so: the repositories
+    are in braces, behind an alias or in another key, or the result would have another meaning.
+    """
+    place = _end_of_repositories(text)
+    if place is None:
+        return None
+    end, indentation = place
+    newline = "\r\n" if "\r\n" in text else "\n"
+    gap = "" if text[:end].endswith("\n") else newline
+    lines = newline.join([*_indented(entry, indentation), ""])
+    new = f"{text[:end]}{gap}{lines}{text[end:]}"
+    return new if _has_only_one_more(text, new, entry) else None
+
+
+def _end_of_repositories(text: str) -> tuple[int, int] | None:
+    """Return the index in the text where the repositories end, and the indentation of their names."""
+    try:
+        document = yaml.compose(text, Loader=yaml.SafeLoader)
+    except yaml.YAMLError:  # JSON that is no YAML
+        return None
+    for key, value in document.value if isinstance(document, yaml.MappingNode) else ():
+        if key.value == "repositories" and isinstance(value, yaml.MappingNode) and not value.flow_style:
+            # YAML's mark is after the blank lines and comments that follow. They belong to the next key.
+            lines = text[: value.end_mark.index].splitlines(keepends=True)
+            while lines and _is_after(lines[-1], key.start_mark.column):
+                lines.pop()
+            first, _ = value.value[0]
+            return len("".join(lines)), first.start_mark.column
+    return None
+
+
+def _is_after(line: str, indentation: int) -> bool:
+    """Return whether a line is blank, or is a comment that is not indented more than the key `repositories`."""
+    written = line.strip()
+    return not written or (written.startswith("#") and line.index("#") <= indentation)
+
+
+def _has_only_one_more(old: str, new: str, entry: Sequence[str]) -> bool:
+    try:
+        before, after, added = (load_document(text) for text in (old, new, "\n".join(entry)))
+    except (ConfigurationError, ValueError):
+        return False
+    assert isinstance(before, dict)
+    assert isinstance(added, dict)
+    return after == {**before, "repositories": {**before["repositories"], **added}}
+
+
+def add_to_file(file: Path, before: str, after: str, policy: Path, policy_text: str) -> None:
+    """Create the policy's file, then replace the text `before` of a configuration by `after`, atomically.
+
+    Errors: ConfigurationError if the file no longer has the text `before`; OSError. Then nothing is changed.
+    """
+    target = file.resolve()  # a link stays a link
+    new = target.with_name(f".{target.name}.{uuid4().hex}")
+    policy.touch(exist_ok=False)
+    try:
+        policy.write_text(policy_text, encoding="utf-8")
+        new.write_text(after, encoding="utf-8", newline="")
+        shutil.copymode(target, new)
+        with suppress(PermissionError):  # only root may give a file to another user
+            os.chown(new, target.stat().st_uid, target.stat().st_gid)
+        if text_of(target) != before:
+            raise ConfigurationError(
+                f"{file}: another program changed the file meanwhile. Nothing was changed. Run the same command again."
+            )
+        new.replace(target)
+    except BaseException:
+        policy.unlink(missing_ok=True)
+        raise
+    finally:
+        new.unlink(missing_ok=True)
+
+
+def text_of(file: Path) -> str:
+    """Return the text of a file, with its line ends as they are."""
+    with file.open(encoding="utf-8", newline="") as opened:
+        return opened.read()
 
 
 def policy_text_of(starter: Starter) -> str:
@@ -142,8 +244,8 @@ def _source(starter: Starter) -> list[str]:
     return lines + ([f"    repository: {_inline(starter.server_name)}"] if starter.server_name else [])
 
 
-def _indented(lines: Sequence[str]) -> list[str]:
-    return [f"    {line}" for line in lines]
+def _indented(lines: Sequence[str], spaces: int) -> list[str]:
+    return [f"{' ' * spaces}{line}" for line in lines]
 
 
 def _quarantine(location: str) -> str:

@@ -7,6 +7,7 @@ Source: Amazon S3 User Guide, "Locating your inventory list".
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime
 from urllib.parse import unquote
@@ -51,6 +52,32 @@ class Inventory:
         """Return the newest complete delivery; None when there is none."""
         return next((delivery for delivery in reversed(self.deliveries()) if self.is_complete(delivery)), None)
 
+    def require_complete(self) -> str:
+        """Return the newest complete delivery. Errors: ObjectMissing when there is none."""
+        delivery = self.newest_complete()
+        if delivery is None:
+            raise ObjectMissing(
+                f"{self.url}: no complete inventory has been delivered there. Nothing was deleted. Wait for a complete "
+                "inventory (S3 writes manifest.checksum last), or remove `inventory` so that the store is listed."
+            )
+        return delivery
+
+    def newest_manifest(self, expected: str) -> Manifest:
+        """Return the manifest of the newest complete delivery. `expected`: the configured format of its files.
+
+        Raises:
+            ObjectMissing: there is no complete delivery.
+            CorruptFile: the manifest does not match its checksum, or cannot be used.
+            ConfigurationError: the files have another format.
+        """
+        manifest = self.load_manifest(self.require_complete())
+        if manifest.file_format.value.lower() != expected.lower():
+            raise ConfigurationError(
+                f"{self.url}: the inventory's files are {manifest.file_format.value}, but `inventory.format` is "
+                f"{expected}. Nothing was deleted. Correct `inventory.format`."
+            )
+        return manifest
+
     def load_manifest(self, delivery: str) -> Manifest:
         """Return the manifest of a delivery.
 
@@ -69,14 +96,14 @@ class Inventory:
             ObjectMissing: the file is gone; the message names the file.
             CorruptFile: the file does not match its manifest, or is not below this inventory's folder.
         """
-        try:
+        with _file_of(manifest, file):
             content = self._reader.read(self._path_of(manifest, file))
-        except ObjectMissing:
-            raise ObjectMissing(
-                f"{manifest.name}: its file {file.key!r} is missing. Nothing was deleted. Wait for the next "
-                "delivery, or remove `inventory` so that the store is listed."
-            ) from None
         return read_inventory_file(content, manifest, file)
+
+    def require_file(self, manifest: Manifest, file: InventoryFile) -> None:
+        """Require that one file exists and may be read, without reading it. Errors: as `read`."""
+        with _file_of(manifest, file):
+            self._reader.head(self._path_of(manifest, file))
 
     def _path_of(self, manifest: Manifest, file: InventoryFile) -> str:
         """Return the path of `file` relative to the inventory's folder.
@@ -97,6 +124,18 @@ class Inventory:
             f"not read and nothing was deleted. Set `inventory` to the folder with which the key begins, or to a copy "
             f"of this folder with the same path."
         )
+
+
+@contextmanager
+def _file_of(manifest: Manifest, file: InventoryFile) -> Iterator[None]:
+    """Raise ObjectMissing that names the manifest, if the block does not find the file."""
+    try:
+        yield
+    except ObjectMissing:
+        raise ObjectMissing(
+            f"{manifest.name}: its file {file.key!r} is missing. Nothing was deleted. Wait for the next "
+            "delivery, or remove `inventory` so that the store is listed."
+        ) from None
 
 
 def addresses_below(batch: pa.RecordBatch, namespace: str) -> pa.RecordBatch:
@@ -169,10 +208,10 @@ def delivered_inventory(spark: SparkSession, repository: Repository) -> Delivere
     bucket of the repository, or `inventory.format` is wrong; CorruptFile when a manifest is corrupt. Executors raise
     the errors of files: see `Inventory.read`.
     """
-    opened = [_newest(access, expected) for access, expected in inventory_accesses(repository)]
-    # Objects are deleted in the storage, so the inventory must list the storage. A storage that is not in S3 is a copy
-    # or a mount of the namespace, so the inventory must list the namespace.
-    location = repository.storage if repository.storage.startswith("s3://") else repository.namespace
+    opened = [
+        (access, Inventory(access).newest_manifest(expected)) for access, expected in inventory_accesses(repository)
+    ]
+    location = inventoried_location(repository)
     require_bucket_listed([manifest for _, manifest in opened], location)
     # The files are passed as rows, not in the closure: Spark writes a large closure to disk, including its secrets.
     files = [
@@ -197,21 +236,13 @@ def inventory_accesses(repository: Repository) -> list[tuple[StoreAccess, str]]:
     return [(StoreAccess(url, options), settings.format) for settings, url, options in repository.inventories()]
 
 
-def _newest(access: StoreAccess, expected: str) -> tuple[StoreAccess, Manifest]:
-    inventory = Inventory(access)
-    delivery = inventory.newest_complete()
-    if delivery is None:
-        raise ObjectMissing(
-            f"{inventory.url}: no complete inventory has been delivered there. Nothing was deleted. Wait for a "
-            "complete inventory (S3 writes manifest.checksum last), or remove `inventory` so that the store is listed."
-        )
-    manifest = inventory.load_manifest(delivery)
-    if manifest.file_format.value.lower() != expected.lower():
-        raise ConfigurationError(
-            f"{inventory.url}: the inventory's files are {manifest.file_format.value}, but `inventory.format` is "
-            f"{expected}. Nothing was deleted. Correct `inventory.format`."
-        )
-    return access, manifest
+def inventoried_location(repository: Repository) -> str:
+    """Return the URL whose bucket the inventories of the repository must list.
+
+    Objects are deleted in the storage, so the inventory must list the storage. A storage that is not in S3 is a copy or
+    a mount of the namespace, so the inventory must list the namespace.
+    """
+    return repository.storage if repository.storage.startswith("s3://") else repository.namespace
 
 
 def _reader(opened: Sequence[tuple[StoreAccess, Manifest]], namespace: str):  # type: ignore[no-untyped-def]

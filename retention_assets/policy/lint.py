@@ -62,7 +62,11 @@ def lint_snapshots(
     references: References = {"branch": branches, "tag": tags}
     found = [*_holds(policy.holds, {"branch": branches, "tag": tags, "snapshot": snapshots}, as_of)]
     if not policy.rules and policy.default is None:
-        found.append(_warning(DEFAULT_RULE, "there is no rule and no default: every snapshot is kept"))
+        found.append(
+            _warning(
+                DEFAULT_RULE, "there is no rule and no default: every snapshot is kept that a branch or tag reaches"
+            )
+        )
     for rule in policy.rules:
         found += _unmatched(rule.rule_id, rule.kind, rule.pattern, references[rule.kind])
     found += _overlapping_references(policy, references)

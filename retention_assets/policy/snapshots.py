@@ -63,10 +63,10 @@ class SnapshotRule:
 
 @dataclass(frozen=True, slots=True)
 class SnapshotPolicy:
-    """All rules of one Icechunk repository. Without rules and a default, every snapshot stays."""
+    """All rules of one Icechunk repository. Without any, every snapshot that a reference reaches stays."""
 
     rules: tuple[SnapshotRule, ...] = ()
-    default: Keep | None = None  # for references that no rule names, and for snapshots that no reference reaches
+    default: Keep | None = None  # for references that no rule names
     holds: tuple[Hold, ...] = ()
     delete_expired_branches: bool = False  # branches whose tip has expired; never `main`
     delete_expired_tags: bool = False

@@ -1,18 +1,19 @@
 """Checks what the configured credentials may do, without changing any object of the repository.
 
 Reading is always tried. Writing and deleting are tried only on request: on a file that this module creates in the
-quarantine, and on a name that does not exist in the repository.
+warehouse, in the quarantine and at the witness, and on a name that does not exist in the repository. Whether a local
+directory can be written is asked of the operating system.
 """
 
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 from uuid import uuid4
 
-from retention_assets.config.configuration import INTERNAL, Repository
+from retention_assets.config.configuration import INTERNAL, Repository, canonical_namespace
 from retention_assets.config.settings import Mode
 from retention_assets.config.timestamps import utc_now
 from retention_assets.core.amounts import counted
@@ -24,7 +25,13 @@ from retention_assets.objectstore.objects import ObjectReader
 from retention_assets.objectstore.outcomes import Outcome
 from retention_assets.objectstore.versions import keeps_versions
 from retention_assets.state.quarantine import quarantine_access
+from retention_assets.state.records import witness_of
+from retention_assets.warehouse.warehouse import Warehouse
 
+if TYPE_CHECKING:
+    from retention_assets.inventory.manifest import Manifest
+
+Place = Literal["server", "storage", "quarantine", "warehouse", "inventory", "witness"]
 State = Literal["allowed", "refused", "failed", "not tried"]
 MODES: tuple[Mode, ...] = ("plan", "quarantine", "delete")
 _SWEEPS: tuple[Mode, ...] = ("quarantine", "delete")
@@ -41,13 +48,15 @@ _AZURE = {
 }
 _NAMES: Mapping[str, Mapping[str, str]] = {"s3": _S3, "gs": _GCS, "file": _LOCAL}
 _WRITES = "it is tried only with --try-writes"
+_NOT_THERE = "the directory does not exist yet"
+_Request = tuple[str, tuple[Mode, ...], Callable[[], str | None]]  # the permission, the modes that need it, the call
 
 
 @dataclass(frozen=True, slots=True)
 class PermissionCheck:
     """The result of the check of one permission."""
 
-    place: Literal["server", "storage", "quarantine"]
+    place: Place
     permission: str
     modes: tuple[Mode, ...]  # modes that need the permission
     state: State
@@ -86,13 +95,15 @@ class Permissions:
         return {"repository": self.repository, "modes": modes, "checks": [asdict(one) for one in self.checks]}
 
 
-def permissions_of(repository: Repository, *, try_writes: bool = False) -> Permissions:
+def permissions_of(repository: Repository, warehouse: str, *, try_writes: bool = False) -> Permissions:
     """Return what the credentials of a repository may do.
 
     Args:
         repository: its configuration.
-        try_writes: also write, read and delete a new file in the quarantine, and delete a name that does not
-            exist in the repository. On S3, the name is deleted only if the bucket keeps no versions.
+        warehouse: the path or URL of the warehouse.
+        try_writes: also write, read and delete a new file in the warehouse, in the quarantine and at the witness, and
+            delete a name that does not exist in the repository. On S3, the name is deleted only if the bucket keeps no
+            versions.
 
     Errors: ConfigurationError if the configuration cannot be used. A refused or failed request is a check's result.
     """
@@ -102,6 +113,9 @@ def permissions_of(repository: Repository, *, try_writes: bool = False) -> Permi
     checks += [_creating(repository, access)]
     checks += _deleting(access, try_writes=try_writes)
     checks += _of_quarantine(repository, try_writes=try_writes)
+    checks += _of_warehouse(warehouse, try_writes=try_writes)
+    checks += [] if repository.is_icechunk else _of_inventories(repository)
+    checks += _of_witness(repository, try_writes=try_writes)
     return Permissions(repository.name, checks)
 
 
@@ -150,8 +164,8 @@ def _of_storage(repository: Repository, access: StoreAccess) -> Iterator[Permiss
         found.extend(page.column(0).slice(0, 1).to_pylist() if page else [])
         return f"{counted(page.num_rows, 'object')} in the first page" if page else "there are no objects"
 
-    yield _tried("storage", _permission(access, "list"), MODES, listed)
-    get = _permission(access, "get")
+    yield _tried("storage", _permission(access.url, "list"), MODES, listed)
+    get = _permission(access.url, "get")
     if found:
         yield _tried("storage", get, MODES, lambda: _none(ObjectReader(access).head(found[0])))
     else:
@@ -171,21 +185,21 @@ def _icechunk(access: StoreAccess) -> str:
 
 def _creating(repository: Repository, access: StoreAccess) -> PermissionCheck:
     """Return the check of the permission to create objects in the repository. Every restore needs it."""
-    create, needed_by = _permission(access, "put"), "only a restore needs it"
+    create, needed_by = _permission(access.url, "put"), "only a restore needs it"
     modes: tuple[Mode, ...] = ()
     if repository.is_icechunk:
         modes, needed_by = _SWEEPS, "a sweep writes the history, and a restore needs it too"
     elif repository.lakefs.write_results:
         modes, needed_by = MODES, "plans and sweeps write results, and a restore needs it too"
     if access.is_local:
-        return _tried("storage", create, modes, lambda: _writable(access))
+        return _tried("storage", create, modes, lambda: _writable(access.url))
     return PermissionCheck("storage", create, modes, "not tried", f"it would create an object; {needed_by}")
 
 
 def _deleting(access: StoreAccess, *, try_writes: bool) -> Iterator[PermissionCheck]:
-    delete = _permission(access, "delete")
+    delete = _permission(access.url, "delete")
     if access.is_local:
-        yield _tried("storage", delete, _SWEEPS, lambda: _writable(access))
+        yield _tried("storage", delete, _SWEEPS, lambda: _writable(access.url))
     elif not try_writes:
         yield PermissionCheck("storage", delete, _SWEEPS, "not tried", _WRITES)
     elif access.url.startswith("s3://") and keeps_versions(access) is not False:
@@ -201,38 +215,131 @@ def _of_quarantine(repository: Repository, *, try_writes: bool) -> Iterator[Perm
     except RetentionError as error:
         yield PermissionCheck("quarantine", "a location", _QUARANTINE, "failed", str(error))
         return
-    put, get, delete = (_permission(access, name) for name in ("put", "get", "delete"))
+    put, get, delete = (_permission(access.url, name) for name in ("put", "get", "delete"))
     if access.is_local:
-        yield _tried("quarantine", put, _QUARANTINE, lambda: _writable(access))
-        return
-    if not try_writes:
-        for permission in (put, get, delete):
-            yield PermissionCheck("quarantine", permission, _QUARANTINE, "not tried", _WRITES)
+        yield _tried("quarantine", put, _QUARANTINE, lambda: _writable(access.url))
         return
     scratch = _scratch()
-    written = _tried("quarantine", put, _QUARANTINE, lambda: _write(access, scratch))
-    yield written
-    if written.state == "allowed":
-        yield _tried("quarantine", get, _QUARANTINE, lambda: _none(ObjectReader(access).head(scratch)))
-        yield _tried("quarantine", delete, _QUARANTINE, lambda: _delete(access, scratch, is_there=True))
-    else:
-        for permission in (get, delete):
-            yield PermissionCheck("quarantine", permission, _QUARANTINE, "not tried", "no file could be written")
+    requests: list[_Request] = [
+        (put, _QUARANTINE, lambda: _write(access, scratch)),
+        (get, _QUARANTINE, lambda: _none(ObjectReader(access).head(scratch))),
+        (delete, _QUARANTINE, lambda: _delete(access, scratch, is_there=True)),
+    ]
+    yield from _on_new_file("quarantine", requests, try_writes=try_writes)
 
 
-def _tried(
-    place: Literal["server", "storage", "quarantine"], permission: str, modes: tuple[Mode, ...], call: Callable[[], str]
-) -> PermissionCheck:
+def _of_warehouse(root: str, *, try_writes: bool) -> Iterator[PermissionCheck]:
+    """Yield the checks of the warehouse. Spark's own client and credentials are not tested."""
+    url = canonical_namespace(root if "://" in root else f"file://{root}")
+    listing, get, put, delete = (_permission(url, name) for name in ("list", "get", "put", "delete"))
+    if url.startswith("file://"):
+        is_there = Path(url.removeprefix("file://")).exists()  # opening the warehouse would create the directory
+        yield _tried("warehouse", get, MODES, lambda: _none(Warehouse(root).directories()) if is_there else _NOT_THERE)
+        yield _tried("warehouse", put, MODES, lambda: _writable(url))
+        return
+    listed = _tried("warehouse", listing, MODES, lambda: _none(Warehouse(root, any_layout=True).directories()))
+    yield listed
+    if listed.state == "failed":
+        return  # the other requests would fail too, each after a long time
+    warehouse, scratch = Warehouse(root, any_layout=True), _scratch()
+    yield _tried("warehouse", get, MODES, warehouse.require_layout)
+    requests: list[_Request] = [
+        (put, MODES, lambda: _none(warehouse.create_document({}, scratch))),
+        ("conditional writes", _SWEEPS, partial(warehouse.require_conditions, scratch)),  # for the lease
+        (delete, MODES, partial(warehouse.remove_file, scratch)),
+    ]
+    yield from _on_new_file("warehouse", requests, try_writes=try_writes)
+
+
+def _of_inventories(repository: Repository) -> Iterator[PermissionCheck]:
+    if not repository.lakefs.inventory:
+        return
+    from retention_assets.inventory.delivered import (  # this imports Spark, which takes a second
+        Inventory,
+        inventoried_location,
+        inventory_accesses,
+        require_bucket_listed,
+    )
+
+    manifests: list[Manifest] = []
+
+    def listed(access: StoreAccess) -> str:
+        return Inventory(access).require_complete()
+
+    def read(access: StoreAccess, expected: str) -> str:
+        inventory = Inventory(access)
+        manifest = inventory.newest_manifest(expected)
+        for file in manifest.files[:1]:
+            inventory.require_file(manifest, file)
+        manifests.append(manifest)
+        return f"{manifest.name}, {counted(len(manifest.files), 'file')}"
+
+    accesses = inventory_accesses(repository)
+    for access, expected in accesses:
+        listing, get = _permission(access.url, "list"), _permission(access.url, "get")
+        check = _tried("inventory", listing, MODES, partial(listed, access))
+        yield check
+        if check.state == "allowed":
+            yield _tried("inventory", get, MODES, partial(read, access, expected))
+    if len(manifests) == len(accesses):
+        is_listed = partial(require_bucket_listed, manifests, inventoried_location(repository))
+        yield _tried("inventory", "lists the repository's bucket", MODES, is_listed)
+
+
+def _of_witness(repository: Repository, *, try_writes: bool) -> Iterator[PermissionCheck]:
+    """Yield the checks of the witness, if one is configured. Sweeps list it, and copy their records to it."""
     try:
-        return PermissionCheck(place, permission, modes, "allowed", call())
+        access = witness_of(repository)
+    except RetentionError as error:
+        yield PermissionCheck("witness", "a location", _SWEEPS, "failed", str(error))
+        return
+    if access is None:
+        return
+    folder = repository.name
+    listing, put, get, delete = (_permission(access.url, name) for name in ("list", "put", "get", "delete"))
+    is_there = not access.is_local or Path(access.url.removeprefix("file://")).exists()
+
+    def listed() -> str:
+        return _none(list(ObjectReader(access).list_direct(folder))) if is_there else _NOT_THERE
+
+    yield _tried("witness", listing, _SWEEPS, listed)
+    if access.is_local:
+        yield _tried("witness", put, _SWEEPS, lambda: _writable(access.url))
+        return
+    scratch = f"{folder}/{_scratch()}"
+    requests: list[_Request] = [
+        (put, _SWEEPS, lambda: _none(ObjectWriter(access).create(scratch, b""))),
+        (get, _SWEEPS, lambda: _none(ObjectReader(access).head(scratch))),
+        (delete, (), lambda: _delete_at_witness(access, scratch)),
+    ]
+    yield from _on_new_file("witness", requests, try_writes=try_writes)
+
+
+def _on_new_file(place: Place, requests: Iterable[_Request], *, try_writes: bool) -> Iterator[PermissionCheck]:
+    """Yield the check of each request. The first one writes a new file; if it fails, the others are not tried."""
+    untried = "" if try_writes else _WRITES
+    for number, (permission, modes, call) in enumerate(requests):
+        if untried:
+            yield PermissionCheck(place, permission, modes, "not tried", untried)
+            continue
+        check = _tried(place, permission, modes, call)
+        yield check
+        if number == 0 and check.state != "allowed":
+            untried = "no file could be written"
+
+
+def _tried(place: Place, permission: str, modes: tuple[Mode, ...], call: Callable[[], str | None]) -> PermissionCheck:
+    """Return the check of a permission. `call` needs the permission, and may return a remark."""
+    try:
+        return PermissionCheck(place, permission, modes, "allowed", call() or "")
     except AccessDenied as error:
         return PermissionCheck(place, permission, modes, "refused", str(error))
     except RetentionError as error:
         return PermissionCheck(place, permission, modes, "failed", str(error))
 
 
-def _permission(access: StoreAccess, action: str) -> str:
-    return _NAMES.get(access.url.partition("://")[0], _AZURE)[action]
+def _permission(url: str, action: str) -> str:
+    return _NAMES.get(url.partition("://")[0], _AZURE)[action]
 
 
 def _scratch() -> str:
@@ -246,19 +353,34 @@ def _write(access: StoreAccess, path: str) -> str:
 
 def _delete(access: StoreAccess, path: str, *, is_there: bool = False) -> str:
     """Delete a file. `is_there`: the test wrote it; otherwise no such file exists. Errors: AccessDenied."""
-    (result,) = ObjectDeleter(access).delete_all([path])
-    if result.outcome in (Outcome.DELETED, Outcome.MISSING):
+    if not (reason := _undeleted(access, path)):
         return ""
     stays = f" The file of this test, {path}, stays in {access.url}: delete it there." if is_there else ""
     raise AccessDenied(
-        f"{access.url}: cannot delete {path!r}: {result.detail}. No object of the repository was deleted.{stays} "
-        f"Let the credentials in `storage_options` delete objects ({_permission(access, 'delete')})."
+        f"{access.url}: cannot delete {path!r}: {reason}. No object of the repository was deleted.{stays} "
+        f"Let the credentials in `storage_options` delete objects ({_permission(access.url, 'delete')})."
     )
 
 
-def _writable(access: StoreAccess) -> str:
+def _delete_at_witness(access: StoreAccess, path: str) -> str:
+    """Delete the file of this test. Errors: AccessDenied. No mode needs this permission."""
+    if not (reason := _undeleted(access, path)):
+        return ""
+    raise AccessDenied(
+        f"{access.url}: cannot delete {path!r}: {reason}. The file of this test stays there. Nothing else was written. "
+        "A witness is safest if nobody may delete its files. No action is needed."
+    )
+
+
+def _undeleted(access: StoreAccess, path: str) -> str:
+    """Delete a file. Return the reason if it cannot be deleted, and otherwise an empty text."""
+    (result,) = ObjectDeleter(access).delete_all([path])
+    return "" if result.outcome in (Outcome.DELETED, Outcome.MISSING) else str(result.detail)
+
+
+def _writable(url: str) -> str:
     """Check with the operating system whether files can be created; nothing is written. Errors: AccessDenied."""
-    directory = Path(access.url.removeprefix("file://"))
+    directory = Path(url.removeprefix("file://"))
     existing = next(one for one in (directory, *directory.parents) if one.is_dir())
     if not os.access(existing, os.W_OK | os.X_OK):
         raise AccessDenied(

@@ -171,8 +171,16 @@ def seal_of(repository: Repository) -> Seal:
     variables = {"signing_key": settings.signing_key} if settings.signing_key else {}
     variables |= {f"earlier_keys.{number}": variable for number, variable in enumerate(settings.earlier_keys)}
     keys = [_key(variable, f"{where}.{name}") for name, variable in variables.items()]
+    return Seal(tuple(keys), settings.signed_since, witness_of(repository))
+
+
+def witness_of(repository: Repository) -> StoreAccess | None:
+    """Return access to the witness of a repository's records; None if none is configured.
+
+    Errors: ConfigurationError when an environment variable is not set, or the URL cannot be used.
+    """
     witness = repository.witness()
-    return Seal(tuple(keys), settings.signed_since, _with_checksums(StoreAccess(*witness)) if witness else None)
+    return _with_checksums(StoreAccess(*witness)) if witness else None
 
 
 def _with_checksums(access: StoreAccess) -> StoreAccess:

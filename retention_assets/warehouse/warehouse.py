@@ -122,12 +122,13 @@ class Warehouse:
     the path and the remedy.
     """
 
-    def __init__(self, root: str) -> None:
+    def __init__(self, root: str, *, any_layout: bool = False) -> None:
+        """Open the warehouse. With `any_layout`, no request is sent, and the layout is not checked."""
         self._root = root.rstrip("/")
         self._store, without_retries = self._call(self._opened, "", _WRITE)
         self._conditional = Conditional(without_retries, request=_WRITE)
-        if self._root not in _KNOWN_LAYOUTS:
-            self._require_layout()
+        if not any_layout and self._root not in _KNOWN_LAYOUTS:
+            self.require_layout()
 
     def _opened(self) -> tuple[Any, Any]:
         """Return obstore's store for the root, and one that sends each request once.
@@ -153,7 +154,7 @@ class Warehouse:
             failure = failure_of(error, ())
         raise failure.as_error(self._root, path, request)
 
-    def _require_layout(self) -> None:
+    def require_layout(self) -> None:
         """Raise TableContractError if a version with another layout of the directories wrote this warehouse."""
         document = self.read_document(_LAYOUT)
         if document is not None and document.get("layout") != LAYOUT:
@@ -459,12 +460,13 @@ class Warehouse:
         """Whether the warehouse is in a directory of this machine."""
         return "://" not in self._root or self._root.startswith("file://")
 
-    def require_conditions(self) -> None:
+    def require_conditions(self, scratch: str = _CONDITIONS) -> None:
         """Raise GuardRefused if the store ignores conditional writes: two sweeps could then hold the same lease.
 
-        See `Conditional`. Errors: also AccessDenied or StoreError when the test could not run.
+        See `Conditional`. The test leaves the file `scratch`. Do not remove the default one: another run may test.
+        Errors: also AccessDenied or StoreError when the test could not run.
         """
-        self._conditional.require_honoured(_CONDITIONS, self._root, with_replace=not self.is_local)
+        self._conditional.require_honoured(scratch, self._root, with_replace=not self.is_local)
 
     def append_rows(self, rows: pa.Table, *parts: str) -> None:
         """Write rows atomically as one new Parquet file.
@@ -609,9 +611,13 @@ class Warehouse:
 
     def remove_document(self, *parts: str) -> None:
         """Remove a document if it exists."""
-        path = "/".join(parts)
         if self.file(*parts) is not None:
-            self._call(lambda: self._store.delete(path), path, _REMOVE)
+            self.remove_file(*parts)
+
+    def remove_file(self, *parts: str) -> None:
+        """Remove a file that exists. The credentials need no permission to read it."""
+        path = "/".join(parts)
+        self._call(lambda: self._store.delete(path), path, _REMOVE)
 
     def remove_directory(self, *parts: str) -> None:
         """Remove a directory of this warehouse with its contents, if it exists."""

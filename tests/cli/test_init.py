@@ -248,7 +248,9 @@ def test_a_directory_without_write_permission_is_reported(empty_folder: Path, mo
     create_repository(empty_folder / "field")
     monkeypatch.setattr("os.access", lambda *_: False)  # as the operating system answers, but not for root
     answer = run("init", "field", "--kind", "icechunk", "--storage", "field", "--json")
-    assert answer.status == 0, answer.err
+    assert answer.status == 3, answer.err
+    assert "no plan can be made without: create files (warehouse). Nothing was deleted." in answer.err
+    assert not (empty_folder / "warehouse").exists()
     details = {one["detail"] for one in answer.document()["checks"] if one["state"] == "refused"}
     assert details == {
         f"{place}: this user may not write to this directory. Nothing was written. Let the user create and delete "

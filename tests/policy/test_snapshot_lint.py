@@ -99,7 +99,9 @@ def test_an_expired_hold_is_a_warning_whatever_it_names():
 
 def test_a_policy_of_holds_only_keeps_everything():
     policy = SnapshotPolicy(holds=(Hold("h", "branch", "dev", "r"),))
-    assert messages(policy) == [("default", "there is no rule and no default: every snapshot is kept")]
+    assert messages(policy) == [
+        ("default", "there is no rule and no default: every snapshot is kept that a branch or tag reaches")
+    ]
 
 
 @pytest.mark.parametrize(

@@ -142,7 +142,7 @@ def test_if_the_store_accepts_two_leases_one_of_them_is_refused_at_once(
 def test_a_lease_that_other_machines_do_not_see_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, root: str, url: str, single_machine: bool, refused: bool
 ) -> None:
-    monkeypatch.setattr(Warehouse, "_require_layout", lambda _: None)  # the bucket does not exist
+    monkeypatch.setattr(Warehouse, "require_layout", lambda _: None)  # the bucket does not exist
     warehouse = Warehouse(root.format(here=tmp_path))
     with pytest.raises(GuardRefused, match=r"sweep\.single_machine") if refused else nullcontext():
         require_seen_by_all(warehouse, "orchard", StoreAccess(url), single_machine=single_machine)

@@ -4,7 +4,6 @@ import json
 import re
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor, wait
-from dataclasses import dataclass
 from functools import reduce
 from typing import Any, Self
 from uuid import uuid4
@@ -89,28 +88,14 @@ def sweep_workers(spark: SparkSession) -> int:
     return numbers.distinct().count()
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _Cached:
-    frame: DataFrame
-    view: str | None  # its name
-    rows: DataFrame  # the view, if there is one
-
-    def release(self) -> None:
-        self.frame.unpersist()
-        if self.view:
-            self.frame.sparkSession.catalog.dropTempView(self.view)
-
-
 class CachedFrames:
     """The frames that one operation has in Spark's cache. The end of the `with` block releases them, also after errors.
 
-    Frames that depend on a released frame can still be read, but are computed again. A remote session has a temporary
-    view of each frame. Otherwise every query would send how the rows are made, once for each use of the frame, and the
-    server would analyse it each time.
+    Frames that depend on a released frame can still be read, but are computed again.
     """
 
     def __init__(self) -> None:
-        self._frames: list[_Cached] = []
+        self._frames: list[DataFrame] = []
 
     def __enter__(self) -> Self:
         return self
@@ -121,7 +106,7 @@ class CachedFrames:
     def close(self) -> None:
         """Release all frames."""
         while self._frames:
-            self._frames.pop().release()
+            self._frames.pop().unpersist()
 
     def cache(self, frame: DataFrame) -> DataFrame:
         """Mark the frame for Spark's cache until the end of the block, and return the frame.
@@ -129,21 +114,14 @@ class CachedFrames:
         In a local session, the rows of a large repository are on disk: in memory, they leave less of it for aggregates,
         joins and sorts.
         """
-        return self._kept(_persisted(frame))
-
-    def _kept(self, cached: DataFrame) -> DataFrame:
-        spark, view = cached.sparkSession, None
-        if is_connect(spark):
-            view = f"retention_assets_{uuid4().hex}"
-            cached.createTempView(view)
-        self._frames.append(_Cached(cached, view, spark.table(view) if view else cached))
-        return self._frames[-1].rows
+        on_disk = frame.sparkSession.conf.get(MANY_OBJECTS, "") == "true"
+        self._frames.append(frame.persist(StorageLevel.DISK_ONLY) if on_disk else frame.cache())
+        return self._frames[-1]
 
     def release(self, frame: DataFrame) -> None:
         """Release one frame before the end of the block."""
-        (found,) = (one for one in self._frames if one.rows is frame)
-        self._frames.remove(found)
-        found.release()
+        self._frames.remove(frame)
+        frame.unpersist()
 
     def compute(self, frame: DataFrame) -> DataFrame:
         """Compute the rows of the frame now and once, and return them.
@@ -156,14 +134,9 @@ class CachedFrames:
         """
         if is_one_process(frame.sparkSession):
             return frame.localCheckpoint(storageLevel=StorageLevel.DISK_ONLY)
-        cached = _persisted(frame)
+        cached = self.cache(frame)
         cached.count()
-        return self._kept(cached)
-
-
-def _persisted(frame: DataFrame) -> DataFrame:
-    on_disk = frame.sparkSession.conf.get(MANY_OBJECTS, "") == "true"
-    return frame.persist(StorageLevel.DISK_ONLY) if on_disk else frame.cache()
+        return cached
 
 
 def collected(frame: DataFrame) -> list[Row]:

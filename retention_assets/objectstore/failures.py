@@ -70,6 +70,7 @@ class RequestKind:
 
 
 READ = RequestKind("read", "It was not read.", "read objects (s3:GetObject)")
+READ_VERSION = RequestKind("read a version of", "It was not read.", "read object versions (s3:GetObjectVersion)")
 WRITE = RequestKind("write", "It was not written.", "write objects (s3:PutObject)")
 LIST = RequestKind("list", "The listing was not used.", "list the bucket (s3:ListBucket)")
 REMOVE = RequestKind("remove", "It was not removed.", "delete objects (s3:DeleteObject)")

@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 from obstore.exceptions import BaseError
 
 from retention_assets.objectstore.access import StoreAccess
-from retention_assets.objectstore.failures import LIST, READ, Failure, Kind, RequestKind, failure_of
+from retention_assets.objectstore.failures import LIST, READ, READ_VERSION, Failure, Kind, RequestKind, failure_of
 
 if TYPE_CHECKING:
     from retention_assets.objectstore.s3 import S3Bucket
@@ -111,7 +111,7 @@ class ObjectReader(OpenStore):
                     digester.update(chunk)
             return digester.digest()
 
-        return self._call(digest, path, READ)
+        return self._call(digest, path, READ_VERSION if version else READ)
 
     def _responses(self, path: str, options: Mapping[str, str]) -> Iterator[Any]:
         """Yield the responses whose bodies are the object: one, or for a large object one for each range."""

@@ -274,7 +274,11 @@ def _of_inventories(repository: Repository) -> Iterator[PermissionCheck]:
         manifests.append(manifest)
         return f"{manifest.name}, {counted(len(manifest.files), 'file')}"
 
-    accesses = inventory_accesses(repository)
+    try:
+        accesses = inventory_accesses(repository)
+    except RetentionError as error:
+        yield PermissionCheck("inventory", "a location", MODES, "failed", str(error))
+        return
     for access, expected in accesses:
         listing, get = _permission(access.url, "list"), _permission(access.url, "get")
         check = _tried("inventory", listing, MODES, partial(listed, access))

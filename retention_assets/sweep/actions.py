@@ -338,13 +338,18 @@ class StoredCopy:
     def has_bytes_of(self, original: ObjectMetadata, copies: ObjectReader, digest: Callable[[], bytes]) -> bool:
         """Return whether the original has these bytes: by their MD5, or else by reading both.
 
-        `digest` reads the original. Errors: ObjectMissing when one of both is missing; StoreError.
+        A copy that somebody removed meanwhile counts as equal: there is nothing left of it. `digest` reads the
+        original. Errors: ObjectMissing when the original is missing; StoreError.
         """
         if self.metadata.size != original.size:
             return False
         if have_same_md5(original, self.metadata):
             return True
-        return copies.digest(self.metadata.path, version=self.version) == digest()
+        try:
+            copy = copies.digest(self.metadata.path, version=self.version)
+        except ObjectMissing:
+            return True
+        return copy == digest()
 
 
 def are_one_file(*urls: str) -> bool:

@@ -9,7 +9,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cache, partial
 from socket import gethostname
-from typing import Any, ClassVar, Self
+from typing import ClassVar, Self
 
 import pyarrow as pa
 
@@ -41,9 +41,6 @@ _TOO_SLOW = ObjectResult(
     "raise sweep.window",
 )
 _DIFFERS = ObjectResult(Outcome.SKIPPED, OTHER_BYTES)
-_CHANGED = ObjectResult(
-    Outcome.FAILED, "the object at its path changed while it was compared with the copy: purge again"
-)
 type TargetsOf = Callable[[Sequence[str]], Sequence[DeleteTarget]]  # of these paths
 
 
@@ -95,14 +92,15 @@ class Purge:
     def _to_delete(self, paths: Sequence[str]) -> list[DeleteTarget]:
         if not self.keeps_versions:
             return [DeleteTarget(path) for path in paths]
-        return [_target(row) for row in _versions(self.location.access, paths)]
+        return [one.target for one in _versions(self.location.access, paths)]
 
 
 @dataclass(slots=True, repr=False, eq=False)
 class PurgeCompared(Purge):
     """Deletes copies whose originals exist, in the store `originals`. A copy that differs from its original is skipped.
 
-    If the store keeps versions, each version of a copy is compared, and only compared versions are deleted.
+    If the store keeps versions, each version of a copy is compared, and only versions that were listed before are
+    deleted. (A version with the id `null` can be overwritten. A purge holds the lease, so only others could do this.)
     """
 
     chunk_bytes: ClassVar[int | None] = MOST_COPIED
@@ -118,59 +116,66 @@ class PurgeCompared(Purge):
         results: list[ObjectResult] = []
         deadline_poll = polled_rarely(before_deadline)
         for start, length in steps(objects):
-            addresses = objects["address"].slice(start, length).to_pylist()
-            try:
-                comparison = _Comparison.of(self, addresses)
-            except StoreError as error:
-                results += [ObjectResult(Outcome.FAILED, str(error))] * length
-                continue
-            compared = comparison.results(addresses, deadline_poll)
-            same = [address for address, one in zip(addresses, compared, strict=True) if one is None]
-            purged = self._purge(same, comparison.targets, before_deadline)
-            self.has_finished |= any(one and one.outcome is not Outcome.ATTEMPTED for one in [*compared, *purged])
-            if not self.has_finished:
-                purged = [_TOO_SLOW] * len(same)
-            of_same = iter(purged)
-            results += [one or next(of_same) for one in compared]
+            results += self._step(objects["address"].slice(start, length).to_pylist(), deadline_poll, before_deadline)
         return results
+
+    def _step(
+        self, addresses: Sequence[str], deadline_poll: BeforeDeadline, before_deadline: BeforeDeadline
+    ) -> list[ObjectResult]:
+        if not deadline_poll():
+            return [NOT_DONE] * len(addresses)
+        try:
+            comparison = _Comparison.of(self, addresses)
+        except StoreError as error:
+            self.has_finished = True
+            return [ObjectResult(Outcome.FAILED, str(error))] * len(addresses)
+        staying = comparison.staying(addresses, deadline_poll)
+        same = [address for address in addresses if address not in staying]
+        purged = self._purge(same, comparison.targets, before_deadline)
+        self.has_finished |= any(one.outcome is not Outcome.ATTEMPTED for one in [*staying.values(), *purged])
+        if not self.has_finished:
+            purged = [_TOO_SLOW] * len(same)
+        results = {**staying, **dict(zip(same, purged, strict=True))}
+        return [results[address] for address in addresses]
 
 
 @dataclass(slots=True, repr=False, eq=False)
 class _Comparison:
     """The comparison of the copies of one step with their originals.
 
-    `versions`: the versions of the copies by path, as rows of `ALL_VERSIONS`; None: the store keeps none.
+    `versions`: the versions of the copies by path; None: the store keeps none.
     """
 
     location: QuarantineLocation
     originals: ObjectReader
     copies: ObjectReader
-    versions: Mapping[str, Sequence[Mapping[str, Any]]] | None
+    versions: Mapping[str, Sequence["_Version"]] | None
 
     @classmethod
     def of(cls, purge: PurgeCompared, addresses: Sequence[str]) -> Self:
         """List the versions of the copies of these objects, if the store keeps any. Errors: StoreError."""
-        versions: dict[str, list[Mapping[str, Any]]] | None = None
+        versions: dict[str, list[_Version]] | None = None
         if purge.keeps_versions:
             versions = {}
-            for row in _versions(purge.location.access, [purge.location.path(address) for address in addresses]):
-                versions.setdefault(row["path"], []).append(row)
+            for one in _versions(purge.location.access, [purge.location.path(address) for address in addresses]):
+                versions.setdefault(one.metadata.path, []).append(one)
         return cls(purge.location, ObjectReader(purge.originals), ObjectReader(purge.location.access), versions)
 
-    def results(self, addresses: Sequence[str], deadline_poll: BeforeDeadline) -> list[ObjectResult | None]:
-        """Return, for each object, the result of a copy that stays, or None: the original has the bytes of the copy.
+    def staying(self, addresses: Sequence[str], deadline_poll: BeforeDeadline) -> dict[str, ObjectResult]:
+        """Return the result of each object whose copy stays. The originals of all others have the bytes of the copies.
 
         After all copies are compared, the originals are looked up again, because one may have changed meanwhile.
         """
         with ThreadPoolExecutor(AT_ONCE) as pool:
             compared = list(pool.map(partial(self._compared, deadline_poll), addresses))
-            return list(pool.map(self._confirmed, addresses, compared))
+            confirmed = pool.map(self._confirmed, addresses, compared)
+            return {address: one for address, one in zip(addresses, confirmed, strict=True) if one is not None}
 
     def targets(self, paths: Sequence[str]) -> list[DeleteTarget]:
         """Return the copies at these paths, with all versions that were listed before the comparison."""
         if self.versions is None:
             return [DeleteTarget(path) for path in paths]
-        return [_target(row) for path in paths for row in self.versions.get(path, ())]
+        return [one.target for path in paths for one in self.versions.get(path, ())]
 
     def _compared(self, deadline_poll: BeforeDeadline, address: str) -> ObjectResult | ObjectMetadata:
         """Return the result of a copy that stays, or the metadata of the original, which has the bytes of the copy."""
@@ -195,13 +200,12 @@ class _Comparison:
             with suppress(ObjectMissing):
                 return [StoredCopy(self.copies.head(path))]
             return []
-        rows = (row for row in self.versions.get(path, ()) if not row["is_delete_marker"])
         return [
-            StoredCopy(ObjectMetadata(path, row["size"], row["last_modified"], row["e_tag"]), row["version_id"])
-            for row in rows
+            StoredCopy(one.metadata, one.version_id) for one in self.versions.get(path, ()) if not one.is_delete_marker
         ]
 
     def _confirmed(self, address: str, compared: ObjectResult | ObjectMetadata) -> ObjectResult | None:
+        """Return the result of a copy that stays; None: its original is as it was when it was compared."""
         if isinstance(compared, ObjectResult):
             return compared
         try:
@@ -210,7 +214,7 @@ class _Comparison:
             return _DIFFERS
         except StoreError as error:
             return ObjectResult(Outcome.FAILED, str(error))
-        return None if is_unchanged else _CHANGED
+        return None if is_unchanged else NOT_DONE
 
 
 @dataclass(slots=True, repr=False, eq=False)
@@ -236,7 +240,7 @@ class RemoveVersions:
         """See `Action`."""
 
         def noncurrent(paths: Sequence[str]) -> list[DeleteTarget]:
-            return [_target(row) for row in _versions(self.access, paths) if not row["is_current"]]
+            return [one.target for one in _versions(self.access, paths) if not one.is_current]
 
         return _purged(self.deleter, objects["address"].to_pylist(), noncurrent, _OF_VERSIONS, before_deadline)
 
@@ -250,7 +254,8 @@ def remove_manifests(purge: Purge) -> int:
     if purge.keeps_versions:
         if next(all_versions(access, purge.location.path("")), None):
             return 0
-        to_delete = [_target(row) for page in all_versions(access, folder) for row in page.to_pylist()]
+        rows = [row for page in all_versions(access, folder) for row in page.to_pylist()]
+        to_delete = [DeleteTarget(row["path"], version_id=row["version_id"]) for row in rows]
     else:
         reader = ObjectReader(access)
         if reader.holds_objects(purge.location.path("")):
@@ -275,22 +280,32 @@ def _purged(
     return [failed.get(path, ObjectResult(Outcome.PURGED, detail)) for path in paths]
 
 
-def _versions(access: StoreAccess, paths: Sequence[str]) -> Iterator[Mapping[str, Any]]:
-    """Yield all versions of these paths, as rows of `ALL_VERSIONS`. Each directory is listed once.
+@dataclass(frozen=True, slots=True)
+class _Version:
+    """A version or delete marker of an object."""
 
-    Errors: AccessDenied or StoreError.
-    """
+    metadata: ObjectMetadata
+    version_id: str
+    is_delete_marker: bool
+    is_current: bool
+
+    @property
+    def target(self) -> DeleteTarget:
+        return DeleteTarget(self.metadata.path, version_id=self.version_id)
+
+
+def _versions(access: StoreAccess, paths: Sequence[str]) -> Iterator[_Version]:
+    """Yield all versions of these paths. Each directory is listed once. Errors: AccessDenied or StoreError."""
     by_directory: dict[str, list[str]] = {}
     for path in paths:
         by_directory.setdefault(f"{path.rpartition('/')[0]}/", []).append(path)
     for directory, in_directory in sorted(by_directory.items()):
         wanted = set(in_directory)
         for page in all_versions(access, directory, (min(in_directory), max(in_directory))):
-            yield from (row for row in page.to_pylist() if row["path"] in wanted)
-
-
-def _target(version: Mapping[str, Any]) -> DeleteTarget:
-    return DeleteTarget(version["path"], version_id=version["version_id"])
+            for row in page.to_pylist():
+                if row["path"] in wanted:
+                    metadata = ObjectMetadata(row["path"], row["size"], row["last_modified"], row["e_tag"])
+                    yield _Version(metadata, row["version_id"], row["is_delete_marker"], row["is_current"])
 
 
 def _not_gone(to_delete: Sequence[DeleteTarget], results: Sequence[ObjectResult]) -> dict[str, ObjectResult]:

@@ -7,6 +7,7 @@ of an object.
 """
 
 import hashlib
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass, replace
@@ -427,7 +428,7 @@ class UndoEngine(LedgerEngine):
         self._rest: DataFrame | None = None
         self._live_again: DataFrame | None = None  # addresses of the batch; None: no object is live again
         self._surplus = found.surplus
-        self._logged_other_bytes = 0  # copies; every pass counts those of the passes before again
+        self._logged: Counter[str] = Counter()  # copies with other bytes, by ledger, in all passes
         self.failed = 0  # objects, in this run
         self.overtaken = 0  # selected objects that another run changed before this one could restore them
 
@@ -532,8 +533,8 @@ class UndoEngine(LedgerEngine):
         number, first = _count_and_first_address(
             of_run.where(F.col("detail") == OTHER_BYTES).select("address").distinct()
         )
-        if number > self._logged_other_bytes:
-            self._logged_other_bytes = number
+        if number > self._logged[task.ledger.tree]:
+            self._logged[task.ledger.tree] = number
             self._undo.log(
                 f"{self._undo.repository.name}: {counted(number, 'copy was', 'copies were')} not purged, because the "
                 f"objects at their paths are missing or have other bytes, {first} first. If the copy is right, move an "

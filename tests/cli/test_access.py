@@ -300,6 +300,14 @@ def test_a_witness_whose_credentials_are_not_set_is_no_obstacle_to_a_plan(places
     assert "NOT_SET" in checks(answer)["witness a location"]["detail"]
 
 
+def test_an_inventory_whose_credentials_are_not_set_is_reported(places: Places) -> None:
+    places.project.settings["inventory"]["storage_options"] = {"secret_access_key": {"env": "NOT_SET"}}
+    answer = places.access()
+    assert answer.status == 3
+    assert lacking(answer) == {"inventory a location": EVERY}
+    assert "NOT_SET" in checks(answer)["inventory a location"]["detail"]
+
+
 # ---- directories of this machine
 
 

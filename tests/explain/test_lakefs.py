@@ -1,5 +1,6 @@
 """`explain` is right for every object of the saved lakeFS repositories, against brute force."""
 
+import os
 from collections import Counter, defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -19,6 +20,7 @@ from retention_assets.explain import explaining
 from retention_assets.explain.explaining import explain, explain_objects
 from retention_assets.explain.explanations import ObjectExplanation
 from retention_assets.lakefs.names.generated import issued
+from retention_assets.lakefs.rules import references
 from retention_assets.state.plan import Plan, load_plan
 from retention_assets.warehouse.warehouse import Warehouse
 from tests.acceptance.cases import DAY, Case, copy_repository
@@ -31,6 +33,7 @@ from tests.saved_repositories import listing
 pytestmark = pytest.mark.usefixtures("spark", "forgetful")
 
 FAR = date(9000, 1, 1)
+OLD_NAME = "d41d8cd98f00b204e9800998ecf8427e"
 GRACE = timedelta(days=1)
 ALWAYS = Case("orchard", "lifecycle-1_and_retention_tags_protect")
 CASES = (
@@ -338,3 +341,19 @@ def test_the_explanation_says_that_its_plan_must_not_be_executed(without_staged_
     text = run("--config", without_staged_list.file, "explain", "orchard", candidate).out
     assert "Note: The plan must not be executed: no staged list is known" in text
     assert "It does not in mode `plan`, or if the plan must not be executed." in text
+
+
+def test_an_object_that_an_old_server_may_have_staged_is_explained_as_such(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(references, "TYPED_ADDRESSES", start_of_day(FAR))  # every repository counts as old
+    configuration = copy_repository("orchard", tmp_path).of_case(ALWAYS, legacy_names=True)
+    (tmp_path / "lake" / OLD_NAME).write_bytes(b"staged")
+    long_ago = start_of_day(DAY).timestamp() - 10**8
+    os.utime(tmp_path / "lake" / OLD_NAME, (long_ago, long_ago))
+    answer = run("--config", configuration.file, "plan", "orchard", "--as-of", DAY.isoformat())
+    assert answer.status == 0, answer.err
+    (explained,) = explain_objects(configuration, "orchard", [OLD_NAME])
+    assert (explained.state, [keeper.kind for keeper in explained.kept_by]) == ("may_be_staged", ["old_name"])
+    totals = load_plan(Warehouse(configuration.warehouse), "orchard", DAY).totals
+    assert totals["may_be_staged"].objects >= 1

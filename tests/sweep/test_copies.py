@@ -1,5 +1,6 @@
 """Surplus copies in quarantine, which no ledger calls quarantined: they are shown, restored if needed, and purged."""
 
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import date, timedelta
@@ -179,6 +180,25 @@ def test_a_copy_whose_path_has_another_object_of_the_same_size_is_not_purged_as_
     purge(undo(spark, world), due.digest, kept(spark))
     assert copy.read_bytes() == content("a")
     assert world.stored()["a"] == other
+
+
+def test_copies_that_stay_are_named_for_live_objects_and_for_surplus_copies(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    world = a_world(tmp_path)
+    plan = another_plan(world, 1)
+    for name, last in {"a": Outcome.QUARANTINED, "b": Outcome.QUARANTINED, "c": Outcome.FAILED}.items():
+        write_rows(world, plan, 3, Outcome.ATTEMPTED, last, name=name)
+        lay_copy(world, plan, name)
+        world.lay(name, b"X" * len(content(name)))
+    world.wait(days=31)
+    due, lines = due_for_purge(undo(spark, world)), list[str]()
+    purge(replace(undo(spark, world), log=lines.append), due.digest, kept(spark, "a", "b"))
+    named = [line for line in lines if "not purged, because" in line]
+    assert [re.findall(r"(\d) cop.* bytes, (\S+) first", line) for line in named] == [
+        [("2", address("a"))],
+        [("1", address("c"))],
+    ]
 
 
 def test_a_copy_that_another_run_changed_after_it_was_found_due_is_not_purged(

@@ -12,6 +12,7 @@ from pyspark.sql import functions as F
 from retention_assets.config.durations import format_duration
 from retention_assets.core.amounts import counted
 from retention_assets.core.guards import CheckResult, namespaces_apart
+from retention_assets.core.states import UNREFERENCED
 from retention_assets.errors import GuardRefused
 from retention_assets.lakefs.names.generated import has_other_spellings
 from retention_assets.lakefs.names.legacy import is_own_name, kinds_in_use
@@ -131,6 +132,21 @@ def ranges_complete(metarange_ranges: DataFrame, range_entries: DataFrame, range
         which = counted(row["short"], f"range, {row['first']}, is", f"ranges, {row['first']} first, are")
         detail = f"{which} missing entries"
     return CheckResult("ranges_complete", not row["short"], detail, row["short"])
+
+
+def require_no_old_names(plan: Plan, planned: DataFrame) -> None:
+    """Refuse a plan with an unreferenced object that has an old name. A dump may not show that it is staged.
+
+    Such a plan was made with a server, or by a version that did not know this. Errors: GuardRefused.
+    """
+    is_old = ~is_own_name(F.col("address"), legacy=frozenset())
+    found = planned.where(is_old & (F.col("reason") == UNREFERENCED)).orderBy("address").first()
+    if found is not None:
+        raise GuardRefused(
+            f"{plan.repository} {plan.day}: the plan names {found['address']}, which no commit has. Old versions of "
+            "lakeFS generated such names, and a dump does not show whether they staged the object. Nothing was "
+            f"deleted. Plan again: `retention plan {plan.repository} --as-of {plan.day}`."
+        )
 
 
 def require_own_names(plan: Plan, planned: DataFrame, committed: Callable[[], DataFrame]) -> None:

@@ -187,6 +187,10 @@ class LakeFSLiveness:
         self._has_checked = True
         return Liveness(live, committed, checked_at)
 
+    def hides_old_objects(self) -> bool:
+        """Return whether staged objects may be in no input. See `PlanParameters.hides_old_objects`."""
+        return self._query.opened.repository.lakefs.source.dump is not None and self._references().may_be_untyped
+
     def entries(self) -> DataFrame:
         """Return the addresses (column `address`) of all entries of all commits. Absolute addresses stay absolute."""
         return self._pairs_of(self._references()).select("address")

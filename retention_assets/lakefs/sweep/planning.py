@@ -288,7 +288,7 @@ def classify(
     legacy = KINDS if parameters.legacy_names else inputs.kinds_in_use()
     held = classified(inventory, commits_by_address(pairs, prefixes), staged, age_cutoff, staged_known=known)
     held = with_foreign_names(held, legacy)
-    if parameters.hides_old_objects(references):
+    if planned is None and parameters.hides_old_objects(references):
         held = keep_old_names(held)
     objects = held = frames.compute(inputs.others.keep(held))
     if planned is None:

@@ -8,7 +8,7 @@ from retention_assets.config.durations import format_duration
 from retention_assets.core.amounts import Amount
 from retention_assets.core.liveness import Liveness
 from retention_assets.lakefs.source.opening import OpenRepository
-from retention_assets.lakefs.sweep.guards import require_own_names
+from retention_assets.lakefs.sweep.guards import require_no_old_names, require_own_names
 from retention_assets.lakefs.sweep.liveness import LakeFSLiveness, LivenessQuery
 from retention_assets.lakefs.sweep.memory import read_memory
 from retention_assets.lakefs.sweep.results import rule_statistics, write_statistics
@@ -47,9 +47,11 @@ class LakeFSRepositorySweep(RepositorySweep):
         self._liveness = LakeFSLiveness(sweep.spark, cache, liveness_query(sweep, policy), sweep.clock)
 
     def require_same(self) -> None:
-        """See `RepositorySweep`. Also refuses names of a kind that the repository does not use."""
+        """See `RepositorySweep`. Also refuses old names that may be another system's, or staged."""
         self._sweep.others.require_known()
         self._liveness.require_same(self.plan, self._heads)
+        if self._liveness.hides_old_objects():
+            require_no_old_names(self.plan, self.candidates)
         if not self._sweep.opened.repository.lakefs.legacy_names:
             require_own_names(self.plan, self.candidates, self._liveness.entries)
 

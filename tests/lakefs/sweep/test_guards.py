@@ -19,7 +19,7 @@ from retention_assets.lakefs.names.columns import is_generated, issued_at
 from retention_assets.lakefs.rules.references import Commit, References
 from retention_assets.lakefs.source.ranges import METARANGE_RANGES, RANGE_ENTRIES
 from retention_assets.lakefs.sweep import planning
-from retention_assets.lakefs.sweep.guards import heads_present, ranges_complete, require_own_names
+from retention_assets.lakefs.sweep.guards import heads_present, ranges_complete, require_no_old_names, require_own_names
 from retention_assets.state.plan import keep_plan, last_plan, load_plan
 from retention_assets.warehouse.warehouse import Warehouse
 from tests import frames
@@ -222,6 +222,19 @@ def test_a_planned_name_of_a_kind_that_no_entry_has_is_refused_before_a_sweep(sp
     with pytest.raises(GuardRefused, match=rf"^orchard {plan.day}: the plan names {foreign}\. .*{remedy}"):
         require_own_names(plan, planned, lambda: frames.inventory(spark, Listed(LIVE)))
     require_own_names(plan, planned, lambda: planned)
+
+
+def test_a_plan_that_names_an_unreferenced_object_with_an_old_name_is_refused_where_a_dump_may_not_show_it(
+    spark: SparkSession,
+) -> None:
+    old, plan = "d41d8cd98f00b204e9800998ecf8427e", a_plan()
+
+    def planned(**reasons: str) -> DataFrame:
+        return spark.createDataFrame([(reasons["new"], DEAD), (reasons["old"], old)], "reason string, address string")
+
+    require_no_old_names(plan, planned(new="unreferenced", old="expired"))
+    with pytest.raises(GuardRefused, match=rf"^orchard {plan.day}: the plan names {old}, .*Nothing was deleted\. Plan"):
+        require_no_old_names(plan, planned(new="expired", old="unreferenced"))
 
 
 def test_a_prefix_that_has_objects_and_listed_none_is_refused() -> None:

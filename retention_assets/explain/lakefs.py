@@ -213,7 +213,7 @@ class LakeFSExplainer(Explainer[Policy]):
             return self._young(explained, detail, old_enough, settle)
         if self.policy and entries:
             return replace(explained, state=CANDIDATE, goes_on=today)
-        if self._hides_old_objects and legacy_pattern(explained.address):
+        if legacy_pattern(explained.address) and self._hides_old_objects:
             detail = "old lakeFS versions generated such names, and a dump does not show what they staged"
             return kept_for_ever(explained, MAY_BE_STAGED, "old_name", detail)
         detail = "the head of a branch may have the same content, so it may be staged although no list shows this"
@@ -221,8 +221,8 @@ class LakeFSExplainer(Explainer[Policy]):
 
     @cached_property
     def _hides_old_objects(self) -> bool:
-        """As `PlanParameters.hides_old_objects`."""
-        return self.tables.repository.lakefs.source.dump is not None and self._kept.references.may_be_untyped
+        of_dump = self.tables.repository.lakefs.source.dump is not None
+        return self._kept.references.hides_old_objects(of_dump=of_dump)
 
     def _is_active(self, entry: Entry) -> bool:
         """Return whether an active commit has the entry and no lifecycle rule releases it, as `commits_by_address`."""

@@ -112,10 +112,10 @@ def permissions_of(repository: Repository, warehouse: str, *, try_writes: bool =
     checks += _of_storage(repository, access)
     checks += [_creating(repository, access)]
     checks += _deleting(access, try_writes=try_writes)
-    checks += _of_quarantine(repository, try_writes=try_writes)
+    checks += _opened("quarantine", _QUARANTINE, _of_quarantine(repository, try_writes=try_writes))
     checks += _of_warehouse(warehouse, try_writes=try_writes)
-    checks += [] if repository.is_icechunk else _of_inventories(repository)
-    checks += _of_witness(repository, try_writes=try_writes)
+    checks += [] if repository.is_icechunk else _opened("inventory", MODES, _of_inventories(repository))
+    checks += _opened("witness", _SWEEPS, _of_witness(repository, try_writes=try_writes))
     return Permissions(repository.name, checks)
 
 
@@ -209,12 +209,16 @@ def _deleting(access: StoreAccess, *, try_writes: bool) -> Iterator[PermissionCh
         yield _tried("storage", delete, _SWEEPS, lambda: _delete(access, _scratch()))
 
 
-def _of_quarantine(repository: Repository, *, try_writes: bool) -> Iterator[PermissionCheck]:
+def _opened(place: Place, modes: tuple[Mode, ...], checks: Iterator[PermissionCheck]) -> Iterator[PermissionCheck]:
+    """Yield the checks of a place. If it cannot be opened, for example without credentials, yield a failed check."""
     try:
-        access = quarantine_access(repository)
+        yield from checks
     except RetentionError as error:
-        yield PermissionCheck("quarantine", "a location", _QUARANTINE, "failed", str(error))
-        return
+        yield PermissionCheck(place, "a location", modes, "failed", str(error))
+
+
+def _of_quarantine(repository: Repository, *, try_writes: bool) -> Iterator[PermissionCheck]:
+    access = quarantine_access(repository)
     put, get, delete = (_permission(access.url, name) for name in ("put", "get", "delete"))
     if access.is_local:
         yield _tried("quarantine", put, _QUARANTINE, lambda: _writable(access.url))
@@ -274,11 +278,7 @@ def _of_inventories(repository: Repository) -> Iterator[PermissionCheck]:
         manifests.append(manifest)
         return f"{manifest.name}, {counted(len(manifest.files), 'file')}"
 
-    try:
-        accesses = inventory_accesses(repository)
-    except RetentionError as error:
-        yield PermissionCheck("inventory", "a location", MODES, "failed", str(error))
-        return
+    accesses = inventory_accesses(repository)
     for access, expected in accesses:
         listing, get = _permission(access.url, "list"), _permission(access.url, "get")
         check = _tried("inventory", listing, MODES, partial(listed, access))
@@ -292,11 +292,7 @@ def _of_inventories(repository: Repository) -> Iterator[PermissionCheck]:
 
 def _of_witness(repository: Repository, *, try_writes: bool) -> Iterator[PermissionCheck]:
     """Yield the checks of the witness, if one is configured. Sweeps list it, and copy their records to it."""
-    try:
-        access = witness_of(repository)
-    except RetentionError as error:
-        yield PermissionCheck("witness", "a location", _SWEEPS, "failed", str(error))
-        return
+    access = witness_of(repository)
     if access is None:
         return
     folder = repository.name

@@ -1,4 +1,4 @@
-"""The actions of a sweep: delete, quarantine, restore, purge, remove versions.
+"""The actions of a sweep: delete, quarantine, restore. `purges` has those that delete what a sweep kept.
 
 An action processes one chunk of objects on an executor, and returns a result for each object. An action can be repeated
 after a crash at any point: it completes partly processed objects. Source: promise 4 of docs/safety.md.
@@ -320,7 +320,7 @@ class Restore:
         if are_one_file(self.reader.describe(address), self.copies.describe(path)):
             return False
         try:
-            copy = StoredCopy(self.copies.head(path))
+            copy = StoredVersion(self.copies.head(path))
         except ObjectMissing:
             if not self.location.has_manifest():
                 raise StoreError(self._no_copy(address)) from None
@@ -329,11 +329,18 @@ class Restore:
 
 
 @dataclass(frozen=True, slots=True)
-class StoredCopy:
-    """A copy in quarantine, or one version of it."""
+class StoredVersion:
+    """A stored object, or one version or delete marker of it."""
 
     metadata: ObjectMetadata
-    version: str | None = None  # None: the current one
+    version_id: str | None = None  # None: the current version
+    is_delete_marker: bool = False
+    is_current: bool = True
+
+    @property
+    def target(self) -> DeleteTarget:
+        """The version, as the target of a deletion."""
+        return DeleteTarget(self.metadata.path, version_id=self.version_id)
 
     def has_bytes_of(self, original: ObjectMetadata, copies: ObjectReader, digest: Callable[[], bytes]) -> bool:
         """Return whether the original has these bytes: by their MD5, or else by reading both.
@@ -346,7 +353,7 @@ class StoredCopy:
         if have_same_md5(original, self.metadata):
             return True
         try:
-            copy = copies.digest(self.metadata.path, version=self.version)
+            copy = copies.digest(self.metadata.path, version=self.version_id)
         except ObjectMissing:
             return True
         return copy == digest()

@@ -25,7 +25,7 @@ from retention_assets.sweep.actions import (
     AT_ONCE,
     MOST_COPIED,
     NOT_DONE,
-    StoredCopy,
+    StoredVersion,
     are_one_file,
     polled_rarely,
     steps,
@@ -149,12 +149,12 @@ class _Comparison:
     location: QuarantineLocation
     originals: ObjectReader
     copies: ObjectReader
-    versions: Mapping[str, Sequence["_Version"]] | None
+    versions: Mapping[str, Sequence[StoredVersion]] | None
 
     @classmethod
     def of(cls, purge: PurgeCompared, addresses: Sequence[str]) -> Self:
         """List the versions of the copies of these objects, if the store keeps any. Errors: StoreError."""
-        versions: dict[str, list[_Version]] | None = None
+        versions: dict[str, list[StoredVersion]] | None = None
         if purge.keeps_versions:
             versions = {}
             for one in _versions(purge.location.access, [purge.location.path(address) for address in addresses]):
@@ -194,15 +194,13 @@ class _Comparison:
             return ObjectResult(Outcome.FAILED, str(error))
         return original if is_same else _DIFFERS
 
-    def _stored(self, path: str) -> list[StoredCopy]:
+    def _stored(self, path: str) -> list[StoredVersion]:
         """Return what is stored of the copy at this path; nothing: only delete markers, or nothing at all."""
         if self.versions is None:
             with suppress(ObjectMissing):
-                return [StoredCopy(self.copies.head(path))]
+                return [StoredVersion(self.copies.head(path))]
             return []
-        return [
-            StoredCopy(one.metadata, one.version_id) for one in self.versions.get(path, ()) if not one.is_delete_marker
-        ]
+        return [one for one in self.versions.get(path, ()) if not one.is_delete_marker]
 
     def _confirmed(self, address: str, compared: ObjectResult | ObjectMetadata) -> ObjectResult | None:
         """Return the result of a copy that stays; None: its original is as it was when it was compared."""
@@ -280,21 +278,7 @@ def _purged(
     return [failed.get(path, ObjectResult(Outcome.PURGED, detail)) for path in paths]
 
 
-@dataclass(frozen=True, slots=True)
-class _Version:
-    """A version or delete marker of an object."""
-
-    metadata: ObjectMetadata
-    version_id: str
-    is_delete_marker: bool
-    is_current: bool
-
-    @property
-    def target(self) -> DeleteTarget:
-        return DeleteTarget(self.metadata.path, version_id=self.version_id)
-
-
-def _versions(access: StoreAccess, paths: Sequence[str]) -> Iterator[_Version]:
+def _versions(access: StoreAccess, paths: Sequence[str]) -> Iterator[StoredVersion]:
     """Yield all versions of these paths. Each directory is listed once. Errors: AccessDenied or StoreError."""
     by_directory: dict[str, list[str]] = {}
     for path in paths:
@@ -305,7 +289,7 @@ def _versions(access: StoreAccess, paths: Sequence[str]) -> Iterator[_Version]:
             for row in page.to_pylist():
                 if row["path"] in wanted:
                     metadata = ObjectMetadata(row["path"], row["size"], row["last_modified"], row["e_tag"])
-                    yield _Version(metadata, row["version_id"], row["is_delete_marker"], row["is_current"])
+                    yield StoredVersion(metadata, row["version_id"], row["is_delete_marker"], row["is_current"])
 
 
 def _not_gone(to_delete: Sequence[DeleteTarget], results: Sequence[ObjectResult]) -> dict[str, ObjectResult]:

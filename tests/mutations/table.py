@@ -1025,8 +1025,8 @@ KEEPING_BOOKS = (
         name="a plan from a dump deletes what an old server staged",
         breaks="no staged object is a candidate",
         file="retention_assets/lakefs/sweep/planning.py",
-        old="    if planned is None and parameters.hides_old_objects(references):\n",
-        new="    if planned is not None and parameters.hides_old_objects(references):\n",
+        old="    if planned is None and references.hides_old_objects(of_dump=parameters.of_dump):\n",
+        new="    if planned is not None and references.hides_old_objects(of_dump=parameters.of_dump):\n",
         caught_by=(
             "tests/lakefs/names/test_legacy_names.py"
             "::test_what_an_old_server_staged_is_not_deleted_because_a_dump_does_not_show_it[a_dump_of_an_old_repository]",
@@ -1036,8 +1036,8 @@ KEEPING_BOOKS = (
         name="only the current version of a copy is compared before a purge deletes all versions",
         breaks="a purge keeps the last copy of a live object",
         file="retention_assets/sweep/purges.py",
-        old="for one in self.versions.get(path, ()) if not one.is_delete_marker\n",
-        new="for one in self.versions.get(path, ()) if one.is_current\n",
+        old="        return [one for one in self.versions.get(path, ()) if not one.is_delete_marker]\n",
+        new="        return [one for one in self.versions.get(path, ()) if one.is_current]\n",
         caught_by=(
             "tests/sweep/test_quarantining.py"
             "::test_each_version_of_a_copy_is_compared_with_the_original[an_older_version_differs]",

@@ -45,14 +45,15 @@ class References:
     taken_at: datetime  # aware, UTC: all changes before this time are included
     instance: str | None = None  # differs if the repository was created again; None: the source does not know it
 
-    @property
-    def may_be_untyped(self) -> bool:
-        """Whether an old server may have staged objects whose addresses have no type: see `TYPED_ADDRESSES`.
+    def hides_old_objects(self, *, of_dump: bool) -> bool:
+        """Return whether staged objects may be in no input of a plan, because an old server staged them.
 
-        The first commit of a repository has the time of its creation. An unknown time counts as old.
+        Their addresses have no type: see `TYPED_ADDRESSES`. With a server (not `of_dump`), the objects that branches
+        show are read too: see `StagedScan`. The first commit of a repository has the time of its creation. An unknown
+        time counts as old.
         """
         times = (one.created_at for one in self.commits.values())
-        return any(time < TYPED_ADDRESSES or time == UNKNOWN_TIME for time in times)
+        return of_dump and any(time < TYPED_ADDRESSES or time == UNKNOWN_TIME for time in times)
 
 
 def creation_time(seconds: int, microsecond: int) -> datetime:

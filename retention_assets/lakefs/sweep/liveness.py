@@ -187,10 +187,6 @@ class LakeFSLiveness:
         self._has_checked = True
         return Liveness(live, committed, checked_at)
 
-    def hides_old_objects(self) -> bool:
-        """Return whether staged objects may be in no input. See `PlanParameters.hides_old_objects`."""
-        return self._query.opened.repository.lakefs.source.dump is not None and self._references().may_be_untyped
-
     def entries(self) -> DataFrame:
         """Return the addresses (column `address`) of all entries of all commits. Absolute addresses stay absolute."""
         return self._pairs_of(self._references()).select("address")
@@ -208,11 +204,11 @@ class LakeFSLiveness:
             self._pairs[1].unpersist()
             self._pairs = None
 
-    def require_same(self, plan: Plan, heads: Heads) -> None:
+    def require_same(self, plan: Plan, heads: Heads) -> References:
         """Refuse a repository that was created again, or restored to an older state, since the plan was made.
 
-        lakeFS never removes commits from a repository. So the commits that branches and tags pointed to at planning
-        must still exist. Errors: GuardRefused.
+        Return the current references. lakeFS never removes commits from a repository. So the commits that branches and
+        tags pointed to at planning must still exist. Errors: GuardRefused.
         """
         references = self._references()
         planned = sorted({*heads.branches.items(), *heads.tags.items()})
@@ -221,6 +217,7 @@ class LakeFSLiveness:
         if gone or other:
             raise self._another(f"{gone[0]}, which does not exist any more" if gone else _CREATED_AGAIN)
         self._instance = references.instance
+        return references
 
     def _references(self) -> References:
         """Return the current references. Errors: GuardRefused when a dump is older than `source.dump_age` allows."""

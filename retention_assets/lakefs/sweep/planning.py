@@ -168,12 +168,10 @@ class PlanParameters:
         """The time 00:00 UTC of the day. Source: docs/retention.md, "Rule"."""
         return start_of_day(self.day)
 
-    def hides_old_objects(self, references: References) -> bool:
-        """Return whether staged objects may be in no input, because an old server staged them.
-
-        With a server, the objects that branches show are read too: see `StagedScan`.
-        """
-        return self.oldest_dump is not None and references.may_be_untyped
+    @property
+    def of_dump(self) -> bool:
+        """Whether the references are those of a dump, and not of a server."""
+        return self.oldest_dump is not None
 
     def reported_heads(self, references: References) -> tuple[SeenHead, ...]:
         """Return the heads of earlier plans that are gone and still keep commits. See `reflog.reported_heads`."""
@@ -192,7 +190,7 @@ def blocked(parameters: PlanParameters, inputs: PlanInputs, references: Referenc
             "no staged list is known, so staged objects cannot be distinguished from others. Give the server's staged "
             "list in `staged`, or use `source.api`."
         )
-    of_dump = parameters.oldest_dump is not None
+    of_dump = parameters.of_dump
     if problem := unusable_staged_list(inputs.staged.taken_at, inputs.graph.taken_at, of_dump=of_dump):
         return f"{problem} {NEW_LIST}" if of_dump else problem
     problem = partial_staged_list(parameters.settings.get("namespace", ""), of_dump=of_dump)
@@ -288,7 +286,7 @@ def classify(
     legacy = KINDS if parameters.legacy_names else inputs.kinds_in_use()
     held = classified(inventory, commits_by_address(pairs, prefixes), staged, age_cutoff, staged_known=known)
     held = with_foreign_names(held, legacy)
-    if planned is None and parameters.hides_old_objects(references):
+    if planned is None and references.hides_old_objects(of_dump=parameters.of_dump):
         held = keep_old_names(held)
     objects = held = frames.compute(inputs.others.keep(held))
     if planned is None:
@@ -533,11 +531,11 @@ def _warnings(
             f"{odd[0]}. The version that such a commit replaced is kept for its retention period after that date. If "
             "the date is impossible, the version is kept for ever."
         )
-    if parameters.hides_old_objects(references):
+    if references.hides_old_objects(of_dump=parameters.of_dump):
         warnings.append(
-            "A commit is older than 2022. A dump does not show objects that were staged until April 2021 and never "
-            "committed. So unreferenced objects with the names of that time stay. `source.api` shows which of them are "
-            "staged, so that the others can be deleted."
+            "A commit is older than 2022, or its date is impossible. A dump does not show objects that were "
+            "staged until April 2021 and never committed. So unreferenced objects with the names of that time stay. "
+            "`source.api` shows which of them are staged, so that the others can be deleted."
         )
     if text := inputs.addresses.details.unusual_entries:
         warnings.append(f"In the commits, {text}.")

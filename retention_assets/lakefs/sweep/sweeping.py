@@ -49,10 +49,10 @@ class LakeFSRepositorySweep(RepositorySweep):
     def require_same(self) -> None:
         """See `RepositorySweep`. Also refuses old names that may be another system's, or staged."""
         self._sweep.others.require_known()
-        self._liveness.require_same(self.plan, self._heads)
-        if self._liveness.hides_old_objects():
+        references, settings = self._liveness.require_same(self.plan, self._heads), self._sweep.opened.repository.lakefs
+        if references.hides_old_objects(of_dump=settings.source.dump is not None):
             require_no_old_names(self.plan, self.candidates)
-        if not self._sweep.opened.repository.lakefs.legacy_names:
+        if not settings.legacy_names:
             require_own_names(self.plan, self.candidates, self._liveness.entries)
 
     def live_now(self) -> Liveness:

@@ -92,12 +92,12 @@ def corrupt(name: str, what: str) -> CorruptFile:
     )
 
 
-def own_error(error: Exception) -> RetentionError | None:
+def own_error(error: BaseException) -> RetentionError | None:
     """Return the error of this project: `error` itself, or the error in the text of a `WorkerError`; else None."""
     return error if isinstance(error, RetentionError) else error_named_in(str(error))
 
 
-def brief(error: Exception) -> str:
+def brief(error: BaseException) -> str:
     """Return one line for any error: the message of an error of this project, else the type and the first line."""
     own = own_error(error)
     return str(own) if own else f"{type(error).__name__}: {str(error).strip().partition(chr(10))[0]}"

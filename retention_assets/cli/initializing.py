@@ -140,12 +140,13 @@ def init(
     json_wanted: bool,
     **given: str | None,
 ) -> None:
-    """Write retention.yaml and a policy for the repository NAME, and test the permissions of the credentials.
+    """Write a configuration and a policy for the repository NAME, and test the permissions of the credentials.
 
     If the file exists, the command adds the repository to it, with a policy in policy-NAME.yaml. All other text stays.
     On a terminal, the command asks for missing values. Without --try-writes, it only reads the store and the server.
     """
-    file, name = Path(context.obj or _FILE), name or _asked("The repository's name", "NAME")
+    file = Path(context.obj or os.environ.get("RETENTION_CONFIG") or _FILE)
+    name = name or _asked("The repository's name", "NAME")
     existing = None if overwrite else _existing(file, _plain(name))
     policy = file.parent / _POLICY if existing is None else _folder(file) / f"policy-{_plain(name)}.yaml"
     if not overwrite:
@@ -370,9 +371,9 @@ def _done(file: Path, policy: Path, name: str, configuration: Configuration) -> 
 
 
 def _program_of(file: Path) -> str:
-    """Return the text that calls `retention` with the configuration `file`. `./retention.yaml` needs no option."""
+    """Return the text that calls `retention` with the configuration `file`. The default file needs no option."""
     called = program()
-    is_found = file == Path(_FILE) and "RETENTION_CONFIG" not in os.environ
+    is_found = str(file) == (os.environ.get("RETENTION_CONFIG") or _FILE)
     return called if is_found or "--config" in called else f"{called} --config {shlex.quote(str(file))}"
 
 

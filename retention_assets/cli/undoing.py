@@ -43,7 +43,8 @@ _SHOWN = 20  # how many addresses are printed
 
 
 @cli.command(
-    short_help="Stop all sweeps of a repository.", epilog=examples("retention stop orchard", more=NAME_OF_PERSON)
+    short_help="Stop sweeps, restores and purges of a repository.",
+    epilog=examples("retention stop orchard", more=NAME_OF_PERSON),
 )
 @target_argument
 @as_json
@@ -62,11 +63,11 @@ def stop(target: Target, json_wanted: bool) -> None:
     print_result(document, text, json_wanted=json_wanted)
 
 
-@cli.command(short_help="Allow sweeps again after `stop`.", epilog=examples("retention resume orchard"))
+@cli.command(short_help="Allow again what `stop` stopped.", epilog=examples("retention resume orchard"))
 @target_argument
 @as_json
 def resume(target: Target, json_wanted: bool) -> None:
-    """Allow sweeps of REPOSITORY again after `stop`."""
+    """Allow sweeps, restores, purges, housekeeping and changes with `retention icechunk` of REPOSITORY again."""
     from retention_assets.state.lease import resume_sweeps
 
     resume_sweeps(target.warehouse, target.name, utc_now())

@@ -8,10 +8,10 @@ repository another location.
 
 import hashlib
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
@@ -20,6 +20,7 @@ from retention_assets.core.amounts import counted
 from retention_assets.errors import ConfigurationError, GuardRefused, ObjectMissing, TableContractError
 from retention_assets.objectstore.access import StoreAccess, open_store
 from retention_assets.objectstore.objects import ObjectReader
+from retention_assets.state.lease import name_newest_record
 from retention_assets.state.records import NO_SEAL, Seal, read_records, record_without_plan, write_record
 from retention_assets.tables import TIMESTAMP
 from retention_assets.warehouse.warehouse import Warehouse
@@ -152,10 +153,30 @@ def _record(
     run_id: str,
     seal: Seal,
 ) -> None:
-    """Append the audit record of the entry in the file `name`."""
+    """Append the audit record of the entry in the file `name`, and let a lease name it: this run holds none."""
     digest = addresses_digest(addresses)
     written = {"file": f"{ACKNOWLEDGED}/{name}", "addresses": len(addresses), "digest": digest}
     write_record(warehouse, record_without_plan(_KIND, repository, by, at, ended, run_id, written), seal)
+    name_newest_record(warehouse, repository, ended)
+
+
+def changed_entry(warehouse: Warehouse, repository: str, records: Sequence[Mapping[str, Any]]) -> str:
+    """Return which entry of lost objects does not agree with the audit records, and why; empty: all agree."""
+    acknowledged = [one["published"] for one in records if one["kind"] == _KIND and one["published"]]
+    digests = {one["file"]: one["digest"] for one in acknowledged}
+    for name in _files(warehouse, repository):
+        rows = warehouse.read_rows(repository, ACKNOWLEDGED, name).to_pylist()
+        lost = [row["address"] for row in rows if row["kind"] == LOST]
+        file = f"{ACKNOWLEDGED}/{name}"
+        recorded = digests.pop(file, None)
+        if recorded is None and lost:
+            return (
+                f"{repository}/{file} has no record. If a person acknowledged these objects, `retention acknowledge "
+                f"{repository}` writes the missing record"
+            )
+        if recorded is not None and addresses_digest(lost) != recorded:
+            return f"{repository}/{file} was changed after its record was written"
+    return f"{repository}/{min(digests)} was removed, or has no lost objects any more" if digests else ""
 
 
 def record_found(

@@ -176,6 +176,25 @@ def resume_sweeps(warehouse: Warehouse, repository: str, now: datetime) -> None:
         )
 
 
+def name_newest_record(warehouse: Warehouse, repository: str, now: datetime) -> None:
+    """Write the newest lease again, with the fingerprint of the newest audit record, unless a run holds the lease.
+
+    A record that is written without the lease needs this. A run that holds the lease names the record when it ends.
+    """
+    for _ in range(_TRIES):
+        number, document = _newest(warehouse, repository)
+        until = datetime.fromisoformat(document["until"]) if document else now
+        is_stopped = document is not None and not document["released"] and until == _NO_END
+        is_held = document is not None and not document["released"] and now < until + MARGIN
+        if is_held and not is_stopped:
+            return
+        holder, fence = (document["holder"], document["fence"]) if document else ("", number + 1)
+        again = Lease(repository, holder, fence, number + 1, until, timedelta(0))
+        at = datetime.fromisoformat(document["at"]) if document else now
+        if _create(warehouse, again, at, released=not is_stopped):
+            return
+
+
 def lease_in_force(warehouse: Warehouse, repository: str, now: datetime) -> tuple[str, bool] | None:
     """Return the holder of the lease, and whether sweeps are stopped until `resume_sweeps`; None: no lease is in force.
 

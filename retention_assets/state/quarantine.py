@@ -8,6 +8,10 @@ The folder of a plan contains:
 
 The quarantine is beside the repository or in another bucket. It must not be inside a namespace, because the listing of
 the namespace would include its files.
+
+A directory may be on a volume that is not mounted. So the first sweep writes a file with a unique name, its marker,
+into the directory, and later sweeps and all workers require this file. Other commands ignore it, because it is not in
+the folder of a plan.
 """
 
 import json
@@ -15,23 +19,30 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from shlex import quote
+from socket import gethostname
 from typing import Any
+from uuid import uuid4
 
 import pyarrow as pa
 
 from retention_assets.config.configuration import Repository
 from retention_assets.config.locations import is_bucket, overlap
-from retention_assets.errors import ConfigurationError, StoreError
+from retention_assets.errors import ConfigurationError, ObjectMissing, StoreError
 from retention_assets.objectstore.access import StoreAccess
 from retention_assets.objectstore.mutate.copying import VerifiedCopy
 from retention_assets.objectstore.mutate.writing import ObjectWriter
 from retention_assets.objectstore.objects import ObjectReader
 from retention_assets.state.plan import Plan
+from retention_assets.state.records import newest_first, quarantined_in
+from retention_assets.warehouse.warehouse import Warehouse
 
 OBJECTS, MANIFESTS = "objects", "manifest"  # below the folder of a plan
 _SUFFIX = ".quarantine"
 _VERIFIED = "-copied.json"  # end of the names of manifests of verified copies
 HASH_DIGITS = 16  # of a plan's hash, in the name of its folder
+_MARKERS = "quarantine_directories.json"  # document in the warehouse: the name of the marker of each URL
+_MARKER = ".retention-quarantine-"  # begins the name of a marker
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,28 +70,6 @@ class QuarantineLocation:
     def describe(self, address: str) -> str:
         """Return the URL of an object's copy."""
         return f"{self.access.url}/{self.path(address)}"
-
-    def prepare(self) -> bool:
-        """Create the directory of a local quarantine, and return whether it did not exist. Stores need no directory.
-
-        Errors: StoreError.
-        """
-        if not self.access.is_local:
-            return False
-        is_new = not self._directory.exists()
-        try:
-            self._directory.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise StoreError(
-                f"{self.access.url}: the directory cannot be created: {error}. Nothing was moved. Check "
-                "`quarantine.url`."
-            ) from error
-        return is_new
-
-    def remove_empty(self) -> None:
-        """Remove the directory of a local quarantine if it is empty."""
-        with suppress(OSError):  # it is not empty, or does not exist
-            self._directory.rmdir()
 
     def write_manifest(self, objects: pa.Table, name: str) -> None:
         """Write a manifest of the objects to move, so that the quarantine can be understood without the warehouse.
@@ -126,18 +115,95 @@ class QuarantineLocation:
 
         Errors: AccessDenied or StoreError, but not for a local directory that does not exist.
         """
-        if self.access.is_local and not self._directory.is_dir():
+        if self.access.is_local and not _path_of(self.access).is_dir():
             return False
         return ObjectReader(self.access).holds_objects(self.folder)
-
-    @property
-    def _directory(self) -> Path:
-        """The directory of a local quarantine."""
-        return Path(self.access.url.removeprefix("file://"))
 
     def _write(self, name: str, rows: Sequence[Mapping[str, Any]]) -> None:
         content = json.dumps({"objects": rows}, ensure_ascii=False).encode()
         ObjectWriter(self.access).put(f"{self.folder}/{MANIFESTS}/{name}", content)
+
+
+def marker_of(warehouse: Warehouse, repository: str, access: StoreAccess) -> str | None:
+    """Return the name of the marker of a repository's quarantine. Before the first sweep it is new; None: a store."""
+    if not access.is_local:
+        return None
+    return _markers(warehouse, repository).get(access.url) or f"{_MARKER}{uuid4().hex}"
+
+
+def require_marker(access: StoreAccess, marker: str) -> None:
+    """Raise StoreError if this machine does not see the marker in the directory of the quarantine."""
+    directory = _path_of(access)
+    try:
+        ObjectReader(access).head(marker)
+    except StoreError as error:
+        is_missing = isinstance(error, ObjectMissing) or not directory.is_dir()
+        create = f"mkdir -p {quote(str(directory))} && touch {quote(str(directory / marker))}"
+        raise StoreError(
+            f"{access.url}: the machine {gethostname()} does not see the file {marker}, by which sweeps recognize this "
+            f"quarantine{'' if is_missing else f' ({error})'}. It may not be mounted. Nothing was moved. Mount it on "
+            "this machine and on every machine that runs a worker of Spark. Or, if this directory is the quarantine "
+            f"from now on, create the file: `{create}`. Then sweep again."
+        ) from None
+
+
+def prepare_directory(warehouse: Warehouse, repository: str, access: StoreAccess, marker: str) -> None:
+    """Make a local quarantine ready for a sweep: the first sweep creates the directory and the marker.
+
+    `marker`: see `marker_of`. The sweep holds the lease. Errors: StoreError if an earlier sweep wrote a marker and this
+    machine does not see it, or if the directory cannot be created; its parent must exist. Also if sweeps of a version
+    without markers moved objects, and the directory is empty or does not exist.
+    """
+    markers = _markers(warehouse, repository)
+    if not markers and _is_empty(access) and _has_moved_objects(warehouse, repository, access):
+        markers = {access.url: marker}  # written, so that a person can create this file
+        warehouse.write_document(markers, repository, _MARKERS)
+    if access.url in markers:
+        require_marker(access, markers[access.url])
+    if markers.get(access.url) == marker:
+        return
+    try:
+        _path_of(access).mkdir(exist_ok=True)  # without parents: one of them may be a mount point
+    except OSError as error:
+        raise StoreError(
+            f"{access.url}: the directory cannot be created: {error}. Nothing was moved. Check `quarantine.url`, and "
+            "create or mount the directory above it. Then sweep again."
+        ) from error
+    ObjectWriter(access).put(marker, b"")  # before the document: else a crash in between would make sweeps impossible
+    warehouse.write_document({**markers, access.url: marker}, repository, _MARKERS)
+
+
+def _markers(warehouse: Warehouse, repository: str) -> Mapping[str, str]:
+    return warehouse.read_document(repository, _MARKERS) or {}
+
+
+def _is_empty(access: StoreAccess) -> bool:
+    try:
+        return next(_path_of(access).iterdir(), None) is None
+    except FileNotFoundError:
+        return True
+    except OSError as error:
+        raise StoreError(
+            f"{access.url}: the directory cannot be read: {error}. Nothing was moved. Check `quarantine.url` and the "
+            "permissions of the directory. Then sweep again."
+        ) from error
+
+
+def _has_moved_objects(warehouse: Warehouse, repository: str, access: StoreAccess) -> bool:
+    """Return whether objects of any plan are in this quarantine, by the plan's newest audit record."""
+    in_quarantine: dict[tuple[str, str], bool] = {}
+    swept: set[tuple[str, str]] = set()  # plans with a sweep to this quarantine
+    for _, record in newest_first(warehouse, repository):
+        plan = record["day"], record["plan_hash"]
+        in_quarantine.setdefault(plan, quarantined_in(record).objects > 0)
+        url = (record["terms"] or {}).get("quarantine.url")
+        if url and StoreAccess(url, access.options).url == access.url:
+            swept.add(plan)
+    return any(in_quarantine[plan] for plan in swept)
+
+
+def _path_of(access: StoreAccess) -> Path:
+    return Path(access.url.removeprefix("file://"))
 
 
 def quarantine_url(repository: Repository) -> str:

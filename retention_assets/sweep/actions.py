@@ -9,27 +9,25 @@ The fields with `init=False` are clients. Only an open action has them, because 
 import os
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cache, partial
 from math import inf
-from socket import gethostname
 from typing import ClassVar, Self
 
 import pyarrow as pa
 
 from retention_assets.config.timestamps import elapsed_seconds
-from retention_assets.errors import AccessDenied, ObjectMissing, StoreError
+from retention_assets.errors import ObjectMissing, StoreError
 from retention_assets.objectstore.access import StoreAccess
 from retention_assets.objectstore.mutate.copying import SIZE, Copy, ObjectCopier, VerifiedCopy, have_same_md5
 from retention_assets.objectstore.mutate.deletion import ObjectDeleter
-from retention_assets.objectstore.mutate.writing import ObjectWriter
 from retention_assets.objectstore.objects import ObjectMetadata, ObjectReader
 from retention_assets.objectstore.outcomes import DeleteTarget, ObjectResult, Outcome
 from retention_assets.objectstore.rate_limiter import RateLimiter
-from retention_assets.state.quarantine import QuarantineLocation
+from retention_assets.state.quarantine import QuarantineLocation, require_marker
 from retention_assets.sweep.preconditions import InterruptedMoves, require_mounted, size_at
-from retention_assets.sweep.worker import Action, BeforeDeadline, chunks
+from retention_assets.sweep.worker import BeforeDeadline, chunks
 
 AT_ONCE = 10  # objects that one worker copies or restores at the same time
 _OTHER_OBJECT = "is another object than was planned"
@@ -64,8 +62,8 @@ class Delete:
 class Quarantine:
     """Moves objects to quarantine: writes a manifest, copies, verifies the copy, and only then deletes the original.
 
-    `marker`: the name of a file that the driver wrote into a local quarantine, see `marked`. A worker that does not see
-    it would move objects to another disk. None: the workers run on the driver's machine, or all see the same store.
+    `marker`: the name of the marker of a local quarantine, see `prepare_directory`. A worker that does not see it would
+    move objects to another disk. None: the quarantine is in a store.
     """
 
     chunk_bytes: ClassVar[int | None] = MOST_COPIED
@@ -86,10 +84,8 @@ class Quarantine:
 
     def open(self, rate_limiter: RateLimiter) -> Self:
         """See `Action`. Errors: StoreError if this machine does not see the marker."""
-        if self.marker is None:
-            self.location.prepare()
-        else:
-            self._require_marker(self.marker)
+        if self.marker is not None:
+            require_marker(self.location.access, self.marker)
         opened = replace(self)
         opened.copier = ObjectCopier(self.access, self.location.access)
         opened.deleter = ObjectDeleter(self.access, rate_limiter)
@@ -113,17 +109,6 @@ class Quarantine:
             self._write_copies(step, copies, moved, f"{name}-{start:07d}")
             results += moved
         return results
-
-    def _require_marker(self, marker: str) -> None:
-        try:
-            ObjectReader(self.location.access).head(marker)
-        except StoreError as error:
-            reason = f" The reason: {error}" if isinstance(error, AccessDenied) else ""
-            raise StoreError(
-                f"{self.location.access.url}: the machine {gethostname()} does not see the quarantine of the machine "
-                "that runs the sweep. Nothing was moved. Mount the directory on every machine that runs a worker of "
-                f"Spark, or set quarantine.url to a location in an object store. Then sweep again.{reason}"
-            ) from None
 
     def _copied(self, objects: pa.Table, deadline_poll: BeforeDeadline) -> Sequence[VerifiedCopy | ObjectResult]:
         wanted = [
@@ -193,28 +178,6 @@ class Quarantine:
         if result.outcome in (Outcome.DELETED, Outcome.MISSING):
             return ObjectResult(Outcome.QUARANTINED, self.location.describe(address))
         return replace(result, detail=f"copied, not deleted: {result.detail}")
-
-
-@contextmanager
-def marked(action: Action) -> Iterator[None]:
-    """Keep the marker of a `Quarantine` in its directory for the time of a `with` block.
-
-    The file is not in the folder of a plan, so all other commands ignore it, also if it stays after a crash. If the
-    block made the directory and moved nothing, for example because the sweep was refused, the directory is removed.
-    """
-    if not isinstance(action, Quarantine) or action.marker is None:
-        yield
-        return
-    is_new = action.location.prepare()
-    access = action.location.access
-    ObjectWriter(access).put(action.marker, b"")
-    try:
-        yield
-    finally:
-        with suppress(StoreError):
-            ObjectDeleter(access, conditional=False).delete_all([DeleteTarget(action.marker)])
-        if is_new:
-            action.location.remove_empty()
 
 
 @dataclass(slots=True, repr=False, eq=False)

@@ -7,7 +7,7 @@ how it ended.
 
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime, timedelta
 from itertools import count
@@ -111,7 +111,7 @@ class SweepRun:
     terms: Terms = field(default_factory=dict)  # the current settings; restore and purge need no approval of a plan
     dump: Mapping[str, str] | None = None  # for the audit record: see `Record`
     seal: Seal = NO_SEAL  # how the audit record is signed, and where its copy is stored
-    ready: Callable[[], AbstractContextManager[None]] = nullcontext
+    ready: Callable[[], None] = lambda: None
 
     @property
     def name(self) -> str:
@@ -158,11 +158,12 @@ def execute(run: SweepRun, engine: SweepEngine[Any], repository: RepositorySweep
             repository.require_same()
         if batches:
             require_few_resurrected(plan, engine.resurrected(), limits.approval)
-        with run.ready() if batches else nullcontext():
-            if repository.publishes:
-                lease = renew_lease(run.warehouse, lease, run.clock())
-                require_current_plan(run)
-            return work_and_conclude(run, engine, approval, lease, started, batches, repository)
+        if batches:
+            run.ready()
+        if repository.publishes:
+            lease = renew_lease(run.warehouse, lease, run.clock())
+            require_current_plan(run)
+        return work_and_conclude(run, engine, approval, lease, started, batches, repository)
 
 
 def work_and_conclude(
@@ -193,7 +194,7 @@ def work_and_conclude(
         require_balance(run.plan, outcomes)
         outcomes.pop(Outcome.ATTEMPTED, None)
         record = _record(run, engine, approval, lease, started, outcomes, engine.ledger_digest(lease.fence))
-    except Exception as error:
+    except BaseException as error:  # also when Dagster or a signal ends the run
         own = own_error(error)
         with suppress(Exception):  # using the warehouse may fail for the same reason; the first error is raised
             has_rows = _has_rows(run, lease)

@@ -1,12 +1,11 @@
 """Inputs and common steps of one sweep of a day's plan, for every kind of repository."""
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import date
 from functools import partial
 from typing import Protocol
-from uuid import uuid4
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -45,9 +44,9 @@ from retention_assets.state.plan import (
     planned_objects,
     require_plan,
 )
-from retention_assets.state.quarantine import quarantine_of_plan
+from retention_assets.state.quarantine import marker_of, prepare_directory, quarantine_of_plan
 from retention_assets.state.records import read_records, seal_of
-from retention_assets.sweep.actions import Delete, Quarantine, marked
+from retention_assets.sweep.actions import Delete, Quarantine
 from retention_assets.sweep.engine import RepositorySweep, SparkEngine, require_opened_by_workers
 from retention_assets.sweep.execute import Log, SweepResult, SweepRun, execute
 from retention_assets.sweep.verification import VerificationInputs
@@ -55,7 +54,6 @@ from retention_assets.sweep.worker import Action
 from retention_assets.tables import REFERENCE_ADDRESSES
 from retention_assets.warehouse.warehouse import Warehouse
 
-_MARKER = ".retention-quarantine-"  # begins the name of a file at the URL of a local quarantine, see `marked`
 _VERSION_WARNINGS = {  # by mode, and by whether the bucket keeps versions; None: unknown
     ("delete", True): (
         "The bucket keeps versions: the deleted objects remain as old versions, which still cost storage. "
@@ -195,17 +193,16 @@ def sweep_run_of(sweep: Sweep[AnyRepository], repository: RepositorySweep, mode:
         dump=repository.dump,
         terms=approved_terms(sweep.opened.repository),
         seal=seal_of(sweep.opened.repository),
-        ready=partial(_ready, sweep.spark, action, workers),
+        ready=partial(_make_ready, sweep, action, workers),
     )
 
 
-@contextmanager
-def _ready(spark: SparkSession, action: Action, workers: int) -> Iterator[None]:
-    """Keep the marker of a local quarantine for the time of a `with` block, and require that all workers see it."""
-    with marked(action):
-        if isinstance(action, Quarantine) and action.marker:
-            require_opened_by_workers(spark, action, workers)
-        yield
+def _make_ready(sweep: Sweep[AnyRepository], action: Action, workers: int) -> None:
+    """Make a local quarantine ready, and require that all workers see it. Errors: StoreError."""
+    if isinstance(action, Quarantine) and action.marker:
+        prepare_directory(sweep.warehouse, sweep.name, action.location.access, action.marker)
+        if not is_on_this_machine(master_of(sweep.spark)):
+            require_opened_by_workers(sweep.spark, action, workers)
 
 
 def action_of(sweep: Sweep[AnyRepository], plan: Plan, mode: str) -> Action:
@@ -220,15 +217,14 @@ def action_of(sweep: Sweep[AnyRepository], plan: Plan, mode: str) -> Action:
     if mode != "quarantine":
         return Delete(access)
     location, master = quarantine_of_plan(sweep.opened.repository, plan), master_of(sweep.spark)
-    is_shared = location.access.is_local and not is_on_this_machine(master)
-    if is_shared and not access.is_local:
+    if location.access.is_local and not access.is_local and not is_on_this_machine(master):
         raise GuardRefused(
             f"{sweep.name} {sweep.day}: the quarantine {location.access.url} is a directory, and the executors of "
             f"{master} run on other machines: each would move objects to its own disk, where `restore` does not find "
             "them. Nothing was moved. Set quarantine.url to a location in an object store."
         )
     require_copyable(access, location.access)  # before the history of an Icechunk repository is edited
-    return Quarantine(access, location, f"{_MARKER}{uuid4().hex}" if is_shared else None)
+    return Quarantine(access, location, marker_of(sweep.warehouse, sweep.name, location.access))
 
 
 def swept[Kind: AnyRepository](
@@ -326,7 +322,7 @@ def verification_inputs(sweep: Sweep[AnyRepository]) -> VerificationInputs:
     name, warehouse, repository = sweep.name, sweep.warehouse, sweep.opened.repository
     newest = witnessed_record(warehouse, name)  # read before the records: another run may write one meanwhile
     records, seal, plans = list(read_records(warehouse, name)), seal_of(repository), swept_plans(warehouse, name)
-    inputs = VerificationInputs(sweep.spark, warehouse, name, plans, records, (), newest, seal)
+    inputs = VerificationInputs(sweep.spark, warehouse, name, plans, records, (), newest, sweep.clock().date(), seal)
     modes = {repository.settings.mode, *(kept.document["mode"] for kept in records)}
     if "quarantine" in modes or not inputs.rows().where(F.col("outcome") == Outcome.QUARANTINED).isEmpty():
         return replace(inputs, locations=[quarantine_of_plan(repository, plan) for plan in plans])

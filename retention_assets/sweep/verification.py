@@ -13,6 +13,7 @@ from retention_assets.errors import GuardRefused
 from retention_assets.objectstore.outcomes import Outcome
 from retention_assets.objectstore.versions import lists_versions
 from retention_assets.spark.frames import CachedFrames
+from retention_assets.state.acknowledged import changed_entry
 from retention_assets.state.ledger import (
     OUTCOMES,
     finished_of,
@@ -41,6 +42,7 @@ class VerificationInputs:
     records: Sequence[StoredRecord]  # the audit records
     locations: Sequence[QuarantineLocation]  # of all plans; empty: the repository never used a quarantine
     witnessed: str | None  # fingerprint of the record that was the newest when a lease was written
+    today: date  # UTC
     seal: Seal = NO_SEAL  # how records are signed, and where their copies are stored
 
     def newest_day(self, day: date) -> date:
@@ -184,7 +186,7 @@ def _totals_hold(inputs: VerificationInputs, plan: Plan) -> CheckResult:
 def _records_follow(inputs: VerificationInputs) -> CheckResult:
     """Check that the chain of audit records is unbroken, and that each ledger matches the digest in its records.
 
-    An empty ledger is checked too.
+    An empty ledger is checked too, and so are the entries of objects that were acknowledged as lost.
     """
     for kept in inputs.records:
         record, document = f"{inputs.name}/records/{kept.name}", kept.document
@@ -200,6 +202,8 @@ def _records_follow(inputs: VerificationInputs) -> CheckResult:
         return CheckResult(
             "records_follow", False, f"the last record that {inputs.name}/leases names was changed or is gone"
         )
+    if changed := _changed_entry(inputs):
+        return CheckResult("records_follow", False, changed)
     detail = f"{counted(len(inputs.records), 'record')}, each with the hash of the record before it"
     unrecorded = [plan for plan in inputs.plans if _is_unrecorded(inputs, plan)]
     if unrecorded:
@@ -209,10 +213,21 @@ def _records_follow(inputs: VerificationInputs) -> CheckResult:
     return CheckResult("records_follow", True, detail)
 
 
+def _changed_entry(inputs: VerificationInputs) -> str:
+    """Return which list of lost objects does not agree with its record; empty: all agree."""
+    documents = [kept.document for kept in inputs.records]
+    if not changed_entry(inputs.warehouse, inputs.name, documents):
+        return ""
+    now = read_records(inputs.warehouse, inputs.name)  # a person may have acknowledged a loss since they were read
+    return changed_entry(inputs.warehouse, inputs.name, [kept.document for kept in now])
+
+
 def records_signed(inputs: VerificationInputs) -> CheckResult:
     """Check that each audit record is signed by a key of the configuration.
 
-    Records that ended before `records.signed_since` may be unsigned if no signed record comes before them.
+    Records that ended before `records.signed_since` may be unsigned if no signed record comes before them. After that
+    day, there must be a signed record. It has the hash of the records before it, so they cannot be forged without the
+    key.
     """
     check, seal = "records_signed", inputs.seal
     signed = sum(SIGNATURE in kept.document for kept in inputs.records)
@@ -233,6 +248,12 @@ def records_signed(inputs: VerificationInputs) -> CheckResult:
         is_before_key = False  # from here on, each signature covers the hash of the record before
         if document["repository"] != inputs.name or not seal.verifies(document):
             return CheckResult(check, False, f"{record} is not signed for {inputs.name} by a key of the configuration")
+    if inputs.records and not signed and seal.signed_since and seal.signed_since < inputs.today:
+        detail = (
+            f"no record is signed, although records.signed_since, {seal.signed_since}, is over. If no run has written "
+            "a record since then, set records.signed_since to the day of the next run"
+        )
+        return CheckResult(check, False, detail)
     detail = f"{counted(signed, 'record is', 'records are')} signed"
     if unsigned := len(inputs.records) - signed:
         detail += f", and {unsigned:,} ended before {seal.signed_since}"

@@ -3,7 +3,6 @@
 import json
 import shutil
 from collections.abc import Callable, Iterator
-from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -474,14 +473,15 @@ def test_the_history_is_not_edited_if_a_worker_does_not_see_the_quarantine(
     planned: Planned, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sweep_run, "is_on_this_machine", lambda _: False)
-    monkeypatch.setattr(sweep_run, "marked", nullcontext)  # the file is on the disk of the driver only
+    monkeypatch.setattr(sweep_run, "prepare_directory", lambda *_: None)  # the file is on the disk of the driver only
     field, plan_hash = planned.copy(2, tmp_path, mode="quarantine")
     before = {path: (field.directory / path).read_bytes() for path in field.files()}
     assert "is not approved" in field.project.run("sweep").err  # the workers are not asked before the approval
     assert field.project.run("approve", plan_hash).status == 0
     refused = field.project.run("sweep")
     assert refused.status == 3
-    assert "does not see the quarantine of the machine that runs the sweep. Nothing was moved." in refused.err
+    assert "by which sweeps recognize this quarantine" in refused.err
+    assert "Nothing was moved." in refused.err
     assert {path: (field.directory / path).read_bytes() for path in field.files()} == before
     assert not (field.project.warehouse / "field" / "publications").exists()
 

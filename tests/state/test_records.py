@@ -16,7 +16,16 @@ from retention_assets.config.configuration import Repository, load_configuration
 from retention_assets.core.guards import CheckResult
 from retention_assets.errors import ConfigurationError, GuardRefused, StoreError
 from retention_assets.objectstore.access import StoreAccess
-from retention_assets.state.lease import release_lease, take_lease, witnessed_record
+from retention_assets.state.acknowledged import acknowledge, complete_records, write_acknowledgement
+from retention_assets.state.lease import (
+    holds,
+    lease_in_force,
+    release_lease,
+    resume_sweeps,
+    stop_sweeps,
+    take_lease,
+    witnessed_record,
+)
 from retention_assets.state.records import (
     NO_SEAL,
     Record,
@@ -204,13 +213,13 @@ def test_a_record_that_conflicts_at_every_attempt_is_an_error(warehouse: Warehou
 KEY, OTHER_KEY = b"k" * 32, b"o" * 32
 
 
-def inputs(warehouse: Warehouse, seal: Seal) -> VerificationInputs:
-    records = list(read_records(warehouse, "orchard"))
-    return VerificationInputs(None, warehouse, "orchard", [], records, [], None, seal)  # type: ignore[arg-type]
+def inputs(warehouse: Warehouse, seal: Seal, today: date = date(2026, 11, 1)) -> VerificationInputs:
+    records, newest = list(read_records(warehouse, "orchard")), witnessed_record(warehouse, "orchard")
+    return VerificationInputs(None, warehouse, "orchard", [], records, [], newest, today, seal)  # type: ignore[arg-type]
 
 
-def signed(warehouse: Warehouse, seal: Seal) -> CheckResult:
-    return records_signed(inputs(warehouse, seal))
+def signed(warehouse: Warehouse, seal: Seal, today: date = date(2026, 11, 1)) -> CheckResult:
+    return records_signed(inputs(warehouse, seal, today))
 
 
 def copied(warehouse: Warehouse, seal: Seal) -> CheckResult:
@@ -294,6 +303,125 @@ def test_records_from_before_the_key_may_be_unsigned(warehouse: Warehouse, since
     write(warehouse, 1)  # after a signed record there is no time before the key
     assert "00000004.json is not signed" in signed(warehouse, seal).detail or not passed
     assert not signed(warehouse, seal).passed
+
+
+def test_a_chain_of_forged_records_that_claim_to_be_older_than_the_key_is_detected(warehouse: Warehouse) -> None:
+    seal, write_access = Seal((KEY,), date(2026, 11, 2)), NO_SEAL
+    write(warehouse, 2, write_access)
+    assert signed(warehouse, seal, date(2026, 11, 2)).passed  # the key was set on this day, and no run followed
+    write(warehouse, 1, seal)
+    assert signed(warehouse, seal, date(2026, 11, 20)).passed
+    rewrite(warehouse, approved_by="mallory", signature=None)
+    check_result = signed(warehouse, seal, date(2026, 11, 20))
+    assert not check_result.passed
+    assert "no record is signed, although records.signed_since, 2026-11-02, is over" in check_result.detail
+
+
+# ---- acknowledgements, which are written without a lease
+
+
+LOST_OBJECT, AT = "data/a", datetime(2026, 11, 1, 12, tzinfo=UTC)
+type Tampering = Callable[[Warehouse], None]
+
+
+def acknowledged(warehouse: Warehouse) -> Callable[[], CheckResult]:
+    """Write the records of a run and of a person who acknowledges an object as lost; return the check of the chain."""
+    lease = take_lease(warehouse, "orchard", "a-run", AT, timedelta(minutes=5))
+    write_record(warehouse, replace(record(), ledger_digest=None))
+    release_lease(warehouse, lease, AT)
+    acknowledge(warehouse, "orchard", [LOST_OBJECT], "ann", AT, "a-run")
+    return lambda: _records_follow(inputs(warehouse, NO_SEAL))
+
+
+def change_the_person(warehouse: Warehouse) -> None:
+    document = warehouse.read_document("orchard", "records", "00000002.json") or {}
+    warehouse.write_document({**document, "approved_by": "mallory"}, "orchard", "records", "00000002.json")
+
+
+def remove_the_record(warehouse: Warehouse) -> None:
+    file_of(warehouse, 2).unlink()
+
+
+def add_an_entry(warehouse: Warehouse) -> None:
+    write_acknowledgement(warehouse, "orchard", ["data/b"], "lost", "mallory", AT)
+
+
+def add_an_address_to_the_entry(warehouse: Warehouse) -> None:
+    remove_the_entry(warehouse)
+    write_acknowledgement(warehouse, "orchard", [LOST_OBJECT, "data/b"], "lost", "ann", AT)
+
+
+def remove_the_entry(warehouse: Warehouse) -> None:
+    Path(warehouse.root, "orchard", "acknowledged", "00000001.parquet").unlink()
+
+
+@pytest.mark.parametrize(
+    ("tampering", "found"),
+    [
+        (change_the_person, "the last record that orchard/leases names was changed or is gone"),
+        (remove_the_record, "the last record that orchard/leases names was changed or is gone"),
+        (add_an_entry, "orchard/acknowledged/00000002.parquet has no record. If a person acknowledged these objects"),
+        (add_an_address_to_the_entry, "orchard/acknowledged/00000001.parquet was changed after its record was written"),
+        (remove_the_entry, "orchard/acknowledged/00000001.parquet was removed, or has no lost objects any more"),
+    ],
+    ids=["change_the_person", "remove_the_record", "add_an_entry", "add_an_address_to_the_entry", "remove_the_entry"],
+)
+def test_a_change_of_the_newest_acknowledgement_is_detected(
+    warehouse: Warehouse, tampering: Tampering, found: str
+) -> None:
+    check = acknowledged(warehouse)
+    assert check().passed, check().detail
+    tampering(warehouse)
+    assert not check().passed
+    assert found in check().detail
+
+
+def test_an_acknowledgement_without_its_record_gets_one(warehouse: Warehouse) -> None:
+    check = acknowledged(warehouse)
+    add_an_entry(warehouse)  # as a run does that ends before it writes the record
+    complete_records(warehouse, "orchard", AT, "a-run")
+    assert check().passed, check().detail
+
+
+def test_an_acknowledgement_during_a_verification_does_not_look_like_tampering(warehouse: Warehouse) -> None:
+    acknowledged(warehouse)
+    read = inputs(warehouse, NO_SEAL)
+    acknowledge(warehouse, "orchard", ["data/b"], "bob", AT, "another-run")
+    assert _records_follow(read).passed, _records_follow(read).detail
+
+
+def test_objects_that_were_found_again_need_no_record(warehouse: Warehouse) -> None:
+    check = acknowledged(warehouse)
+    write_acknowledgement(warehouse, "orchard", [LOST_OBJECT], "found", "the run a-run", AT)
+    assert check().passed, check().detail
+
+
+@pytest.mark.parametrize("is_stopped", [False, True], ids=["running", "stopped"])
+def test_an_acknowledgement_does_not_end_the_lease_of_a_run_or_a_stop(warehouse: Warehouse, is_stopped: bool) -> None:
+    lease = take_lease(warehouse, "orchard", "a-run", AT, timedelta(minutes=5))
+    if is_stopped:
+        stop_sweeps(warehouse, "orchard", "ann", AT)
+    acknowledge(warehouse, "orchard", [LOST_OBJECT], "bob", AT, "another-run")
+    assert holds(warehouse, lease, AT) is not is_stopped
+    assert lease_in_force(warehouse, "orchard", AT) == (("ann", True) if is_stopped else ("a-run", False))
+    if is_stopped:
+        with pytest.raises(GuardRefused, match="sweeps were stopped by ann at 2026-11-01T12:00:00"):
+            take_lease(warehouse, "orchard", "a-third-run", AT + timedelta(days=1), timedelta(minutes=5))
+        resume_sweeps(warehouse, "orchard", AT)
+    else:
+        release_lease(warehouse, lease, AT)
+    (kept,) = read_records(warehouse, "orchard")
+    assert witnessed_record(warehouse, "orchard") == fingerprint(kept.document)
+    assert take_lease(warehouse, "orchard", "a-third-run", AT, timedelta(minutes=5)).fence > lease.fence
+
+
+def test_the_lease_of_a_run_that_died_names_an_acknowledgement_after_its_end(warehouse: Warehouse) -> None:
+    lease, later = take_lease(warehouse, "orchard", "a-run", AT, timedelta(minutes=5)), AT + timedelta(hours=1)
+    acknowledge(warehouse, "orchard", [LOST_OBJECT], "bob", later, "another-run")
+    (kept,) = read_records(warehouse, "orchard")
+    assert witnessed_record(warehouse, "orchard") == fingerprint(kept.document)
+    assert not holds(warehouse, lease, later)
+    assert take_lease(warehouse, "orchard", "a-third-run", later, timedelta(minutes=5)).fence > lease.fence
 
 
 # ---- the witness
@@ -404,7 +532,7 @@ def test_a_run_that_ends_during_a_verification_does_not_look_like_tampering(
 
     opened = SimpleNamespace(repository=repository)
     watched = WithRunThatEnds(warehouse.root, run_ends)
-    verifying: Any = SimpleNamespace(name="field", warehouse=watched, opened=opened, spark=None)
+    verifying: Any = SimpleNamespace(name="field", warehouse=watched, opened=opened, spark=None, clock=lambda: now)
     verified = verification_inputs(verifying)
     write_record(warehouse, changes[2], seal)
     for check_result in (records_copied(verified), _records_follow(verified)):

@@ -108,8 +108,9 @@ def shown(spark: SparkSession, world: World) -> dict[str, tuple[int, int]]:
 
 
 def files(world: World) -> set[str]:
+    """Return the files in the folders of plans: the marker of the quarantine stays."""
     folder = world.root / "lake.quarantine"
-    return {str(file.relative_to(folder)) for file in folder.rglob("*") if file.is_file()}
+    return {str(file.relative_to(folder)) for file in folder.rglob("*/*") if file.is_file()}
 
 
 @pytest.mark.slow
@@ -391,7 +392,7 @@ def test_purge_says_that_the_store_keeps_no_versions(
 
 def check_result(spark: SparkSession, world: World, *plans: Plan) -> Any:
     locations = [place(world, plan) for plan in plans]
-    inputs = VerificationInputs(spark, world.warehouse, REPOSITORY, plans, [], locations, None)
+    inputs = VerificationInputs(spark, world.warehouse, REPOSITORY, plans, [], locations, None, world.now.date())
     return copies_in_quarantine(inputs, inputs.ledger())
 
 

@@ -223,6 +223,24 @@ def test_a_sweep_that_a_workers_error_ended_has_a_record_without_a_ledger_digest
     assert lease_is_free(world)
 
 
+class EngineThatIsInterrupted(InProcessEngine):
+    """An engine that ends as after Ctrl-C, or when Dagster terminates the run."""
+
+    def run(self, objects: Batch[pa.Table], task: TaskSpec) -> BatchResult:
+        super().run(objects, task)
+        raise KeyboardInterrupt
+
+
+def test_a_sweep_that_is_interrupted_has_a_record(world: World) -> None:
+    with pytest.raises(KeyboardInterrupt):
+        execute(sweep_run(world, "sweep", "delete", "a-run"), EngineThatIsInterrupted(world), FakeRepository())
+    (record,) = read_records(world.warehouse, REPOSITORY)
+    assert record.document["ended_early"].startswith("KeyboardInterrupt")
+    assert record.document["outcomes"]["deleted"]["objects"]
+    assert record.document["ledger_digest"] is None  # workers may still write rows
+    assert lease_is_free(world)
+
+
 def test_the_error_that_ended_the_sweep_is_raised_even_if_the_record_cannot_be_written(world: World) -> None:
     engine = EngineWithFailingWorkers(world)
     engine.reads = False

@@ -143,8 +143,8 @@ def test_a_missing_object_that_an_interrupted_sweep_may_have_moved_is_looked_up_
     (tmp_path / "lake").mkdir()
     (tmp_path / "lake" / "there").write_bytes(b"0123456789")
     seen, unseen = (QuarantineLocation.at(f"file://{tmp_path}/{name}/2026-11-01/ab", {}) for name in ("seen", "unseen"))
-    for location in (seen, unseen):
-        location.prepare()
+    for name in ("seen", "unseen"):
+        (tmp_path / name).mkdir()
     for name, content in {"moved": b"0123456789", "part": b"01234"}.items():
         ObjectWriter(seen.access).put(seen.path(name), content)
     seen.write_manifest(objects({name: Case(None) for name in ("moved", "part", "neither")}), "1")

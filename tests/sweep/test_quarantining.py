@@ -466,13 +466,6 @@ def test_a_copy_that_is_removed_while_it_is_compared_counts_as_purged(
     assert ObjectReader(on_disk.access).read("data/a") == b"a" * 9
 
 
-def test_a_quarantine_whose_directory_cannot_be_created_is_named(on_disk: Quarantine, tmp_path: Path) -> None:
-    (tmp_path / "file").touch()
-    below = replace(on_disk.location, access=StoreAccess(f"file://{tmp_path}/file/attic"))
-    with pytest.raises(StoreError, match=r"file/attic: the directory cannot be created: .*Check `quarantine.url`"):
-        replace(on_disk, location=below).open(RateLimiter())
-
-
 def test_a_purge_is_refused_on_a_machine_that_does_not_see_the_quarantine(on_disk: Quarantine, tmp_path: Path) -> None:
     elsewhere = replace(on_disk.location, access=StoreAccess(f"file://{tmp_path}/detached"))
     with pytest.raises(StoreError, match="sees neither copies nor manifests there"):

@@ -174,7 +174,7 @@ def test_a_sweep_that_was_interrupted_before_its_record_is_reported(spark: Spark
     warehouse, plan = Warehouse(str(tmp_path)), a_plan()
     rows = ledger(spark, a="quarantined").drop("plan_hash").toArrow()
     LedgerLocation(warehouse.root, "orchard", plan.day, plan.plan_hash, 3, "a-run").append(rows, "one", "done")
-    inputs = VerificationInputs(spark, warehouse, "orchard", [plan], [], [], None)
+    inputs = VerificationInputs(spark, warehouse, "orchard", [plan], [], [], None, plan.day)
     results = {
         check_result.guard: check_result
         for check_result in what_was_done(inputs, frames.inventory(spark), inputs.ledger())

@@ -4,6 +4,8 @@ from collections.abc import Iterable
 
 from retention_assets.objectstore.outcomes import Outcome
 from retention_assets.state.ledger import FINISHED
+from retention_assets.state.quarantine import prepare_directory
+from retention_assets.sweep.actions import Quarantine
 from retention_assets.sweep.copies import Undo
 from retention_assets.sweep.execute import SweepResult, SweepRun, execute
 from retention_assets.sweep.undo import _execute
@@ -15,17 +17,24 @@ from tests.sweep.small_world import SETTINGS
 
 def sweep_run(world: World, kind: str, mode: str, run_id: str) -> SweepRun:
     """Return a sweep run of the world's plan."""
+    action = world.action(mode)
+
+    def make_ready() -> None:
+        if isinstance(action, Quarantine) and action.marker:
+            prepare_directory(world.warehouse, world.plan.repository, action.location.access, action.marker)
+
     return SweepRun(
         warehouse=world.warehouse,
         plan=world.plan,
         kind=kind,
         mode=mode,
-        action=world.action(mode),
+        action=action,
         limits=world.limits,
         run_id=run_id,
         clock=world.clock,
         log=lambda _: None,
         terms={"mode": mode, **SETTINGS},
+        ready=make_ready,
     )
 
 

@@ -3,6 +3,7 @@
 Tables that Spark's JVM writes do not count as effects: no reader uses them before they are complete.
 """
 
+import re
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from uuid import uuid4
@@ -141,14 +142,16 @@ def test_a_death_in_the_middle_of_the_job_loses_nothing_and_the_next_run_ends_we
     require_complete_sweep(project, mode, to_delete, gone)
 
 
-def test_a_sweep_with_executors_on_other_machines_moves_objects_to_a_directory_that_all_see_and_removes_its_marker(
+def test_a_sweep_with_executors_on_other_machines_moves_objects_to_a_directory_in_which_all_see_its_marker(
     approved: Project, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     project = approved.copy(tmp_path / "orchard", mode="quarantine")
     monkeypatch.setattr(sweep_run_module, "is_on_this_machine", lambda _: False)
     assert swept(project)
     require_complete_sweep(project, "quarantine", planned(project), set())
-    assert [one.name for one in (project.directory / "lake.quarantine").iterdir()] == [DAY]
+    marker, day = sorted(one.name for one in (project.directory / "lake.quarantine").iterdir())
+    assert re.fullmatch(r"\.retention-quarantine-[0-9a-f]{32}", marker)
+    assert day == DAY
 
 
 def test_materialize_all_reports_and_deletes_nothing_though_the_plan_is_approved(

@@ -17,7 +17,7 @@ from retention_assets.core.amounts import Amount
 from retention_assets.objectstore.access import StoreAccess
 from retention_assets.state.ledger import LEDGERS
 from retention_assets.state.plan import Plan, keep_plan
-from retention_assets.state.quarantine import QuarantineLocation
+from retention_assets.state.quarantine import QuarantineLocation, marker_of
 from retention_assets.sweep.actions import Delete, Quarantine, Restore
 from retention_assets.sweep.purges import Purge
 from retention_assets.sweep.worker import Action
@@ -102,7 +102,8 @@ class World:
             case "delete":
                 return Delete(self.access)
             case "quarantine":
-                return Quarantine(self.access, self.place)
+                place = self.place.access
+                return Quarantine(self.access, self.place, marker_of(self.warehouse, REPOSITORY, place))
             case "restore":
                 return Restore(self.access, self.place)
             case _:

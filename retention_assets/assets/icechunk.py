@@ -103,11 +103,11 @@ def repository_history(context: dg.AssetExecutionContext, resource: RepositoryRe
     listed = resource.warehouse.metadata(resource.name, "storage_inventory", day_of(context)).taken_at
     cutoff = min(listed, state.taken_at) - resource.repository.settings.grace
     reader = ObjectReader(opened.access)
+    state = with_left_tips(state, reader, resource.warehouse, resource.name, cutoff)
     details = replace(history_details(state, cutoff), storage=resource.repository.storage)
     if state.repo:
         plans = EarlierPlans(resource.warehouse, resource.name, state.taken_at)
         details = with_log(details, reader, state.repo, plans, day_of(context), cutoff)
-    state = with_left_tips(state, reader, resource.warehouse, resource.name, cutoff)
     rows = Rows(history_rows(state), state.taken_at, details)
     history = state.history
     numbers = {
@@ -157,6 +157,8 @@ def reachable_manifests(
     live = rows.frame.where("live").select("address").unionByName(stay)
     referenced = referenced_exist("metadata_exists", live, listed, access, listing_cutoff, lost)
     check_result = resource.record_missing(pyspark, referenced)
+    if (reason := repository_history.details.replaced) and not check_result.passed:
+        check_result = replace(check_result, detail=f"{reason} So {check_result.detail}")
     unread = len(basis.retained.snapshots.intersection(map(decode_id, reading.unread)))
     numbers = {"snapshots_read": reading.files, "snapshot_bytes": reading.bytes, "lost": referenced.lost}
     rows = replace(rows, details=replace(rows.details, lost=referenced.lost, unread=unread))

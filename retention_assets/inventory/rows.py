@@ -122,6 +122,11 @@ def _current(batch: pa.RecordBatch, manifest: Manifest, wanted: list[str], name:
     """Return the latest versions of `batch` that are not delete markers."""
     if missing := [column for column in wanted if column not in batch.schema.names]:
         raise unusable(name, f"is missing {', '.join(missing)}, which the manifest lists")
+    if twice := [column for column in wanted if batch.schema.names.count(column) > 1]:
+        raise unusable(name, f"has several columns {', '.join(twice)}")
+    of_times = batch["last_modified_date"].type
+    if pa.types.is_integer(of_times) or pa.types.is_date(of_times):  # a cast would make young objects old
+        raise unusable(name, f"its column last_modified_date has the type {of_times}, which is no time")
     if not pc.all(pc.equal(batch["bucket"], pa.scalar(manifest.source_bucket))).as_py():
         raise unusable(name, f"has rows of another bucket than {manifest.source_bucket!r}")
     if manifest.lists_versions:

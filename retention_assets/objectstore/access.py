@@ -123,8 +123,10 @@ class StoreAccess:
         """Whether a listing can start after any name: S3 and GCS can; Azure always starts at the first name."""
         return self.lists_in_order and self.url.startswith(("s3://", "gs://"))
 
-    def open(self, *, retrying: bool = True) -> Any:
+    def open(self, *, retrying: bool = True, timeout: str | None = None) -> Any:
         """Return obstore's store for the URL. Without `retrying`, the store sends each request once.
+
+        `timeout`: the longest time of a request, such as `240s`; None: as the options define.
 
         Raises:
             ConfigurationError: an option is unknown for this kind of store, or its value is invalid.
@@ -142,6 +144,8 @@ class StoreAccess:
                 client[plain] = self._flag(name, value) if plain in _BOOLEAN_OPTIONS else value
             else:
                 options[name] = value
+        if timeout is not None:
+            client["timeout"] = timeout
         endpoints = (value for name, value in options.items() if _ENDPOINT_OPTION.search(name.lower()))
         if any(value.startswith("http://") for value in endpoints) or has_plain_endpoint(self.url):
             client.setdefault("allow_http", True)

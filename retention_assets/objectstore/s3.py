@@ -205,8 +205,8 @@ def _config(endpoint: str | None, options: Mapping[str, str], client: Mapping[st
         signature_version=UNSIGNED if _is_true(options.get("skip_signature", "")) else "s3v4",
         s3={"addressing_style": "virtual" if virtual else "path"},
         retries={"total_max_attempts": 1, "mode": "standard"},
-        connect_timeout=_seconds(client["connect_timeout"]),
-        read_timeout=_seconds(client["read_timeout"]),
+        connect_timeout=seconds_of(client["connect_timeout"]),
+        read_timeout=seconds_of(client["read_timeout"]),
         max_pool_connections=connections,
         proxies={"http": proxy, "https": proxy} if proxy and not excluded else None,
         parameter_validation=False,  # saves a fifth of a bulk deletion's time; the parameters are our own
@@ -247,7 +247,7 @@ def _is_true(value: object) -> bool:
     return str(value).lower() in _TRUE
 
 
-def _seconds(duration: object) -> float:
+def seconds_of(duration: object) -> float:
     """Return the seconds of a duration that obstore has accepted."""
     return sum(int(number) * _SECONDS[unit] for number, unit in _DURATION.findall(str(duration)))
 

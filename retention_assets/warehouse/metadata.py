@@ -37,6 +37,7 @@ class Details:
     availability: str | None = None
     limits: str | None = None  # why the availability is limited; empty: no reason is given
     tags_deletable: bool | None = None  # the feature flag `delete_tag`
+    moved: tuple[str, ...] | None = None  # the branches and tags that were made or moved within `grace`
     logged_until: datetime | None = None  # the newest entry of the ops log
     replaced: str | None = None  # why the repo object is not a later version of the one at an earlier plan
     # Of `reachable_manifests` and `reachable_chunks`:
@@ -108,6 +109,7 @@ _FLAG = _Codec(lambda value: str(value).lower(), lambda text: text == "true")
 _NUMBER = _Codec(read=int)
 _TIME = _Codec(datetime.isoformat, datetime.fromisoformat)
 _TEXT = _Codec()
+_NAMES = _Codec(json.dumps, lambda text: tuple(json.loads(text)))
 _CODECS: Mapping[str, _Codec] = {  # of the details that are not texts
     "check_results": _Codec(lambda results: json.dumps([asdict(one) for one in results]), _read_checks),
     "known": _FLAG,
@@ -119,5 +121,6 @@ _CODECS: Mapping[str, _Codec] = {  # of the details that are not texts
     "format": _NUMBER,
     "lost": _NUMBER,
     "unread": _NUMBER,
-    "deleted_tags": _Codec(json.dumps, lambda text: tuple(json.loads(text))),
+    "deleted_tags": _NAMES,
+    "moved": _NAMES,
 }

@@ -1,5 +1,6 @@
 """Plans of real Icechunk repositories of both formats, compared with icechunk's own garbage collection."""
 
+import re
 import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -320,6 +321,13 @@ def test_a_plan_is_blocked_if_an_older_repo_object_is_in_the_place_of_the_one_of
     (lake.directory / "repo").write_bytes(newer)
     assert lake.plan().success
     assert (lake.plan_document() or {"blocked": "no plan"})["blocked"] is None
+    (lake.directory / "repo").write_bytes(older)
+    for file in (lake.directory / "manifests").iterdir():  # as after a sweep of a plan of the newer object
+        file.unlink()
+    assert lake.plan().checks["metadata_exists"] is False
+    details = lake.warehouse.metadata(NAME, "reachable_manifests", DAY).details
+    (check_result,) = details.check_results or ()
+    assert re.search(r"an older repo object was put in the place .* missing", check_result.detail)
 
 
 @pytest.mark.parametrize("day", [(DAY + timedelta(days=2)).isoformat(), "2019-12-31", "2026-1-1"])

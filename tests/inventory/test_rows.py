@@ -1,9 +1,11 @@
 import gzip
 import hashlib
+import io
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from retention_assets.errors import CorruptFile
@@ -85,6 +87,34 @@ def test_a_row_of_an_inventory_of_versions_without_version_flags_is_refused(colu
     rows = [Row("a"), replace(Row("b"), **{column: None})]
     with pytest.raises(CorruptFile, match=f"1 row has no {column}"):
         keys(make_inventory(rows, "lake", SCANNED, file_format, versions=True))
+
+
+def parquet(**changes: pa.Array) -> MadeInventory:
+    """Return a Parquet inventory of one object. `changes`: other columns of the file, or one more column."""
+    made = make_inventory([Row("a")], "lake", SCANNED, "Parquet", files=1)
+    table, target = pq.read_table(pa.BufferReader(made.objects[made.files[0]])), io.BytesIO()
+    for name, column in changes.items():
+        table = table.append_column(name, column)
+        if name != "key":
+            table = table.remove_column(table.schema.names.index(name))
+    pq.write_table(table, target)
+    return of(made, target.getvalue())
+
+
+@pytest.mark.parametrize(
+    ("times", "named"),
+    [(pa.array([1767225600000]), "int64"), (pa.array([date(2026, 1, 1)]), r"date32\[day\]")],
+    ids=["milliseconds", "a_day"],
+)
+def test_times_whose_unit_the_file_does_not_name_are_refused(times: pa.Array, named: str):
+    """Milliseconds would be read as microseconds, and a day as midnight: young objects would be old."""
+    with pytest.raises(CorruptFile, match=f"last_modified_date has the type {named}, which is no time"):
+        keys(parquet(last_modified_date=times))
+
+
+def test_a_file_with_a_column_twice_is_refused():
+    with pytest.raises(CorruptFile, match="has several columns key"):
+        keys(parquet(key=pa.array(["b"])))
 
 
 @every_format

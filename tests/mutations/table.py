@@ -899,6 +899,60 @@ SWEEPING = (
         new="    def conflicts() -> Mapping[str, Any]:\n",
         caught_by=("tests/cli/test_icechunk.py::test_nothing_is_changed_in_a_store_that_ignores_conditions[branch]",),
     ),
+    Mutation(
+        name="Icechunk: a branch is deleted in a request whose condition servers ignore",
+        breaks="no commit of a writer is lost (promise 13)",
+        file="retention_assets/objectstore/mutate/writing.py",
+        old="ObjectDeleter(self._access, in_bulk=False)",
+        new="ObjectDeleter(self._access)",
+        caught_by=(
+            "tests/icechunk/sweep/test_races.py"
+            "::test_a_commit_just_before_the_request_that_deletes_a_branch_keeps_the_branch[format_1]",
+        ),
+    ),
+    Mutation(
+        name="Icechunk: a repository whose repo object was lost is read as format 1",
+        breaks="unreadable references end a plan (invariant 3)",
+        file="retention_assets/icechunk/source/repository.py",
+        old="            self._require_no_backup()\n",
+        new="",
+        caught_by=(
+            "tests/icechunk/source/test_repository.py"
+            "::test_a_lost_repo_object_is_not_taken_for_format_1_although_an_upgrade_left_old_files",
+        ),
+    ),
+    Mutation(
+        name="Icechunk: a branch or tag that was just made is deleted",
+        breaks="a session that is younger than `grace` can commit (invariant 2)",
+        file="retention_assets/icechunk/sweep/retained_set.py",
+        old="for one, at in state.moved.items() if at >= cutoff",
+        new="for one, at in state.moved.items() if False",
+        caught_by=tuple(
+            f"tests/icechunk/sweep/test_left_tips.py"
+            f"::test_a_reference_is_not_deleted_within_the_grace_period_after_it_was_made_or_moved[{file_format}-{made}]"
+            for made in ("branch new", "branch dev", "tag new")
+            for file_format in ("format_1", "format_2")
+        ),
+    ),
+    Mutation(
+        name="Icechunk: a tag whose file was lost counts as deleted",
+        breaks="unreadable references end a plan (invariant 3)",
+        file="retention_assets/icechunk/sweep/left_tips.py",
+        old="        _require_no_lost_tag(state, heads, made_at, repository)\n",
+        new="",
+        caught_by=(
+            "tests/icechunk/sweep/test_left_tips.py"
+            "::test_a_tag_without_its_file_is_not_taken_for_a_deleted_tag[format_1]",
+        ),
+    ),
+    Mutation(
+        name="a run that is interrupted writes no record",
+        breaks="every run that changed something has a record (promise 12)",
+        file="retention_assets/sweep/execute.py",
+        old="    except BaseException as error:  # also",
+        new="    except Exception as error:  # also",
+        caught_by=("tests/sweep/test_execute_plan.py::test_a_sweep_that_is_interrupted_has_a_record",),
+    ),
 )
 
 KNOWING = (
@@ -1170,6 +1224,58 @@ KEEPING_BOOKS = (
         new="        if decoded.get is None:\n",
         caught_by=(
             "tests/warehouse/test_table_cache.py::test_rows_that_cannot_be_read_back_are_not_used[on_executors]",
+        ),
+    ),
+    Mutation(
+        name="a quarantine that is not mounted is made again",
+        breaks="an object leaves the repository only after it was copied to the quarantine (invariant 8)",
+        file="retention_assets/state/quarantine.py",
+        old="    if access.url in markers:\n        require_marker(access, markers[access.url])\n",
+        new="",
+        caught_by=(
+            "tests/sweep/test_quarantine_of_executors.py"
+            "::test_a_sweep_moves_nothing_below_the_mount_point_of_its_quarantine[an_empty_mount_point]",
+            "tests/sweep/test_quarantine_of_executors.py"
+            "::test_a_sweep_moves_nothing_below_the_mount_point_of_its_quarantine[nothing]",
+        ),
+    ),
+    Mutation(
+        name="no record need be signed after the key was set",
+        breaks="records that are forged without the key are detected (promise 12)",
+        file="retention_assets/sweep/verification.py",
+        old="    if inputs.records and not signed and seal.signed_since and seal.signed_since < inputs.today:\n",
+        new="    if False:\n",
+        caught_by=(f"{_RECORDS}::test_a_chain_of_forged_records_that_claim_to_be_older_than_the_key_is_detected",),
+    ),
+    Mutation(
+        name="no lease names the record of an acknowledgement",
+        breaks="a change to the newest record is detected (promise 12)",
+        file="retention_assets/state/acknowledged.py",
+        old="    name_newest_record(warehouse, repository, ended)\n",
+        new="",
+        caught_by=(
+            f"{_RECORDS}::test_a_change_of_the_newest_acknowledgement_is_detected[change_the_person]",
+            f"{_RECORDS}::test_a_change_of_the_newest_acknowledgement_is_detected[remove_the_record]",
+        ),
+    ),
+    Mutation(
+        name="an acknowledgement ends the lease of a running sweep",
+        breaks="a sweep holds its lease until it releases it",
+        file="retention_assets/state/lease.py",
+        old="        if is_held and not is_stopped:\n            return\n",
+        new="",
+        caught_by=(f"{_RECORDS}::test_an_acknowledgement_does_not_end_the_lease_of_a_run_or_a_stop[running]",),
+    ),
+    Mutation(
+        name="lost objects need no record",
+        breaks="objects that nobody acknowledged as lost are not accepted as lost (promise 12)",
+        file="retention_assets/sweep/verification.py",
+        old="    if not changed_entry(inputs.warehouse, inputs.name, documents):\n",
+        new="    if True:\n",
+        caught_by=(
+            f"{_RECORDS}::test_a_change_of_the_newest_acknowledgement_is_detected[add_an_entry]",
+            f"{_RECORDS}::test_a_change_of_the_newest_acknowledgement_is_detected[add_an_address_to_the_entry]",
+            f"{_RECORDS}::test_a_change_of_the_newest_acknowledgement_is_detected[remove_the_entry]",
         ),
     ),
 )

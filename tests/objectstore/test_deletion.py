@@ -1,13 +1,15 @@
 """Deletion without faults, and refusals before the first request."""
 
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
 
 from retention_assets.objectstore.access import StoreAccess
-from retention_assets.objectstore.mutate.deletion import ObjectDeleter
+from retention_assets.objectstore.mutate.deletion import ObjectDeleter, ObstoreDeletion
 from retention_assets.objectstore.outcomes import DELETED, DeleteTarget, ObjectResult, Outcome
 from retention_assets.objectstore.rate_limiter import RateLimiter, RetryPolicy
+from retention_assets.state.lease import MARGIN
 from tests.objectstore.fake_clock import FakeClock
 from tests.objectstore.s3 import Bucket
 from tests.objectstore.servers import server_of_blob_batches, server_that_answers
@@ -119,6 +121,14 @@ class TestS3:
 
 
 class TestAzure:
+    @pytest.mark.parametrize(("configured", "timeout"), [("15min", 240), ("30s", 30)])
+    def test_a_request_ends_before_another_run_can_take_the_lease(self, configured: str, timeout: int) -> None:
+        access = azure("http://127.0.0.1:9")
+        store = ObstoreDeletion(StoreAccess(access.url, {**access.options, "timeout": configured}))._store
+        assert store.client_options["timeout"] == f"{timeout}s"
+        retries = timedelta(seconds=10)  # the last attempt begins this long after the first
+        assert timedelta(seconds=timeout) + retries < MARGIN
+
     @pytest.mark.parametrize(
         ("status", "detail"),
         [

@@ -5,6 +5,7 @@ The state is read once, so every step of a plan uses the same state, whatever wr
 
 import hashlib
 import json
+from collections.abc import Sequence
 from datetime import datetime
 from typing import Any, Literal
 
@@ -12,7 +13,7 @@ import pyarrow as pa
 
 from retention_assets.icechunk.formats.ids import decode_id, encode_id
 from retention_assets.icechunk.formats.model import Availability, Repo, RepoStatus, SnapshotInfo
-from retention_assets.icechunk.rules.snapshots import History, Snapshot, lineage, micros_of
+from retention_assets.icechunk.rules.snapshots import History, Reference, Snapshot, lineage, micros_of
 from retention_assets.icechunk.rules.updates import DELETE_TAG, is_enabled
 from retention_assets.icechunk.source.repository import IcechunkState
 from retention_assets.tables import REPOSITORY_HISTORY
@@ -31,7 +32,7 @@ def history_rows(state: IcechunkState) -> pa.Table:
 
 
 def history_details(state: IcechunkState, cutoff: datetime | None = None) -> Details:
-    """Return the part of the state that no row has: format, deleted tags, status, feature flag and cutoff."""
+    """Return what no row has: format, deleted tags, status, feature flag, cutoff and the references that were moved."""
     status = state.repo.status if state.repo else RepoStatus(Availability.ONLINE, 0)
     return Details(
         format=state.format,
@@ -40,7 +41,17 @@ def history_details(state: IcechunkState, cutoff: datetime | None = None) -> Det
         limits=status.limited_availability_reason or "",
         tags_deletable=state.repo is None or is_enabled(state.repo, DELETE_TAG),
         cutoff=cutoff,
+        moved=tuple(sorted(f"{one.kind} {at.isoformat()} {one.name}" for one, at in state.moved.items())) or None,
     )
+
+
+def _moved(texts: Sequence[str], history: History) -> dict[Reference, datetime]:
+    times = {(kind, name): at for kind, at, name in (text.split(" ", 2) for text in texts)}
+    return {
+        one: datetime.fromisoformat(times[one.kind, one.name])
+        for one in history.references()
+        if (one.kind, one.name) in times
+    }
 
 
 def history_hash(history: History) -> str:
@@ -70,7 +81,8 @@ def state_of(rows: pa.Table, details: Details, taken_at: datetime) -> IcechunkSt
     stored = {decode_id(row["snapshot_id"]): row["stored_at"] for row in found if row["stored_at"]}
     left = {decode_id(row["snapshot_id"]): row["left_at"] for row in found if row["left_at"]}
     repo = _repo(listed, history, deleted_tags, details) if stored_format == 2 else None
-    return IcechunkState(stored_format, history, repo, deleted_tags, stored, taken_at, left)
+    moved = _moved(details.moved or (), history)
+    return IcechunkState(stored_format, history, repo, deleted_tags, stored, taken_at, left, moved)
 
 
 class _Names:

@@ -17,6 +17,7 @@ from retention_assets.icechunk.formats.ids import decode_id, encode_id, is_canon
 from retention_assets.icechunk.formats.model import MAIN, Repo, UpdateKind
 from retention_assets.icechunk.formats.model import Snapshot as SnapshotFile
 from retention_assets.icechunk.formats.paths import (
+    OVERWRITTEN,
     REFERENCES,
     REPO,
     SNAPSHOTS,
@@ -29,6 +30,7 @@ from retention_assets.icechunk.formats.repo_reader import read_repo
 from retention_assets.icechunk.formats.snapshots import read_snapshot
 from retention_assets.icechunk.rules.snapshots import (
     History,
+    Reference,
     Snapshot,
     datetime_of,
     history_of,
@@ -114,7 +116,8 @@ class IcechunkState:
 
     `stored` has the time at which the store wrote each snapshot file. The files are listed before references are read,
     so a file that is written in between is not in `stored`, and is kept. `taken_at` is a time before all reads.
-    `left` has the snapshots that references have left: see `icechunk.sweep.left_tips`. Only a plan fills it.
+    `left` has the snapshots that references have left, and `moved` the branches and tags that were made or moved, with
+    the times: see `icechunk.sweep.left_tips`. Only a plan fills these two.
     """
 
     format: Literal[1, 2]
@@ -124,6 +127,7 @@ class IcechunkState:
     stored: Mapping[bytes, datetime]
     taken_at: datetime
     left: Mapping[bytes, datetime] = field(default_factory=dict)
+    moved: Mapping[Reference, datetime] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,6 +175,7 @@ class IcechunkSource:
         stored = {snapshot_id: one.at for snapshot_id, one in listed.items()}
         found = self.repo_object()
         if found is None:
+            self._require_no_backup()
             references = self.references()
             snapshots = self._snapshots(listed, references)
             self.require_still_format_1()
@@ -208,6 +213,19 @@ class IcechunkSource:
             f"{self._url}: there is no Icechunk repository: neither `repo` (format 2) nor refs/branch.main/ref.json "
             f"(format 1) exists. Found: {', '.join(found[:10]) or 'nothing'}. Nothing was changed. Check `storage`."
         )
+
+    def _require_no_backup(self) -> None:
+        """Refuse a repository without a repo object but with backups of one. An upgrade may have left old references.
+
+        Errors: SourceError.
+        """
+        backups = [path for batch in self._reader.list_direct(OVERWRITTEN) for path in batch["path"].to_pylist()]
+        if names := sorted(path for path in backups if path.startswith(f"{OVERWRITTEN}{REPO}.")):
+            raise SourceError(
+                f"{self._url}: the object `repo` of format 2 is missing, and {names[0]} is its newest backup. Files of "
+                "references of format 1 are out of date. Nothing was changed or deleted. Restore `repo`. Only if there "
+                "is no copy of it, copy this backup to `repo`: the last change of the repository is then lost."
+            )
 
     def parents_in_files(self, snapshots: Collection[bytes]) -> Mapping[bytes, bytes | None]:
         """Return the parents that the files of these snapshots of format 1 name now; missing files are left out.

@@ -1,26 +1,35 @@
-"""Finds the snapshots that branches and tags have left: sessions may still be open on them.
+"""Finds the snapshots that branches and tags have left, and those that were made or moved: sessions may be open there.
 
 A branch leaves its tip when it is reset or deleted, or when the tip is amended. A tag leaves its snapshot when it is
 deleted. In format 2, the ops log has these changes, except references that an expiration deleted. Format 1 has no
 record of them, and the ops log that an upgrade reconstructs has no resets. So each plan also compares the references
 with those that earlier plans found. If a commit moved a branch, sessions began on the tip until the child was written.
 `in_use` uses the age of the child. In format 2, if the child has been removed from the history since then, the ops log
-has the time of the commit.
+has the time of the commit. A branch or tag that was made or moved since the cutoff is not deleted: a session may have
+begun on it, although its tip is old.
 Source: docs/icechunk.md, "What is deleted".
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from datetime import datetime
 
+from retention_assets.errors import SourceError
 from retention_assets.icechunk.formats.ids import decode_id
-from retention_assets.icechunk.formats.model import UpdateKind
-from retention_assets.icechunk.rules.snapshots import lineage
+from retention_assets.icechunk.formats.model import Update, UpdateKind
+from retention_assets.icechunk.formats.paths import reference_file
+from retention_assets.icechunk.rules.snapshots import History, RefKind, datetime_of, lineage
 from retention_assets.icechunk.source.ops_log import former_parents, tips_left, updates_since
-from retention_assets.icechunk.source.repository import IcechunkState
+from retention_assets.icechunk.source.repository import IcechunkState, reference_files
 from retention_assets.objectstore.objects import ObjectReader
 from retention_assets.state.plan import Heads, heads_since
 from retention_assets.warehouse.warehouse import Warehouse
+
+_MADE_OR_MOVED: Mapping[UpdateKind, RefKind] = {
+    UpdateKind.BRANCH_CREATED: "branch",
+    UpdateKind.BRANCH_RESET: "branch",
+    UpdateKind.TAG_CREATED: "tag",
+}
 
 
 def with_left_tips(
@@ -30,20 +39,61 @@ def with_left_tips(
 
     Each snapshot has the latest time at which a reference may have named it. The ops log has the exact time. If only
     plans show the change, the time is that of the first plan that no longer found the reference on the snapshot, or the
-    time at which `state` was read.
-    Errors: as `updates_since` and `former_parents`.
+    time at which `state` was read. The state also gets the references that were made or moved since `cutoff`.
+    Errors: as `updates_since` and `former_parents`; SourceError when a tag of format 1 was lost.
     """
     updates = list(updates_since(reader, state.repo, cutoff)) if state.repo else []
     # an upgrade is the first entry that was written when it happened; the entries before it are reconstructed
     has_each_reset = state.repo is not None and all(one.kind is not UpdateKind.REPO_MIGRATED for one in updates)
     left: dict[bytes, datetime] = {}
     for made_at, next_at, heads in heads_since(warehouse, repository, cutoff):
+        _require_no_lost_tag(state, heads, made_at, repository)
         tips = _left(state, heads, made_at, has_each_reset=has_each_reset)
         left |= dict.fromkeys(tips, next_at or state.taken_at)
     parents = former_parents(reader, state.repo, updates) if state.repo else {}
     for tip, at in tips_left(updates, parents=parents).items():
         left[tip] = max(left.get(tip, at), at)
-    return replace(state, left=left)
+    moved = _moved_by(updates, state.history) if state.repo else _written_since(reader, cutoff)
+    of_state = {one: moved[one.kind, one.name] for one in state.history.references() if (one.kind, one.name) in moved}
+    return replace(state, left=left, moved=of_state)
+
+
+def _require_no_lost_tag(state: IcechunkState, heads: Heads, made_at: datetime, repository: str) -> None:
+    """Refuse a repository of format 1 without the files of a tag of an earlier plan: a deleted tag keeps its file.
+
+    If the snapshot of the tag is gone too, the repository may have been created again. Errors: SourceError.
+    """
+    names = sorted(heads.tags.keys() - state.history.tags.keys() - state.deleted_tags) if state.repo is None else []
+    if lost := [name for name in names if decode_id(heads.tags[name]) in state.stored]:
+        raise SourceError(
+            f"{repository}: the plan of {made_at:%Y-%m-%d %H:%M:%S} UTC found the tag {lost[0]!r} on the snapshot "
+            f"{heads.tags[lost[0]]}, and now the tag has no file. A deleted tag keeps its file, so this file was lost. "
+            "Nothing was changed or deleted. Create the tag again: "
+            f"`retention icechunk {repository} tag create {lost[0]} {heads.tags[lost[0]]}`. If nobody needs it, then "
+            "delete it."
+        )
+
+
+def _moved_by(updates: Iterable[Update], history: History) -> Mapping[tuple[RefKind, str], datetime]:
+    """Return the branches and tags that these updates made or moved, with the last time of each.
+
+    A commit moves a branch, too, but then the tip itself is young. An upgrade may have come just after any change of a
+    reference: the entries that it reconstructs do not have the times of these changes. `updates`: newest first.
+    """
+    moved: dict[tuple[RefKind, str], datetime] = {}
+    for update in updates:
+        kind, at = _MADE_OR_MOVED.get(update.kind), datetime_of(update.updated_at, b"")
+        if kind is not None and update.name is not None:
+            moved.setdefault((kind, update.name), at)
+        if update.kind is UpdateKind.REPO_MIGRATED:
+            moved = {(one.kind, one.name): at for one in history.references()} | moved
+    return moved
+
+
+def _written_since(reader: ObjectReader, cutoff: datetime) -> Mapping[tuple[RefKind, str], datetime]:
+    """Return the branches and tags of format 1 whose files were written since `cutoff`, with these times."""
+    files = ((reference_file(one.path), one.last_modified) for one in reference_files(reader))
+    return {(file.kind, file.name): at for file, at in files if at >= cutoff and not file.tombstone}
 
 
 def _left(state: IcechunkState, heads: Heads, made_at: datetime, *, has_each_reset: bool) -> Iterator[bytes]:

@@ -22,7 +22,7 @@ from retention_assets.icechunk.rules.expiration import (
     repo_after,
 )
 from retention_assets.icechunk.rules.planned import PlannedEdits, expiration_within, raw_ids
-from retention_assets.icechunk.rules.retention import NOTHING_UNAPPROVED, Decision, Unapproved, held_snapshots
+from retention_assets.icechunk.rules.retention import Decision, Unapproved, held_snapshots
 from retention_assets.icechunk.rules.snapshots import History
 from retention_assets.icechunk.source.repository import IcechunkState
 from retention_assets.policy.snapshots import SnapshotPolicy
@@ -71,20 +71,22 @@ def retained_set_of(
 ) -> RetainedSet:
     """Return what stays of `state` after an expiration under `policy` at `as_of` and a collection before `cutoff`.
 
-    A snapshot that may have been a tip since `cutoff` stays, because sessions may still be open on it (`in_use`).
+    A snapshot that may have been a tip since `cutoff` stays, because sessions may still be open on it (`in_use`). So
+    does a branch or tag that was made or moved since `cutoff`.
     With `planned`, only snapshots and references that the plan names are released or deleted, and the snapshots that
     were in use when the plan was made stay.
     Errors: SourceError and GuardRefused as `select` and `require_allowed`.
     """
     bases = in_use(state.history, state.stored, cutoff, state.left, state.repo)
+    young = Unapproved(deletions=frozenset(one.deletion for one, at in state.moved.items() if at >= cutoff))
     if planned:
         bases |= raw_ids(planned.in_use) & state.history.snapshots.keys()
     if state.repo is None:
-        expiration = _within(planned, partial(expire_v1, state.history, policy, as_of, in_use=bases))
+        expiration = _within(planned, young, partial(expire_v1, state.history, policy, as_of, in_use=bases))
         after = edited(state.history, expiration.edits)
         kept = kept_v1(after, state.stored, cutoff, expiration.selection.held | bases)
         return RetainedSet(state.history, kept, kept, expiration)
-    expiration = _within(planned, partial(expiration_v2, state.history, policy, as_of, in_use=bases))
+    expiration = _within(planned, young, partial(expiration_v2, state.history, policy, as_of, in_use=bases))
     repo = repo_after(state.repo, expiration)
     kept = kept_v2(repo, state.stored, cutoff, expiration.selection.held | bases)
     dropped = frozenset(repo.snapshots.keys() - kept)
@@ -92,8 +94,8 @@ def retained_set_of(
     return RetainedSet(state.history, kept, logs, expiration, dropped)
 
 
-def _within(planned: PlannedEdits | None, expire: Callable[[Unapproved], Expiration]) -> Expiration:
-    return expiration_within(planned, expire)[0] if planned else expire(NOTHING_UNAPPROVED)
+def _within(planned: PlannedEdits | None, young: Unapproved, expire: Callable[[Unapproved], Expiration]) -> Expiration:
+    return expiration_within(planned, expire)[0] if planned else expire(young)
 
 
 def current_retained_set(state: IcechunkState, cutoff: datetime, held: Collection[bytes]) -> RetainedSet:

@@ -21,8 +21,10 @@ from retention_assets.objectstore.mutate.deletion_s3 import S3Deletion
 from retention_assets.objectstore.objects import OpenStore
 from retention_assets.objectstore.outcomes import DELETED, DeleteTarget, DeletingStore, ObjectResult, Outcome, result_of
 from retention_assets.objectstore.rate_limiter import RateLimiter, Retries, RetryPolicy
+from retention_assets.objectstore.s3 import seconds_of
 
 _BULK = 256  # objects that one request of Azure may name
+_MOST = 240  # seconds of a request, less than `MARGIN` of a lease: a request ends before another run can take the lease
 _NO_VERSIONS = Failure(Kind.OTHER, "not tried: only S3's versions can be deleted by their id")
 
 
@@ -36,6 +38,8 @@ class ObstoreDeletion(OpenStore):
         super().__init__(access)
         if access.is_local:  # as lakeFS does, delete directories that become empty
             self._store = LocalStore(access.url.removeprefix("file://"), automatic_cleanup=True)
+        elif not isinstance(self._store, MemoryStore) and seconds_of(self._store.client_options["timeout"]) > _MOST:
+            self._store = access.open(timeout=f"{_MOST}s")
         self.most_per_request = _BULK if isinstance(self._store, AzureStore) else 1
 
     def delete_many(self, to_delete: Sequence[DeleteTarget]) -> Sequence[ObjectResult]:
@@ -81,7 +85,8 @@ class ObjectDeleter:
 
     On S3, an object with an ETag in its `DeleteTarget` is deleted only if it still has this ETag. With
     `conditional=False`, any object at the path is deleted. All other stores, and S3 servers without conditional
-    deletion (see `S3Deletion`), delete any object at the path.
+    deletion (see `S3Deletion`), delete any object at the path. Some servers honour the condition only if each object
+    has a request of its own: `in_bulk=False`.
 
     Use one deleter for many calls, because it keeps connections and the rate that its rate limiter has reached.
 
@@ -95,12 +100,13 @@ class ObjectDeleter:
         rate_limiter: RateLimiter | None = None,
         *,
         conditional: bool = True,
+        in_bulk: bool = True,
         retry_policy: RetryPolicy = _RETRY_POLICY,
         random: Random | None = None,
     ) -> None:
         self._store: S3Deletion | ObstoreDeletion
         if access.is_s3:
-            self._store = S3Deletion(access, conditional=conditional, connections=AT_ONCE)
+            self._store = S3Deletion(access, conditional=conditional, in_bulk=in_bulk, connections=AT_ONCE)
         else:
             self._store = ObstoreDeletion(access)
         self._rate_limiter, self._retry_policy, self._random = (

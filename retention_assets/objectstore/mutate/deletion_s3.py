@@ -26,14 +26,14 @@ class S3Deletion:
 
     If a store rejects the condition, this request and all later ones are sent without conditions. If a store ignores
     the condition, it deletes any object at the path, and no response shows this. MinIO always ignores the condition.
-    versitygw and moto ignore it in bulk requests. With `disable_bulk_delete`, each object has a request of its own, and
-    these servers honour its condition.
+    versitygw and moto ignore it in bulk requests. Without `in_bulk`, or with the option `disable_bulk_delete`, each
+    object has a request of its own, and these servers honour its condition.
     """
 
-    def __init__(self, access: StoreAccess, *, conditional: bool, connections: int) -> None:
+    def __init__(self, access: StoreAccess, *, conditional: bool, in_bulk: bool, connections: int) -> None:
         self._access = access
         self._bucket = s3_bucket(access, connections)
-        self.most_per_request = _BULK if self._bucket.in_bulk else 1
+        self.most_per_request = _BULK if in_bulk and self._bucket.in_bulk else 1
         self.conditional = conditional
 
     def delete_many(self, to_delete: Sequence[DeleteTarget]) -> Sequence[ObjectResult]:

@@ -75,7 +75,9 @@ class ObjectWriter(OpenStore):
     def remove(self, path: str, e_tag: str) -> bool:
         """Delete the object if it has this ETag. Return True if it is deleted or missing, False if it has another ETag.
 
-        Only S3 has conditional deletion. On other stores, the ETag is checked right before the deletion.
+        Only S3 has conditional deletion. It is sent in a request of its own: some S3 servers ignore the conditions of
+        bulk requests. On other stores, and on S3 servers that ignore all conditions of deletions, the ETag is checked
+        right before the deletion.
 
         Errors: StoreError when the object was not deleted, or may not have been deleted.
         """
@@ -112,7 +114,7 @@ class ObjectWriter(OpenStore):
     def _deleter(self) -> "ObjectDeleter":
         from retention_assets.objectstore.mutate.deletion import ObjectDeleter  # importing boto3 takes a second
 
-        return ObjectDeleter(self._access)
+        return ObjectDeleter(self._access, in_bulk=False)
 
     def _e_tag(self, path: str) -> str | None:
         """Return the ETag of the object, empty if the store gives none; None if the object is missing."""

@@ -339,6 +339,17 @@ def test_the_error_for_a_location_without_a_repository_lists_the_files_there(tmp
         state(tmp_path)
 
 
+def test_a_lost_repo_object_is_not_taken_for_format_1_although_an_upgrade_left_old_files(old):
+    half_upgraded(old)
+    repository = open_repository(old)
+    repository.create_branch("later", repository.lookup_branch("main"))  # icechunk writes a backup of `repo`
+    assert state(old).format == 2
+    (old / "repo").unlink()
+    assert (old / "refs" / "branch.main" / "ref.json").is_file()
+    with pytest.raises(SourceError, match=r"`repo` of format 2 is missing, and overwritten/repo\.\S+ is its newest"):
+        state(old)
+
+
 def test_a_damaged_repo_object_is_not_taken_for_format_1(old):
     half_upgraded(old)
     (old / "repo").write_bytes((old / "repo").read_bytes()[:-9])

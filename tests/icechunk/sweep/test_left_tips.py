@@ -1,6 +1,7 @@
 """Tips that branches and tags left since an earlier plan: sessions may still be open on them."""
 
 import hashlib
+import shutil
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -371,3 +372,89 @@ def test_the_parent_of_a_removed_snapshot_is_that_of_its_commit_although_an_expi
     reader = ObjectReader(StoreAccess(tmp_path.as_uri()))
     found = ops_log.former_parents(reader, repo({root: None, newest: root}), updates)
     assert found == {grandchild: child, child: tip}
+
+
+# ---- references that were made or moved, or whose file was lost
+
+
+EXPIRED = SnapshotPolicy(
+    default=Keep("90d", timedelta(days=90)), delete_expired_branches=True, delete_expired_tags=True
+)
+MAKINGS: dict[str, Callable[[Repository, ic.Repository], object]] = {
+    "branch new": lambda repository, opened: opened.create_branch("new", repository.ids["a"]),
+    "branch dev": lambda repository, opened: opened.reset_branch("dev", repository.ids["a"]),
+    "tag new": lambda repository, opened: opened.create_tag("new", repository.ids["a"]),
+}
+
+
+def deleted(repository: Repository, at: datetime) -> set[str]:
+    retained = retained_set_of(repository.state(at), EXPIRED, at, at - GRACE)
+    assert retained.expiration is not None
+    return {str(one) for one in retained.expiration.selection.deleted}
+
+
+@pytest.mark.parametrize("made", MAKINGS)
+def test_a_reference_is_not_deleted_within_the_grace_period_after_it_was_made_or_moved(
+    repository: Repository, made: str
+) -> None:
+    """A session may have begun on it, although the snapshot is a year old: the session could not commit."""
+    set_stored_at(repository.root / "r", LAST_YEAR)
+    set_updated_at(repository.root / "r", LAST_YEAR)
+    before = now()
+    MAKINGS[made](repository, repository.open())
+    others = {"branch dev", "tag v1", made} - {made}
+    assert deleted(repository, before + GRACE) == others
+    assert deleted(repository, now() + GRACE + SOON) == {made, *others}
+
+
+def test_a_forecast_deletes_a_young_reference_after_the_grace_period(repository: Repository) -> None:
+    set_stored_at(repository.root / "r", LAST_YEAR)
+    set_updated_at(repository.root / "r", LAST_YEAR)
+    repository.open().create_branch("new", repository.ids["a"])
+    state = repository.state(now())
+    for later, is_deleted in ((timedelta(0), False), (GRACE + SOON, True)):
+        at = now() + later
+        retained = retained_set_of(state, EXPIRED, at, at - GRACE)
+        assert retained.expiration is not None
+        assert ("branch new" in map(str, retained.expiration.selection.deleted)) is is_deleted
+
+
+@pytest.mark.parametrize("repository", [1], indirect=True, ids=["format_1"])
+def test_a_tag_without_its_file_is_not_taken_for_a_deleted_tag(repository: Repository) -> None:
+    repository.planned(DAYS[0], {"main": "c"}, {"v1": "c"})
+    folder = repository.root / "r" / "refs" / "tag.v1"
+    content = (folder / "ref.json").read_bytes()
+    (folder / "ref.json").unlink()
+    snapshot = repository.ids["c"]
+    with pytest.raises(SourceError, match=f"found the tag 'v1' on the snapshot {snapshot}, .*tag create v1 {snapshot}"):
+        repository.state(DAYS[6])
+    (folder / "ref.json").write_bytes(content)
+    repository.open().delete_tag("v1")
+    assert "c" in repository.staying(DAYS[0] + SOON)
+
+
+@pytest.mark.parametrize("repository", [1], indirect=True, ids=["format_1"])
+def test_a_tag_of_a_repository_that_was_created_again_is_no_lost_file(repository: Repository) -> None:
+    repository.planned(DAYS[0], {"main": "c"}, {"v1": "c"})
+    shutil.rmtree(repository.root / "r")
+    build_history(repository.root / "r", 1, COMMITS, {"main": "c"})
+    assert repository.state(DAYS[6]).history.tags == {}
+
+
+@pytest.mark.parametrize("repository", [1], indirect=True, ids=["format_1"])
+@pytest.mark.parametrize("how", UPGRADES)
+def test_an_upgrade_does_not_hide_that_a_branch_was_just_made(repository: Repository, how: str) -> None:
+    """The entries of the ops log that an upgrade reconstructs have other times."""
+    set_stored_at(repository.root / "r", LAST_YEAR)
+    repository.open().create_branch("new", repository.ids["a"])
+    UPGRADES[how](repository)
+    upgraded_at = now()
+    assert "branch new" not in deleted(repository, upgraded_at + GRACE - timedelta(minutes=5))
+    assert "branch new" in deleted(repository, upgraded_at + GRACE + SOON)
+
+
+@format_2
+def test_a_tag_that_was_deleted_in_format_2_is_no_lost_file(repository: Repository) -> None:
+    repository.planned(DAYS[0], {"main": "c"}, {"v1": "c"})
+    repository.open().delete_tag("v1")
+    assert repository.state(DAYS[6]).history.tags == {}

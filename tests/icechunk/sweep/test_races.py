@@ -15,6 +15,7 @@ from retention_assets.icechunk.rules.planned import PlannedEdits
 from retention_assets.icechunk.source.repository import IcechunkSource, IcechunkState
 from retention_assets.icechunk.sweep.retained_set import current_retained_set
 from retention_assets.objectstore.access import StoreAccess
+from retention_assets.objectstore.mutate.writing import ObjectWriter
 from tests.icechunk.sweep.repositories import AS_OF, POLICY, histories, now, planned, tree, uploaded
 from tests.icechunk.sweep.writer import commit_to, storage_of
 from tests.icechunk_repositories import FORMATS
@@ -105,6 +106,25 @@ def test_a_commit_to_a_branch_that_is_to_be_deleted_ends_the_edits_and_keeps_the
         world.publish(lambda: commit_to(world.open(), "old"))
     assert histories(world.open())["branch old"][1:] == ["z", "x", "b", "a", "-"]
     assert {"a", "b", "x", "z"} <= world.kept()
+
+
+@format_1
+def test_a_commit_just_before_the_request_that_deletes_a_branch_keeps_the_branch(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The server ignores the conditions of bulk deletions, so this request must not be one."""
+    read, committed = ObjectWriter._e_tag, list[str]()
+
+    def e_tag(writer: ObjectWriter, path: str) -> str | None:
+        found = read(writer, path)
+        if path == "refs/branch.old/ref.json" and not committed:
+            committed.append(commit_to(world.open(), "old"))
+        return found
+
+    monkeypatch.setattr(ObjectWriter, "_e_tag", e_tag)
+    with pytest.raises(GuardRefused, match=r"new snapshot .* is based on .*, which the plan removes"):
+        world.publish(lambda: None)
+    assert committed == [one.id for one in world.open().ancestry(branch="old")][:1]
 
 
 def test_a_branch_that_is_reset_to_a_snapshot_that_stays_is_not_deleted(world: World) -> None:

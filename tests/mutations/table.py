@@ -914,6 +914,19 @@ KNOWING = (
         ),
     ),
     Mutation(
+        name="a file that a client staged by its full address shows that legacy names belong to the repository",
+        breaks="foreign files are never deleted (invariant 10)",
+        file="retention_assets/lakefs/names/legacy.py",
+        old='    row = entries.where(F.col("address_type") != FULL).agg(*kinds_counted()).first()\n',
+        new="    row = entries.agg(*kinds_counted()).first()\n",
+        caught_by=(
+            "tests/lakefs/names/test_legacy_names.py"
+            "::test_a_file_that_a_client_staged_by_its_full_address_makes_no_kind_of_legacy_names_its_own",
+            "tests/lakefs/sweep/test_guards.py"
+            "::test_a_planned_name_of_a_kind_that_no_entry_has_is_refused_before_a_sweep",
+        ),
+    ),
+    Mutation(
         name="addresses have superfluous slashes and dots if their namespace has them",
         breaks="an object that a client staged by its plain address stays (invariant 1)",
         file="retention_assets/lakefs/names/generated.py",

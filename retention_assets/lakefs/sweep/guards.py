@@ -149,13 +149,13 @@ def require_no_old_names(plan: Plan, planned: DataFrame) -> None:
         )
 
 
-def require_own_names(plan: Plan, planned: DataFrame, committed: Callable[[], DataFrame]) -> None:
-    """Refuse a plan with an object whose name is of an old kind that no entry of the repository has.
+def require_own_names(plan: Plan, planned: DataFrame, entries: Callable[[], DataFrame]) -> None:
+    """Refuse a plan with an object whose name is of an old kind that lakeFS gave to no entry of the repository.
 
     Args:
         plan: the plan that a sweep is about to execute.
         planned: the objects of the plan.
-        committed: returns the addresses of all commits. It is called only if the plan has old names.
+        entries: returns the entries of all commits; see `kinds_in_use`. It is called only if the plan has old names.
 
     Raises:
         GuardRefused: the plan has such an object.
@@ -163,10 +163,10 @@ def require_own_names(plan: Plan, planned: DataFrame, committed: Callable[[], Da
     old = planned.where(~is_own_name(F.col("address"), legacy=frozenset()))
     if old.isEmpty():
         return
-    foreign = old.where(~is_own_name(F.col("address"), legacy=kinds_in_use(committed()))).orderBy("address").first()
+    foreign = old.where(~is_own_name(F.col("address"), legacy=kinds_in_use(entries()))).orderBy("address").first()
     if foreign is not None:
         raise GuardRefused(
             f"{plan.repository} {plan.day}: the plan names {foreign['address']}. No entry of the repository has a name "
-            f"of this kind, so the file may be another system's. Nothing was deleted. Plan again: "
-            f"`retention plan {plan.repository} --as-of {plan.day}`."
+            f"of this kind that lakeFS generated, so the file may be another system's. Nothing was deleted. Plan "
+            f"again: `retention plan {plan.repository} --as-of {plan.day}`."
         )

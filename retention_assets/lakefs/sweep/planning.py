@@ -26,7 +26,7 @@ from retention_assets.lakefs.names.legacy import (
     KINDS,
     is_own_name,
     keep_old_names,
-    kinds_in_use,
+    kinds_warning,
     with_foreign_names,
 )
 from retention_assets.lakefs.rules.candidates import (
@@ -137,9 +137,11 @@ class PlanInputs:
         return references_of(self.graph.columns(*REFERENCES), self.graph.taken_at)
 
     def kinds_in_use(self) -> frozenset[str]:
-        """Return the kinds of old names that the addresses have; see `names.legacy`."""
-        kinds = self.addresses.details.legacy_kinds
-        return kinds_in_use(self.addresses.frame) if kinds is None else kinds
+        """Return the kinds of old names that lakeFS gave to objects of the repository; see `names.legacy`.
+
+        Tables of earlier versions may not have them. Then objects with old names stay.
+        """
+        return self.addresses.details.legacy_kinds or frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -537,6 +539,8 @@ def _warnings(
             "staged until April 2021 and never committed. So unreferenced objects with the names of that time stay. "
             "`source.api` shows which of them are staged, so that the others can be deleted."
         )
+    if not parameters.legacy_names and (warning := kinds_warning(inputs.kinds_in_use())):
+        warnings.append(warning)
     if text := inputs.addresses.details.unusual_entries:
         warnings.append(f"In the commits, {text}.")
     if reason := inputs.inventory.details.fell_back:

@@ -700,6 +700,19 @@ SWEEPING = (
         ),
     ),
     Mutation(
+        name="a lost memory of the newest plan is not detected",
+        breaks="commits of a branch that only the newest plan found stay as long as the reflog says (invariant 11)",
+        file="retention_assets/lakefs/sweep/memory.py",
+        old="    missing = [MEMORY, stored.lost, _HEADS] if stored.lost else []\n",
+        new="    missing = list[str]()\n",
+        caught_by=(
+            "tests/state/test_memory.py"
+            "::test_a_lost_memory_of_the_newest_plan_is_refused_although_an_older_one_is_left[its_heads]",
+            "tests/state/test_memory.py"
+            "::test_a_lost_memory_of_the_newest_plan_is_refused_although_an_older_one_is_left[its_directory]",
+        ),
+    ),
+    Mutation(
         name="objects that a concurrent plan found live are not read",
         breaks="only objects that every plan since then names are deleted (invariant 5)",
         file="retention_assets/state/memory.py",

@@ -104,9 +104,20 @@ KEEPING = (
         name="an old staged list is used with new references",
         breaks="a staged object that the content of HEAD hides from the list stays (invariant 1)",
         file="retention_assets/lakefs/sweep/guards.py",
-        old="    if of_dump and references_at - staged_at > _APART:\n",
-        new="    if of_dump and references_at - staged_at > 1_000 * _APART:\n",
+        old="    if references_at - staged_at > _APART and (of_dump or is_short):\n",
+        new="    if references_at - staged_at > 1_000 * _APART and (of_dump or is_short):\n",
         caught_by=("tests/state/test_plan.py::test_a_staged_list_that_is_hours_older_than_the_references_blocks",),
+    ),
+    Mutation(
+        name="an old staged list of a server is used with new references although nothing settles",
+        breaks="a staged object that the content of HEAD hides from the list stays (invariant 1)",
+        file="retention_assets/lakefs/sweep/guards.py",
+        old="    is_short = settle is not None and settle < _PROTECTS\n",
+        new="    is_short = False\n",
+        caught_by=(
+            "tests/state/test_plan.py"
+            "::test_a_staged_list_of_a_server_that_is_hours_older_blocks_if_settle_does_not_protect_hidden_objects",
+        ),
     ),
     Mutation(
         name="the wait is counted until the references were read",

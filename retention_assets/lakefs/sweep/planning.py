@@ -53,7 +53,13 @@ from retention_assets.lakefs.rules.same_content import (
 from retention_assets.lakefs.rules.tables import REFERENCES, references_of
 from retention_assets.lakefs.source.checksums import FEW_OBJECTS, md5_of, md5_of_few
 from retention_assets.lakefs.source.inventory_snapshot import is_usable
-from retention_assets.lakefs.sweep.guards import NEW_LIST, USE_SERVER, partial_staged_list, unusable_staged_list
+from retention_assets.lakefs.sweep.guards import (
+    NEW_LIST,
+    ONE_RUN,
+    USE_SERVER,
+    partial_staged_list,
+    unusable_staged_list,
+)
 from retention_assets.lakefs.sweep.memory import keep_memory
 from retention_assets.objectstore.access import StoreAccess
 from retention_assets.policy.lint import duration_warnings
@@ -193,8 +199,9 @@ def blocked(parameters: PlanParameters, inputs: PlanInputs, references: Referenc
             "list in `staged`, or use `source.api`."
         )
     of_dump = parameters.of_dump
-    if problem := unusable_staged_list(inputs.staged.taken_at, inputs.graph.taken_at, of_dump=of_dump):
-        return f"{problem} {NEW_LIST}" if of_dump else problem
+    staged_at, references_at = inputs.staged.taken_at, inputs.graph.taken_at
+    if problem := unusable_staged_list(staged_at, references_at, of_dump=of_dump, settle=parameters.settle):
+        return f"{problem} {NEW_LIST if of_dump else ONE_RUN}"
     problem = partial_staged_list(parameters.settings.get("namespace", ""), of_dump=of_dump)
     return problem and f"{problem} {USE_SERVER}"
 

@@ -119,7 +119,7 @@ def uncommitted_objects(
     with staged_list(opened.source) as staged:
         files, shown = (staged.files, staged.shown) if staged else ((), ())
         found = staged_objects(session(pyspark), opened.access, files, opened.namespace_urls, shown)
-        details = Details(known=staged is not None)
+        details = Details(known=staged is not None, staged_warning=staged.warning if staged else None)
         rows = Rows(found, staged.taken_at if staged else resource.clock.now(), details)
         if staged is not None and not rows.is_held:  # the rows are written before the list is removed
             rows, _ = resource.write("uncommitted_objects", day_of(context), rows)

@@ -546,6 +546,8 @@ def _warnings(
             "staged until April 2021 and never committed. So unreferenced objects with the names of that time stay. "
             "`source.api` shows which of them are staged, so that the others can be deleted."
         )
+    if text := inputs.staged.details.staged_warning:
+        warnings.append(text)
     if not parameters.legacy_names and (warning := kinds_warning(inputs.kinds_in_use())):
         warnings.append(warning)
     if text := inputs.addresses.details.unusual_entries:

@@ -19,7 +19,7 @@ from retention_assets.assets.resources import RepositoryResource, session
 from retention_assets.assets.runs import ReadOptions, SweepOptions, day_of
 from retention_assets.core import guards
 from retention_assets.inventory.unusual import unusual_counts, unusual_names
-from retention_assets.lakefs.names.legacy import kinds_counted, kinds_of
+from retention_assets.lakefs.names.legacy import kinds_counted, kinds_in_use, kinds_of
 from retention_assets.lakefs.rules.committed import commit_graph as graph_of
 from retention_assets.lakefs.rules.name_sets import NameSets
 from retention_assets.lakefs.rules.ranges import OF_COMMITS, canonical, unusual_entries, unusual_entries_counted
@@ -119,7 +119,7 @@ def uncommitted_objects(
     with staged_list(opened.source) as staged:
         files, shown = (staged.files, staged.shown) if staged else ((), ())
         found = staged_objects(session(pyspark), opened.access, files, opened.namespace_urls, shown)
-        details = Details(known=staged is not None)
+        details = Details(known=staged is not None, staged_warning=staged.warning if staged else None)
         rows = Rows(found, staged.taken_at if staged else resource.clock.now(), details)
         if staged is not None and not rows.is_held:  # the rows are written before the list is removed
             rows, _ = resource.write("uncommitted_objects", day_of(context), rows)
@@ -200,7 +200,8 @@ def addresses(
     found = Rows(pairs, active_ranges.taken_at, active_ranges.details)
     counts = [*kinds_counted(), *unusual_entries_counted()]
     rows, counted = resource.write("addresses", day_of(context), found, counts)
-    details = replace(rows.details, legacy_kinds=kinds_of(counted), unusual_entries=unusual_entries(counted))
+    kinds = kinds_in_use(entries) if kinds_of(counted) else frozenset[str]()  # few repositories have old names
+    details = replace(rows.details, legacy_kinds=kinds, unusual_entries=unusual_entries(counted))
     rows = replace(rows, details=details)
     return checked(rows, [check_result], {"ranges_read": reading.files, "range_bytes": reading.bytes})
 

@@ -21,7 +21,7 @@ from retention_assets.lakefs.names.generated import (
     is_absolute,
     is_generated_name,
     issued,
-    legacy_pattern,
+    legacy_kind,
     listed_name,
     namespace_urls,
 )
@@ -190,7 +190,9 @@ class LakeFSExplainer(Explainer[Policy]):
         if self._is_foreign(explained.address):
             detail = "lakeFS does not generate such names, so the object is not the repository's own"
             if is_generated_name(explained.address):
-                detail = "only old lakeFS versions generated such names, and no entry has one (see `legacy_names`)"
+                detail = (
+                    "only old lakeFS versions generated such names, and they gave none to an entry (see `legacy_names`)"
+                )
             return kept_for_ever(explained, FOREIGN, "foreign", detail)
         if not explained.kept_by and not entries and not self._staged_known:
             keeper = Keeper("staged", explained.address, "no staged list is known, so it may be staged", None)
@@ -213,7 +215,7 @@ class LakeFSExplainer(Explainer[Policy]):
             return self._young(explained, detail, old_enough, settle)
         if self.policy and entries:
             return replace(explained, state=CANDIDATE, goes_on=today)
-        if legacy_pattern(explained.address) and self._hides_old_objects:
+        if legacy_kind(explained.address) and self._hides_old_objects:
             detail = "old lakeFS versions generated such names, and a dump does not show what they staged"
             return kept_for_ever(explained, MAY_BE_STAGED, "old_name", detail)
         detail = "the head of a branch may have the same content, so it may be staged although no list shows this"
@@ -233,11 +235,10 @@ class LakeFSExplainer(Explainer[Policy]):
     def _is_foreign(self, address: str) -> bool:
         if not is_generated_name(address):
             return True
-        pattern = legacy_pattern(address)
-        if pattern is None or self.tables.plan.terms.get("legacy_names") == "true":
+        kind = legacy_kind(address)
+        if kind is None or self.tables.plan.terms.get("legacy_names") == "true":
             return False
-        used = pc.match_substring_regex(pc.field("address"), f"^(?:{pattern})$")
-        return not self.tables.rows(ADDRESSES.name, used, ["address"])
+        return kind not in (self.tables.metadata(ADDRESSES.name).details.legacy_kinds or ())
 
     def _entry(self, entry: Entry) -> EntryState:
         ends, rule = lifecycle_end(entry, self._kept.policy.lifecycle)

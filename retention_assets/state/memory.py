@@ -3,9 +3,9 @@
 The directories are `memory/<plan>` and `due_objects/<plan>` of a repository. A plan reads the directories of the plan
 that saw the newest state of the repository. This need not be the newest plan: a plan from the tables of an old day saw
 an older state. The document `newest_due.json` names the plan of the newest state, so a loss of its due objects is
-noticed. Plans that ran at the same time did not read each other's due objects. Each set of due objects names the sets
-that it includes, and later plans and sweeps also read the sets that are not included. Source: promises 10 and 11 of
-docs/safety.md.
+noticed. The document `memory/newest.json` names the memory that was stored last, for the same reason. Plans that ran at
+the same time did not read each other's due objects. Each set of due objects names the sets that it includes, and later
+plans and sweeps also read the sets that are not included. Source: promises 10 and 11 of docs/safety.md.
 """
 
 from collections.abc import Collection, Mapping
@@ -23,6 +23,7 @@ if TYPE_CHECKING:  # Spark is imported in the functions that use it: commands wi
     from pyspark.sql import DataFrame, SparkSession
 
 MEMORY = "memory"
+NEWEST_MEMORY = "newest.json"  # document in `MEMORY`: the name and the `seen_at` of the memory that was stored last
 _ROWS = "_rows.json"  # document with the number of rows that were written, and the other arguments of `keep_due`
 _NEWEST_DUE = "newest_due.json"  # document with the name and the `seen_at` of the plan of the newest state
 PLANS_STORED = 2  # the number of plans whose data is stored: the newest, and one that another run may still read
@@ -55,9 +56,11 @@ def require_no_future_plan(warehouse: Warehouse, repository: str, now: datetime)
     found = [(table, name) for table in (MEMORY, DUE_OBJECTS.name) for name in warehouse.directories(repository, table)]
     ahead = [warehouse.location(repository, *parts) for parts in found if parts[1][: len(latest)] > latest]
     memories = [name for table, name in found if table == MEMORY]
+    newest = (warehouse.read_document(repository, MEMORY, NEWEST_MEMORY) or {}).get("name", "")
+    also = f" and {warehouse.location(repository, MEMORY, NEWEST_MEMORY)}" if newest[: len(latest)] > latest else ""
     remedy = (
-        "If a clock was wrong at that time, remove these directories. Later plans then use the memory of the plan "
-        "before, and the settling time of all objects begins again."
+        f"If a clock was wrong at that time, remove these directories{also}. Later plans then use the memory of the "
+        "plan before, and the settling time of all objects begins again."
     )
     if memories and min(memories)[: len(latest)] > latest:  # without them, the reflog would be lost
         until = time_in_name(max(memories)[: len(latest)])

@@ -23,7 +23,8 @@ class Details:
     terms_hash: str | None = None  # of the settings under which a table of references was made
     instance: str | None = None  # of `commit_graph`: identifies the repository; empty: the source does not know it
     known: bool | None = None  # of `uncommitted_objects`: whether there is a staged list
-    legacy_kinds: frozenset[str] | None = None  # of `addresses`: the kinds of old names that they have
+    staged_warning: str | None = None  # of `uncommitted_objects`: why a page of the staged list may be missing
+    legacy_kinds: frozenset[str] | None = None  # of `addresses`: the kinds of old names that lakeFS gave
     unusual_entries: str | None = None  # of `addresses`: entries that clients made with impossible values
     # Of `storage_inventory`:
     unusual_names: str | None = None  # keys that are not valid paths

@@ -104,9 +104,31 @@ KEEPING = (
         name="an old staged list is used with new references",
         breaks="a staged object that the content of HEAD hides from the list stays (invariant 1)",
         file="retention_assets/lakefs/sweep/guards.py",
-        old="    if of_dump and references_at - staged_at > _APART:\n",
-        new="    if of_dump and references_at - staged_at > 1_000 * _APART:\n",
+        old="    if references_at - staged_at > _APART and (of_dump or is_short):\n",
+        new="    if references_at - staged_at > 1_000 * _APART and (of_dump or is_short):\n",
         caught_by=("tests/state/test_plan.py::test_a_staged_list_that_is_hours_older_than_the_references_blocks",),
+    ),
+    Mutation(
+        name="a staged list without its last page has no warning",
+        breaks="a plan warns if its staged list may be incomplete (invariant 3)",
+        file="retention_assets/lakefs/source/dump.py",
+        old="        is_cut = all(self._reader.head(file).size > _PAGE_BYTES for file in files)\n",
+        new="        is_cut = False\n",
+        caught_by=(
+            "tests/lakefs/source/test_dump.py"
+            "::test_a_staged_list_of_only_full_pages_has_a_warning[only_the_first_page]",
+        ),
+    ),
+    Mutation(
+        name="an old staged list of a server is used with new references although nothing settles",
+        breaks="a staged object that the content of HEAD hides from the list stays (invariant 1)",
+        file="retention_assets/lakefs/sweep/guards.py",
+        old="    is_short = settle is not None and settle < _PROTECTS\n",
+        new="    is_short = False\n",
+        caught_by=(
+            "tests/state/test_plan.py"
+            "::test_a_staged_list_of_a_server_that_is_hours_older_blocks_if_settle_does_not_protect_hidden_objects",
+        ),
     ),
     Mutation(
         name="the wait is counted until the references were read",
@@ -700,6 +722,19 @@ SWEEPING = (
         ),
     ),
     Mutation(
+        name="a lost memory of the newest plan is not detected",
+        breaks="commits of a branch that only the newest plan found stay as long as the reflog says (invariant 11)",
+        file="retention_assets/lakefs/sweep/memory.py",
+        old="    missing = [MEMORY, stored.lost, _HEADS] if stored.lost else []\n",
+        new="    missing = list[str]()\n",
+        caught_by=(
+            "tests/state/test_memory.py"
+            "::test_a_lost_memory_of_the_newest_plan_is_refused_although_an_older_one_is_left[its_heads]",
+            "tests/state/test_memory.py"
+            "::test_a_lost_memory_of_the_newest_plan_is_refused_although_an_older_one_is_left[its_directory]",
+        ),
+    ),
+    Mutation(
         name="objects that a concurrent plan found live are not read",
         breaks="only objects that every plan since then names are deleted (invariant 5)",
         file="retention_assets/state/memory.py",
@@ -965,6 +1000,19 @@ KNOWING = (
         caught_by=(
             "tests/lakefs/names/test_legacy_names.py"
             "::test_a_legacy_name_belongs_to_the_repository_only_if_its_kind_is_in_use[none]",
+        ),
+    ),
+    Mutation(
+        name="a file that a client staged by its full address shows that legacy names belong to the repository",
+        breaks="foreign files are never deleted (invariant 10)",
+        file="retention_assets/lakefs/names/legacy.py",
+        old='    row = entries.where(F.col("address_type") != FULL).agg(*kinds_counted()).first()\n',
+        new="    row = entries.agg(*kinds_counted()).first()\n",
+        caught_by=(
+            "tests/lakefs/names/test_legacy_names.py"
+            "::test_a_file_that_a_client_staged_by_its_full_address_makes_no_kind_of_legacy_names_its_own",
+            "tests/lakefs/sweep/test_guards.py"
+            "::test_a_planned_name_of_a_kind_that_no_entry_has_is_refused_before_a_sweep",
         ),
     ),
     Mutation(

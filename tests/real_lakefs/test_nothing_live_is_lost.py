@@ -587,3 +587,28 @@ def test_a_corrected_namespace_is_used_from_the_next_plan_on(lakefs: Server, tmp
     retention.approve(plan)
     retention.sweep(plan)
     require_all_readable(repository, gone)
+
+
+# ---- files of other systems
+
+
+def test_files_of_another_system_with_legacy_names_stay_although_a_client_staged_one_of_them(
+    lakefs_on_s3: Server, tmp_path: Path
+) -> None:
+    """Old versions of lakeFS named objects as other systems name files: by an MD5, directly in the namespace."""
+    repository = lakefs_on_s3.new_repository("foreign")
+    gone = garbage(repository)
+    contents = {md5(content, usedforsecurity=False).hexdigest(): content for content in (b"1", b"22", b"333")}
+    store = repository.server.store
+    for name, content in contents.items():
+        store.put(repository.folder, name, content)
+        store.set_time(repository.folder, name, lakefs_on_s3.clock())
+    staged = next(iter(contents))
+    repository.stage("main", "theirs", f"{repository.namespace}/{staged}", contents[staged])
+    repository.commit("main")
+    lakefs_on_s3.clock.forward(days=3)
+    retention = Retention(tmp_path, repository, settle="0s")
+    assert {row["address"] for row in retention.plan_and_sweep()} == {gone}
+    assert set(contents) <= set(repository.stored())
+    require_all_readable(repository, gone)
+    assert retention.verify().status == 0

@@ -157,6 +157,82 @@ def test_a_lost_memory_is_refused_instead_of_treated_as_a_first_plan(warehouse: 
     assert heads(memory(warehouse)) == {"main": ("first", NOW + DAY)}
 
 
+@pytest.mark.parametrize("lost", [("heads.json",), ()], ids=["its_heads", "its_directory"])
+def test_a_lost_memory_of_the_newest_plan_is_refused_although_an_older_one_is_left(
+    warehouse: Warehouse, lost: tuple[str, ...]
+) -> None:
+    plan(warehouse, NOW, main="first")
+    plan(warehouse, NOW + DAY, main="first", gold="second")  # only this plan finds the branch, which is deleted later
+    newest = warehouse.directories("orchard", MEMORY)[-1]
+    remove(warehouse, newest, *lost)
+    refused = rf"orchard/memory/{newest}/heads\.json: is missing, but earlier plans wrote it\. .*Nothing was deleted\."
+    with pytest.raises(TableContractError, match=rf"{refused} Copy it .* plan once with `reflog: false`\.$"):
+        memory(warehouse)
+    assert memory(warehouse, reflog=False) == Memory()
+    plan(warehouse, NOW + 2 * DAY, main="first")  # with `reflog: false`
+    assert heads(memory(warehouse)) == {"main": ("first", NOW + 2 * DAY)}
+
+
+def test_a_lost_memory_is_found_among_memories_of_plans_from_older_references(warehouse: Warehouse) -> None:
+    plan(warehouse, NOW, main="first")
+    plan(warehouse, NOW + DAY, NOW - timedelta(hours=1), main="first", gold="second")
+    remove(warehouse, warehouse.directories("orchard", MEMORY)[-1])
+    with pytest.raises(TableContractError, match=r"heads\.json: is missing"):
+        memory(warehouse)
+
+
+def test_a_lost_memory_that_a_later_one_includes_is_not_required(warehouse: Warehouse) -> None:
+    plan(warehouse, NOW, main="first", gold="second")
+    plan(warehouse, NOW + DAY, main="first")
+    before = memory(warehouse)
+    remove(warehouse, warehouse.directories("orchard", MEMORY)[0])
+    assert memory(warehouse) == before
+
+
+def test_a_plan_that_was_interrupted_while_it_stored_its_memory_loses_nothing(
+    warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plan(warehouse, NOW, main="first", gold="second")
+    before, write = memory(warehouse), Warehouse.write_document
+
+    def interrupted(document: str, at: datetime, name: str) -> None:
+        def write_document(warehouse: Warehouse, content: Mapping[str, Any], *parts: str) -> None:
+            if parts[-1] == document:
+                raise KeyboardInterrupt
+            write(warehouse, content, *parts)
+
+        monkeypatch.setattr(Warehouse, "write_document", write_document)
+        with pytest.raises(KeyboardInterrupt):
+            plan(warehouse, at, main="first", **{name: "second"})
+        monkeypatch.undo()
+
+    interrupted("heads.json", NOW + timedelta(hours=1), "lost")
+    assert memory(warehouse) == before
+    interrupted("newest.json", NOW + timedelta(hours=2), "kept")
+    assert heads(memory(warehouse)).keys() == {"main", "gold", "kept"}
+    plan(warehouse, NOW + 2 * DAY, main="first")
+    assert heads(memory(warehouse)).keys() == {"main", "gold", "kept"}
+
+
+def test_a_newer_memory_of_an_earlier_version_replaces_the_one_that_was_stored_last(warehouse: Warehouse) -> None:
+    """Earlier versions do not write `newest.json`, and do not name all memories that they include."""
+    plan(warehouse, NOW, main="first")
+    document = warehouse.read_document("orchard", MEMORY, "newest.json")
+    assert document is not None
+    warehouse.remove_document("orchard", MEMORY, "newest.json")
+    assert heads(memory(warehouse)) == {"main": ("first", NOW)}
+    remove(warehouse, document["name"])
+    plan(warehouse, NOW + DAY, main="first")
+    warehouse.write_document(document, "orchard", MEMORY, "newest.json")
+    assert heads(memory(warehouse)) == {"main": ("first", NOW + DAY)}
+
+
+def remove(warehouse: Warehouse, name: str, *document: str) -> None:
+    """Remove the memory of a plan, or one of its documents."""
+    parts = ("orchard", MEMORY, name, *document)
+    (warehouse.remove_document if document else warehouse.remove_directory)(*parts)
+
+
 def test_a_memory_that_was_removed_with_a_change_of_the_location_is_not_required(warehouse: Warehouse) -> None:
     keep_plan(warehouse, a_plan(made_at=NOW, terms={"namespace": "s3://lake/old", "storage": "s3://lake/old"}))
     warehouse.write_document({"namespace": "s3://lake/new", "storage": "s3://lake/new"}, "orchard", "place.json")
@@ -180,6 +256,18 @@ def test_memories_that_are_all_from_the_future_must_not_be_removed(warehouse: Wa
     plan(warehouse, NOW - timedelta(days=2), main="first", gold="second")
     with pytest.raises(GuardRefused, match="remove these directories"):
         require_no_future_plan(warehouse, "orchard", NOW - timedelta(hours=1))
+
+
+def test_after_a_plan_from_the_future_was_removed_the_memory_of_the_plan_before_is_used(warehouse: Warehouse) -> None:
+    plan(warehouse, NOW, main="first", gold="second")
+    before = memory(warehouse)
+    plan(warehouse, NOW + DAY, main="first")
+    with pytest.raises(GuardRefused, match=r"remove these directories and \S+/orchard/memory/newest\.json\. Later"):
+        require_no_future_plan(warehouse, "orchard", NOW)
+    remove(warehouse, warehouse.directories("orchard", MEMORY)[-1])
+    warehouse.remove_document("orchard", MEMORY, "newest.json")
+    require_no_future_plan(warehouse, "orchard", NOW)
+    assert memory(warehouse) == before
 
 
 def test_the_due_objects_of_an_old_plan_are_reported_as_missing(warehouse: Warehouse) -> None:

@@ -166,10 +166,25 @@ def test_a_staged_list_that_is_hours_older_than_the_references_blocks(spark: Spa
     """An object that a HEAD hid from the list is missing from both if the branch moved in between."""
     dumped = replace(WORLD, oldest_dump=HOUR)
     assert replace(dumped, staged_at=NOW - 2 * HOUR).blocked(spark) is None
-    assert replace(WORLD, staged_at=NOW - 3 * HOUR).blocked(spark) is None  # a server's list
+    assert replace(WORLD, staged_at=NOW - 3 * HOUR, settle=HOUR).blocked(spark) is None  # a server's list
     blocked = replace(dumped, staged_at=NOW - 2.01 * HOUR).blocked(spark)
     assert blocked is not None
     assert blocked.startswith("the staged list (2026-10-31 21:59:24 UTC) is more than 2h older than the references (2")
+
+
+def test_a_staged_list_of_a_server_that_is_hours_older_blocks_if_settle_does_not_protect_hidden_objects(
+    spark: SparkSession,
+) -> None:
+    """Someone materialized the table of the references hours after that of the staged list."""
+    short = replace(WORLD, settle=HOUR - timedelta(seconds=1))
+    assert replace(short, staged_at=NOW - 2 * HOUR).blocked(spark) is None
+    assert replace(WORLD, settle=HOUR, staged_at=NOW - 2.01 * HOUR).blocked(spark) is None
+    assert "than 1h, so" in (replace(short, staged_at=NOW - 2.01 * HOUR).blocked(spark) or "")
+    blocked = replace(WORLD, staged_at=NOW - 2.01 * HOUR).blocked(spark)
+    assert blocked is not None
+    assert blocked.startswith("the staged list (2026-10-31 21:59:24 UTC) is more than 2h older than the references (2")
+    remedy = "so it does not protect them. Make all tables of the day again in one run."
+    assert blocked.endswith(f"`settle` (0d) is less than 1h, {remedy}")
 
 
 def test_a_staged_list_beside_a_dump_blocks_if_addresses_have_several_spellings(spark: SparkSession) -> None:

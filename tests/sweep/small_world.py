@@ -82,6 +82,8 @@ class World:
     memory: Memory = field(default_factory=Memory)
     commits: Sequence[str] = ()  # that the references have, on no branch
     committed_at: datetime = OLD  # all commits
+    legacy_kinds: frozenset[str] | None = frozenset()  # the kinds of old names that lakeFS gave to entries
+    legacy_names: bool = False
     unusual: str | None = None  # the details of the inventory about keys that are no paths
     storage: str = "s3://lake/orchard"
     oldest_dump: timedelta | None = None  # None: a server gives the references
@@ -98,7 +100,7 @@ class World:
             Rows(frames.inventory(spark, *self.inventory), self.listed_at, Details(unusual_names=self.unusual or None)),
             Rows(frames.staged(spark, *self.staged), self.staged_at, Details(known=self.staged_known)),
             Rows(graph, self.references_at, Details(references_hash=self.references_hash)),
-            Rows(frames.addresses(spark, *self.pairs), self.references_at),
+            Rows(frames.addresses(spark, *self.pairs), self.references_at, Details(legacy_kinds=self.legacy_kinds)),
         )
 
     def plan(self, spark: SparkSession, warehouse: Warehouse) -> Planned:
@@ -144,6 +146,7 @@ class World:
             oldest_dump=self.oldest_dump,
             settle_expired=True,
             memory=self.memory,
+            legacy_names=self.legacy_names,
             settings=SETTINGS if self.namespace is None else {**SETTINGS, "namespace": self.namespace},
         )
 

@@ -23,6 +23,7 @@ NOTES = {
     "references_hash": "cd",
     "instance": "",
     "known": "false",
+    "staged_warning": "a page may be missing",
     "legacy_kinds": "linked root",
     "unusual_names": "1 key is not a valid path (first: '..')",
     "fell_back": "there is no inventory of an earlier run",

@@ -20,10 +20,11 @@ _UUID = "[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}"
 _SLICED = f"data/(![0-9a-z]{{2}}/[0-9a-z]/)?{XID}/{XID}{_SIGNATURE}"
 LEGACY_LINKED = f"data/[A-Za-z0-9_.-]+:{_UUID}/[A-Za-z0-9_-]{{20,21}}"
 LEGACY_ROOT = "[0-9a-f]{32}"
+LEGACY_KINDS = {"root": LEGACY_ROOT, "linked": LEGACY_LINKED}  # of names that old versions generated
 GENERATED_NAME = f"({_SLICED}|{LEGACY_LINKED}|{LEGACY_ROOT})"
 
 ABSOLUTE = "[a-zA-Z][a-zA-Z0-9+.-]*://"  # the beginning of a URI
-RELATIVE = 1  # an address type of lakeFS. 0: absolute if it is a URI, else relative. 2: absolute
+RELATIVE, FULL = 1, 2  # address types of lakeFS. 2: absolute. 0: absolute if it is a URI, else relative
 QUERY = r"[?#][\s\S]*"  # the end of a URI
 UNRESOLVED = r"(^|/)\.{0,2}(/|$)"  # as `paths.is_unresolved`, for Arrow
 
@@ -37,9 +38,9 @@ def is_generated_name(address: str) -> bool:
     return re.fullmatch(GENERATED_NAME, address) is not None
 
 
-def legacy_pattern(address: str) -> str | None:
-    """Return the pattern of old versions of lakeFS that the address matches; None if it matches none."""
-    return next((kind for kind in (LEGACY_ROOT, LEGACY_LINKED) if re.fullmatch(kind, address)), None)
+def legacy_kind(address: str) -> str | None:
+    """Return the kind of old names to which the address belongs; None if old versions generated no such names."""
+    return next((kind for kind, pattern in LEGACY_KINDS.items() if re.fullmatch(pattern, address)), None)
 
 
 def is_absolute(address: str) -> bool:

@@ -1,8 +1,8 @@
 """Recognizes names that old versions of lakeFS generated.
 
 Other systems use such names too, for example files named by their MD5. So an object with an old name counts as the
-repository's own only if entries of the repository have names of the same kind. Source: docs/lakefs-formats.md,
-"Object names".
+repository's own only if lakeFS itself gave an entry of the repository a name of the same kind. Source:
+docs/lakefs-formats.md, "Object names".
 """
 
 from collections.abc import Collection, Mapping
@@ -15,15 +15,22 @@ from pyspark.sql import functions as F
 from retention_assets.core.paths import END
 from retention_assets.core.states import CANDIDATE, FOREIGN, MAY_BE_STAGED, UNREFERENCED
 from retention_assets.lakefs.names.columns import is_generated
-from retention_assets.lakefs.names.generated import LEGACY_LINKED, LEGACY_ROOT
+from retention_assets.lakefs.names.generated import FULL, LEGACY_KINDS
 
-_PATTERNS = {"root": f"^{LEGACY_ROOT}{END}", "linked": f"^{LEGACY_LINKED}{END}"}
+_PATTERNS = {kind: f"^{pattern}{END}" for kind, pattern in LEGACY_KINDS.items()}
+_MEANINGS = {"root": "32 hexadecimal digits directly in the namespace", "linked": "data/<repository>-<branch>:<uuid>/…"}
 KINDS = frozenset(_PATTERNS)
 
 
-def kinds_in_use(addresses: DataFrame) -> frozenset[str]:
-    """Return the kinds of old names that occur in `addresses` (column `address`)."""
-    row = addresses.agg(*kinds_counted()).first()
+def kinds_in_use(entries: DataFrame) -> frozenset[str]:
+    """Return the kinds of old names that lakeFS itself gave to objects of the entries.
+
+    An entry with a full address does not count. Servers stored the names that they generated as relative addresses. A
+    client can stage any file of the namespace by its full address, also a file of another system.
+
+    `entries`: (address, address_type) of all commits, as in the ranges.
+    """
+    row = entries.where(F.col("address_type") != FULL).agg(*kinds_counted()).first()
     assert row is not None
     return kinds_of(row.asDict())
 
@@ -36,6 +43,19 @@ def kinds_counted() -> list[Column]:
 def kinds_of(counted: Mapping[str, Any]) -> frozenset[str]:
     """Return the kinds of old names in the aggregates. `counted`: the values of `kinds_counted`, by name."""
     return frozenset(kind for kind in KINDS if counted[kind])
+
+
+def kinds_warning(kinds: Collection[str]) -> str | None:
+    """Return the warning of a plan for which these kinds of old names are in use; None if there are none."""
+    if not kinds:
+        return None
+    named = " or ".join(_MEANINGS[kind] for kind in sorted(kinds))
+    return (
+        f"A commit has an entry with a name of old lakeFS versions ({named}). So every object with such a name counts "
+        "as an object of this repository, and can be deleted when no commit and no staged object needs it. If another "
+        "system writes files with such names into the namespace, move them out of the namespace before a sweep. If "
+        "none does, set `legacy_names: true`, and this warning ends."
+    )
 
 
 def is_own_name(address: Column, legacy: Collection[str]) -> Column:

@@ -22,6 +22,13 @@ from retention_assets.lakefs.source.repository import (
 from retention_assets.objectstore.access import StoreAccess
 from retention_assets.objectstore.objects import ObjectReader
 
+_PAGE_BYTES = 20 * 2**20  # the server ends a page above this size. Source: docs/lakefs-formats.md, "Staged lists"
+_CUT = (
+    "The staged list may be incomplete: each of its files has more than 20 MiB. The server ends a page at this size, "
+    "and its response has a `continuation_token` for the next page. A sweep can delete the staged objects of a missing "
+    "page as unreferenced. If the server's last response had no `continuation_token`, the list is complete. Otherwise "
+    "request all pages of a new list, and take a new dump just after that."
+)
 _NEW_DUMP = "Make a new dump: `lakectl refs-dump lakefs://REPOSITORY -o FILE`."
 
 
@@ -98,7 +105,8 @@ class DumpSource:
         """Return the files of the configured folder; None if no folder is configured.
 
         `taken_at` is the write time of the newest file. The server began its scan some minutes earlier; the grace
-        period covers these minutes.
+        period covers these minutes. The last page is rarely larger than `_PAGE_BYTES`, so the list has a warning if it
+        has only such pages.
 
         Errors: SourceError when the folder has no files. If nothing is staged, a file without rows must be there.
         """
@@ -111,7 +119,8 @@ class DumpSource:
                 "Nothing was deleted. Set `staged:` to the folder of a staged list that the server wrote. Without "
                 "`staged:`, you can plan but not sweep."
             )
-        return StagedList(tuple(sorted(files)), max(files.values()))
+        is_cut = all(self._reader.head(file).size > _PAGE_BYTES for file in files)
+        return StagedList(tuple(sorted(files)), max(files.values()), warning=_CUT if is_cut else None)
 
     def release(self, staged: StagedList) -> None:
         """Do nothing: the files were not written for this source. See `LakeFSSource`."""

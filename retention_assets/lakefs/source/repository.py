@@ -22,13 +22,14 @@ class StagedList:
     `files` are relative to the namespace, with the columns physical_address and creation_date (unix seconds). `shown`
     are staged objects that were read from the branches, because the server's list could not be trusted. If both are
     empty, nothing is staged. The list has every object that was staged before `taken_at`, except objects that were
-    committed or discarded since.
+    committed or discarded since. `warning` says why a person may have left out a page of the list.
     """
 
     files: tuple[str, ...]
     taken_at: datetime  # aware, UTC
     shown: tuple[tuple[str, datetime | None], ...] = ()  # the address as in a file, and the time of the entry if known
     run_id: str | None = None  # the server's run that wrote the files only for this list; None: the files stay
+    warning: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,6 +21,8 @@ from retention_assets.lakefs.source.opening import OpenRepository
 from retention_assets.state.plan import Plan
 
 _APART = timedelta(hours=2)  # a dump may take an hour. Source: docs/lakefs-formats.md, "Dumps"
+_PROTECTS = timedelta(hours=1)  # with this `settle`, the list of a later plan is newer than the references of this one
+ONE_RUN = "Make all tables of the day again in one run."
 USE_SERVER = "Configure `source.api` instead of `source.dump`."
 NEW_LIST = (
     "Let the server write a new staged list, name its folder in `staged`, and take a new dump just after that: "
@@ -28,14 +30,19 @@ NEW_LIST = (
 )
 
 
-def unusable_staged_list(staged_at: datetime, references_at: datetime, *, of_dump: bool) -> str | None:
+def unusable_staged_list(
+    staged_at: datetime, references_at: datetime, *, of_dump: bool, settle: timedelta | None = None
+) -> str | None:
     """Return why a staged list must not be used with these references; None if it may be used.
 
     - If the list is newer, an object that was committed in between is neither in the list nor in the references.
     - If the list is much older, the objects that an entry of a HEAD hid when the list was made are missing from it. The
       HEAD may have moved since, so the references may not show the entry either (see `same_content`). If the time in
       between is short, `settle` protects the object: see `PlanInputs.settling_until`. With a server (not `of_dump`),
-      the time in between is the time that the server needs to write the list.
+      the time in between is the time that the server needs to write the list, unless the tables of a plan were made
+      in several runs. So a plan with a server is refused only if its `settle` does not protect the object.
+
+    `settle`: of a plan; None: a liveness check, which reads both just now.
     """
     times = (at.astimezone(UTC).replace(tzinfo=None) for at in (staged_at, references_at))
     staged, references = (f"({at} UTC)" for at in times)  # with microseconds, if there are any
@@ -44,11 +51,16 @@ def unusable_staged_list(staged_at: datetime, references_at: datetime, *, of_dum
             f"the staged list {staged} is newer than the references {references}: objects that were committed in "
             "between are in neither."
         )
-    if of_dump and references_at - staged_at > _APART:
-        return (
+    is_short = settle is not None and settle < _PROTECTS
+    if references_at - staged_at > _APART and (of_dump or is_short):
+        problem = (
             f"the staged list {staged} is more than {format_duration(_APART)} older than the references {references}: "
             f"objects that the HEAD of a branch hid from the list, before the branch moved, are in neither."
         )
+        if of_dump or settle is None:
+            return problem
+        needed = format_duration(_PROTECTS)
+        return f"{problem} `settle` ({format_duration(settle)}) is less than {needed}, so it does not protect them."
     return None
 
 
@@ -149,13 +161,13 @@ def require_no_old_names(plan: Plan, planned: DataFrame) -> None:
         )
 
 
-def require_own_names(plan: Plan, planned: DataFrame, committed: Callable[[], DataFrame]) -> None:
-    """Refuse a plan with an object whose name is of an old kind that no entry of the repository has.
+def require_own_names(plan: Plan, planned: DataFrame, entries: Callable[[], DataFrame]) -> None:
+    """Refuse a plan with an object whose name is of an old kind that lakeFS gave to no entry of the repository.
 
     Args:
         plan: the plan that a sweep is about to execute.
         planned: the objects of the plan.
-        committed: returns the addresses of all commits. It is called only if the plan has old names.
+        entries: returns the entries of all commits; see `kinds_in_use`. It is called only if the plan has old names.
 
     Raises:
         GuardRefused: the plan has such an object.
@@ -163,10 +175,10 @@ def require_own_names(plan: Plan, planned: DataFrame, committed: Callable[[], Da
     old = planned.where(~is_own_name(F.col("address"), legacy=frozenset()))
     if old.isEmpty():
         return
-    foreign = old.where(~is_own_name(F.col("address"), legacy=kinds_in_use(committed()))).orderBy("address").first()
+    foreign = old.where(~is_own_name(F.col("address"), legacy=kinds_in_use(entries()))).orderBy("address").first()
     if foreign is not None:
         raise GuardRefused(
             f"{plan.repository} {plan.day}: the plan names {foreign['address']}. No entry of the repository has a name "
-            f"of this kind, so the file may be another system's. Nothing was deleted. Plan again: "
-            f"`retention plan {plan.repository} --as-of {plan.day}`."
+            f"of this kind that lakeFS generated, so the file may be another system's. Nothing was deleted. Plan "
+            f"again: `retention plan {plan.repository} --as-of {plan.day}`."
         )

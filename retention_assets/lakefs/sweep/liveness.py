@@ -57,7 +57,8 @@ class CommittedContents:
     """The contents of commits as rows. Using the rows again does not read the files again."""
 
     metarange_ranges: DataFrame
-    entries: DataFrame
+    stored_entries: DataFrame  # with the address and its type as in the ranges
+    entries: DataFrame  # with canonical addresses
     ranges: DataFrame  # `active_ranges` of the commits
     names: NameSets  # the branch and rule names of the commits
 
@@ -86,7 +87,7 @@ def committed_contents(cache: TableCache, namespace_urls: Sequence[str], commits
     names = NameSets.of_commits(commits)
     ranges_of_commits = active_ranges(commits, of_commits, names)
     entries, _ = cache.rows(ranges_of_commits, ranges())
-    return CommittedContents(of_commits, canonical(entries, namespace_urls), ranges_of_commits, names)
+    return CommittedContents(of_commits, entries, canonical(entries, namespace_urls), ranges_of_commits, names)
 
 
 _HOUR = timedelta(hours=1)
@@ -188,8 +189,8 @@ class LakeFSLiveness:
         return Liveness(live, committed, checked_at)
 
     def entries(self) -> DataFrame:
-        """Return the addresses (column `address`) of all entries of all commits. Absolute addresses stay absolute."""
-        return self._pairs_of(self._references()).select("address")
+        """Return (address, address_type) of all entries of all commits, as in the ranges."""
+        return self._contents_of(self._references()).stored_entries.select("address", "address_type")
 
     def close(self) -> None:
         """Release the staged list of the last check. The rows that the check returned must not be used any more."""
@@ -265,11 +266,8 @@ class LakeFSLiveness:
         if self._pairs and self._pairs[0] == known:
             return self._pairs[1]
         query = self._query
-        rows = commits_now(query, references, rules=())
-        contents = committed_contents(self._cache, query.opened.namespace_urls, rows)
-        self._require([heads_present(references, rows), contents.check_complete()])
         branches, rules = query.memory.branch_names(references.branches), query.policy.lifecycle
-        rows = contents.pairs()
+        rows = self._contents_of(references).pairs()
         pairs = with_lifecycle(rows, rules, branches, query.as_of).select(*LIVE_COLUMNS).cache()
         if rules and (split := split_pairs(pairs)).num_rows:  # looked for in the cached rows, which are few columns
             pairs.unpersist()
@@ -278,3 +276,10 @@ class LakeFSLiveness:
             self._pairs[1].unpersist()
         self._pairs = known, pairs
         return pairs
+
+    def _contents_of(self, references: References) -> CommittedContents:
+        """Return the contents of all commits. Errors: GuardRefused when they are incomplete."""
+        rows = commits_now(self._query, references, rules=())
+        contents = committed_contents(self._cache, self._query.opened.namespace_urls, rows)
+        self._require([heads_present(references, rows), contents.check_complete()])
+        return contents

@@ -1,5 +1,7 @@
 """Stores the heads and commits that each plan found, for later plans."""
 
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import reduce
 from typing import Any
@@ -12,7 +14,7 @@ from retention_assets.lakefs.rules.references import References
 from retention_assets.lakefs.rules.reflog import Memory, SeenHead, merged, remember, with_older_heads, with_true_ages
 from retention_assets.policy.rules import Policy
 from retention_assets.state.binding import are_of_location
-from retention_assets.state.memory import LONGEST_WRITE, MEMORY, PLANS_STORED
+from retention_assets.state.memory import LONGEST_WRITE, MEMORY, NEWEST_MEMORY, PLANS_STORED
 from retention_assets.state.plan import Plan, last_terms, made_at_name, made_name
 from retention_assets.tables import TIMESTAMP
 from retention_assets.warehouse.warehouse import Warehouse
@@ -29,21 +31,34 @@ def read_memory(warehouse: Warehouse, repository: str, settings: LakeFSSettings)
     """
     if not settings.keeps_reflog:
         return Memory()
-    memory, _ = _stored(warehouse, repository)
-    if memory is None and are_of_location(last_terms(warehouse, repository), warehouse, repository):
+    stored = _stored(warehouse, repository)
+    missing = [MEMORY, stored.lost, _HEADS] if stored.lost else []
+    if stored.memory is None and are_of_location(last_terms(warehouse, repository), warehouse, repository):
+        missing = [MEMORY]
+    if missing:
         raise TableContractError(
-            f"{warehouse.location(repository, MEMORY)}: is missing, but earlier plans wrote it. The commits of deleted "
-            "branches would expire too early. Nothing was deleted. Copy it from a backup of the warehouse. Or, to go "
-            "on without what these plans found, plan once with `reflog: false`."
+            f"{warehouse.location(repository, *missing)}: is missing, but earlier plans wrote it. The commits of "
+            "deleted branches would expire too early. Nothing was deleted. Copy it from a backup of the warehouse. Or, "
+            "to go on without what these plans found, plan once with `reflog: false`."
         )
-    return memory or Memory()
+    return stored.memory or Memory()
 
 
-def _stored(warehouse: Warehouse, repository: str) -> tuple[Memory | None, list[str]]:
-    """Return what the stored plans found, and the names of all stored memories. None: there is no memory.
+@dataclass(frozen=True, slots=True)
+class _Stored:
+    """The stored memories of a repository."""
+
+    memory: Memory | None  # what all of them found; None: there is none
+    names: list[str]  # of all complete memories
+    lost: str | None  # the name of the memory that was stored last, if it is missing
+
+
+def _stored(warehouse: Warehouse, repository: str) -> _Stored:
+    """Return the stored memories.
 
     The newest memory includes those before it. Memories of plans that ran at the same time do not include each other.
     """
+    last = warehouse.read_document(repository, MEMORY, NEWEST_MEMORY)  # first: another plan may store one meanwhile
     stored = {}
     for name in warehouse.directories(repository, MEMORY):
         document = warehouse.read_document(repository, MEMORY, name, _HEADS)
@@ -57,7 +72,20 @@ def _stored(warehouse: Warehouse, repository: str) -> tuple[Memory | None, list[
         for name, document in stored.items()
         if name not in included
     ]
-    return reduce(merged, memories) if memories else None, sorted(stored)
+    lost = last["name"] if last and _is_lost(last, stored, included) else None
+    return _Stored(reduce(merged, memories) if memories else None, sorted(stored), lost)
+
+
+def _is_lost(last: Mapping[str, Any], stored: Mapping[str, Mapping[str, Any]], included: Collection[str]) -> bool:
+    """Return whether the memory that was stored last is missing, and no other memory has what it has.
+
+    A memory that is newer was written by an earlier version, which did not write `NEWEST_MEMORY`, or by a plan that was
+    interrupted.
+    """
+    if last["name"] in stored or last["name"] in included:
+        return False
+    times = (_timestamp(document["seen_at"]) for document in stored.values() if document["seen_at"])
+    return not any(at > _timestamp(last["seen_at"]) for at in times)
 
 
 def keep_memory(warehouse: Warehouse, plan: Plan, references: References, policy: Policy) -> None:
@@ -68,10 +96,10 @@ def keep_memory(warehouse: Warehouse, plan: Plan, references: References, policy
     found are added. This happens when plans run at the same time, or when a plan is made again from the
     stored tables of an earlier day.
     """
-    name, (stored, included) = made_name(plan), _stored(warehouse, plan.repository)
+    name, stored = made_name(plan), _stored(warehouse, plan.repository)
+    included, before = stored.names, stored.memory or Memory()
     if name in included:
         return
-    before = stored or Memory()
     if before.seen_at is not None and references.taken_at < before.seen_at:
         memory = with_older_heads(references, before, policy)
         if memory == before:
@@ -88,6 +116,7 @@ def keep_memory(warehouse: Warehouse, plan: Plan, references: References, policy
     seen_at = memory.seen_at.isoformat() if memory.seen_at else None
     document = {"seen_at": seen_at, "heads": heads, "includes": included}
     warehouse.write_document(document, plan.repository, MEMORY, name, _HEADS)
+    warehouse.write_document({"name": name, "seen_at": seen_at}, plan.repository, MEMORY, NEWEST_MEMORY)
     for old in warehouse.directories(plan.repository, MEMORY)[:-PLANS_STORED]:
         is_complete = warehouse.file(plan.repository, MEMORY, old, _HEADS) is not None
         is_interrupted = not is_complete and old < made_at_name(plan.made_at - LONGEST_WRITE)

@@ -26,7 +26,7 @@ from retention_assets.lakefs.names.legacy import (
     KINDS,
     is_own_name,
     keep_old_names,
-    kinds_in_use,
+    kinds_warning,
     with_foreign_names,
 )
 from retention_assets.lakefs.rules.candidates import (
@@ -53,7 +53,13 @@ from retention_assets.lakefs.rules.same_content import (
 from retention_assets.lakefs.rules.tables import REFERENCES, references_of
 from retention_assets.lakefs.source.checksums import FEW_OBJECTS, md5_of, md5_of_few
 from retention_assets.lakefs.source.inventory_snapshot import is_usable
-from retention_assets.lakefs.sweep.guards import NEW_LIST, USE_SERVER, partial_staged_list, unusable_staged_list
+from retention_assets.lakefs.sweep.guards import (
+    NEW_LIST,
+    ONE_RUN,
+    USE_SERVER,
+    partial_staged_list,
+    unusable_staged_list,
+)
 from retention_assets.lakefs.sweep.memory import keep_memory
 from retention_assets.objectstore.access import StoreAccess
 from retention_assets.policy.lint import duration_warnings
@@ -137,9 +143,11 @@ class PlanInputs:
         return references_of(self.graph.columns(*REFERENCES), self.graph.taken_at)
 
     def kinds_in_use(self) -> frozenset[str]:
-        """Return the kinds of old names that the addresses have; see `names.legacy`."""
-        kinds = self.addresses.details.legacy_kinds
-        return kinds_in_use(self.addresses.frame) if kinds is None else kinds
+        """Return the kinds of old names that lakeFS gave to objects of the repository; see `names.legacy`.
+
+        Tables of earlier versions may not have them. Then objects with old names stay.
+        """
+        return self.addresses.details.legacy_kinds or frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,8 +199,9 @@ def blocked(parameters: PlanParameters, inputs: PlanInputs, references: Referenc
             "list in `staged`, or use `source.api`."
         )
     of_dump = parameters.of_dump
-    if problem := unusable_staged_list(inputs.staged.taken_at, inputs.graph.taken_at, of_dump=of_dump):
-        return f"{problem} {NEW_LIST}" if of_dump else problem
+    staged_at, references_at = inputs.staged.taken_at, inputs.graph.taken_at
+    if problem := unusable_staged_list(staged_at, references_at, of_dump=of_dump, settle=parameters.settle):
+        return f"{problem} {NEW_LIST if of_dump else ONE_RUN}"
     problem = partial_staged_list(parameters.settings.get("namespace", ""), of_dump=of_dump)
     return problem and f"{problem} {USE_SERVER}"
 
@@ -537,6 +546,10 @@ def _warnings(
             "staged until April 2021 and never committed. So unreferenced objects with the names of that time stay. "
             "`source.api` shows which of them are staged, so that the others can be deleted."
         )
+    if text := inputs.staged.details.staged_warning:
+        warnings.append(text)
+    if not parameters.legacy_names and (warning := kinds_warning(inputs.kinds_in_use())):
+        warnings.append(warning)
     if text := inputs.addresses.details.unusual_entries:
         warnings.append(f"In the commits, {text}.")
     if reason := inputs.inventory.details.fell_back:

@@ -6,12 +6,13 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
+from retention_assets.lakefs.formats.ranges import BY_PREFIX_DEPRECATED, FULL, RELATIVE
 from retention_assets.lakefs.names.legacy import KINDS, is_own_name, kinds_in_use
 from retention_assets.lakefs.rules.references import UNKNOWN_TIME
+from retention_assets.lakefs.source.ranges import RANGE_ENTRIES
 from retention_assets.warehouse.warehouse import Warehouse
-from tests import frames
 from tests.frames import OLD, Listed, Pair, address, of
 from tests.sweep.small_world import UNREFERENCED, World
 
@@ -30,10 +31,26 @@ NEW = address(1)
         pytest.param([ROOT, LINKED, NEW], KINDS, id="both"),
     ],
 )
+@pytest.mark.parametrize("address_type", [RELATIVE, BY_PREFIX_DEPRECATED], ids=["relative", "without_a_type"])
 def test_a_kind_of_legacy_names_is_in_use_if_any_entry_has_such_a_name(
-    spark: SparkSession, entries: list[str], kinds: set[str]
+    spark: SparkSession, entries: list[str], kinds: set[str], address_type: int
 ) -> None:
-    assert kinds_in_use(frames.addresses(spark, *(Pair(entry) for entry in entries))) == kinds
+    assert kinds_in_use(entries_of(spark, *((entry, address_type) for entry in entries))) == kinds
+
+
+def test_a_file_that_a_client_staged_by_its_full_address_makes_no_kind_of_legacy_names_its_own(
+    spark: SparkSession,
+) -> None:
+    full = [(ROOT, FULL), (LINKED, FULL), (f"s3://lake/orchard/{ROOT}", FULL), (f"s3://lake/orchard/{LINKED}", FULL)]
+    full.append((f"s3://lake/orchard/{ROOT}", BY_PREFIX_DEPRECATED))
+    assert kinds_in_use(entries_of(spark, *full, (NEW, RELATIVE))) == set()
+    assert kinds_in_use(entries_of(spark, *full, (LINKED, RELATIVE))) == {"linked"}
+
+
+def entries_of(spark: SparkSession, *entries: tuple[str, int]) -> DataFrame:
+    """Return entries as in the ranges. `entries`: address and address type."""
+    rows = [{"address": name, "address_type": address_type} for name, address_type in entries]
+    return spark.createDataFrame(pa.Table.from_pylist(rows, RANGE_ENTRIES)).select("address", "address_type")
 
 
 @pytest.mark.parametrize(
@@ -60,6 +77,7 @@ WITH_OLD_NAMES = replace(
     WORLD,
     inventory=[*WORLD.inventory, Listed(ROOT), Listed(OF_ENTRIES)],
     pairs=[*WORLD.pairs, Pair(OF_ENTRIES, "a/9", due_since=OLD, rule_ids=["retention:default"])],
+    legacy_kinds=frozenset({"root"}),
 )
 
 
@@ -83,3 +101,26 @@ def test_what_an_old_server_staged_is_not_deleted_because_a_dump_does_not_show_i
     assert planned.plan
     assert any("staged until April 2021" in warning for warning in planned.plan.warnings) != is_deleted
     assert ("may_be_staged" in planned.plan.totals) != is_deleted
+
+
+@pytest.mark.parametrize(
+    ("kinds", "legacy_names", "chosen", "named"),
+    [
+        pytest.param({"root"}, False, True, "(32 hexadecimal digits directly in the namespace)", id="in_use"),
+        pytest.param({"root"}, True, True, None, id="a_person_says_that_all_are_its_own"),
+        pytest.param(set(), False, False, None, id="not_in_use"),
+        pytest.param(None, False, False, None, id="not_known_because_an_earlier_version_made_the_table"),
+    ],
+)
+def test_a_plan_warns_that_files_with_legacy_names_count_as_its_own(
+    spark: SparkSession, tmp_path: Path, kinds: set[str] | None, legacy_names: bool, chosen: bool, named: str | None
+) -> None:
+    known = None if kinds is None else frozenset(kinds)
+    world = replace(WITH_OLD_NAMES, legacy_kinds=known, legacy_names=legacy_names)
+    planned = world.plan(spark, Warehouse(str(tmp_path / "warehouse")))
+    assert planned.plan
+    assert {ROOT, OF_ENTRIES} <= {row["address"] for row in planned.candidates.collect()} or not chosen
+    assert ("foreign" in planned.plan.totals and planned.plan.totals["foreign"].objects == 3) is not chosen
+    warnings = [one for one in planned.plan.warnings if "old lakeFS versions" in one]
+    assert len(warnings) == (1 if named else 0)
+    assert all(named and named in one and one.endswith("and this warning ends.") for one in warnings)

@@ -13,11 +13,13 @@ import pytest
 
 from retention_assets.errors import AccessDenied, ConfigurationError, CorruptFile, ObjectMissing, SourceError
 from retention_assets.lakefs.formats.ranges import read_metarange
+from retention_assets.lakefs.source import dump
 from retention_assets.lakefs.source.dump import DumpSource
 from retention_assets.lakefs.source.opening import open_repository
 from retention_assets.lakefs.source.repository import RULES
 from retention_assets.lakefs.source.staged_objects import staged_rows
 from retention_assets.objectstore.access import StoreAccess
+from tests.end_to_end.command import orchard_on_disk
 from tests.lakefs_repositories import NAME, Version, build_repository
 from tests.lakefs_tables import Range, write_metarange
 from tests.objectstore.s3 import Bucket
@@ -25,6 +27,7 @@ from tests.saved_repositories import api, copy_saved_repository
 
 MANIFEST = api("orchard")["refs_dump"]
 OLD = datetime(2025, 11, 1, tzinfo=UTC)
+PAGE = 20 * 2**20  # bytes above which the server ends a page
 
 
 @pytest.fixture
@@ -213,6 +216,39 @@ def test_all_files_of_the_staged_folder_except_markers_are_used(lake: Path) -> N
     assert staged is not None
     assert staged.files == ("staged/a", "staged/b")
     assert staged.taken_at.timestamp() == 1_001
+
+
+@pytest.mark.parametrize(
+    ("sizes", "warns"),
+    [
+        pytest.param([PAGE + 1], True, id="only_the_first_page"),
+        pytest.param([PAGE + 1, PAGE + 1], True, id="without_the_last_page"),
+        pytest.param([PAGE], False, id="a_small_list"),
+        pytest.param([PAGE + 1, 1_000], False, id="all_pages"),
+        pytest.param([1_000, PAGE + 1], False, id="all_pages_in_another_order"),
+    ],
+)
+def test_a_staged_list_of_only_full_pages_has_a_warning(lake: Path, sizes: list[int], warns: bool) -> None:
+    (lake / "staged").mkdir()
+    for number, size in enumerate(sizes):
+        (lake / "staged" / f"part-{number}").touch()
+        os.truncate(lake / "staged" / f"part-{number}", size)
+    staged = source(lake, staged="staged").staged()
+    assert staged is not None
+    assert (staged.warning is not None) is warns
+    assert not warns or (staged.warning or "").startswith("The staged list may be incomplete: each of its files has")
+    assert not warns or (staged.warning or "").endswith("and take a new dump just after that.")
+
+
+@pytest.mark.slow
+def test_a_plan_from_a_staged_list_of_only_full_pages_has_the_warning(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    project = orchard_on_disk(tmp_path)
+    monkeypatch.setattr(dump, "_PAGE_BYTES", 1)
+    answer = project.run("plan", "--json")
+    assert answer.status == 0, answer.err
+    assert [one for one in answer.document()["warnings"] if "the staged objects of a missing page" in one]
 
 
 @pytest.mark.parametrize("content", [None, b""])

@@ -219,9 +219,15 @@ def test_a_planned_name_of_a_kind_that_no_entry_has_is_refused_before_a_sweep(sp
     foreign = "d41d8cd98f00b204e9800998ecf8427e"
     planned, plan = frames.inventory(spark, Listed(DEAD), Listed(foreign)), a_plan()
     remedy = rf"Nothing was deleted\. Plan again: `retention plan orchard --as-of {plan.day}`"
+
+    def entries(address: str, address_type: int = 1) -> DataFrame:
+        return spark.createDataFrame([(address, address_type)], "address string, address_type tinyint")
+
     with pytest.raises(GuardRefused, match=rf"^orchard {plan.day}: the plan names {foreign}\. .*{remedy}"):
-        require_own_names(plan, planned, lambda: frames.inventory(spark, Listed(LIVE)))
-    require_own_names(plan, planned, lambda: planned)
+        require_own_names(plan, planned, lambda: entries(LIVE))
+    with pytest.raises(GuardRefused, match=rf"^orchard {plan.day}: the plan names {foreign}\. .*{remedy}"):
+        require_own_names(plan, planned, lambda: entries(foreign, address_type=2))  # staged by its full address
+    require_own_names(plan, planned, lambda: entries(foreign))
 
 
 def test_a_plan_that_names_an_unreferenced_object_with_an_old_name_is_refused_where_a_dump_may_not_show_it(

@@ -9,8 +9,10 @@ from functools import cache
 from pathlib import Path
 from typing import Any, ClassVar
 
+import botocore.session  # type: ignore[import-untyped]
 import pytest
 from alembic.script import ScriptDirectory
+from botocore.loaders import create_loader  # type: ignore[import-untyped]
 from hypothesis import settings
 from pyspark.sql import SparkSession
 from sqlalchemy import Engine, event
@@ -126,6 +128,19 @@ def migrations_read_once() -> Iterator[None]:
     """Let Dagster read its migrations once per process. It reads a hundred files for each new database of a test."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(ScriptDirectory, "from_config", cache(ScriptDirectory.from_config))
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def models_of_aws_read_once() -> Iterator[None]:
+    """Let botocore read its models once per process. Each new session reads that of S3 again, which takes 0.1 seconds.
+
+    botocore adds to a model while it reads it, so no thread may use the model before.
+    """
+    loader = create_loader()
+    loader.load_service_model("s3", "service-2")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(botocore.session, "create_loader", lambda _: loader)
         yield
 
 

@@ -2,7 +2,7 @@
 
 import json
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -54,11 +54,12 @@ COMMITS = (
 )
 BRANCHES = {"main": "e", "old": "y"}
 TAGS = {"v1": "b"}
+TAGS_WITH_TIP = {**TAGS, "keep": "y"}  # the tip of the expired branch stays
 GONE = {"a", "c", "x", "y"}
 
 
-def made(root: Path, spec_version: Format, **settings: object) -> IcechunkProject:
-    return icechunk_project(root, spec_version, COMMITS, BRANCHES, TAGS, **settings)
+def made(root: Path, spec_version: Format, tags: Mapping[str, str] = TAGS) -> IcechunkProject:
+    return icechunk_project(root, spec_version, COMMITS, BRANCHES, tags)
 
 
 def execute(field: IcechunkProject, plan_hash: str) -> None:
@@ -84,14 +85,17 @@ class Planned:
 
     def __init__(self, factory: pytest.TempPathFactory) -> None:
         self._factory = factory
-        self._planned: dict[Format, tuple[IcechunkProject, str]] = {}
+        self._planned: dict[tuple[Format, frozenset[str]], tuple[IcechunkProject, str]] = {}
 
-    def copy(self, spec_version: Format, directory: Path, **settings: object) -> tuple[IcechunkProject, str]:
+    def copy(
+        self, spec_version: Format, directory: Path, tags: Mapping[str, str] = TAGS, **settings: object
+    ) -> tuple[IcechunkProject, str]:
         """Return a copy with other settings, and the hash of its plan."""
-        if spec_version not in self._planned:
-            field = made(self._factory.mktemp("planned"), spec_version)
-            self._planned[spec_version] = field, field.project.plan()
-        field, plan_hash = self._planned[spec_version]
+        key = spec_version, frozenset(tags)
+        if key not in self._planned:
+            field = made(self._factory.mktemp("planned"), spec_version, tags)
+            self._planned[key] = field, field.project.plan()
+        field, plan_hash = self._planned[key]
         copied = field.copy(directory)
         copied.project.write(**settings)
         copied.project.adopt()
@@ -316,9 +320,9 @@ def test_a_sweep_that_was_interrupted_after_publishing_edits_is_continued(planne
     assert f"snapshots/{field.ids['c']}" in outcomes
 
 
-def interrupt_sweep(field: IcechunkProject, monkeypatch: pytest.MonkeyPatch, step: str) -> None:
-    """Plan, approve, and sweep until the function `step` of the sweep fails."""
-    assert field.project.run("approve", field.project.plan()).status == 0
+def interrupt_sweep(field: IcechunkProject, plan_hash: str, monkeypatch: pytest.MonkeyPatch, step: str) -> None:
+    """Approve the plan, and sweep until the function `step` of the sweep fails."""
+    assert field.project.run("approve", plan_hash).status == 0
 
     def unavailable(*_: object) -> None:
         raise StoreError("the store answered 503. Nothing was written. Try again.")
@@ -330,14 +334,13 @@ def interrupt_sweep(field: IcechunkProject, monkeypatch: pytest.MonkeyPatch, ste
 
 @pytest.mark.parametrize("spec_version", FORMATS)
 def test_a_branch_that_somebody_created_again_after_an_interrupted_sweep_removed_it_stays(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, spec_version: Format
+    planned: Planned, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, spec_version: Format
 ) -> None:
     """The first sweep removes the branch, and cannot record this. In format 2 a tag keeps the tip in the history."""
-    tags = TAGS if spec_version == 1 else TAGS | {"keep": "y"}
-    field = icechunk_project(tmp_path, spec_version, COMMITS, BRANCHES, tags)
+    field, plan_hash = planned.copy(spec_version, tmp_path, TAGS if spec_version == 1 else TAGS_WITH_TIP)
     tip = field.ids["y"]
     before = array_of(field.directory, tip)
-    interrupt_sweep(field, monkeypatch, "keep_publication")
+    interrupt_sweep(field, plan_hash, monkeypatch, "keep_publication")
     assert set(open_repository(field.directory).list_branches()) == {"main"}
     open_repository(field.directory).create_branch("old", tip)
     second = field.project.run("sweep")
@@ -353,11 +356,10 @@ def test_a_branch_that_somebody_created_again_after_an_interrupted_sweep_removed
 
 @pytest.mark.parametrize("spec_version", FORMATS)
 def test_a_branch_that_an_interrupted_sweep_removed_stays_if_it_is_created_while_the_next_sweep_begins(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, spec_version: Format
+    planned: Planned, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, spec_version: Format
 ) -> None:
-    tags = TAGS if spec_version == 1 else TAGS | {"keep": "y"}
-    field = icechunk_project(tmp_path, spec_version, COMMITS, BRANCHES, tags)
-    interrupt_sweep(field, monkeypatch, "keep_publication")
+    field, plan_hash = planned.copy(spec_version, tmp_path, TAGS if spec_version == 1 else TAGS_WITH_TIP)
+    interrupt_sweep(field, plan_hash, monkeypatch, "keep_publication")
     begin = sweeping.begin_publication
 
     def created_meanwhile(*arguments: Any) -> None:
@@ -374,10 +376,10 @@ def test_a_branch_that_an_interrupted_sweep_removed_stays_if_it_is_created_while
 
 @pytest.mark.parametrize("spec_version", FORMATS)
 def test_a_sweep_that_was_interrupted_before_its_edits_removes_the_references(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, spec_version: Format
+    planned: Planned, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, spec_version: Format
 ) -> None:
-    field = made(tmp_path, spec_version)
-    interrupt_sweep(field, monkeypatch, "publish")
+    field, plan_hash = planned.copy(spec_version, tmp_path)
+    interrupt_sweep(field, plan_hash, monkeypatch, "publish")
     commit_again(field.directory)  # the ops log of format 2 goes on
     answer = field.project.run("sweep")
     assert answer.status == 0, answer.err

@@ -19,7 +19,7 @@ from retention_assets.assets.resources import RepositoryResource, session
 from retention_assets.assets.runs import ReadOptions, SweepOptions, day_of
 from retention_assets.core import guards
 from retention_assets.inventory.unusual import unusual_counts, unusual_names
-from retention_assets.lakefs.names.legacy import kinds_counted, kinds_in_use, kinds_of
+from retention_assets.lakefs.names.legacy import kinds_counted, kinds_of
 from retention_assets.lakefs.rules.committed import commit_graph as graph_of
 from retention_assets.lakefs.rules.name_sets import NameSets
 from retention_assets.lakefs.rules.ranges import OF_COMMITS, canonical, unusual_entries, unusual_entries_counted
@@ -32,7 +32,7 @@ from retention_assets.lakefs.source.ranges import metaranges, ranges
 from retention_assets.lakefs.source.repository import staged_list
 from retention_assets.lakefs.source.staged_objects import staged_objects
 from retention_assets.lakefs.sweep import verification
-from retention_assets.lakefs.sweep.guards import heads_present, locations_apart, ranges_complete
+from retention_assets.lakefs.sweep.guards import heads_present, kinds_given, locations_apart, ranges_complete
 from retention_assets.lakefs.sweep.liveness import LivenessQuery, commits_now
 from retention_assets.lakefs.sweep.planning import PlanInputs, PlanParameters, make_plan, require_one_origin
 from retention_assets.lakefs.sweep.results import write_results
@@ -200,7 +200,9 @@ def addresses(
     found = Rows(pairs, active_ranges.taken_at, active_ranges.details)
     counts = [*kinds_counted(), *unusual_entries_counted()]
     rows, counted = resource.write("addresses", day_of(context), found, counts)
-    kinds = kinds_in_use(entries) if kinds_of(counted) else frozenset[str]()  # few repositories have old names
+    kinds = frozenset[str]()
+    if kinds_of(counted):  # few repositories have old names
+        kinds = kinds_given(potential_commits.columns("created_at")["created_at"].to_pylist(), lambda: entries)
     details = replace(rows.details, legacy_kinds=kinds, unusual_entries=unusual_entries(counted))
     rows = replace(rows, details=details)
     return checked(rows, [check_result], {"ranges_read": reading.files, "range_bytes": reading.bytes})

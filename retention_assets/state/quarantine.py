@@ -155,8 +155,8 @@ def prepare_directory(warehouse: Warehouse, repository: str, access: StoreAccess
     without markers moved objects, and the directory is empty or does not exist.
     """
     markers = _markers(warehouse, repository)
-    if not markers and _is_empty(access) and _has_moved_objects(warehouse, repository, access):
-        markers = {access.url: marker}  # written, so that a person can create this file
+    if access.url not in markers and _is_empty(access) and _has_moved_objects(warehouse, repository, access):
+        markers = {**markers, access.url: marker}  # written, so that a person can create this file
         warehouse.write_document(markers, repository, _MARKERS)
     if access.url in markers:
         require_marker(access, markers[access.url])
@@ -196,8 +196,8 @@ def _has_moved_objects(warehouse: Warehouse, repository: str, access: StoreAcces
     for _, record in newest_first(warehouse, repository):
         plan = record["day"], record["plan_hash"]
         in_quarantine.setdefault(plan, quarantined_in(record).objects > 0)
-        url = (record["terms"] or {}).get("quarantine.url")
-        if url and StoreAccess(url, access.options).url == access.url:
+        url = (record.get("terms") or {}).get("quarantine.url")
+        if record["mode"] == "quarantine" and (url is None or StoreAccess(url, access.options).url == access.url):
             swept.add(plan)
     return any(in_quarantine[plan] for plan in swept)
 

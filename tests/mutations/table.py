@@ -988,6 +988,17 @@ SWEEPING = (
         new="    except Exception as error:  # also",
         caught_by=("tests/sweep/test_execute_plan.py::test_a_sweep_that_is_interrupted_has_a_record",),
     ),
+    Mutation(
+        name="old names count in a repository that only newer servers wrote",
+        breaks="files of other systems are never deleted (invariant 10)",
+        file="retention_assets/lakefs/sweep/guards.py",
+        old="kinds_in_use(entries()) if has_older(times, NEW_NAMES) else frozenset()",
+        new="kinds_in_use(entries())",
+        caught_by=(
+            "tests/lakefs/sweep/test_guards.py"
+            "::test_a_planned_name_of_a_kind_that_no_entry_has_is_refused_before_a_sweep",
+        ),
+    ),
 )
 
 KNOWING = (

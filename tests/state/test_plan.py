@@ -183,8 +183,8 @@ def test_a_staged_list_of_a_server_that_is_hours_older_blocks_if_settle_does_not
     blocked = replace(WORLD, staged_at=NOW - 2.01 * HOUR).blocked(spark)
     assert blocked is not None
     assert blocked.startswith("the staged list (2026-10-31 21:59:24 UTC) is more than 2h older than the references (2")
-    remedy = "so it does not protect them. Make all tables of the day again in one run."
-    assert blocked.endswith(f"`settle` (0d) is less than 1h, {remedy}")
+    remedy = "so it does not protect them. Make all tables of the day again in one run. If that run takes so long, set"
+    assert blocked.endswith(f"`settle` (0d) is less than 1h, {remedy} `settle` to at least 1h.")
 
 
 def test_a_staged_list_beside_a_dump_blocks_if_addresses_have_several_spellings(spark: SparkSession) -> None:

@@ -150,20 +150,22 @@ def test_each_url_of_a_quarantine_has_its_own_marker(tmp_path: Path) -> None:
         pytest.param((), "attic", 0, True, id="after_a_purge"),
         pytest.param((), "cellar", 1, True, id="of_another_location"),
         pytest.param((), "attic", 1, False, id="not_mounted"),
+        pytest.param((), None, 1, False, id="not_mounted_and_no_record_of_the_location"),
     ],
 )
 def test_a_quarantine_of_a_version_without_markers_is_not_used_if_it_lacks_the_moved_objects(
-    tmp_path: Path, names: Sequence[str], swept_to: str, left: int, is_used: bool
+    tmp_path: Path, names: Sequence[str], swept_to: str | None, left: int, is_used: bool
 ) -> None:
     """A record says that objects are there. So a directory without any file is not the quarantine, or not mounted."""
     attic, warehouse = tmp_path / "the attic", Warehouse(str(tmp_path / "warehouse"))
     attic.mkdir()
     for name in names:
         (attic / name).mkdir()
+    prepared(tmp_path, tmp_path / "another")  # a sweep to another location, which has a marker
     at = datetime(2026, 10, 1, tzinfo=UTC)
     swept = replace(record_without_plan("sweep", "orchard", "ann", at, at, "run", {}), plan_hash="ab")
-    terms = {"quarantine.url": f"file://{tmp_path}/the {swept_to}"}
-    write_record(warehouse, replace(swept, terms=terms, in_quarantine={"objects": 1, "bytes": 3}))
+    terms = {"quarantine.url": f"file://{tmp_path}/the {swept_to}"} if swept_to else None
+    write_record(warehouse, replace(swept, mode="quarantine", terms=terms, in_quarantine={"objects": 1, "bytes": 3}))
     write_record(warehouse, replace(swept, kind="purge", in_quarantine={"objects": left, "bytes": 3 * left}))
     if is_used:
         assert prepared(tmp_path, attic).marker in [file.name for file in attic.iterdir()]

@@ -304,8 +304,7 @@ class IcechunkSource:
             raise SourceError(
                 f"{self._url}: the repository has format 1, but snapshot {encode_id(file.id)} has format "
                 f"{file.spec_version}, which does not name its parent. Nothing was changed or deleted. Run again. If "
-                "the error persists, the object `repo` of format 2 is missing: restore it, for example from the newest "
-                "backup in `overwritten/`."
+                "the error persists, the object `repo` of format 2 is missing: restore it."
             )
         return Snapshot(file.id, file.parent_id, datetime_of(file.flushed_at, file.id))
 

@@ -11,6 +11,8 @@ from urllib.parse import quote, unquote
 
 # Servers before April 2021 staged addresses without a type. Their staged objects are in no staged list, and in no dump.
 TYPED_ADDRESSES = datetime(2022, 1, 1, tzinfo=UTC)
+# From this time on, no server generates the names of `LEGACY_KINDS`. lakeFS 0.87 ended this in December 2022.
+NEW_NAMES = datetime(2024, 1, 1, tzinfo=UTC)
 
 DATA = "data/"  # the folder of generated names below a namespace
 

@@ -26,7 +26,8 @@ def kinds_in_use(entries: DataFrame) -> frozenset[str]:
     """Return the kinds of old names that lakeFS itself gave to objects of the entries.
 
     An entry with a full address does not count. Servers stored the names that they generated as relative addresses. A
-    client can stage any file of the namespace by its full address, also a file of another system.
+    client can stage any file of the namespace by its full address, also a file of another system. Until version 1.70,
+    servers stored such an address as relative, too. So the caller also requires a commit from before `NEW_NAMES`.
 
     `entries`: (address, address_type) of all commits, as in the ranges.
     """
@@ -53,8 +54,8 @@ def kinds_warning(kinds: Collection[str]) -> str | None:
     return (
         f"A commit has an entry with a name of old lakeFS versions ({named}). So every object with such a name counts "
         "as an object of this repository, and can be deleted when no commit and no staged object needs it. If another "
-        "system writes files with such names into the namespace, move them out of the namespace before a sweep. If "
-        "none does, set `legacy_names: true`, and this warning ends."
+        "system writes files with such names into the namespace, move those that no entry names out of the namespace "
+        "before a sweep. If none does, set `legacy_names: true`, and this warning ends."
     )
 
 

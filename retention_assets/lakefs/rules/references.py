@@ -49,11 +49,18 @@ class References:
         """Return whether staged objects may be in no input of a plan, because an old server staged them.
 
         Their addresses have no type: see `TYPED_ADDRESSES`. With a server (not `of_dump`), the objects that branches
-        show are read too: see `StagedScan`. The first commit of a repository has the time of its creation. An unknown
-        time counts as old.
+        show are read too: see `StagedScan`.
         """
-        times = (one.created_at for one in self.commits.values())
-        return of_dump and any(time < TYPED_ADDRESSES or time == UNKNOWN_TIME for time in times)
+        return of_dump and has_older(self.commit_times(), TYPED_ADDRESSES)
+
+    def commit_times(self) -> Iterator[datetime]:
+        """Yield the creation time of each commit. The first commit of a repository has the time of its creation."""
+        return (one.created_at for one in self.commits.values())
+
+
+def has_older(times: Iterable[datetime], than: datetime) -> bool:
+    """Return whether one of these creation times of commits is older. An unknown time counts as old."""
+    return any(time < than or time == UNKNOWN_TIME for time in times)
 
 
 def creation_time(seconds: int, microsecond: int) -> datetime:

@@ -1,6 +1,6 @@
 """The guards that only lakeFS has."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime, timedelta
 from types import MappingProxyType
 
@@ -14,15 +14,15 @@ from retention_assets.core.amounts import counted
 from retention_assets.core.guards import CheckResult, namespaces_apart
 from retention_assets.core.states import UNREFERENCED
 from retention_assets.errors import GuardRefused
-from retention_assets.lakefs.names.generated import has_other_spellings
+from retention_assets.lakefs.names.generated import NEW_NAMES, has_other_spellings
 from retention_assets.lakefs.names.legacy import is_own_name, kinds_in_use
-from retention_assets.lakefs.rules.references import References
+from retention_assets.lakefs.rules.references import References, has_older
 from retention_assets.lakefs.source.opening import OpenRepository
 from retention_assets.state.plan import Plan
 
 _APART = timedelta(hours=2)  # a dump may take an hour. Source: docs/lakefs-formats.md, "Dumps"
 _PROTECTS = timedelta(hours=1)  # with this `settle`, the list of a later plan is newer than the references of this one
-ONE_RUN = "Make all tables of the day again in one run."
+ONE_RUN = "Make all tables of the day again in one run. If that run takes so long, set `settle` to at least 1h."
 USE_SERVER = "Configure `source.api` instead of `source.dump`."
 NEW_LIST = (
     "Let the server write a new staged list, name its folder in `staged`, and take a new dump just after that: "
@@ -161,13 +161,22 @@ def require_no_old_names(plan: Plan, planned: DataFrame) -> None:
         )
 
 
-def require_own_names(plan: Plan, planned: DataFrame, entries: Callable[[], DataFrame]) -> None:
+def kinds_given(times: Iterable[datetime], entries: Callable[[], DataFrame]) -> frozenset[str]:
+    """Return the kinds of old names that lakeFS gave to entries. There are none if all commits are of newer servers.
+
+    `times`: the creation times of all commits. `entries`: returns the entries of all commits; see `kinds_in_use`.
+    """
+    return kinds_in_use(entries()) if has_older(times, NEW_NAMES) else frozenset()
+
+
+def require_own_names(plan: Plan, planned: DataFrame, references: References, entries: Callable[[], DataFrame]) -> None:
     """Refuse a plan with an object whose name is of an old kind that lakeFS gave to no entry of the repository.
 
     Args:
         plan: the plan that a sweep is about to execute.
         planned: the objects of the plan.
-        entries: returns the entries of all commits; see `kinds_in_use`. It is called only if the plan has old names.
+        references: the current references.
+        entries: as in `kinds_given`. It is called only if the plan has old names.
 
     Raises:
         GuardRefused: the plan has such an object.
@@ -175,7 +184,8 @@ def require_own_names(plan: Plan, planned: DataFrame, entries: Callable[[], Data
     old = planned.where(~is_own_name(F.col("address"), legacy=frozenset()))
     if old.isEmpty():
         return
-    foreign = old.where(~is_own_name(F.col("address"), legacy=kinds_in_use(entries()))).orderBy("address").first()
+    kinds = kinds_given(references.commit_times(), entries)
+    foreign = old.where(~is_own_name(F.col("address"), legacy=kinds)).orderBy("address").first()
     if foreign is not None:
         raise GuardRefused(
             f"{plan.repository} {plan.day}: the plan names {foreign['address']}. No entry of the repository has a name "

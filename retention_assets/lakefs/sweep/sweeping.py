@@ -53,7 +53,7 @@ class LakeFSRepositorySweep(RepositorySweep):
         if references.hides_old_objects(of_dump=settings.source.dump is not None):
             require_no_old_names(self.plan, self.candidates)
         if not settings.legacy_names:
-            require_own_names(self.plan, self.candidates, self._liveness.entries)
+            require_own_names(self.plan, self.candidates, references, self._liveness.entries)
 
     def live_now(self) -> Liveness:
         """See `RepositorySweep`. Refuses a policy or settings that were changed during the sweep."""

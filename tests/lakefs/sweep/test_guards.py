@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pyarrow as pa
@@ -16,7 +16,7 @@ from retention_assets.core.age import AgeCutoff
 from retention_assets.core.amounts import Amount
 from retention_assets.errors import GuardRefused
 from retention_assets.lakefs.names.columns import is_generated, issued_at
-from retention_assets.lakefs.rules.references import Commit, References
+from retention_assets.lakefs.rules.references import UNKNOWN_TIME, Commit, References
 from retention_assets.lakefs.source.ranges import METARANGE_RANGES, RANGE_ENTRIES
 from retention_assets.lakefs.sweep import planning
 from retention_assets.lakefs.sweep.guards import heads_present, ranges_complete, require_no_old_names, require_own_names
@@ -223,11 +223,19 @@ def test_a_planned_name_of_a_kind_that_no_entry_has_is_refused_before_a_sweep(sp
     def entries(address: str, address_type: int = 1) -> DataFrame:
         return spark.createDataFrame([(address, address_type)], "address string, address_type tinyint")
 
-    with pytest.raises(GuardRefused, match=rf"^orchard {plan.day}: the plan names {foreign}\. .*{remedy}"):
-        require_own_names(plan, planned, lambda: entries(LIVE))
-    with pytest.raises(GuardRefused, match=rf"^orchard {plan.day}: the plan names {foreign}\. .*{remedy}"):
-        require_own_names(plan, planned, lambda: entries(foreign, address_type=2))  # staged by its full address
-    require_own_names(plan, planned, lambda: entries(foreign))
+    def of_year(*years: int) -> References:
+        commits = (Commit(f"c{year}", (), datetime(year, 1, 1, tzinfo=UTC), "") for year in years)
+        return References({one.commit_id: one for one in commits}, {}, {}, NOW)
+
+    refused = rf"^orchard {plan.day}: the plan names {foreign}\. .*{remedy}"
+    with pytest.raises(GuardRefused, match=refused):
+        require_own_names(plan, planned, of_year(2022), lambda: entries(LIVE))
+    with pytest.raises(GuardRefused, match=refused):  # staged by its full address
+        require_own_names(plan, planned, of_year(2022), lambda: entries(foreign, address_type=2))
+    with pytest.raises(GuardRefused, match=refused):  # the same, by a server from before version 1.71
+        require_own_names(plan, planned, of_year(2024, 2025), lambda: entries(foreign))
+    require_own_names(plan, planned, of_year(2023, 2025), lambda: entries(foreign))
+    require_own_names(plan, planned, of_year(UNKNOWN_TIME.year, 2025), lambda: entries(foreign))
 
 
 def test_a_plan_that_names_an_unreferenced_object_with_an_old_name_is_refused_where_a_dump_may_not_show_it(

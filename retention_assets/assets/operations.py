@@ -161,13 +161,13 @@ def _withdraw(context: dg.OpExecutionContext, resource: RepositoryResource, conf
 
 
 def _stop(context: dg.OpExecutionContext, resource: RepositoryResource, config: PersonOptions) -> None:
-    """Stop the running sweep within seconds. No other sweep starts until `resume`."""
+    """Stop the running sweep, restore or purge within seconds. Until `resume`, none of them starts."""
     stopped = stop_sweeps(resource.warehouse, resource.name, config.person(context.run), resource.clock.now())
     context.log.info(f"Run {stopped} stops within seconds." if stopped else "No run was in progress.")
 
 
 def _resume(context: dg.OpExecutionContext, resource: RepositoryResource, config: PersonOptions) -> None:
-    """Let sweeps start again after `stop`."""
+    """Let sweeps, restores, purges and housekeeping start again after `stop`."""
     by = config.person(context.run)
     resume_sweeps(resource.warehouse, resource.name, resource.clock.now())
     context.log.info(f"{by}: sweeps may start again.")

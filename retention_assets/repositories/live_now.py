@@ -15,7 +15,6 @@ from retention_assets.lakefs.sweep.liveness import LakeFSLiveness, LivenessQuery
 from retention_assets.lakefs.sweep.memory import read_memory
 from retention_assets.policy.rules import Policy
 from retention_assets.repositories.other_repositories import OtherRepositories
-from retention_assets.spark.frames import CachedFrames
 from retention_assets.state.ledger import plans_with_ledgers, read_ledgers
 from retention_assets.sweep.copies import Undo
 from retention_assets.sweep.sweep_run import Sweep
@@ -33,7 +32,7 @@ class LiveNow:
     def __init__(self, undo: Undo, others: Sequence[Repository]) -> None:
         self._undo = undo
         self._others = OtherRepositories(undo.spark, undo.warehouse, undo.repository, others, undo.run_id, undo.clock)
-        self._rows = CachedFrames()  # the rows of the last call
+        self._rows: DataFrame | None = None  # the rows of the last call
         self._liveness: LakeFSLiveness | None = None  # of the last call
         self._policy_hash = ""  # of the policy of `_liveness`
 
@@ -41,7 +40,7 @@ class LiveNow:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._rows.close()
+        self._release_rows()
         self._others.release()
         self._release_liveness()
 
@@ -49,14 +48,21 @@ class LiveNow:
         """See `LiveAddresses`. Errors: also the errors of the source and the store."""
         self._others.require_known()
         self._undo.log(f"{self._undo.repository.name}: checking which objects are live")
-        self._rows.close()
+        self._release_rows()
         if self._undo.repository.is_icechunk:
-            live = self._rows.hold(files_to_spare(self._sweep))
+            live = files_to_spare(self._sweep).cache()
         else:
             liveness = self._under_policy(self._opened.policy())
-            live = self._rows.hold(liveness.now().live)  # the rows cannot be read after `close`
+            live = liveness.now().live.cache()
+            live.count()  # fills the cache: the rows cannot be read after `close`
             liveness.close()
+        self._rows = live
         return self._others.extended(Liveness(live, live, self._undo.clock()), self._worked_on).live
+
+    def _release_rows(self) -> None:
+        if self._rows is not None:
+            self._rows.unpersist()
+            self._rows = None
 
     def _release_liveness(self) -> None:
         if self._liveness is not None:

@@ -96,7 +96,6 @@ class CachedFrames:
 
     def __init__(self) -> None:
         self._frames: list[DataFrame] = []
-        self._checkpoints: list[Any] = []  # Spark's data of the frames that `hold` returned
 
     def __enter__(self) -> Self:
         return self
@@ -108,8 +107,6 @@ class CachedFrames:
         """Release all frames."""
         while self._frames:
             self._frames.pop().unpersist()
-        while self._checkpoints:
-            self._checkpoints.pop().unpersist(False)
 
     def cache(self, frame: DataFrame) -> DataFrame:
         """Mark the frame for Spark's cache until the end of the block, and return the frame.
@@ -140,13 +137,6 @@ class CachedFrames:
         cached = self.cache(frame)
         cached.count()
         return cached
-
-    def hold(self, frame: DataFrame) -> DataFrame:
-        """Compute the rows as `compute`, and release them at the end of the block. They cannot be read after that."""
-        held = self.compute(frame)
-        if is_one_process(frame.sparkSession):
-            self._checkpoints.append(held._jdf.logicalPlan().rdd())
-        return held
 
 
 def collected(frame: DataFrame) -> list[Row]:

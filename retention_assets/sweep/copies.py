@@ -63,7 +63,7 @@ def list_quarantine(
         access = locations[0].access  # all are in the same quarantine
         stored = _stored(spark, access, sorted({*known, *_folders(access)}), versions=versions)
     parts = F.split("path", "/", _FOLDER_PARTS + 2)
-    files = frames.hold(
+    files = frames.cache(
         stored.select(
             F.concat_ws("/", parts[0], parts[1]).alias("folder"),
             parts[2].alias("kind"),
@@ -152,7 +152,7 @@ def moved_and_surplus(
         times: the limits of age.
         frames: caches the rows that are read more than once.
     """
-    known = _with_surplus(frames.hold(_recorded_or_copied(rows, copies)), repository)
+    known = _with_surplus(frames.cache(_recorded_or_copied(rows, copies)), repository)
     # According to the ledger, the copies of these objects were purged, but a copy is still there. It is due at once.
     is_purged_copy = (F.col("end.outcome") == Outcome.PURGED) & F.col("end.detail").startswith(OF_COPY)
     is_left = F.coalesce(is_purged_copy, F.lit(False)) & ~F.col("surplus")
@@ -266,11 +266,11 @@ class Undo:
         times = Times(now - settings.quarantine.keep, now - settings.sweep.window - MARGIN)
         locations = [location for _, location in plans.values()]
         found = list_quarantine(self.spark, locations, self.frames, versions=versions)
-        elsewhere = self.frames.hold(moved_elsewhere(rows, locations[0].access.url if locations else ""))
+        elsewhere = self.frames.cache(moved_elsewhere(rows, locations[0].access.url if locations else ""))
         self._log_elsewhere(elsewhere)
         return Copies(
             plans,
-            self.frames.hold(moved_and_surplus(rows, found.copies, self.access(), times, self.frames)),
+            self.frames.cache(moved_and_surplus(rows, found.copies, self.access(), times, self.frames)),
             found,
             not_in_ledgers(rows, found.copies),
             rows.groupBy("folder").agg(F.max("at").alias("touched_at")),
@@ -324,7 +324,7 @@ class Undo:
         )
         found = self.copies()
         moved = found.rows.where("NOT surplus").select("address").unionByName(found.elsewhere.select("address"))
-        gone = self.frames.hold(last.join(moved, on="address", how="left_anti"))  # read once for each plan
+        gone = self.frames.cache(last.join(moved, on="address", how="left_anti"))  # read once for each plan
         return [
             (plan, gone.where((F.col("day") == plan.day.isoformat()) & (F.col("plan_hash") == plan.plan_hash)))
             for plan in plans

@@ -170,7 +170,7 @@ def due_for_purge(undo: Undo, *, versions: bool = False) -> DueForPurge:
         return DueForPurge(due, sum_of(one.moved for one in due), digest, keeps_versions=keeps, versions=True)
     keeps = _keeps_versions(undo)
     found = undo.copies(versions=keeps is True)
-    rows = undo.frames.hold(_in_current_quarantine(undo, found, found.rows.where("is_due")))
+    rows = undo.frames.cache(_in_current_quarantine(undo, found, found.rows.where("is_due")))
     due, manifests = found.by_plan(rows), found.with_only_manifests()
     parts = [candidates_digest(rows.select("folder", "address", "size", "surplus"))]
     parts += [f"manifests {plan.day} {plan.plan_hash}" for plan in manifests]
@@ -339,7 +339,7 @@ def _selected(undo: Undo, selection: Selection) -> list[PlanCopies]:
     selected: list[PlanCopies] = []
     for found in undo.restorable():
         if selection.plan_hash is None or found.plan.plan_hash.startswith(selection.plan_hash.lower()):
-            matching = undo.frames.hold(_matching(undo, found.plan, found.rows, selection))
+            matching = undo.frames.cache(_matching(undo, found.plan, found.rows, selection))
             if matching.count():
                 selected.append(replace(found, rows=matching))
     return selected
@@ -481,7 +481,7 @@ class UndoEngine(LedgerEngine):
     def _skip_missing_live(self, objects: DataFrame, live: DataFrame) -> DataFrame:
         """Skip objects that are live again and not at their path: the copy may be the last one."""
         of_live = objects.select("address", "size").join(live, on="address", how="left_semi")
-        of_live = self._undo.frames.hold(of_live)
+        of_live = self._undo.frames.cache(of_live)
         if of_live.isEmpty():
             return objects
         self._live_again = of_live.select("address")
@@ -505,7 +505,7 @@ class UndoEngine(LedgerEngine):
         """
         there = presence(copies.select("address"), self._undo.access()).select("address", "size")
         without = copies.join(there, on=["address", "size"], how="left_anti")
-        return self._undo.frames.hold(without.select("address"))
+        return self._undo.frames.cache(without.select("address"))
 
     def run(self, objects: Batch[DataFrame], task: TaskSpec) -> BatchResult:
         """See `Engine`. Copies of objects that are surplus or live again are compared before they are purged."""

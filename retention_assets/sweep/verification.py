@@ -124,7 +124,7 @@ def copies_in_quarantine(inputs: VerificationInputs, ledger: DataFrame) -> Check
 def _copies_agree(check: str, inputs: VerificationInputs, ledger: DataFrame, frames: CachedFrames) -> CheckResult:
     access = inputs.locations[0].access
     listed = list_quarantine(inputs.spark, inputs.locations, frames, versions=lists_versions(access))
-    copies = frames.hold(listed.copies)
+    copies = frames.cache(listed.copies)
     moved = (
         finished_of(with_folders(inputs.rows()), "folder")
         .where(F.col("outcome") == Outcome.QUARANTINED)

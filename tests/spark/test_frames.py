@@ -16,7 +16,6 @@ from retention_assets.spark.frames import CachedFrames, by_address, from_arrow, 
 from retention_assets.spark.sessions import spark_settings
 from retention_assets.state.ledger import LedgerLocation, read_ledgers
 from retention_assets.warehouse.warehouse import Warehouse
-from tests.frames import cached
 
 NAMES = pa.schema([("name", pa.string())])
 NOW = datetime(2026, 11, 1, tzinfo=UTC)
@@ -68,17 +67,6 @@ def test_a_frame_that_is_opened_again_does_not_use_the_cached_rows(opened, spark
         replace("first", "second")
         assert sorted(row[0] for row in opened(spark, directory).collect()) == ["first", "second"]
         assert [row[0] for row in before.collect()] == ["first"]
-
-
-def test_held_rows_are_computed_once_and_released_at_the_end_of_the_block(spark: SparkSession, tmp_path: Path) -> None:
-    (tmp_path / "first").touch()
-    before = cached(spark)
-    with CachedFrames() as frames:
-        held = frames.hold(names_on_workers(spark, tmp_path))
-        (tmp_path / "second").touch()
-        assert [row["name"] for row in held.collect()] == ["first"]
-        assert cached(spark) > before
-    assert cached(spark) <= before
 
 
 def test_rows_by_address_are_not_aggregated_before_they_are_distributed(spark: SparkSession) -> None:

@@ -124,7 +124,7 @@ class IcechunkRepositorySweep(RepositorySweep):
                 f"{sweep.day}`."
             )
         self.release()
-        live = self._frames.hold(reach.live())  # several queries of each batch use it
+        live = self._frames.compute(reach.live())  # once: several queries of each batch use it
         found = Liveness(live, live, checked_at)  # every referenced file is live, so `committed` adds no file
         self._last = retained, found
         return found

@@ -44,10 +44,10 @@ def verify(sweep: IcechunkSweep) -> list[CheckResult]:
     state = sweep.opened.source.state()
     acknowledged = acknowledged_addresses(sweep.spark, sweep.warehouse, sweep.name)
     with CachedFrames() as frames:
-        kept = frames.hold(files_kept(sweep, state))
-        listing = frames.hold(list_objects(sweep.spark, access, icechunk_prefixes(ObjectReader(access))))
+        kept = frames.cache(files_kept(sweep, state))
+        listing = frames.cache(list_objects(sweep.spark, access, icechunk_prefixes(ObjectReader(access))))
         lost = acknowledged.join(listing, on="address", how="left_anti")
-        ledger = frames.hold(inputs.ledger())
+        ledger = frames.cache(inputs.ledger())
         exist, missing = kept_exist(kept, listing, ledger, lost)
         gone = [] if exist.passed else first_of(missing)
         record_missing(sweep.warehouse, sweep.name, exist.guard, gone, sweep.clock())

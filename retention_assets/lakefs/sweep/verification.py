@@ -42,8 +42,8 @@ def verify(inputs: VerificationInputs, query: LivenessQuery, now: datetime) -> l
     with CachedFrames() as frames:
         referenced, readable = _referenced_now(inputs.spark, query, frames)
         access = query.opened.access
-        listing = frames.hold(list_objects(inputs.spark, access, prefixes(ObjectReader(access))))
-        ledger = frames.hold(inputs.ledger())
+        listing = frames.cache(list_objects(inputs.spark, access, prefixes(ObjectReader(access))))
+        ledger = frames.cache(inputs.ledger())
         planned = planned_of_all(inputs.spark, inputs.warehouse, inputs.plans)
         acknowledged = acknowledged_addresses(inputs.spark, inputs.warehouse, inputs.name)
         exist, missing = live_exist(referenced, listing, ledger, planned, acknowledged)
@@ -65,15 +65,17 @@ def _referenced_now(
         rows = commits_now(query, references, rules=())
         commits = from_arrow(spark, rows.select(["metarange_id", "active", "protected"])).where("active OR protected")
         ids = commits.where("metarange_id != ''").select("metarange_id").distinct()
-        of_commits = frames.hold(read_tables(ids, metaranges(), opened.access))
-        kept = frames.hold(of_commits.select("range_id").distinct())
-        entries = frames.hold(read_tables(kept, ranges(), opened.access))
+        of_commits = frames.cache(read_tables(ids, metaranges(), opened.access))
+        kept = frames.cache(of_commits.select("range_id").distinct())
+        entries = frames.cache(read_tables(kept, ranges(), opened.access))
         check_results = [heads_present(references, rows), ranges_complete(of_commits, entries, kept)]
         files, shown = (staged.files, staged.shown) if staged else ((), ())
         listed = staged_objects(spark, opened.access, files, opened.namespace_urls, shown)
         uncommitted = as_frame(spark, listed).select("address")
         committed = canonical(entries, opened.namespace_urls).select("address")
-        referenced = frames.hold(committed.unionByName(uncommitted).distinct())  # the end of the block removes the list
+        referenced = frames.cache(committed.unionByName(uncommitted).distinct())
+        if staged is not None:
+            referenced.count()  # computes the rows now, because the end of the block removes the list
     check_results.append(
         CheckResult(
             "staged_read", staged is not None, "the staged list was read" if staged else "no staged list is known"

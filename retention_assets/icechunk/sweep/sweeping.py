@@ -39,7 +39,7 @@ from retention_assets.icechunk.sweep.retained_set import RetainedSet, current_re
 from retention_assets.objectstore.mutate.writing import ObjectWriter
 from retention_assets.objectstore.objects import ObjectReader
 from retention_assets.objectstore.outcomes import Outcome
-from retention_assets.spark.frames import CachedFrames, from_arrow
+from retention_assets.spark.frames import from_arrow
 from retention_assets.state.lease import Lease, require_lease
 from retention_assets.state.plan import Heads, Plan, require_plan
 from retention_assets.sweep.engine import RepositorySweep
@@ -75,7 +75,6 @@ class IcechunkRepositorySweep(RepositorySweep):
         self.access = sweep.opened.access
         listed = sum(amount.objects for amount in plan.totals.values())
         self.layout = IcechunkLayout(characters(listed, sweep.limits.sweep.round))
-        self._frames = CachedFrames()
         self._last: tuple[RetainedSet, Liveness] | None = None  # of the last liveness check
 
     def require_same(self) -> None:
@@ -123,8 +122,8 @@ class IcechunkRepositorySweep(RepositorySweep):
                 f"file, then run the same command again. Or plan again: `retention plan {sweep.name} --as-of "
                 f"{sweep.day}`."
             )
+        live = reach.live().cache()
         self.release()
-        live = self._frames.compute(reach.live())  # once: several queries of each batch use it
         found = Liveness(live, live, checked_at)  # every referenced file is live, so `committed` adds no file
         self._last = retained, found
         return found
@@ -196,8 +195,9 @@ class IcechunkRepositorySweep(RepositorySweep):
 
     def release(self) -> None:
         """See `RepositorySweep`."""
-        self._frames.close()
-        self._last = None
+        if self._last:
+            self._last[1].live.unpersist()
+            self._last = None
 
 
 def require_same_repository(plan: Plan, heads: Heads, planned: PlannedEdits, state: IcechunkState) -> None:

@@ -22,7 +22,6 @@ from retention_assets.icechunk.source.repository import IcechunkState
 from retention_assets.icechunk.sweep.reach import IcechunkSweep
 from retention_assets.icechunk.sweep.sweeping import IcechunkRepositorySweep, require_same_repository
 from retention_assets.icechunk.sweep.verification import files_kept
-from retention_assets.spark.frames import CachedFrames
 from retention_assets.state.acknowledged import LOST, write_acknowledgement
 from retention_assets.state.plan import Heads
 from retention_assets.sweep.sweep_run import Sweep
@@ -46,7 +45,7 @@ class Checks(IcechunkRepositorySweep):
         self._sweep, self._edits, self.candidates = sweep, planned, candidates
         self._policy = sweep.opened.policy()
         self.plan = a_plan(repository="field", policy_hash=self._policy.policy_hash)
-        self._frames, self._last = CachedFrames(), None
+        self._last = None
 
 
 def state_of(now: History, **changes: object) -> IcechunkState:

@@ -183,14 +183,13 @@ def name_newest_record(warehouse: Warehouse, repository: str, now: datetime) -> 
     """
     for _ in range(_TRIES):
         number, document = _newest(warehouse, repository)
-        until = datetime.fromisoformat(document["until"]) if document else now
-        is_stopped = document is not None and not document["released"] and until == _NO_END
-        is_held = document is not None and not document["released"] and now < until + MARGIN
-        if is_held and not is_stopped:
+        in_force = _in_force(document, now - MARGIN)  # within the margin, its holder may still write
+        is_stopped = in_force is not None and in_force[1]
+        if in_force and not is_stopped:
             return
-        holder, fence = (document["holder"], document["fence"]) if document else ("", number + 1)
-        again = Lease(repository, holder, fence, number + 1, until, timedelta(0))
-        at = datetime.fromisoformat(document["at"]) if document else now
+        last = document or {"holder": "", "fence": 1, "at": now.isoformat(), "until": now.isoformat()}
+        at, until = (datetime.fromisoformat(last[name]) for name in ("at", "until"))
+        again = Lease(repository, last["holder"], last["fence"], number + 1, until, timedelta(0))
         if _create(warehouse, again, at, released=not is_stopped):
             return
 

@@ -1321,7 +1321,7 @@ KEEPING_BOOKS = (
         name="an acknowledgement ends the lease of a running sweep",
         breaks="a sweep holds its lease until it releases it",
         file="retention_assets/state/lease.py",
-        old="        if is_held and not is_stopped:\n            return\n",
+        old="        if in_force and not is_stopped:\n            return\n",
         new="",
         caught_by=(f"{_RECORDS}::test_an_acknowledgement_does_not_end_the_lease_of_a_run_or_a_stop[running]",),
     ),

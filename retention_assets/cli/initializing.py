@@ -145,7 +145,7 @@ def init(
     If the file exists, the command adds the repository to it, with a policy in policy-NAME.yaml. All other text stays.
     On a terminal, the command asks for missing values. Without --try-writes, it only reads the store and the server.
     """
-    file = Path(context.obj or os.environ.get("RETENTION_CONFIG") or _FILE)
+    file = Path(context.obj or _default_file())
     name = name or _asked("The repository's name", "NAME")
     existing = None if overwrite else _existing(file, _plain(name))
     policy = file.parent / _POLICY if existing is None else _folder(file) / f"policy-{_plain(name)}.yaml"
@@ -370,10 +370,14 @@ def _done(file: Path, policy: Path, name: str, configuration: Configuration) -> 
     )
 
 
+def _default_file() -> str:
+    return os.environ.get("RETENTION_CONFIG") or _FILE
+
+
 def _program_of(file: Path) -> str:
     """Return the text that calls `retention` with the configuration `file`. The default file needs no option."""
     called = program()
-    is_found = str(file) == (os.environ.get("RETENTION_CONFIG") or _FILE)
+    is_found = str(file) == _default_file()
     return called if is_found or "--config" in called else f"{called} --config {shlex.quote(str(file))}"
 
 

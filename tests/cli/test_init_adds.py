@@ -61,6 +61,17 @@ def test_init_adds_a_second_repository_to_the_file_that_it_wrote(empty_folder: P
     assert run("lint", "--json").document().keys() == {"field", "meadow"}
 
 
+def test_init_adds_to_the_file_that_the_environment_names(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (file.parent / "elsewhere").mkdir()
+    monkeypatch.setenv("RETENTION_CONFIG", str(file))
+    monkeypatch.chdir(file.parent / "elsewhere")
+    answer = run("init", "meadow", "--kind", "icechunk", "--storage", str(file.parent / "lake" / "meadow"))
+    assert answer.status == 0, answer.out + answer.err
+    assert load_configuration(file).repositories.keys() == {"field", "meadow"}
+    assert files_below(Path.cwd()) == {}
+    assert answer.out.endswith("Next: retention lint\n")
+
+
 def test_the_json_output_names_the_changed_file_and_the_new_policy(file: Path) -> None:
     answer = init("meadow", "--json")
     assert answer.document()["files"] == ["retention.yaml", "policy-meadow.yaml"]

@@ -1,10 +1,11 @@
 """Verifies that the store and the quarantine agree with the ledgers, plans and audit records."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import date
+from typing import Self
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 
 from retention_assets.core.amounts import counted
@@ -22,6 +23,7 @@ from retention_assets.state.ledger import (
     newest_conclusive,
     read_ledgers,
     sweeps_of,
+    swept_plans,
     with_went_at,
 )
 from retention_assets.state.plan import Plan, planned_objects
@@ -45,6 +47,10 @@ class VerificationInputs:
     today: date  # UTC
     seal: Seal = NO_SEAL  # how records are signed, and where their copies are stored
 
+    def read_again(self) -> Self:
+        """Return the inputs with the plans that have a ledger by now."""
+        return replace(self, plans=swept_plans(self.warehouse, self.name))
+
     def newest_day(self, day: date) -> date:
         """Return `day`, or the day of the newest swept plan if that is later.
 
@@ -53,7 +59,11 @@ class VerificationInputs:
         return max([day, *(plan.day for plan in self.plans)])
 
     def rows(self) -> DataFrame:
-        """Return every row of the ledgers of all plans. See `read_ledgers`."""
+        """Return every row of the ledgers of all plans. See `read_ledgers`.
+
+        These are the rows that exist at this call, whenever Spark reads them. Rows that are read before a listing name
+        only objects that were already gone when the store was listed, even if a sweep runs meanwhile.
+        """
         return read_ledgers(self.spark, self.warehouse, self.name, [plan.key for plan in self.plans])
 
     def ledger(self) -> DataFrame:
@@ -122,26 +132,23 @@ def copies_in_quarantine(inputs: VerificationInputs, ledger: DataFrame) -> Check
 
 
 def _copies_agree(check: str, inputs: VerificationInputs, ledger: DataFrame, frames: CachedFrames) -> CheckResult:
-    access = inputs.locations[0].access
+    access, moved = inputs.locations[0].access, _moved(inputs)
     listed = list_quarantine(inputs.spark, inputs.locations, frames, versions=lists_versions(access))
     copies = frames.cache(listed.copies)
-    moved = (
-        finished_of(with_folders(inputs.rows()), "folder")
-        .where(F.col("outcome") == Outcome.QUARANTINED)
-        .select("folder", "address", "size", "detail")
-    )
     current = copies.withColumnRenamed("current_size", "size")
     without_copy = moved.join(current, on=["folder", "address", "size"], how="left_anti")
     surplus = copies.join(moved, on=["folder", "address"], how="left_anti")
     purged = copies.join(
         ledger.where(F.col("outcome") == Outcome.PURGED).select("address"), on="address", how="left_semi"
     )
-    sums = F.count(F.lit(1)), F.coalesce(F.sum("current_size"), F.lit(0))
-    (missing, moved_to), (more, size), (purged_objects, first) = (
-        without_copy.agg(F.count(F.lit(1)), F.min("detail")).collect()[0],
-        surplus.agg(*sums).collect()[0],
-        purged.agg(F.count_distinct("address"), F.min("address")).collect()[0],
-    )
+    (missing, moved_to), (more, size) = _counted_copies(without_copy, surplus)
+    if missing or more:  # a sweep, restore or purge may have changed these copies since the ledgers were read
+        later = _moved(inputs.read_again()).select("folder", "address")
+        of_copy = ["folder", "address"]
+        (missing, moved_to), (more, size) = _counted_copies(
+            without_copy.join(later, on=of_copy, how="left_semi"), surplus.join(later, on=of_copy, how="left_anti")
+        )
+    purged_objects, first = purged.agg(F.count_distinct("address"), F.min("address")).collect()[0]
     problems = []
     if more:
         problems.append(
@@ -155,6 +162,18 @@ def _copies_agree(check: str, inputs: VerificationInputs, ledger: DataFrame, fra
         problems.append(f"{objects} not in {access.url}; the first was moved to {moved_to}")
     detail = "; ".join(problems) or f"{access.url} has all copies"
     return CheckResult(check, not (purged_objects or missing), detail, purged_objects + missing)
+
+
+def _moved(inputs: VerificationInputs) -> DataFrame:
+    """Return the objects that are in quarantine according to the ledgers: folder, address, size, detail."""
+    finished = finished_of(with_folders(inputs.rows()), "folder")
+    return finished.where(F.col("outcome") == Outcome.QUARANTINED).select("folder", "address", "size", "detail")
+
+
+def _counted_copies(without_copy: DataFrame, surplus: DataFrame) -> tuple[Row, Row]:
+    """Return the number and the first place of moved objects without a copy; number and bytes of surplus copies."""
+    sums = F.count(F.lit(1)), F.coalesce(F.sum("current_size"), F.lit(0))
+    return without_copy.agg(F.count(F.lit(1)), F.min("detail")).collect()[0], surplus.agg(*sums).collect()[0]
 
 
 def _totals_hold(inputs: VerificationInputs, plan: Plan) -> CheckResult:

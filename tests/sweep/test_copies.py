@@ -23,7 +23,7 @@ from retention_assets.state.ledger import SURPLUS_LEDGERS, LedgerLocation
 from retention_assets.state.plan import Plan, keep_plan
 from retention_assets.state.quarantine import QuarantineLocation
 from retention_assets.state.records import read_records
-from retention_assets.sweep import purges
+from retention_assets.sweep import purges, verification
 from retention_assets.sweep import undo as undoing
 from retention_assets.sweep.copies import Undo
 from retention_assets.sweep.undo import due_for_purge, purge, restore
@@ -417,6 +417,49 @@ def test_verification_fails_if_an_object_that_the_ledger_calls_purged_has_a_copy
     found = check_result(spark, world, first, second)
     assert not found.passed
     assert f"1 object still has a copy, although the ledger calls it purged, {address('a')} first" in found.detail
+
+
+@pytest.mark.parametrize("undone", [Outcome.PURGED, Outcome.RESTORED])
+def test_a_purge_or_restore_that_runs_while_verify_lists_the_quarantine_fails_no_check(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, undone: Outcome
+) -> None:
+    world = a_world(tmp_path)
+    plan = another_plan(world, 1)
+    copy = moved(world, plan)
+    list_quarantine = verification.list_quarantine
+
+    def listed_while_the_copy_goes(*arguments: Any, **options: Any) -> Any:
+        copy.unlink()
+        found = list_quarantine(*arguments, **options)
+        write_rows(world, plan, 5, undone)
+        return found
+
+    monkeypatch.setattr(verification, "list_quarantine", listed_while_the_copy_goes)
+    assert check_result(spark, world, plan).detail.endswith("has all copies")
+
+
+@pytest.mark.parametrize("is_listed", [False, True], ids=["after_the_listing", "before_the_listing"])
+def test_a_sweep_that_moves_an_object_while_verify_lists_the_quarantine_fails_no_check(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_listed: bool
+) -> None:
+    world = a_world(tmp_path)
+    plan = another_plan(world, 1)
+    write_rows(world, plan, 3, Outcome.ATTEMPTED)
+    list_quarantine = verification.list_quarantine
+
+    def listed_while_the_sweep_moves(*arguments: Any, **options: Any) -> Any:
+        if is_listed:
+            moved(world, plan)
+        found = list_quarantine(*arguments, **options)
+        found = replace(found, copies=found.copies.localCheckpoint())
+        if not is_listed:
+            moved(world, plan)
+        return found
+
+    monkeypatch.setattr(verification, "list_quarantine", listed_while_the_sweep_moves)
+    found = check_result(spark, world, plan)
+    assert found.passed
+    assert found.detail.endswith("has all copies")
 
 
 # ---- buckets that keep versions

@@ -1,7 +1,10 @@
 """The checks of `verify`: lost objects, deleted objects that still exist, interrupted sweeps, several plans."""
 
+from dataclasses import replace
 from datetime import datetime, timedelta
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -10,14 +13,18 @@ from pyspark.sql import functions as F
 
 from retention_assets.core.guards import CheckResult
 from retention_assets.icechunk.sweep.verification import kept_exist, logs_exist
+from retention_assets.lakefs.rules.reflog import Memory
+from retention_assets.lakefs.sweep import verification as of_lakefs
 from retention_assets.lakefs.sweep.verification import CHECKS, live_exist
+from retention_assets.objectstore.access import StoreAccess
+from retention_assets.policy.rules import LifecycleRule
 from retention_assets.state.ledger import LedgerLocation
 from retention_assets.sweep.verification import VerificationInputs, by_check, deleted_are_gone, what_was_done
 from retention_assets.tables import LEDGER
 from retention_assets.warehouse.warehouse import Warehouse
 from tests import frames
 from tests.frames import NOW, Candidate, Listed, address
-from tests.sweep.small_world import a_plan
+from tests.sweep.small_world import DAY, DEAD, LISTED, LIVE, PAIRS, POLICY, UNREFERENCED, World, a_plan
 
 PLAN = "a" * 64
 
@@ -183,6 +190,43 @@ def test_a_sweep_that_was_interrupted_before_its_record_is_reported(spark: Spark
     assert (
         f"without a record of the last sweep: 1 plan, {plan.day} {plan.plan_hash}" in results["records_follow"].detail
     )
+
+
+RULE = LifecycleRule("rule", "a/1", timedelta(days=30), {})  # LIVE is due under it, although the head has it
+
+
+@pytest.mark.parametrize("has_other_plan", [True, False], ids=["a_plan_was_swept_before", "the_first_sweep"])
+def test_a_sweep_that_runs_while_verify_lists_the_store_fails_no_check(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, has_other_plan: bool
+) -> None:
+    """The sweep deletes one object before it is listed, and one after. Both are in the ledger after the listing."""
+    warehouse = Warehouse(str(tmp_path / "warehouse"))
+    plan = World(policy=replace(POLICY, lifecycle=(RULE,)), max_live_shrink=1).plan(spark, warehouse).plan
+    assert plan
+    ledgers = LedgerLocation(warehouse.root, "orchard", plan.day, plan.plan_hash, 3, "a-run")
+    if has_other_plan:
+        ledgers.append(ledger(spark, NOW, **{DEAD: "skipped"}).drop("plan_hash").toArrow(), "one", "done")
+    inputs = VerificationInputs(spark, warehouse, "orchard", [plan] if has_other_plan else [], [], [], None, DAY)
+    listed = frames.inventory(spark, *(one for one in LISTED if one.address != LIVE)).localCheckpoint()
+
+    def listed_while_a_sweep_runs(*_: object) -> DataFrame:
+        rows = ledger(spark, NOW, **{LIVE: "deleted", UNREFERENCED: "deleted"})
+        ledgers.append(rows.drop("plan_hash").toArrow(), "two", "done")
+        return listed
+
+    required = held(spark, *(pair.address for pair in PAIRS if pair.active))
+    monkeypatch.setattr(of_lakefs, "_referenced_now", lambda *_: (required, []))
+    monkeypatch.setattr(of_lakefs, "prefixes", lambda _: [])
+    monkeypatch.setattr(of_lakefs, "list_objects", listed_while_a_sweep_runs)
+    query: Any = of_lakefs.LivenessQuery(
+        SimpleNamespace(access=StoreAccess(f"file://{tmp_path}")),  # type: ignore[arg-type]
+        POLICY,
+        DAY,
+        Memory(),
+    )
+    results = {one.guard: one for one in of_lakefs.verify(inputs, query, NOW)}
+    assert {name for name, one in results.items() if not one.passed} == set()
+    assert "1 was collected by lifecycle rules" in results["live_exist"].detail
 
 
 def test_results_of_several_plans_are_merged_and_name_the_failed_plans() -> None:

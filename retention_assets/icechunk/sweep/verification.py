@@ -45,9 +45,9 @@ def verify(sweep: IcechunkSweep) -> list[CheckResult]:
     acknowledged = acknowledged_addresses(sweep.spark, sweep.warehouse, sweep.name)
     with CachedFrames() as frames:
         kept = frames.cache(files_kept(sweep, state))
+        ledger = frames.cache(inputs.ledger())  # before the listing: see `VerificationInputs.rows`
         listing = frames.cache(list_objects(sweep.spark, access, icechunk_prefixes(ObjectReader(access))))
         lost = acknowledged.join(listing, on="address", how="left_anti")
-        ledger = frames.cache(inputs.ledger())
         exist, missing = kept_exist(kept, listing, ledger, lost)
         gone = [] if exist.passed else first_of(missing)
         record_missing(sweep.warehouse, sweep.name, exist.guard, gone, sweep.clock())

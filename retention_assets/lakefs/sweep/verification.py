@@ -41,14 +41,19 @@ def verify(inputs: VerificationInputs, query: LivenessQuery, now: datetime) -> l
     query = replace(query, day=inputs.newest_day(query.day))
     with CachedFrames() as frames:
         referenced, readable = _referenced_now(inputs.spark, query, frames)
-        access = query.opened.access
+        access, ledger = query.opened.access, frames.cache(inputs.ledger())  # before the listing: see `rows`
         listing = frames.cache(list_objects(inputs.spark, access, prefixes(ObjectReader(access))))
-        ledger = frames.cache(inputs.ledger())
-        planned = planned_of_all(inputs.spark, inputs.warehouse, inputs.plans)
         acknowledged = acknowledged_addresses(inputs.spark, inputs.warehouse, inputs.name)
-        exist, missing = live_exist(referenced, listing, ledger, planned, acknowledged)
+        exist, missing = live_exist(referenced, listing, ledger, _planned(inputs), acknowledged)
+        if not exist.passed:  # a sweep may have deleted objects under a lifecycle rule since the ledgers were read
+            later = inputs.read_again()
+            exist, missing = live_exist(referenced, listing, later.ledger(), _planned(later), acknowledged)
         record_missing(inputs.warehouse, inputs.name, exist.guard, [] if exist.passed else first_of(missing), now)
         return [*readable, exist, *what_was_done(inputs, listing, ledger)]
+
+
+def _planned(inputs: VerificationInputs) -> DataFrame:
+    return planned_of_all(inputs.spark, inputs.warehouse, inputs.plans)
 
 
 def _referenced_now(

@@ -61,8 +61,13 @@ def decoded_location(location: Column) -> Column:
 
 
 def is_unresolved(path: Column) -> Column:
-    """Return whether a path has an empty, `.` or `..` part, or a slash at the end. Some stores resolve such paths."""
-    return path.rlike(rf"(^|/)\.{{0,2}}(/|{END})")
+    """Return whether a path has an empty, `.` or `..` part, or a slash at the end. Some stores resolve such paths.
+
+    Few paths pass the first tests, which take much less time than the regular expression.
+    """
+    inside = path.contains("//") | path.contains("/.")
+    may_be = inside | path.startswith("/") | path.startswith(".") | path.endswith("/") | (path == "")
+    return may_be & path.rlike(rf"(^|/)\.{{0,2}}(/|{END})")
 
 
 def may_be_unresolved(uri: Column) -> Column:

@@ -220,9 +220,10 @@ def delivered_inventory(spark: SparkSession, repository: Repository) -> Delivere
     rows = from_arrow(spark, pa.Table.from_pylist(files, _FILES))
     without_files = [(access, replace(manifest, files=())) for access, manifest in opened]
     listed = on_workers(rows.repartition(read_tasks(spark)), _reader(without_files, location), STORAGE_INVENTORY.schema)
-    newest = F.max_by(F.struct(*STORAGE_INVENTORY.schema.names), "last_modified").alias("row")
-    frame = listed.repartition(_tasks(spark, opened), "address").groupBy("address").agg(newest).select("row.*")
-    return Delivered(frame, min(manifest.created_at for _, manifest in opened))
+    if len(opened) > 1:
+        newest = F.max_by(F.struct(*STORAGE_INVENTORY.schema.names), "last_modified").alias("row")
+        listed = listed.repartition(_tasks(spark, opened), "address").groupBy("address").agg(newest).select("row.*")
+    return Delivered(listed, min(manifest.created_at for _, manifest in opened))
 
 
 def _tasks(spark: SparkSession, opened: Sequence[tuple[StoreAccess, Manifest]]) -> int:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from retention_assets.core.paths import below, below_any, covered_by_hold
+from retention_assets.core.paths import below, below_any, covered_by_hold, is_unresolved
 from retention_assets.policy.matching import glob_matches, glob_regex, prefix_covers
 from retention_assets.policy.rules import Hold
 from tests.frames import of
@@ -70,3 +70,12 @@ def test_a_hold_covers_paths_in_another_unicode_form(spark: SparkSession, form: 
     assert of(spark, paths, pa.string(), lambda path: covered_by_hold(path, [prefix])) == [True, True, False]
     assert [Hold("audit", "prefix", prefix, "audit").covers(path) for path in paths] == [True, True, False]
     assert [prefix_covers(prefix, path) for path in paths].count(True) == 1
+
+
+@settings(max_examples=20)
+@given(st.lists(st.text(alphabet="./a\n?%", max_size=8), min_size=50, max_size=200))
+def test_a_path_is_unresolved_if_a_part_is_empty_or_one_or_two_dots(spark: SparkSession, paths: list[str]) -> None:
+    every = [*paths, "", ".", "..", "...", "/", "a", "a/", "a/.", "a/..", "a/...", "./a", "../a", ".../a", "a//b", ".a"]
+    rows = spark.createDataFrame(pa.table({"path": pa.array(every, pa.string())}))
+    found = [row[0] for row in rows.select(is_unresolved(F.col("path"))).collect()]
+    assert found == [any(part in {"", ".", ".."} for part in path.split("/")) for path in every]

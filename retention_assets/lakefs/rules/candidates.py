@@ -97,17 +97,20 @@ def with_names(objects: DataFrame, pairs: DataFrame) -> DataFrame:
     `pairs`: as in `commits_by_address`.
     """
     none = F.array().cast(_TEXTS)
-    named = (
+    due_pairs = (
         pairs.withColumn("address", stored_name(F.col("address")))
         .join(objects.select("address"), on="address", how="left_semi")
-        .withColumns(
-            {"lifecycle_rules": F.when(F.col("active"), F.col("matched_rules")), "retention_rules": F.col("rule_ids")}
+        .select(
+            "address",
+            "key",
+            "branches",
+            F.col("rule_ids").alias("retention_rules"),
+            F.when(F.col("active"), F.col("matched_rules")).alias("lifecycle_rules"),
         )
-        .groupBy("address")
-        .agg(
-            F.array_sort(F.collect_set("key")).alias("paths"),
-            *(union_of(column).alias(column) for column in ("branches", "retention_rules", "lifecycle_rules")),
-        )
+    )
+    named = by_address(due_pairs).agg(
+        F.array_sort(F.collect_set("key")).alias("paths"),
+        *(union_of(column).alias(column) for column in ("branches", "retention_rules", "lifecycle_rules")),
     )
     rules = F.when(F.col("reason") == LIFECYCLE, F.col("lifecycle_rules")).otherwise(F.col("retention_rules"))
     return (

@@ -161,7 +161,7 @@ def _withdraw(context: dg.OpExecutionContext, resource: RepositoryResource, conf
 
 
 def _stop(context: dg.OpExecutionContext, resource: RepositoryResource, config: PersonOptions) -> None:
-    """Stop the running sweep, restore or purge within seconds. Until `resume`, none of them starts."""
+    """Stop the running sweep, restore or purge within seconds. Until `resume`, no such run or housekeeping starts."""
     stopped = stop_sweeps(resource.warehouse, resource.name, config.person(context.run), resource.clock.now())
     context.log.info(f"Run {stopped} stops within seconds." if stopped else "No run was in progress.")
 

@@ -110,8 +110,8 @@ class _Commands(click.Group):
     "--config",
     "file",
     type=click.Path(path_type=Path),
-    help="The configuration file. Default: the environment variable RETENTION_CONFIG, else ./retention.yaml, else the "
-    "demo's.",
+    help="The configuration file. Default: the file that the environment variable RETENTION_CONFIG names, else "
+    "./retention.yaml, else the configuration of the demo.",
 )
 @click.version_option(package_name="retention-assets", message="%(prog)s %(version)s")
 @click.pass_context

@@ -146,7 +146,7 @@ def delete_tag(context: click.Context, name: str, json_wanted: bool) -> None:
 @as_json
 @click.pass_context
 def status(context: click.Context, wanted: str | None, reason: str | None, json_wanted: bool) -> None:
-    """Show the format, references and status of the repository, or set the status."""
+    """Show the format, references and status of the repository, or set the status. Setting it needs format 2."""
     from retention_assets.icechunk.formats.model import Availability
 
     if reason is not None and wanted != "read-only":

@@ -98,19 +98,21 @@ try_writes_option = click.option(
     "--access-key-env",
     metavar="VARIABLE",
     default=_KEY,
-    help="The environment variable that has the server's access key.",
+    help=f"The environment variable that has the server's access key. Default: {_KEY}.",
 )
 @click.option(
     "--secret-key-env",
     metavar="VARIABLE",
     default=_SECRET,
-    help="The environment variable that has the server's secret key.",
+    help=f"The environment variable that has the server's secret key. Default: {_SECRET}.",
 )
 @click.option("--dump", metavar="FILE", help="The output of `lakectl refs-dump`, instead of a server.")
 @click.option(
     "--namespace", metavar="URL", help="The storage namespace, for --dump. With a server, the server names it."
 )
-@click.option("--storage", metavar="URL|PATH", help="Where the objects are, if not at the namespace.")
+@click.option(
+    "--storage", metavar="URL|PATH", help="The location of the objects. For lakeFS, only if it is not the namespace."
+)
 @click.option(
     "--option",
     "options",

@@ -89,7 +89,7 @@ def _exhaustion(error: Exception) -> RetentionError | None:
 )
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
 def completion(shell: str) -> None:
-    """Print the script that completes the commands and options of `retention` in SHELL."""
+    """Print the script that completes the commands and options of `retention` in bash, zsh or fish."""
     kind = get_completion_class(shell)
     assert kind is not None
     # The base class's method is called, because the method of the class for bash starts bash to get its version.

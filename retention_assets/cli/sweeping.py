@@ -168,7 +168,9 @@ def sweep(target: Target, day: date, dump_age: timedelta | None, json_wanted: bo
 )
 @target_argument
 @day_option(
-    "The day (UTC) as of which rules and holds apply, and under which the result is stored. Default: today.", today
+    "The day under which the result is stored, in UTC. Rules and holds apply as of this day, or as of the day of the "
+    "newest swept plan if that day is later. Default: today.",
+    today,
 )
 @as_json
 def verify(target: Target, day: date, json_wanted: bool) -> None:

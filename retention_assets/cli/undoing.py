@@ -258,7 +258,7 @@ def _show_undone(repository: str, done: str, undone: "UndoResult", *, json_wante
 @target_argument
 @click.argument("addresses", nargs=-1, metavar="[ADDRESS]...")
 @click.option("--file", "file", type=click.Path(path_type=Path), help="A file with one address in each line.")
-@click.option("--whole-slices", is_flag=True, help="Accept directories in which no object is left.")
+@click.option("--whole-slices", is_flag=True, help="Also accept the loss of directories in which no object is left.")
 @click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 @as_json
 def acknowledge(
@@ -350,10 +350,11 @@ def _lines(file: Path) -> list[str]:
 def housekeeping(context: click.Context, repository: str | None, execute: bool, json_wanted: bool) -> None:
     """Show old tables that the warehouse no longer needs, of REPOSITORY or of all repositories.
 
-    With --execute, the command removes tables of days that are older than `warehouse_keep.tables`, the object lists of
-    plans of this age that nobody swept, and cache files that were merged into larger ones. If `warehouse_keep.plans` is
-    set, it also removes the documents of plans that are older than that and that nobody swept. Everything that a plan,
-    sweep, restore, purge or verification needs stays. If a repository is refused, the command goes on with the others.
+    With --execute, the command removes tables of days that are older than `warehouse_keep.tables`, and cache files that
+    were merged into larger ones. It removes the object lists of plans that nobody swept and that are older than this,
+    `grace` and `approval.life`. If `warehouse_keep.plans` is set, it also removes the documents of plans that nobody
+    swept and that are older than `warehouse_keep.plans`. Everything that a plan, sweep, restore, purge or verification
+    needs stays. If a repository is refused, the command goes on with the others.
     """
     from retention_assets.repositories.housekeeping import leftovers, remove_leftovers, unconfigured
 

@@ -120,10 +120,17 @@ class _Field:
                 os.utime(path, (day.timestamp(), day.timestamp()))
 
     def _set_days(self) -> None:
-        """Write the day of each snapshot into the repo object; expiration counts ages from these times."""
+        """Write the day of each snapshot into the repo object and its ops log: plans count ages from these times.
+
+        A branch or tag was created on the day of the snapshot before it.
+        """
         path = self._directory / REPO
         repo = read_repo(path.read_bytes(), str(path))
         times = {decode_id(name): int(day.timestamp()) * 10**6 for name, day in self._days.items()}
         assert times.keys() == repo.snapshots.keys(), [encode_id(one) for one in repo.snapshots.keys() ^ times.keys()]
         snapshots = {one: replace(snapshot, flushed_at=times[one]) for one, snapshot in repo.snapshots.items()}
-        path.write_bytes(write_repo(replace(repo, snapshots=snapshots)))
+        updates, at = [], min(times.values())
+        for update in reversed(repo.latest_updates):  # the oldest first
+            at = times.get(update.new_snapshot_id or b"", at)
+            updates.append(replace(update, updated_at=at))
+        path.write_bytes(write_repo(replace(repo, snapshots=snapshots, latest_updates=(*reversed(updates),))))

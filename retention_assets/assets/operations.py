@@ -30,6 +30,7 @@ from retention_assets.state.acknowledged import (
     still_lost,
 )
 from retention_assets.state.approval import (
+    NO_BUDGET,
     approve,
     approved_plans_of_other_days,
     approved_terms,
@@ -146,7 +147,10 @@ def _approve(context: dg.OpExecutionContext, resource: RepositoryResource, confi
 
 
 def _withdraw(context: dg.OpExecutionContext, resource: RepositoryResource, config: DayOptions) -> None:
-    """Withdraw the approvals of the day's plans. A budget does not approve them again. A running sweep continues."""
+    """Withdraw the approvals of the day's plans. A running sweep continues.
+
+    Until a person approves a plan of the repository again, a budget approves none.
+    """
     by, day, now = config.person(context.run), _day(config.day), resource.clock.now()
     warehouse, name, life = resource.warehouse, resource.name, resource.repository.settings.approval.life
     was_approved = has_approval(warehouse, last_plan_of(warehouse, name, day))
@@ -154,7 +158,8 @@ def _withdraw(context: dg.OpExecutionContext, resource: RepositoryResource, conf
     which = f"plan {plan.plan_hash} of {name} as of {day}"
     message = f"{by} withdrew the approval of {which}."
     if not was_approved:
-        message = f"Nobody had approved {which}. From now on, a budget does not approve this plan."
+        message = f"Nobody had approved {which}."
+    message += f" {NO_BUDGET}"
     for other in approved_plans_of_other_days(warehouse, name, day, life, now):
         message += f" The plan of {other.day} is still approved. To withdraw it, run the job with `day: {other.day}`."
     _report(context, message, {"planned": plan.candidates})

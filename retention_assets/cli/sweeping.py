@@ -32,8 +32,8 @@ from retention_assets.core.amounts import Amount, human_removal
 from retention_assets.errors import ConfigurationError, ObjectsFailed, TableContractError
 from retention_assets.explain.plans import approval_of, history_changes_of
 from retention_assets.objectstore.outcomes import Outcome
-from retention_assets.state.approval import approve as approve_plan
 from retention_assets.state.approval import (
+    NO_BUDGET,
     approved_plans_of_other_days,
     approved_terms,
     has_approval,
@@ -41,6 +41,7 @@ from retention_assets.state.approval import (
     when_to_plan_again,
     withdraw_approval,
 )
+from retention_assets.state.approval import approve as approve_plan
 from retention_assets.state.lease import unseen_lease
 from retention_assets.state.ledger import first_failure, results_of, sweeps_of
 from retention_assets.state.plan import Plan, last_plan_of, load_plan, require_plan
@@ -103,10 +104,11 @@ def next_of_approved(target: Target, made: Plan) -> str:
 @as_of
 @as_json
 def withdraw(target: Target, day: date, json_wanted: bool) -> None:
-    """Withdraw the approval of the day's plan of REPOSITORY. A budget does not approve this plan again.
+    """Withdraw the approval of the day's plan of REPOSITORY.
 
-    Approvals of earlier plans of the day are withdrawn, too: a new plan can have the hash of an earlier one. Approvals
-    of other days stay, and the command names these days. A running sweep continues.
+    Until a person approves a plan of the repository again, a budget approves none. Approvals of earlier plans of the
+    day are withdrawn, too: a new plan can have the hash of an earlier one. Approvals of other days stay, and the
+    command names these days. A running sweep continues.
     """
     by, now, warehouse, name = person(), utc_now(), target.warehouse, target.name
     was_approved = has_approval(warehouse, last_plan_of(warehouse, name, day))
@@ -115,7 +117,8 @@ def withdraw(target: Target, day: date, json_wanted: bool) -> None:
     which = f"plan {made.plan_hash} of {name} as of {made.day}"
     text = f"Withdrawn by {by}: the approval of {which}.\n"
     if not was_approved:
-        text = f"Nobody had approved {which}. From now on, a budget does not approve this plan.\n"
+        text = f"Nobody had approved {which}.\n"
+    text += f"{NO_BUDGET}\n"
     text += "".join(
         f"The plan of {one.day} is still approved. Withdraw it with: {program()} withdraw {name} --as-of {one.day}\n"
         for one in others

@@ -92,7 +92,7 @@ def entry_of(starter: Starter, policy: str) -> list[str]:
         *([] if starter.kind == "icechunk" else _source(starter)),
         f"policy: {_inline(policy)}",
         "grace: 24h                 # younger objects stay; choose a time that is longer than your longest write",
-        "mode: plan                 # deletes no data; `quarantine` moves objects, `delete` deletes them",
+        "mode: plan                 # no sweep. `quarantine`: a sweep moves objects; `delete`: it deletes them",
         "# quarantine:              # for `mode: quarantine`",
         f"#   url: {_quarantine(starter.location)}",
         "#   keep: 30d              # how long objects can be restored",

@@ -29,8 +29,10 @@ from retention_assets.warehouse.warehouse import Warehouse
 APPROVALS = "approvals"
 APPROVER = "RETENTION_APPROVER"  # environment variable with the person who approves; default: the system user
 BUDGET = "the budget in the configuration"
+NO_BUDGET = "Until a person approves a plan of the repository again, a budget approves none."  # after a withdrawal
 _AT_ONCE = 16  # documents that are read at the same time
 _OF_BUDGET = ".budget"  # part of the name of the document with the budget's approval
+_LAST_DECISION = "last_decision.json"  # the document with the newest approval or withdrawal by a person
 
 # With the policy, these settings determine the candidates of a plan. A kind of repository has only some of them.
 _PLAN_SETTINGS = (
@@ -124,7 +126,8 @@ def approve(
 ) -> Plan:
     """Approve the current plan of the day for a sweep with the settings `terms` (see `approved_terms`).
 
-    The approval is for this hash, day and settings. It also covers a new plan of the day that has the same hash.
+    The approval is for this hash, day and settings. It also covers a new plan of the day that has the same hash. After
+    an approval, the budget approves plans again if a withdrawal had ended this.
 
     Errors: GuardRefused unless `plan_hash` is the full hash of the plan, and the plan was made within `life` and with
     the same settings. GuardRefused for a blocked plan, and in mode `plan`, in which no sweep deletes anything.
@@ -144,7 +147,8 @@ def approve(
     problem = _age_refusal(plan, "was made", plan.made_at, life, now)
     if problem := problem or _settings_refusal_of_plan(plan, terms, "approved"):
         raise problem
-    _write(warehouse, plan, by, now, terms)
+    approval = _write(warehouse, plan, by, now, terms)
+    warehouse.write_document(asdict(approval), repository, APPROVALS, _LAST_DECISION)
     return plan
 
 
@@ -152,11 +156,15 @@ def withdraw_approval(warehouse: Warehouse, repository: str, day: date, by: str,
     """Withdraw the approvals of all plans of the day, and return the plan of the day; see `last_plan_of`.
 
     The approvals of earlier plans of the day are withdrawn too: they would count again if a new plan had the same hash.
-    Until a person approves the returned plan again, the budget does not approve it either. This applies to every plan
-    with the same hash, on any day. A running sweep is not stopped. Errors: as `last_plan_of`.
+    A running sweep is not stopped.
+
+    From then on, the budget approves no plan of the repository until a person approves one: the next plan names most of
+    the same objects, but can have another hash. The returned plan, and every plan with its hash, needs an approval of
+    its own, on any day. Errors: as `last_plan_of`.
     """
     plan = last_plan_of(warehouse, repository, day)
     withdrawn = {"day": day.isoformat(), "withdrawn_by": by, "withdrawn_at": now.isoformat()}
+    warehouse.write_document({"plan_hash": plan.plan_hash, **withdrawn}, repository, APPROVALS, _LAST_DECISION)
     for plan_hash in (plan.plan_hash, *_approved_by_person(warehouse, plan)):
         warehouse.write_document({"plan_hash": plan_hash, **withdrawn}, *_path(repository, plan_hash))
     return plan
@@ -254,7 +262,9 @@ def approval_state(
                 name = APPROVED
     if refusal is None and name != APPROVED:
         excess = beyond_budget(plan, limits.budget, history_changes)
-        if excess is None:
+        if excess is None and removes and (withdrawal := _last_withdrawal(warehouse, plan.repository)):
+            refusal = _budget_ended(withdrawal, plan)
+        elif excess is None:
             name = WITHIN_BUDGET
             approval = stored_approval(warehouse, plan.repository, plan.day, plan.plan_hash)
         else:
@@ -467,6 +477,22 @@ def _withdrawn(document: Mapping[str, Any], plan: Plan) -> GuardRefused:
         f"{plan.repository}: {document['withdrawn_by']} withdrew the approval of {plan.plan_hash} at "
         f"{document.get('withdrawn_at')}. Nothing was deleted. To approve it again: "
         f"`retention approve {plan.repository} {plan.plan_hash} --as-of {plan.day}`."
+    )
+
+
+def _last_withdrawal(warehouse: Warehouse, repository: str) -> Mapping[str, Any] | None:
+    """Return the newest decision of a person if it is a withdrawal."""
+    document = warehouse.read_document(repository, APPROVALS, _LAST_DECISION)
+    return document if document and "withdrawn_by" in document else None
+
+
+def _budget_ended(withdrawal: Mapping[str, Any], plan: Plan) -> GuardRefused:
+    return GuardRefused(
+        f"{plan.repository}: the plan {plan.plan_hash} of {plan.day} is not approved. {withdrawal['withdrawn_by']} "
+        f"withdrew the plan of {withdrawal['day']} at {withdrawal['withdrawn_at']}. Since then, the budget approves no "
+        "plan until a person approves one. Nothing was deleted. Look at the plan: `retention show "
+        f"{plan.repository} deletion_candidates --as-of {plan.day}`. Then approve it: `retention approve "
+        f"{plan.repository} {plan.plan_hash} --as-of {plan.day}`."
     )
 
 

@@ -45,6 +45,7 @@ from retention_assets.sweep.purges import OTHER_BYTES, Purge, RemoveVersions, re
 from retention_assets.sweep.worker import OBJECTS, Action, TaskSpec
 
 _IS_LAST = "is live again but missing from its path, or has another size there: this copy may be the last"
+_IS_LIVE = "is live again: its versions stay"
 _MAY_BE_LAST = "the object is missing from its path: this copy may be the last"
 _ZERO = Amount()
 
@@ -217,7 +218,8 @@ def purge(undo: Undo, approved: str, live: LiveAddresses, *, versions: bool = Fa
     """Delete the copies that are due, and their manifests. With `versions`, delete old versions of deleted objects.
 
     Before each pass, `live` returns the live addresses. A quarantined object that is live again but missing from its
-    path is not purged.
+    path is not purged. The versions of an object that is live again all stay: which version is the current one is known
+    only from the store's listing.
 
     The purge holds the lease while it determines what is due, so no sweep runs then. Copies that another run changes
     after that are skipped.
@@ -245,7 +247,7 @@ def _purged(undo: Undo, approved: str, live: LiveAddresses, *, versions: bool) -
         )
     if versions:
         access = undo.access()
-        return _execute_each(undo, "purge", due.rows, lambda _: RemoveVersions(access), live)
+        return _execute_each(undo, "purge", due.rows, lambda _: RemoveVersions(access), live, of_versions=True)
 
     def action(plan: Plan) -> Purge:
         return Purge(quarantine_of_plan(undo.repository, plan), due.keeps_versions)
@@ -362,13 +364,15 @@ def _execute_each(
     selected: Sequence[PlanCopies],
     action: Callable[[Plan], Action],
     live: LiveAddresses | None = None,
+    *,
+    of_versions: bool = False,
 ) -> UndoResult:
     outcomes: dict[str, Amount] = {}
     single_machine = undo.repository.settings.sweep.single_machine
     require_seen_by_all(undo.warehouse, undo.repository.name, undo.access(), single_machine=single_machine)
     failed = 0
     for one in selected:
-        engine = UndoEngine(undo, one, live)
+        engine = UndoEngine(undo, one, live, of_versions=of_versions)
         run = SweepRun(
             warehouse=undo.warehouse,
             plan=one.plan,
@@ -416,11 +420,15 @@ class UndoEngine(LedgerEngine):
     Objects that another run changed after that are skipped. `surplus` copies have a ledger of their own: the objects of
     these copies are still at their path, so the totals of the plan's ledger must not include them.
 
-    `live` determines the live addresses; None for a restore, which needs no liveness check.
+    `live` determines the live addresses; None for a restore, which needs no liveness check. `of_versions`: whether the
+    versions of the objects are purged, and not their copies.
     """
 
-    def __init__(self, undo: Undo, found: PlanCopies, live: LiveAddresses | None = None) -> None:
+    def __init__(
+        self, undo: Undo, found: PlanCopies, live: LiveAddresses | None = None, *, of_versions: bool = False
+    ) -> None:
         super().__init__(undo.spark, undo.warehouse, found.plan)
+        self._of_versions = of_versions
         self._undo = undo
         self._live = live
         rows = found.rows
@@ -473,17 +481,27 @@ class UndoEngine(LedgerEngine):
         objects = self._rest.withColumns({**empty, **undecided, **targets})
         self._live_again = None
         if self._live:
-            objects = self._skip_missing_live(objects, self._live.now())
+            objects = self._skip_live(objects, self._live.now())
         if self._surplus.objects:
             objects = _with_skipped(objects, self._without_object(objects.where("surplus")), _MAY_BE_LAST)
         return Batch(objects.select(*OBJECTS.names, "surplus"), checked_at)
 
-    def _skip_missing_live(self, objects: DataFrame, live: DataFrame) -> DataFrame:
-        """Skip objects that are live again and not at their path: the copy may be the last one."""
+    def _skip_live(self, objects: DataFrame, live: DataFrame) -> DataFrame:
+        """Skip objects that are live again and not at their path: the copy may be the last one.
+
+        If versions are purged, skip all objects that are live again.
+        """
         of_live = objects.select("address", "size").join(live, on="address", how="left_semi")
         of_live = self._undo.frames.cache(of_live)
         if of_live.isEmpty():
             return objects
+        if self._of_versions:
+            number, first = _count_and_first_address(of_live)
+            self._undo.log(
+                f"{self._undo.repository.name}: {counted(number, 'object is', 'objects are')} live again, {first} "
+                "first. Their versions were not deleted."
+            )
+            return _with_skipped(objects, of_live, _IS_LIVE)
         self._live_again = of_live.select("address")
         missing = self._without_object(of_live)
         number, first = _count_and_first_address(missing)

@@ -283,6 +283,28 @@ def test_a_budget_does_not_approve_a_withdrawn_plan_on_another_day(warehouse: Wa
             required(warehouse, replace(plan, day=day), budget=BudgetSettings(objects=1_000))
 
 
+def test_after_a_withdrawal_the_budget_approves_no_plan_until_a_person_approves_one(warehouse: Warehouse) -> None:
+    """The next plan names the same objects. Any commit in the repository changes its hash."""
+    shown, budget = a_plan(), BudgetSettings(objects=1_000)
+    keep_plan(warehouse, shown)
+    withdraw_approval(warehouse, "orchard", DAY, "a-person", NOW)
+    tomorrow = DAY + timedelta(days=1)
+    again = replace(shown, plan_hash="b" * 64, day=tomorrow, made_at=NOW)
+    keep_plan(warehouse, again)
+    limits = Limits(budget=budget)
+    assert approval_state(warehouse, again, limits, NOW, terms=TERMS).waits_for_person
+    with pytest.raises(GuardRefused) as refused:
+        required(warehouse, again, budget=budget)
+    assert f"a-person withdrew the plan of {DAY} at {NOW.isoformat()}" in str(refused.value)
+    assert "the budget approves no plan until a person approves one. Nothing was deleted" in str(refused.value)
+    nothing = replace(again, candidates=Amount(0, 0))
+    assert required(warehouse, nothing, budget=budget).approved_by == BUDGET
+    approve(warehouse, "orchard", tomorrow, again.plan_hash, "ada", NOW, LIFE, TERMS)
+    assert required(warehouse, again, budget=budget).approved_by == "ada"
+    later = replace(again, plan_hash="c" * 64, day=tomorrow + timedelta(days=1))
+    assert required(warehouse, later, budget=budget).approved_by == BUDGET
+
+
 def test_a_withdrawal_is_not_lost_when_the_budget_approves_at_the_same_time(
     warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -17,6 +17,7 @@ from retention_assets.cli import undoing as commands
 from retention_assets.config.configuration import load_configuration
 from retention_assets.core.amounts import Amount
 from retention_assets.errors import AccessDenied, GuardRefused
+from retention_assets.objectstore import versions as listed_versions
 from retention_assets.objectstore.outcomes import Outcome
 from retention_assets.state.lease import release_lease, take_lease
 from retention_assets.state.ledger import SURPLUS_LEDGERS, LedgerLocation
@@ -555,6 +556,26 @@ def test_versions_that_a_purge_of_an_earlier_release_left_are_found_and_deleted(
     world.wait(hours=1)
     versioned.purge()
     assert versioned.stored("lake.quarantine/") == []
+
+
+def test_the_versions_of_an_object_that_is_live_again_stay_whatever_the_listing_calls_current(
+    versioned: Versioned, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An S3 server may take the version with the newest time as the current one."""
+    world = versioned.world
+    sweep(world, "delete")
+    world.wait(hours=1)
+    world.lay("a")  # somebody brought it back
+    before = [key for key in versioned.stored("lake/") if key.endswith(address("a"))]
+    monkeypatch.setattr(listed_versions, "_is_current", lambda entry: "Size" not in entry)
+    due = due_for_purge(versioned.undo(), versions=True)
+    purge(versioned.undo(), due.digest, kept(versioned.spark, "a"), versions=True)
+    stored = versioned.stored("lake/")
+    assert [key for key in stored if key.endswith(address("a"))] == before
+    assert len([key for key in stored if key.endswith(address("b"))]) == 1  # its delete marker
+    found = {row["address"]: row["detail"] for row in world.ledger() if row["detail"] and row["fence"] > 5}
+    assert found[address("a")] == "is live again: its versions stay"
+    assert found[address("b")] == "its versions"
 
 
 def test_no_version_is_due_in_a_bucket_that_keeps_none(

@@ -255,7 +255,7 @@ class LakeFSSettings(CommonSettings):
     tags: Literal["protect", "ignore"] = "protect"
     settle_expired: bool = True  # whether objects of commits must settle too
     reflog: bool | None = None  # whether heads that no longer exist keep commits; null: true, unless `settle` is 0s
-    token_life: Duration = timedelta(hours=24)  # how long an upload can still be linked. Source: docs/uncommitted.md
+    token_life: Duration = timedelta(hours=24)  # younger unreferenced objects are kept. Source: docs/uncommitted.md
     inventory: Annotated[list[InventorySettings], BeforeValidator(_as_list)] = Field(default_factory=list)
     listing: Literal["clean", "optimized"] = "clean"  # optimized: list what may have changed (docs/uncommitted.md)
     clean_every: Duration = timedelta(days=7)  # after this time, an optimized run lists the whole store again

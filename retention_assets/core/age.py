@@ -28,6 +28,7 @@ class AgeCutoff:
         oldest_input: the time of the oldest plan input (UTC): listing, staged list or references.
         grace: an object that is younger than this is kept.
         token_life: an unreferenced object that is younger than this is kept, because its uploader may still link it.
+            lakeFS also accepts some links and stagings of older objects ("Not promised" in docs/safety.md).
         issued: returns the time at which an address was issued; null if the address does not contain the time.
 
     Source: promise 2 of docs/safety.md; docs/uncommitted.md.

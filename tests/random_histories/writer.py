@@ -17,7 +17,7 @@ HELD = ("pre-commit", "pre-merge", "pre-revert", "pre-cherry-pick")  # operation
 _LONG_AGO = datetime(2015, 1, 1, tzinfo=UTC)
 _HELD_FOR = timedelta(hours=10)  # at the most, before a plan; less than settle in all
 _IN_PARTS = 0.15  # share of the uploads
-_LINKED_WITHIN = timedelta(hours=20)  # an address can be linked for 24 hours
+_LINKED_WITHIN = timedelta(hours=20)  # less than `token_life`: a sweep can delete older uploads
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,7 @@
-"""Objects that a lakeFS server hides: the real server and the fake one of tests/lakefs/source answer alike."""
+"""The real lakeFS server and the fake one of tests/lakefs/source hide the same objects.
+
+The last tests hold for the real server only: which addresses it still accepts days after it issued them.
+"""
 
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -203,3 +206,42 @@ def test_a_branch_that_is_missing_during_the_scan_hides_rows_of_other_branches_w
     assert answer["gc_uncommitted_location"] == ""
     assert shown(subject) == [("staged", "added")]
     assert lists_rows(subject)
+
+
+# ---- uploads that are linked or staged days later: docs/safety.md, "Not promised"
+
+
+def issued_three_days_ago(repository: Repository, *paths: str) -> list[str]:
+    """Issue and write an address for each path, wait three days, and return the printed addresses."""
+    printed = [repository.backing("main", path) for path in paths]
+    for address in printed:
+        repository.write_backing(address, _CONTENT)
+    repository.server.clock.forward(days=3)
+    return printed
+
+
+def below_the_namespace(repository: Repository, printed: str) -> str:
+    return f"{repository.namespace}{printed[printed.index('/data/') :]}"
+
+
+def test_a_local_server_accepts_an_address_days_later_as_printed_but_not_below_the_namespace(lakefs: Server) -> None:
+    repository = lakefs.new_repository("days-later")
+    linked, expired, staged, blocked = issued_three_days_ago(repository, "linked", "expired", "staged", "blocked")
+    repository.link("main", "linked", linked, _CONTENT)
+    repository.stage("main", "staged", staged, _CONTENT)
+    assert repository.read("main", "linked") == repository.read("main", "staged") == (200, _CONTENT)
+    with pytest.raises(Refused, match="link address expired"):
+        repository.link("main", "expired", below_the_namespace(repository, expired), _CONTENT)
+    with pytest.raises(Refused, match="path traversal blocked"):
+        repository.stage("main", "blocked", below_the_namespace(repository, blocked), _CONTENT)
+
+
+@pytest.mark.slow
+def test_a_server_on_s3_stages_an_address_days_later_but_does_not_link_it(lakefs_on_s3: Server) -> None:
+    repository = lakefs_on_s3.new_repository("days-later")
+    expired, staged = issued_three_days_ago(repository, "expired", "staged")
+    assert expired == below_the_namespace(repository, expired)
+    with pytest.raises(Refused, match="link address expired"):
+        repository.link("main", "expired", expired, _CONTENT)
+    repository.stage("main", "staged", staged, _CONTENT)
+    assert repository.read("main", "staged") == (200, _CONTENT)

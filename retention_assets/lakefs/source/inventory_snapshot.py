@@ -232,8 +232,8 @@ def _prefix_of(address: str) -> str:
 
 _BACKWARDS_FROM = 3_931_046_656  # 4000-01-01 in unix seconds, modulo 2**32
 
-# The server issues addresses in a slice for one hour. An address can be written until its token expires. One more day
-# is added for clocks that differ and for multipart uploads.
+# The server issues addresses in a slice for one hour. A client is expected to write to an address before its token
+# expires. One more day is added for clocks that differ and for multipart uploads.
 _SLICE_LIFE = timedelta(hours=1)
 _TOKEN_LIFE = timedelta(hours=24)  # the default of lakeFS; a shorter `token_life` in the settings is not used
 _ALLOWANCE = timedelta(hours=24)
@@ -247,6 +247,6 @@ def slice_began(name: str) -> datetime | None:
 
 
 def is_closed(name: str, at: datetime, token_life: timedelta) -> bool:
-    """Return whether nothing can have been written to the slice since `at`. False if `name` is not a slice."""
+    """Return whether no client is expected to write to the slice after `at`. False if `name` is not a slice."""
     began = slice_began(name)
     return began is not None and began + _SLICE_LIFE + max(token_life, _TOKEN_LIFE) + _ALLOWANCE < at

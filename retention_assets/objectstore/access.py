@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
 from functools import cache
+from pathlib import Path
 from typing import Any, NoReturn
 from urllib.parse import unquote
 
@@ -108,6 +109,16 @@ class StoreAccess:
         return self.url.startswith("file://")
 
     @property
+    def directory(self) -> Path:
+        """The local directory that the URL names. The URL must be a `file://` URL."""
+        return Path(self.url.removeprefix("file://"))
+
+    @property
+    def is_absent(self) -> bool:
+        """Whether the URL names a local directory that does not exist."""
+        return self.is_local and not self.directory.is_dir()
+
+    @property
     def is_s3(self) -> bool:
         """Whether the store is S3, or has S3's protocol."""
         return self.url.startswith("s3://")
@@ -157,7 +168,7 @@ class StoreAccess:
         if self.url.startswith("memory://"):
             return _memory(self.url)
         try:
-            return LocalStore(self.url.removeprefix("file://"))
+            return LocalStore(self.directory)
         except BaseError:
             pass
         raise StoreError(f"{self.url}: there is no such directory. Nothing was read. Check `storage`.")

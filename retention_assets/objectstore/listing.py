@@ -148,7 +148,7 @@ def _is_large(access: StoreAccess, directory: str) -> bool:
     if not access.is_local:
         return False
     try:
-        with os.scandir(Path(access.url.removeprefix("file://")) / directory) as entries:
+        with os.scandir(access.directory / directory) as entries:
             return next(islice(entries, _FEW_OBJECTS, None), None) is not None
     except OSError:
         return False
@@ -190,9 +190,8 @@ def _lister(access: StoreAccess):  # type: ignore[no-untyped-def]  # Spark sends
 
 def _in_parts(reader: ObjectReader, access: StoreAccess, prefix: str, parts: KeyRanges) -> Iterator[pa.RecordBatch]:
     """Yield the objects in key ranges of a directory that the store does not list in order."""
-    root = Path(access.url.removeprefix("file://"))
-    if access.is_local and (names := plain_names(root, prefix, parts)) is not None:
-        yield from list_named(root, prefix, names)
+    if access.is_local and (names := plain_names(access.directory, prefix, parts)) is not None:
+        yield from list_named(access.directory, prefix, names)
         return
     for batch in reader.list(prefix):
         paths = np.array([path.encode() for path in batch.column(0).to_pylist()])

@@ -297,7 +297,7 @@ def _of_witness(repository: Repository, *, try_writes: bool) -> Iterator[Permiss
         return
     folder = repository.name
     listing, put, get, delete = (_permission(access.url, name) for name in ("list", "put", "get", "delete"))
-    is_there = not access.is_local or Path(access.url.removeprefix("file://")).exists()
+    is_there = not access.is_local or access.directory.exists()
 
     def listed() -> str:
         return _none(list(ObjectReader(access).list_direct(folder))) if is_there else _NOT_THERE

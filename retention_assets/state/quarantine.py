@@ -18,7 +18,6 @@ import json
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from pathlib import Path
 from shlex import quote
 from socket import gethostname
 from typing import Any
@@ -115,7 +114,7 @@ class QuarantineLocation:
 
         Errors: AccessDenied or StoreError, but not for a local directory that does not exist.
         """
-        if self.access.is_local and not _path_of(self.access).is_dir():
+        if self.access.is_absent:
             return False
         return ObjectReader(self.access).holds_objects(self.folder)
 
@@ -133,7 +132,7 @@ def marker_of(warehouse: Warehouse, repository: str, access: StoreAccess) -> str
 
 def require_marker(access: StoreAccess, marker: str) -> None:
     """Raise StoreError if this machine does not see the marker in the directory of the quarantine."""
-    directory = _path_of(access)
+    directory = access.directory
     try:
         ObjectReader(access).head(marker)
     except StoreError as error:
@@ -163,7 +162,7 @@ def prepare_directory(warehouse: Warehouse, repository: str, access: StoreAccess
     if markers.get(access.url) == marker:
         return
     try:
-        _path_of(access).mkdir(exist_ok=True)  # without parents: one of them may be a mount point
+        access.directory.mkdir(exist_ok=True)  # without parents: one of them may be a mount point
     except OSError as error:
         raise StoreError(
             f"{access.url}: the directory cannot be created: {error}. Nothing was moved. Check `quarantine.url`, and "
@@ -179,7 +178,7 @@ def _markers(warehouse: Warehouse, repository: str) -> Mapping[str, str]:
 
 def _is_empty(access: StoreAccess) -> bool:
     try:
-        return next(_path_of(access).iterdir(), None) is None
+        return next(access.directory.iterdir(), None) is None
     except FileNotFoundError:
         return True
     except OSError as error:
@@ -200,10 +199,6 @@ def _has_moved_objects(warehouse: Warehouse, repository: str, access: StoreAcces
         if record["mode"] == "quarantine" and (url is None or StoreAccess(url, access.options).url == access.url):
             swept.add(plan)
     return any(in_quarantine[plan] for plan in swept)
-
-
-def _path_of(access: StoreAccess) -> Path:
-    return Path(access.url.removeprefix("file://"))
 
 
 def quarantine_url(repository: Repository) -> str:

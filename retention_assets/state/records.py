@@ -15,7 +15,6 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field
 from datetime import date, datetime
 from itertools import batched
-from pathlib import Path
 from typing import Any
 
 from retention_assets.config.configuration import Repository
@@ -201,7 +200,7 @@ def _with_checksums(access: StoreAccess) -> StoreAccess:
 def _make_directory(access: StoreAccess) -> None:
     if access.is_local:
         try:
-            Path(access.url.removeprefix("file://")).mkdir(parents=True, exist_ok=True)
+            access.directory.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise StoreError(
                 f"{access.url}: the directory cannot be created: {error}. The record was not copied. "

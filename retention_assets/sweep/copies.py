@@ -8,7 +8,6 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -85,7 +84,7 @@ def list_quarantine(
 
 def _folders(access: StoreAccess) -> list[str]:
     """Return the folders whose names look like folders of plans. Everything else at the URL is ignored."""
-    if _is_absent(access):
+    if access.is_absent:
         return []
     reader = ObjectReader(access)
     days = [day for day in reader.prefixes() if _DAY.fullmatch(day)]
@@ -93,14 +92,9 @@ def _folders(access: StoreAccess) -> list[str]:
     return [folder for folder in folders if _FOLDER.fullmatch(folder)]
 
 
-def _is_absent(access: StoreAccess) -> bool:
-    """Return whether `access` is a local directory that does not exist yet."""
-    return access.is_local and not Path(access.url.removeprefix("file://")).is_dir()
-
-
 def _stored(spark: SparkSession, access: StoreAccess, folders: Sequence[str], *, versions: bool) -> DataFrame:
     """Return the contents of the folders as `_STORED`; with `versions`, one row for each version too."""
-    if not folders or _is_absent(access):
+    if not folders or access.is_absent:
         return from_arrow(spark, _STORED.empty_table())
     if not versions:
         listed = list_objects(spark, access, Prefixes(tuple(folders), ()))

@@ -12,7 +12,6 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from itertools import count
-from pathlib import Path
 from typing import Any, NamedTuple
 
 from retention_assets.config.configuration import INTERNAL, canonical_namespace
@@ -163,7 +162,7 @@ class ApiSource:
     def _remove_empty(self, folder: str) -> None:
         """Remove the empty directories of a run from a local disk. Object stores have no directories."""
         if self._access.is_local:
-            path = Path(self._access.url.removeprefix("file://")) / folder
+            path = self._access.directory / folder
             with suppress(OSError):  # not empty, or no permission: a directory costs nothing
                 path.rmdir()
                 path.parent.rmdir()

@@ -8,7 +8,6 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
 from math import ceil
-from pathlib import Path
 from random import Random
 from typing import Any, Protocol
 
@@ -150,7 +149,7 @@ class _Streamed:
         # Another kind of store may refuse the names of the metadata. Local files have none.
         self._keeps_attributes = type(source) is type(target) and not isinstance(target, LocalStore)
         self._are_local = source_access.is_local and target_access.is_local
-        self._urls = source_access.url, target_access.url
+        self._accesses = source_access, target_access
 
     def copy_object(self, path: str, to: str, found: ObjectMetadata) -> Failure | None:
         condition = {"if_match": f'"{found.e_tag}"'} if found.e_tag else {}
@@ -188,9 +187,7 @@ class _Streamed:
 
     def _keep_permissions(self, path: str, to: str) -> None:
         """Give a copied local file the owner, the group and the permissions of its source, as far as this user may."""
-        source, target = (
-            Path(url.removeprefix("file://")) / name for url, name in zip(self._urls, (path, to), strict=True)
-        )
+        source, target = (one.directory / name for one, name in zip(self._accesses, (path, to), strict=True))
         wanted, found = source.stat(), target.stat()
         if (wanted.st_uid, wanted.st_gid) != (found.st_uid, found.st_gid):
             for owner in (wanted.st_uid, _SAME_OWNER):  # only root may change the owner

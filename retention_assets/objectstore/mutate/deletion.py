@@ -37,7 +37,7 @@ class ObstoreDeletion(OpenStore):
     def __init__(self, access: StoreAccess) -> None:
         super().__init__(access)
         if access.is_local:  # as lakeFS does, delete directories that become empty
-            self._store = LocalStore(access.url.removeprefix("file://"), automatic_cleanup=True)
+            self._store = LocalStore(access.directory, automatic_cleanup=True)
         elif not isinstance(self._store, MemoryStore) and seconds_of(self._store.client_options["timeout"]) > _MOST:
             self._store = access.open(timeout=f"{_MOST}s")
         self.most_per_request = _BULK if isinstance(self._store, AzureStore) else 1

@@ -4,6 +4,7 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext, suppress
 from functools import cached_property
+from pathlib import Path
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
@@ -126,24 +127,23 @@ class ObjectWriter(OpenStore):
 
 @contextmanager
 def _locked(access: StoreAccess) -> Iterator[None]:
-    directory = access.url.removeprefix("file://")
     try:
         import fcntl
 
-        handle = os.open(directory, os.O_RDONLY)
+        handle = os.open(access.directory, os.O_RDONLY)
     except (ImportError, OSError) as error:
-        raise _no_lock(directory, error) from None
+        raise _no_lock(access.directory, error) from None
     try:
         try:
             fcntl.flock(handle, fcntl.LOCK_EX)
         except OSError as error:
-            raise _no_lock(directory, error) from None
+            raise _no_lock(access.directory, error) from None
         yield
     finally:
         os.close(handle)  # this unlocks the directory
 
 
-def _no_lock(directory: str, error: Exception) -> StoreError:
+def _no_lock(directory: Path, error: Exception) -> StoreError:
     return StoreError(
         f"{directory}: the directory cannot be locked ({error}). Without a lock, two writers could overwrite each "
         f"other's changes. Nothing was changed. Keep the repository in an object store, or on a local disk."

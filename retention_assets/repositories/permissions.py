@@ -49,7 +49,7 @@ _AZURE = {
 _NAMES: Mapping[str, Mapping[str, str]] = {"s3": _S3, "gs": _GCS, "file": _LOCAL}
 _WRITES = "it is tried only with --try-writes"
 _NOT_THERE = "the directory does not exist yet"
-_Request = tuple[str, tuple[Mode, ...], Callable[[], str | None]]  # the permission, the modes that need it, the call
+_Request = tuple[str, tuple[Mode, ...], Callable[[], object]]  # the permission, the modes that need it, the call
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +126,7 @@ def _of_source(repository: Repository, access: StoreAccess) -> Iterator[Permissi
 
     api = repository.lakefs.source.api
     if api is None:
-        yield _tried("server", "read the dump", MODES, lambda: _none(open_repository(repository, utc_now)))
+        yield _tried("server", "read the dump", MODES, lambda: open_repository(repository, utc_now))
         return
     client, name = LakeFSClient(api.url, *repository.api_keys()), api.repository or repository.name
     try:
@@ -167,7 +167,7 @@ def _of_storage(repository: Repository, access: StoreAccess) -> Iterator[Permiss
     yield _tried("storage", _permission(access.url, "list"), MODES, listed)
     get = _permission(access.url, "get")
     if found:
-        yield _tried("storage", get, MODES, lambda: _none(ObjectReader(access).head(found[0])))
+        yield _tried("storage", get, MODES, lambda: ObjectReader(access).head(found[0]))
     else:
         yield PermissionCheck("storage", get, MODES, "not tried", "no object was listed")
     if repository.is_icechunk:
@@ -225,8 +225,8 @@ def _of_quarantine(repository: Repository, *, try_writes: bool) -> Iterator[Perm
         return
     scratch = _scratch()
     requests: list[_Request] = [
-        (put, _QUARANTINE, lambda: _write(access, scratch)),
-        (get, _QUARANTINE, lambda: _none(ObjectReader(access).head(scratch))),
+        (put, _QUARANTINE, lambda: ObjectWriter(access).put(scratch, b"")),
+        (get, _QUARANTINE, lambda: ObjectReader(access).head(scratch)),
         (delete, _QUARANTINE, lambda: _delete(access, scratch, is_there=True)),
     ]
     yield from _on_new_file("quarantine", requests, try_writes=try_writes)
@@ -238,17 +238,17 @@ def _of_warehouse(root: str, *, try_writes: bool) -> Iterator[PermissionCheck]:
     listing, get, put, delete = (_permission(url, name) for name in ("list", "get", "put", "delete"))
     if url.startswith("file://"):
         is_there = Path(url.removeprefix("file://")).exists()  # opening the warehouse would create the directory
-        yield _tried("warehouse", get, MODES, lambda: _none(Warehouse(root).directories()) if is_there else _NOT_THERE)
+        yield _tried("warehouse", get, MODES, lambda: Warehouse(root).directories() if is_there else _NOT_THERE)
         yield _tried("warehouse", put, MODES, lambda: _writable(url))
         return
-    listed = _tried("warehouse", listing, MODES, lambda: _none(Warehouse(root, any_layout=True).directories()))
+    listed = _tried("warehouse", listing, MODES, lambda: Warehouse(root, any_layout=True).directories())
     yield listed
     if listed.state == "failed":
         return  # the other requests would fail too, each after a long time
     warehouse, scratch = Warehouse(root, any_layout=True), _scratch()
     yield _tried("warehouse", get, MODES, warehouse.require_layout)
     requests: list[_Request] = [
-        (put, MODES, lambda: _none(warehouse.create_document({}, scratch))),
+        (put, MODES, lambda: warehouse.create_document({}, scratch)),
         ("conditional writes", _SWEEPS, partial(warehouse.require_conditions, scratch)),  # for the lease
         (delete, MODES, partial(warehouse.remove_file, scratch)),
     ]
@@ -299,8 +299,8 @@ def _of_witness(repository: Repository, *, try_writes: bool) -> Iterator[Permiss
     listing, put, get, delete = (_permission(access.url, name) for name in ("list", "put", "get", "delete"))
     is_there = not access.is_local or access.directory.exists()
 
-    def listed() -> str:
-        return _none(list(ObjectReader(access).list_direct(folder))) if is_there else _NOT_THERE
+    def listed() -> object:
+        return list(ObjectReader(access).list_direct(folder)) if is_there else _NOT_THERE
 
     yield _tried("witness", listing, _SWEEPS, listed)
     if access.is_local:
@@ -308,8 +308,8 @@ def _of_witness(repository: Repository, *, try_writes: bool) -> Iterator[Permiss
         return
     scratch = f"{folder}/{_scratch()}"
     requests: list[_Request] = [
-        (put, _SWEEPS, lambda: _none(ObjectWriter(access).create(scratch, b""))),
-        (get, _SWEEPS, lambda: _none(ObjectReader(access).head(scratch))),
+        (put, _SWEEPS, lambda: ObjectWriter(access).create(scratch, b"")),
+        (get, _SWEEPS, lambda: ObjectReader(access).head(scratch)),
         (delete, (), lambda: _delete_at_witness(access, scratch)),
     ]
     yield from _on_new_file("witness", requests, try_writes=try_writes)
@@ -328,10 +328,11 @@ def _on_new_file(place: Place, requests: Iterable[_Request], *, try_writes: bool
             untried = "no file could be written"
 
 
-def _tried(place: Place, permission: str, modes: tuple[Mode, ...], call: Callable[[], str | None]) -> PermissionCheck:
-    """Return the check of a permission. `call` needs the permission, and may return a remark."""
+def _tried(place: Place, permission: str, modes: tuple[Mode, ...], call: Callable[[], object]) -> PermissionCheck:
+    """Return the check of a permission. `call` needs the permission. A text that it returns is a remark."""
     try:
-        return PermissionCheck(place, permission, modes, "allowed", call() or "")
+        found = call()
+        return PermissionCheck(place, permission, modes, "allowed", found if isinstance(found, str) else "")
     except AccessDenied as error:
         return PermissionCheck(place, permission, modes, "refused", str(error))
     except RetentionError as error:
@@ -346,15 +347,10 @@ def _scratch() -> str:
     return f".retention-permissions-{uuid4().hex}"
 
 
-def _write(access: StoreAccess, path: str) -> str:
-    ObjectWriter(access).put(path, b"")
-    return ""
-
-
-def _delete(access: StoreAccess, path: str, *, is_there: bool = False) -> str:
+def _delete(access: StoreAccess, path: str, *, is_there: bool = False) -> None:
     """Delete a file. `is_there`: the test wrote it; otherwise no such file exists. Errors: AccessDenied."""
     if not (reason := _undeleted(access, path)):
-        return ""
+        return
     stays = f" The file of this test, {path}, stays in {access.url}: delete it there." if is_there else ""
     raise AccessDenied(
         f"{access.url}: cannot delete {path!r}: {reason}. No object of the repository was deleted.{stays} "
@@ -362,10 +358,10 @@ def _delete(access: StoreAccess, path: str, *, is_there: bool = False) -> str:
     )
 
 
-def _delete_at_witness(access: StoreAccess, path: str) -> str:
+def _delete_at_witness(access: StoreAccess, path: str) -> None:
     """Delete the file of this test. Errors: AccessDenied. No mode needs this permission."""
     if not (reason := _undeleted(access, path)):
-        return ""
+        return
     raise AccessDenied(
         f"{access.url}: cannot delete {path!r}: {reason}. The file of this test stays there. Nothing else was written. "
         "A witness is safest if nobody may delete its files. No action is needed."
@@ -388,7 +384,3 @@ def _writable(url: str) -> str:
             "and delete files."
         )
     return "according to the operating system; nothing was written"
-
-
-def _none(_: object) -> str:
-    return ""

@@ -125,19 +125,9 @@ def approval_of(warehouse: Warehouse, repository: Repository, plan: Plan, now: d
     Errors: ConfigurationError when the configured quarantine is not possible; GuardRefused when the edits of an
     Icechunk plan are missing or were changed.
     """
-    history_changes = 0
-    if repository.is_icechunk:
-        from retention_assets.icechunk.edits.stored import planned_edits  # few need this import
-
-        history_changes = planned_edits(warehouse, plan).history_changes().total
-    return approval_state(
-        warehouse,
-        plan,
-        repository.settings,
-        now,
-        terms=approved_terms(repository),
-        history_changes=history_changes,
-    )
+    changes = history_changes_of(warehouse, repository, plan).total
+    terms = approved_terms(repository)
+    return approval_state(warehouse, plan, repository.settings, now, terms=terms, history_changes=changes)
 
 
 def history_changes_of(warehouse: Warehouse, repository: Repository, plan: Plan) -> HistoryChanges:

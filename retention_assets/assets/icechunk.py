@@ -13,7 +13,7 @@ from pyspark.sql import functions as F
 
 from retention_assets.assets.catalog import NONE_FAILED
 from retention_assets.assets.declaration import Declaration, Made, checked, declared, report_result, verification_result
-from retention_assets.assets.reporting import plan_metadata, retention_report
+from retention_assets.assets.reporting import plan_metadata, policy_table, retention_report
 from retention_assets.assets.resources import RepositoryResource, session
 from retention_assets.assets.runs import ReadOptions, SweepOptions, day_of
 from retention_assets.core import guards
@@ -45,30 +45,14 @@ from retention_assets.icechunk.sweep.sweeping import report
 from retention_assets.inventory.unusual import unusual_counts, unusual_names
 from retention_assets.objectstore.listing import list_objects, unlisted
 from retention_assets.objectstore.objects import ObjectReader
-from retention_assets.policy.table import snapshot_policy_rows
 from retention_assets.spark.frames import from_arrow
 from retention_assets.state.approval import planned_terms, terms_hash
 from retention_assets.state.binding import require_same_location
 from retention_assets.state.clocks import clocks
-from retention_assets.state.memory import require_no_future_plan
 from retention_assets.state.plan import withdraw_plan
-from retention_assets.state.policies import with_earlier_runs
 from retention_assets.tables import POLICY_TABLE
 from retention_assets.warehouse.metadata import Details, needed
 from retention_assets.warehouse.warehouse import Rows
-
-
-@declared()
-def policy_table(context: dg.AssetExecutionContext, resource: RepositoryResource) -> Made:
-    """Every version of the policy that a run of this day read, by `policy_hash` and run."""
-    require_same_location(resource.warehouse, resource.repository)
-    require_no_future_plan(resource.warehouse, resource.name, resource.clock.now())
-    withdraw_plan(resource.warehouse, resource.name, day_of(context))  # the plan's inputs are made again
-    day, policy, run_id = day_of(context), resource.open_icechunk().policy(), context.run_id
-    rows = snapshot_policy_rows(policy, day, run_id)
-    versions = with_earlier_runs(resource.warehouse, resource.name, day, rows, run_id)
-    details = Details(policy_hash=policy.policy_hash, policy_run=run_id)
-    return checked(Rows(versions, resource.clock.now(), details), numbers=details.texts())
 
 
 @declared(checks=["listing_complete", "namespaces_apart", "clock_agrees"])

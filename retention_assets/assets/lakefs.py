@@ -14,7 +14,7 @@ from pyspark.sql import functions as F
 
 from retention_assets.assets.catalog import NONE_FAILED
 from retention_assets.assets.declaration import Declaration, Made, checked, declared, report_result, verification_result
-from retention_assets.assets.reporting import plan_metadata, retention_report
+from retention_assets.assets.reporting import plan_metadata, policy_table, retention_report
 from retention_assets.assets.resources import RepositoryResource, session
 from retention_assets.assets.runs import ReadOptions, SweepOptions, day_of
 from retention_assets.core import guards
@@ -43,9 +43,8 @@ from retention_assets.repositories.other_repositories import not_configured
 from retention_assets.state.approval import planned_terms, terms_hash
 from retention_assets.state.binding import require_same_location
 from retention_assets.state.clocks import clocks
-from retention_assets.state.memory import require_no_future_plan
 from retention_assets.state.plan import withdraw_plan
-from retention_assets.state.policies import current_rules_of, policy_versions, rules_in_force
+from retention_assets.state.policies import current_rules_of, rules_in_force
 from retention_assets.sweep.sweep_run import verification_inputs
 from retention_assets.tables import COMMIT_GRAPH, POLICY_TABLE
 from retention_assets.warehouse.metadata import Details, needed
@@ -62,18 +61,6 @@ PLAN_GUARDS = (
     "only_listed",
     "totals_balance",
 )
-
-
-@declared()
-def policy_table(context: dg.AssetExecutionContext, resource: RepositoryResource) -> Made:
-    """Every version of the policy that a run of this day read, by `policy_hash` and run."""
-    require_same_location(resource.warehouse, resource.repository)
-    require_no_future_plan(resource.warehouse, resource.name, resource.clock.now())
-    withdraw_plan(resource.warehouse, resource.name, day_of(context))  # the plan's inputs are made again
-    day, policy = day_of(context), resource.open().policy()
-    rows = policy_versions(resource.warehouse, resource.name, day, policy, context.run_id)
-    details = Details(policy_hash=policy.policy_hash, policy_run=context.run_id)
-    return checked(Rows(rows, resource.clock.now(), details), numbers=details.texts())
 
 
 @declared()

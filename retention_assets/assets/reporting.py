@@ -1,4 +1,4 @@
-"""The tables, lists and links that Dagster's pages show: totals and candidates of a plan, and the report."""
+"""The assets that both systems have, and the tables, lists and links that Dagster's pages show."""
 
 import time
 from collections.abc import Mapping, Sequence
@@ -8,18 +8,22 @@ from pathlib import Path
 import dagster as dg
 
 from retention_assets.assets.catalog import CHECKS
-from retention_assets.assets.declaration import declared
+from retention_assets.assets.declaration import Made, checked, declared
 from retention_assets.assets.resources import RepositoryResource
 from retention_assets.assets.runs import day_of
 from retention_assets.core.amounts import Amount, human_amount, human_bytes, plot_numbers
 from retention_assets.core.states import CANDIDATE, STATES
 from retention_assets.report.figures import figures_of
 from retention_assets.report.page import page_of, page_of_plan
-from retention_assets.state.plan import Plan, Planned, planned_directory
+from retention_assets.state.binding import require_same_location
+from retention_assets.state.memory import require_no_future_plan
+from retention_assets.state.plan import Plan, Planned, planned_directory, withdraw_plan
+from retention_assets.state.policies import policy_versions
 from retention_assets.sweep.copies import PlanCopies
 from retention_assets.tables import DELETION_CANDIDATES
+from retention_assets.warehouse.metadata import Details
 from retention_assets.warehouse.reading import first_rows
-from retention_assets.warehouse.warehouse import Warehouse
+from retention_assets.warehouse.warehouse import Rows, Warehouse
 
 _MOST_CANDIDATES = 10
 _MOST_ADDRESSES = 20
@@ -84,6 +88,18 @@ def address_list(addresses: Sequence[str]) -> dg.MetadataValue:
     more = len(addresses) - _MOST_ADDRESSES
     lines = [f"- `{one}`" for one in addresses[:_MOST_ADDRESSES]]
     return dg.MetadataValue.md("\n".join([*lines, *([f"- and {more:,} more"] if more > 0 else [])]))
+
+
+@declared()
+def policy_table(context: dg.AssetExecutionContext, resource: RepositoryResource) -> Made:
+    """Every version of the policy that a run of this day read, by `policy_hash` and run."""
+    require_same_location(resource.warehouse, resource.repository)
+    require_no_future_plan(resource.warehouse, resource.name, resource.clock.now())
+    withdraw_plan(resource.warehouse, resource.name, day_of(context))  # the plan's inputs are made again
+    day, policy = day_of(context), resource.current_policy()
+    rows = policy_versions(resource.warehouse, resource.name, day, policy, context.run_id)
+    details = Details(policy_hash=policy.policy_hash, policy_run=context.run_id)
+    return checked(Rows(rows, resource.clock.now(), details), numbers=details.texts())
 
 
 _MOST_FORECAST = 1_000  # listed objects; a forecast of more delays plans. `report` has a higher limit, `simulate` none

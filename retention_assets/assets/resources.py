@@ -181,6 +181,10 @@ class RepositoryResource(dg.ConfigurableResource):
         self.warehouse.require_rows(self.name, table, day, amount.objects)
         return Rows(planned.candidates, taken_at, written=Written(amount.objects, amount.bytes))
 
+    def current_policy(self) -> Policy | SnapshotPolicy:
+        """Return the policy of the repository, as its files or its server have it now. Errors: ConfigurationError."""
+        return (self.open_icechunk() if self.repository.is_icechunk else self.open()).policy()
+
     def policy(self, day: date) -> Policy:
         """Return the policy of the day's `policy_table`. Errors: GuardRefused if the policy has changed since then."""
         return self._unchanged(self.open().policy(), day)

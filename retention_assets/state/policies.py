@@ -12,7 +12,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from retention_assets.policy.rules import Policy
 from retention_assets.policy.snapshots import SnapshotPolicy
-from retention_assets.policy.table import CurrentRule, current_rules, policy_rows
+from retention_assets.policy.table import CurrentRule, current_rules, policy_rows, snapshot_policy_rows
 from retention_assets.tables import CURRENT_RULES, POLICY_TABLE
 from retention_assets.warehouse.metadata import needed
 from retention_assets.warehouse.reading import read_directory, read_files
@@ -22,13 +22,14 @@ _COMPLETED = "completed"  # has one document for each completed plan
 POLICIES = "policies"  # has one document for each policy
 
 
-def policy_versions(warehouse: Warehouse, repository: str, day: date, policy: Policy, run_id: str) -> pa.Table:
-    """Return the day's rows of `policy_table`: the rows of earlier runs, and the rows of this run, from `policy`."""
-    return with_earlier_runs(warehouse, repository, day, policy_rows(policy, day, run_id), run_id)
+def policy_versions(
+    warehouse: Warehouse, repository: str, day: date, policy: Policy | SnapshotPolicy, run_id: str
+) -> pa.Table:
+    """Return the day's rows of `policy_table`: the rows of earlier runs, and the rows of this run, from `policy`.
 
-
-def with_earlier_runs(warehouse: Warehouse, repository: str, day: date, rows: pa.Table, run_id: str) -> pa.Table:
-    """Return the day's rows of `policy_table` and `rows`. If the run has rows already, `rows` replaces them."""
+    If the run has rows already, the rows from `policy` replace them.
+    """
+    rows = policy_rows(policy, day, run_id) if isinstance(policy, Policy) else snapshot_policy_rows(policy, day, run_id)
     if warehouse.is_complete(repository, POLICY_TABLE.name, day.isoformat()):
         before = read_directory(warehouse, repository, POLICY_TABLE.name, day.isoformat(), schema=POLICY_TABLE.schema)
         earlier = before.filter(pc.not_equal(before["run_id"], run_id))

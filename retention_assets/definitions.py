@@ -3,7 +3,7 @@
 import os
 import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -62,12 +62,12 @@ def build_definitions(
         resources = shared_resources(configuration.spark, warehouse, clock or ClockResource())
     repositories = configuration.repositories.values()
     inventory_sensors, inventory_clients = _inventory_sensors([one for one in repositories if _has_inventories(one)])
-    automations = [_automation(repository) for repository in repositories]
+    jobs, schedules, sensors = zip(*map(_automation, repositories), strict=True)
     return dg.Definitions(
         assets=[asset for repository in repositories for asset in repository_assets(repository)],
-        jobs=[job for one in automations for job in one.jobs],
-        schedules=[schedule for one in automations for schedule in one.schedules],
-        sensors=[*inventory_sensors, *(sensor for one in automations for sensor in one.sensors)],
+        jobs=list(chain(*jobs)),
+        schedules=list(chain(*schedules)),
+        sensors=[*inventory_sensors, *chain(*sensors)],
         resources={**resources, **repository_resources(configuration, resources), **inventory_clients},
         loggers=loggers,
         executor=executor,
@@ -121,16 +121,7 @@ def _inventory_sensors(
     return [inventory_sensor(one, plan_job(one.name)) for one in repositories], resources
 
 
-@dataclass(frozen=True, slots=True)
-class _Automation:
-    """The jobs, schedules and sensors of one repository."""
-
-    jobs: Sequence["Job"]
-    schedules: Sequence["Schedule"]
-    sensors: Sequence[dg.SensorDefinition]
-
-
-def _automation(repository: Repository) -> _Automation:
+def _automation(repository: Repository) -> "tuple[list[Job], list[Schedule], list[dg.SensorDefinition]]":
     """Return the jobs, schedules and sensors of a repository. Schedules and sensors are off until somebody starts them.
 
     A scheduled sweep is refused if nobody approved the plan and no budget covers the plan. In mode `plan`, no schedule
@@ -148,7 +139,7 @@ def _automation(repository: Repository) -> _Automation:
     ]
     schedules.append(_housekeeping(repository))
     keys = [asset.key(repository.name) for asset in _declarations(repository)]
-    return _Automation(jobs, schedules, repository_sensors(repository, jobs, keys))
+    return jobs, schedules, repository_sensors(repository, jobs, keys)
 
 
 def _housekeeping(repository: Repository) -> dg.ScheduleDefinition:

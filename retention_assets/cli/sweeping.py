@@ -245,7 +245,7 @@ def _report(target: Target, day: date, *, json_wanted: bool) -> None:
     """Print the results of the day's plan."""
     warehouse, repository = target.warehouse, target.name
     made = load_plan(warehouse, repository, day)
-    plan = repository, day.isoformat(), made.plan_hash
+    plan = repository, *made.key
     newest = newest_of_plan(warehouse, *plan)
     is_complete = warehouse.is_complete(repository, DELETION_REPORT.name, day.isoformat())
     if newest is None and not is_complete:

@@ -202,9 +202,8 @@ def _persons_approval(warehouse: Warehouse, repository: str, name: str) -> Appro
 
 
 def _was_swept(warehouse: Warehouse, plan: Plan) -> bool:
-    of_plan = plan.day.isoformat(), plan.plan_hash
     records = newest_first(warehouse, plan.repository)
-    return any(one["kind"] == "sweep" and (one["day"], one["plan_hash"]) == of_plan for _, one in records)
+    return any(one["kind"] == "sweep" and (one["day"], one["plan_hash"]) == plan.key for _, one in records)
 
 
 @dataclass(frozen=True, slots=True)

@@ -217,8 +217,7 @@ def work_and_conclude(
 
 
 def _has_rows(run: SweepRun, lease: Lease) -> bool:
-    plan = run.plan
-    return lease.fence in sweeps_of(run.warehouse, plan.repository, plan.day.isoformat(), plan.plan_hash)
+    return lease.fence in sweeps_of(run.warehouse, run.plan.repository, *run.plan.key)
 
 
 def work_through(run: SweepRun, engine: Engine[Any], lease: Lease, batches: Sequence[int]) -> tuple[Lease, float]:

@@ -307,10 +307,9 @@ def records_copied(inputs: VerificationInputs) -> CheckResult:
 
 def _is_unrecorded(inputs: VerificationInputs, plan: Plan) -> bool:
     """Return whether no audit record covers the newest ledger rows of the plan: a change to them is not detected."""
-    day = plan.day.isoformat()
-    fences = sweeps_of(inputs.warehouse, inputs.name, day, plan.plan_hash)
+    fences = sweeps_of(inputs.warehouse, inputs.name, *plan.key)
     documents = (kept.document for kept in inputs.records if kept.document["ledger_digest"])
-    covered = [one["fence"] for one in documents if (one["day"], one["plan_hash"]) == (day, plan.plan_hash)]
+    covered = [one["fence"] for one in documents if (one["day"], one["plan_hash"]) == plan.key]
     return max(fences, default=0) > max(covered, default=0)
 
 

@@ -189,19 +189,16 @@ def deletion_candidates(
     reachable_chunks: Rows,
 ) -> Made:
     """What may be deleted and why, one row per address; empty if a guard refuses."""
-    day, settings, spark = day_of(context), resource.repository.icechunk, session(pyspark)
+    day, spark = day_of(context), session(pyspark)
     parameters = IcechunkPlanParameters(
         repository=resource.name,
         day=day,
         policy=resource.snapshot_policy(day),
         policy_run=needed(policy_table.details.policy_run, POLICY_TABLE.name, "policy_run"),
-        grace=settings.grace,
-        collect_overwritten=settings.collect_overwritten,
-        max_live_shrink=settings.guards.max_live_shrink,
+        settings=resource.repository.icechunk,
         now=resource.clock.now(),
         run_id=context.run_id,
-        settle=settings.settle,
-        settings=planned_terms(resource.repository),
+        terms=planned_terms(resource.repository),
     )
     basis = plan_basis_of(repository_history, parameters.policy, day)
     others = resource.elsewhere(context, pyspark).for_plan()

@@ -213,18 +213,12 @@ def deletion_candidates(
         day=day,
         policy=resource.policy(day),
         policy_run=needed(policy_table.details.policy_run, POLICY_TABLE.name, "policy_run"),
-        grace=settings.grace,
-        token_life=settings.token_life,
-        max_live_shrink=settings.guards.max_live_shrink,
-        legacy_names=settings.legacy_names,
+        settings=settings,
         now=resource.clock.now(),
         run_id=context.run_id,
         access=resource.open().access,
-        settle=settings.settle,
-        settle_expired=settings.settle_expired,
         memory=resource.memory(),
-        settings=planned_terms(resource.repository),
-        oldest_dump=settings.source.oldest_dump,
+        terms=planned_terms(resource.repository),
     )
     others = resource.elsewhere(context, pyspark).for_plan()
     if warning := not_configured(resource.open().source, resource.configuration.repositories.values()):

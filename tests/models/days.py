@@ -112,22 +112,17 @@ class Day:
         opened = self.open()
         current = self._rules_in_force(opened)
         inputs, files_read = self._plan_inputs(opened)
-        settings = opened.repository.settings
         parameters = PlanParameters(
             repository=NAME,
             day=self.date,
             policy=opened.policy(),
             policy_run=self.run_id,
-            grace=settings.grace,
-            token_life=settings.token_life,
-            max_live_shrink=settings.guards.max_live_shrink,
+            settings=opened.repository.lakefs.model_copy(update={"settle": timedelta(0)}),
             now=self.world.now,
             run_id=self.run_id,
             access=opened.access,
-            settle=timedelta(0),
-            settle_expired=True,
             memory=Memory(),
-            settings=planned_terms(opened.repository),
+            terms=planned_terms(opened.repository),
         )
         planned = make_plan(self.spark, self.warehouse, parameters, inputs)
         assert refusals(planned.check_results) == []

@@ -10,6 +10,8 @@ from tempfile import TemporaryDirectory
 import pyarrow as pa
 from pyspark.sql import SparkSession
 
+from retention_assets.config.limits import GuardSettings
+from retention_assets.config.settings import LakeFSSettings, SourceSettings
 from retention_assets.core.amounts import Amount
 from retention_assets.lakefs.rules.reflog import Memory
 from retention_assets.lakefs.sweep.planning import PlanInputs, PlanParameters, blocked, make_plan
@@ -136,18 +138,20 @@ class World:
             day=DAY,
             policy=self.policy,
             policy_run=self.run_id,
-            grace=self.grace,
-            token_life=timedelta(hours=24),
-            max_live_shrink=self.max_live_shrink,
+            settings=LakeFSSettings.model_construct(
+                source=SourceSettings.model_construct(
+                    dump="dump.json" if self.oldest_dump else None, dump_age=self.oldest_dump
+                ),
+                grace=self.grace,
+                settle=self.settle,
+                legacy_names=self.legacy_names,
+                guards=GuardSettings(max_live_shrink=self.max_live_shrink),
+            ),
             now=self.made_at,
             run_id=self.run_id,
             access=StoreAccess(self.storage),
-            settle=self.settle,
-            oldest_dump=self.oldest_dump,
-            settle_expired=True,
             memory=self.memory,
-            legacy_names=self.legacy_names,
-            settings=SETTINGS if self.namespace is None else {**SETTINGS, "namespace": self.namespace},
+            terms=SETTINGS if self.namespace is None else {**SETTINGS, "namespace": self.namespace},
         )
 
 

@@ -1,12 +1,13 @@
 """Makes the plan of an Icechunk repository: classifies the listed files, runs the guards, stores the plan and edits."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import date, datetime, timedelta
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from retention_assets.config.settings import IcechunkSettings
 from retention_assets.config.timestamps import start_of_day
 from retention_assets.core import guards
 from retention_assets.core.age import AgeCutoff, no_issue_time
@@ -74,13 +75,10 @@ class IcechunkPlanParameters:
     day: date
     policy: SnapshotPolicy
     policy_run: str
-    grace: timedelta
-    collect_overwritten: timedelta | None
-    max_live_shrink: float
+    settings: IcechunkSettings
     now: datetime
     run_id: str
-    settle: timedelta
-    settings: Mapping[str, str] = field(default_factory=dict)  # `planned_terms`: an approval is for these settings
+    terms: Mapping[str, str]  # `planned_terms`: an approval is for these settings
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,7 +164,7 @@ def require_one_origin(parameters: IcechunkPlanParameters, basis: PlanBasis, inp
     This happens when some assets were materialized again and others were not. Errors: GuardRefused.
     """
     tables = {STORAGE_INVENTORY.name: inputs.inventory.details, REPOSITORY_HISTORY.name: basis.history.details}
-    require_of_storage(parameters.repository, parameters.day, parameters.settings.get("storage"), tables)
+    require_of_storage(parameters.repository, parameters.day, parameters.terms.get("storage"), tables)
     origin = origin_of(basis, parameters.policy.policy_hash)
     for name, rows in (("reachable_manifests", inputs.manifests), ("reachable_chunks", inputs.chunks)):
         if differing := rows.details.differing(origin):
@@ -251,7 +249,7 @@ def _keep(
         run_id=parameters.run_id,
         first_wait_ends=found.totals.first_wait_ends,
         last_wait_ends=found.totals.last_wait_ends,
-        terms=parameters.settings,
+        terms=parameters.terms,
         lost=inputs.lost,
     )
     stored = keep_planned(warehouse, plan, found.candidates, basis.heads())
@@ -277,13 +275,14 @@ def _checked(
     stay = snapshots_and_logs(spark, basis.retained)
     gone = from_arrow(spark, snapshots_of(basis.retained, basis.retained.leaving(basis.state))).where("NOT live")
     holding = holding_of(manifests, chunks, stay, gone)
-    objects = inputs.others.keep(classified(inventory, holding, basis.age_cutoff, parameters.collect_overwritten))
+    settings = parameters.settings
+    objects = inputs.others.keep(classified(inventory, holding, basis.age_cutoff, settings.collect_overwritten))
     if inputs.unread:
         objects = hold_content(objects)
     earlier = due_objects(spark, warehouse, parameters.repository)
     read_at = basis.state.taken_at
     found_at = settling_start(min(inputs.inventory.taken_at, read_at), read_at)
-    objects = settled(objects, earlier.objects, found_at, read_at, parameters.settle, settle_expired=True)
+    objects = settled(objects, earlier.objects, found_at, read_at, settings.settle, settle_expired=True)
     objects, observed = with_totals(objects)
     named = frames.compute(due(objects))
     chosen = candidates(named)
@@ -300,7 +299,7 @@ def _checked(
     of_candidates = guards.check_candidates(tally)
     check_results = (
         guards.live_not_empty(tally["live"], totals.objects),
-        guards.live_not_shrunk(tally["live"], before.live if before else None, parameters.max_live_shrink),
+        guards.live_not_shrunk(tally["live"], before.live if before else None, settings.guards.max_live_shrink),
         *(check_result for check_result in of_candidates if check_result.guard != _NOT_APPLICABLE),
         guards.totals_balance(totals.by_state, tally["listed"], amount),
     )
@@ -318,6 +317,6 @@ def _warnings(parameters: IcechunkPlanParameters, basis: PlanBasis, unread: int)
         )
     if problem := basis.blocked(parameters.repository):
         warnings.append(f"This plan must not be executed: {problem}")
-    if not parameters.grace:
+    if not parameters.settings.grace:
         warnings.append("The grace period is zero: files that an open session has not yet committed can be deleted.")
     return [*warnings, *duration_warnings(parameters.policy.durations())]

@@ -167,24 +167,18 @@ class Proposal:
 
     def parameters(self, memory: Memory) -> PlanParameters:
         """Return the parameters of a plan under the proposed policy, with no settling time."""
-        settings = self.repository.lakefs
+        unsettled = {"settle": timedelta(0), "settle_expired": False}
         return PlanParameters(
             repository=self.repository.name,
             day=self.plan.day,
             policy=self.policy,
             policy_run=self.run_id,
-            grace=settings.grace,
-            token_life=settings.token_life,
-            max_live_shrink=settings.guards.max_live_shrink,
-            legacy_names=settings.legacy_names,
+            settings=self.repository.lakefs.model_copy(update=unsettled),
             now=self.now,
             run_id=self.run_id,
             access=open_store(self.repository),
-            settle=timedelta(0),
-            settle_expired=False,
             memory=memory,
-            settings=planned_terms(self.repository),
-            oldest_dump=settings.source.oldest_dump,
+            terms=planned_terms(self.repository),
         )
 
 

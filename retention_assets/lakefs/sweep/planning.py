@@ -1,7 +1,7 @@
 """Makes a plan: classifies the listed objects, runs the guards, and stores the plan if no guard refuses it."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import date, datetime, timedelta
 from functools import partial
 from typing import Any
@@ -10,6 +10,7 @@ from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F
 
 from retention_assets.config.durations import format_duration
+from retention_assets.config.settings import LakeFSSettings
 from retention_assets.config.timestamps import start_of_day
 from retention_assets.core import guards
 from retention_assets.core.age import AgeCutoff
@@ -158,18 +159,12 @@ class PlanParameters:
     day: date
     policy: Policy
     policy_run: str
-    grace: timedelta
-    token_life: timedelta
-    max_live_shrink: float
+    settings: LakeFSSettings
     now: datetime
     run_id: str
     access: StoreAccess  # to the objects; some are read to compute checksums
-    settle: timedelta
-    settle_expired: bool
     memory: Memory  # the heads and commits that earlier plans found
-    oldest_dump: timedelta | None = None  # maximum age for a sweep; None: a server gives the references
-    legacy_names: bool = False  # whether all old kinds of names count as generated; False: only the kinds in use
-    settings: Mapping[str, str] = field(default_factory=dict)  # `planned_terms`; a plan without them is not approved
+    terms: Mapping[str, str]  # `planned_terms`; a plan without them is not approved
 
     @property
     def as_of(self) -> datetime:
@@ -179,7 +174,7 @@ class PlanParameters:
     @property
     def of_dump(self) -> bool:
         """Whether the references are those of a dump, and not of a server."""
-        return self.oldest_dump is not None
+        return self.settings.source.oldest_dump is not None
 
     def reported_heads(self, references: References) -> tuple[SeenHead, ...]:
         """Return the heads of earlier plans that are gone and still keep commits. See `reflog.reported_heads`."""
@@ -200,9 +195,9 @@ def blocked(parameters: PlanParameters, inputs: PlanInputs, references: Referenc
         )
     of_dump = parameters.of_dump
     staged_at, references_at = inputs.staged.taken_at, inputs.graph.taken_at
-    if problem := unusable_staged_list(staged_at, references_at, of_dump=of_dump, settle=parameters.settle):
+    if problem := unusable_staged_list(staged_at, references_at, of_dump=of_dump, settle=parameters.settings.settle):
         return f"{problem} {NEW_LIST if of_dump else ONE_RUN}"
-    problem = partial_staged_list(parameters.settings.get("namespace", ""), of_dump=of_dump)
+    problem = partial_staged_list(parameters.terms.get("namespace", ""), of_dump=of_dump)
     return problem and f"{problem} {USE_SERVER}"
 
 
@@ -212,11 +207,11 @@ def require_one_origin(parameters: PlanParameters, inputs: PlanInputs) -> None:
     This happens when some assets were materialized again and others were not. Errors: GuardRefused.
     """
     tables = {STORAGE_INVENTORY.name: inputs.inventory.details}
-    require_of_storage(parameters.repository, parameters.day, parameters.settings.get("storage"), tables)
+    require_of_storage(parameters.repository, parameters.day, parameters.terms.get("storage"), tables)
     origin = Details(
         policy_hash=parameters.policy.policy_hash,
         references_hash=inputs.references_hash,
-        terms_hash=terms_hash(parameters.settings),
+        terms_hash=terms_hash(parameters.terms),
     )
     differing = inputs.addresses.details.differing(origin)
     if differing:
@@ -280,7 +275,8 @@ def classify(
         planned: for another policy, the `due_objects` of the current plan. A policy does not change which objects are
             unreferenced, so the current plan decides which unreferenced objects are kept, and no object is read.
     """
-    age_cutoff = AgeCutoff(inputs.oldest, parameters.grace, parameters.token_life, issued=issued_at)
+    settings = parameters.settings
+    age_cutoff = AgeCutoff(inputs.oldest, settings.grace, settings.token_life, issued=issued_at)
     prefixes = parameters.policy.held_prefixes(parameters.day)
     inventory, staged = inputs.inventory.frame, inputs.staged.frame
     references = inputs.references()
@@ -292,7 +288,7 @@ def classify(
         parameters.as_of,
     )
     known = inputs.staged_known
-    legacy = KINDS if parameters.legacy_names else inputs.kinds_in_use()
+    legacy = KINDS if settings.legacy_names else inputs.kinds_in_use()
     held = classified(inventory, commits_by_address(pairs, prefixes), staged, age_cutoff, staged_known=known)
     held = with_foreign_names(held, legacy)
     if planned is None and references.hides_old_objects(of_dump=parameters.of_dump):
@@ -310,8 +306,8 @@ def classify(
             earlier,
             inputs.settling_from,
             inputs.settling_until,
-            parameters.settle,
-            settle_expired=parameters.settle_expired,
+            settings.settle,
+            settle_expired=settings.settle_expired,
         )
     objects, totals = with_totals(objects)
     found = due(objects)
@@ -358,7 +354,8 @@ def run_checks(
 ) -> CheckSummary:
     """Run the guards on a classification and return their results. Reads earlier plans and ledgers; writes nothing."""
     inventory, live, chosen = inputs.inventory.frame, classification.live, classification.candidates
-    listing_cutoff = AgeCutoff(inputs.inventory.taken_at, parameters.grace, issued=issued_at)
+    settings = parameters.settings
+    listing_cutoff = AgeCutoff(inputs.inventory.taken_at, settings.grace, issued=issued_at)
     compared = guards.tally(
         chosen,
         live,
@@ -386,7 +383,7 @@ def run_checks(
     check_results = (
         listed_live.check_result,
         guards.live_not_empty(tally["live"], totals.objects),
-        guards.live_not_shrunk(tally["live"], before.live if before else None, parameters.max_live_shrink),
+        guards.live_not_shrunk(tally["live"], before.live if before else None, settings.guards.max_live_shrink),
         *guards.check_candidates(tally),
         guards.totals_balance(totals.by_state, tally["listed"], amount),
     )
@@ -486,7 +483,7 @@ def _keep(
         instance=inputs.graph.details.instance or None,
         made_at=parameters.now,
         run_id=parameters.run_id,
-        terms=parameters.settings,
+        terms=parameters.terms,
         first_wait_ends=checks_of_plan.totals.first_wait_ends,
         last_wait_ends=checks_of_plan.totals.last_wait_ends,
         reflog=tuple(f"{head.kind} {head.name}" for head in parameters.reported_heads(seen)),
@@ -519,15 +516,16 @@ def _warnings(
         for prefix in unused_prefixes
     ]
     warnings += duration_warnings(parameters.policy.durations())
-    taken_at = inputs.graph.taken_at
-    if parameters.oldest_dump is not None and parameters.now - taken_at > parameters.oldest_dump:
+    taken_at, settings = inputs.graph.taken_at, parameters.settings
+    oldest_dump = settings.source.oldest_dump
+    if oldest_dump is not None and parameters.now - taken_at > oldest_dump:
         warnings.append(
             f"The dump was taken at {taken_at:%Y-%m-%d %H:%M} UTC. `retention sweep` refuses dumps that are older than "
-            f"{format_duration(parameters.oldest_dump)}, because they do not show which objects are live again by now. "
+            f"{format_duration(oldest_dump)}, because they do not show which objects are live again by now. "
             "Replace it with a new dump (`lakectl refs-dump`), taken after a new staged list, plan again, and sweep. "
             "`retention sweep --dump-age` accepts an older dump."
         )
-    elif parameters.oldest_dump is None and parameters.now - taken_at > _ONE_DAY:
+    elif oldest_dump is None and parameters.now - taken_at > _ONE_DAY:
         warnings.append(
             f"The references were read at {taken_at:%Y-%m-%d %H:%M} UTC. They do not show which objects are live again "
             "by now: a sweep reads the references again."
@@ -548,7 +546,7 @@ def _warnings(
         )
     if text := inputs.staged.details.staged_warning:
         warnings.append(text)
-    if not parameters.legacy_names and (warning := kinds_warning(inputs.kinds_in_use())):
+    if not settings.legacy_names and (warning := kinds_warning(inputs.kinds_in_use())):
         warnings.append(warning)
     if text := inputs.addresses.details.unusual_entries:
         warnings.append(f"In the commits, {text}.")
@@ -563,7 +561,7 @@ def _warnings(
             f"{gone[0].commit_id}. `retention lint {parameters.repository}` lists all of them with their commits."
         )
     warnings += name_warnings(inputs.inventory)
-    if not parameters.grace:
+    if not settings.grace:
         warnings.append(
             "The grace period is zero: an object of a commit can be a candidate, however young it is. Only "
             "`token_life` protects a new upload that is not linked yet."

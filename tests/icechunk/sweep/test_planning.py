@@ -34,7 +34,7 @@ def test_tables_of_another_origin_than_the_plan_are_refused_by_name() -> None:
     edits = PlannedEdits(2, NOW, NOW, (), (), (), frozenset())
     state = IcechunkState(2, now, None, frozenset(), {}, NOW)
     basis = PlanBasis(state, nothing, edits, Rows(nothing, NOW))
-    parameters = IcechunkPlanParameters("field", NOW.date(), POLICY, "r", DAY, None, 0.5, NOW, "a-run", DAY)
+    parameters = IcechunkPlanParameters("field", NOW.date(), POLICY, "r", nothing, NOW, "a-run", {})
     details = origin_of(basis, POLICY.policy_hash)
     right = IcechunkPlanInputs(Rows(nothing, NOW), Rows(nothing, NOW, details), Rows(nothing, NOW, details))
     require_one_origin(parameters, basis, right)
@@ -63,7 +63,7 @@ def test_tables_of_another_storage_than_the_configured_one_are_refused_by_name(
     state = IcechunkState(2, history({0: (None, 0)}, {"main": 0}), None, frozenset(), {}, NOW)
     basis = PlanBasis(state, nothing, edits, Rows(nothing, NOW, Details(storage=history_of)))
     parameters = IcechunkPlanParameters(
-        "field", NOW.date(), POLICY, "r", DAY, None, 0.5, NOW, "a-run", DAY, settings={"storage": "file:///here"}
+        "field", NOW.date(), POLICY, "r", nothing, NOW, "a-run", {"storage": "file:///here"}
     )
     of_plan = Rows(nothing, NOW, origin_of(basis, POLICY.policy_hash))
     inputs = IcechunkPlanInputs(Rows(nothing, NOW, Details(storage=inventory)), of_plan, of_plan)

@@ -486,7 +486,7 @@ def findings_of(configuration: Configuration, name: str) -> list[Finding]:
             branches=references.branches,
             tags=references.tags,
             commits=references.commits,
-            server_rules=None if rules is None else (rules.default_days, dict(rules.branches)),
+            server_rules=rules,
             as_of=utc_now().date(),
         )
     )

@@ -9,14 +9,22 @@ from typing import Literal
 
 from retention_assets.config.durations import format_duration
 from retention_assets.policy.matching import is_glob, matches_name, matches_other_spelling
-from retention_assets.policy.rules import DEFAULT_RULE, CommittedRetention, Hold, Kept, LifecycleRule, Policy, RefKind
+from retention_assets.policy.rules import (
+    DEFAULT_RULE,
+    CommittedRetention,
+    Hold,
+    Kept,
+    LifecycleRule,
+    Policy,
+    RefKind,
+    ServerRules,
+)
 from retention_assets.policy.snapshots import NO_RULE, SnapshotPolicy, SnapshotRule
 
 _SHORT = timedelta(hours=3)  # ten years written as `120m` are two hours, because `m` means minutes
 _MAIN = "main"  # Icechunk's branch that is never deleted
 
 References = Mapping[RefKind, Collection[str]]  # names by kind
-ServerRules = tuple[int, Mapping[str, int]]  # default days, days by branch
 
 
 @dataclass(frozen=True, slots=True)

@@ -43,6 +43,13 @@ class Kept(NamedTuple):
         return other.duration is not None and (self.duration is None or self.duration > other.duration)
 
 
+class ServerRules(NamedTuple):
+    """The retention rules of a lakeFS server: the default number of days, and the days of each branch by its name."""
+
+    default_days: int
+    branches: Mapping[str, int]
+
+
 @dataclass(frozen=True, slots=True)
 class BranchRetention:
     """How long the history of a branch, or of all branches that a glob matches, is kept."""

@@ -12,6 +12,7 @@ from retention_assets.errors import corrupt
 from retention_assets.lakefs.formats.identity import commit_id
 from retention_assets.lakefs.formats.lakefs_pb2 import BranchData, CommitData, GarbageCollectionRules, TagData
 from retention_assets.lakefs.formats.sstable import open_table, require_entity
+from retention_assets.policy.rules import ServerRules
 
 
 def read_commits(content: bytes, name: str) -> list[CommitData]:
@@ -61,8 +62,8 @@ def read_tags(content: bytes, name: str) -> list[TagData]:
     return _heads(TagData, content, name, "tag")
 
 
-def read_gc_rules(content: bytes, name: str) -> tuple[int, dict[str, int]] | None:
-    """Return (default days, days by branch name) of `config.json`, which is protobuf; None if no rules are set.
+def read_gc_rules(content: bytes, name: str) -> ServerRules | None:
+    """Return the rules in `config.json`, which is protobuf; None if no rules are set.
 
     A deleted document is empty. A document with the default 0 and no branches is empty too, and the server reads it as
     "no rules". So an empty document gives None, and all commits are kept. Source: docs/lakefs-formats.md,
@@ -74,7 +75,7 @@ def read_gc_rules(content: bytes, name: str) -> tuple[int, dict[str, int]] | Non
     if not content:
         return None
     rules = _parse(GarbageCollectionRules, content, name)
-    return rules.default_retention_days, dict(rules.branch_retention_days)
+    return ServerRules(rules.default_retention_days, dict(rules.branch_retention_days))
 
 
 def _parse[M: Message](record: type[M], content: bytes, name: str) -> M:

@@ -22,17 +22,12 @@ from retention_assets.lakefs.names.generated import DATA
 from retention_assets.lakefs.rules.references import Commit, References, creation_time
 from retention_assets.lakefs.source.client import Json, LakeFSClient, NotFound
 from retention_assets.lakefs.source.dump import read_commit_table
-from retention_assets.lakefs.source.repository import (
-    GCRules,
-    StagedList,
-    require_known_heads,
-    staged_folder,
-    visible_files,
-)
+from retention_assets.lakefs.source.repository import StagedList, require_known_heads, staged_folder, visible_files
 from retention_assets.lakefs.source.staged_list import StagedScan
 from retention_assets.objectstore.access import StoreAccess
 from retention_assets.objectstore.objects import ObjectReader
 from retention_assets.objectstore.outcomes import Outcome
+from retention_assets.policy.rules import ServerRules
 
 _LOG = logging.getLogger(__name__)
 _CLOCK_TOLERANCE = timedelta(minutes=5)  # how far the store's clock may be behind; if it is further behind, files stay
@@ -240,11 +235,10 @@ class ApiSource:
             before = branches, tags  # the last attempt can miss only what was replaced during that attempt
         return branches, tags
 
-    def rules(self) -> GCRules | None:
+    def rules(self) -> ServerRules | None:
         """Return the rules of `settings/gc_rules`; None if no rules are set."""
         self._require_repository()
-        rules = self._client.gc_rules(self._repository)
-        return GCRules(*rules) if rules else None  # without rules every commit is active, so fewer objects are deleted
+        return self._client.gc_rules(self._repository)  # without rules every commit is active: fewer are deleted
 
     def grace(self) -> timedelta:
         """Return the minimum age of objects that the server's own garbage collection deletes."""

@@ -16,6 +16,7 @@ from lakefs_sdk.exceptions import ApiException
 from retention_assets.errors import AccessDenied, ConfigurationError, SourceError
 from retention_assets.objectstore.failures import redacted
 from retention_assets.policy.matching import is_unreadable
+from retention_assets.policy.rules import ServerRules
 
 _PAGE = 1_000  # results; the server's maximum
 _CONNECT_SECONDS = 4.0  # three attempts, about a second apart, so an unreachable server fails within 15 s
@@ -103,8 +104,8 @@ class LakeFSClient:
                 )
             seen.add(after)
 
-    def gc_rules(self, repository: str) -> tuple[int, dict[str, int]] | None:
-        """Return (default days, days by branch name) of the garbage-collection rules; None if no rules are set.
+    def gc_rules(self, repository: str) -> ServerRules | None:
+        """Return the garbage-collection rules; None if no rules are set.
 
         If a branch has two rules, the last one counts, as on the server. Errors: as `get`.
         """
@@ -118,7 +119,7 @@ class LakeFSClient:
         if not isinstance(branches, list):
             branches = self.expect(response, "branches", list)
         days = {self.expect(rule, "branch_id", str): self.expect(rule, "retention_days", int) for rule in branches}
-        return self.expect(response, "default_retention_days", int), days
+        return ServerRules(self.expect(response, "default_retention_days", int), days)
 
     def expect[T](self, response: Json, key: str, kind: type[T]) -> T:
         """Return `response[key]`. Errors: SourceError when the value is missing or is not a `kind`."""

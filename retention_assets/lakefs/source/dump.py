@@ -12,15 +12,10 @@ from retention_assets.lakefs.formats.ranges import read_metarange
 from retention_assets.lakefs.formats.references import read_branches, read_commits, read_gc_rules, read_tags
 from retention_assets.lakefs.formats.sstable import CONTENT_ID
 from retention_assets.lakefs.rules.references import Commit, References, creation_time
-from retention_assets.lakefs.source.repository import (
-    RULES,
-    GCRules,
-    StagedList,
-    require_known_heads,
-    visible_files,
-)
+from retention_assets.lakefs.source.repository import RULES, StagedList, require_known_heads, visible_files
 from retention_assets.objectstore.access import StoreAccess
 from retention_assets.objectstore.objects import ObjectReader
+from retention_assets.policy.rules import ServerRules
 
 _PAGE_BYTES = 20 * 2**20  # the server ends a page above this size. Source: docs/lakefs-formats.md, "Staged lists"
 _CUT = (
@@ -141,14 +136,13 @@ class DumpSource:
         """Return nothing: a dump has one repository. See `LakeFSSource`."""
         return {}
 
-    def rules(self) -> GCRules | None:
+    def rules(self) -> ServerRules | None:
         """Return the rules in the namespace; None if the document is missing or empty."""
         try:
             content = self._reader.read(RULES)
         except ObjectMissing:
             return None  # without rules every commit is active, so fewer objects are deleted
-        rules = read_gc_rules(content, self._reader.describe(RULES))
-        return GCRules(*rules) if rules else None
+        return read_gc_rules(content, self._reader.describe(RULES))
 
     def _written_at(self) -> datetime:
         ids = (getattr(self._manifest, field.name) for field in fields(self._manifest))

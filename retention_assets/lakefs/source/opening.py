@@ -11,7 +11,7 @@ from retention_assets.config.timestamps import Clock
 from retention_assets.errors import ConfigurationError, brief
 from retention_assets.lakefs.names.generated import namespace_urls
 from retention_assets.lakefs.source.dump import DumpSource
-from retention_assets.lakefs.source.repository import GCRules, LakeFSSource
+from retention_assets.lakefs.source.repository import LakeFSSource
 from retention_assets.objectstore.access import StoreAccess, open_store
 from retention_assets.objectstore.objects import ObjectReader
 from retention_assets.policy.documents import Document, from_server, join, read_document
@@ -40,7 +40,7 @@ class OpenRepository:
     def _document(self, name: str) -> Document:
         if name == SERVER:
             rules = self.source.rules()
-            return Document(SERVER, Policy(None, (), ())) if rules is None else from_server(*_days(rules))
+            return Document(SERVER, Policy(None, (), ())) if rules is None else from_server(*rules)
         return _document_in(self.repository.path(name), to_correct(self.repository))
 
 
@@ -104,7 +104,3 @@ def _dump(repository: Repository, access: StoreAccess) -> tuple[Any, str]:
             f"`lakectl refs-dump lakefs://{repository.name} -o {path.name}` and name it in "
             f"repositories.{repository.name}.source.dump of {repository.file}."
         ) from error
-
-
-def _days(rules: GCRules) -> tuple[int, dict[str, int]]:
-    return rules.default_days, dict(rules.branches)

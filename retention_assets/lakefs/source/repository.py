@@ -11,6 +11,7 @@ from retention_assets.core.amounts import counted
 from retention_assets.errors import SourceError
 from retention_assets.lakefs.rules.references import References
 from retention_assets.objectstore.objects import ObjectReader
+from retention_assets.policy.rules import ServerRules
 
 RULES = f"{INTERNAL}/retention/gc/rules/config.json"
 
@@ -32,14 +33,6 @@ class StagedList:
     warning: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class GCRules:
-    """The retention rules of the server: the default number of days, and the days of each branch by its exact name."""
-
-    default_days: int
-    branches: Mapping[str, int]
-
-
 class LakeFSSource(Protocol):
     """Reads what a repository refers to. A method that cannot return everything raises a RetentionError."""
 
@@ -58,7 +51,7 @@ class LakeFSSource(Protocol):
         """Return all commits (also dangling ones), all branches (also hidden ones) and all tags."""
         ...
 
-    def rules(self) -> GCRules | None:
+    def rules(self) -> ServerRules | None:
         """Return the rules of the server; None if no rules are set. Without rules every commit is active."""
         ...
 

@@ -19,10 +19,11 @@ from retention_assets.errors import CorruptFile, ObjectMissing, SourceError
 from retention_assets.lakefs.rules.references import require_complete
 from retention_assets.lakefs.source import api as lakefs_api
 from retention_assets.lakefs.source.api import ApiSource
-from retention_assets.lakefs.source.repository import GCRules, StagedList, staged_folder, staged_list
+from retention_assets.lakefs.source.repository import StagedList, staged_folder, staged_list
 from retention_assets.objectstore.access import StoreAccess
 from retention_assets.objectstore.mutate.deletion import ObjectDeleter
 from retention_assets.objectstore.outcomes import ObjectResult, Outcome
+from retention_assets.policy.rules import ServerRules
 from tests.lakefs.source.fake_lakefs_repository import Repository, bare, saved
 from tests.lakefs.source.fake_lakefs_server import ACCESS_KEY, SECRET_KEY, Answer, FakeLakeFSServer, serving
 from tests.saved_repositories import api, copy_saved_repository
@@ -821,7 +822,7 @@ class TestLaterReferences:
 
 class TestRules:
     def test_rules_with_null_branches_have_no_branches(self, open_source: Callable[..., ApiSource]) -> None:
-        assert open_source(repository="norules", namespace="s3://lake/norules").rules() == GCRules(10, {})
+        assert open_source(repository="norules", namespace="s3://lake/norules").rules() == ServerRules(10, {})
 
     def test_rules_that_were_never_set_are_none(self, open_source: Callable[..., ApiSource]) -> None:
         assert open_source(repository="never", namespace="s3://lake/never").rules() is None
@@ -829,7 +830,7 @@ class TestRules:
     def test_the_last_of_two_rules_for_a_branch_is_used(self, source: ApiSource, orchard: Repository) -> None:
         rules = [{"branch_id": "main", "retention_days": days} for days in (5, 50)]
         orchard.rules = {"default_retention_days": 7, "branches": rules}
-        assert source.rules() == GCRules(7, {"main": 50})
+        assert source.rules() == ServerRules(7, {"main": 50})
 
     def test_a_missing_repository_is_an_error_and_not_a_repository_without_rules(
         self, source: ApiSource, server: FakeLakeFSServer

@@ -12,8 +12,9 @@ import pytest
 from retention_assets.lakefs.rules.references import Commit
 from retention_assets.lakefs.source.api import ApiSource
 from retention_assets.lakefs.source.dump import DumpSource
-from retention_assets.lakefs.source.repository import GCRules, LakeFSSource, staged_folder
+from retention_assets.lakefs.source.repository import LakeFSSource, staged_folder
 from retention_assets.objectstore.access import StoreAccess
+from retention_assets.policy.rules import ServerRules
 from tests.lakefs.source.fake_lakefs_repository import saved
 from tests.lakefs.source.fake_lakefs_server import ACCESS_KEY, SECRET_KEY, serving
 from tests.saved_repositories import REPOSITORIES, api, copy_saved_repository, listing
@@ -85,7 +86,7 @@ class SourceContract:
     def test_the_rules_equal_those_of_the_server(self, source: LakeFSSource, known: Known) -> None:
         rules = known["gc_rules"]
         days = {rule["branch_id"]: rule["retention_days"] for rule in rules["branches"]}
-        assert source.rules() == GCRules(rules["default_retention_days"], days)
+        assert source.rules() == ServerRules(rules["default_retention_days"], days)
 
 
 class TestServer(SourceContract):

@@ -7,25 +7,15 @@ for later runs. The list of a batch's ids is written after its rows, and only ba
 import pyarrow as pa
 
 from retention_assets.config.configuration import INTERNAL
-from retention_assets.lakefs.formats.ranges import read_metarange, read_range
+from retention_assets.lakefs.formats.ranges import ENTRY_SCHEMA, read_metarange, read_range
 from retention_assets.tables import CACHED_METARANGES, CACHED_RANGES
 from retention_assets.warehouse.table_cache import FILE_BYTES, Kind, on_first_row
 
 METARANGE_RANGES = pa.schema(
     [("metarange_id", pa.string()), ("range_id", pa.string()), ("count", pa.int64()), FILE_BYTES]
 )
-RANGE_ENTRIES = pa.schema(
-    [
-        ("range_id", pa.string()),
-        ("key", pa.string()),
-        ("address", pa.string()),  # as in the file; `rules.ranges.canonical` makes it canonical
-        ("address_type", pa.int8()),
-        ("size", pa.int64()),
-        ("last_modified", pa.timestamp("us", tz="UTC")),
-        ("etag", pa.string()),
-        FILE_BYTES,
-    ]
-)
+# The address is as in the file. `rules.ranges.canonical` makes it canonical.
+RANGE_ENTRIES = pa.schema([("range_id", pa.string()), *((one.name, one.type) for one in ENTRY_SCHEMA), FILE_BYTES])
 
 
 def metaranges() -> Kind:
@@ -49,8 +39,7 @@ def ranges() -> Kind:
     def decode(content: bytes, name: str, range_id: str) -> pa.RecordBatch:
         rows = read_range(content, name)
         ids = pa.repeat(range_id, rows.num_rows)
-        named = [rows[name] for name in ("key", "address", "address_type", "size", "last_modified", "etag")]
-        columns = [ids, *named, on_first_row(len(content), rows.num_rows)]
+        columns = [ids, *rows.columns, on_first_row(len(content), rows.num_rows)]
         return pa.record_batch(columns, schema=RANGE_ENTRIES)
 
     return Kind(CACHED_RANGES, "range_id", RANGE_ENTRIES, decode, INTERNAL)

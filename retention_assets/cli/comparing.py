@@ -301,14 +301,14 @@ def _inputs(plan: Plan) -> dict[str, str]:
 def show_difference(screen: Console, difference: "Difference", price: float | None) -> None:
     """Print the amount of each kind of change, then the groups of the changed objects."""
     totals = [(_TITLES[name], change.amount) for name, change in difference.changes.items()]
-    _print(screen, "differences", "change", totals, price)
+    print_amounts(screen, "differences", "change", totals, price)
     for name, change in difference.changes.items():
         if name == _FREED_BY_BOTH or not change.amount.objects:
             continue
-        _print(screen, f"{_TITLES[name]}, by reason", "reason", change.reasons, price)
-        _print(screen, f"{_TITLES[name]}, by top prefix", "prefix", change.prefixes, price)
+        print_amounts(screen, f"{_TITLES[name]}, by reason", "reason", change.reasons, price)
+        print_amounts(screen, f"{_TITLES[name]}, by top prefix", "prefix", change.prefixes, price)
         title = f"{_TITLES[name]}, by branch (an object counts for each branch)"
-        _print(screen, title, "branch", change.branches, price)
+        print_amounts(screen, title, "branch", change.branches, price)
 
 
 def show_outlook(screen: Console, outlook: "Outlook", proposal: "Proposal", price: float | None) -> None:
@@ -321,15 +321,11 @@ def show_outlook(screen: Console, outlook: "Outlook", proposal: "Proposal", pric
     if endangered.objects:
         old = Amount(endangered.objects - outlook.at_heads.objects, endangered.bytes - outlook.at_heads.bytes)
         title = "endangered: the plan keeps them, this policy would not"
-        _print(screen, title, "objects", [(_AT_HEAD, outlook.at_heads), (_BEFORE, old)], None)
+        print_amounts(screen, title, "objects", [(_AT_HEAD, outlook.at_heads), (_BEFORE, old)])
     if outlook.heads:
-        _print(screen, "endangered, by the branch or tag that has them now", "head", outlook.heads, None)
+        print_amounts(screen, "endangered, by the branch or tag that has them now", "head", outlook.heads)
     if not _refusals(outlook):
         screen.print("No guard would refuse a plan under this policy.", **AS_IT_IS)
-
-
-def _print(screen: Console, title: str, first: str, groups: "Groups", price: float | None) -> None:
-    print_amounts(screen, title, first, [(name, amount.objects, amount.bytes) for name, amount in groups], price)
 
 
 def warnings_of(outlook: "Outlook") -> Sequence[str]:

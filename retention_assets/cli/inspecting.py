@@ -1,7 +1,6 @@
 """The commands that read only the warehouse: `status`, `explain` and `simulate`."""
 
 import shlex
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from datetime import UTC, date, datetime
 from pathlib import Path
@@ -34,7 +33,7 @@ from retention_assets.cli.group import (
 from retention_assets.cli.rendering import format_amount, human_bytes, human_cost, print_amounts, wait_of
 from retention_assets.config.configuration import Repository
 from retention_assets.config.timestamps import utc_now
-from retention_assets.core.amounts import Amount, counted, human_amount
+from retention_assets.core.amounts import Amount, counted, human_amount, sum_of
 from retention_assets.explain.explanations import GONE, RESTORED, CommitState, Explanation, ObjectExplanation, Removal
 from retention_assets.explain.plans import newest_plan
 from retention_assets.explain.simulation import Forecast, forecast_of
@@ -403,13 +402,10 @@ def _name(day: date, first: date) -> str:
     return f"{day}, plan" if day == first else str(day)
 
 
-def _by_prefix(forecast: Forecast) -> list[tuple[str, int, int | None]]:
-    objects, size = Counter[str](), Counter[str]()
-    for prefixes in forecast.days.values():
-        for name, amount in prefixes.items():
-            objects[name] += amount.objects
-            size[name] += amount.bytes
-    return [(name, objects[name], size[name]) for name, _ in size.most_common(_PREFIXES)]
+def _by_prefix(forecast: Forecast) -> list[tuple[str, Amount]]:
+    names = dict.fromkeys(name for prefixes in forecast.days.values() for name in prefixes)
+    found = [(name, sum_of(one[name] for one in forecast.days.values() if name in one)) for name in names]
+    return sorted(found, key=lambda row: row[1].bytes, reverse=True)[:_PREFIXES]
 
 
 def _amount(amount: Amount) -> str:

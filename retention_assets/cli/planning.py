@@ -235,7 +235,7 @@ def _prepare(samples: Path, repository: Repository) -> bool:
 
 
 _MOST = 12  # rows of a table in a summary
-Amounts = list[tuple[str, int, int]]
+Amounts = list[tuple[str, Amount]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -249,10 +249,7 @@ class Groups:
     def document(self) -> dict[str, Any]:
         """Return the amounts for JSON."""
         groups = {"by_reason": self.reasons, "by_top_prefix": self.prefixes, "by_branch": self.branches}
-        return {
-            title: [{"name": name, "objects": objects, "bytes": size} for name, objects, size in rows]
-            for title, rows in groups.items()
-        }
+        return {title: [{"name": name, **asdict(amount)} for name, amount in rows] for title, rows in groups.items()}
 
     def show(self, screen: Console, title: str) -> None:
         """Print a table for each kind of group."""
@@ -280,11 +277,9 @@ class Summary:
 
     def show(self, screen: Console, plan: Plan) -> None:
         """Print the summary with the plan's totals."""
-        totals: list[tuple[str, int, int | None]] = [
-            (state, amount.objects, amount.bytes) for state, amount in plan.totals.items()
-        ]
+        totals: list[tuple[str, Amount | int]] = list(plan.totals.items())
         if plan.lost:
-            totals.append(("lost: needed and missing, as acknowledged", plan.lost, None))
+            totals.append(("lost: needed and missing, as acknowledged", plan.lost))
         print_amounts(screen, f"{plan.repository} as of {plan.day}: everything listed", "state", totals)
         if plan.candidates.objects or not self.waiting:
             self.candidates.show(screen, "candidates")
@@ -317,8 +312,8 @@ def _largest(groups: Mapping[str, Sequence["Group"]], part: Callable[["Group"], 
     """Return the largest groups of a part of the objects, the group with the most bytes first."""
 
     def rows(kind: str) -> Amounts:
-        named = [(group.name, part(group).objects, part(group).bytes) for group in groups[kind]]
-        return sorted((row for row in named if row[1]), key=lambda row: (-row[2], row[0]))[:_MOST]
+        named = [(group.name, part(group)) for group in groups[kind]]
+        return sorted((row for row in named if row[1].objects), key=lambda row: (-row[1].bytes, row[0]))[:_MOST]
 
     return Groups(rows("reason"), rows("prefix"), rows("branch"))
 

@@ -39,16 +39,22 @@ Row = dict[str, Any]
 
 
 def print_amounts(
-    console: Console, title: str, first: str, rows: Sequence[tuple[str, int, int | None]], price: float | None = None
+    console: Console, title: str, first: str, rows: Iterable[tuple[str, Amount | int]], price: float | None = None
 ) -> None:
-    """Print a table of names, objects and bytes (None: unknown), with the cost per month if `price` is known."""
+    """Print a table of names, objects and bytes, with the cost per month if `price` is known.
+
+    A row with a number of objects in place of an amount has no size, because it is unknown.
+    """
     table = Table()
     table.add_column(first)
     for column in ("objects", "bytes") if price is None else ("objects", "bytes", "per month"):
         table.add_column(column, justify="right")
-    for name, objects, size in rows:
-        money = [] if price is None or size is None else [human_cost(monthly_cost(size, price))]
-        table.add_row(Text(name), f"{objects:,}", "" if size is None else human_bytes(size), *money)
+    for name, amount in rows:
+        if isinstance(amount, int):
+            table.add_row(Text(name), f"{amount:,}")
+            continue
+        money = [] if price is None else [human_cost(monthly_cost(amount.bytes, price))]
+        table.add_row(Text(name), f"{amount.objects:,}", human_bytes(amount.bytes), *money)
     console.print(Text(title, style="bold"), soft_wrap=True)  # a hash in the title stays on one line, for copying
     console.print(table)
 

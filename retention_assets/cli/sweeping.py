@@ -272,8 +272,7 @@ def _report(target: Target, day: date, *, json_wanted: bool) -> None:
         ending = {"ended_early": ended_early, "was_cut_off": was_cut_off, "a_failure": failure}
         print_json({**_identity(made), "outcomes": outcomes, "references_removed": references, **ending})
         return
-    rows = [(outcome, amount.objects, amount.bytes) for outcome, amount in amounts.items()]
-    print_amounts(screen, f"{repository} {day}, plan {made.plan_hash}", "outcome", rows)
+    print_amounts(screen, f"{repository} {day}, plan {made.plan_hash}", "outcome", amounts.items())
     if references:
         say(f"Branches and tags removed: {references:,}")
     if ended_early:

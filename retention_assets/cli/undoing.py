@@ -242,8 +242,7 @@ def _show_undone(repository: str, done: str, undone: "UndoResult", *, json_wante
         print_json({"repository": repository, "done": done, "failed": undone.failed, "outcomes": ledgers})
         undone.require_complete(repository, done)
         return
-    rows = [(outcome, amount.objects, amount.bytes) for outcome, amount in sorted(undone.ledgers.items())]
-    print_amounts(screen, f"{repository}: current totals of the ledgers", "outcome", rows)
+    print_amounts(screen, f"{repository}: current totals of the ledgers", "outcome", sorted(undone.ledgers.items()))
     undone.require_complete(repository, done)
 
 

@@ -50,15 +50,6 @@ def explain(configuration: Configuration, name: str, asked: str, day: date | Non
     return explain_name(configuration, tables, relative(repository, asked), [*notes, *of_uri])
 
 
-def explain_objects(configuration: Configuration, name: str, addresses: Collection[str]) -> list[ObjectExplanation]:
-    """Return the explanations of many objects from the newest plan. Each table is read once.
-
-    Errors: GuardRefused and TableContractError as `explain`. An unknown address is not an error: its state is `absent`.
-    """
-    tables, _ = newest_plan(Warehouse(configuration.warehouse), configuration.repository(name), None)
-    return _with_removals(tables, explainer_of(configuration, tables).objects(addresses))
-
-
 def relative(repository: Repository, asked: str) -> str:
     """Return `asked` without the URL of the repository's namespace or storage, if it begins with one of them."""
     spelled = asked.replace("s3a://", "s3://", 1)
@@ -120,7 +111,7 @@ def _of_lakefs(configuration: Configuration, tables: PlanTables, asked: str, not
         return Explanation(tables.repository.name, asked, "commit", plan, (), tuple(notes), commit)
     addresses = [] if explainer.may_be_address(asked) else explainer.addresses_at(asked)
     kind = "path" if addresses else "address"
-    objects = _with_removals(tables, explainer.objects(addresses or [asked]))
+    objects = with_removals(tables, explainer.objects(addresses or [asked]))
     if addresses:
         notes.append("An object that is staged at this path and not committed is not included.")
     if not _is_known(objects) and (below := explainer.paths_below(asked, _MANY)):
@@ -138,10 +129,10 @@ def _of_icechunk(configuration: Configuration, tables: PlanTables, asked: str, n
     explainer, name = explainer_of(configuration, tables), tables.repository.name
     plan = tables.used_plan("repository_history")
     kind = next((kind for kind, folders in _FOLDERS.items() if asked.startswith(folders)), "address")
-    objects = _with_removals(tables, explainer.objects([asked]))
+    objects = with_removals(tables, explainer.objects([asked]))
     if not _is_known(objects):
         for of_folders, folders in _FOLDERS.items():
-            objects = _with_removals(tables, explainer.objects([f"{folder}{asked}" for folder in folders]))
+            objects = with_removals(tables, explainer.objects([f"{folder}{asked}" for folder in folders]))
             if objects := [one for one in objects if _is_known([one])]:
                 kind = of_folders
                 break
@@ -165,7 +156,7 @@ def _require_known(tables: PlanTables, asked: str, objects: Sequence[ObjectExpla
         )
 
 
-def _with_removals(tables: PlanTables, objects: Sequence[ObjectExplanation]) -> list[ObjectExplanation]:
+def with_removals(tables: PlanTables, objects: Sequence[ObjectExplanation]) -> list[ObjectExplanation]:
     """Return the explanations with the removals of objects that are not listed, or that the plan lists as due.
 
     Missing objects that something refers to also have whether a person acknowledged them as lost.

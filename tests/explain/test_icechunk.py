@@ -12,7 +12,7 @@ import icechunk as ic
 import pytest
 import zarr
 
-from retention_assets.explain.explaining import explain, explain_objects
+from retention_assets.explain.explaining import explain
 from retention_assets.explain.explanations import ObjectExplanation
 from retention_assets.icechunk.formats.paths import backup_written_at
 from tests.assets.icechunk_lake import (
@@ -26,6 +26,7 @@ from tests.assets.icechunk_lake import (
     new_icechunk_lake,
 )
 from tests.end_to_end.command import run
+from tests.explain.objects import explain_objects
 from tests.icechunk_repositories import Format, open_repository, set_stored_at
 
 pytestmark = pytest.mark.usefixtures("spark", "forgetful")

@@ -17,7 +17,7 @@ from retention_assets.config.timestamps import start_of_day
 from retention_assets.core.keepers import old_enough_at
 from retention_assets.errors import ConfigurationError, GuardRefused
 from retention_assets.explain import explaining
-from retention_assets.explain.explaining import explain, explain_objects
+from retention_assets.explain.explaining import explain
 from retention_assets.explain.explanations import ObjectExplanation
 from retention_assets.lakefs.names.generated import issued
 from retention_assets.lakefs.rules import references
@@ -26,6 +26,7 @@ from retention_assets.warehouse.warehouse import Warehouse
 from tests.acceptance.cases import DAY, Case, copy_repository
 from tests.acceptance.runs import Found
 from tests.end_to_end.command import run
+from tests.explain.objects import explain_objects
 from tests.explain.truth import Truth
 from tests.lakefs_repositories import NAME, build_repository, linked_again
 from tests.saved_repositories import listing

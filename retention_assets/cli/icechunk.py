@@ -261,8 +261,8 @@ def _operate(context: click.Context, what: str, act: Callable[[Any], int], *, js
 def _recorded(
     context: click.Context, repository: Repository, what: str, act: Callable[[], Mapping[str, Any]]
 ) -> Mapping[str, Any]:
+    from retention_assets.icechunk.administration.operations import recorded_change
     from retention_assets.state.approval import person
-    from retention_assets.state.changes import recorded_change
     from retention_assets.warehouse.warehouse import Warehouse
 
     warehouse = Warehouse(configuration_of(context).warehouse)

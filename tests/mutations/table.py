@@ -414,7 +414,7 @@ SWEEPING = (
     Mutation(
         name="a change of an Icechunk repository trusts the clock of its machine",
         breaks="the lease of a running sweep is not taken while it is in force (promise 6 of docs/safety.md)",
-        file="retention_assets/state/changes.py",
+        file="retention_assets/icechunk/administration/operations.py",
         old='    require_clock(repository, access, clock, "was changed")\n',
         new="",
         caught_by=(

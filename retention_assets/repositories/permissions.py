@@ -120,7 +120,7 @@ def permissions_of(repository: Repository, warehouse: str, *, try_writes: bool =
 
 
 def _of_source(repository: Repository, access: StoreAccess) -> Iterator[PermissionCheck]:
-    from retention_assets.lakefs.source.client import LakeFSClient  # this import takes half a second
+    from retention_assets.lakefs.source.client import LakeFSClient  # these imports take half a second
     from retention_assets.lakefs.source.discovery import newest_metarange, reading_requests, send
     from retention_assets.lakefs.source.opening import open_repository
 

@@ -1,17 +1,15 @@
-"""Sends requests to a lakeFS server with lakefs-sdk; returns plain JSON or raises a RetentionError.
+"""Sends requests to a lakeFS server; returns plain JSON or raises a RetentionError.
 
-The SDK's models are not used, because they reject some valid responses of the server.
+lakefs-sdk is not used, because its models reject some valid responses of the server.
 Source: docs/lakefs-formats.md, "Rules".
 """
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import quote, urlencode, urlsplit
 
-import lakefs_sdk
 import urllib3
-from lakefs_sdk.exceptions import ApiException
 
 from retention_assets.errors import AccessDenied, ConfigurationError, SourceError
 from retention_assets.objectstore.failures import redacted
@@ -19,6 +17,7 @@ from retention_assets.policy.matching import is_unreadable
 from retention_assets.policy.rules import ServerRules
 
 _PAGE = 1_000  # results; the server's maximum
+_CONNECTIONS = 8  # for the threads that read branches
 _CONNECT_SECONDS = 4.0  # three attempts, about a second apart, so an unreachable server fails within 15 s
 _READ_SECONDS = 60.0
 _API = "/api/v1"
@@ -54,11 +53,8 @@ class LakeFSClient:
         """`url`: the server's address, with or without `/api/v1`. Errors: ConfigurationError for a malformed `url`."""
         self._address = _checked_address(url)
         self._secrets = (access_key, secret_key)
-        configuration: Any = lakefs_sdk.Configuration(
-            host=self._address + _API, username=access_key, password=secret_key
-        )
-        configuration.retries = _RETRIES
-        self._client: Any = lakefs_sdk.ApiClient(configuration)
+        self._headers = {**_HEADERS, **urllib3.make_headers(basic_auth=f"{access_key}:{secret_key}")}
+        self._pool = urllib3.PoolManager(maxsize=_CONNECTIONS, retries=_RETRIES)
 
     def get(self, path: str, names: Mapping[str, str], **query: str | int | bool) -> Json:
         """Send a GET and return the response. `names` are escaped and replace the braces in `path`.
@@ -134,19 +130,21 @@ class LakeFSClient:
     def _request(
         self, method: str, path: str, names: Mapping[str, str], query: Json, body: Json | None, timeout: float
     ) -> Json:
+        url = self._address + _API + path.format(**{name: quote(value, safe="") for name, value in names.items()})
         try:
-            response = self._client.call_api(
-                path, method, dict(names), list(query.items()), dict(_HEADERS), body=body, response_types_map={},
-                auth_settings=["basic_auth"], _request_timeout=(_CONNECT_SECONDS, timeout),
-            )  # fmt: skip
-            status, content = response.status_code, response.raw_data
-        except ApiException as error:
-            status, content = error.status or 0, error.body or str(error.reason)
+            response = self._pool.request(
+                method,
+                f"{url}?{urlencode(query)}" if query else url,
+                body=None if body is None else json.dumps(body),
+                headers=self._headers,
+                timeout=urllib3.Timeout(connect=_CONNECT_SECONDS, read=timeout),
+            )
+            status, content = response.status, response.data.decode()
         except (urllib3.exceptions.HTTPError, OSError) as error:
             status, content = 0, type(getattr(error, "reason", None) or error).__name__
         except UnicodeDecodeError:
             status, content = 200, "bytes that are not text"
-        # Raised outside of `except`, so that the traceback does not show the SDK's errors, which contain headers.
+        # Raised outside of `except`, so that the traceback does not show urllib3's errors.
         return self._checked_response(f"{method} {path.format(**names)}", status, content)
 
     def _checked_response(self, request: str, status: int, content: str) -> Json:

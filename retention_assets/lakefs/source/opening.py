@@ -10,6 +10,7 @@ from retention_assets.config.configuration import INTERNAL, Repository, policy_t
 from retention_assets.config.timestamps import Clock
 from retention_assets.errors import ConfigurationError, brief
 from retention_assets.lakefs.names.generated import namespace_urls
+from retention_assets.lakefs.source.api import ApiSource
 from retention_assets.lakefs.source.dump import DumpSource
 from retention_assets.lakefs.source.repository import LakeFSSource
 from retention_assets.objectstore.access import StoreAccess, open_store
@@ -70,8 +71,6 @@ def open_repository(repository: Repository, clock: Clock) -> OpenRepository:
 def _source(repository: Repository, access: StoreAccess, clock: Clock) -> LakeFSSource:
     settings = repository.lakefs
     if settings.source.api is not None:
-        from retention_assets.lakefs.source.api import ApiSource  # this import takes half a second
-
         access_key, secret_key = repository.api_keys()
         return ApiSource(
             url=settings.source.api.url,

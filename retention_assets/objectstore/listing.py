@@ -23,7 +23,6 @@ import pyarrow.compute as pc
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from retention_assets.errors import ObjectMissing
 from retention_assets.objectstore.access import StoreAccess
 from retention_assets.objectstore.objects import LISTING, ObjectReader
 from retention_assets.spark.frames import from_arrow, is_one_process, on_workers, read_tasks
@@ -287,11 +286,8 @@ def presence(addresses: DataFrame, access: StoreAccess) -> DataFrame:
         reader = ObjectReader(access)
 
         def metadata(address: str) -> tuple[datetime, int] | tuple[None, None]:
-            try:
-                found = reader.head(address)
-            except ObjectMissing:
-                return None, None
-            return found.last_modified, found.size
+            found = reader.find(address)
+            return (found.last_modified, found.size) if found else (None, None)
 
         with ThreadPoolExecutor(_CONCURRENT_REQUESTS) as pool:
             for batch in batches:

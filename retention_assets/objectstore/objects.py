@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from obstore.exceptions import BaseError
 
+from retention_assets.errors import ObjectMissing
 from retention_assets.objectstore.access import StoreAccess
 from retention_assets.objectstore.failures import LIST, READ, READ_VERSION, Failure, Kind, RequestKind, failure_of
 
@@ -128,6 +129,13 @@ class ObjectReader(OpenStore):
     def head(self, path: str) -> ObjectMetadata:
         """Return the object's metadata."""
         return metadata_of(self._call(lambda: self._store.head(path), path, READ))
+
+    def find(self, path: str) -> ObjectMetadata | None:
+        """Return the object's metadata; None if there is no object at the path."""
+        try:
+            return self.head(path)
+        except ObjectMissing:
+            return None
 
     def list(self, prefix: str = "") -> Iterator[pa.RecordBatch]:
         """Yield the objects below `prefix`, at any depth, as `LISTING`; nothing if there are none.

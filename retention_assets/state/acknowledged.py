@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from retention_assets.config.configuration import INTERNAL, Repository
 from retention_assets.core.amounts import counted
-from retention_assets.errors import ConfigurationError, GuardRefused, ObjectMissing, TableContractError
+from retention_assets.errors import ConfigurationError, GuardRefused, TableContractError
 from retention_assets.objectstore.access import StoreAccess, open_store
 from retention_assets.objectstore.objects import ObjectReader
 from retention_assets.state.lease import name_newest_record
@@ -285,16 +285,8 @@ def _require_missing(repository: Repository, reader: ObjectReader, addresses: Se
 
 def _present(reader: ObjectReader, addresses: Sequence[str]) -> list[str]:
     """Return the addresses whose object is in the store, in the same order."""
-
-    def is_there(address: str) -> bool:
-        try:
-            reader.head(address)
-        except ObjectMissing:
-            return False
-        return True
-
     with ThreadPoolExecutor(_AT_ONCE) as pool:
-        return [one for one, found in zip(addresses, pool.map(is_there, addresses), strict=True) if found]
+        return [one for one, found in zip(addresses, pool.map(reader.find, addresses), strict=True) if found]
 
 
 def _require_single(repository: Repository, reader: ObjectReader, addresses: Sequence[str]) -> None:

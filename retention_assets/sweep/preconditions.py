@@ -19,7 +19,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from retention_assets.errors import ObjectMissing, RetentionError, StoreError
+from retention_assets.errors import RetentionError, StoreError
 from retention_assets.objectstore.access import StoreAccess
 from retention_assets.objectstore.objects import LISTING, ObjectReader
 from retention_assets.objectstore.outcomes import ObjectResult, Outcome
@@ -88,9 +88,8 @@ class Preconditions:
         return objects
 
     def _head(self, reader: ObjectReader, address: str) -> dict[str, object] | None:
-        try:
-            metadata = reader.head(address)
-        except ObjectMissing:
+        metadata = reader.find(address)
+        if metadata is None:
             return None
         e_tag = None if self.access.is_local else metadata.e_tag  # a local ETag identifies the file, not its content
         return {"path": address, "last_modified": metadata.last_modified, "size": metadata.size, "e_tag": e_tag}
@@ -218,7 +217,5 @@ def _opened(options: Mapping[str, str], url: str) -> tuple[QuarantineLocation, O
 
 def size_at(reader: ObjectReader, path: str) -> int | None:
     """Return the size of the object at `path`; None if it does not exist. Errors: StoreError when this is unknown."""
-    try:
-        return reader.head(path).size
-    except ObjectMissing:
-        return None
+    found = reader.find(path)
+    return None if found is None else found.size

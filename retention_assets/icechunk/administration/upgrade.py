@@ -223,10 +223,8 @@ def _old_files(access: StoreAccess) -> list[DeleteTarget]:
     """Return the files that only format 1 needs."""
     reader = ObjectReader(access)
     old = [DeleteTarget(one.path, one.e_tag) for one in reference_files(reader)]
-    try:
-        return [*old, DeleteTarget(CONFIG, reader.head(CONFIG).e_tag)]
-    except ObjectMissing:
-        return old
+    config = reader.find(CONFIG)
+    return [*old, DeleteTarget(CONFIG, config.e_tag)] if config else old
 
 
 def _remove(access: StoreAccess, old: Sequence[DeleteTarget]) -> None:

@@ -320,7 +320,9 @@ class IcechunkSource:
         left = read_references(self._reader)
         named = History({}, left.branches, left.tags).references()
         listed = repo.snapshots.keys() - set(removed)
-        unlisted = [one for one in named if one.tip not in listed and self._has_snapshot(one.tip)]
+        unlisted = [
+            one for one in named if one.tip not in listed and self._reader.find(f"{SNAPSHOTS}{encode_id(one.tip)}")
+        ]
         once_listed = _once_listed(self._reader, repo) if unlisted else frozenset()
         for reference in unlisted:
             where = self._reader.describe(reference_address(reference.kind, reference.name))
@@ -349,13 +351,6 @@ class IcechunkSource:
             if update.kind is UpdateKind.REPO_MIGRATED:
                 return repo if update.backup_path is None else backup(self._reader, update.backup_path)
         return None
-
-    def _has_snapshot(self, snapshot_id: bytes) -> bool:
-        try:
-            self._reader.head(f"{SNAPSHOTS}{encode_id(snapshot_id)}")
-        except ObjectMissing:
-            return False
-        return True
 
 
 def _once_listed(reader: ObjectReader, repo: Repo) -> frozenset[bytes]:

@@ -10,7 +10,7 @@ from uuid import uuid4
 
 from obstore.exceptions import BaseError
 
-from retention_assets.errors import ObjectMissing, StoreError
+from retention_assets.errors import StoreError
 from retention_assets.objectstore.access import StoreAccess
 from retention_assets.objectstore.conditional import Conditional, require_known
 from retention_assets.objectstore.failures import WRITE
@@ -119,10 +119,8 @@ class ObjectWriter(OpenStore):
 
     def _e_tag(self, path: str) -> str | None:
         """Return the ETag of the object, empty if the store gives none; None if the object is missing."""
-        try:
-            return self._reader.head(path).e_tag or ""
-        except ObjectMissing:
-            return None
+        found = self._reader.find(path)
+        return None if found is None else found.e_tag or ""
 
 
 @contextmanager

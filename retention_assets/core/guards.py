@@ -104,8 +104,7 @@ def live_listed(
         F.min(F.when(is_missing, F.col("address"))).alias("first"),
         F.count_if(was_collected).alias("collected"),
         F.count_if(is_lost).alias("lost"),
-    ).first()
-    assert row is not None
+    ).collect()[0]
     missing = looked_up.where(is_missing).select("address")
     detail = "every live address is listed"
     if row["lost"]:
@@ -129,8 +128,7 @@ def describe_missing(missing: DataFrame, inventory: DataFrame) -> str:
     absent = several.join(inventory.select(directory).distinct(), on="directory", how="left_anti")
     row = absent.agg(
         F.count(F.lit(1)).alias("directories"), F.sum("objects").alias("objects"), F.min("directory").alias("first")
-    ).first()
-    assert row is not None
+    ).collect()[0]
     if not row["directories"]:
         return "No directory is missing completely"
     first = row["first"]

@@ -277,8 +277,7 @@ class Undo:
             return
         there = presence(rows.select("address").distinct(), self.access()).where(F.col("last_modified").isNotNull())
         missing = rows.join(there, on="address", how="left_anti")
-        row = missing.agg(F.count_distinct("address"), F.min("url")).first()
-        assert row is not None
+        row = missing.agg(F.count_distinct("address"), F.min("url")).collect()[0]
         if row[0]:
             self.log(
                 f"{self.repository.name}: {counted(row[0], 'object is', 'objects are')} missing from the repository. "
@@ -339,8 +338,7 @@ class Undo:
         return found.by_plan(found.rows.where(F.col("recorded") | (unrecorded & is_idle)))
 
     def _log_recent(self, rows: DataFrame) -> None:
-        row = rows.agg(F.count(F.lit(1)), F.max(F.unix_micros("tried_at"))).first()
-        assert row is not None
+        row = rows.agg(F.count(F.lit(1)), F.max(F.unix_micros("tried_at"))).collect()[0]
         if row[0]:
             free = datetime.fromtimestamp(row[1] / 1e6, UTC) + self.repository.settings.sweep.window + MARGIN
             self.log(

@@ -327,8 +327,7 @@ def _in_current_quarantine(undo: Undo, found: Copies, rows: DataFrame) -> DataFr
 
 
 def _count_and_first_address(rows: DataFrame) -> tuple[int, str | None]:
-    row = rows.agg(F.count(F.lit(1)), F.min("address")).first()
-    assert row is not None
+    row = rows.agg(F.count(F.lit(1)), F.min("address")).collect()[0]
     return row[0], row[1]
 
 

@@ -107,8 +107,7 @@ def deleted_are_gone(ledger: DataFrame, listing: DataFrame) -> CheckResult:
     """
     gone = ledger.where(F.col("outcome").isin(*GONE)).select("address", F.coalesce("went_at", "at").alias("went_at"))
     still = listing.join(gone, on="address", how="inner").where(F.col("last_modified") <= F.col("went_at"))
-    row = still.agg(F.count(F.lit(1)).alias("still"), F.min("address").alias("first")).first()
-    assert row is not None
+    row = still.agg(F.count(F.lit(1)).alias("still"), F.min("address").alias("first")).collect()[0]
     detail = "no object that the ledger calls gone is in the listing"
     if row["still"]:
         objects = counted(

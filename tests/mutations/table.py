@@ -1017,8 +1017,8 @@ KNOWING = (
         name="a file that a client staged by its full address shows that legacy names belong to the repository",
         breaks="foreign files are never deleted (invariant 10)",
         file="retention_assets/lakefs/names/legacy.py",
-        old='    row = entries.where(F.col("address_type") != FULL).agg(*kinds_counted()).first()\n',
-        new="    row = entries.agg(*kinds_counted()).first()\n",
+        old='    row = entries.where(F.col("address_type") != FULL).agg(*kinds_counted()).collect()[0]\n',
+        new="    row = entries.agg(*kinds_counted()).collect()[0]\n",
         caught_by=(
             "tests/lakefs/names/test_legacy_names.py"
             "::test_a_file_that_a_client_staged_by_its_full_address_makes_no_kind_of_legacy_names_its_own",

@@ -143,11 +143,9 @@ def _absent(kept: DataFrame, listing: DataFrame, ledger: DataFrame):  # type: ig
     absent = kept.join(listing.select("address"), on="address", how="left_anti")
     absent = absent.join(ledger.select("address", "outcome"), on="address", how="left")
     ours, named = F.col("outcome").isin(*ABSENT), F.concat_ws(", ", "address", "outcome")
-    row = absent.agg(
+    return absent.agg(
         F.count(F.lit(1)).alias("absent"),
         F.min(named).alias("first"),
         F.count_if(ours).alias("ours"),
         F.min(F.when(ours, named)).alias("first_of_ours"),
-    ).first()
-    assert row is not None
-    return row
+    ).collect()[0]

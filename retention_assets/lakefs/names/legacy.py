@@ -31,8 +31,7 @@ def kinds_in_use(entries: DataFrame) -> frozenset[str]:
 
     `entries`: (address, address_type) of all commits, as in the ranges.
     """
-    row = entries.where(F.col("address_type") != FULL).agg(*kinds_counted()).first()
-    assert row is not None
+    row = entries.where(F.col("address_type") != FULL).agg(*kinds_counted()).collect()[0]
     return kinds_of(row.asDict())
 
 

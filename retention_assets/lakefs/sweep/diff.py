@@ -285,8 +285,7 @@ def _require_same_inputs(plan: Plan, inventory: Rows, graph: Rows) -> None:
     """Raise GuardRefused if tables were made again after the plan: the policy would not be the only difference."""
     if graph.details.references_hash != plan.references_hash:
         raise _other_inputs(plan, f"{COMMIT_GRAPH.name} has other references")
-    listed = inventory.frame.agg(F.count(F.lit(1)), F.coalesce(F.sum("size"), F.lit(0))).first()
-    assert listed is not None
+    listed = inventory.frame.agg(F.count(F.lit(1)), F.coalesce(F.sum("size"), F.lit(0))).collect()[0]
     known = Amount(*(sum(column) for column in zip(*map(astuple, plan.totals.values()), strict=True)))
     if Amount(*listed) != known:
         raise _other_inputs(plan, f"{STORAGE_INVENTORY.name} has other objects")

@@ -136,9 +136,8 @@ def ranges_complete(metarange_ranges: DataFrame, range_entries: DataFrame, range
         )
         .where(F.col("needed") & ~F.coalesce(is_complete, F.lit(False)))
         .agg(F.count(F.lit(1)).alias("short"), F.min("range_id").alias("first"))
-        .first()
+        .collect()[0]
     )
-    assert row is not None
     detail = "every range is complete"
     if row["short"]:
         which = counted(row["short"], f"range, {row['first']}, is", f"ranges, {row['first']} first, are")

@@ -119,8 +119,7 @@ def live_exist(
         F.min(F.when(missing, F.concat_ws(", ", "address", "outcome", "reason"))).alias("first"),
         F.count_if(collected).alias("collected"),
         F.count_if(~missing & ~lost & ~collected).alias("elsewhere"),
-    ).first()
-    assert row is not None
+    ).collect()[0]
     detail = f"every referenced object exists; {counted(row['collected'], 'was', 'were')} collected by lifecycle rules"
     if row["elsewhere"]:
         elsewhere = counted(row["elsewhere"], "referenced address is", "referenced addresses are")

@@ -1,9 +1,11 @@
-"""Reads documents in YAML or JSON, and names the wrong keys of a document."""
+"""Reads documents in YAML or JSON, names the wrong keys of a document, and makes values plain for JSON."""
 
 import json
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, is_dataclass
+from datetime import date, datetime
 from difflib import get_close_matches
 from typing import Any, get_args
 
@@ -99,6 +101,17 @@ def _require_unique(keys: Sequence[str], where: str) -> None:
     for key, number in Counter(keys).items():
         if number > 1:
             raise ConfigurationError(f"the key {key!r} is duplicated in {where}")
+
+
+def plain(value: Any) -> Any:
+    """Return a value for JSON: dataclasses as objects, dates as ISO 8601, tuples as lists."""
+    if is_dataclass(value) and not isinstance(value, type):
+        return plain(asdict(value))
+    if isinstance(value, dict):
+        return {name: plain(one) for name, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(one) for one in value]
+    return value.isoformat() if isinstance(value, date | datetime) else value
 
 
 def wrong_keys(

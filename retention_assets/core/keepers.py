@@ -4,9 +4,8 @@ Plans use the same rules as Spark columns: `age` has the age rule, and `settle` 
 """
 
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
-from typing import Any
 
 from retention_assets.config.timestamps import start_of_day
 
@@ -23,10 +22,6 @@ class Keeper:
     detail: str  # a sentence without its full stop
     until: datetime | None  # the time at which the reason ends (UTC); None: time alone does not end it
     path: str | None = None  # the path in the repository under which the branch, tag or commit has the object
-
-    def document(self) -> dict[str, Any]:
-        """Return the keeper as a JSON document."""
-        return {**asdict(self), "until": self.until and self.until.isoformat()}
 
 
 def released_at(keepers: Iterable[Keeper]) -> datetime | None:

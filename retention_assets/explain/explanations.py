@@ -1,10 +1,11 @@
 """The result of `retention explain`: the plan, and for each object why it is kept or gone."""
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, is_dataclass, replace
+from dataclasses import dataclass, replace
 from datetime import date, datetime
 from typing import Any
 
+from retention_assets.config.documents import plain
 from retention_assets.core.keepers import Keeper
 from retention_assets.objectstore.outcomes import Outcome
 
@@ -135,14 +136,3 @@ class Explanation:
     def document(self) -> dict[str, Any]:
         """Return the values for JSON."""
         return plain(self)
-
-
-def plain(value: Any) -> Any:
-    """Return a value for JSON: dataclasses as objects, dates as ISO 8601, tuples as lists."""
-    if is_dataclass(value) and not isinstance(value, type):
-        return plain(asdict(value))
-    if isinstance(value, dict):
-        return {name: plain(one) for name, one in value.items()}
-    if isinstance(value, list | tuple):
-        return [plain(one) for one in value]
-    return value.isoformat() if isinstance(value, date | datetime) else value

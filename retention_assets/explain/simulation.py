@@ -11,10 +11,11 @@ from datetime import date, timedelta
 from typing import Any
 
 from retention_assets.config.configuration import Configuration
+from retention_assets.config.documents import plain
 from retention_assets.core.amounts import NO_PATH, Amount, sum_of
 from retention_assets.core.states import CANDIDATE, WAITING
 from retention_assets.explain.explaining import explainer_of
-from retention_assets.explain.explanations import ObjectExplanation, plain
+from retention_assets.explain.explanations import ObjectExplanation
 from retention_assets.explain.plans import PlanTables
 from retention_assets.policy.rules import Policy
 from retention_assets.policy.snapshots import SnapshotPolicy

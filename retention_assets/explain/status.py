@@ -7,10 +7,10 @@ from datetime import date, datetime, timedelta
 from typing import Any
 
 from retention_assets.config.configuration import Configuration, Repository
+from retention_assets.config.documents import plain
 from retention_assets.core.amounts import Amount, HistoryChanges, counted, monthly_cost, sum_of
 from retention_assets.core.states import WAITING
 from retention_assets.errors import GuardRefused, RetentionError
-from retention_assets.explain.explanations import plain
 from retention_assets.explain.plans import approval_of, history_changes_of
 from retention_assets.objectstore.outcomes import Outcome
 from retention_assets.state.approval import NOT_APPROVED, OTHER_SETTINGS, ApprovalState

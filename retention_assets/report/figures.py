@@ -11,9 +11,9 @@ from datetime import date, datetime
 from typing import Any
 
 from retention_assets.config.configuration import Configuration
+from retention_assets.config.documents import plain
 from retention_assets.core.amounts import Amount, sum_of
 from retention_assets.errors import RetentionError
-from retention_assets.explain.explanations import plain
 from retention_assets.explain.plans import PlanTables, newest_plan
 from retention_assets.explain.simulation import Forecast, forecast_of
 from retention_assets.explain.status import RepositoryStatus, status_of

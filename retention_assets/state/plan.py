@@ -14,6 +14,7 @@ from datetime import UTC, date, datetime
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
+from retention_assets.config.documents import plain
 from retention_assets.core.amounts import Amount, plot_numbers
 from retention_assets.core.states import STATES
 from retention_assets.errors import GuardRefused, TableContractError, brief
@@ -75,16 +76,8 @@ class Plan:
 
     def document(self) -> dict[str, Any]:
         """Return the plan as a JSON document."""
-        return {
-            **asdict(self),
-            "day": self.day.isoformat(),
-            "made_at": self.made_at.isoformat(),
-            "warnings": list(self.warnings),
-            "first_wait_ends": self.first_wait_ends and self.first_wait_ends.isoformat(),
-            "last_wait_ends": self.last_wait_ends and self.last_wait_ends.isoformat(),
-            "reflog": list(self.reflog),
-            "duplicates": [asdict(one) for one in self.duplicates],
-        }
+        document: dict[str, Any] = plain(self)
+        return document
 
 
 def plan_hash(repository: str, policy_hash: str, references_hash: str, digest: str) -> str:

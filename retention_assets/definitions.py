@@ -61,7 +61,9 @@ def build_definitions(
         warehouse = WarehouseResource(root=configuration.warehouse, shared=configuration.shared_warehouse)
         resources = shared_resources(configuration.spark, warehouse, clock or ClockResource())
     repositories = configuration.repositories.values()
-    inventory_sensors, inventory_clients = _inventory_sensors([one for one in repositories if _has_inventories(one)])
+    inventory_sensors, inventory_clients = _inventory_sensors(
+        [one for one in repositories if not one.is_icechunk and one.lakefs.inventory]
+    )
     jobs, schedules, sensors = zip(*map(_automation, repositories), strict=True)
     return dg.Definitions(
         assets=[asset for repository in repositories for asset in repository_assets(repository)],
@@ -103,10 +105,6 @@ def _declarations(repository: Repository) -> Sequence[Declaration]:
 
         return ICECHUNK_ASSETS
     return LAKEFS_ASSETS
-
-
-def _has_inventories(repository: Repository) -> bool:
-    return not repository.is_icechunk and bool(repository.lakefs.inventory)
 
 
 def _inventory_sensors(

@@ -117,7 +117,7 @@ def inventory_sensor(repository: Repository, job: str) -> dg.SensorDefinition:
     )
     def sensor(context: dg.SensorEvaluationContext) -> dg.SensorResult | dg.SkipReason:
         inventories = [_opened(context, repository, number) for number in range(len(repository.lakefs.inventory))]
-        complete = [_complete(inventory) for inventory in inventories]
+        complete = [[name for name in recent(one.deliveries()) if one.is_complete(name)] for one in inventories]
         found = arrivals(complete, context.cursor)
         if not found.days:
             return dg.SensorResult(skip_reason="no new inventory has arrived", cursor=found.cursor or None)
@@ -154,7 +154,3 @@ def _opened(context: dg.SensorEvaluationContext, repository: Repository, number:
 def _access(repository: Repository, number: int) -> StoreAccess:
     _, url, options = repository.inventories()[number]
     return StoreAccess(url, options)
-
-
-def _complete(inventory: Inventory) -> list[str]:
-    return [name for name in recent(inventory.deliveries()) if inventory.is_complete(name)]

@@ -169,7 +169,8 @@ class IcechunkExplainer(Explainer[SnapshotPolicy]):
             return ()
         own = address.removeprefix(SNAPSHOTS).removeprefix(TRANSACTIONS)
         kept = [one for one in (snapshot_ids or {own}) if is_canonical(one) and decode_id(one) in retained.snapshots]
-        rows = sorted((self._decisions[one] for one in kept if one in self._decisions), key=self._flushed, reverse=True)
+        kept.sort(key=lambda one: self._times.get(one) or datetime.min.replace(tzinfo=UTC), reverse=True)
+        rows = [self._decisions[one] for one in kept if one in self._decisions]
         found = [
             Keeper("snapshot", row["snapshot_id"], f"snapshot {row['snapshot_id']}: {row['reason']}", row["due_since"])
             for row in rows[:_SHOWN]
@@ -181,9 +182,6 @@ class IcechunkExplainer(Explainer[SnapshotPolicy]):
             detail = "the history lists it as the transaction log of a removed ancestor, or references it by a URL"
             found = [Keeper("history", own, detail, None)]
         return tuple(found)
-
-    def _flushed(self, row: Row) -> datetime:
-        return self._times.get(row["snapshot_id"]) or datetime.min.replace(tzinfo=UTC)
 
     @cached_property
     def _times(self) -> Mapping[str, datetime]:

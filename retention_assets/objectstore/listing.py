@@ -220,7 +220,8 @@ def plain_names(root: Path, directory: str, parts: KeyRanges) -> Names | None:
         with os.scandir(root / directory) as entries:
             for chunk in batched(entries, _FILES_PER_BATCH):
                 names = [entry.name for entry in chunk]
-                if not (_PLAIN.fullmatch("/".join(names)) and all(_is_file(entry) for entry in chunk)):
+                are_files = all(entry.is_file(follow_symlinks=False) for entry in chunk)
+                if not (_PLAIN.fullmatch("/".join(names)) and are_files):
                     return None
                 raw = np.array([name.encode() for name in names])
                 found.append(raw[parts.cover(np.strings.add(directory.encode(), raw))])
@@ -240,10 +241,6 @@ def list_named(root: Path, directory: str, names: Names) -> Iterator[pa.RecordBa
             yield _batch(directory, *_with_status(descriptor, batch.tolist()))
     finally:
         os.close(descriptor)
-
-
-def _is_file(entry: os.DirEntry[str]) -> bool:
-    return entry.is_file(follow_symlinks=False)
 
 
 def _with_status(descriptor: int, names: list[bytes]) -> tuple[list[bytes], list[os.stat_result]]:

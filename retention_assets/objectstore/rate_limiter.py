@@ -147,7 +147,7 @@ class RateLimiter:
             rate = self._measured_rate(now) if self._rate is None else self._rate
             is_lower = self._throttled_at is not None and rate < self._throttled_at
             self._throttled_at = rate * (1 + _DECREASE) / 2 if is_lower else rate
-            lowest = self._lowest_rate()
+            lowest = self._ceiling * _LOWEST_SHARE if self._ceiling else _LOWEST
             self._rate = max(lowest, rate * _DECREASE)
             self._backoff_until = now + self._backoff
             self._backoff = min(_LONGEST_BACKOFF, self._backoff * 2) if rate <= lowest else _BACKOFF
@@ -181,9 +181,6 @@ class RateLimiter:
 
     def _measured_rate(self, now: float) -> float:
         return max(_LOWEST_MEASURED, self._counted / max(now - self._counted_since, 1.0))
-
-    def _lowest_rate(self) -> float:
-        return self._ceiling * _LOWEST_SHARE if self._ceiling else _LOWEST
 
 
 class Retries:

@@ -11,18 +11,16 @@ from retention_assets.objectstore.access import StoreAccess
 from retention_assets.objectstore.failures import RequestKind
 from retention_assets.objectstore.s3 import S3_ERRORS, PagedRequest, S3Bucket, pages, s3_bucket, wrong_listing
 
-VERSIONS = pa.schema(
+ALL_VERSIONS = pa.schema(
     (
         pa.field("path", pa.string(), nullable=False),  # relative to the URL
         pa.field("version_id", pa.string(), nullable=False),  # `null`: written while the bucket was not versioned
         pa.field("size", pa.int64(), nullable=False),  # bytes; 0 for a delete marker
         pa.field("last_modified", pa.timestamp("us", tz="UTC"), nullable=False),  # the store's clock
         pa.field("is_delete_marker", pa.bool_(), nullable=False),
+        pa.field("is_current", pa.bool_(), nullable=False),  # a marker may be current
+        pa.field("e_tag", pa.string(), nullable=True),  # without the quotes of HTTP; null for a delete marker
     )
-)
-
-ALL_VERSIONS = VERSIONS.append(pa.field("is_current", pa.bool_(), nullable=False)).append(  # a marker may be current
-    pa.field("e_tag", pa.string(), nullable=True)  # without the quotes of HTTP; null for a delete marker
 )
 
 _VERSION_PAGES = PagedRequest(
@@ -66,7 +64,7 @@ def all_versions(
     first, last = between or ("", None)
     beginning = "".join(a for a, _ in takewhile(lambda pair: pair[0] == pair[1], zip(first, last or "", strict=False)))
     for bucket, entries in _pages(access, prefix, beginning):
-        rows = [{**_row(bucket, entry, is_marker), "is_current": _is_current(entry)} for entry, is_marker in entries]
+        rows = [_row(bucket, entry, is_marker) for entry, is_marker in entries]
         wanted = [row for row in rows if last is None or first <= row["path"] <= last]
         if wanted:
             yield pa.RecordBatch.from_pylist(wanted, schema=ALL_VERSIONS)
@@ -124,9 +122,6 @@ def _row(bucket: S3Bucket, entry: Mapping[str, Any], is_marker: bool) -> dict[st
         "size": entry.get("Size", 0),
         "last_modified": entry["LastModified"],
         "is_delete_marker": is_marker,
+        "is_current": bool(entry.get("IsLatest", True)),
         "e_tag": entry["ETag"].strip('"') if "ETag" in entry else None,
     }
-
-
-def _is_current(entry: Mapping[str, Any]) -> bool:
-    return bool(entry.get("IsLatest", True))

@@ -104,7 +104,7 @@ def _due_in_all(
     """Return the due objects of the plan `name`, compared with those of the plans `others`: see `_due_in_both`."""
     due = _read(spark, warehouse, repository, name)
     for other in others:
-        due = _due_in_both(due, _read(spark, warehouse, repository, other), _seen_until(documents, other))
+        due = _due_in_both(due, _read(spark, warehouse, repository, other), _seen(documents, other, "seen_until"))
     return due
 
 
@@ -172,7 +172,7 @@ def _stored(warehouse: Warehouse, repository: str) -> tuple[dict[str, dict[str, 
     """
     known = warehouse.read_document(repository, _NEWEST_DUE)  # first: another plan may store a newer state meanwhile
     documents = _documents(warehouse, repository)
-    seen = {name: _seen_at(documents, name) for name in documents}
+    seen = {name: _seen(documents, name) for name in documents}
     if known:
         seen[known["name"]] = known["seen_at"]
     return documents, max(seen, key=lambda name: (seen[name], name), default=None)
@@ -193,12 +193,8 @@ def _documents(warehouse: Warehouse, repository: str) -> dict[str, dict[str, Any
     return documents
 
 
-def _seen_at(documents: Mapping[str, Mapping[str, Any]], name: str) -> str:
-    return str(documents[name].get("seen_at", name.partition("-")[0]))  # earlier versions: when the plan was made
-
-
-def _seen_until(documents: Mapping[str, Mapping[str, Any]], name: str) -> str:
-    return str(documents[name].get("seen_until", name.partition("-")[0]))  # earlier versions: when the plan was made
+def _seen(documents: Mapping[str, Mapping[str, Any]], name: str, key: str = "seen_at") -> str:
+    return str(documents[name].get(key, name.partition("-")[0]))  # earlier versions: when the plan was made
 
 
 def _not_included(documents: Mapping[str, Mapping[str, Any]], name: str) -> list[str]:
@@ -276,7 +272,7 @@ def keep_due(
         _require_due(warehouse, plan.repository, parts[-1], written)
     _keep_newest(warehouse, plan, seen_at)
     stored = _documents(warehouse, plan.repository)
-    by_state = sorted(stored, key=lambda name: (_seen_at(stored, name), name))
+    by_state = sorted(stored, key=lambda name: (_seen(stored, name), name))
     # The next plan reads the due objects of the newest state, and of the plans that these do not include.
     read = {*by_state[-PLANS_STORED:], *_not_included(stored, by_state[-1])}
     for old in warehouse.directories(*parts[:-1]):

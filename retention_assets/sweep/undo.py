@@ -167,7 +167,8 @@ def due_for_purge(undo: Undo, *, versions: bool = False) -> DueForPurge:
             return DueForPurge((), _ZERO, _digest([]), versions=True)
         gone = [PlanCopies(plan, sum_of(amounts_of(rows).values()), _ZERO, rows) for plan, rows in undo.with_versions()]
         due = [one for one in gone if one.moved.objects]
-        digest = _digest([_digest_of(one) for one in due])
+        parts = [f"{one.plan.plan_hash}:{candidates_digest(one.rows.select('address', 'size'))}" for one in due]
+        digest = _digest(parts)
         return DueForPurge(due, sum_of(one.moved for one in due), digest, keeps_versions=keeps, versions=True)
     keeps = _keeps_versions(undo)
     found = undo.copies(versions=keeps is True)
@@ -208,10 +209,6 @@ def _keeps_versions(undo: Undo) -> bool | None:
     if keeps:
         next(all_versions(access), None)  # raises if listing versions is denied
     return (lists_versions(access) or None) if keeps is None else keeps
-
-
-def _digest_of(found: PlanCopies) -> str:
-    return f"{found.plan.plan_hash}:{candidates_digest(found.rows.select('address', 'size'))}"
 
 
 def purge(undo: Undo, approved: str, live: LiveAddresses, *, versions: bool = False) -> UndoResult:

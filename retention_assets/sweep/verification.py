@@ -180,7 +180,7 @@ def _totals_hold(inputs: VerificationInputs, plan: Plan) -> CheckResult:
 
     The ledger must have known outcomes only.
     """
-    check = _of("totals_hold", plan)
+    check = f"totals_hold {plan.day} {plan.plan_hash}"
     try:
         planned = planned_objects(inputs.spark, inputs.warehouse, plan)
     except GuardRefused as error:
@@ -310,10 +310,6 @@ def _is_unrecorded(inputs: VerificationInputs, plan: Plan) -> bool:
     documents = (kept.document for kept in inputs.records if kept.document["ledger_digest"])
     covered = [one["fence"] for one in documents if (one["day"], one["plan_hash"]) == plan.key]
     return max(fences, default=0) > max(covered, default=0)
-
-
-def _of(check: str, plan: Plan) -> str:
-    return f"{check} {plan.day} {plan.plan_hash}"
 
 
 def by_check(check_results: Sequence[CheckResult], checks: Sequence[str]) -> list[CheckResult]:

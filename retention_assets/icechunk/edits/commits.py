@@ -169,7 +169,9 @@ class RepoCommits:
         The ops log shows who wrote: the entry that was newest before our write names the backup of the next writer.
         When the log no longer reaches that entry, the result is False and our backup stays.
         """
-        entry = next((one for one in ops_log(self._reader, now) if _same_entry(one, attempt.before)), None)
+        before = attempt.before.kind, attempt.before.updated_at, attempt.before.name
+        log = ops_log(self._reader, now)
+        entry = next((one for one in log if (one.kind, one.updated_at, one.name) == before), None)
         if entry is None or entry.backup_path is None:
             self._log(
                 f"{OVERWRITTEN}{attempt.backup}: this backup stays, although it may not be needed: the ops log no "
@@ -188,10 +190,6 @@ class RepoCommits:
             return
         except StoreError as error:  # a backup that is not needed does no harm
             self._log(f"{address}: this backup is not needed, but was not removed: {error}")
-
-
-def _same_entry(one: Update, other: Update) -> bool:
-    return (one.kind, one.updated_at, one.name) == (other.kind, other.updated_at, other.name)
 
 
 def unconditional_writes_warning(access: StoreAccess, config: bytes | None) -> str | None:

@@ -228,10 +228,6 @@ class VerifiedCopy:
 _NOT_OVERWRITTEN = ObjectResult(Outcome.FAILED, "another object is at the target; it was not overwritten")
 
 
-def _no_copies() -> Mapping[str, VerifiedCopy]:
-    return {}
-
-
 class ObjectCopier:
     """Copies objects between two stores. The caller is responsible for the plan, the guards and the liveness check.
 
@@ -276,7 +272,7 @@ class ObjectCopier:
         self,
         copies: Sequence[Copy],
         before_deadline: Callable[[], bool] = lambda: True,
-        earlier: Callable[[], Mapping[str, VerifiedCopy]] = _no_copies,
+        earlier: Callable[[], Mapping[str, VerifiedCopy]] = dict,
     ) -> Sequence[VerifiedCopy | ObjectResult]:
         """Copy objects, ten at a time. Return each verified copy, or the reason why there is none, in the order given.
 

@@ -160,8 +160,7 @@ def policy_of_plan[P: (Policy, SnapshotPolicy)](
     if policy is None:
         raise TableContractError(
             f"{plan.repository}: the policy of the plan of {plan.day} is not stored, and the policy files have another "
-            "policy or cannot be read. Nothing was changed. Plan again: "
-            f"`retention plan {plan.repository} --as-of {plan.day}`."
+            f"policy or cannot be read. Nothing was changed. {plan.again}"
         )
     return policy
 

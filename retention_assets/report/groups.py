@@ -217,7 +217,7 @@ def _due_sums(tables: PlanTables) -> _Sums:
     if not warehouse.is_complete(*planned):
         raise TableContractError(
             f"{plan.repository}: the objects of the plan of {plan.day} are no longer stored, so they cannot be "
-            f"summarized. Nothing was deleted. Plan again: `retention plan {plan.repository} --as-of {plan.day}`."
+            f"summarized. Nothing was deleted. {plan.again}"
         )
     due_objects = plan.repository, DUE_OBJECTS.name, made_name(plan)
     # Without the table, no object waits, or the waiting objects are no longer stored.

@@ -407,7 +407,7 @@ def _settings_refusal_of_plan(plan: Plan, terms: Terms, undone: str) -> GuardRef
 
     A new approval of the same plan does not help: a new plan is needed.
     """
-    remedy = f"Nothing was {undone}. Plan again: `retention plan {plan.repository} --as-of {plan.day}`."
+    remedy = f"Nothing was {undone}. {plan.again}"
     if not plan.terms:
         return GuardRefused(
             f"{plan.repository} {plan.day}: the plan has no settings, because an earlier version made it. {remedy}"

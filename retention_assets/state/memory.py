@@ -219,7 +219,7 @@ def _due_of(warehouse: Warehouse, plan: Plan) -> str:
     if not warehouse.is_complete(plan.repository, DUE_OBJECTS.name, name):
         raise TableContractError(
             f"{plan.repository}: {DUE_OBJECTS.name} of the plan of {plan.day} is missing: only the newest plans have "
-            f"it. Nothing was changed. Plan again: `retention plan {plan.repository} --as-of {plan.day}`."
+            f"it. Nothing was changed. {plan.again}"
         )
     return name
 

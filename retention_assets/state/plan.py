@@ -74,6 +74,11 @@ class Plan:
         """The day and the hash, which identify the ledger of the plan."""
         return self.day.isoformat(), self.plan_hash
 
+    @property
+    def again(self) -> str:
+        """The remedy in an error when this plan cannot be used."""
+        return f"Plan again: `retention plan {self.repository} --as-of {self.day}`."
+
     def document(self) -> dict[str, Any]:
         """Return the plan as a JSON document."""
         document: dict[str, Any] = plain(self)
@@ -131,17 +136,16 @@ def planned_directory(warehouse: Warehouse, plan: Plan) -> tuple[str, str, str]:
     parts = plan.repository, PLANNED_OBJECTS, plan.plan_hash
     if not warehouse.is_complete(*parts):
         raise TableContractError(
-            f"{plan.repository}: the objects of the plan of {plan.day} are no longer stored. Nothing was deleted. Plan "
-            f"again: `retention plan {plan.repository} --as-of {plan.day}`."
+            f"{plan.repository}: the objects of the plan of {plan.day} are no longer stored. Nothing was deleted. "
+            f"{plan.again}"
         )
     _require_planned(warehouse, plan)
     return parts
 
 
 def _require_planned(warehouse: Warehouse, plan: Plan) -> None:
-    remedy = f"Plan again: `retention plan {plan.repository} --as-of {plan.day}`."
     parts = plan.repository, PLANNED_OBJECTS, plan.plan_hash
-    warehouse.require_row_count(plan.candidates.objects, *parts, remedy=remedy)
+    warehouse.require_row_count(plan.candidates.objects, *parts, remedy=plan.again)
 
 
 def planned_objects(spark: "SparkSession", warehouse: Warehouse, plan: Plan) -> "DataFrame":
@@ -149,7 +153,7 @@ def planned_objects(spark: "SparkSession", warehouse: Warehouse, plan: Plan) -> 
 
     Errors: GuardRefused when the stored rows are incomplete or damaged, or do not match the hash of the plan.
     """
-    again = f"Nothing was deleted. Plan again: `retention plan {plan.repository} --as-of {plan.day}`."
+    again = f"Nothing was deleted. {plan.again}"
     if not warehouse.is_complete(plan.repository, PLANNED_OBJECTS, plan.plan_hash):
         raise GuardRefused(
             f"{plan.repository} {plan.day}: the stored objects of the plan {plan.plan_hash} are not complete. {again}"
@@ -196,7 +200,7 @@ def planned_heads(warehouse: Warehouse, plan: Plan) -> Heads:
     if document is None:
         raise GuardRefused(
             f"{plan.repository} {plan.day}: the heads of branches and tags at planning are no longer stored. Nothing "
-            f"was deleted. Plan again: `retention plan {plan.repository} --as-of {plan.day}`."
+            f"was deleted. {plan.again}"
         )
     return Heads(**document)
 

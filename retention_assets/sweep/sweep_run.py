@@ -283,7 +283,7 @@ def _require_same_policy(plan: Plan, policy_hash: str, undone: str = "was delete
     if policy_hash != plan.policy_hash:
         raise GuardRefused(
             f"{plan.repository} {plan.day}: the policy was changed after the plan was made. Nothing {undone}. "
-            f"Plan again: `retention plan {plan.repository} --as-of {plan.day}`."
+            f"{plan.again}"
         )
 
 

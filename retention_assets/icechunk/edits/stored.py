@@ -69,7 +69,7 @@ def planned_edits(warehouse: Warehouse, plan: Plan) -> PlannedEdits:
 def _refusal(plan: Plan, what: str) -> GuardRefused:
     return GuardRefused(
         f"{plan.repository} {plan.day}: the edits of the plan {plan.plan_hash} {what}. Nothing was changed or deleted. "
-        f"Plan again: `retention plan {plan.repository} --as-of {plan.day}`."
+        f"{plan.again}"
     )
 
 

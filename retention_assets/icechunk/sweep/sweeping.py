@@ -219,5 +219,5 @@ def require_same_repository(plan: Plan, heads: Heads, planned: PlannedEdits, sta
 def _another(plan: Plan, why: str) -> GuardRefused:
     return GuardRefused(
         f"{plan.repository} {plan.day}: the repository is not the one that was planned: {why}. Nothing was changed or "
-        f"deleted. Plan again: `retention plan {plan.repository} --as-of {plan.day}`."
+        f"deleted. {plan.again}"
     )

@@ -292,7 +292,4 @@ def _require_same_inputs(plan: Plan, inventory: Rows, graph: Rows) -> None:
 
 
 def _other_inputs(plan: Plan, what: str) -> GuardRefused:
-    return GuardRefused(
-        f"{plan.repository} {plan.day}: {what} than the plan. Nothing was compared. "
-        f"Plan again: `retention plan {plan.repository} --as-of {plan.day}`."
-    )
+    return GuardRefused(f"{plan.repository} {plan.day}: {what} than the plan. Nothing was compared. {plan.again}")

@@ -156,7 +156,7 @@ def require_no_old_names(plan: Plan, planned: DataFrame) -> None:
         raise GuardRefused(
             f"{plan.repository} {plan.day}: the plan names {found['address']}, which no commit has. Old versions of "
             "lakeFS generated such names, and a dump does not show whether they staged the object. Nothing was "
-            f"deleted. Plan again: `retention plan {plan.repository} --as-of {plan.day}`."
+            f"deleted. {plan.again}"
         )
 
 
@@ -188,6 +188,6 @@ def require_own_names(plan: Plan, planned: DataFrame, references: References, en
     if foreign is not None:
         raise GuardRefused(
             f"{plan.repository} {plan.day}: the plan names {foreign['address']}. No entry of the repository has a name "
-            f"of this kind that lakeFS generated, so the file may be another system's. Nothing was deleted. Plan "
-            f"again: `retention plan {plan.repository} --as-of {plan.day}`."
+            f"of this kind that lakeFS generated, so the file may be another system's. Nothing was deleted. "
+            f"{plan.again}"
         )

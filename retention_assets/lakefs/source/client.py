@@ -56,7 +56,7 @@ class LakeFSClient:
         self._headers = {**_HEADERS, **urllib3.make_headers(basic_auth=f"{access_key}:{secret_key}")}
         self._pool = urllib3.PoolManager(maxsize=_CONNECTIONS, retries=_RETRIES)
 
-    def get(self, path: str, names: Mapping[str, str], **query: str | int | bool) -> Json:
+    def get(self, path: str, names: Mapping[str, str], **query: str | int) -> Json:
         """Send a GET and return the response. `names` are escaped and replace the braces in `path`.
 
         Errors: NotFound for 404; AccessDenied for 401 and 403; SourceError for other failures, for a server that does
@@ -71,7 +71,7 @@ class LakeFSClient:
         return self._request("POST", path, names, {}, body, timeout)
 
     def pages(
-        self, path: str, names: Mapping[str, str], amount: int = _PAGE, **query: str | int | bool
+        self, path: str, names: Mapping[str, str], amount: int = _PAGE, **query: str | int
     ) -> Iterator[Sequence[Json]]:
         """Yield the results of a listing, page by page.
 

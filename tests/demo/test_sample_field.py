@@ -36,6 +36,14 @@ def test_the_files_of_the_sample_are_older_than_the_grace_period(field: Path) ->
     assert all(path.stat().st_mtime < GRACE_ENDS for path in files)
 
 
+def test_the_ops_log_has_the_days_of_the_history_so_the_branch_is_old_enough_to_be_deleted(field: Path) -> None:
+    log = list(open_repository(field).ops_log())
+    days = [one.updated_at for one in log]
+    assert days == sorted(days, reverse=True)
+    assert max(days).timestamp() < GRACE_ENDS
+    assert [f"{one.updated_at:%Y-%m-%d}" for one in log if "BranchCreated" in str(one.kind)] == ["2026-06-28"]
+
+
 def test_an_existing_sample_is_not_changed(field: Path) -> None:
     before = {path: path.stat().st_mtime_ns for path in field.rglob("*")}
     make_field(field)

@@ -221,16 +221,30 @@ class LakeFSLiveness:
         return references
 
     def _references(self) -> References:
-        """Return the current references. Errors: GuardRefused when a dump is older than `source.dump_age` allows."""
+        """Return the current references.
+
+        Errors: GuardRefused when a dump is older than `source.dump_age` allows, or than the references of a plan.
+        """
         references, repository = self._query.opened.source.references(), self._query.opened.repository
         oldest, age = repository.lakefs.source.oldest_dump, self._clock() - references.taken_at
-        if oldest is not None and age > oldest:
+        if oldest is None:
+            return references
+        which = f"the dump {repository.lakefs.source.dump} was taken on {references.taken_at:%Y-%m-%d %H:%M} UTC"
+        new_dump = (
+            "Replace it with a new dump (`lakectl refs-dump`), taken after a new staged list, and run the same command "
+            "again."
+        )
+        if age > oldest:
             raise GuardRefused(
-                f"{repository.name}: the dump {repository.lakefs.source.dump} was taken on "
-                f"{references.taken_at:%Y-%m-%d %H:%M} UTC. It does not show which objects are live again by now, so "
-                f"it may be at most {format_duration(oldest)} old. {self._undone} Replace it with a new dump (`lakectl "
-                "refs-dump`), taken after a new staged list, and run the same command again. To use this dump, set "
+                f"{repository.name}: {which}. It does not show which objects are live again by now, so it may be at "
+                f"most {format_duration(oldest)} old. {self._undone} {new_dump} To use this dump, set "
                 f"source.dump_age. For one sweep, add `--dump-age {age // _HOUR + 2}h`."
+            )
+        seen_at = self._query.memory.seen_at
+        if seen_at is not None and references.taken_at < seen_at:
+            raise GuardRefused(
+                f"{repository.name}: {which}, before the references of the last plan ({seen_at:%Y-%m-%d %H:%M} UTC). "
+                f"It does not show which objects are live again since then. {self._undone} {new_dump}"
             )
         return references
 

@@ -48,7 +48,7 @@ def settled(
         settle: how long an object must have been due; with zero, no object waits.
         settle_expired: whether objects that a commit references wait too.
     """
-    since = earlier.select(*SAME_OBJECT, F.col("found_at").alias("found_before"))
+    since = earlier.groupBy(*SAME_OBJECT).agg(F.max("found_at").alias("found_before"))  # a join must not repeat objects
     due = F.col("state") == CANDIDATE
     found = F.least(F.coalesce("found_before", F.lit(listed_at)), F.lit(listed_at))
     until = F.timestamp_micros(F.unix_micros("found_at") + F.lit(settle // timedelta(microseconds=1)))

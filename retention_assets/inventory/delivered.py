@@ -203,7 +203,7 @@ class Delivered:
 def delivered_inventory(spark: SparkSession, repository: Repository) -> Delivered:
     """Return the objects of the newest complete delivery of each inventory of the repository.
 
-    If several inventories list an object, the row with the newest `last_modified` counts.
+    If an object is listed several times, also by one inventory, the row with the newest `last_modified` counts.
     Errors: ObjectMissing when an inventory has no complete delivery; ConfigurationError when no inventory lists the
     bucket of the repository, or `inventory.format` is wrong; CorruptFile when a manifest is corrupt. Executors raise
     the errors of files: see `Inventory.read`.
@@ -220,10 +220,9 @@ def delivered_inventory(spark: SparkSession, repository: Repository) -> Delivere
     rows = from_arrow(spark, pa.Table.from_pylist(files, _FILES))
     without_files = [(access, replace(manifest, files=())) for access, manifest in opened]
     listed = on_workers(rows.repartition(read_tasks(spark)), _reader(without_files, location), STORAGE_INVENTORY.schema)
-    if len(opened) > 1:
-        newest = F.max_by(F.struct(*STORAGE_INVENTORY.schema.names), "last_modified").alias("row")
-        listed = listed.repartition(_tasks(spark, opened), "address").groupBy("address").agg(newest).select("row.*")
-    return Delivered(listed, min(manifest.created_at for _, manifest in opened))
+    newest = F.max_by(F.struct(*STORAGE_INVENTORY.schema.names), "last_modified").alias("row")
+    frame = listed.repartition(_tasks(spark, opened), "address").groupBy("address").agg(newest).select("row.*")
+    return Delivered(frame, min(manifest.created_at for _, manifest in opened))
 
 
 def _tasks(spark: SparkSession, opened: Sequence[tuple[StoreAccess, Manifest]]) -> int:

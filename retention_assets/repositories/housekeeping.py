@@ -18,7 +18,7 @@ from retention_assets.core.amounts import counted
 from retention_assets.errors import GuardRefused, StoreError
 from retention_assets.icechunk.edits.stored import PLANNED_EDITS, PUBLICATIONS
 from retention_assets.objectstore.access import open_store
-from retention_assets.state.approval import APPROVALS
+from retention_assets.state.approval import APPROVALS, LAST_DECISION
 from retention_assets.state.binding import is_bound_elsewhere
 from retention_assets.state.clocks import require_clock
 from retention_assets.state.lease import MARGIN, held_lease, lease_written_at, renew_lease
@@ -248,7 +248,7 @@ def _documents_of_plans(
     for name in tables.of_table(APPROVALS):
         plan = name.partition(".")[0]
         is_old = tables.written_at(APPROVALS, name) < now - keep.plans
-        if not is_old or plan in plans.swept or not set(plans.documents_of(plan)) <= set(gone):
+        if name == LAST_DECISION or not is_old or plan in plans.swept or not set(plans.documents_of(plan)) <= set(gone):
             continue
         document = tables.warehouse.read_document(tables.repository.name, APPROVALS, name)
         if "withdrawn_by" not in (document or {}):  # a budget could approve the same plan again later

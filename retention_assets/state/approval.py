@@ -32,7 +32,7 @@ BUDGET = "the budget in the configuration"
 NO_BUDGET = "Until a person approves a plan of the repository again, a budget approves none."  # after a withdrawal
 _AT_ONCE = 16  # documents that are read at the same time
 _OF_BUDGET = ".budget"  # part of the name of the document with the budget's approval
-_LAST_DECISION = "last_decision.json"  # the document with the newest approval or withdrawal by a person
+LAST_DECISION = "last_decision.json"  # the document with the newest approval or withdrawal by a person
 
 # With the policy, these settings determine the candidates of a plan. A kind of repository has only some of them.
 _PLAN_SETTINGS = (
@@ -147,8 +147,10 @@ def approve(
     problem = _age_refusal(plan, "was made", plan.made_at, life, now)
     if problem := problem or _settings_refusal_of_plan(plan, terms, "approved"):
         raise problem
-    approval = _write(warehouse, plan, by, now, terms)
-    warehouse.write_document(asdict(approval), repository, APPROVALS, _LAST_DECISION)
+    approval = Approval(plan.plan_hash, plan.day.isoformat(), by, now.isoformat(), dict(terms))
+    # Before the approval itself: if somebody withdraws it meanwhile, the budget approves nothing.
+    warehouse.write_document(asdict(approval), repository, APPROVALS, LAST_DECISION)
+    _write(warehouse, plan, by, now, terms)
     return plan
 
 
@@ -164,7 +166,7 @@ def withdraw_approval(warehouse: Warehouse, repository: str, day: date, by: str,
     """
     plan = last_plan_of(warehouse, repository, day)
     withdrawn = {"day": day.isoformat(), "withdrawn_by": by, "withdrawn_at": now.isoformat()}
-    warehouse.write_document({"plan_hash": plan.plan_hash, **withdrawn}, repository, APPROVALS, _LAST_DECISION)
+    warehouse.write_document({"plan_hash": plan.plan_hash, **withdrawn}, repository, APPROVALS, LAST_DECISION)
     for plan_hash in (plan.plan_hash, *_approved_by_person(warehouse, plan)):
         warehouse.write_document({"plan_hash": plan_hash, **withdrawn}, *_path(repository, plan_hash))
     return plan
@@ -481,16 +483,17 @@ def _withdrawn(document: Mapping[str, Any], plan: Plan) -> GuardRefused:
 
 def _last_withdrawal(warehouse: Warehouse, repository: str) -> Mapping[str, Any] | None:
     """Return the newest decision of a person if it is a withdrawal."""
-    document = warehouse.read_document(repository, APPROVALS, _LAST_DECISION)
+    document = warehouse.read_document(repository, APPROVALS, LAST_DECISION)
     return document if document and "withdrawn_by" in document else None
 
 
 def _budget_ended(withdrawal: Mapping[str, Any], plan: Plan) -> GuardRefused:
+    day, at = withdrawal.get("day"), withdrawal.get("withdrawn_at")
     return GuardRefused(
         f"{plan.repository}: the plan {plan.plan_hash} of {plan.day} is not approved. {withdrawal['withdrawn_by']} "
-        f"withdrew the plan of {withdrawal['day']} at {withdrawal['withdrawn_at']}. Since then, the budget approves no "
-        "plan until a person approves one. Nothing was deleted. Look at the plan: `retention show "
-        f"{plan.repository} deletion_candidates --as-of {plan.day}`. Then approve it: `retention approve "
+        f"withdrew the plan of {day} at {at}. Since then, the budget approves no plan until a person approves one. "
+        f"Nothing was deleted. Look at the plan: `retention show {plan.repository} deletion_candidates --as-of "
+        f"{plan.day}`. Then approve it: `retention approve "
         f"{plan.repository} {plan.plan_hash} --as-of {plan.day}`."
     )
 

@@ -18,7 +18,7 @@ from retention_assets.errors import StoreError
 from retention_assets.icechunk.edits.publishing import Published, publish
 from retention_assets.icechunk.edits.stored import planned_edits
 from retention_assets.icechunk.source.opening import open_icechunk
-from retention_assets.icechunk.sweep import sweeping
+from retention_assets.icechunk.sweep import sweeping, verification
 from retention_assets.state.plan import load_plan
 from retention_assets.sweep import sweep_run
 from retention_assets.warehouse.warehouse import Warehouse
@@ -191,6 +191,26 @@ def test_a_plan_after_a_sweep_has_no_candidates(swept: Swept, tmp_path: Path) ->
     assert field.files() == before
     verified = field.project.run("verify")
     assert verified.status == 0, verified.err
+
+
+@pytest.mark.parametrize("moment", ["list_objects", "files_kept"])
+def test_a_sweep_that_runs_while_verify_reads_or_lists_the_repository_fails_no_check(
+    planned: Planned, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, moment: str
+) -> None:
+    field, plan_hash = planned.copy(2, tmp_path)
+    before, function, calls = field.files(), getattr(verification, moment), []
+
+    def after_a_sweep(*arguments: object) -> object:
+        calls.append(moment)
+        if len(calls) == 1:
+            execute(field, plan_hash)
+        return function(*arguments)
+
+    monkeypatch.setattr(verification, moment, after_a_sweep)
+    verified = field.project.run("verify")
+    assert verified.status == 0, verified.err
+    assert calls
+    assert before - field.files()
 
 
 @pytest.mark.parametrize("swept", [2], indirect=True, ids=["format_2"])

@@ -47,6 +47,14 @@ def test_a_candidate_waits_until_it_has_settled(spark: SparkSession, reason: str
         assert decision == (state, found_at, found_at + DAY), case
 
 
+def test_an_object_that_an_earlier_plan_stored_twice_is_one_object_and_waits_from_the_later_time(
+    spark: SparkSession,
+) -> None:
+    before = earlier(spark, NOW - 9 * DAY).unionAll(earlier(spark, NOW - DAY / 2))
+    rows = settled(objects(spark, "unreferenced"), before, NOW, NOW, DAY, settle_expired=True).toArrow().to_pylist()
+    assert [(row["address"], row["state"], row["waits_until"]) for row in rows] == [(NAME, "waiting", NOW + DAY / 2)]
+
+
 def test_another_object_at_the_same_address_waits_again(spark: SparkSession) -> None:
     before = earlier(spark, NOW - 9 * DAY, modified=OLD - DAY)
     row = settled(objects(spark, "unreferenced"), before, NOW, NOW, DAY, settle_expired=True).first()

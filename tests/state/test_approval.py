@@ -305,6 +305,28 @@ def test_after_a_withdrawal_the_budget_approves_no_plan_until_a_person_approves_
     assert required(warehouse, later, budget=budget).approved_by == BUDGET
 
 
+def test_a_withdrawal_while_a_plan_is_approved_ends_the_budget(
+    warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One person approves the plan, and another one withdraws it between the two documents that this writes."""
+    plan, write = a_plan(), warehouse.write_document
+    keep_plan(warehouse, plan)
+    withdrawn: list[Plan] = []
+
+    def withdrawn_between(self: Warehouse, document: Mapping[str, object], *parts: str) -> None:
+        write(document, *parts)
+        if not withdrawn:
+            withdrawn.append(plan)
+            withdraw_approval(warehouse, "orchard", DAY, "a-person", NOW)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Warehouse, "write_document", withdrawn_between)
+        approve(warehouse, "orchard", DAY, plan.plan_hash, "ada", NOW, LIFE, TERMS)
+    later = replace(plan, plan_hash="c" * 64, day=DAY + timedelta(days=1))
+    with pytest.raises(GuardRefused, match="a-person withdrew the plan"):
+        required(warehouse, later, budget=BudgetSettings(objects=1_000))
+
+
 def test_a_withdrawal_is_not_lost_when_the_budget_approves_at_the_same_time(
     warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch
 ) -> None:

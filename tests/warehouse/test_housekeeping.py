@@ -170,6 +170,10 @@ def test_an_approval_that_was_withdrawn_stays_so_that_no_budget_approves_the_pla
     long_ago = (NOW - timedelta(days=OLD)).timestamp()
     os.utime(days.root / "approvals" / f"{old}.json", (long_ago, long_ago))
     assert f"approvals/{old}.json" not in days.leftovers(keep=KeepSettings(plans="100d"))
+    document = {"plan_hash": old, "day": day(OLD), "approved_by": "ada"}
+    days.warehouse.write_document(document, NAME, "approvals", "last_decision.json")
+    os.utime(days.root / "approvals" / "last_decision.json", (long_ago, long_ago))
+    assert "approvals/last_decision.json" not in days.leftovers(keep=KeepSettings(plans="100d"))
 
 
 @pytest.mark.parametrize("swept", ["", "deleted"], ids=["not_swept", "swept"])

@@ -14,7 +14,7 @@ from pyspark.sql import functions as F
 from retention_assets.config.timestamps import start_of_day
 from retention_assets.core.amounts import counted
 from retention_assets.core.guards import CheckResult
-from retention_assets.errors import GuardRefused
+from retention_assets.errors import GuardRefused, RetentionError
 from retention_assets.icechunk.formats.paths import TRANSACTIONS
 from retention_assets.icechunk.rules.retention import LOST_UNREACHED
 from retention_assets.icechunk.source.repository import IcechunkState
@@ -41,22 +41,40 @@ def verify(sweep: IcechunkSweep) -> list[CheckResult]:
     """
     inputs, access = verification_inputs(sweep), sweep.opened.access
     sweep = replace(sweep, day=inputs.newest_day(sweep.day))  # the holds in force on that day count
-    state = sweep.opened.source.state()
     acknowledged = acknowledged_addresses(sweep.spark, sweep.warehouse, sweep.name)
     with CachedFrames() as frames:
-        kept = frames.cache(files_kept(sweep, state))
+        state, kept = _kept_now(sweep, frames)
         ledger = frames.cache(inputs.ledger())  # before the listing: see `VerificationInputs.rows`
         listing = frames.cache(list_objects(sweep.spark, access, icechunk_prefixes(ObjectReader(access))))
         lost = acknowledged.join(listing, on="address", how="left_anti")
         exist, missing = kept_exist(kept, listing, ledger, lost)
+        logs = logs_exist(kept, listing, ledger)
+        if not (exist.passed and logs.passed) and (later := _changed_state(sweep, state)):
+            # a sweep, or icechunk, may have removed snapshots from the history and deleted their files meanwhile
+            still = frames.cache(kept.join(files_kept(sweep, later), on="address", how="left_semi"))
+            exist, missing = kept_exist(still, listing, ledger, lost)
+            logs = logs_exist(still, listing, ledger)
         gone = [] if exist.passed else first_of(missing)
         record_missing(sweep.warehouse, sweep.name, exist.guard, gone, sweep.clock())
-        return [
-            _references_resolve(state),
-            exist,
-            logs_exist(kept, listing, ledger),
-            *what_was_done(inputs, listing, ledger),
-        ]
+        return [_references_resolve(state), exist, logs, *what_was_done(inputs, listing, ledger)]
+
+
+def _kept_now(sweep: IcechunkSweep, frames: CachedFrames) -> tuple[IcechunkState, DataFrame]:
+    """Return the state of the repository and the `files_kept`. If the state changed during the reading, read again."""
+    state = sweep.opened.source.state()
+    try:
+        return state, frames.cache(files_kept(sweep, state))
+    except RetentionError:
+        later = _changed_state(sweep, state)  # a sweep may have deleted a snapshot before it was read
+        if later is None:
+            raise
+    return later, frames.cache(files_kept(sweep, later))
+
+
+def _changed_state(sweep: IcechunkSweep, before: IcechunkState) -> IcechunkState | None:
+    """Return the current state of the repository if its snapshots or references are not those of `before`."""
+    now = sweep.opened.source.state()
+    return None if now.history == before.history else now
 
 
 def files_kept(sweep: IcechunkSweep, state: IcechunkState) -> DataFrame:

@@ -156,8 +156,9 @@ class LakeFSClient:
                 "Nothing was read. Check source.api.url and the network between this machine and the server."
             )
         if status in (401, 403):
+            why = self._server_message(content) or "without a reason"
             raise AccessDenied(
-                f"{where}: the server refused ({status}: {self._server_message(content)}). Nothing was read. "
+                f"{where}: the server refused ({status}: {why}). Nothing was read. "
                 "Check source.api.access_key and secret_key, and the permissions of their user."
             )
         response = _object(content)

@@ -67,7 +67,7 @@ def test_without_waiting_objects_the_last_screen_does_not_mention_settle() -> No
 
 
 def test_the_readme_shows_what_the_demo_prints() -> None:
-    """The figures are those of the samples: the slow test of the demo compares them with a plan."""
+    """The figures are those of the samples: the test of the demo in `test_output` compares them with a plan."""
     orchard = {"kept": Amount(147, 7_720), "waiting": Amount(48, 3_210)}
     field = {"kept": Amount(168, 273_650), "candidate": Amount(73, 141_550)}
     shown = [line.rstrip() for line in closing(replace(a_plan(), totals=orchard), replace(FIELD, totals=field))]

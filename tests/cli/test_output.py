@@ -246,7 +246,6 @@ def test_every_command_has_a_help_text(command: str | None) -> None:
     )
 
 
-@pytest.mark.slow
 def test_the_demo_works_from_a_clean_copy(tmp_path: Path) -> None:
     root = Path(__file__).parents[2]
     for name in ("retention_assets", "demo"):

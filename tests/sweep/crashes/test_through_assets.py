@@ -6,6 +6,7 @@ Tables that Spark's JVM writes do not count as effects: no reader uses them befo
 import re
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 from uuid import uuid4
 
 import dagster as dg
@@ -20,6 +21,7 @@ from retention_assets.objectstore.outcomes import Outcome
 from retention_assets.state.ledger import all_collected_addresses
 from retention_assets.state.records import read_records
 from retention_assets.sweep import sweep_run as sweep_run_module
+from retention_assets.sweep.sweep_run import Sweep
 from retention_assets.sweep.worker import Action
 from retention_assets.warehouse.warehouse import Warehouse
 from tests.clocks import GivenClock
@@ -42,13 +44,18 @@ def swept(project: Project, after: timedelta = timedelta(0)) -> bool:
 
 def effects_of_a_sweep(project: Project, point: Point | None, after: timedelta = timedelta(0)) -> list[Effect]:
     """Run a sweep whose processes all crash at `point`; return its effects."""
-    folder, action_of = project.directory.with_name(f"notes-{uuid4()}"), sweep_run_module.action_of
+    folder = project.directory.with_name(f"notes-{uuid4()}")
+    action_of, make_ready = sweep_run_module.action_of, sweep_run_module._make_ready
 
     def crashing_action(*sweep_plan_mode: object) -> Action:
         return CrashingAction(action_of(*sweep_plan_mode), project.directory, folder, point)  # type: ignore[arg-type]
 
+    def make_quarantine_ready(sweep: Sweep[Any], action: CrashingAction, workers: int) -> None:
+        make_ready(sweep, action.action, workers)
+
     with effect_log_in(folder) as effect_log, pytest.MonkeyPatch.context() as patch:
         patch.setattr(sweep_run_module, "action_of", crashing_action)
+        patch.setattr(sweep_run_module, "_make_ready", make_quarantine_ready)
         with watched(Effects(project.directory, point, effect_log=effect_log)):
             assert swept(project, after) or point
         assert effect_log.dead is (point is not None)

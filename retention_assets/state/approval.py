@@ -147,10 +147,10 @@ def approve(
     problem = _age_refusal(plan, "was made", plan.made_at, life, now)
     if problem := problem or _settings_refusal_of_plan(plan, terms, "approved"):
         raise problem
-    approval = Approval(plan.plan_hash, plan.day.isoformat(), by, now.isoformat(), dict(terms))
+    approval = _approval(plan, by, now, terms)
     # Before the approval itself: if somebody withdraws it meanwhile, the budget approves nothing.
     warehouse.write_document(asdict(approval), repository, APPROVALS, LAST_DECISION)
-    _write(warehouse, plan, by, now, terms)
+    _write(warehouse, repository, approval)
     return plan
 
 
@@ -298,7 +298,9 @@ def require_approval(
     known = state.approval
     if known and (state.name == APPROVED or known.terms == terms):
         return known
-    return _write(warehouse, plan, BUDGET, now, terms)
+    approval = _approval(plan, BUDGET, now, terms)
+    _write(warehouse, plan.repository, approval)
+    return approval
 
 
 def stored_approval(warehouse: Warehouse, repository: str, day: date, plan_hash: str) -> Approval | None:
@@ -345,10 +347,15 @@ def _age_refusal(plan: Plan, what: str, at: datetime, life: timedelta, now: date
     )
 
 
+def _approving(plan: Plan) -> str:
+    """Return the command that approves the plan, for a message."""
+    return f"`retention approve {plan.repository} {plan.plan_hash} --as-of {plan.day}`"
+
+
 def _not_approved(plan: Plan, excess: str) -> GuardRefused:
     return GuardRefused(
         f"{plan.repository}: the plan {plan.plan_hash} of {plan.day} is not approved{excess}. Nothing was deleted. "
-        f"Approve it: `retention approve {plan.repository} {plan.plan_hash} --as-of {plan.day}`."
+        f"Approve it: {_approving(plan)}."
     )
 
 
@@ -423,7 +430,7 @@ def _settings_refusal_of_plan(plan: Plan, terms: Terms, undone: str) -> GuardRef
 
 
 def _settings_refusal_of_approval(approval: Approval, plan: Plan, terms: Terms) -> GuardRefused | None:
-    again = f"`retention approve {plan.repository} {plan.plan_hash} --as-of {plan.day}`"
+    again = _approving(plan)
     if not approval.terms:
         return GuardRefused(
             f"{plan.repository} {plan.day}: the approval of {plan.plan_hash} does not say for which mode and settings "
@@ -444,10 +451,12 @@ def differences(then: Terms, now: Terms) -> str:
     return "; ".join(f"{name} was {then.get(name, 'not set')}, is {now.get(name, 'not set')}" for name in names)
 
 
-def _write(warehouse: Warehouse, plan: Plan, by: str, now: datetime, terms: Terms) -> Approval:
-    approval = Approval(plan.plan_hash, plan.day.isoformat(), by, now.isoformat(), dict(terms))
-    warehouse.write_document(asdict(approval), *_path(plan.repository, plan.plan_hash, by))
-    return approval
+def _approval(plan: Plan, by: str, now: datetime, terms: Terms) -> Approval:
+    return Approval(plan.plan_hash, plan.day.isoformat(), by, now.isoformat(), dict(terms))
+
+
+def _write(warehouse: Warehouse, repository: str, approval: Approval) -> None:
+    warehouse.write_document(asdict(approval), *_path(repository, approval.plan_hash, approval.approved_by))
 
 
 def _path(repository: str, plan_hash: str, by: str | None = None) -> tuple[str, str, str]:
@@ -476,8 +485,7 @@ def _approved_by_person(warehouse: Warehouse, plan: Plan) -> Iterator[str]:
 def _withdrawn(document: Mapping[str, Any], plan: Plan) -> GuardRefused:
     return GuardRefused(
         f"{plan.repository}: {document['withdrawn_by']} withdrew the approval of {plan.plan_hash} at "
-        f"{document.get('withdrawn_at')}. Nothing was deleted. To approve it again: "
-        f"`retention approve {plan.repository} {plan.plan_hash} --as-of {plan.day}`."
+        f"{document.get('withdrawn_at')}. Nothing was deleted. To approve it again: {_approving(plan)}."
     )
 
 
@@ -493,8 +501,7 @@ def _budget_ended(withdrawal: Mapping[str, Any], plan: Plan) -> GuardRefused:
         f"{plan.repository}: the plan {plan.plan_hash} of {plan.day} is not approved. {withdrawal['withdrawn_by']} "
         f"withdrew the plan of {day} at {at}. Since then, the budget approves no plan until a person approves one. "
         f"Nothing was deleted. Look at the plan: `retention show {plan.repository} deletion_candidates --as-of "
-        f"{plan.day}`. Then approve it: `retention approve "
-        f"{plan.repository} {plan.plan_hash} --as-of {plan.day}`."
+        f"{plan.day}`. Then approve it: {_approving(plan)}."
     )
 
 
@@ -513,6 +520,5 @@ def _read(document: Mapping[str, Any], plan_hash: str) -> Approval | None:
 def _unreadable(plan: Plan) -> GuardRefused:
     return GuardRefused(
         f"{plan.repository}: the stored approval of {plan.plan_hash} cannot be read: it was changed, or another "
-        f"version wrote it. Nothing was deleted. Approve the plan again: `retention approve {plan.repository} "
-        f"{plan.plan_hash} --as-of {plan.day}`."
+        f"version wrote it. Nothing was deleted. Approve the plan again: {_approving(plan)}."
     )

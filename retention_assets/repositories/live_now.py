@@ -12,7 +12,7 @@ from retention_assets.icechunk.source.opening import OpenIcechunk, open_icechunk
 from retention_assets.icechunk.sweep.verification import files_to_spare
 from retention_assets.lakefs.source.opening import OpenRepository, open_repository
 from retention_assets.lakefs.sweep.liveness import LakeFSLiveness, LivenessQuery
-from retention_assets.lakefs.sweep.memory import read_memory
+from retention_assets.lakefs.sweep.memory import last_read_at, read_memory
 from retention_assets.policy.rules import Policy
 from retention_assets.repositories.other_repositories import OtherRepositories
 from retention_assets.state.ledger import plans_with_ledgers, read_ledgers
@@ -80,7 +80,8 @@ class LiveNow:
             undo = self._undo
             cache = TableCache(undo.spark, undo.warehouse, undo.repository.name, self._opened.access, undo.run_id)
             memory = read_memory(undo.warehouse, undo.repository.name, undo.repository.lakefs)
-            query = LivenessQuery(self._opened, policy, undo.clock().date(), memory)
+            last = last_read_at(undo.warehouse, undo.repository.name)
+            query = LivenessQuery(self._opened, policy, undo.clock().date(), memory, last)
             self._policy_hash, self._liveness = policy.policy_hash, LakeFSLiveness(undo.spark, cache, query, undo.clock)
         return self._liveness
 

@@ -13,7 +13,7 @@ from retention_assets.config.settings import LakeFSSettings, SourceSettings
 from retention_assets.errors import GuardRefused, TableContractError
 from retention_assets.lakefs.rules.references import Commit, References
 from retention_assets.lakefs.rules.reflog import Memory
-from retention_assets.lakefs.sweep.memory import keep_memory, read_memory
+from retention_assets.lakefs.sweep.memory import keep_memory, last_read_at, read_memory
 from retention_assets.policy.rules import BranchRetention, CommittedRetention, Policy
 from retention_assets.spark.frames import from_arrow
 from retention_assets.state.memory import (
@@ -73,6 +73,14 @@ def test_a_plan_without_the_reflog_forgets_nothing(warehouse: Warehouse) -> None
     seen = memory(warehouse)
     assert heads(seen) == {"gold": ("second", NOW), "main": ("first", NOW + DAY)}
     assert dict(seen.not_before) == {"first": None, "second": None, "third": NOW}
+
+
+def test_the_time_of_the_newest_references_that_a_plan_read_is_known(warehouse: Warehouse) -> None:
+    """A sweep compares a dump with it, also while the reflog is switched off."""
+    assert last_read_at(warehouse, "orchard") is None
+    plan(warehouse, NOW, NOW - timedelta(minutes=1), main="first")
+    plan(warehouse, NOW + DAY, NOW - timedelta(hours=1), {"first": OLD}, main="first", lost="first")
+    assert last_read_at(warehouse, "orchard") == NOW - timedelta(minutes=1)
 
 
 def test_a_plan_from_older_references_forgets_nothing(warehouse: Warehouse) -> None:

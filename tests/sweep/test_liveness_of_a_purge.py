@@ -3,6 +3,7 @@
 import json
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,10 @@ from pyspark.sql import SparkSession
 from retention_assets.config.configuration import Repository, load_configuration
 from retention_assets.config.timestamps import utc_now
 from retention_assets.errors import GuardRefused, TableContractError
+from retention_assets.lakefs.rules.references import References
 from retention_assets.lakefs.rules.reflog import Memory, SeenHead
+from retention_assets.lakefs.sweep.memory import keep_memory
+from retention_assets.policy.rules import Policy
 from retention_assets.repositories import live_now as module
 from retention_assets.repositories.live_now import LiveNow
 from retention_assets.state.acknowledged import LOST, write_acknowledgement
@@ -26,6 +30,7 @@ from tests.end_to_end.command import orchard_on_disk, staged_folder
 from tests.frames import cached
 from tests.icechunk_projects import ago, icechunk_project
 from tests.icechunk_repositories import Commit
+from tests.sweep.small_world import a_plan
 
 
 def orchard(directory: Path) -> Path:
@@ -120,6 +125,20 @@ def test_a_purge_is_refused_while_commits_that_earlier_plans_found_are_lost(
     monkeypatch.setattr(module, "read_memory", lambda *_: found)
     with LiveNow(undo(spark, Warehouse(configuration.warehouse), repository, "a-run"), []) as kept:
         refused = "orchard: Nothing was deleted. 1 commit .* branch hotfix had f{64}.* restored to an older state"
+        with pytest.raises(GuardRefused, match=refused):
+            kept.now()
+
+
+def test_a_purge_refuses_a_dump_from_before_the_last_plan_also_without_the_reflog(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    (repository,) = load_configuration(orchard(tmp_path)).repositories.values()
+    settings = repository.lakefs.model_copy(update={"reflog": False})
+    of_server = References({}, {}, {}, utc_now())  # a plan read the server after the dump was taken
+    warehouse = Warehouse(str(tmp_path / "warehouse"))
+    keep_memory(warehouse, a_plan(repository="orchard"), of_server, Policy(None, (), ()))
+    with LiveNow(undo(spark, warehouse, replace(repository, settings=settings), "a-run"), []) as kept:
+        refused = "orchard: the dump .* before the references of the last plan .* Nothing was deleted"
         with pytest.raises(GuardRefused, match=refused):
             kept.now()
 

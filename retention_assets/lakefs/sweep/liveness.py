@@ -102,6 +102,7 @@ class LivenessQuery:
     policy: Policy
     day: date
     memory: Memory
+    last_read_at: datetime | None = None  # the time of the newest references that a plan has read
 
     @property
     def as_of(self) -> datetime:
@@ -240,10 +241,10 @@ class LakeFSLiveness:
                 f"most {format_duration(oldest)} old. {self._undone} {new_dump} To use this dump, set "
                 f"source.dump_age. For one sweep, add `--dump-age {age // _HOUR + 2}h`."
             )
-        seen_at = self._query.memory.seen_at
-        if seen_at is not None and references.taken_at < seen_at:
+        last = self._query.last_read_at
+        if last is not None and references.taken_at < last:
             raise GuardRefused(
-                f"{repository.name}: {which}, before the references of the last plan ({seen_at:%Y-%m-%d %H:%M} UTC). "
+                f"{repository.name}: {which}, before the references of the last plan ({last:%Y-%m-%d %H:%M} UTC). "
                 f"It does not show which objects are live again since then. {self._undone} {new_dump}"
             )
         return references

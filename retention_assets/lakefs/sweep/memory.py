@@ -44,6 +44,15 @@ def read_memory(warehouse: Warehouse, repository: str, settings: LakeFSSettings)
     return stored.memory or Memory()
 
 
+def last_read_at(warehouse: Warehouse, repository: str) -> datetime | None:
+    """Return the time of the newest references that a plan has read, also while the reflog is switched off.
+
+    None before the first plan.
+    """
+    stored = _stored(warehouse, repository).memory
+    return stored.seen_at if stored else None
+
+
 @dataclass(frozen=True, slots=True)
 class _Stored:
     """The stored memories of a repository."""

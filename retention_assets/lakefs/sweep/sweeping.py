@@ -10,7 +10,7 @@ from retention_assets.core.liveness import Liveness
 from retention_assets.lakefs.source.opening import OpenRepository
 from retention_assets.lakefs.sweep.guards import require_no_old_names, require_own_names
 from retention_assets.lakefs.sweep.liveness import LakeFSLiveness, LivenessQuery
-from retention_assets.lakefs.sweep.memory import read_memory
+from retention_assets.lakefs.sweep.memory import last_read_at, read_memory
 from retention_assets.lakefs.sweep.results import rule_statistics, write_statistics
 from retention_assets.objectstore.outcomes import Outcome
 from retention_assets.policy.rules import Policy
@@ -91,4 +91,4 @@ def dump_of(sweep: Sweep[OpenRepository]) -> Mapping[str, str] | None:
 def liveness_query(sweep: Sweep[OpenRepository], policy: Policy) -> LivenessQuery:
     """Return the query of the repository's liveness checks. The verification uses the same query."""
     memory = read_memory(sweep.warehouse, sweep.name, sweep.opened.repository.lakefs)
-    return LivenessQuery(sweep.opened, policy, sweep.day, memory)
+    return LivenessQuery(sweep.opened, policy, sweep.day, memory, last_read_at(sweep.warehouse, sweep.name))

@@ -48,12 +48,12 @@ def liveness(
     tables: Path,
     spark: SparkSession | None = None,
     clock: Callable[[], datetime] = lambda: NOW,
-    memory: Memory | None = None,
+    last_read_at: datetime | None = None,
 ) -> LakeFSLiveness:
     without: Any = None  # an immediate refusal needs no Spark
     opened = open_repository(repository, lambda: NOW)
     cache = TableCache(spark or without, Warehouse(str(tables)), repository.name, opened.access, "a-run")
-    query = LivenessQuery(opened, opened.policy(), NOW.date(), memory or Memory())
+    query = LivenessQuery(opened, opened.policy(), NOW.date(), Memory(), last_read_at)
     return LakeFSLiveness(spark or without, cache, query, clock)
 
 
@@ -95,14 +95,13 @@ def test_a_dump_that_is_too_old_is_refused_with_its_time_and_both_remedies(tmp_p
 def test_a_dump_from_before_the_last_plan_is_refused_whatever_its_age(tmp_path: Path) -> None:
     project = built(tmp_path)
     repository = project.repository(RULES, source={"dump": "dump.json", "dump_age": "3650d"})
-    seen_at = TAKEN_AT + timedelta(minutes=10)
     refused = (
         rf"^{NAME}: the dump dump\.json was taken on 2025-10-29 06:00 UTC, before the references of the last plan "
         rf"\(2025-10-29 06:10 UTC\)\. .* {NOTHING} Replace it with a new dump .* run the same command again\.$"
     )
     with pytest.raises(GuardRefused, match=refused):
-        liveness(repository, tmp_path / "warehouse", memory=Memory(seen_at=seen_at)).now()
-    same = liveness(repository, tmp_path / "warehouse", memory=Memory(seen_at=TAKEN_AT))
+        liveness(repository, tmp_path / "warehouse", last_read_at=TAKEN_AT + timedelta(minutes=10)).now()
+    same = liveness(repository, tmp_path / "warehouse", last_read_at=TAKEN_AT)
     assert same.require_same(a_plan(repository=NAME), NO_HEADS).taken_at == TAKEN_AT
 
 

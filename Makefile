@@ -5,7 +5,7 @@ VENV := .venv/bin
 JAVA = JAVA_HOME="$$(cat .venv/java_home)"
 
 .DEFAULT_GOAL := help
-.PHONY: help setup test-servers demo test refusals test-real test-slow test-browser test-clusters mutations random-histories lint types imports definitions docs dist image check bench dev lock protobuf clean
+.PHONY: help setup test-servers demo test test-long refusals test-real test-slow test-browser test-clusters mutations random-histories lint types imports definitions docs dist image check bench dev lock protobuf clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' Makefile
@@ -30,9 +30,12 @@ REAL := lakefs_server or clusters or browser
 
 test: setup ## Run the tests (ARGS="…" goes to pytest); those of stores that test-servers installs are else skipped
 	@rm -rf .refusals
-	REFUSALS=.refusals $(PYTEST) -n 2 --dist loadfile --no-loadscope-reorder -m "not (slow or $(REAL))" $(ARGS)
+	REFUSALS=.refusals $(PYTEST) -n 2 --dist loadfile --no-loadscope-reorder -m "not (long or slow or $(REAL))" $(ARGS)
 
-refusals: setup ## Show which of the package's refusals the last `make test` did not provoke, and which say too little
+test-long: setup ## Run the tests that take more than a few seconds each, such as a plan and its sweep (after `make test`)
+	REFUSALS=.refusals $(PYTEST) -n 2 --dist loadfile --no-loadscope-reorder -m "long and not (slow or $(REAL))" $(ARGS)
+
+refusals: setup ## Show which of the package's refusals the last `make test` and `make test-long` did not provoke, and which say too little
 	$(VENV)/python -m tests.refusals .refusals
 
 test-real: setup ## Run the tests on a real lakeFS server, on Spark clusters and in Chromium, where these are there
@@ -75,7 +78,7 @@ dist: setup ## Build the source archive and the wheel into dist/
 image: ## Build the container image of the code location (ARGS="…" goes to podman or docker)
 	@bash scripts/image $(ARGS)
 
-check: lint types imports definitions docs dist test refusals test-real ## Everything that CI runs
+check: lint types imports definitions docs dist test test-long refusals test-real ## Everything that CI runs
 
 bench: setup ## Run the benchmarks
 	@for benchmark in benchmarks/*.py; do echo "== $$benchmark"; $(JAVA) $(VENV)/python "$$benchmark" || exit 1; done

@@ -117,6 +117,7 @@ def defs() -> dg.Definitions:
 """
 
 
+@pytest.mark.long
 def test_ten_lines_of_yaml_add_a_repository_to_a_dagster_project(installed: Path, project: Path) -> None:
     assert len((project / "lake/defs/orchard/defs.yaml").read_text("utf-8").splitlines()) <= 10
     ended = run(installed, project, "-c", LIST_ASSETS)

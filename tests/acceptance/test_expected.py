@@ -174,6 +174,7 @@ def answered_by_a_server(known: Known, case: Case, monkeypatch: pytest.MonkeyPat
         yield known.run(known.copy.of_case(case, source={"api": api}, staged=None), "by-api")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("name", "stem"),
     [

@@ -110,6 +110,7 @@ def test_two_inventories_are_combined_and_the_newest_row_of_an_object_in_both_is
     assert snapshot.taken_at == DELIVERED - DAY
 
 
+@pytest.mark.long
 def test_an_inventory_of_another_bucket_adds_no_objects(spark: SparkSession, built: BuiltRepository) -> None:
     elsewhere = deliver(built, [row(address(OLD, 99))], "other", bucket="pond")
     snapshot = a_run(spark, built, deliver(built), elsewhere).snapshot()

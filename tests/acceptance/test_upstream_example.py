@@ -66,6 +66,7 @@ def test_the_longest_retention_of_the_branches_with_a_path_decides(example: set[
     assert (path in example) is is_due
 
 
+@pytest.mark.long
 def test_the_age_of_an_object_counts_from_its_oldest_commit_even_if_it_is_not_active(
     spark: SparkSession, tmp_path: Path
 ) -> None:

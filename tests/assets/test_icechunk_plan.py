@@ -157,6 +157,7 @@ def test_a_table_has_the_columns_of_its_contract_and_a_key(either: Planned, tabl
         assert column.nullable or found[column.name].null_count == 0, column.name
 
 
+@pytest.mark.long
 def test_the_tip_that_a_branch_was_reset_from_stays_and_explain_says_why(second: Planned, tmp_path: Path) -> None:
     lake, tip = second.copy(tmp_path), second.ids["e"]
     open_repository(lake.directory).reset_branch("main", second.ids["d"])
@@ -205,6 +206,7 @@ def test_the_listing_of_a_repository_that_was_moved_removes_what_earlier_plans_f
     assert lake.warehouse.directories(NAME, "due_objects") == []
 
 
+@pytest.mark.long
 def test_a_plan_whose_history_was_read_days_after_its_listing_deletes_nothing_that_must_settle(
     second: Planned, tmp_path: Path
 ) -> None:
@@ -234,6 +236,7 @@ def test_a_plan_without_settling_time_stores_its_due_objects_for_later_plans(
     assert {row["address"] for row in stored.collect()} == set(second.lake.candidates())
 
 
+@pytest.mark.long
 def test_a_plan_from_earlier_tables_does_not_change_what_later_plans_find_due(
     spark: SparkSession, second: Planned, tmp_path: Path
 ) -> None:
@@ -305,6 +308,7 @@ def test_a_directory_that_is_a_link_into_another_repository_is_refused(second: P
     assert lake.plan_document() is None
 
 
+@pytest.mark.long
 def test_a_plan_is_blocked_if_an_older_repo_object_is_in_the_place_of_the_one_of_an_earlier_plan(
     second: Planned, tmp_path: Path
 ) -> None:

@@ -26,6 +26,7 @@ def rows(name: str, tags: str, kind: str) -> set[tuple[str, int]]:
 @pytest.mark.parametrize("tags", ["ignore", pytest.param("protect", marks=pytest.mark.slow)])
 @of_each_repository
 class TestEveryRepository:
+    @pytest.mark.long
     def test_every_guard_passes_and_the_plan_is_not_blocked(self, lakes: Lakes, name: str, tags: str) -> None:
         planned = lakes[name].planned(tags)
         assert planned.run.success, planned.run.errors

@@ -31,6 +31,7 @@ def ended(world: World, operation: str, **options: object) -> dict[str, Any]:
     return {name: value.value for metadata in shown for name, value in metadata.items()}
 
 
+@pytest.mark.long
 def test_the_quarantine_is_shown_by_plan_and_restored_in_dagster(spark: SparkSession, tmp_path: Path) -> None:
     world = quarantined_world(tmp_path / "world")
     shown = ended(world, "quarantined")
@@ -45,6 +46,7 @@ def test_the_quarantine_is_shown_by_plan_and_restored_in_dagster(spark: SparkSes
     assert ended(world, "quarantined")["what"] == "In quarantine: 0 objects, 0 B."
 
 
+@pytest.mark.long
 def test_a_purge_shows_the_due_amounts_of_each_plan_and_the_digest_that_approves_them(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -41,6 +41,7 @@ def refusing(run: Run) -> list[str]:
     return [guard for guard, passed in run.checks.items() if not passed]
 
 
+@pytest.mark.long
 def test_a_live_object_that_is_not_listed_ends_the_run_without_candidates(lake: Lake) -> None:
     held = lake.table("addresses", ["address", "active"]).to_pylist()
     live = next(row["address"] for row in held if row["active"] and row["address"].startswith("data/"))
@@ -109,6 +110,7 @@ def rewrite(lake: Lake, table: str, change: Callable[[pa.Table], pa.Table]) -> N
             part.with_name(f".{part.name}.crc").unlink(missing_ok=True)
 
 
+@pytest.mark.long
 def test_a_lost_cached_row_that_the_cache_does_not_detect_ends_the_run(lake: Lake) -> None:
     rewrite(lake, "range_entries.v2", lambda rows: rows.slice(1))
     left = Counter(
@@ -199,6 +201,7 @@ def test_a_table_with_a_part_that_cannot_be_read_back_is_not_complete(
     assert not lake.make("deletion_candidates").success
 
 
+@pytest.mark.long
 def test_planned_objects_with_lost_rows_are_written_again(orchard: TwicePlanned, lake: Lake) -> None:
     plan = lake.plan_document()
     assert plan
@@ -295,6 +298,7 @@ def test_a_run_that_reads_one_input_again_withdraws_the_plan_of_the_day(lake: La
 # ---- missing rules, and rules with zero days
 
 
+@pytest.mark.long
 def test_without_rules_on_the_server_nothing_expires(orchard: TwicePlanned, lake: Lake) -> None:
     (lake.namespace / "_lakefs/retention/gc/rules/config.json").unlink()
     lake.configure(policy=["server"], tags="ignore")

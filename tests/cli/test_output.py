@@ -221,6 +221,7 @@ def test_status_has_digits_in_place_of_bars_where_the_terminal_has_no_bars(proje
     assert line.replace("█", "8").split() in [one.split() for one in printed.splitlines()]
 
 
+@pytest.mark.long
 def test_names_that_the_terminal_cannot_print_are_escaped_and_json_stays_valid(tmp_path: Path) -> None:
     rules = "{id: größe-💯, prefix: a, keep: 10d}, {id: two, prefix: a/b, keep: 5d}"
     project = write_policy(tmp_path, f"lifecycle: [{rules}]")
@@ -246,6 +247,7 @@ def test_every_command_has_a_help_text(command: str | None) -> None:
     )
 
 
+@pytest.mark.long
 def test_the_demo_works_from_a_clean_copy(tmp_path: Path) -> None:
     root = Path(__file__).parents[2]
     for name in ("retention_assets", "demo"):

@@ -25,6 +25,7 @@ OF_FILE = (
 OF_POLICY = "the policy was changed after the plan was made. Nothing more was deleted"
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "setting", [{"mode": "plan"}, pytest.param({"grace": "2d"}, marks=pytest.mark.slow)], ids=["mode", "grace"]
 )

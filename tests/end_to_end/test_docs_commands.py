@@ -285,6 +285,7 @@ SCENARIOS: Mapping[str, Scenario] = {
 }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "page", [pytest.param(page, marks=() if page in QUICK else pytest.mark.slow) for page in SCENARIOS]
 )

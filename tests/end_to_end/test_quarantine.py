@@ -113,6 +113,7 @@ def test_quarantined_shows_the_amount_of_each_plan(moved: Moved) -> None:
     assert answer.document() == [{"plan": f"2026-11-01 {moved.world.plan_hash}", "objects": 59, "bytes": size}]
 
 
+@pytest.mark.long
 def test_verification_passes_after_the_move(moved: Moved, tmp_path: Path) -> None:
     answer = moved.copied(tmp_path).world.project.run("verify")
     assert answer.status == 0, answer.err
@@ -349,6 +350,7 @@ def remove_a_record(files: list[Path]) -> None:
     files[-1].unlink()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "tamper",
     [

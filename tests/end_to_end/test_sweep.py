@@ -136,6 +136,7 @@ def test_a_sweep_logs_the_amount_to_delete_and_its_progress(scenario: Scenario) 
     assert "objects/s" in message
 
 
+@pytest.mark.long
 def test_every_object_of_every_active_commit_is_still_readable(scenario: Scenario) -> None:
     objects = objects_by_commit("orchard").to_pylist()
     active = {row["physical_address"] for row in objects if row["commit_id"] in active_commits("orchard")}

@@ -175,6 +175,7 @@ def test_explain_accepts_the_id_of_a_chunk(explained: Explained) -> None:
     assert document["objects"][0]["address"] == one.address
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("location", ["{}/", "copies%2F{}"], ids=["slash", "escaped"])
 def test_a_chunk_that_only_a_url_names_is_kept_by_the_snapshot_with_the_url(tmp_path: Path, location: str) -> None:
     """Both spellings of the URL end with the id of the chunk once they are decoded and resolved."""

@@ -91,6 +91,7 @@ def test_the_path_of_a_removed_object_is_explained(swept: Project) -> None:
     assert "gone" in {one["state"] for one in document["objects"] if one["address"] == row["address"]}
 
 
+@pytest.mark.long
 def test_a_removed_object_that_a_version_needs_again_is_explained_with_its_keeper(
     swept: Project, tmp_path: Path
 ) -> None:

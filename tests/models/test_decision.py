@@ -28,6 +28,7 @@ def truths(policy: int) -> Iterator[Truth]:
         yield Truth(world, replace(rules, holds=rules.holds + random_holds(random, world)), AS_OF)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "policy", [one if one % 6 == 0 else pytest.param(one, marks=pytest.mark.slow) for one in POLICIES]
 )

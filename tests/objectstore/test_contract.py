@@ -380,6 +380,7 @@ class TestDeleting:
         assert [done.outcome for done in deletions] == [Outcome.FAILED, Outcome.FAILED]
 
 
+@pytest.mark.long
 def test_more_objects_than_one_page_or_one_bulk_request_are_listed_and_deleted(lake: Lake) -> None:
     fill(lake.access, MANY)
     assert paths(lake.reader.list()) == MANY

@@ -40,6 +40,7 @@ def handling(handler: Any) -> Iterator[None]:
         signal.signal(signal.SIGINT, before)
 
 
+@pytest.mark.long
 def test_an_interruption_ends_the_work_of_the_executors(spark: SparkSession, tmp_path: Path) -> None:
     text, ends = str(tmp_path), time.monotonic() + _LONG
 

@@ -93,6 +93,7 @@ def test_neither_run_nor_clock_changes_the_hash(spark: SparkSession, warehouse: 
     assert (again.run_id, again.made_at) != (plan.run_id, plan.made_at)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "changed",
     [
@@ -142,6 +143,7 @@ def test_references_are_hashed_by_what_they_name(other: References, same: bool) 
 # ---- blocked plans, and warnings
 
 
+@pytest.mark.long
 def test_a_plan_without_a_staged_list_is_blocked_and_keeps_uncommitted_objects(
     spark: SparkSession, warehouse: Warehouse
 ) -> None:
@@ -197,6 +199,7 @@ def test_a_staged_list_beside_a_dump_blocks_if_addresses_have_several_spellings(
     assert replace(WORLD, namespace="s3://lake/orchard", oldest_dump=HOUR).blocked(spark) is None
 
 
+@pytest.mark.long
 def test_a_plan_is_blocked_if_a_commit_of_an_earlier_plan_no_longer_exists(
     spark: SparkSession, warehouse: Warehouse
 ) -> None:
@@ -207,6 +210,7 @@ def test_a_plan_is_blocked_if_a_commit_of_an_earlier_plan_no_longer_exists(
     assert "branch main had c2. lakeFS never removes commits, so the repository was restored" in blocked
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("older", ["listed_at", "staged_at", "references_at"])
 def test_the_oldest_input_decides_what_is_young(spark: SparkSession, warehouse: Warehouse, older: str) -> None:
     """One second before everything's age plus the grace period: nothing is old enough."""
@@ -215,6 +219,7 @@ def test_the_oldest_input_decides_what_is_young(spark: SparkSession, warehouse: 
     assert world.plan(spark, warehouse).candidates.count() == 0
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("listed", "settles_at"),
     [
@@ -236,6 +241,7 @@ def test_a_first_plan_deletes_nothing_however_old_its_inventory_is(
     )
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("late", ["staged_at", "references_at"])
 def test_an_object_waits_from_the_newest_input_of_one_plan_to_the_older_one_of_another(
     spark: SparkSession, warehouse: Warehouse, late: str
@@ -250,6 +256,7 @@ def test_an_object_waits_from_the_newest_input_of_one_plan_to_the_older_one_of_a
         assert planned(spark, warehouse, replace(world, **later)).candidates.objects == expected
 
 
+@pytest.mark.long
 def test_an_object_that_one_plan_did_not_find_due_waits_again(spark: SparkSession, warehouse: Warehouse) -> None:
     """The object was referenced between the first and the third plan. An operation that began then may still use it."""
     hold = Policy(WORLD.policy.retention, (), (Hold("audit", "prefix", "a/5", "an audit", until=DAY),))
@@ -273,6 +280,7 @@ def test_an_object_that_one_plan_did_not_find_due_waits_again(spark: SparkSessio
     assert DEAD not in named[2]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "old",
     [
@@ -303,6 +311,7 @@ def test_a_plan_from_tables_of_an_old_day_does_not_let_an_object_settle_that_was
     assert newest.first_wait_ends == newest.last_wait_ends == NOW + 73 * HOUR
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "stored_last",
     [
@@ -362,6 +371,7 @@ def test_a_plan_is_not_made_from_earlier_objects_of_which_rows_were_lost(
     assert planned(spark, warehouse, WORLD).candidates.objects == WORLD_CANDIDATES
 
 
+@pytest.mark.long
 def test_objects_wait_anew_after_the_earlier_objects_of_the_last_plan_were_lost(
     spark: SparkSession, warehouse: Warehouse
 ) -> None:
@@ -515,6 +525,7 @@ def test_a_plan_warns_about_old_references_and_a_grace_period_of_zero(
     assert [warning.split(" ")[1] for warning in warnings] == ["references", "grace"]
 
 
+@pytest.mark.long
 def test_a_hold_on_a_prefix_keeps_until_its_last_day(spark: SparkSession, warehouse: Warehouse) -> None:
     hold = Hold("audit", "prefix", "a/5", "an audit", until=DAY)
     held = replace(WORLD, policy=Policy(WORLD.policy.retention, (), (hold,)))
@@ -550,6 +561,7 @@ def test_every_plan_of_a_day_is_kept_beside_the_current_one(warehouse: Warehouse
     assert len(warehouse.documents("orchard", PLANS, DAY.isoformat())) == 3
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("listed", "deleted_before", "is_purged", "is_planned"),
     [
@@ -608,6 +620,7 @@ def test_the_last_plan_is_the_one_made_last_of_the_day_or_before_it(
     assert (found.live if found else None) == live
 
 
+@pytest.mark.long
 def test_no_plan_is_made_while_a_plan_from_the_future_is_stored(spark: SparkSession, warehouse: Warehouse) -> None:
     """The candidates of the plan would count as named by every later plan."""
     planned(spark, warehouse, replace(WORLD, made_at=NOW + HOUR))

@@ -59,6 +59,7 @@ def write_to_ledger(root: Path, name: str, outcomes: Mapping[str, str], fence: i
     write_ledger(warehouse, "orchard", DAY, a_plan().plan_hash, outcomes, NOW, fence=fence, name=name)
 
 
+@pytest.mark.long
 def test_the_next_phase_remains_when_the_phase_before_has_no_objects_left(engine: SparkEngine, tmp_path: Path) -> None:
     remaining = [engine.remaining(1)]
     for name, outcomes in (
@@ -77,6 +78,7 @@ def test_an_object_with_an_unknown_result_holds_the_next_phase_back(engine: Spar
     assert engine.remaining(1) == [1]
 
 
+@pytest.mark.long
 def test_after_a_failure_nothing_remains_for_this_sweep_and_the_next_sweep_begins_with_the_failed_objects(
     engine: SparkEngine, tmp_path: Path
 ) -> None:
@@ -136,6 +138,7 @@ def sweep_result(spark: SparkSession, world: World, run_id: str, fails_at: str) 
     return result, outcomes(engine.ledger())
 
 
+@pytest.mark.long
 def test_a_sweep_ends_after_a_failed_phase_and_the_next_sweep_continues(spark: SparkSession, tmp_path: Path) -> None:
     world = World(tmp_path / "world")
     for name in FILES:

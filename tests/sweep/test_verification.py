@@ -195,6 +195,7 @@ def test_a_sweep_that_was_interrupted_before_its_record_is_reported(spark: Spark
 RULE = LifecycleRule("rule", "a/1", timedelta(days=30), {})  # LIVE is due under it, although the head has it
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("has_other_plan", [True, False], ids=["a_plan_was_swept_before", "the_first_sweep"])
 def test_a_sweep_that_runs_while_verify_lists_the_store_fails_no_check(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, has_other_plan: bool

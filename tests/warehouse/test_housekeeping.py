@@ -415,6 +415,7 @@ def test_a_lease_from_a_time_when_the_clock_was_ahead_does_not_stop_housekeeping
     assert days.remove(now) == {"addresses/2001-01-01"}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("seed", range(4))
 def test_housekeeping_does_not_change_the_tables_that_runs_read(days: Days, seed: int) -> None:
     """Random years of plans and sweeps: of what is read, nothing changes, and all that is old and unread is gone."""

@@ -103,6 +103,7 @@ def test_the_first_rows_are_those_of_the_first_files(tmp_path: Path) -> None:
     assert len(first(columns=["address"], most=10)) == 6
 
 
+@pytest.mark.long
 def test_an_unreachable_warehouse_is_reported_with_its_location(monkeypatch: pytest.MonkeyPatch) -> None:
     keys = {"AWS_ACCESS_KEY_ID": "a", "AWS_SECRET_ACCESS_KEY": "b", "AWS_REGION": REGION}
     for name, value in {**keys, "AWS_ENDPOINT_URL": NOBODY}.items():

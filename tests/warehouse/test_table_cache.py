@@ -81,6 +81,7 @@ def exchange(file: Path) -> None:
     file.write_bytes(other.read_bytes())
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("damage", "error"),
     [
@@ -159,11 +160,13 @@ def cached(request: pytest.FixtureRequest, spark: SparkSession, tmp_path: Path) 
     return Cached(spark, tmp_path, ranges_of(tmp_path / "lake"), request.param)
 
 
+@pytest.mark.long
 def test_a_range_is_read_once(cached: Cached) -> None:
     assert cached.run("first") == (9, 3)
     assert cached.run("second") == (9, 0)
 
 
+@pytest.mark.long
 def test_lost_files_are_not_fetched_and_those_that_no_run_has_read_are_named(cached: Cached) -> None:
     read, never_read, there = cached.ids
     cached.run("first", [read])
@@ -262,6 +265,7 @@ def test_a_batch_that_is_removed_while_a_run_fetches_other_files_ends_the_run(
     assert cached.run("third") == (9, 2)
 
 
+@pytest.mark.long
 def test_many_small_batches_are_merged_and_the_newest_rows_of_a_range_count(
     cached: Cached, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -312,6 +316,7 @@ def test_a_batch_that_lost_rows_is_not_merged(cached: Cached, monkeypatch: pytes
     assert [one.name for one in cached.batches()] == [one.name for one in kept]
 
 
+@pytest.mark.long
 def test_a_merge_that_is_interrupted_changes_nothing(cached: Cached, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cache_batches, "_MOST_SMALL", 1)
     cached.run("first", cached.ids[:1])

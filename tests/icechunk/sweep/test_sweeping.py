@@ -145,6 +145,7 @@ def losing(request: pytest.FixtureRequest, spark: SparkSession, tmp_path: Path) 
     return Losing(spark, field, f"manifests/{manifest}", chunk)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("losing", [2], indirect=True, ids=["format_2"])
 def test_a_repository_that_becomes_read_only_during_a_sweep_ends_it(losing: Losing) -> None:
     liveness = losing.liveness()
@@ -168,6 +169,7 @@ def test_a_sweep_is_refused_if_the_ops_log_does_not_have_the_newest_entry_of_an_
         sweep.require_same()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("losing", FORMATS, indirect=True, ids=["format_1", "format_2"])
 def test_a_file_that_was_acknowledged_as_lost_and_came_back_is_read(losing: Losing) -> None:
     losing.acknowledge(losing.manifest)
@@ -177,6 +179,7 @@ def test_a_file_that_was_acknowledged_as_lost_and_came_back_is_read(losing: Losi
     assert {losing.manifest, losing.chunk} <= {row["address"] for row in kept.collect()}
 
 
+@pytest.mark.long
 def test_a_file_that_comes_back_between_two_checks_is_read(losing: Losing) -> None:
     content = losing.file.read_bytes()
     losing.acknowledge(losing.manifest)
@@ -190,6 +193,7 @@ def test_a_file_that_comes_back_between_two_checks_is_read(losing: Losing) -> No
     assert losing.chunk in {row["address"] for row in liveness.live_now().live.collect()}
 
 
+@pytest.mark.long
 def test_what_a_lost_file_references_is_live_if_an_earlier_run_read_the_file(losing: Losing) -> None:
     before = losing.live("first")
     losing.file.unlink()
@@ -198,6 +202,7 @@ def test_what_a_lost_file_references_is_live_if_an_earlier_run_read_the_file(los
     assert losing.live("second") == before
 
 
+@pytest.mark.long
 def test_a_needed_file_that_is_lost_and_was_never_read_ends_a_sweep_of_manifests_or_chunks(losing: Losing) -> None:
     losing.file.unlink()
     losing.acknowledge(losing.manifest)

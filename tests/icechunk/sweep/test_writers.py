@@ -49,6 +49,7 @@ def write_and_publish(directory: Path, bucket: Bucket, spec_version: Format, cou
     return published.conflicts + conflicts
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("spec_version", FORMATS, ids=["format_1", "format_2"])
 def test_no_commit_is_lost_beside_writers_at_work(
     tmp_path: Path, bucket: Bucket, refused: list[str], spec_version: Format

@@ -5,9 +5,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 BENCHMARK = Path(__file__).parents[3] / "benchmarks" / "ranges.py"
 
 
+@pytest.mark.long
 def test_the_benchmark_of_ranges_reads_the_same_rows_with_both_readers() -> None:
     command = [sys.executable, str(BENCHMARK), "--json", "--entries", "50000"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)

@@ -81,6 +81,7 @@ WITH_OLD_NAMES = replace(
 )
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("oldest_dump", "committed_at", "is_deleted"),
     [
@@ -103,6 +104,7 @@ def test_what_an_old_server_staged_is_not_deleted_because_a_dump_does_not_show_i
     assert ("may_be_staged" in planned.plan.totals) != is_deleted
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("kinds", "legacy_names", "chosen", "named"),
     [

@@ -348,6 +348,7 @@ def test_a_hold_until_the_last_day_of_the_calendar_is_accepted():
     assert keeper.until is not None and keeper.until.date() == date.max
 
 
+@pytest.mark.long
 def test_a_hundred_thousand_commits_in_a_row_with_a_thousand_branches_are_walked():
     # Deeper than any stack, and far too many for one walk per branch.
     commits: dict[str, Commit] = {}

@@ -82,6 +82,7 @@ def limits(rules: Sequence[LifecycleRule], as_of: datetime) -> Iterator[datetime
     yield from (as_of, as_of + DAY, datetime(1, 1, 2, tzinfo=UTC))
 
 
+@pytest.mark.long
 @settings(max_examples=12)
 @given(rules=rule_sets(), as_of=st.sampled_from((AS_OF, AS_OF + timedelta(hours=7, microseconds=1))))
 def test_spark_and_python_classify_pairs_of_every_path_branches_and_time_alike(

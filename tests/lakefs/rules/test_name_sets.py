@@ -27,6 +27,7 @@ def rows(spark: SparkSession) -> DataFrame:
     return spark.createDataFrame([*names, (21, [], [], []), (22, MANY, [], ["é"])], SCHEMA)
 
 
+@pytest.mark.long
 def test_the_union_of_sets_is_the_union_of_the_lists(spark: SparkSession) -> None:
     lists = rows(spark)
     names = NameSets.of(lists)

@@ -43,6 +43,7 @@ def held(spark: SparkSession) -> DataFrame:
     return conform(active_ranges(commits(spark, *COMMITS), of_commits(spark, *RANGES)), ACTIVE_RANGES).cache()
 
 
+@pytest.mark.long
 def test_a_range_has_the_branches_of_all_its_commits_and_the_age_of_the_oldest(held: DataFrame) -> None:
     r1, r2, r3 = as_dicts(held, "range_id")
     assert (r1["range_id"], r2["range_id"], r3["range_id"]) == ("r1", "r2", "r3")

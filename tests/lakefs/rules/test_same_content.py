@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from hashlib import md5
 from operator import itemgetter
 
+import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
@@ -98,6 +99,7 @@ CONTENTS = {
 }  # fmt: skip
 
 
+@pytest.mark.long
 def test_an_unreferenced_object_with_the_content_of_a_head_is_kept(spark: SparkSession) -> None:
     """Each case has addresses and sizes of its own, so that no case has the content of another."""
     listed, entries = list[Listed](), list[Pair]()
@@ -129,6 +131,7 @@ HEADS = {
 }
 
 
+@pytest.mark.long
 def test_content_is_compared_with_an_object_of_the_head_that_can_be_read_and_without_one_the_object_stays(
     spark: SparkSession,
 ) -> None:

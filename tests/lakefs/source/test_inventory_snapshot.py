@@ -153,6 +153,7 @@ def test_an_optimized_run_without_a_usable_base_inventory_lists_everything_and_r
     assert addresses(snapshot) == {FIRST, SECOND, OLDER}
 
 
+@pytest.mark.long
 def test_an_optimized_run_lists_everything_if_the_last_full_listing_is_too_old(
     spark: SparkSession, built: BuiltRepository
 ) -> None:
@@ -163,6 +164,7 @@ def test_an_optimized_run_lists_everything_if_the_last_full_listing_is_too_old(
     assert fell_back == [True, False, False, True, False, False]
 
 
+@pytest.mark.long
 def test_the_base_inventory_is_the_one_taken_last_whatever_its_day(spark: SparkSession, built: BuiltRepository) -> None:
     keep(at(spark, built, BEGAN + 2 * HOUR))
     again = at(spark, built, BEGAN + CLOSED)
@@ -199,6 +201,7 @@ def test_objects_that_our_sweeps_deleted_are_not_in_the_snapshot(spark: SparkSes
     assert addresses(snapshot) == {FIRST, OLDER}
 
 
+@pytest.mark.long
 def test_objects_that_a_person_put_back_after_a_sweep_are_in_every_later_snapshot(
     spark: SparkSession, built: BuiltRepository
 ) -> None:
@@ -214,6 +217,7 @@ def test_objects_that_a_person_put_back_after_a_sweep_are_in_every_later_snapsho
         assert addresses(later) == {FIRST, SECOND, OLDER}
 
 
+@pytest.mark.long
 def test_objects_that_were_restored_after_a_sweep_are_in_every_later_snapshot(
     spark: SparkSession, built: BuiltRepository
 ) -> None:
@@ -253,6 +257,7 @@ def _refuse(run: Run) -> None:
     record_missing(run.warehouse, NAME, "live_listed", [SECOND], run.now)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("notice", [_acknowledge, _refuse])
 def test_objects_that_are_lost_are_looked_for_in_the_store_and_not_in_the_base_inventory(
     spark: SparkSession, built: BuiltRepository, notice: Callable[[Run], None]

@@ -117,6 +117,7 @@ def warehouse(tmp_path: Path) -> Warehouse:
     return Warehouse(str(tmp_path / "warehouse"))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", CASES)
 def test_if_one_guard_refuses_there_is_no_plan(
     spark: SparkSession, warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch, name: str
@@ -424,6 +425,7 @@ def test_an_earlier_plan_without_live_addresses_is_an_earlier_plan() -> None:
     assert guards.live_not_shrunk(5, 0, 0.5).detail == detail
 
 
+@pytest.mark.long
 def test_an_object_that_is_listed_twice_is_refused(spark: SparkSession, warehouse: Warehouse) -> None:
     """Two rows of one address would delete it once and count it twice."""
     twice = replace(WORLD, inventory=[*WORLD.inventory, Listed(DEAD)])

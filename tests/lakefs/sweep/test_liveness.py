@@ -140,6 +140,7 @@ def test_a_repository_that_lost_a_commit_of_the_plan_is_refused(tmp_path: Path) 
         of_dump(project).require_same(a_plan(repository=NAME), planned)
 
 
+@pytest.mark.long
 def test_a_refusal_says_that_nothing_more_was_deleted_only_after_the_first_check(
     spark: SparkSession, tmp_path: Path
 ) -> None:
@@ -158,6 +159,7 @@ def test_a_refusal_says_that_nothing_more_was_deleted_only_after_the_first_check
     asked.release()
 
 
+@pytest.mark.long
 def test_an_object_is_live_while_a_branch_of_its_pair_keeps_it_although_the_pair_has_two_checksums(
     spark: SparkSession, tmp_path: Path
 ) -> None:

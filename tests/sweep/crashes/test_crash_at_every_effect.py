@@ -38,6 +38,7 @@ def crash_point_in_failure(effects: list[Effect], point: Point) -> Iterator[None
         raise
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kind", SCENARIOS)
 def test_a_death_beside_any_side_effect_loses_nothing_and_the_next_run_ends_well(kind: str, tmp_path: Path) -> None:
     scenario = SCENARIOS[kind]

@@ -149,6 +149,7 @@ def test_a_death_in_the_middle_of_the_job_loses_nothing_and_the_next_run_ends_we
     require_complete_sweep(project, mode, to_delete, gone)
 
 
+@pytest.mark.long
 def test_a_sweep_with_executors_on_other_machines_moves_objects_to_a_directory_in_which_all_see_its_marker(
     approved: Project, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -161,6 +162,7 @@ def test_a_sweep_with_executors_on_other_machines_moves_objects_to_a_directory_i
     assert day == DAY
 
 
+@pytest.mark.long
 def test_materialize_all_reports_and_deletes_nothing_though_the_plan_is_approved(
     approved: Project, tmp_path: Path
 ) -> None:

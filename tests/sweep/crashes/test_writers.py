@@ -277,6 +277,7 @@ def test_a_copy_that_takes_longer_than_the_lease_is_not_made_again_by_the_next_r
 # ---- objects that an interrupted run deleted are live again
 
 
+@pytest.mark.long
 @MODES
 def test_a_live_object_that_an_interrupted_run_deleted_is_known_to_be_gone(mode: str, tmp_path: Path) -> None:
     scenario = SCENARIOS[mode]

@@ -18,6 +18,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from hashlib import md5
+from math import inf
 from pathlib import Path
 from tempfile import mkstemp
 from typing import Any
@@ -80,11 +81,12 @@ class S3Bucket:
         return key.removeprefix(self.prefix)
 
 
-def s3_bucket(access: StoreAccess, connections: int = 10) -> S3Bucket:
+def s3_bucket(access: StoreAccess, connections: int = 10, longest_wait: float = inf) -> S3Bucket:
     """Return the bucket of `access`, without a request to the store.
 
     The client uses the same credentials as obstore: those of the options, else of the environment, a web identity, the
-    container or the machine. The client sends each request once, so that the caller sees every error.
+    container or the machine. The client sends each request once, so that the caller sees every error. It waits for a
+    response for `longest_wait` seconds at most, also if the option `read_timeout` is longer.
 
     Raises:
         ConfigurationError: an option is invalid, or boto3 does not support it.
@@ -107,7 +109,7 @@ def s3_bucket(access: StoreAccess, connections: int = 10) -> S3Bucket:
         aws_secret_access_key=store.config.get("secret_access_key"),
         aws_session_token=store.config.get("session_token"),
         verify=_verify(store.client_options),
-        config=_config(endpoint, options, store.client_options, connections),
+        config=_config(endpoint, options, store.client_options, connections, longest_wait),
     )
     client.meta.events.register("before-call.s3.DeleteObjects", _add_content_md5)
     extra = {"RequestPayer": "requester"} if options.get("request_payer", "").lower() in _TRUE | {"requester"} else {}
@@ -197,7 +199,13 @@ def _endpoint(access: StoreAccess, bucket: str, options: Mapping[str, str], clie
     return urlunsplit(parts._replace(netloc=parts.netloc.removeprefix(f"{bucket}.")))
 
 
-def _config(endpoint: str | None, options: Mapping[str, str], client: Mapping[str, Any], connections: int) -> Config:
+def _config(
+    endpoint: str | None,
+    options: Mapping[str, str],
+    client: Mapping[str, Any],
+    connections: int,
+    longest_wait: float,
+) -> Config:
     virtual = _is_true(options.get("virtual_hosted_style_request", "")) or _is_true(options.get("s3_express", ""))
     proxy, host = client.get("proxy_url"), urlsplit(endpoint or "").hostname or "amazonaws.com"
     excluded = proxy_bypass_environment(host, {"no": str(client.get("proxy_excludes", ""))})
@@ -206,7 +214,7 @@ def _config(endpoint: str | None, options: Mapping[str, str], client: Mapping[st
         s3={"addressing_style": "virtual" if virtual else "path"},
         retries={"total_max_attempts": 1, "mode": "standard"},
         connect_timeout=seconds_of(client["connect_timeout"]),
-        read_timeout=seconds_of(client["read_timeout"]),
+        read_timeout=min(seconds_of(client["read_timeout"]), longest_wait),
         max_pool_connections=connections,
         proxies={"http": proxy, "https": proxy} if proxy and not excluded else None,
         parameter_validation=False,  # saves a fifth of a bulk deletion's time; the parameters are our own

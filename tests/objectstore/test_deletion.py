@@ -7,6 +7,7 @@ import pytest
 
 from retention_assets.objectstore.access import StoreAccess
 from retention_assets.objectstore.mutate.deletion import ObjectDeleter, ObstoreDeletion
+from retention_assets.objectstore.mutate.deletion_s3 import S3Deletion
 from retention_assets.objectstore.outcomes import DELETED, DeleteTarget, ObjectResult, Outcome
 from retention_assets.objectstore.rate_limiter import RateLimiter, RetryPolicy
 from retention_assets.state.lease import MARGIN
@@ -118,6 +119,14 @@ class TestS3:
         paths = [f"data/{number}" for number in range(30)]
         ObjectDeleter(access, RateLimiter(10, clock=clock, sleep=clock.sleep)).delete_all(paths)
         assert clock() == pytest.approx(2)
+
+
+class TestS3Timeouts:
+    @pytest.mark.parametrize(("configured", "seconds"), [("10min", 240), ("30s", 30)])
+    def test_a_request_ends_before_another_run_can_take_the_lease(self, configured: str, seconds: int) -> None:
+        access = StoreAccess("s3://lake", {"endpoint": "http://127.0.0.1:9", "read_timeout": configured})
+        store = S3Deletion(access, conditional=True, in_bulk=True, connections=1)
+        assert store._bucket.client.meta.config.read_timeout == seconds
 
 
 class TestAzure:

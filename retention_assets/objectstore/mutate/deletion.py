@@ -17,14 +17,13 @@ from obstore.store import AzureStore, LocalStore, MemoryStore
 
 from retention_assets.objectstore.access import StoreAccess
 from retention_assets.objectstore.failures import Failure, Kind
-from retention_assets.objectstore.mutate.deletion_s3 import S3Deletion
+from retention_assets.objectstore.mutate.deletion_s3 import LONGEST, S3Deletion
 from retention_assets.objectstore.objects import OpenStore
 from retention_assets.objectstore.outcomes import DELETED, DeleteTarget, DeletingStore, ObjectResult, Outcome, result_of
 from retention_assets.objectstore.rate_limiter import RateLimiter, Retries, RetryPolicy
 from retention_assets.objectstore.s3 import seconds_of
 
 _BULK = 256  # objects that one request of Azure may name
-_MOST = 240  # seconds of a request, less than `MARGIN` of a lease: a request ends before another run can take the lease
 _NO_VERSIONS = Failure(Kind.OTHER, "not tried: only S3's versions can be deleted by their id")
 
 
@@ -38,8 +37,8 @@ class ObstoreDeletion(OpenStore):
         super().__init__(access)
         if access.is_local:  # as lakeFS does, delete directories that become empty
             self._store = LocalStore(access.directory, automatic_cleanup=True)
-        elif not isinstance(self._store, MemoryStore) and seconds_of(self._store.client_options["timeout"]) > _MOST:
-            self._store = access.open(timeout=f"{_MOST}s")
+        elif not isinstance(self._store, MemoryStore) and seconds_of(self._store.client_options["timeout"]) > LONGEST:
+            self._store = access.open(timeout=f"{LONGEST}s")
         self.most_per_request = _BULK if isinstance(self._store, AzureStore) else 1
 
     def delete_many(self, to_delete: Sequence[DeleteTarget]) -> Sequence[ObjectResult]:

@@ -9,6 +9,8 @@ from retention_assets.objectstore.failures import Failure, Kind, failure_of_resp
 from retention_assets.objectstore.outcomes import DELETED, DeleteTarget, ObjectResult, Outcome, result_of
 from retention_assets.objectstore.s3 import S3_ERRORS, failure_of_s3, s3_bucket
 
+# Seconds of a request that deletes, less than `MARGIN` of a lease: it ends before another run can take the lease.
+LONGEST = 240
 _BULK = 1_000  # keys that one DeleteObjects request may name
 _PRECONDITION_FAILED = ("PreconditionFailed", "412 Precondition Failed", "412")  # directory buckets send the second
 _CONDITION_UNSUPPORTED = ("NotImplemented", "MalformedXML", "501")  # error codes of stores without conditional deletion
@@ -32,7 +34,7 @@ class S3Deletion:
 
     def __init__(self, access: StoreAccess, *, conditional: bool, in_bulk: bool, connections: int) -> None:
         self._access = access
-        self._bucket = s3_bucket(access, connections)
+        self._bucket = s3_bucket(access, connections, LONGEST)
         self.most_per_request = _BULK if in_bulk and self._bucket.in_bulk else 1
         self.conditional = conditional
 

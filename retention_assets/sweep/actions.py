@@ -55,7 +55,8 @@ class Delete:
 
     def do(self, objects: pa.Table, name: str, before_deadline: BeforeDeadline) -> Sequence[ObjectResult]:
         """See `Action`."""
-        return [_as_planned(one) for one in self.deleter.delete_all(_to_delete(objects), before_deadline)]
+        to_delete = [DeleteTarget(address, e_tag) for address, e_tag in _rows(objects, "address", "etag")]
+        return [_as_planned(one) for one in self.deleter.delete_all(to_delete, before_deadline)]
 
 
 @dataclass(slots=True, repr=False, eq=False)
@@ -359,10 +360,6 @@ def _verified_copies(location: QuarantineLocation) -> Mapping[str, VerifiedCopy]
 
 def _rows(objects: pa.Table, *columns: str) -> list[tuple]:
     return list(zip(*(objects[column].to_pylist() for column in columns), strict=True))
-
-
-def _to_delete(objects: pa.Table) -> list[DeleteTarget]:
-    return [DeleteTarget(address, e_tag) for address, e_tag in _rows(objects, "address", "etag")]
 
 
 def _as_planned(result: ObjectResult) -> ObjectResult:

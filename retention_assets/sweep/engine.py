@@ -353,7 +353,13 @@ class SparkEngine(LedgerEngine):
 def run_on_spark(objects: DataFrame, task: TaskSpec) -> BatchResult:
     """Have `task.workers` executors execute `task` on a frame of `OBJECTS`, sorted by address; return the result."""
     parts = objects.select(*OBJECTS.names).repartitionByRange(task.workers, "address").sortWithinPartitions("address")
-    tally = on_workers(parts, _worker(task), TALLY)
+
+    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        context = TaskContext.get()
+        part, attempt = (context.partitionId(), context.taskAttemptId()) if context else (0, 0)
+        yield from work(task, batches, f"{part:05d}-{attempt}")
+
+    tally = on_workers(parts, run, TALLY)
     sums = F.sum("objects"), F.sum("bytes"), F.max(F.unix_micros("until")), F.median("reached")
     rows = sorted(collected(tally.groupBy("outcome").agg(*sums)))
     amounts = {outcome: Amount(objects, size) for outcome, objects, size, *_ in rows}
@@ -377,15 +383,6 @@ def require_opened_by_workers(spark: SparkSession, action: Action, workers: int)
 
     for row in collected(on_workers(spark.range(0, workers, 1, workers).toDF("worker"), run, _PROBLEM)):
         raise StoreError(row["problem"])
-
-
-def _worker(task: TaskSpec):  # type: ignore[no-untyped-def]  # a closure that Spark ships
-    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        context = TaskContext.get()
-        part, attempt = (context.partitionId(), context.taskAttemptId()) if context else (0, 0)
-        yield from work(task, batches, f"{part:05d}-{attempt}")
-
-    return run
 
 
 def with_outcomes(objects: DataFrame, now: Liveness, still_named: DataFrame | None = None) -> DataFrame:

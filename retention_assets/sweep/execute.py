@@ -80,12 +80,8 @@ class Progress:
         return f"{self._name}: {done:,} of {counted(self._objects, 'object')}, {rate:,.0f} objects/s, {left}"
 
 
-_SUCCESS = {
-    Outcome.DELETED,
-    Outcome.QUARANTINED,
-    Outcome.PURGED,
-    Outcome.RESTORED,
-}  # these outcomes show that the store executed the action; the check before it also reports missing and skipped
+# The outcomes that only the action has. The checks before the action also report missing and skipped objects.
+_SUCCESS = {Outcome.DELETED, Outcome.QUARANTINED, Outcome.PURGED, Outcome.RESTORED}
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,7 +193,7 @@ def work_and_conclude(
     except BaseException as error:  # also when Dagster or a signal ends the run
         own = own_error(error)
         with suppress(Exception):  # using the warehouse may fail for the same reason; the first error is raised
-            has_rows = _has_rows(run, lease)
+            has_rows = lease.fence in sweeps_of(run.warehouse, run.plan.repository, *run.plan.key)
             if own and (has_rows or (repository is not None and repository.has_edited)):
                 own.say_nothing_more()
             if may_publish or run.beyond_plan or has_rows:
@@ -214,10 +210,6 @@ def work_and_conclude(
     if is_complete:
         record_completed(run.warehouse, plan.repository, plan.day, plan.plan_hash, plan.policy_run)
     return SweepResult(outcomes, is_complete)
-
-
-def _has_rows(run: SweepRun, lease: Lease) -> bool:
-    return lease.fence in sweeps_of(run.warehouse, run.plan.repository, *run.plan.key)
 
 
 def work_through(run: SweepRun, engine: Engine[Any], lease: Lease, batches: Sequence[int]) -> tuple[Lease, float]:
@@ -245,7 +237,8 @@ def work_through(run: SweepRun, engine: Engine[Any], lease: Lease, batches: Sequ
             window = max(window, (result.until - batch.checked_at).total_seconds() if result.until else 0.0)
             reached = result.reached or reached
             progress.count(result)
-            failed = _failed_in_a_row(result, failed)
+            failed += result.amounts.get(Outcome.FAILED, Amount()).objects
+            failed = 0 if result.amounts.keys() & _SUCCESS else failed
             _require_some_success(run, failed, left=sum(batches[number + 1 :]))
         if progress.done == before:
             require_lease(run.warehouse, lease, run.clock())  # a lost lease also explains a pass without progress
@@ -363,20 +356,12 @@ def _window_too_short(run: SweepRun, left: int) -> GuardRefused:
     )
 
 
-def _failed_in_a_row(result: BatchResult, before: int) -> int:
-    """Return the number of objects that failed since the last success. `before`: this number before the batch."""
-    return 0 if result.amounts.keys() & _SUCCESS else before + result.amounts.get(Outcome.FAILED, Amount()).objects
-
-
 def _require_some_success(run: SweepRun, failed: int, *, left: int) -> None:
     """Raise StoreError when many objects failed and none succeeded: the next batch would fail in the same way.
 
     A few failures say little: a single object, for example one under a legal hold, can be a batch of its own.
-
-    Args:
-        run: the run of these objects.
-        failed: the number of objects that failed in this batch and the batches before it, if none succeeded.
-        left: the number of objects in the next batches; if it is 0, nothing is raised.
+    `failed`: the number of objects that failed since the last success. `left`: the number of objects in the next
+    batches.
     """
     if left and failed >= _MANY_FAILED:
         raise StoreError(

@@ -7,7 +7,7 @@ Source: docs/safety.md, "Before and during a sweep".
 """
 
 import os
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cache, partial
@@ -15,7 +15,6 @@ from itertools import chain, groupby
 from socket import gethostname
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -62,7 +61,8 @@ class Preconditions:
         addresses = sorted(objects["address"].to_pylist())
         with ThreadPoolExecutor(_AT_ONCE) as pool:
             if self.access.lists_from_any_name:
-                found = list(chain.from_iterable(pool.map(partial(_between, reader), _key_ranges(addresses))))
+                directories = (list(of_one) for _, of_one in groupby(addresses, key=_directory))
+                found = list(chain.from_iterable(pool.map(partial(_listed, reader), directories)))
             else:
                 heads = pool.map(partial(self._head, reader), addresses)
                 found = [pa.RecordBatch.from_pylist([row for row in heads if row], LISTING)]
@@ -114,27 +114,16 @@ def require_mounted(url: str, undone: str) -> None:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class _KeyRange:
-    """A key range: a directory, with the first and the last path in it to check."""
-
-    directory: str
-    first: str
-    last: str
+def _directory(address: str) -> str:
+    return address[: address.rfind("/") + 1]
 
 
-def _key_ranges(addresses: Sequence[str]) -> Iterator[_KeyRange]:
-    """Yield the key range of each directory that has some of `addresses`, which must be sorted."""
-    for directory, those_in in groupby(addresses, key=lambda address: address[: address.rfind("/") + 1]):
-        names = list(those_in)
-        yield _KeyRange(directory, names[0], names[-1])
-
-
-def _between(reader: ObjectReader, keys: _KeyRange) -> Sequence[pa.RecordBatch]:
-    if not keys.directory:
+def _listed(reader: ObjectReader, addresses: Sequence[str]) -> Sequence[pa.RecordBatch]:
+    """Return what the store lists from the first to the last of these addresses, which are of one directory."""
+    if not (directory := _directory(addresses[0])):
         return list(reader.list_direct(""))
     # A listing begins after a name. The first path without its last character comes before the first path.
-    return list(reader.list_between(keys.directory, keys.first[:-1], keys.last))
+    return list(reader.list_between(directory, addresses[0][:-1], addresses[-1]))
 
 
 def compared(objects: pa.Table, listed: pa.Table, *, keeps_missing: bool) -> pa.Table:
@@ -153,7 +142,8 @@ def compared(objects: pa.Table, listed: pa.Table, *, keeps_missing: bool) -> pa.
     there, changed = np.zeros((2, objects.num_rows), bool)
     there[of] = True
     for name, listed_as in _COMPARED_COLUMNS:
-        changed[of[_differ(planned[name], rows[listed_as])]] = True
+        differ = pc.fill_null(pc.not_equal(planned[name], rows[listed_as]), False)
+        changed[of[differ.to_numpy()]] = True
     must_stay = pc.is_valid(objects["detail"]).to_numpy()
     excluded = there & must_stay
     stays = changed | must_stay | ~(there | keeps_missing)
@@ -165,11 +155,6 @@ def compared(objects: pa.Table, listed: pa.Table, *, keeps_missing: bool) -> pa.
         listed_at = pc.index_in(objects["address"], value_set=listed["path"].combine_chunks())
         known["etag"] = pc.coalesce(objects["etag"], listed["e_tag"].take(listed_at))
     return pa.table(known)
-
-
-def _differ(planned: pa.ChunkedArray, listed: pa.ChunkedArray) -> npt.NDArray[np.bool_]:
-    differing: npt.NDArray[np.bool_] = pc.fill_null(pc.not_equal(planned, listed), False).to_numpy()
-    return differing
 
 
 class InterruptedMoves:

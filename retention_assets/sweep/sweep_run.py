@@ -232,23 +232,14 @@ def swept[Kind: AnyRepository](
 ) -> Report:
     """Return the report of the day's plan. With `execute`, sweep the plan first, unless the mode is `plan`.
 
-    `of_plan`: the class of the system's sweep. `plan_hash`: as in `chosen_plan`. Errors: as `chosen_plan`, `of_plan`
-    and `sweep_plan`.
+    `of_plan`: the class of the system's sweep. `plan_hash`: the hash that the plan must have; empty: any hash.
+    Errors: GuardRefused if the day has no plan, or one with another hash; as `of_plan` and `sweep_plan`.
     """
-    mode, plan = sweep.opened.repository.settings.mode, chosen_plan(sweep, plan_hash)
+    mode, of_day = sweep.opened.repository.settings.mode, (sweep.warehouse, sweep.name, sweep.day)
+    plan = require_plan(*of_day, plan_hash, undone="deleted") if plan_hash else load_plan(*of_day)
     failed = sweep_plan(sweep, mode, of_plan(sweep, plan)) if execute and mode != "plan" else None
     ledger = ledger_of_plan(sweep.spark, sweep.warehouse, sweep.name, sweep.day, plan.plan_hash)
     return Report(plan, mode, report_of(ledger), failed)
-
-
-def chosen_plan(sweep: Sweep[AnyRepository], plan_hash: str) -> Plan:
-    """Return the current plan of the day. Errors: GuardRefused if there is none, or if it has another hash.
-
-    `plan_hash`: the hash that the plan must have; empty: any hash.
-    """
-    if plan_hash:
-        return require_plan(sweep.warehouse, sweep.name, sweep.day, plan_hash, undone="deleted")
-    return load_plan(sweep.warehouse, sweep.name, sweep.day)
 
 
 def planned_as_approved(sweep: Sweep[AnyRepository], plan: Plan, policy_hash: str) -> tuple[DataFrame, Heads]:

@@ -126,28 +126,22 @@ def copies_in_quarantine(inputs: VerificationInputs, ledger: DataFrame) -> Check
     check = "quarantine_is_whole"
     if not inputs.locations:
         return CheckResult(check, True, "nothing was moved")
-    with CachedFrames() as frames:
-        return _copies_agree(check, inputs, ledger, frames)
-
-
-def _copies_agree(check: str, inputs: VerificationInputs, ledger: DataFrame, frames: CachedFrames) -> CheckResult:
     access, moved = inputs.locations[0].access, _moved(inputs)
-    listed = list_quarantine(inputs.spark, inputs.locations, frames, versions=lists_versions(access))
-    copies = frames.cache(listed.copies)
-    current = copies.withColumnRenamed("current_size", "size")
-    without_copy = moved.join(current, on=["folder", "address", "size"], how="left_anti")
-    surplus = copies.join(moved, on=["folder", "address"], how="left_anti")
-    purged = copies.join(
-        ledger.where(F.col("outcome") == Outcome.PURGED).select("address"), on="address", how="left_semi"
-    )
-    (missing, moved_to), (more, size) = _counted_copies(without_copy, surplus)
-    if missing or more:  # a sweep, restore or purge may have changed these copies since the ledgers were read
-        later = _moved(inputs.read_again()).select("folder", "address")
-        of_copy = ["folder", "address"]
-        (missing, moved_to), (more, size) = _counted_copies(
-            without_copy.join(later, on=of_copy, how="left_semi"), surplus.join(later, on=of_copy, how="left_anti")
-        )
-    purged_objects, first = purged.agg(F.count_distinct("address"), F.min("address")).collect()[0]
+    of_copy, of_purged = ["folder", "address"], ledger.where(F.col("outcome") == Outcome.PURGED).select("address")
+    with CachedFrames() as frames:
+        listed = list_quarantine(inputs.spark, inputs.locations, frames, versions=lists_versions(access))
+        copies = frames.cache(listed.copies)
+        current = copies.withColumnRenamed("current_size", "size")
+        without_copy = moved.join(current, on=[*of_copy, "size"], how="left_anti")
+        surplus = copies.join(moved, on=of_copy, how="left_anti")
+        purged = copies.join(of_purged, on="address", how="left_semi")
+        (missing, moved_to), (more, size) = _counted_copies(without_copy, surplus)
+        if missing or more:  # a sweep, restore or purge may have changed these copies since the ledgers were read
+            later = _moved(inputs.read_again()).select(*of_copy)
+            (missing, moved_to), (more, size) = _counted_copies(
+                without_copy.join(later, on=of_copy, how="left_semi"), surplus.join(later, on=of_copy, how="left_anti")
+            )
+        purged_objects, first = purged.agg(F.count_distinct("address"), F.min("address")).collect()[0]
     problems = []
     if more:
         problems.append(

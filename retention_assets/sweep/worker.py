@@ -140,7 +140,9 @@ def work(
     for name, objects in _classified(task.preconditions, _chunks_of(task, batches, worker)):
         decided = objects.filter(pc.is_valid(objects["outcome"]))
         if decided.num_rows:
-            yield _tally(_recorded(task, decided, _decided_results(decided), name, clock(), DECIDED))
+            pairs = zip(decided["outcome"].to_pylist(), decided["detail"].to_pylist(), strict=True)
+            results = [ObjectResult(Outcome(outcome), detail) for outcome, detail in pairs]
+            yield _tally(_recorded(task, decided, results, name, clock(), DECIDED))
         to_delete = objects.filter(pc.is_null(objects["outcome"]))
         if to_delete.num_rows:
             if not before_deadline():
@@ -251,8 +253,3 @@ def _tally(rows: pa.Table, until: datetime | None = None, reached: float | None 
         pa.repeat(pa.scalar(reached, pa.float64()), sums.num_rows),
     ]
     return pa.table(columns, schema=TALLY).combine_chunks().to_batches()[0]
-
-
-def _decided_results(decided: pa.Table) -> list[ObjectResult]:
-    pairs = zip(decided["outcome"].to_pylist(), decided["detail"].to_pylist(), strict=True)
-    return [ObjectResult(Outcome(outcome), detail) for outcome, detail in pairs]

@@ -412,11 +412,5 @@ def _show_leftovers(leftovers_of: Mapping[str, Sequence["Leftover"]], *, execute
             first, last = (one.path.partition("/")[2] for one in (group[0], group[-1]))
             say(f"{name}: {table}: {counted(len(group), 'entry', 'entries')}, {size}, {first} to {last}: {reason}")
         total, done = human_bytes(sum(one.bytes for one in entries)), "removed" if execute else "would be removed"
-        say(
-            f"{name}: "
-            + (
-                f"{counted(len(entries), 'entry', 'entries')}, {total}, {done}."
-                if entries
-                else "no table is old enough."
-            )
-        )
+        amount = f"{counted(len(entries), 'entry', 'entries')}, {total}, {done}."
+        say(f"{name}: {amount if entries else 'no table is old enough.'}")

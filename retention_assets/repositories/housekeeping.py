@@ -38,10 +38,10 @@ from retention_assets.tables import (
 )
 from retention_assets.warehouse.cache_batches import (
     cache_batches,
+    complete_and_replaced,
     ids_of,
     merge_batches,
     need_merge,
-    replaced_batches,
 )
 from retention_assets.warehouse.warehouse import METADATA, SUCCESS, StoredFile, Warehouse
 
@@ -258,8 +258,8 @@ def _documents_of_plans(
 def _unread_batches(tables: _Tables, keep: KeepSettings, now: datetime) -> Iterator[tuple[str, str]]:
     for kind in _CACHES:
         cache = tables.warehouse, tables.repository.name, kind
-        read = {batch.name for batch in cache_batches(*cache)}
-        replaced = {one.name: one.since for one in replaced_batches(*cache)}
+        complete, replaced = complete_and_replaced(*cache)
+        read = {batch.name for batch in complete} - replaced.keys()
         for table, batch in tables.entries:
             if table not in (kind, ids_of(kind)) or batch in read:
                 continue

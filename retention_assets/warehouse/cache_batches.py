@@ -41,14 +41,6 @@ class CacheBatch:
     has_manifest: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Replaced:
-    """A batch whose rows are in a merged batch. `since`: when the batches were merged (UTC)."""
-
-    name: str
-    since: datetime
-
-
 def ids_of(kind: str) -> str:
     """Return the name of the directory with the ids of a cache's files."""
     return f"{kind}_ids"
@@ -60,22 +52,18 @@ def cache_batches(warehouse: Warehouse, repository: str, kind: str, of_run: str 
     Batches that were merged into another one are left out, except for those of the run `of_run`. A batch without a
     manifest was written by an earlier version or an interrupted run: only its rows show whether it is complete.
     """
-    complete, replaced = _read(warehouse, repository, kind)
-    replaced_names = {one.name for one in replaced if not of_run or not one.name.endswith(of_run)}
-    return [batch for batch in complete if batch.name not in replaced_names]
+    complete, replaced = complete_and_replaced(warehouse, repository, kind)
+    left_out = {name for name in replaced if not of_run or not name.endswith(of_run)}
+    return [batch for batch in complete if batch.name not in left_out]
 
 
-def complete_batches(warehouse: Warehouse, repository: str, kind: str) -> set[str]:
-    """Return the names of all complete batches, also of those that were merged into another one."""
-    return {batch.name for batch in _read(warehouse, repository, kind)[0]}
+def complete_and_replaced(
+    warehouse: Warehouse, repository: str, kind: str
+) -> tuple[list[CacheBatch], dict[str, datetime]]:
+    """Return all complete batches, oldest first, and the batches whose rows are in a complete merged batch.
 
-
-def replaced_batches(warehouse: Warehouse, repository: str, kind: str) -> list[Replaced]:
-    """Return the batches that are no longer read, because a complete merged batch has their rows."""
-    return _read(warehouse, repository, kind)[1]
-
-
-def _read(warehouse: Warehouse, repository: str, kind: str) -> tuple[list[CacheBatch], list[Replaced]]:
+    The latter are by name, each with the time at which it was merged (UTC). They may be complete themselves.
+    """
     rows, ids = (_by_batch(warehouse, repository, table) for table in (kind, ids_of(kind)))
     complete: list[CacheBatch] = []
     replaced: dict[str, datetime] = {}
@@ -91,8 +79,7 @@ def _read(warehouse: Warehouse, repository: str, kind: str) -> tuple[list[CacheB
             replaced |= dict.fromkeys(manifest["replaces"], ids[name][MANIFEST].written_at)
         size, ids_size = (sum(file.size for file in files[name].values()) for files in (rows, ids))
         complete.append(CacheBatch(name, size, ids_size, manifest is not None))
-    there = rows.keys() | ids.keys()
-    return complete, [Replaced(name, since) for name, since in sorted(replaced.items()) if name in there]
+    return complete, replaced
 
 
 def _has_all(manifest: Mapping[str, int], there: Mapping[str, StoredFile]) -> bool:

@@ -25,7 +25,7 @@ from retention_assets.warehouse.cache_batches import (
     ROWS,
     CacheBatch,
     cache_batches,
-    complete_batches,
+    complete_and_replaced,
     ids_of,
     merge_batches,
     need_merge,
@@ -161,7 +161,8 @@ class TableCache:
 
     def _require_there(self, kind: Kind, batches: Sequence[CacheBatch]) -> None:
         """Raise TableContractError if a batch is not complete any more: its rows are missing."""
-        there = complete_batches(self._warehouse, self._repository, kind.name)
+        complete, _ = complete_and_replaced(self._warehouse, self._repository, kind.name)
+        there = {batch.name for batch in complete}
         if gone := [batch.name for batch in batches if batch.name not in there]:
             raise TableContractError(
                 f"{self._location(kind.name, gone[0])}: was removed or damaged during this run. Nothing was deleted. "

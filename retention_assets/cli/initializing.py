@@ -233,20 +233,20 @@ def _from_server(
 ) -> Starter:
     """Return the values for a repository on a server. Its namespace and rules come from the server."""
     from retention_assets.lakefs.source.client import LakeFSClient
-    from retention_assets.lakefs.source.discovery import discover
+    from retention_assets.lakefs.source.discovery import namespace_of
 
     server = given["server"] or os.environ.get(_SERVER) or _asked("The lakeFS server's URL", "--server")
     keys = _variable(given["access_key_env"]), _variable(given["secret_key_env"])
     access_key, secret_key = (FromEnvironment(env=key).resolve("the lakeFS server") for key in keys)
     with working(f"{server}: asking for {server_name}"):
-        found = discover(LakeFSClient(server, access_key, secret_key), server_name)
-    storage = _storage(given["storage"], found.namespace)
-    options = {**options_of_environment(storage or found.namespace), **options}
-    keep = keep or (duration_of_days(found.default_days) if found.default_days else _KEEP)
+        client = LakeFSClient(server, access_key, secret_key)
+        namespace, rules = namespace_of(client, server_name), client.gc_rules(server_name)
+    storage = _storage(given["storage"], namespace)
+    options = {**options_of_environment(storage or namespace), **options}
+    keep = keep or (duration_of_days(rules.default_days) if rules and rules.default_days else _KEEP)
     another = server_name if server_name != name else None
-    return Starter(
-        name, "lakefs", keep, found.namespace, storage, options, server, another, keys, branches=found.branches
-    )
+    branches = rules.branches if rules else {}
+    return Starter(name, "lakefs", keep, namespace, storage, options, server, another, keys, branches=branches)
 
 
 def _storage(given: str | None, namespace: str) -> str | None:

@@ -109,7 +109,7 @@ def _of_lakefs(configuration: Configuration, tables: PlanTables, asked: str, not
     if commit := explainer.commit(asked):
         plan = tables.used_plan("commit_graph")
         return Explanation(tables.repository.name, asked, "commit", plan, (), tuple(notes), commit)
-    addresses = [] if explainer.may_be_address(asked) else explainer.addresses_at(asked)
+    addresses = explainer.addresses_at(asked)
     kind = "path" if addresses else "address"
     objects = with_removals(tables, explainer.objects(addresses or [asked]))
     if addresses:

@@ -54,12 +54,13 @@ class LakeFSExplainer(Explainer[Policy]):
 
     may_be_held = (MAY_BE_STAGED, CANDIDATE)
 
-    def may_be_address(self, asked: str) -> bool:
-        """Return whether lakeFS generates names like `asked` for objects. Such a name is not looked up as a path."""
-        return is_generated_name(asked)
-
     def addresses_at(self, path: str) -> list[str]:
-        """Return the sorted addresses of the objects that any commit has at the path."""
+        """Return the sorted addresses of the objects that any commit has at the path; none for a name of lakeFS.
+
+        lakeFS generates such names for objects, so they are not looked up as paths.
+        """
+        if is_generated_name(path):
+            return []
         rows = self.tables.rows(ADDRESSES.name, pc.field("key") == path, ["address"])
         return sorted({listed_name(row["address"]) for row in rows})
 

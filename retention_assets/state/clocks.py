@@ -15,15 +15,9 @@ from retention_assets.objectstore.clock import store_time
 
 
 def clock_agrees(before: datetime, store_time: datetime | None, after: datetime, most: timedelta) -> CheckResult:
-    """Check that this machine's clock and the store's clock differ by no more than `most`.
+    """Check that the store's time, in whole seconds, is at most `most` away from the times of this machine.
 
-    Args:
-        before: this machine's time before the request to the store.
-        store_time: the store's time, in whole seconds; None if the store did not give one. The check then fails.
-        after: this machine's time after the store's response.
-        most: the largest difference allowed.
-
-    Source: docs/stores.md, "Times and ETags".
+    `before` and `after`: this machine's times before the request and after the response.
     """
     if store_time is None:
         detail = "the store does not return its time; guards.max_clock_skew: null switches the check off"
@@ -43,12 +37,7 @@ def clocks(repository: Repository, access: StoreAccess, clock: Clock) -> CheckRe
     return clock_agrees(before, store_time(access, clock), clock(), most)
 
 
-def require_clock(
-    repository: Repository,
-    access: StoreAccess,
-    clock: Clock,
-    undone: str = "was deleted",
-) -> None:
+def require_clock(repository: Repository, access: StoreAccess, clock: Clock, undone: str = "was deleted") -> None:
     """Raise GuardRefused when the clocks of this machine and of the store differ by more than is allowed.
 
     `undone`: completes the message "Nothing ...".

@@ -91,13 +91,6 @@ def plan_hash(repository: str, policy_hash: str, references_hash: str, digest: s
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
 
 
-def hash_of_plan(repository: str, policy_hash: str, references_hash: str, candidates: "DataFrame") -> str:
-    """Return the hash of a plan with these candidates. ETags are not included, because an inventory may have none."""
-    from retention_assets.core.digest import candidates_digest
-
-    return plan_hash(repository, policy_hash, references_hash, candidates_digest(candidates.drop("etag")))
-
-
 @dataclass(frozen=True, slots=True)
 class Heads:
     """The target of every branch and every tag at planning, by name."""
@@ -153,6 +146,8 @@ def planned_objects(spark: "SparkSession", warehouse: Warehouse, plan: Plan) -> 
 
     Errors: GuardRefused when the stored rows are incomplete or damaged, or do not match the hash of the plan.
     """
+    from retention_assets.core.digest import candidates_digest
+
     again = f"Nothing was deleted. {plan.again}"
     if not warehouse.is_complete(plan.repository, PLANNED_OBJECTS, plan.plan_hash):
         raise GuardRefused(
@@ -160,13 +155,13 @@ def planned_objects(spark: "SparkSession", warehouse: Warehouse, plan: Plan) -> 
         )
     try:
         rows = warehouse.frame(spark, plan.repository, PLANNED_OBJECTS, plan.plan_hash)
-        found = hash_of_plan(plan.repository, plan.policy_hash, plan.references_hash, rows)
+        digest = candidates_digest(rows.drop("etag"))  # not hashed: an inventory may have no ETags
     except Exception as error:  # Spark has many kinds of errors for a damaged file
         raise GuardRefused(
             f"{plan.repository} {plan.day}: the stored objects of the plan {plan.plan_hash} cannot be read "
             f"({brief(error)}). {again}"
         ) from error
-    if found != plan.plan_hash:
+    if plan_hash(plan.repository, plan.policy_hash, plan.references_hash, digest) != plan.plan_hash:
         raise GuardRefused(
             f"{plan.repository} {plan.day}: the stored deletion_candidates do not match the hash of the plan. {again}"
         )

@@ -14,27 +14,15 @@ def integer(value: int) -> bytes:
     return b"\x02\x08" + value.to_bytes(8, "big", signed=True)
 
 
-def _bytes(value: bytes) -> bytes:
-    return b"\x00" + integer(len(value)) + value
-
-
 def string(value: bytes) -> bytes:
     """Return the encoding of a string. The string is preceded by its length."""
     return b"\x01" + integer(len(value)) + value
-
-
-def _strings(values: Sequence[str]) -> bytes:
-    return b"\x03" + integer(len(values)) + b"".join(string(value.encode()) for value in values)
 
 
 def string_map(pairs: Mapping[str, bytes]) -> bytes:
     """Return the encoding of a map of strings, sorted by key. Each string is preceded by its length."""
     ordered = sorted((key.encode(), value) for key, value in pairs.items())
     return b"\x04" + integer(len(ordered)) + b"".join(string(key) + string(value) for key, value in ordered)
-
-
-def _text_map(pairs: Mapping[str, str]) -> bytes:
-    return string_map({key: value.encode() for key, value in pairs.items()})
 
 
 def hashed_properties(properties: Mapping[str, bytes]) -> bytes:
@@ -61,14 +49,15 @@ def commit_id(
     parents: Sequence[str],
 ) -> str:
     """Return the id of a commit. `created_seconds`: unix time; fractions of a second are not part of the id."""
-    lineage = hashlib.sha256(_strings(parents)).digest()
+    encoded_parents = b"".join(string(parent.encode()) for parent in parents)
+    lineage = hashlib.sha256(b"\x03" + integer(len(parents)) + encoded_parents).digest()
     return hashlib.sha256(
         b"".join(
             [
                 *(string(text.encode()) for text in ("commit:v1", committer, message, metarange_id)),
                 integer(created_seconds),
-                _text_map(metadata),
-                b"\x05" + _bytes(lineage),
+                string_map({key: value.encode() for key, value in metadata.items()}),
+                b"\x05\x00" + integer(len(lineage)) + lineage,  # the lineage as bytes
             ]
         )
     ).hexdigest()

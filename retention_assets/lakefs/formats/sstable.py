@@ -43,15 +43,6 @@ type Handles = np.ndarray  # int64 (2, blocks): offset and length of each block
 
 
 @dataclass(frozen=True, slots=True)
-class Blocks:
-    """Decoded blocks. Block `i` is `content[starts[i]:ends[i]]`."""
-
-    content: np.ndarray
-    starts: np.ndarray
-    ends: np.ndarray
-
-
-@dataclass(frozen=True, slots=True)
 class Rows:
     """The records of decoded blocks. `positions`: where their parts are in `content`, as `scan_rows` returns them."""
 
@@ -78,7 +69,9 @@ def open_container(content: bytes, name: str) -> Container:
     meta = dict(_small_rows(reader.rows(metaindex, "metaindex")))
     if b"rocksdb.properties" not in meta:
         raise corrupt(name, "the metaindex has no properties block")
-    location = np.array(_two_varints(meta[b"rocksdb.properties"], name), np.int64).reshape(2, 1)
+    offset, position = _varint(meta[b"rocksdb.properties"], 0, name)
+    length, _ = _varint(meta[b"rocksdb.properties"], position, name)
+    location = np.array([[offset], [length]], np.int64)
     stored = _small_rows(reader.rows(location, "properties block"))
     try:
         properties = {key.decode(): value for key, value in stored}
@@ -128,11 +121,6 @@ def _varint(source: bytes, position: int, name: str) -> tuple[int, int]:
     raise corrupt(name, "a block's location is truncated or too long")
 
 
-def _two_varints(source: bytes, name: str) -> tuple[int, int]:
-    first, position = _varint(source, 0, name)
-    return first, _varint(source, position, name)[0]
-
-
 def _count(properties: Mapping[str, bytes], name: str) -> int:
     """Return the number of records in the property `count`."""
     count = properties.get("count", b"")
@@ -177,18 +165,21 @@ class _TableReader:
 
     def rows(self, handles: Handles, what: str, limit: int | None = None) -> Rows:
         """Return the rows of the blocks at `handles`. If `limit` is given, there must be exactly `limit` rows."""
-        blocks = self._load(handles, what)
+        content, starts, ends = self._load(handles, what)
         possible = len(self.content) // BLOCK_TRAILER if limit is None else limit  # each index row names a block
-        capacity = min(possible, len(blocks.content) // 3)  # a row has three lengths, so at least 3 bytes
+        capacity = min(possible, len(content) // 3)  # a row has three lengths, so at least 3 bytes
         positions = table_array(5, capacity)
-        count, bad = scan_rows(blocks.content, blocks.starts, blocks.ends, positions)
+        count, bad = scan_rows(content, starts, ends, positions)
         if bad >= 0 or count != (count if limit is None else limit):
             expected = "" if limit is None else f"; {limit:,} records were expected"
             raise corrupt(self.name, f"{what} {max(bad, 0)} is malformed after {count:,} records{expected}")
-        return Rows(blocks.content, np.ascontiguousarray(positions[:, :count]))
+        return Rows(content, np.ascontiguousarray(positions[:, :count]))
 
-    def _load(self, handles: Handles, what: str) -> Blocks:
-        """Return the blocks at `handles`, decompressed. Their checksums are verified."""
+    def _load(self, handles: Handles, what: str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Return the decompressed content of the blocks at `handles`, and where each block starts and ends in it.
+
+        The checksums of the blocks are verified.
+        """
         frames = table_array(3, handles.shape[1])
         offsets, lengths = np.ascontiguousarray(handles)
         if (bad := inspect_blocks(self.source, len(self.content) - FOOTER, offsets, lengths, frames)) >= 0:
@@ -219,7 +210,7 @@ class _TableReader:
                     cramjam.snappy.decompress_raw_into(source[start:end], target[low:high])
         except cramjam.DecompressionError as error:
             raise corrupt(self.name, f"a {what} does not decompress ({error})") from error
-        return Blocks(decoded, starts, ends)
+        return decoded, starts, ends
 
 
 CONTENT_ID = re.compile(r"[0-9a-f]{64}")

@@ -6,14 +6,6 @@ from typing import Any, NamedTuple
 from retention_assets.lakefs.source.client import LakeFSClient, NotFound
 
 
-class Discovered(NamedTuple):
-    """The namespace and the garbage-collection rules that the server has for a repository."""
-
-    namespace: str
-    default_days: int | None  # the default retention; None: the server has no rules
-    branches: Mapping[str, int]  # retention in days, by branch
-
-
 class Request(NamedTuple):
     """A request that only reads, and the permission that it needs."""
 
@@ -23,12 +15,9 @@ class Request(NamedTuple):
     is_needed: bool = True  # False: without this permission, plans only have a warning
 
 
-def discover(client: LakeFSClient, repository: str) -> Discovered:
-    """Return the namespace and the rules of a repository. Errors: as `LakeFSClient.get`."""
-    names, expect = {"repository": repository}, client.expect
-    namespace = expect(client.get("/repositories/{repository}", names), "storage_namespace", str)
-    default_days, branches = client.gc_rules(repository) or (None, {})
-    return Discovered(namespace, default_days, branches)
+def namespace_of(client: LakeFSClient, repository: str) -> str:
+    """Return the storage namespace of a repository. Errors: as `LakeFSClient.get`."""
+    return client.expect(client.get("/repositories/{repository}", {"repository": repository}), "storage_namespace", str)
 
 
 def reading_requests(client: LakeFSClient, repository: str) -> Iterator[Request]:

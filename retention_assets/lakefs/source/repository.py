@@ -1,6 +1,6 @@
 """The interface of a source of references, the types that it returns, and the paths that the server writes to."""
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
@@ -92,17 +92,6 @@ def visible_files(reader: ObjectReader, folder: str) -> Mapping[str, datetime]:
     }
 
 
-def _missing_heads(branches: Mapping[str, str], tags: Mapping[str, str], commits: Collection[str]) -> list[str]:
-    """Return a text such as `branch main at 1a2b` for each branch and tag whose commit is not in `commits`."""
-    kinds = [("branch", branches), ("tag", tags)]
-    return [
-        f"{kind} {name} at {commit_id}"
-        for kind, heads in kinds
-        for name, commit_id in sorted(heads.items())
-        if commit_id not in commits
-    ]
-
-
 def require_known_heads(where: str, references: References, remedy: str) -> References:
     """Return `references` if they have the commit of every branch and tag; else raise SourceError."""
     if not references.commits or not references.branches:
@@ -111,7 +100,13 @@ def require_known_heads(where: str, references: References, remedy: str) -> Refe
             f"{counted(len(references.branches), 'branch', 'branches')}, but every lakeFS repository "
             f"has at least one of each. Nothing was deleted. {remedy}"
         )
-    if missing := _missing_heads(references.branches, references.tags, references.commits):
+    missing = [
+        f"{kind} {name} at {commit_id}"
+        for kind, heads in (("branch", references.branches), ("tag", references.tags))
+        for name, commit_id in sorted(heads.items())
+        if commit_id not in references.commits
+    ]
+    if missing:
         which = counted(
             len(missing), f"branch or tag, {missing[0]}, has", f"branches and tags, {missing[0]} first, have"
         )

@@ -124,6 +124,23 @@ def _is_newest(warehouse: Warehouse, lease: Lease) -> bool:
     return written == (lease.holder, lease.fence, lease.until.isoformat(), False)
 
 
+def is_taken_over(warehouse: Warehouse, lease: Lease) -> bool:
+    """Return whether another run has taken the lease since. `retention stop` and `retention resume` take it for none.
+
+    This happens to a run that was suspended for longer than its lease, and then continues.
+    """
+    last = _name(lease.number)
+    later = [name for name in warehouse.documents(lease.repository, LEASES) if name > last]
+    documents = filter(None, (warehouse.read_document(lease.repository, LEASES, name) for name in later))
+    return any(one["fence"] != lease.fence and one["until"] != _NO_END.isoformat() for one in documents)
+
+
+def require_not_taken_over(warehouse: Warehouse, lease: Lease) -> None:
+    """Raise GuardRefused when another run has taken the lease since."""
+    if is_taken_over(warehouse, lease):
+        raise _lease_lost(warehouse, lease)
+
+
 def lease_written_at(warehouse: Warehouse, lease: Lease) -> datetime:
     """Return when the document of the lease was written, by the clock of the store (UTC).
 

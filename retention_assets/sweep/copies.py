@@ -133,7 +133,8 @@ def moved_and_surplus(
     The columns are those of `LEDGER` and others. `at` is the time from which the age of the copy counts. `fence` is the
     fence of the newest ledger row. `recorded`: the ledger says that the object was moved. `has_copy`: the copy is in
     quarantine. `is_due`: the copy may be purged. `tried_at`: when a run last worked on the object, and did not
-    skip it.
+    skip it. For a recorded object, only attempts to move it count whose run has recorded no result: its workers may
+    still be running.
 
     Copies of one object under several plans become due together, so that a purged object has no copy left. A copy is
     not due while a worker of an interrupted sweep may still process its object. Copies that no ledger names are not
@@ -153,9 +154,10 @@ def moved_and_surplus(
     since = F.when(F.col("recorded"), F.col("end.at")).when(~is_left, F.col("touched_at"))
     of_object = Window.partitionBy("address")
     newest = F.max(F.when(~F.col("surplus"), F.col("since"))).over(of_object)
-    tried = F.max(F.when(~F.col("recorded"), F.col("tried_at"))).over(of_object)
+    tried = F.max("tried_at").over(of_object)
     is_old = F.col("surplus") | F.coalesce(newest <= F.lit(times.due_before), F.lit(True))
-    is_idle = F.col("recorded") | F.coalesce(tried <= F.lit(times.idle_since), F.lit(True))
+    is_recorded = F.col("recorded") & F.col("tried_at").isNull()
+    is_idle = is_recorded | F.coalesce(tried <= F.lit(times.idle_since), F.lit(True))
     dated = known.withColumn("since", since).withColumn("is_due", is_old & is_idle)
     return dated.select(
         "folder",
@@ -179,24 +181,31 @@ def _recorded_or_copied(rows: DataFrame, copies: DataFrame) -> DataFrame:
     """Return the objects that were moved according to the ledger, or have a copy: one row for each folder and address.
 
     `end` is the latest finished outcome of the object, with its detail and time; null if it has none. `tried_at` is the
-    time of the latest row that is not `skipped`; null if it has none.
+    time of the latest row that is not `skipped`. If the ledger says that the object was moved, it is the latest attempt
+    to move it by a run that has recorded no result. Null: there is none.
     """
     key = ["folder", "address"]
     latest = F.struct(
         "fence", (F.col("outcome") == Outcome.DELETED).cast("int"), "at", "outcome"
     )  # ordered as in `finished_of`
-    is_finished = F.col("outcome").isin(*FINISHED)
+    is_finished, is_attempt = F.col("outcome").isin(*FINISHED), F.col("outcome") == Outcome.ATTEMPTED
+    moves = F.collect_set(F.when(is_attempt & F.col("detail").isNotNull(), F.struct("fence", "at")))
+    ended = F.collect_set(F.when(~is_attempt, F.col("fence")))
+    without_result = F.filter(moves, lambda one: ~F.array_contains(ended, one["fence"]))
     end = F.max_by(F.struct("outcome", "detail", "at"), F.when(is_finished, latest))
     known = rows.groupBy(*key).agg(
         F.max("size").alias("size"),
         F.max("at").alias("touched_at"),
         F.max(F.when(F.col("outcome") != Outcome.SKIPPED, F.col("at"))).alias("tried_at"),
+        F.array_max(F.transform(without_result, lambda one: one["at"])).alias("without_result_at"),
         F.max("fence").alias("fence"),
         F.when(F.max(is_finished), end).alias("end"),
     )
     return (
         known.join(copies.withColumn("has_copy", F.lit(True)), on=key, how="left")
         .withColumn("recorded", F.coalesce(F.col("end.outcome") == Outcome.QUARANTINED, F.lit(False)))
+        .withColumn("tried_at", F.expr("if(recorded, without_result_at, tried_at)"))
+        .drop("without_result_at")
         .where("recorded OR has_copy")
     )
 
@@ -327,15 +336,17 @@ class Undo:
         """Return, by plan, the objects in quarantine that can be restored.
 
         An interrupted sweep may have moved objects without recording it; only the copies show this. A worker of that
-        sweep may still be running until its window ends, and could delete both the restored object and its copy. Such
-        objects are not restored before the window ends. A log line has their number and the time.
+        sweep may still be running until its window ends, and could delete both the restored object and its copy, also
+        if a later sweep has recorded the object. Such objects are not restored before the window ends. A log line has
+        their number and the time.
         """
         found = self.copies()
         is_complete = F.col("current_size") == F.col("size")
         unrecorded = ~F.col("recorded") & ~F.col("surplus") & F.coalesce(is_complete, F.lit(False))
+        moved = found.rows.where(F.col("recorded") | unrecorded)
         is_idle = F.coalesce(F.col("tried_at") <= F.lit(found.times.idle_since), F.lit(True))
-        self._log_recent(found.rows.where(unrecorded & ~is_idle))
-        return found.by_plan(found.rows.where(F.col("recorded") | (unrecorded & is_idle)))
+        self._log_recent(moved.where(~is_idle))
+        return found.by_plan(moved.where(is_idle))
 
     def _log_recent(self, rows: DataFrame) -> None:
         row = rows.agg(F.count(F.lit(1)), F.max(F.unix_micros("tried_at"))).collect()[0]

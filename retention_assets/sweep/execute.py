@@ -20,7 +20,14 @@ from retention_assets.core.amounts import Amount, counted, sum_of
 from retention_assets.errors import GuardRefused, RetentionError, StoreError, brief, own_error
 from retention_assets.objectstore.outcomes import Outcome
 from retention_assets.state.approval import Approval, Terms, require_approval, require_few_resurrected
-from retention_assets.state.lease import Lease, held_lease, renew_lease, require_lease
+from retention_assets.state.lease import (
+    Lease,
+    held_lease,
+    is_taken_over,
+    renew_lease,
+    require_lease,
+    require_not_taken_over,
+)
 from retention_assets.state.ledger import OUTCOMES, LedgerLocation, sweeps_of
 from retention_assets.state.plan import Plan, load_plan
 from retention_assets.state.policies import record_completed
@@ -174,8 +181,9 @@ def work_and_conclude(
     """Publish the edits of the plan, process all remaining objects, write the audit record, mark a completed plan.
 
     A sweep that ends early also writes an audit record, if it changed anything. So does a sweep whose ledger does not
-    balance with the plan. A restore or purge has no `repository`, because it publishes no edits. `batches`: the
-    number of objects in each remaining batch, see `Engine.remaining`.
+    balance with the plan. If another run took the lease, no record is written after the records of that run. A restore
+    or purge has no `repository`, because it publishes no edits. `batches`: the number of objects in each remaining
+    batch, see `Engine.remaining`.
 
     Errors: the error that ended the sweep, whether or not a record could be written. Its message does not say that
     nothing was deleted, if this run tried any object or wrote an edit.
@@ -186,6 +194,7 @@ def work_and_conclude(
         if repository:
             published = repository.publish(lease)
         lease, window = work_through(run, engine, lease, batches)
+        require_not_taken_over(run.warehouse, lease)
         outcomes = dict(engine.outcomes())
         require_balance(run.plan, outcomes)
         outcomes.pop(Outcome.ATTEMPTED, None)
@@ -196,7 +205,8 @@ def work_and_conclude(
             has_rows = lease.fence in sweeps_of(run.warehouse, run.plan.repository, *run.plan.key)
             if own and (has_rows or (repository is not None and repository.has_edited)):
                 own.say_nothing_more()
-            if may_publish or run.beyond_plan or has_rows:
+            changed = may_publish or run.beyond_plan or has_rows
+            if changed and not is_taken_over(run.warehouse, lease):
                 # After Spark aborts a job, its other workers may still write rows: a digest would be wrong soon.
                 digest = engine.ledger_digest(lease.fence) if isinstance(error, RetentionError) else None
                 record = _record(run, engine, approval, lease, started, engine.outcomes(), digest)

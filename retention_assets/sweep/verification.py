@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from datetime import date
+from datetime import date, datetime
 from typing import Self
 
 from pyspark.sql import DataFrame, Row, SparkSession
@@ -200,6 +200,7 @@ def _records_follow(inputs: VerificationInputs) -> CheckResult:
 
     An empty ledger is checked too, and so are the entries of objects that were acknowledged as lost.
     """
+    late: list[str] = []
     for kept in inputs.records:
         record, document = f"{inputs.name}/records/{kept.name}", kept.document
         if not kept.follows:
@@ -207,9 +208,12 @@ def _records_follow(inputs: VerificationInputs) -> CheckResult:
         if document["ledger_digest"] is None:  # there was no ledger, or workers might still have written rows
             continue
         plan = document["day"], document["plan_hash"]
-        digest = ledger_digest(inputs.spark, inputs.warehouse, inputs.name, plan, document["fence"])
-        if digest != document["ledger_digest"]:
-            return CheckResult("records_follow", False, f"the ledger that {record} covers was changed")
+        rows = inputs.spark, inputs.warehouse, inputs.name, plan, document["fence"]
+        if ledger_digest(*rows) != document["ledger_digest"]:
+            # A run that was suspended until another run took its lease writes its last rows after that run's record.
+            if ledger_digest(*rows, datetime.fromisoformat(document["ended"])) != document["ledger_digest"]:
+                return CheckResult("records_follow", False, f"the ledger that {record} covers was changed")
+            late.append(kept.name)
     if inputs.witnessed and inputs.witnessed not in [fingerprint(kept.document) for kept in inputs.records]:
         return CheckResult(
             "records_follow", False, f"the last record that {inputs.name}/leases names was changed or is gone"
@@ -217,6 +221,8 @@ def _records_follow(inputs: VerificationInputs) -> CheckResult:
     if changed := _changed_entry(inputs):
         return CheckResult("records_follow", False, changed)
     detail = f"{counted(len(inputs.records), 'record')}, each with the hash of the record before it"
+    if late:
+        detail += f"; a run that had lost its lease wrote rows to the ledgers of {', '.join(late)}"
     unrecorded = [plan for plan in inputs.plans if _is_unrecorded(inputs, plan)]
     if unrecorded:
         first = f"{unrecorded[0].day} {unrecorded[0].plan_hash}"

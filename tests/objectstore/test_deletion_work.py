@@ -307,6 +307,19 @@ def test_no_request_is_sent_if_the_deadline_is_exceeded_at_the_start(clock: Fake
     assert store.requests == []
 
 
+@pytest.mark.parametrize("most", [1, 100], ids=["one_by_one", "in_bulk"])
+def test_no_thread_sends_a_request_while_the_deadline_is_checked(most: int) -> None:
+    """A run that continues after it was suspended asks whether it still has the lease. The answer can take seconds."""
+    store = FakeStore(most, lambda to_delete: GONE)
+
+    def before_deadline() -> bool:
+        time.sleep(0.3)  # the warehouse answers slowly
+        return False
+
+    DeletionWork(store, RateLimiter(), RetryPolicy(), Random(0), before_deadline).delete(some(5_000))
+    assert store.requests == []
+
+
 def test_an_error_of_the_deadline_check_stops_all_threads(clock: FakeClock) -> None:
     store = FakeStore(1, lambda to_delete: GONE)
     answers = iter([True])

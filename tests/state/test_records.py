@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 import yaml
+from pyspark.sql import SparkSession
 
 from retention_assets.config.configuration import Repository, load_configuration
 from retention_assets.core.guards import CheckResult
@@ -26,6 +27,7 @@ from retention_assets.state.lease import (
     take_lease,
     witnessed_record,
 )
+from retention_assets.state.ledger import ledger_digest
 from retention_assets.state.records import (
     NO_SEAL,
     Record,
@@ -42,6 +44,7 @@ from retention_assets.sweep.sweep_run import verification_inputs
 from retention_assets.sweep.verification import VerificationInputs, _records_follow, records_copied, records_signed
 from retention_assets.warehouse.warehouse import Warehouse
 from tests.faulty_s3 import FaultyS3, Request
+from tests.ledgers import write_ledger
 from tests.objectstore.s3 import REGION, Bucket
 from tests.sweep.crashes.engine import InProcessEngine
 from tests.sweep.crashes.runs import sweep_run
@@ -315,6 +318,32 @@ def test_a_chain_of_forged_records_that_claim_to_be_older_than_the_key_is_detect
     check_result = signed(warehouse, seal, date(2026, 11, 20))
     assert not check_result.passed
     assert "no record is signed, although records.signed_since, 2026-11-02, is over" in check_result.detail
+
+
+# ---- the ledgers that records cover
+
+
+@pytest.mark.parametrize(("at", "passes"), [(11, True), (9, False)], ids=["after_the_record", "before_the_record"])
+def test_rows_of_a_run_that_lost_its_lease_are_no_change_of_the_ledger(
+    spark: SparkSession, warehouse: Warehouse, at: int, passes: bool
+) -> None:
+    """A run that was suspended until another run took its lease writes its last rows after the record of that run."""
+    began, plan = datetime(2026, 11, 1, tzinfo=UTC), ("2026-11-01", "a" * 64)
+
+    def write_rows(fence: int, minute: int, **outcomes: str) -> None:
+        written_at = began + timedelta(minutes=minute)
+        write_ledger(warehouse, "orchard", began.date(), plan[1], outcomes, written_at, fence=fence, name=f"{minute}")
+
+    write_rows(1, 1, a="attempted")
+    write_rows(3, 5, a="deleted", b="deleted")
+    digest = ledger_digest(spark, warehouse, "orchard", plan, 3)
+    write_record(warehouse, replace(record(), fence=3, ledger_digest=digest))  # ended after ten minutes
+    check = replace(inputs(warehouse, NO_SEAL), spark=spark)
+    assert _records_follow(check).passed
+    write_rows(1, at, a="missing")
+    found = _records_follow(check)
+    assert found.passed == passes
+    assert ("a run that had lost its lease" if passes else "covers was changed") in found.detail
 
 
 # ---- acknowledgements, which are written without a lease

@@ -14,7 +14,7 @@ from retention_assets.core.amounts import Amount
 from retention_assets.errors import AccessDenied, CorruptFile, GuardRefused, StoreError, WorkerError, corrupt
 from retention_assets.objectstore.outcomes import ObjectResult, Outcome
 from retention_assets.objectstore.rate_limiter import RateLimiter
-from retention_assets.state.lease import Lease
+from retention_assets.state.lease import MARGIN, Lease, release_lease, take_lease
 from retention_assets.state.ledger import OUTCOMES
 from retention_assets.state.plan import keep_plan
 from retention_assets.state.policies import completed_runs
@@ -294,6 +294,26 @@ def test_an_error_after_an_edit_says_that_nothing_more_was_deleted(world: World)
         execute(sweep_run(world, "sweep", "delete", "a-run"), EngineWithDamagedFile(world), repository)
     (record,) = read_records(world.warehouse, REPOSITORY)
     assert "Nothing more was deleted" in record.document["ended_early"]
+
+
+class EngineThatIsOvertaken(InProcessEngine):
+    """An engine whose process is suspended after the last batch, until another run has taken the lease."""
+
+    def run(self, objects: Batch[pa.Table], task: TaskSpec) -> BatchResult:
+        result = super().run(objects, task)
+        if not self._unfinished(task.lease.fence):
+            warehouse, later = self.world.warehouse, task.lease.until + 2 * MARGIN
+            release_lease(warehouse, take_lease(warehouse, REPOSITORY, "another-run", later, task.lease.life), later)
+        return result
+
+
+def test_a_sweep_that_lost_its_lease_to_another_run_fails_and_writes_no_record_after_the_one_of_that_run(
+    world: World,
+) -> None:
+    with pytest.raises(GuardRefused, match=r"the lease is lost: another run .* Nothing more was deleted"):
+        execute(sweep_run(world, "sweep", "delete", "a-run"), EngineThatIsOvertaken(world), FakeRepository())
+    assert [row for row in world.ledger() if row["outcome"] == "deleted"]
+    assert list(read_records(world.warehouse, REPOSITORY)) == []
 
 
 class EngineWithSlowChecks(InProcessEngine):

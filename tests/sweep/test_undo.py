@@ -19,7 +19,7 @@ from retention_assets.objectstore.access import StoreAccess
 from retention_assets.objectstore.outcomes import Outcome
 from retention_assets.state import clocks
 from retention_assets.state.binding import require_same_location
-from retention_assets.state.lease import LEASES, Lease, holds, take_lease
+from retention_assets.state.lease import LEASES, Lease, holds, resume_sweeps, stop_sweeps, take_lease
 from retention_assets.state.ledger import LedgerLocation
 from retention_assets.state.plan import keep_plan
 from retention_assets.state.policies import completed_runs
@@ -36,7 +36,7 @@ from tests.sweep.crashes.effects import Effects, Moment, Point, watched
 from tests.sweep.crashes.engine import latest
 from tests.sweep.crashes.runs import sweep
 from tests.sweep.crashes.scenarios import quarantined_world
-from tests.sweep.crashes.world import DEAD, OTHER, REPOSITORY, World, address, content
+from tests.sweep.crashes.world import DEAD, OTHER, REPOSITORY, World, address, content, name_of
 
 pytestmark = pytest.mark.usefixtures("small_steps")
 
@@ -392,6 +392,30 @@ def test_objects_that_an_interrupted_run_may_still_process_are_not_restored_befo
     world.wait(hours=1)
     assert restore(undo(spark, world), selected("e")).ledgers[Outcome.RESTORED].objects == 1
     assert world.stored()["e"] == content("e")
+
+
+@pytest.mark.long
+def test_objects_that_a_suspended_run_may_still_process_are_not_restored_although_another_run_recorded_them(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """A person stopped the first run and let the next one start, but a worker of the first run was only suspended."""
+    world, lines = World(tmp_path / "world"), list[str]()
+    every = Selection(plan_hash=world.plan.plan_hash)
+    death_after(world, "quarantine", "delete", "e", hours=0)
+    rows = latest(world.ledger()).values()
+    without_result = {name_of(row["address"]) for row in rows if row["outcome"] == Outcome.ATTEMPTED}.intersection(DEAD)
+    assert "e" in without_result
+    stop_sweeps(world.warehouse, REPOSITORY, "a-person", world.clock())
+    resume_sweeps(world.warehouse, REPOSITORY, world.clock())
+    sweep(world, "quarantine", "another-run")
+    assert world.copies().keys() == set(DEAD)
+    restore(replace(undo(spark, world), log=lines.append), every)
+    assert world.copies().keys() == without_result != set(DEAD)
+    assert [line for line in lines if f"may still be processing {len(without_result)} object" in line]
+    world.wait(hours=1)
+    restore(undo(spark, world), every)
+    assert world.stored()["e"] == content("e")
+    assert not world.copies()
 
 
 @pytest.mark.long

@@ -176,7 +176,7 @@ class DeletionWork:
     ) -> None:
         self._store, self._rate_limiter, self._retry_policy, self._random = store, rate_limiter, retry_policy, random
         self._before_deadline, self._polled_at, self._deadline_exceeded = before_deadline, -inf, False
-        self._lock = Lock()
+        self._lock, self._polling = Lock(), Lock()
         self._ambiguous: set[DeleteTarget] = set()  # objects of requests with an ambiguous result
         self._responded_at = -inf
         self._broken: Failure | None = None
@@ -279,16 +279,17 @@ class DeletionWork:
     def _may_send(self, objects: int) -> bool:
         if not self._deadline_exceeded:
             self._rate_limiter.wait_for(objects)
-            now = self._rate_limiter.now()
-            if now - self._polled_at >= _POLL_SECONDS:
-                self._polled_at = now
-                self._poll()
+            with self._polling:  # a poll may last long: until it returns, the other threads send nothing
+                now = self._rate_limiter.now()
+                if not self._deadline_exceeded and now - self._polled_at >= _POLL_SECONDS:
+                    self._poll()
+                    self._polled_at = now
         return not self._deadline_exceeded
 
     def _poll(self) -> None:
         """Check the deadline. If `before_deadline` raises, the deadline counts as exceeded for all threads."""
         try:
-            self._deadline_exceeded = self._deadline_exceeded or not self._before_deadline()
+            self._deadline_exceeded = not self._before_deadline()
         except Exception:
             self._deadline_exceeded = True
             raise

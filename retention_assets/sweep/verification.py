@@ -222,7 +222,7 @@ def _records_follow(inputs: VerificationInputs) -> CheckResult:
         return CheckResult("records_follow", False, changed)
     detail = f"{counted(len(inputs.records), 'record')}, each with the hash of the record before it"
     if late:
-        detail += f"; a run that had lost its lease wrote rows to the ledgers of {', '.join(late)}"
+        detail += f"; a run that had lost its lease wrote ledger rows after {', '.join(late)}"
     unrecorded = [plan for plan in inputs.plans if _is_unrecorded(inputs, plan)]
     if unrecorded:
         first = f"{unrecorded[0].day} {unrecorded[0].plan_hash}"

@@ -40,7 +40,7 @@ from tests.icechunk_projects import (
 from tests.icechunk_repositories import FORMATS, INITIAL, Commit, Format, open_repository
 from tests.saved_repositories import AS_OF
 
-pytestmark = pytest.mark.usefixtures("spark", "forgetful")
+pytestmark = [pytest.mark.long, pytest.mark.usefixtures("spark", "forgetful")]
 
 # main: root <- a <- b <- c <- d <- e; the tag v1 is on b; the branch old: a <- x <- y, whose tip has expired.
 COMMITS = (
@@ -193,7 +193,6 @@ def test_a_plan_after_a_sweep_has_no_candidates(swept: Swept, tmp_path: Path) ->
     assert verified.status == 0, verified.err
 
 
-@pytest.mark.long
 @pytest.mark.parametrize("moment", ["list_objects", "files_kept"])
 def test_a_sweep_that_runs_while_verify_reads_or_lists_the_repository_fails_no_check(
     planned: Planned, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, moment: str
@@ -248,7 +247,6 @@ def test_after_the_restore_of_one_snapshot_the_plan_names_the_command_that_resto
     assert field.project.run("plan").status == 0
 
 
-@pytest.mark.long
 def test_a_budget_counts_the_references_that_a_plan_deletes_also_after_a_sweep_deleted_them(
     planned: Planned, tmp_path: Path
 ) -> None:
@@ -354,7 +352,6 @@ def interrupt_sweep(field: IcechunkProject, plan_hash: str, monkeypatch: pytest.
         assert field.project.run("sweep").status == 3
 
 
-@pytest.mark.long
 @pytest.mark.parametrize("spec_version", FORMATS)
 def test_a_branch_that_somebody_created_again_after_an_interrupted_sweep_removed_it_stays(
     planned: Planned, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, spec_version: Format
@@ -377,7 +374,6 @@ def test_a_branch_that_somebody_created_again_after_an_interrupted_sweep_removed
     assert np.array_equal(array_of(field.directory, tip), before)
 
 
-@pytest.mark.long
 @pytest.mark.parametrize("spec_version", FORMATS)
 def test_a_branch_that_an_interrupted_sweep_removed_stays_if_it_is_created_while_the_next_sweep_begins(
     planned: Planned, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, spec_version: Format
@@ -398,7 +394,6 @@ def test_a_branch_that_an_interrupted_sweep_removed_stays_if_it_is_created_while
     assert array_of(field.directory, field.ids["y"]).size
 
 
-@pytest.mark.long
 @pytest.mark.parametrize("spec_version", FORMATS)
 def test_a_sweep_that_was_interrupted_before_its_edits_removes_the_references(
     planned: Planned, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, spec_version: Format
@@ -434,7 +429,6 @@ def test_after_a_sweep_that_was_interrupted_between_a_parent_and_its_child_plans
         assert verified.status == 0, verified.err
 
 
-@pytest.mark.long
 @pytest.mark.parametrize("spec_version", [pytest.param(1, marks=pytest.mark.slow), 2])
 def test_a_new_tag_on_a_snapshot_to_delete_ends_the_sweep(
     planned: Planned, tmp_path: Path, spec_version: Format
@@ -459,7 +453,6 @@ def hold_a_snapshot(field: IcechunkProject) -> None:
     (field.project.directory / "policy.yaml").write_text(policy, encoding="utf-8")
 
 
-@pytest.mark.long
 @pytest.mark.parametrize("spec_version", [pytest.param(1, marks=pytest.mark.slow), 2])
 @pytest.mark.parametrize(
     ("act", "reason"),
@@ -498,7 +491,6 @@ def test_a_refused_publication_of_edits_ends_the_sweep_without_changes(
 # ---- quarantine
 
 
-@pytest.mark.long
 def test_the_history_is_not_edited_if_a_worker_does_not_see_the_quarantine(
     planned: Planned, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -540,7 +532,6 @@ def test_a_purge_checks_liveness_and_then_deletes_the_copies(planned: Planned, t
     assert not [path for path in attic.rglob("objects/**/*") if path.is_file()]
 
 
-@pytest.mark.long
 @pytest.mark.parametrize("spec_version", [1, pytest.param(2, marks=pytest.mark.slow)])
 def test_a_purge_leaves_the_manifests_and_chunks_that_a_restored_snapshot_needs_in_quarantine(
     planned: Planned, tmp_path: Path, spec_version: Format

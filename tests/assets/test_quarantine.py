@@ -17,6 +17,8 @@ from tests.sweep.crashes.scenarios import quarantined_world
 from tests.sweep.crashes.world import DEAD, REPOSITORY, World, content
 from tests.sweep.test_undo import kept, undo
 
+pytestmark = pytest.mark.long
+
 BYTES = sum(len(content(name)) for name in DEAD)
 
 
@@ -31,7 +33,6 @@ def ended(world: World, operation: str, **options: object) -> dict[str, Any]:
     return {name: value.value for metadata in shown for name, value in metadata.items()}
 
 
-@pytest.mark.long
 def test_the_quarantine_is_shown_by_plan_and_restored_in_dagster(spark: SparkSession, tmp_path: Path) -> None:
     world = quarantined_world(tmp_path / "world")
     shown = ended(world, "quarantined")
@@ -46,7 +47,6 @@ def test_the_quarantine_is_shown_by_plan_and_restored_in_dagster(spark: SparkSes
     assert ended(world, "quarantined")["what"] == "In quarantine: 0 objects, 0 B."
 
 
-@pytest.mark.long
 def test_a_purge_shows_the_due_amounts_of_each_plan_and_the_digest_that_approves_them(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

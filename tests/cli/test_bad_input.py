@@ -145,6 +145,7 @@ def assert_one_clear_line(answer: Answer, status: int, names: tuple[str, ...]) -
         assert name in answer.err
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "bad",
     [

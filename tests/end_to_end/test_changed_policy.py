@@ -11,7 +11,7 @@ from retention_assets.lakefs.sweep.liveness import LakeFSLiveness
 from tests.end_to_end.command import run
 from tests.lakefs_repositories import NAME, Version, address, build_repository
 
-pytestmark = pytest.mark.usefixtures("spark")
+pytestmark = [pytest.mark.long, pytest.mark.usefixtures("spark")]
 RULES = {"default_retention_days": 7, "branches": []}
 
 
@@ -25,7 +25,6 @@ OF_FILE = (
 OF_POLICY = "the policy was changed after the plan was made. Nothing more was deleted"
 
 
-@pytest.mark.long
 @pytest.mark.parametrize(
     "setting", [{"mode": "plan"}, pytest.param({"grace": "2d"}, marks=pytest.mark.slow)], ids=["mode", "grace"]
 )

@@ -8,10 +8,9 @@ import pytest
 from tests.end_to_end.command import run
 from tests.lakefs_repositories import NAME, Version, address, build_repository
 
-pytestmark = pytest.mark.usefixtures("spark")
+pytestmark = [pytest.mark.long, pytest.mark.usefixtures("spark")]
 
 
-@pytest.mark.long
 def test_a_sweep_of_yesterdays_plan_keeps_an_object_that_todays_plan_found_staged(tmp_path: Path) -> None:
     """A commit is in progress and has sealed the staged object. No liveness check sees the object until it ends."""
     now = datetime.now(UTC).replace(microsecond=0)
@@ -45,7 +44,6 @@ def test_a_sweep_of_yesterdays_plan_keeps_an_object_that_todays_plan_found_stage
     }
 
 
-@pytest.mark.long
 def test_the_verification_of_an_earlier_day_does_not_require_objects_that_expired_before_todays_sweep(
     tmp_path: Path,
 ) -> None:

@@ -17,7 +17,7 @@ from tests.end_to_end.approved import Approved, World, commit, copied, copy_of_p
 from tests.end_to_end.command import Answer, Json, sample
 from tests.end_to_end.s3_server import Lake, Listing, empty_lake
 
-pytestmark = pytest.mark.usefixtures("spark")
+pytestmark = [pytest.mark.long, pytest.mark.usefixtures("spark")]
 
 HASH = re.compile(r"--approve ([0-9a-f]{64})")
 _NUMBERS = count()
@@ -113,7 +113,6 @@ def test_quarantined_shows_the_amount_of_each_plan(moved: Moved) -> None:
     assert answer.document() == [{"plan": f"2026-11-01 {moved.world.plan_hash}", "objects": 59, "bytes": size}]
 
 
-@pytest.mark.long
 def test_verification_passes_after_the_move(moved: Moved, tmp_path: Path) -> None:
     answer = moved.copied(tmp_path).world.project.run("verify")
     assert answer.status == 0, answer.err
@@ -350,7 +349,6 @@ def remove_a_record(files: list[Path]) -> None:
     files[-1].unlink()
 
 
-@pytest.mark.long
 @pytest.mark.parametrize(
     "tamper",
     [

@@ -13,7 +13,7 @@ from tests.lakefs.source.fake_lakefs_repository import saved
 from tests.lakefs.source.fake_lakefs_server import ACCESS_KEY, SECRET_KEY, serving
 from tests.saved_repositories import active_commits, expected, listing, objects_by_commit
 
-pytestmark = pytest.mark.usefixtures("spark", "compiled")
+pytestmark = [pytest.mark.long, pytest.mark.usefixtures("spark", "compiled")]
 WRONG_HASH = "0" * 64
 
 
@@ -136,7 +136,6 @@ def test_a_sweep_logs_the_amount_to_delete_and_its_progress(scenario: Scenario) 
     assert "objects/s" in message
 
 
-@pytest.mark.long
 def test_every_object_of_every_active_commit_is_still_readable(scenario: Scenario) -> None:
     objects = objects_by_commit("orchard").to_pylist()
     active = {row["physical_address"] for row in objects if row["commit_id"] in active_commits("orchard")}

@@ -23,7 +23,7 @@ from tests.end_to_end.s3_server import Lake, Listing, Rule, deletions
 from tests.faulty_s3 import Faults, faulty_s3
 from tests.saved_repositories import AS_OF
 
-pytestmark = pytest.mark.usefixtures("spark")
+pytestmark = [pytest.mark.long, pytest.mark.usefixtures("spark")]
 
 IN_BATCHES = {**SINGLE_MACHINE, "round": 10}
 WINDOW = timedelta(minutes=15)  # the default of sweep.window

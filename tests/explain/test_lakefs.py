@@ -31,7 +31,7 @@ from tests.explain.truth import Truth
 from tests.lakefs_repositories import NAME, build_repository, linked_again
 from tests.saved_repositories import listing
 
-pytestmark = pytest.mark.usefixtures("spark", "forgetful")
+pytestmark = [pytest.mark.long, pytest.mark.usefixtures("spark", "forgetful")]
 
 FAR = date(9000, 1, 1)
 OLD_NAME = "d41d8cd98f00b204e9800998ecf8427e"
@@ -211,7 +211,6 @@ def test_an_unknown_name_is_refused_with_the_day_of_the_plan(explained: Explaine
     assert explained.plan.day.isoformat() in answer.err
 
 
-@pytest.mark.long
 def test_objects_that_need_not_settle_are_explained_as_candidates(tmp_path: Path) -> None:
     case = Case("orchard", "retention")
     settings = {"grace": "1d", "settle": "3d", "settle_expired": False}
@@ -226,7 +225,6 @@ def test_objects_that_need_not_settle_are_explained_as_candidates(tmp_path: Path
         assert counted[state] == plan.totals[state].objects, state
 
 
-@pytest.mark.long
 def test_only_an_object_in_no_commit_is_called_a_young_upload(tmp_path: Path) -> None:
     configuration = copy_repository(ALWAYS.repository, tmp_path).of_case(ALWAYS, grace="3650d")
     answer = run("--config", configuration.file, "plan", ALWAYS.repository, "--as-of", DAY.isoformat())
@@ -238,7 +236,6 @@ def test_only_an_object_in_no_commit_is_called_a_young_upload(tmp_path: Path) ->
     assert 0 < len(uploads) < len(young)
 
 
-@pytest.mark.long
 def test_objects_that_are_staged_under_other_spellings_of_their_addresses_are_explained_as_staged(
     tmp_path: Path,
 ) -> None:
@@ -261,7 +258,6 @@ def test_objects_that_are_staged_under_other_spellings_of_their_addresses_are_ex
     assert of_staged == truth.staged & {*names}
 
 
-@pytest.mark.long
 def test_a_plan_and_explain_unite_the_branches_and_the_age_of_a_pair_with_two_checksums(tmp_path: Path) -> None:
     """The rows of the pair, each alone, are not active, or due by the shorter period of `dev`."""
     now = start_of_day(DAY)
@@ -348,7 +344,6 @@ def test_the_explanation_says_that_its_plan_must_not_be_executed(without_staged_
     assert "It does not in mode `plan`, or if the plan must not be executed." in text
 
 
-@pytest.mark.long
 def test_an_object_that_an_old_server_may_have_staged_is_explained_as_such(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -23,6 +23,8 @@ from retention_assets.warehouse.warehouse import Warehouse
 from tests.end_to_end.command import Answer, Json, Project, orchard, run
 from tests.sweep.small_world import a_plan
 
+pytestmark = pytest.mark.long
+
 NOW = datetime(2026, 11, 2, tzinfo=UTC)
 APPROVER = "bill@example.org"
 _WATCHED = ("pyspark", "dagster")
@@ -91,7 +93,6 @@ def test_the_path_of_a_removed_object_is_explained(swept: Project) -> None:
     assert "gone" in {one["state"] for one in document["objects"] if one["address"] == row["address"]}
 
 
-@pytest.mark.long
 def test_a_removed_object_that_a_version_needs_again_is_explained_with_its_keeper(
     swept: Project, tmp_path: Path
 ) -> None:

@@ -29,7 +29,7 @@ from tests.explain.truth import Truth
 from tests.icechunk_repositories import Commit
 from tests.saved_repositories import listing
 
-pytestmark = pytest.mark.usefixtures("spark", "forgetful")
+pytestmark = [pytest.mark.long, pytest.mark.usefixtures("spark", "forgetful")]
 
 DAYS = 60
 CURRENT = Case("orchard", "lifecycle-1_and_retention_tags_protect")

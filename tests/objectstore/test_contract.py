@@ -422,6 +422,7 @@ class TestPreconditions:
         expected = {name: "missing" if name in ("data/é", "top", "data/x/y") else None for name in NAMES}
         assert outcomes(filled, objects) == expected
 
+    @pytest.mark.long
     def test_many_objects_are_checked_in_pages(self, lake: Lake) -> None:
         fill(lake.access, MANY)
         names = [*MANY[3:-2], f"{MANY[-1]}-gone"]

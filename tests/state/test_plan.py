@@ -357,6 +357,7 @@ def test_an_object_that_a_plan_found_live_at_the_same_time_waits_again(
     assert UNREFERENCED in named(plan_at(56, world))
 
 
+@pytest.mark.long
 def test_a_plan_is_not_made_from_earlier_objects_of_which_rows_were_lost(
     spark: SparkSession, warehouse: Warehouse
 ) -> None:
@@ -441,6 +442,7 @@ def _damage(file: Path) -> None:
     file.write_bytes(content)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("harm", [_exchange_an_address, _cut, _damage])
 def test_planned_objects_that_were_damaged_are_refused_until_the_same_plan_is_made_again(
     spark: SparkSession, warehouse: Warehouse, harm: Callable[[Path], None]

@@ -39,7 +39,7 @@ from tests.sweep.crashes.test_buckets import BucketWorld
 from tests.sweep.crashes.world import DEAD, REPOSITORY, World, address, content
 from tests.sweep.test_undo import FakeLiveAddresses, death_after, kept, outcome, selected, undo
 
-pytestmark = pytest.mark.usefixtures("small_steps")
+pytestmark = [pytest.mark.long, pytest.mark.usefixtures("small_steps")]
 
 
 def a_world(directory: Path) -> World:
@@ -130,7 +130,6 @@ def test_copies_of_one_object_under_two_plans_go_together_and_none_is_left(spark
     assert shown(spark, world) == {}
 
 
-@pytest.mark.long
 def test_a_copy_whose_object_is_still_at_its_path_is_surplus_and_is_purged_once_no_sweep_processes_it(
     spark: SparkSession, tmp_path: Path
 ) -> None:
@@ -150,7 +149,6 @@ def test_a_copy_whose_object_is_still_at_its_path_is_surplus_and_is_purged_once_
     assert world.warehouse.directories(REPOSITORY, SURPLUS_LEDGERS) == [plan.day.isoformat()]
 
 
-@pytest.mark.long
 def test_a_surplus_copy_stays_if_its_object_was_deleted_before_the_purge_checked_it(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -169,7 +167,6 @@ def test_a_surplus_copy_stays_if_its_object_was_deleted_before_the_purge_checked
     assert shown(spark, world) == {plan.plan_hash: (1, 0)}
 
 
-@pytest.mark.long
 def test_a_copy_whose_path_has_another_object_of_the_same_size_is_not_purged_as_surplus(
     spark: SparkSession, tmp_path: Path
 ) -> None:
@@ -187,7 +184,6 @@ def test_a_copy_whose_path_has_another_object_of_the_same_size_is_not_purged_as_
     assert world.stored()["a"] == other
 
 
-@pytest.mark.long
 def test_copies_that_stay_are_named_for_live_objects_and_for_surplus_copies(
     spark: SparkSession, tmp_path: Path
 ) -> None:
@@ -207,7 +203,6 @@ def test_copies_that_stay_are_named_for_live_objects_and_for_surplus_copies(
     ]
 
 
-@pytest.mark.long
 def test_a_copy_that_another_run_changed_after_it_was_found_due_is_not_purged(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -259,7 +254,6 @@ def test_the_last_copy_of_an_object_can_be_restored_whatever_the_ledger_says(
     assert shown(spark, world) == {}
 
 
-@pytest.mark.long
 def test_a_copy_of_an_object_that_is_live_again_and_missing_from_its_path_is_not_purged(
     spark: SparkSession, tmp_path: Path
 ) -> None:
@@ -283,7 +277,6 @@ def test_a_copy_of_another_size_is_not_restored(spark: SparkSession, tmp_path: P
         restore(undo(spark, world), selected("a"))
 
 
-@pytest.mark.long
 def test_copies_that_no_ledger_names_are_shown_and_never_deleted(spark: SparkSession, tmp_path: Path) -> None:
     world = a_world(tmp_path)
     plan, another_repositorys = another_plan(world, 1), replace(world.plan, day=date(2026, 1, 1), plan_hash="e" * 64)
@@ -304,7 +297,6 @@ def test_copies_that_no_ledger_names_are_shown_and_never_deleted(spark: SparkSes
     assert replacement.is_file()
 
 
-@pytest.mark.long
 def test_manifests_are_deleted_with_the_last_copy(spark: SparkSession, tmp_path: Path) -> None:
     world = quarantined_world(tmp_path / "world")
     assert any("/manifest/" in file for file in files(world))
@@ -331,7 +323,6 @@ def test_manifests_that_an_interrupted_purge_left_are_deleted_by_the_next_purge(
     assert files(world) == set()
 
 
-@pytest.mark.long
 def test_copies_that_an_interrupted_run_did_not_record_are_purged_when_they_are_due(
     spark: SparkSession, tmp_path: Path
 ) -> None:
@@ -354,7 +345,6 @@ def command(spark: SparkSession, world: World, name: str, *arguments: str) -> An
     return run("--config", world.root / "retention.yaml", name, REPOSITORY, *arguments)
 
 
-@pytest.mark.long
 def test_quarantined_shows_surplus_copies_and_copies_that_no_ledger_names(spark: SparkSession, tmp_path: Path) -> None:
     world = a_world(tmp_path)
     plan = another_plan(world, 1)
@@ -370,7 +360,6 @@ def test_quarantined_shows_surplus_copies_and_copies_that_no_ledger_names(spark:
     assert "No command deletes them" in shown
 
 
-@pytest.mark.long
 @pytest.mark.parametrize("keeps", [False, None])
 def test_purge_says_that_deletion_is_permanent_only_if_versioning_is_known(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, keeps: bool | None
@@ -418,7 +407,6 @@ def test_verification_reports_surplus_copies(spark: SparkSession, tmp_path: Path
     assert f"1 copy ({len(content('a'))} bytes) that no ledger calls quarantined" in found.detail
 
 
-@pytest.mark.long
 def test_verification_fails_if_an_object_that_the_ledger_calls_purged_has_a_copy(
     spark: SparkSession, tmp_path: Path
 ) -> None:
@@ -570,7 +558,6 @@ def test_versions_that_a_purge_of_an_earlier_release_left_are_found_and_deleted(
     assert versioned.stored("lake.quarantine/") == []
 
 
-@pytest.mark.long
 def test_the_versions_of_an_object_that_is_live_again_stay_whatever_the_listing_calls_current(
     versioned: Versioned, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -631,7 +618,6 @@ def test_nothing_is_written_to_the_ledger_if_versions_cannot_be_listed(
     assert world.ledger() == before
 
 
-@pytest.mark.long
 def test_nothing_is_purged_if_the_versions_of_the_quarantine_cannot_be_listed(
     versioned: Versioned, monkeypatch: pytest.MonkeyPatch
 ) -> None:

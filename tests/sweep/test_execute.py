@@ -14,7 +14,7 @@ from retention_assets.state.records import fingerprint
 from tests.end_to_end.command import DAY, Answer, Project, files_below, run, staged_folder
 from tests.saved_repositories import active_commits, api, objects_by_commit
 
-pytestmark = pytest.mark.usefixtures("spark")
+pytestmark = [pytest.mark.long, pytest.mark.usefixtures("spark")]
 
 
 @pytest.fixture
@@ -159,7 +159,6 @@ def test_a_sweep_refuses_a_dump_that_is_older_than_an_hour(project: Project) -> 
     assert not list(project.warehouse.glob("orchard/records/*"))
 
 
-@pytest.mark.long
 def test_a_sweep_uses_an_older_dump_if_dump_age_allows_it_and_records_this(project: Project) -> None:
     project.write(source={"dump": "dump.json", "dump_age": "2h"})
     dumped = api("orchard")["refs_dump"].values()
@@ -198,7 +197,6 @@ def test_a_dump_age_that_is_invalid_or_without_a_dump_is_a_usage_error(
     assert words in answer.err
 
 
-@pytest.mark.long
 @pytest.mark.parametrize("trouble", ["unknown", pytest.param("newer", marks=pytest.mark.slow)])
 def test_a_plan_without_a_staged_list_to_rely_on_warns_and_cannot_be_approved(project: Project, trouble: str) -> None:
     if trouble == "unknown":
@@ -234,7 +232,6 @@ def test_an_interrupted_sweep_is_continued_by_the_next_one(project: Project) -> 
     assert lake(project) == after
 
 
-@pytest.mark.long
 def test_an_attempted_row_is_written_before_an_object_is_deleted(project: Project) -> None:
     before = lake(project)
     assert project.run("sweep").status == 0

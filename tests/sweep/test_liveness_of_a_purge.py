@@ -32,6 +32,8 @@ from tests.icechunk_projects import ago, icechunk_project
 from tests.icechunk_repositories import Commit
 from tests.sweep.small_world import a_plan
 
+pytestmark = pytest.mark.long
+
 
 def orchard(directory: Path) -> Path:
     return orchard_on_disk(directory).file
@@ -52,7 +54,6 @@ def undo(spark: SparkSession, warehouse: Warehouse, repository: Repository, run_
     return Undo(spark, warehouse, repository, run_id, "a-person", lambda _: None, utc_now)
 
 
-@pytest.mark.long
 @pytest.mark.parametrize(
     ("make", "opens"), [(orchard, "open_repository"), (field, "open_icechunk")], ids=["lakefs", "icechunk"]
 )
@@ -83,7 +84,6 @@ def test_the_source_is_opened_once_and_what_was_read_is_released(
     assert cached(spark) <= before
 
 
-@pytest.mark.long
 def test_a_policy_that_is_changed_during_a_purge_counts_from_the_next_call(spark: SparkSession, tmp_path: Path) -> None:
     configuration = load_configuration(orchard(tmp_path))
     (repository,) = configuration.repositories.values()
@@ -94,7 +94,6 @@ def test_a_policy_that_is_changed_during_a_purge_counts_from_the_next_call(spark
         assert {row["address"] for row in kept.now().collect()} > before
 
 
-@pytest.mark.long
 def test_a_purge_needs_the_chunks_of_a_lost_icechunk_manifest_from_an_earlier_run(
     spark: SparkSession, tmp_path: Path
 ) -> None:

@@ -28,6 +28,8 @@ from retention_assets.warehouse.warehouse import Warehouse
 from tests.icechunk_repositories import create_repository, open_repository
 from tests.objectstore.s3 import Bucket
 
+pytestmark = pytest.mark.long
+
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
 SHARED, OTHER = "chunks/000G40R40M30E209185G", "chunks/1CECHNKREP0F1RSTCMT0"
 
@@ -110,7 +112,6 @@ def last_parts(pairing: Pairing) -> set[str]:
     return {row["last_part"] for row in parts.collect()}
 
 
-@pytest.mark.long
 def test_an_object_that_a_manifest_of_another_repository_references_is_kept(pairing: Pairing) -> None:
     pairing.plan()
     assert pairing.others().unknown() == []
@@ -135,7 +136,6 @@ def test_references_in_lost_files_that_no_run_has_read_are_unknown(pairing: Pair
         assert message.endswith("stays for ever. Then plan it again: `retention plan there`.")
 
 
-@pytest.mark.long
 def test_a_lost_manifest_that_an_earlier_run_read_still_keeps_what_it_refers_to(pairing: Pairing) -> None:
     pairing.plan()
     assert pairing.kept() == {SHARED}  # and puts the manifest into the cache
@@ -178,7 +178,6 @@ def test_manifests_that_are_not_in_the_cache_are_read_with_the_other_repositorys
     assert pairing.kept() == {SHARED}
 
 
-@pytest.mark.long
 def test_the_store_of_the_other_repository_is_not_needed_while_its_manifests_are_in_the_cache(
     pairing: Pairing,
 ) -> None:
@@ -189,7 +188,6 @@ def test_the_store_of_the_other_repository_is_not_needed_while_its_manifests_are
     assert pairing.kept() == {SHARED}
 
 
-@pytest.mark.long
 def test_references_at_another_location_are_unknown_until_a_plan_reads_them(pairing: Pairing) -> None:
     """The repository may refer to other objects there. The references at the old location still count."""
     pairing.plan()
@@ -201,7 +199,6 @@ def test_references_at_another_location_are_unknown_until_a_plan_reads_them(pair
     assert pairing.kept() == {SHARED}
 
 
-@pytest.mark.long
 @pytest.mark.parametrize("changed", ["policy_hash", "terms_hash"])
 def test_every_manifest_counts_if_a_plan_under_another_policy_or_setting_was_interrupted(
     pairing: Pairing, changed: str
@@ -219,7 +216,6 @@ def test_every_manifest_counts_if_a_plan_under_another_policy_or_setting_was_int
     assert pairing.kept() == set()
 
 
-@pytest.mark.long
 def test_rows_that_a_check_fetches_have_another_batch_than_those_of_a_step_of_the_same_run(pairing: Pairing) -> None:
     """Steps of one run can run in several processes at the same time. One would replace the batch of the other."""
     pairing.plan()

@@ -28,6 +28,8 @@ from tests import frames
 from tests.frames import DAY, NOW, Pair, Staged, address
 from tests.sweep.small_world import a_plan
 
+pytestmark = pytest.mark.long
+
 REFERENCES = "e" * 64
 HOUR = timedelta(hours=1)
 DAY_OF_PLAN = NOW.date().isoformat()
@@ -138,7 +140,6 @@ def test_a_deleted_branch_keeps_the_objects_of_its_pairs_for_its_own_longer_dura
     assert pairing.kept() == {address(0)}
 
 
-@pytest.mark.long
 def test_objects_that_expired_only_under_an_unused_policy_are_kept(pairing: Pairing) -> None:
     policy = {"lifecycle": [{"id": "old", "prefix": "old", "keep": "10d"}]}
     pairs = named(0, active=True), named(1), named(2, "old/2", active=True)
@@ -171,7 +172,6 @@ def require_every_entry_counts(pairing: Pairing, why: str) -> None:
     assert reason.endswith("Plan it again: `retention plan there`.")
 
 
-@pytest.mark.long
 @pytest.mark.parametrize(
     "changed",
     [{"tags": "ignore"}, *(pytest.param(one, marks=pytest.mark.slow) for one in ({"reflog": False}, {"grace": "72h"}))],
@@ -258,7 +258,6 @@ def test_a_longer_grace_and_settle_allow_an_older_plan(pairing: Pairing) -> None
         assert (pairing.others().unknown() == []) is known
 
 
-@pytest.mark.long
 def test_a_plan_from_the_future_does_not_hide_later_plans(pairing: Pairing) -> None:
     """The plan was made with a wrong clock, and would count as the newest plan until its time."""
     pairing.plan(named(0, active=True), at=NOW + 3 * DAY)
@@ -278,7 +277,6 @@ def test_a_repository_over_another_kind_of_store_need_not_be_planned(pairing: Pa
     assert pairing.others().unknown() == []
 
 
-@pytest.mark.long
 def test_the_result_of_a_check_stays_while_the_other_repository_is_planned_again(pairing: Pairing) -> None:
     before = NOW - HOUR
     pairing.plan(named(0, active=True), at=before)
@@ -300,7 +298,6 @@ def test_the_result_of_a_check_stays_while_the_other_repository_is_planned_again
 _HOLD = {"holds": [{"id": "audit", "prefix": "audit", "reason": "an audit"}]}
 
 
-@pytest.mark.long
 @pytest.mark.parametrize(
     ("change", "why"),
     [
@@ -449,7 +446,6 @@ def test_a_sweep_refuses_if_the_staged_list_is_written_while_it_is_read(
         pairing.kept()
 
 
-@pytest.mark.long
 def test_a_sweep_sees_the_new_references_when_another_process_plans_the_same_day_again(
     spark: SparkSession, tmp_path: Path
 ) -> None:

@@ -38,7 +38,7 @@ from tests.sweep.crashes.runs import sweep
 from tests.sweep.crashes.scenarios import quarantined_world
 from tests.sweep.crashes.world import DEAD, OTHER, REPOSITORY, World, address, content, name_of
 
-pytestmark = pytest.mark.usefixtures("small_steps")
+pytestmark = [pytest.mark.long, pytest.mark.usefixtures("small_steps")]
 
 
 def undo(spark: SparkSession, world: World) -> Undo:
@@ -83,7 +83,6 @@ def death_after(world: World, mode: str, verb: str, name: str, hours: int = 1) -
     world.wait(hours=hours)
 
 
-@pytest.mark.long
 def test_a_record_counts_objects_in_quarantine_whose_restore_failed_or_whose_copy_was_skipped(
     spark: SparkSession, tmp_path: Path
 ) -> None:
@@ -104,7 +103,6 @@ def test_a_record_counts_objects_in_quarantine_whose_restore_failed_or_whose_cop
     assert counted() == ("purge", 0, 1)
 
 
-@pytest.mark.long
 def test_a_restore_that_failed_can_be_run_again(spark: SparkSession, tmp_path: Path) -> None:
     world = quarantined_world(tmp_path / "world")
     in_the_way = world.root / "lake" / address("b")
@@ -143,7 +141,6 @@ def test_a_refusal_after_the_objects_of_another_plan_were_restored_says_that_not
         restore(undo(spark, world), Selection())
 
 
-@pytest.mark.long
 def test_a_restore_fails_for_objects_that_a_purge_deleted_after_they_were_selected(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -192,7 +189,6 @@ def test_a_restore_or_purge_releases_all_frames_that_it_cached_also_after_an_err
     assert cached(spark) <= before
 
 
-@pytest.mark.long
 def test_a_purge_that_deletes_only_manifests_lists_the_witness_before_and_writes_a_record_after(
     spark: SparkSession, tmp_path: Path
 ) -> None:
@@ -233,7 +229,6 @@ def test_a_purge_that_deletes_only_manifests_lists_the_witness_before_and_writes
     assert len(list((witness / REPOSITORY).iterdir())) == len(records) + 1
 
 
-@pytest.mark.long
 @pytest.mark.parametrize(
     ("only_manifests", "told"),
     [
@@ -354,7 +349,6 @@ def test_copies_that_could_not_be_restored_are_purged_with_the_others_when_they_
     assert world.stored()["d"] == OTHER
 
 
-@pytest.mark.long
 def test_objects_that_an_interrupted_run_moved_can_be_restored_without_continuing_its_plan(
     spark: SparkSession, tmp_path: Path
 ) -> None:
@@ -376,7 +370,6 @@ def test_objects_that_an_interrupted_run_deleted_cannot_be_restored(spark: Spark
         restore(undo(spark, world), selected("e"))
 
 
-@pytest.mark.long
 def test_objects_that_an_interrupted_run_may_still_process_are_not_restored_before_its_window_ends(
     spark: SparkSession, tmp_path: Path
 ) -> None:
@@ -394,7 +387,6 @@ def test_objects_that_an_interrupted_run_may_still_process_are_not_restored_befo
     assert world.stored()["e"] == content("e")
 
 
-@pytest.mark.long
 def test_objects_that_a_suspended_run_may_still_process_are_not_restored_although_another_run_recorded_them(
     spark: SparkSession, tmp_path: Path
 ) -> None:
@@ -418,7 +410,6 @@ def test_objects_that_a_suspended_run_may_still_process_are_not_restored_althoug
     assert not world.copies()
 
 
-@pytest.mark.long
 def test_an_object_whose_copy_a_purge_skipped_can_be_restored_at_once(spark: SparkSession, tmp_path: Path) -> None:
     """An interrupted sweep moved it. It is live again, and the purge names the command that restores it."""
     world = World(tmp_path / "world")
@@ -432,7 +423,6 @@ def test_an_object_whose_copy_a_purge_skipped_can_be_restored_at_once(spark: Spa
     assert world.stored()["e"] == content("e")
 
 
-@pytest.mark.long
 def test_copies_in_another_quarantine_are_not_purged_unless_they_are_also_in_the_current_one(
     spark: SparkSession, tmp_path: Path
 ) -> None:
@@ -453,7 +443,6 @@ def test_copies_in_another_quarantine_are_not_purged_unless_they_are_also_in_the
     assert due_for_purge(now).digest == due.digest
 
 
-@pytest.mark.long
 def test_copies_are_not_purged_while_their_quarantine_is_not_mounted(spark: SparkSession, tmp_path: Path) -> None:
     world = quarantined_world(tmp_path / "world")
     world.now += timedelta(days=30)
@@ -478,7 +467,6 @@ def test_copies_are_not_purged_while_their_quarantine_is_not_mounted(spark: Spar
     assert outcome(world, "b") == Outcome.PURGED
 
 
-@pytest.mark.long
 @pytest.mark.parametrize("tested_by", ["the_command", "the_workers"])
 def test_nothing_is_restored_where_the_repository_is_not_mounted(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tested_by: str
@@ -505,7 +493,6 @@ def test_nothing_is_restored_where_the_repository_is_not_mounted(
     assert world.stored()["b"] == content("b")
 
 
-@pytest.mark.long
 def test_all_objects_of_a_repository_can_be_restored_after_it_lost_all_files(
     spark: SparkSession, tmp_path: Path
 ) -> None:
@@ -519,7 +506,6 @@ def test_all_objects_of_a_repository_can_be_restored_after_it_lost_all_files(
     assert world.stored() == {name: content(name) for name in DEAD}
 
 
-@pytest.mark.long
 def test_a_purge_ends_on_a_machine_that_does_not_see_the_quarantine_and_records_nothing_as_purged(
     spark: SparkSession, tmp_path: Path
 ) -> None:
@@ -550,7 +536,6 @@ def elsewhere(here: Undo, url: str, log: Callable[[str], None] = lambda _: None)
     return replace(here, repository=replace(here.repository, settings=changed), log=log)
 
 
-@pytest.mark.long
 @pytest.mark.parametrize("mode", ["quarantine", "delete"])
 def test_a_later_sweep_records_what_an_interrupted_sweep_moved_also_in_another_mode_or_to_another_url(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mode: str
@@ -595,7 +580,6 @@ def test_a_missing_object_fails_while_the_quarantine_of_an_interrupted_sweep_can
     assert outcome(world, "e") == Outcome.QUARANTINED
 
 
-@pytest.mark.long
 def test_a_restore_that_finds_no_copy_names_the_location_where_it_looked(spark: SparkSession, tmp_path: Path) -> None:
     world = quarantined_world(tmp_path / "world")
     (tmp_path / "elsewhere").mkdir()
@@ -606,7 +590,6 @@ def test_a_restore_that_finds_no_copy_names_the_location_where_it_looked(spark: 
     assert row["detail"] == f"no copy is at {copy}: it was removed, or quarantine.url was changed"
 
 
-@pytest.mark.long
 def test_a_restore_that_sees_no_quarantine_takes_no_other_object_for_the_copy(
     spark: SparkSession, tmp_path: Path
 ) -> None:
@@ -620,7 +603,6 @@ def test_a_restore_that_sees_no_quarantine_takes_no_other_object_for_the_copy(
     assert row["detail"].startswith(f"no copy is at file://{tmp_path}/elsewhere/")
 
 
-@pytest.mark.long
 def test_objects_that_an_interrupted_sweep_may_have_moved_to_an_earlier_quarantine_are_logged_and_keep_their_versions(
     spark: SparkSession, tmp_path: Path
 ) -> None:
@@ -658,7 +640,6 @@ def with_versions(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(undo_module, "_repository_keeps_versions", lambda _: True)
 
 
-@pytest.mark.long
 @pytest.mark.usefixtures("with_versions")
 def test_versions_of_deleted_objects_and_of_moved_objects_with_purged_copies_may_be_removed(
     spark: SparkSession, tmp_path: Path
@@ -672,7 +653,6 @@ def test_versions_of_deleted_objects_and_of_moved_objects_with_purged_copies_may
     assert after.amount.objects == gone_before.objects + len(DEAD)
 
 
-@pytest.mark.long
 @pytest.mark.usefixtures("with_versions")
 def test_versions_stay_if_one_plan_found_the_object_missing_and_another_has_it_in_quarantine(
     spark: SparkSession, tmp_path: Path
@@ -698,7 +678,6 @@ def test_versions_stay_if_one_plan_found_the_object_missing_and_another_has_it_i
     assert after.amount.objects == before.objects + len(DEAD)
 
 
-@pytest.mark.long
 def test_versions_stay_while_a_copy_that_an_interrupted_sweep_did_not_record_is_in_quarantine(
     spark: SparkSession, tmp_path: Path
 ) -> None:
@@ -721,7 +700,6 @@ def test_versions_stay_while_a_copy_that_an_interrupted_sweep_did_not_record_is_
     assert with_versions() == {address(name) for name in "aef"}
 
 
-@pytest.mark.long
 def test_a_copy_stays_until_quarantine_keep_after_the_versions_of_its_original_were_purged(
     spark: SparkSession, tmp_path: Path
 ) -> None:
@@ -754,7 +732,6 @@ def test_versions_belong_to_the_plan_of_their_day_if_two_days_have_equal_hashes(
     assert addresses == [(days[0], ["data/0"]), (days[1], ["data/1"])]
 
 
-@pytest.mark.long
 def test_objects_that_are_live_again_and_missing_are_not_purged(spark: SparkSession, tmp_path: Path) -> None:
     world = quarantined_world(tmp_path / "world")
     world.now += timedelta(days=30)
@@ -782,7 +759,6 @@ def test_objects_that_are_live_again_and_missing_are_not_purged(spark: SparkSess
     assert completed_runs(world.warehouse, REPOSITORY) == {world.plan.policy_run}
 
 
-@pytest.mark.long
 def test_a_purge_runs_its_own_liveness_check_and_its_window_begins_there(spark: SparkSession, tmp_path: Path) -> None:
     world = quarantined_world(tmp_path / "world")
     world.now += timedelta(days=30)

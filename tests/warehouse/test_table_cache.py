@@ -49,6 +49,7 @@ def read(spark: SparkSession, place: Path, kind: Kind, ids: list[str]) -> pa.Tab
     return read_tables(named, kind, StoreAccess(f"file://{place}")).toArrow()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("kind", "tables", "rows"),
     [(ranges(), ranges_of, 9), (metaranges(), metaranges_of, 3)],
@@ -197,6 +198,7 @@ def test_rows_that_cannot_be_read_back_are_not_used(cached: Cached, monkeypatch:
     assert cached.run("second") == (9, 3)  # nothing of that batch counts
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("table", "written"), [(KIND.name, 9), (f"{KIND.name}_ids", 3)], ids=["rows", "ids"])
 def test_a_batch_of_which_files_are_missing_after_the_write_is_not_used(
     cached: Cached, monkeypatch: pytest.MonkeyPatch, table: str, written: int
@@ -225,6 +227,7 @@ def test_the_driver_refuses_a_cached_file_of_which_rows_are_missing(cached: Cach
         cached.run("second")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("cached", [True], indirect=True, ids=["on_the_driver"])
 @pytest.mark.parametrize("limit", ["_FEW_IDS", "_FEW_FILES", "_FEW_BYTES", "_FEW_ROWS"])
 def test_the_driver_leaves_many_ids_files_bytes_or_rows_to_executors(
@@ -236,6 +239,7 @@ def test_the_driver_leaves_many_ids_files_bytes_or_rows_to_executors(
     assert cached.run("third", cached.ids[:1]) == (3, 0)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("table", [KIND.name, f"{KIND.name}_ids"])
 def test_files_whose_cached_rows_were_lost_are_read_again(cached: Cached, table: str) -> None:
     cached.run("first")
@@ -245,6 +249,7 @@ def test_files_whose_cached_rows_were_lost_are_read_again(cached: Cached, table:
     assert files > 0
 
 
+@pytest.mark.long
 def test_a_batch_that_is_removed_while_a_run_fetches_other_files_ends_the_run(
     cached: Cached, monkeypatch: pytest.MonkeyPatch
 ) -> None:

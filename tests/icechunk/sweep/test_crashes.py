@@ -88,6 +88,7 @@ def assert_done(repository: IcechunkRepository, scenario: CrashScenario, after: 
     commit_to(repository.open())
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", SCENARIOS)
 def test_an_operation_that_dies_anywhere_leaves_a_consistent_repository_and_the_next_run_completes_it(
     tmp_path: Path, name: str

@@ -97,6 +97,7 @@ def _commit_on(history: RandomHistory) -> None:
     arrays(again, _reached(again))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("seed", _FEW)
 @pytest.mark.parametrize("spec_version", FORMATS)
 def test_a_random_history_keeps_the_same_files_as_with_icechunk(

@@ -21,6 +21,8 @@ from tests.icechunk.sweep.writer import commit_to, storage_of
 from tests.icechunk_repositories import FORMATS
 from tests.objectstore.s3 import Bucket
 
+pytestmark = pytest.mark.long
+
 
 @dataclass
 class World:

@@ -32,6 +32,8 @@ from tests.icechunk_projects import AS_OF, IcechunkProject, ago, icechunk_projec
 from tests.icechunk_repositories import FORMATS, Commit, open_repository
 from tests.sweep.small_world import a_plan
 
+pytestmark = pytest.mark.long
+
 LINE = {0: (None, 0), 1: (0, 1), 2: (1, 2), 3: (1, 3)}
 PLANNED = history(LINE, {"main": 2, "old": 3, "tag v1": 2}, {"v1": 1})  # a branch can have such a name
 OLD = Reference("branch", "old", snapshot_id(3))
@@ -145,7 +147,6 @@ def losing(request: pytest.FixtureRequest, spark: SparkSession, tmp_path: Path) 
     return Losing(spark, field, f"manifests/{manifest}", chunk)
 
 
-@pytest.mark.long
 @pytest.mark.parametrize("losing", [2], indirect=True, ids=["format_2"])
 def test_a_repository_that_becomes_read_only_during_a_sweep_ends_it(losing: Losing) -> None:
     liveness = losing.liveness()
@@ -169,7 +170,6 @@ def test_a_sweep_is_refused_if_the_ops_log_does_not_have_the_newest_entry_of_an_
         sweep.require_same()
 
 
-@pytest.mark.long
 @pytest.mark.parametrize("losing", FORMATS, indirect=True, ids=["format_1", "format_2"])
 def test_a_file_that_was_acknowledged_as_lost_and_came_back_is_read(losing: Losing) -> None:
     losing.acknowledge(losing.manifest)
@@ -179,7 +179,6 @@ def test_a_file_that_was_acknowledged_as_lost_and_came_back_is_read(losing: Losi
     assert {losing.manifest, losing.chunk} <= {row["address"] for row in kept.collect()}
 
 
-@pytest.mark.long
 def test_a_file_that_comes_back_between_two_checks_is_read(losing: Losing) -> None:
     content = losing.file.read_bytes()
     losing.acknowledge(losing.manifest)
@@ -193,7 +192,6 @@ def test_a_file_that_comes_back_between_two_checks_is_read(losing: Losing) -> No
     assert losing.chunk in {row["address"] for row in liveness.live_now().live.collect()}
 
 
-@pytest.mark.long
 def test_what_a_lost_file_references_is_live_if_an_earlier_run_read_the_file(losing: Losing) -> None:
     before = losing.live("first")
     losing.file.unlink()
@@ -202,7 +200,6 @@ def test_what_a_lost_file_references_is_live_if_an_earlier_run_read_the_file(los
     assert losing.live("second") == before
 
 
-@pytest.mark.long
 def test_a_needed_file_that_is_lost_and_was_never_read_ends_a_sweep_of_manifests_or_chunks(losing: Losing) -> None:
     losing.file.unlink()
     losing.acknowledge(losing.manifest)

@@ -11,8 +11,9 @@ from retention_assets.policy.rules import Hold, Policy
 from tests.lakefs.rules import naive, upstream
 from tests.lakefs.rules.strategies import AS_OF, Repository, repositories
 
+pytestmark = pytest.mark.long
 
-@pytest.mark.long
+
 @settings(max_examples=1000)
 @given(repositories())
 def test_activity_and_due_dates_agree_with_the_model(repository: Repository):
@@ -25,7 +26,6 @@ def test_activity_and_due_dates_agree_with_the_model(repository: Repository):
         assert kept[commit].due_since == expected
 
 
-@pytest.mark.long
 @settings(max_examples=300)
 @given(repositories())
 def test_the_graph_agrees_with_the_model(repository: Repository):
@@ -41,7 +41,6 @@ def test_the_graph_agrees_with_the_model(repository: Repository):
         assert node.main_parent == repository.history[commit].before
 
 
-@pytest.mark.long
 @settings(max_examples=300)
 @given(repositories())
 def test_all_ancestors_of_a_held_branch_are_protected(repository: Repository):
@@ -52,7 +51,6 @@ def test_all_ancestors_of_a_held_branch_are_protected(repository: Repository):
     assert set(protected) == came_from | set(repository.tags.values())
 
 
-@pytest.mark.long
 @settings(max_examples=300)
 @given(repositories())
 def test_the_active_commits_contain_those_of_upstreams_walk_in_any_order(repository: Repository):

@@ -11,7 +11,7 @@ from tests.sweep.crashes.engine import outcomes
 from tests.sweep.crashes.scenarios import SCENARIOS, CrashScenario
 from tests.sweep.crashes.world import World
 
-pytestmark = pytest.mark.usefixtures("small_steps")
+pytestmark = [pytest.mark.long, pytest.mark.usefixtures("small_steps")]
 
 
 def effects_of_a_complete_run(scenario: CrashScenario, world: World) -> list[Effect]:
@@ -38,7 +38,6 @@ def crash_point_in_failure(effects: list[Effect], point: Point) -> Iterator[None
         raise
 
 
-@pytest.mark.long
 @pytest.mark.parametrize("kind", SCENARIOS)
 def test_a_death_beside_any_side_effect_loses_nothing_and_the_next_run_ends_well(kind: str, tmp_path: Path) -> None:
     scenario = SCENARIOS[kind]

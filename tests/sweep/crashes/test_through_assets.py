@@ -29,6 +29,8 @@ from tests.end_to_end.command import DAY, Project, files_below, sample
 from tests.sweep.crashes.effects import Effect, Effects, Moment, Point, points, watched
 from tests.sweep.crashes.processes import CrashingAction, effect_log_in
 
+pytestmark = pytest.mark.long
+
 _CRASHES = 20  # evenly spread over all points; every second sweep moves to quarantine
 
 
@@ -149,7 +151,6 @@ def test_a_death_in_the_middle_of_the_job_loses_nothing_and_the_next_run_ends_we
     require_complete_sweep(project, mode, to_delete, gone)
 
 
-@pytest.mark.long
 def test_a_sweep_with_executors_on_other_machines_moves_objects_to_a_directory_in_which_all_see_its_marker(
     approved: Project, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -162,7 +163,6 @@ def test_a_sweep_with_executors_on_other_machines_moves_objects_to_a_directory_i
     assert day == DAY
 
 
-@pytest.mark.long
 def test_materialize_all_reports_and_deletes_nothing_though_the_plan_is_approved(
     approved: Project, tmp_path: Path
 ) -> None:

@@ -85,8 +85,8 @@ def s3_bucket(access: StoreAccess, connections: int = 10, longest_wait: float = 
     """Return the bucket of `access`, without a request to the store.
 
     The client uses the same credentials as obstore: those of the options, else of the environment, a web identity, the
-    container or the machine. The client sends each request once, so that the caller sees every error. It waits for a
-    response for `longest_wait` seconds at most, also if the option `read_timeout` is longer.
+    container or the machine. The client sends each request once, so that the caller sees every error. It waits for
+    the connection and the response for `longest_wait` seconds at most, whatever timeouts the options have.
 
     Raises:
         ConfigurationError: an option is invalid, or boto3 does not support it.
@@ -213,8 +213,8 @@ def _config(
         signature_version=UNSIGNED if _is_true(options.get("skip_signature", "")) else "s3v4",
         s3={"addressing_style": "virtual" if virtual else "path"},
         retries={"total_max_attempts": 1, "mode": "standard"},
-        connect_timeout=seconds_of(client["connect_timeout"]),
-        read_timeout=min(seconds_of(client["read_timeout"]), longest_wait),
+        connect_timeout=min(seconds_of(client["connect_timeout"]), longest_wait / 4),
+        read_timeout=min(seconds_of(client["read_timeout"]), longest_wait * 3 / 4),
         max_pool_connections=connections,
         proxies={"http": proxy, "https": proxy} if proxy and not excluded else None,
         parameter_validation=False,  # saves a fifth of a bulk deletion's time; the parameters are our own

@@ -124,20 +124,16 @@ def _is_newest(warehouse: Warehouse, lease: Lease) -> bool:
     return written == (lease.holder, lease.fence, lease.until.isoformat(), False)
 
 
-def is_taken_over(warehouse: Warehouse, lease: Lease) -> bool:
-    """Return whether another run has taken the lease since. `retention stop` and `retention resume` take it for none.
+def require_not_taken_over(warehouse: Warehouse, lease: Lease) -> None:
+    """Raise GuardRefused when another run has taken the lease since.
 
-    This happens to a run that was suspended for longer than its lease, and then continues.
+    This happens to a run that was suspended for longer than its lease, and then continues. `retention stop` and
+    `retention resume` take the lease for no run.
     """
     last = _name(lease.number)
     later = [name for name in warehouse.documents(lease.repository, LEASES) if name > last]
     documents = filter(None, (warehouse.read_document(lease.repository, LEASES, name) for name in later))
-    return any(one["fence"] != lease.fence and one["until"] != _NO_END.isoformat() for one in documents)
-
-
-def require_not_taken_over(warehouse: Warehouse, lease: Lease) -> None:
-    """Raise GuardRefused when another run has taken the lease since."""
-    if is_taken_over(warehouse, lease):
+    if any(one["fence"] != lease.fence and one["until"] != _NO_END.isoformat() for one in documents):
         raise _lease_lost(warehouse, lease)
 
 

@@ -276,14 +276,14 @@ def ledger_digest(
 ) -> str:
     """Return a hash of the ledger of a plan, given as (day, hash), up to and including the sweep with this `fence`.
 
-    With `until`, later rows are left out.
+    With `until`, later rows of earlier sweeps are left out.
     """
     from pyspark.sql import functions as F
 
     from retention_assets.core.digest import candidates_digest
 
     rows = read_ledgers(spark, warehouse, repository, [plan]).where(F.col("fence") <= fence)
-    rows = rows if until is None else rows.where(F.col("at") <= F.lit(until))
+    rows = rows if until is None else rows.where((F.col("fence") == fence) | (F.col("at") <= F.lit(until)))
     return candidates_digest(rows.select(*LEDGER.names, "plan_hash"))  # stored digests are of exactly these columns
 
 

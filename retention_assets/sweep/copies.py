@@ -133,8 +133,8 @@ def moved_and_surplus(
     The columns are those of `LEDGER` and others. `at` is the time from which the age of the copy counts. `fence` is the
     fence of the newest ledger row. `recorded`: the ledger says that the object was moved. `has_copy`: the copy is in
     quarantine. `is_due`: the copy may be purged. `tried_at`: when a run last worked on the object, and did not
-    skip it. For a recorded object, only attempts to move it count whose run has recorded no result: its workers may
-    still be running.
+    skip it. For a recorded object, only attempts of earlier sweeps count that have recorded no result: their
+    workers may still be running.
 
     Copies of one object under several plans become due together, so that a purged object has no copy left. A copy is
     not due while a worker of an interrupted sweep may still process its object. Copies that no ledger names are not
@@ -182,30 +182,31 @@ def _recorded_or_copied(rows: DataFrame, copies: DataFrame) -> DataFrame:
 
     `end` is the latest finished outcome of the object, with its detail and time; null if it has none. `tried_at` is the
     time of the latest row that is not `skipped`. If the ledger says that the object was moved, it is the latest attempt
-    to move it by a run that has recorded no result. Null: there is none.
+    of an earlier sweep that has recorded no result. Null: there is none.
     """
     key = ["folder", "address"]
     latest = F.struct(
         "fence", (F.col("outcome") == Outcome.DELETED).cast("int"), "at", "outcome"
     )  # ordered as in `finished_of`
     is_finished, is_attempt = F.col("outcome").isin(*FINISHED), F.col("outcome") == Outcome.ATTEMPTED
-    moves = F.collect_set(F.when(is_attempt & F.col("detail").isNotNull(), F.struct("fence", "at")))
-    ended = F.collect_set(F.when(~is_attempt, F.col("fence")))
-    without_result = F.filter(moves, lambda one: ~F.array_contains(ended, one["fence"]))
-    end = F.max_by(F.struct("outcome", "detail", "at"), F.when(is_finished, latest))
+    end = F.max_by(F.struct("outcome", "detail", "at", "fence"), F.when(is_finished, latest))
+    # Attempts after `end` are those of a restore or purge.
+    is_open = "not array_contains(with_result, one.fence) and one.fence < end.fence"
+    open_at = F.expr(f"array_max(transform(filter(attempts, one -> {is_open}), one -> one.at))")
     known = rows.groupBy(*key).agg(
         F.max("size").alias("size"),
         F.max("at").alias("touched_at"),
         F.max(F.when(F.col("outcome") != Outcome.SKIPPED, F.col("at"))).alias("tried_at"),
-        F.array_max(F.transform(without_result, lambda one: one["at"])).alias("without_result_at"),
+        F.collect_set(F.when(is_attempt, F.struct("fence", "at"))).alias("attempts"),
+        F.collect_set(F.when(~is_attempt, F.col("fence"))).alias("with_result"),
         F.max("fence").alias("fence"),
         F.when(F.max(is_finished), end).alias("end"),
     )
     return (
         known.join(copies.withColumn("has_copy", F.lit(True)), on=key, how="left")
         .withColumn("recorded", F.coalesce(F.col("end.outcome") == Outcome.QUARANTINED, F.lit(False)))
-        .withColumn("tried_at", F.expr("if(recorded, without_result_at, tried_at)"))
-        .drop("without_result_at")
+        .withColumn("tried_at", F.when(F.col("recorded"), open_at).otherwise(F.col("tried_at")))
+        .drop("attempts", "with_result")
         .where("recorded OR has_copy")
     )
 

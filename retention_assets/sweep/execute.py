@@ -20,18 +20,19 @@ from retention_assets.core.amounts import Amount, counted, sum_of
 from retention_assets.errors import GuardRefused, RetentionError, StoreError, brief, own_error
 from retention_assets.objectstore.outcomes import Outcome
 from retention_assets.state.approval import Approval, Terms, require_approval, require_few_resurrected
-from retention_assets.state.lease import (
-    Lease,
-    held_lease,
-    is_taken_over,
-    renew_lease,
-    require_lease,
-    require_not_taken_over,
-)
+from retention_assets.state.lease import Lease, held_lease, renew_lease, require_lease, require_not_taken_over
 from retention_assets.state.ledger import OUTCOMES, LedgerLocation, sweeps_of
 from retention_assets.state.plan import Plan, load_plan
 from retention_assets.state.policies import record_completed
-from retention_assets.state.records import NO_SEAL, Record, Seal, amounts_in, quarantined_in, write_record
+from retention_assets.state.records import (
+    NO_SEAL,
+    Record,
+    Seal,
+    amounts_in,
+    newest_of_plan,
+    quarantined_in,
+    write_record,
+)
 from retention_assets.sweep.engine import BatchResult, Engine, RepositorySweep, SweepEngine
 from retention_assets.sweep.worker import Action, TaskSpec
 from retention_assets.warehouse.warehouse import Warehouse
@@ -181,9 +182,9 @@ def work_and_conclude(
     """Publish the edits of the plan, process all remaining objects, write the audit record, mark a completed plan.
 
     A sweep that ends early also writes an audit record, if it changed anything. So does a sweep whose ledger does not
-    balance with the plan. If another run took the lease, no record is written after the records of that run. A restore
-    or purge has no `repository`, because it publishes no edits. `batches`: the number of objects in each remaining
-    batch, see `Engine.remaining`.
+    balance with the plan. But if another run took the lease and has written a record of the plan, this record stays the
+    newest. A restore or purge has no `repository`, because it publishes no edits. `batches`: the number of objects in
+    each remaining batch, see `Engine.remaining`.
 
     Errors: the error that ended the sweep, whether or not a record could be written. Its message does not say that
     nothing was deleted, if this run tried any object or wrote an edit.
@@ -206,7 +207,7 @@ def work_and_conclude(
             if own and (has_rows or (repository is not None and repository.has_edited)):
                 own.say_nothing_more()
             changed = may_publish or run.beyond_plan or has_rows
-            if changed and not is_taken_over(run.warehouse, lease):
+            if changed and not _has_newer_record(run, lease):
                 # After Spark aborts a job, its other workers may still write rows: a digest would be wrong soon.
                 digest = engine.ledger_digest(lease.fence) if isinstance(error, RetentionError) else None
                 record = _record(run, engine, approval, lease, started, engine.outcomes(), digest)
@@ -220,6 +221,13 @@ def work_and_conclude(
     if is_complete:
         record_completed(run.warehouse, plan.repository, plan.day, plan.plan_hash, plan.policy_run)
     return SweepResult(outcomes, is_complete)
+
+
+def _has_newer_record(run: SweepRun, lease: Lease) -> bool:
+    """Return whether a later run of the plan, which took the lease from this one, has written a record already."""
+    day, plan_hash = run.plan.key
+    newest = newest_of_plan(run.warehouse, run.plan.repository, day, plan_hash)
+    return newest is not None and newest["fence"] > lease.fence
 
 
 def work_through(run: SweepRun, engine: Engine[Any], lease: Lease, batches: Sequence[int]) -> tuple[Lease, float]:

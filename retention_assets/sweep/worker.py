@@ -135,7 +135,8 @@ def work(
         return max(filter(None, (system() + task.ahead, earliest)))
 
     def before_deadline() -> bool:
-        return clock() < task.deadline and holds(warehouse, task.lease, clock())
+        # The clock is read last: this machine may sleep, or the process may be suspended, while the store answers.
+        return holds(warehouse, task.lease, clock()) and clock() < task.deadline
 
     for name, objects in _classified(task.preconditions, _chunks_of(task, batches, worker)):
         decided = objects.filter(pc.is_valid(objects["outcome"]))

@@ -323,9 +323,13 @@ def test_a_chain_of_forged_records_that_claim_to_be_older_than_the_key_is_detect
 # ---- the ledgers that records cover
 
 
-@pytest.mark.parametrize(("at", "passes"), [(11, True), (9, False)], ids=["after_the_record", "before_the_record"])
+@pytest.mark.parametrize(
+    ("fence", "at", "passes"),
+    [(1, 11, True), (1, 9, False), (3, 11, False)],
+    ids=["after_the_record", "before_the_record", "of_the_run_itself"],
+)
 def test_rows_of_a_run_that_lost_its_lease_are_no_change_of_the_ledger(
-    spark: SparkSession, warehouse: Warehouse, at: int, passes: bool
+    spark: SparkSession, warehouse: Warehouse, fence: int, at: int, passes: bool
 ) -> None:
     """A run that was suspended until another run took its lease writes its last rows after the record of that run."""
     began, plan = datetime(2026, 11, 1, tzinfo=UTC), ("2026-11-01", "a" * 64)
@@ -340,7 +344,7 @@ def test_rows_of_a_run_that_lost_its_lease_are_no_change_of_the_ledger(
     write_record(warehouse, replace(record(), fence=3, ledger_digest=digest))  # ended after ten minutes
     check = replace(inputs(warehouse, NO_SEAL), spark=spark)
     assert _records_follow(check).passed
-    write_rows(1, at, a="missing")
+    write_rows(fence, at, a="missing")
     found = _records_follow(check)
     assert found.passed == passes
     assert (

@@ -18,10 +18,11 @@ from retention_assets.state.lease import MARGIN, Lease, release_lease, take_leas
 from retention_assets.state.ledger import OUTCOMES
 from retention_assets.state.plan import keep_plan
 from retention_assets.state.policies import completed_runs
-from retention_assets.state.records import read_records
+from retention_assets.state.records import read_records, record_without_plan, write_record
 from retention_assets.sweep.engine import Batch, BatchResult
 from retention_assets.sweep.execute import SweepResult, execute, require_balance
 from retention_assets.sweep.worker import BeforeDeadline, TaskSpec
+from tests.frames import NOW
 from tests.sweep.crashes.engine import InProcessEngine
 from tests.sweep.crashes.runs import sweep, sweep_run
 from tests.sweep.crashes.world import DEAD, PLANNED, REPOSITORY, World, name_of
@@ -29,6 +30,7 @@ from tests.sweep.repository_sweep import FakeRepository
 from tests.sweep.small_world import a_plan
 
 PLAN = a_plan(candidates=Amount(3, 30))
+RECORD = record_without_plan("sweep", REPOSITORY, "a-person", NOW, NOW, "another-run", {})
 
 
 @pytest.fixture
@@ -297,23 +299,38 @@ def test_an_error_after_an_edit_says_that_nothing_more_was_deleted(world: World)
 
 
 class EngineThatIsOvertaken(InProcessEngine):
-    """An engine whose process is suspended after the last batch, until another run has taken the lease."""
+    """An engine whose process is suspended after the last batch, until another run has taken the lease.
+
+    With `with_record`, the other run has also written a record of the plan.
+    """
+
+    with_record = False
 
     def run(self, objects: Batch[pa.Table], task: TaskSpec) -> BatchResult:
         result = super().run(objects, task)
         if not self._unfinished(task.lease.fence):
             warehouse, later = self.world.warehouse, task.lease.until + 2 * MARGIN
-            release_lease(warehouse, take_lease(warehouse, REPOSITORY, "another-run", later, task.lease.life), later)
+            lease = take_lease(warehouse, REPOSITORY, "another-run", later, task.lease.life)
+            if self.with_record:
+                document = {"day": task.ledger.day.isoformat(), "plan_hash": task.ledger.plan_hash}
+                write_record(warehouse, replace(RECORD, **document, fence=lease.fence))
+            release_lease(warehouse, lease, later)
         return result
 
 
-def test_a_sweep_that_lost_its_lease_to_another_run_fails_and_writes_no_record_after_the_one_of_that_run(
-    world: World,
+@pytest.mark.parametrize("with_record", [False, True], ids=["without_a_record_of_it", "with_a_record_of_it"])
+def test_a_sweep_that_lost_its_lease_to_another_run_fails_and_leaves_the_record_of_that_run_the_newest(
+    world: World, with_record: bool
 ) -> None:
+    engine = EngineThatIsOvertaken(world)
+    engine.with_record = with_record
     with pytest.raises(GuardRefused, match=r"the lease is lost: another run .* Nothing more was deleted"):
-        execute(sweep_run(world, "sweep", "delete", "a-run"), EngineThatIsOvertaken(world), FakeRepository())
+        execute(sweep_run(world, "sweep", "delete", "a-run"), engine, FakeRepository())
     assert [row for row in world.ledger() if row["outcome"] == "deleted"]
-    assert list(read_records(world.warehouse, REPOSITORY)) == []
+    (record,) = read_records(world.warehouse, REPOSITORY)
+    assert record.document["run_id"] == ("another-run" if with_record else "a-run")
+    assert with_record or "the lease is lost" in record.document["ended_early"]
+    assert completed_runs(world.warehouse, REPOSITORY) == frozenset()
 
 
 class EngineWithSlowChecks(InProcessEngine):

@@ -62,6 +62,7 @@ class ObstoreDeletion(OpenStore):
 AT_ONCE = 10  # more than 12 concurrent deletions made S3 return SlowDown. Source: lakeFS issue 5729
 
 _POLL_SECONDS = 2.0  # seconds between two polls of the caller's deadline, because a poll may cost a request
+_LONGEST_POLL = 10.0  # seconds of a poll whose answer counts for other threads
 _RETRY_POLICY = RetryPolicy()
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")  # the XML of a bulk deletion changes these characters
 _NOT_PLAIN = Failure(Kind.OTHER, "not tried: the path has an empty part, `.`, `..` or a control character")
@@ -283,7 +284,9 @@ class DeletionWork:
                 now = self._rate_limiter.now()
                 if not self._deadline_exceeded and now - self._polled_at >= _POLL_SECONDS:
                     self._poll()
-                    self._polled_at = now
+                    polled_at = self._rate_limiter.now()
+                    # after a long poll, which may have been suspended, the next thread polls again
+                    self._polled_at = polled_at if polled_at - now < _LONGEST_POLL else now
         return not self._deadline_exceeded
 
     def _poll(self) -> None:

@@ -8,6 +8,10 @@ _PASSES = (
     "tests/lakefs/rules/test_candidates.py"
     "::test_a_time_is_old_enough_if_it_plus_the_grace_period_is_before_the_oldest_input"
 )
+_OVERTAKEN = (
+    "tests/sweep/test_execute_plan.py"
+    "::test_a_sweep_that_lost_its_lease_to_another_run_fails_and_leaves_the_record_of_that_run_the_newest"
+)
 _LOST_LEASE = "tests/sweep/test_worker.py::test_a_worker_whose_lease_is_lost_ends_after_its_current_chunk"
 _SKIPPED = "tests/sweep/test_engine.py::test_an_object_that_is_live_again_is_skipped"
 _ANOTHER = "tests/sweep/test_preconditions.py::test_missing_and_changed_objects_are_not_processed"
@@ -821,6 +825,38 @@ SWEEPING = (
         old="holds(warehouse, task.lease, clock()) and clock() < task.deadline\n",
         new="clock() < task.deadline\n",
         caught_by=(f"{_LOST_LEASE}[stop_all_sweeps]", f"{_LOST_LEASE}[let_the_lease_expire]"),
+    ),
+    Mutation(
+        name="other threads delete while one asks about the lease",
+        breaks="nothing is changed after the lease is lost",
+        file="retention_assets/objectstore/mutate/deletion.py",
+        old="                    self._poll()\n",
+        new="                    self._polled_at = now\n                    self._poll()\n",
+        also=(("            with self._polling:", "            if True:"),),
+        caught_by=tuple(
+            "tests/objectstore/test_deletion_work.py"
+            f"::test_no_thread_sends_a_request_while_the_deadline_is_checked[{each}]"
+            for each in ("one_by_one", "in_bulk")
+        ),
+    ),
+    Mutation(
+        name="a sweep ends well although another run took its lease",
+        breaks="a run whose lease was taken does not write the newest record of the plan",
+        file="retention_assets/sweep/execute.py",
+        old="        require_not_taken_over(run.warehouse, lease)\n",
+        new="",
+        caught_by=(f"{_OVERTAKEN}[with_a_record_of_it]", f"{_OVERTAKEN}[without_a_record_of_it]"),
+    ),
+    Mutation(
+        name="objects of a worker that may still run are restored once a later sweep recorded them",
+        breaks="a worker of an interrupted sweep deletes no restored object",
+        file="retention_assets/sweep/copies.py",
+        old='F.when(F.col("recorded"), open_at)',
+        new='F.when(F.col("recorded"), F.lit(None))',
+        caught_by=(
+            "tests/sweep/test_undo.py"
+            "::test_objects_that_a_suspended_run_may_still_process_are_not_restored_although_another_run_recorded_them",
+        ),
     ),
     Mutation(
         name="workers continue after the deadline",

@@ -23,19 +23,19 @@ test-servers: ## Install the object stores that some tests talk to; without one 
 
 # Two workers: each that meets Spark starts a JVM (1 GB), and more would only share the same cores. A file stays on one
 # worker, so that what its tests share (a placed repository, a server) is made once; so do files that share a plan (the
-# sets in tests/conftest.py). The folders with long tests come first in the alphabet: begun first, they leave no worker
-# idle at the end.
+# sets in tests/conftest.py). Long files must begin first, so that no worker is idle at the end. In `test`, the folders
+# with long tests come first in the alphabet; in `test-long`, the files with most tests take longest.
 PYTEST = $(JAVA) $(VENV)/python -m pytest
 REAL := lakefs_server or clusters or browser
 
-test: setup ## Run the tests (ARGS="…" goes to pytest); those of stores that test-servers installs are else skipped
+test: setup ## Run the tests (ARGS="…" goes to pytest; LONG=yes: also those of test-long). Without test-servers, some are skipped
 	@rm -rf .refusals
-	REFUSALS=.refusals $(PYTEST) -n 2 --dist loadfile --no-loadscope-reorder -m "not (long or slow or $(REAL))" $(ARGS)
+	REFUSALS=.refusals $(PYTEST) -n 2 --dist loadfile --no-loadscope-reorder -m "not ($(if $(LONG),,long or )slow or $(REAL))" $(ARGS)
 
-test-long: setup ## Run the tests that take more than a few seconds each, such as a plan and its sweep (after `make test`)
-	REFUSALS=.refusals $(PYTEST) -n 2 --dist loadfile --no-loadscope-reorder -m "long and not (slow or $(REAL))" $(ARGS)
+test-long: setup ## Run the tests that take more than a few seconds each, such as a plan and its sweep
+	$(PYTEST) -n 2 --dist loadfile -m "long and not (slow or $(REAL))" $(ARGS)
 
-refusals: setup ## Show which of the package's refusals the last `make test` and `make test-long` did not provoke, and which say too little
+refusals: setup ## Show which of the package's refusals the last `make test LONG=yes` did not provoke, and which say too little
 	$(VENV)/python -m tests.refusals .refusals
 
 test-real: setup ## Run the tests on a real lakeFS server, on Spark clusters and in Chromium, where these are there
@@ -78,7 +78,8 @@ dist: setup ## Build the source archive and the wheel into dist/
 image: ## Build the container image of the code location (ARGS="…" goes to podman or docker)
 	@bash scripts/image $(ARGS)
 
-check: lint types imports definitions docs dist test test-long refusals test-real ## Everything that CI runs
+check: LONG = yes
+check: lint types imports definitions docs dist test refusals test-real ## Everything that CI runs
 
 bench: setup ## Run the benchmarks
 	@for benchmark in benchmarks/*.py; do echo "== $$benchmark"; $(JAVA) $(VENV)/python "$$benchmark" || exit 1; done

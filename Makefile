@@ -23,8 +23,8 @@ test-servers: ## Install the object stores that some tests talk to; without one 
 
 # Two workers: each that meets Spark starts a JVM (1 GB), and more would only share the same cores. A file stays on one
 # worker, so that what its tests share (a placed repository, a server) is made once; so do files that share a plan (the
-# sets in tests/conftest.py). Long files must begin first, so that no worker is idle at the end. In `test`, the folders
-# with long tests come first in the alphabet; in `test-long`, the files with most tests take longest.
+# sets in tests/conftest.py). The folders with long tests come first in the alphabet: begun first, they leave no worker
+# idle at the end.
 PYTEST = $(JAVA) $(VENV)/python -m pytest
 REAL := lakefs_server or clusters or browser
 
@@ -33,7 +33,7 @@ test: setup ## Run the tests (ARGS="…" goes to pytest; LONG=yes: also those of
 	REFUSALS=.refusals $(PYTEST) -n 2 --dist loadfile --no-loadscope-reorder -m "not ($(if $(LONG),,long or )slow or $(REAL))" $(ARGS)
 
 test-long: setup ## Run the tests that take more than a few seconds each, such as a plan and its sweep
-	$(PYTEST) -n 2 --dist loadfile -m "long and not (slow or $(REAL))" $(ARGS)
+	$(PYTEST) -n 2 --dist loadfile --no-loadscope-reorder -m "long and not (slow or $(REAL))" $(ARGS)
 
 refusals: setup ## Show which of the package's refusals the last `make test LONG=yes` did not provoke, and which say too little
 	$(VENV)/python -m tests.refusals .refusals

@@ -80,7 +80,7 @@ class LiveNow:
             undo = self._undo
             cache = TableCache(undo.spark, undo.warehouse, undo.repository.name, self._opened.access, undo.run_id)
             memory = read_memory(undo.warehouse, undo.repository.name, undo.repository.lakefs)
-            last = last_read_at(undo.warehouse, undo.repository.name)
+            last = memory.seen_at or last_read_at(undo.warehouse, undo.repository.name)
             query = LivenessQuery(self._opened, policy, undo.clock().date(), memory, last)
             self._policy_hash, self._liveness = policy.policy_hash, LakeFSLiveness(undo.spark, cache, query, undo.clock)
         return self._liveness

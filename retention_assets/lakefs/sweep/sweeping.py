@@ -91,4 +91,5 @@ def dump_of(sweep: Sweep[OpenRepository]) -> Mapping[str, str] | None:
 def liveness_query(sweep: Sweep[OpenRepository], policy: Policy) -> LivenessQuery:
     """Return the query of the repository's liveness checks. The verification uses the same query."""
     memory = read_memory(sweep.warehouse, sweep.name, sweep.opened.repository.lakefs)
-    return LivenessQuery(sweep.opened, policy, sweep.day, memory, last_read_at(sweep.warehouse, sweep.name))
+    last = memory.seen_at or last_read_at(sweep.warehouse, sweep.name)
+    return LivenessQuery(sweep.opened, policy, sweep.day, memory, last)

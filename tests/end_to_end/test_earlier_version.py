@@ -12,7 +12,7 @@ import pytest
 
 from tests.end_to_end.command import DAY, Project, orchard_on_disk, run, sample
 
-pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("spark", "forgetful")]
+pytestmark = [pytest.mark.long, pytest.mark.usefixtures("spark", "forgetful")]
 
 SAVED = Path(__file__).parents[1] / "data" / "warehouses" / "orchard_in_quarantine.tar.xz"
 OLD = "2026-01-31"

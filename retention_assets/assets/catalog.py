@@ -22,7 +22,7 @@ CHECKS: Mapping[str, str] = {
     "live_not_shrunk": "Since the last plan, the number of live addresses fell by at most guards.max_live_shrink.",
     "nothing_young": "Every candidate is older than `grace`. In lakeFS, unreferenced ones are older than `token_life`.",
     "nothing_unknown": "If the list of staged objects is unknown, every candidate is an object of a commit.",
-    "only_generated_names": "Every candidate has a name that the system generates.",
+    "only_generated_names": "Every candidate has a name that lakeFS or Icechunk generates.",
     "nothing_live": "No candidate is live.",
     "only_listed": "Every candidate is in the listing exactly once, with the size and time of the plan.",
     "totals_balance": "The totals of all states add up to the listing. The state `candidate` and the plan have the "

@@ -93,7 +93,8 @@ class AcknowledgeOptions(PersonOptions):
     """Which live objects are acknowledged as lost."""
 
     addresses: list[str] = Field(
-        default=[], description="Empty: the objects that the last refused plan or failed verification did not find."
+        default=[],
+        description="The lost objects. Empty: those that the last refused plan or failed verification did not find.",
     )
     digest: str = Field(default="", description="The hash that a run without `digest` logs. Empty: show the objects.")
     whole_slices: bool = Field(default=False, description="Accept directories in which no object is left.")
@@ -166,7 +167,7 @@ def _withdraw(context: dg.OpExecutionContext, resource: RepositoryResource, conf
 
 
 def _stop(context: dg.OpExecutionContext, resource: RepositoryResource, config: PersonOptions) -> None:
-    """Stop the running sweep, restore or purge within seconds. Until `resume`, no such run or housekeeping starts."""
+    """Stop the running sweep, restore or purge within seconds. Refuse these and housekeeping until `resume`."""
     stopped = stop_sweeps(resource.warehouse, resource.name, config.person(context.run), resource.clock.now())
     context.log.info(f"Run {stopped} stops within seconds." if stopped else "No run was in progress.")
 

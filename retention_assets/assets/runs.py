@@ -139,7 +139,10 @@ def failure_of(events: Sequence[dg.DagsterEvent], job: str, run_id: str) -> Rete
             f"{job}: the run {run_id} ended during a step, without an error. Its process may have been killed. See it "
             "in the Dagster UI, and start it again."
         )
-    return RetentionError(f"{job}: the run {run_id} failed before any step. See it in the Dagster UI.")
+    return RetentionError(
+        f"{job}: the run {run_id} failed before any step. Nothing was done. See the reason in the Dagster UI, then "
+        "start the run again."
+    )
 
 
 def _own_error(error: Any, step: str, run_id: str) -> RetentionError:

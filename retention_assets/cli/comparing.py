@@ -114,8 +114,9 @@ def diff(
 ) -> None:
     """Compare two plans of REPOSITORY by their hashes, or the day's plan with the plan that --policy would give.
 
-    The first 8 digits of a hash are enough. With --policy, objects that wait (`settle`) count like candidates. The
-    command does not change plans. Exit status 1: a guard would refuse a plan under the other policy.
+    The first 8 digits of a hash are enough. --policy works only for lakeFS, and counts objects that wait (`settle`)
+    like candidates. The command does not change plans. Exit status 1: a guard would refuse a plan under the other
+    policy.
     """
     _require_plans_or_policy(plans, files, day)
     if json_wanted and form == "csv":

@@ -247,7 +247,7 @@ def _future(one: ObjectExplanation, repository: str, today: date) -> str:
     if one.state == "candidate":
         return (
             "The next sweep of this plan deletes it or moves it to quarantine, if a person approved the plan or the "
-            "plan is within the budget. It does not in mode `plan`, or if the plan must not be executed."
+            "plan is within the budget. There is no sweep in mode `plan`, or if the plan must not be executed."
         )
     if one.state == "outside":
         return "Plans do not list its location, so no plan deletes it, and `retention verify` does not check it."

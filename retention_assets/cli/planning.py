@@ -158,7 +158,7 @@ _EXPLAINED = "tables/summary.csv"  # an object of the first sample: one path kee
 
 
 @cli.command(short_help="Plan the sample repositories.", epilog=examples("retention demo", "retention demo --prepare"))
-@click.option("--prepare", "only_prepare", is_flag=True, help="Only copy the samples into place.")
+@click.option("--prepare", "only_prepare", is_flag=True, help="Only put the samples in place, and plan nothing.")
 def demo(only_prepare: bool) -> None:
     """Plan the sample repositories as of 2026-11-01. The demo needs no server and no configuration."""
     from retention_assets.demo.sample import copy_demo

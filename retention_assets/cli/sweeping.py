@@ -60,8 +60,9 @@ from retention_assets.tables import DELETION_PROOF, DELETION_REPORT
 def approve(target: Target, plan_hash: str, day: date, json_wanted: bool) -> None:
     """Approve the plan of REPOSITORY that has this HASH, so that a sweep may execute the plan.
 
-    The approval is for the current settings: a sweep in another mode, or with another grace period, is refused. The
-    command stores your name: the value of the environment variable RETENTION_APPROVER, else user@host.
+    Give the whole hash, as `plan` prints it. The approval is for the current settings: a sweep in another mode, or with
+    another grace period, is refused. The command stores your name: the value of the environment variable
+    RETENTION_APPROVER, else user@host.
     """
     life, terms, by = target.repository.settings.approval.life, approved_terms(target.repository), person()
     asked = require_plan(target.warehouse, target.name, day, plan_hash, undone="approved")

@@ -349,11 +349,11 @@ def _lines(file: Path) -> list[str]:
 def housekeeping(context: click.Context, repository: str | None, execute: bool, json_wanted: bool) -> None:
     """Show old tables that the warehouse no longer needs, of REPOSITORY or of all repositories.
 
-    With --execute, the command removes tables of days that are older than `warehouse_keep.tables`, and cache files that
-    were merged into larger ones. It removes the object lists of plans that nobody swept and that are older than this,
-    `grace` and `approval.life`. If `warehouse_keep.plans` is set, it also removes the documents of plans that nobody
-    swept and that are older than `warehouse_keep.plans`. Everything that a plan, sweep, restore, purge or verification
-    needs stays. If a repository is refused, the command goes on with the others.
+    With --execute, the command removes tables of days that are older than `warehouse_keep.tables`, cache files that
+    were merged into larger ones, and the object lists of plans that nobody swept and that are older than
+    `warehouse_keep.tables`, `grace` and `approval.life`. If `warehouse_keep.plans` is set, it also removes the
+    documents of plans that nobody swept and that are older than `warehouse_keep.plans`. Everything that a plan, sweep,
+    restore, purge or verification needs stays. If a repository is refused, the command goes on with the others.
     """
     from retention_assets.repositories.housekeeping import leftovers, remove_leftovers, unconfigured
 

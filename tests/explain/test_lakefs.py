@@ -341,7 +341,7 @@ def test_the_explanation_says_that_its_plan_must_not_be_executed(without_staged_
     candidate = next(one.address for one in answers if one.state == "candidate")
     text = run("--config", without_staged_list.file, "explain", "orchard", candidate).out
     assert "Note: The plan must not be executed: no staged list is known" in text
-    assert "It does not in mode `plan`, or if the plan must not be executed." in text
+    assert "There is no sweep in mode `plan`, or if the plan must not be executed." in text
 
 
 def test_an_object_that_an_old_server_may_have_staged_is_explained_as_such(

@@ -37,9 +37,12 @@ def served(handler: type[BaseHTTPRequestHandler]) -> Iterator[str]:
         server.server_close()
 
 
-def server_that_answers(status: int, body: bytes = b"") -> AbstractContextManager[str]:
-    """Yield the URL of a server that answers every request alike."""
-    return served(type("Answering", (_Answering,), {"status": status, "body": body}))
+def server_that_answers(
+    status: int, body: bytes = b"", requests: list[str] | None = None
+) -> AbstractContextManager[str]:
+    """Yield the URL of a server that answers every request alike. `requests` gets the method of each request."""
+    attributes = {"status": status, "body": body, "requests": [] if requests is None else requests}
+    return served(type("Answering", (_Answering,), attributes))
 
 
 def server_of_blob_batches(
@@ -92,8 +95,10 @@ class _Batches(BaseHTTPRequestHandler):
 class _Answering(BaseHTTPRequestHandler):
     status: ClassVar[int]
     body: ClassVar[bytes]
+    requests: ClassVar[list[str]]
 
     def do_GET(self) -> None:
+        self.requests.append(self.command)
         self.rfile.read(int(self.headers.get("Content-Length") or 0))
         self.send_response(self.status)
         self.send_header("Content-Length", str(len(self.body)))

@@ -252,6 +252,17 @@ class TestRetries:
         )  # it has heard of throttles, and of no other fault
         assert sum(is_copy(request) for request in faulty.requests) == 4
 
+    def test_a_failed_copy_is_not_sent_again_after_the_deadline(self, faulty: FaultyS3, access: StoreAccess) -> None:
+        faulty.faults = Faults(slow_down=1.0, applies=is_copy)
+
+        def before_deadline() -> bool:
+            return not any(map(is_copy, faulty.requests))
+
+        rate_limiter = RateLimiter(sleep=(rests := list[float]()).append, clock=lambda: sum(rests))
+        (done,) = ObjectCopier(access, access, rate_limiter).copy_all([Copy("x", "kept", 4)], before_deadline)
+        assert done == ObjectResult(Outcome.ATTEMPTED)
+        assert sum(map(is_copy, faulty.requests)) == 1
+
     def test_a_lasting_failure_of_a_copy_ends_its_retries(self, faulty: FaultyS3, access: StoreAccess) -> None:
         rests: list[float] = []
         faulty.faults = Faults(slow_down=1.0, applies=is_copy)

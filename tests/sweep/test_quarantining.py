@@ -162,8 +162,8 @@ def test_objects_restored_before_the_deadline_are_recorded_although_the_rest_of_
     monkeypatch.setattr(actions, "_STEP_OBJECTS", 1)
     monkeypatch.setattr(actions, "_POLL_SECONDS", -1)
     rows = moved(on_disk, "data/a", "data/b", "data/c")
-    checked, copied, deleted = True, True, True
-    before_deadline = asked(checked, copied, deleted, checked, copied, False)
+    checked, copied, sent, deleted = True, True, True, True
+    before_deadline = asked(checked, copied, sent, deleted, checked, copied, sent, False)
     of_b = "its copy in quarantine stays until a purge: the deadline had passed"
     assert restored(on_disk, rows, before_deadline) == [("restored", None), ("restored", of_b), ("attempted", None)]
     assert set(inodes(on_disk)) == {on_disk.location.path("data/b"), on_disk.location.path("data/c")}

@@ -284,7 +284,8 @@ class ObjectCopier:
 
         Args:
             copies: the objects to copy.
-            before_deadline: returns whether there is time left; once it returns False, no further copy starts.
+            before_deadline: returns whether there is time left; once it returns False, no further copy starts, and
+                no failed request is sent again.
             earlier: returns the copies that earlier attempts verified, by the path of their source. An object is not
                 copied again while source and copy still have the recorded ETags. `earlier` is called only if a copy
                 exists whose ETag cannot be compared with the ETag of its source.
@@ -296,7 +297,7 @@ class ObjectCopier:
                 return ObjectResult(Outcome.FAILED, f"not tried: {broken[0].detail}")
             if not before_deadline():
                 return ObjectResult(Outcome.ATTEMPTED)
-            result = self._copied(copy, earlier)
+            result = self._copied(copy, earlier, before_deadline)
             if isinstance(result, Failure):
                 if result.kind.is_of_store:
                     broken.append(result)
@@ -310,7 +311,7 @@ class ObjectCopier:
         return results
 
     def _copied(
-        self, copy: Copy, earlier: Callable[[], Mapping[str, VerifiedCopy]]
+        self, copy: Copy, earlier: Callable[[], Mapping[str, VerifiedCopy]], before_deadline: Callable[[], bool]
     ) -> VerifiedCopy | ObjectResult | Failure:
         if not (_is_plain(copy.path) and _is_plain(copy.to)):
             return ObjectResult(Outcome.FAILED, "not tried: a path has an empty part, `.` or `..`")
@@ -331,22 +332,33 @@ class ObjectCopier:
             return VerifiedCopy(found.size, found.e_tag, there.e_tag, SIZE_AND_ETAG)
         if there and not self._overwrites:
             return _NOT_OVERWRITTEN
-        return self._copy_object(copy, found) or self._verified(copy, found)
+        return self._copy_object(copy, found, before_deadline) or self._verified(copy, found)
 
-    def _copy_object(self, copy: Copy, found: ObjectMetadata) -> ObjectResult | Failure | None:
+    def _copy_object(
+        self, copy: Copy, found: ObjectMetadata, before_deadline: Callable[[], bool]
+    ) -> ObjectResult | Failure | None:
         """Copy the object that was found. None means success."""
-        failure = self._sent(copy, found)
+        failure = self._sent(copy, found, before_deadline)
+        if isinstance(failure, ObjectResult):
+            return failure
         if failure is OTHER_OBJECT:
             return ObjectResult(Outcome.SKIPPED, failure.detail)
         if failure and failure.kind is Kind.OBJECT_MISSING and self._source.head(copy.path) is None:
             return self._source.absent(copy.path) or ObjectResult(Outcome.MISSING)
         return failure
 
-    def _sent(self, copy: Copy, found: ObjectMetadata) -> Failure | None:
-        """Copy with retries. If the response to a copy request is lost, the object is copied again."""
+    def _sent(
+        self, copy: Copy, found: ObjectMetadata, before_deadline: Callable[[], bool]
+    ) -> ObjectResult | Failure | None:
+        """Copy with retries. If the response to a copy request is lost, the object is copied again.
+
+        After the deadline, no request is sent, and the outcome is `attempted`.
+        """
         retries = Retries(_RETRY_POLICY, self._rate_limiter, self._random)
         while True:
             self._rate_limiter.wait_for(1)
+            if not before_deadline():
+                return ObjectResult(Outcome.ATTEMPTED)
             sent_at = self._rate_limiter.now()
             failure = self._copy_strategy.copy_object(copy.path, copy.to, found)
             if failure is None:

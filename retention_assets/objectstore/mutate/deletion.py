@@ -37,8 +37,9 @@ class ObstoreDeletion(OpenStore):
         super().__init__(access)
         if access.is_local:  # as lakeFS does, delete directories that become empty
             self._store = LocalStore(access.directory, automatic_cleanup=True)
-        elif not isinstance(self._store, MemoryStore) and seconds_of(self._store.client_options["timeout"]) > LONGEST:
-            self._store = access.open(timeout=f"{LONGEST}s")
+        elif not isinstance(self._store, MemoryStore):  # a retry of obstore's would not ask for the deadline
+            is_longer = seconds_of(self._store.client_options["timeout"]) > LONGEST
+            self._store = access.open(retrying=False, timeout=f"{LONGEST}s" if is_longer else None)
         self.most_per_request = _BULK if isinstance(self._store, AzureStore) else 1
 
     def delete_many(self, to_delete: Sequence[DeleteTarget]) -> Sequence[ObjectResult]:
@@ -80,8 +81,7 @@ class ObjectDeleter:
 
     S3 and Azure delete in bulk, all other stores one by one, with up to ten concurrent requests. Throttled requests,
     server errors and requests without a response are retried for each affected object, as `retry_policy` allows. Other
-    errors are not retried. On S3, `rate_limiter` counts every throttle. On other stores, it counts a throttle only
-    after obstore's own four quick retries.
+    errors are not retried. No client retries by itself, so `rate_limiter` counts every throttle.
 
     On S3, an object with an ETag in its `DeleteTarget` is deleted only if it still has this ETag. With
     `conditional=False`, any object at the path is deleted. All other stores, and S3 servers without conditional

@@ -1,6 +1,6 @@
 """The objects to delete, and the result of an action for each object, as stores return it and ledgers store it."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Protocol
@@ -11,6 +11,8 @@ _GONE = "it was gone already"
 # The ledger's detail for a purged copy. The bucket may still have versions of the original object.
 OF_COPY = "its copy in quarantine"
 _AMBIGUOUS_404 = "the store returned 404 without reporting that the object is missing"
+
+MaySend = Callable[[int], bool]  # whether a request for this number of objects may be sent
 
 
 class Outcome(StrEnum):
@@ -43,6 +45,7 @@ class ObjectResult:
         return cls(Outcome.FAILED, failure.detail, failure)
 
 
+NOT_REQUESTED = ObjectResult(Outcome.ATTEMPTED)
 DELETED = ObjectResult(Outcome.DELETED)  # one instance for all deleted objects, which saves memory
 
 
@@ -59,15 +62,19 @@ class DeleteTarget:
 
 
 class DeletingStore(Protocol):
-    """Sends deletion requests to a store. Errors are returned as results. Nothing is raised, and nothing is retried."""
+    """Sends deletion requests to a store. Errors are returned as results. Nothing is raised, and nothing is retried.
+
+    `may_send` allowed the first request. It is called with the number of objects before any second request. If it
+    returns False, no second request is sent, and objects without a result are `attempted`.
+    """
 
     most_per_request: int  # the most objects in one bulk request; 1: only `delete_one` is called
 
-    def delete_many(self, to_delete: Sequence[DeleteTarget]) -> Sequence[ObjectResult]:
+    def delete_many(self, to_delete: Sequence[DeleteTarget], may_send: MaySend) -> Sequence[ObjectResult]:
         """Delete several objects with one request, and return a result for each, in the same order."""
         ...
 
-    def delete_one(self, to_delete: DeleteTarget) -> ObjectResult:
+    def delete_one(self, to_delete: DeleteTarget, may_send: MaySend) -> ObjectResult:
         """Delete one object."""
         ...
 

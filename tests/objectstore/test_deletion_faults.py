@@ -280,6 +280,17 @@ class TestConditions:
         sent = [[bool(named.e_tag) for named in request.deletes] for request in world.proxy.deletions]
         assert sent == [[True], [False], [False]]
 
+    @pytest.mark.parametrize("bulk", ["in_bulk", "alone"])
+    def test_after_the_deadline_no_request_without_conditions_follows_a_rejected_one(
+        self, world: World, bulk: str
+    ) -> None:
+        to_delete = [DeleteTarget(path, world.e_tag(path)) for path in world.to_delete(1)]
+        world.proxy.faults = Faults(conditions="NotImplemented", before=lambda _: world.clock.sleep(10))
+        world.options(disable_bulk_delete=str(bulk == "alone").lower())
+        (done,) = world.deleter().delete_all(to_delete, lambda: not world.proxy.deletions)
+        assert done == ObjectResult(Outcome.ATTEMPTED)
+        assert world.left() == {*KEPT, to_delete[0].path}
+
     def test_a_bulk_request_that_fails_with_and_without_conditions_keeps_conditions_on(self, world: World) -> None:
         paths = world.to_delete(2)
         to_delete = [DeleteTarget(paths[0], world.e_tag(paths[0])), DeleteTarget(paths[1], "0" * 32)]

@@ -11,7 +11,7 @@ from retention_assets.errors import StoreError
 from retention_assets.objectstore.failures import Failure, Kind, failure_of_response, unreachable
 from retention_assets.objectstore.mutate.deletion import AT_ONCE, DeletionWork
 from retention_assets.objectstore.outcomes import DELETED as GONE
-from retention_assets.objectstore.outcomes import DeleteTarget, ObjectResult, Outcome
+from retention_assets.objectstore.outcomes import DeleteTarget, MaySend, ObjectResult, Outcome
 from retention_assets.objectstore.rate_limiter import RateLimiter, RetryPolicy
 from tests.objectstore.fake_clock import FakeClock
 
@@ -35,12 +35,12 @@ class FakeStore:
         self._answer, self._alone = answer, list(delete_one)
         self._lock = Lock()
 
-    def delete_many(self, to_delete: Sequence[DeleteTarget]) -> Sequence[ObjectResult]:
+    def delete_many(self, to_delete: Sequence[DeleteTarget], may_send: MaySend) -> Sequence[ObjectResult]:
         with self._lock:
             self.requests.append(len(to_delete))
         return [self._answer(to_delete)] * len(to_delete)
 
-    def delete_one(self, to_delete: DeleteTarget) -> ObjectResult:
+    def delete_one(self, to_delete: DeleteTarget, may_send: MaySend) -> ObjectResult:
         with self._lock:
             self.requests.append(1)
             if self._alone:
@@ -167,8 +167,8 @@ def test_one_key_that_is_always_throttled_does_not_delay_others(clock: FakeClock
     to_delete = some(1_500)
 
     class HotStore(FakeStore):
-        def delete_many(self, to_delete: Sequence[DeleteTarget]) -> Sequence[ObjectResult]:
-            super().delete_many(to_delete)
+        def delete_many(self, to_delete: Sequence[DeleteTarget], may_send: MaySend) -> Sequence[ObjectResult]:
+            super().delete_many(to_delete, may_send)
             return [BUSY if one.path == "data/700" else GONE for one in to_delete]
 
     answers = done(HotStore(1_000, lambda asked: GONE), rate_limiter, to_delete)

@@ -19,7 +19,16 @@ from retention_assets.objectstore.access import StoreAccess
 from retention_assets.objectstore.failures import Failure, Kind
 from retention_assets.objectstore.mutate.deletion_s3 import LONGEST, S3Deletion
 from retention_assets.objectstore.objects import OpenStore
-from retention_assets.objectstore.outcomes import DELETED, DeleteTarget, DeletingStore, ObjectResult, Outcome, result_of
+from retention_assets.objectstore.outcomes import (
+    DELETED,
+    NOT_REQUESTED,
+    DeleteTarget,
+    DeletingStore,
+    MaySend,
+    ObjectResult,
+    Outcome,
+    result_of,
+)
 from retention_assets.objectstore.rate_limiter import RateLimiter, Retries, RetryPolicy
 from retention_assets.objectstore.s3 import seconds_of
 
@@ -42,7 +51,7 @@ class ObstoreDeletion(OpenStore):
             self._store = access.open(retrying=False, timeout=f"{LONGEST}s" if is_longer else None)
         self.most_per_request = _BULK if isinstance(self._store, AzureStore) else 1
 
-    def delete_many(self, to_delete: Sequence[DeleteTarget]) -> Sequence[ObjectResult]:
+    def delete_many(self, to_delete: Sequence[DeleteTarget], may_send: MaySend) -> Sequence[ObjectResult]:
         """See `DeletingStore`. A failed request may have deleted some objects: obstore does not say which."""
         if any(one.version_id for one in to_delete):
             failure: Failure | None = _NO_VERSIONS
@@ -50,7 +59,7 @@ class ObstoreDeletion(OpenStore):
             failure = self._failure(lambda: self._store.delete([one.path for one in to_delete]))
         return [ObjectResult.failed(failure.of_bulk()) if failure else DELETED] * len(to_delete)
 
-    def delete_one(self, to_delete: DeleteTarget) -> ObjectResult:
+    def delete_one(self, to_delete: DeleteTarget, may_send: MaySend) -> ObjectResult:
         """See `DeletingStore`."""
         if to_delete.version_id:
             return ObjectResult.failed(_NO_VERSIONS)
@@ -68,11 +77,10 @@ _RETRY_POLICY = RetryPolicy()
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")  # the XML of a bulk deletion changes these characters
 _NOT_PLAIN = Failure(Kind.OTHER, "not tried: the path has an empty part, `.`, `..` or a control character")
 _CONTRADICTION = Failure(Kind.OTHER, "not tried: the path was given twice, with different ETags")
-_NOT_REQUESTED = ObjectResult(Outcome.ATTEMPTED)
 _UNKNOWN = "the outcome is unknown, because a request for the object got no clear response"
 
 BeforeDeadline = Callable[[], bool]
-_Send = Callable[[Sequence[DeleteTarget]], Sequence[ObjectResult]]
+_Send = Callable[[Sequence[DeleteTarget], MaySend], Sequence[ObjectResult]]
 _Results = dict[DeleteTarget, ObjectResult]
 
 
@@ -189,7 +197,9 @@ class DeletionWork:
         if in_bulk := self._store.most_per_request > 1:
             results = self._in_threads(to_delete, self._store.most_per_request, self._store.delete_many)
             delete_one = [one for one, result in results.items() if result.failure and result.failure.retry_singly]
-        singly = self._in_threads(delete_one, 1, lambda batch: [self._store.delete_one(one) for one in batch])
+        singly = self._in_threads(
+            delete_one, 1, lambda batch, may_send: [self._store.delete_one(one, may_send) for one in batch]
+        )
         results |= {
             one: result
             for one, result in singly.items()
@@ -201,7 +211,7 @@ class DeletionWork:
     def _in_threads(self, to_delete: Sequence[DeleteTarget], most: int, send: _Send) -> _Results:
         """Delete the objects in batches of at most `most`, several batches at a time; return the last result for each.
 
-        `send` sends one request for the objects of a batch.
+        `send` sends a request for the objects of a batch.
         """
         queue = deque(to_delete)
 
@@ -231,7 +241,7 @@ class DeletionWork:
         began = self._rate_limiter.now()
         results = self._sent(batch, send)
         if not results:
-            return dict.fromkeys(batch, _NOT_REQUESTED)
+            return dict.fromkeys(batch, NOT_REQUESTED)
         while remaining := self._to_retry(results):
             if not retries.wait(throttled=any(map(_is_throttled, remaining.values()))):
                 break
@@ -247,7 +257,7 @@ class DeletionWork:
         throttled_only = (
             one for one, result in results.items() if _is_throttled(result) and one not in self._ambiguous
         )
-        return dict.fromkeys(throttled_only, _NOT_REQUESTED)
+        return dict.fromkeys(throttled_only, NOT_REQUESTED)
 
     def _to_retry(self, results: _Results) -> _Results:
         """Return the objects to retry next, with their results: all retryable objects, or fewer after a throttle."""
@@ -261,7 +271,7 @@ class DeletionWork:
         if not self._may_send(len(batch)):
             return {}
         sent_at = self._rate_limiter.now()
-        results = dict(zip(batch, send(batch), strict=True))
+        results = dict(zip(batch, send(batch, self._may_send), strict=True))
         failures = [result.failure for result in results.values() if result.failure]
         if any(failure.throttled for failure in failures):
             self._rate_limiter.throttled(sent_at)

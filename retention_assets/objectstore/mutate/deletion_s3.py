@@ -6,7 +6,15 @@ from typing import Any
 
 from retention_assets.objectstore.access import StoreAccess
 from retention_assets.objectstore.failures import Failure, Kind, failure_of_response
-from retention_assets.objectstore.outcomes import DELETED, DeleteTarget, ObjectResult, Outcome, result_of
+from retention_assets.objectstore.outcomes import (
+    DELETED,
+    NOT_REQUESTED,
+    DeleteTarget,
+    MaySend,
+    ObjectResult,
+    Outcome,
+    result_of,
+)
 from retention_assets.objectstore.s3 import S3_ERRORS, failure_of_s3, s3_bucket
 
 # Seconds of a request that deletes, less than `MARGIN` of a lease: it ends before another run can take the lease.
@@ -38,11 +46,13 @@ class S3Deletion:
         self.most_per_request = _BULK if in_bulk and self._bucket.in_bulk else 1
         self.conditional = conditional
 
-    def delete_many(self, to_delete: Sequence[DeleteTarget]) -> Sequence[ObjectResult]:
+    def delete_many(self, to_delete: Sequence[DeleteTarget], may_send: MaySend) -> Sequence[ObjectResult]:
         """See `DeletingStore`."""
         conditional = self.conditional and any(map(_has_condition, to_delete))
         response = self._delete_objects(to_delete, conditional=conditional)
         if conditional and isinstance(response, Failure) and response.code in _CONDITION_UNSUPPORTED:
+            if not may_send(len(to_delete)):
+                return [NOT_REQUESTED] * len(to_delete)
             response = self._delete_objects(to_delete, conditional=False)
             if not isinstance(response, Failure):  # if both fail, the condition was not the cause
                 self.conditional = False
@@ -50,11 +60,13 @@ class S3Deletion:
             return response
         return [ObjectResult.failed(response.of_bulk())] * len(to_delete)
 
-    def delete_one(self, to_delete: DeleteTarget) -> ObjectResult:
+    def delete_one(self, to_delete: DeleteTarget, may_send: MaySend) -> ObjectResult:
         """See `DeletingStore`."""
         conditional = self.conditional and _has_condition(to_delete)
         failure = self._delete_object(to_delete, conditional=conditional)
         if conditional and failure is not None and failure.code in _CONDITION_UNSUPPORTED:
+            if not may_send(1):
+                return NOT_REQUESTED
             failure = self._delete_object(to_delete, conditional=False)
             if failure is None:
                 self.conditional = False

@@ -133,8 +133,8 @@ def moved_and_surplus(
     The columns are those of `LEDGER` and others. `at` is the time from which the age of the copy counts. `fence` is the
     fence of the newest ledger row. `recorded`: the ledger says that the object was moved. `has_copy`: the copy is in
     quarantine. `is_due`: the copy may be purged. `tried_at`: when a run last worked on the object, and did not
-    skip it. For a recorded object, only attempts of earlier sweeps count that have recorded no result: their
-    workers may still be running.
+    skip it. For a recorded object, and for other plans, only attempts of sweeps count that have recorded no result:
+    their workers may still be running.
 
     Copies of one object under several plans become due together, so that a purged object has no copy left. A copy is
     not due while a worker of an interrupted sweep may still process its object. Copies that no ledger names are not
@@ -182,7 +182,8 @@ def _recorded_or_copied(rows: DataFrame, copies: DataFrame) -> DataFrame:
 
     `end` is the latest finished outcome of the object, with its detail and time; null if it has none. `tried_at` is the
     time of the latest row that is not `skipped`. If the ledger says that the object was moved, it is the latest attempt
-    of an earlier sweep that has recorded no result. Null: there is none.
+    of an earlier sweep that has recorded no result. Such an attempt under another plan counts too: its worker may
+    delete the object at its path. Null: there is none.
     """
     key = ["folder", "address"]
     latest = F.struct(
@@ -190,8 +191,9 @@ def _recorded_or_copied(rows: DataFrame, copies: DataFrame) -> DataFrame:
     )  # ordered as in `finished_of`
     is_finished, is_attempt = F.col("outcome").isin(*FINISHED), F.col("outcome") == Outcome.ATTEMPTED
     end = F.max_by(F.struct("outcome", "detail", "at", "fence"), F.when(is_finished, latest))
-    # Attempts after `end` are those of a restore or purge.
-    is_open = "not array_contains(with_result, one.fence) and one.fence < end.fence"
+    # Attempts after the object was moved are those of a restore or purge.
+    is_of_undo = f"coalesce(end.outcome = '{Outcome.QUARANTINED}' and one.fence > end.fence, false)"
+    is_open = f"not array_contains(with_result, one.fence) and not {is_of_undo}"
     open_at = F.expr(f"array_max(transform(filter(attempts, one -> {is_open}), one -> one.at))")
     known = rows.groupBy(*key).agg(
         F.max("size").alias("size"),
@@ -205,8 +207,11 @@ def _recorded_or_copied(rows: DataFrame, copies: DataFrame) -> DataFrame:
     return (
         known.join(copies.withColumn("has_copy", F.lit(True)), on=key, how="left")
         .withColumn("recorded", F.coalesce(F.col("end.outcome") == Outcome.QUARANTINED, F.lit(False)))
-        .withColumn("tried_at", F.when(F.col("recorded"), open_at).otherwise(F.col("tried_at")))
-        .drop("attempts", "with_result")
+        .withColumn("open_at", open_at)
+        .where("recorded OR has_copy OR open_at IS NOT NULL")
+        .withColumn("open_at", F.max("open_at").over(Window.partitionBy("address")))  # of all plans
+        .withColumn("tried_at", F.greatest("open_at", F.when(~F.col("recorded"), F.col("tried_at"))))
+        .drop("attempts", "with_result", "open_at")
         .where("recorded OR has_copy")
     )
 

@@ -851,8 +851,8 @@ SWEEPING = (
         name="objects of a worker that may still run are restored once a later sweep recorded them",
         breaks="a worker of an interrupted sweep deletes no restored object",
         file="retention_assets/sweep/copies.py",
-        old='F.when(F.col("recorded"), open_at)',
-        new='F.when(F.col("recorded"), F.lit(None))',
+        old='.withColumn("open_at", open_at)',
+        new='.withColumn("open_at", F.lit(None).cast("timestamp"))',
         caught_by=(
             "tests/sweep/test_undo.py"
             "::test_objects_that_a_suspended_run_may_still_process_are_not_restored_although_another_run_recorded_them",
@@ -1212,6 +1212,17 @@ KEEPING_BOOKS = (
         caught_by=(
             "tests/sweep/test_quarantining.py"
             "::test_an_object_that_is_exchanged_after_its_copy_stays_although_the_plan_has_no_etag",
+        ),
+    ),
+    Mutation(
+        name="objects of a worker of another plan that may still run are restored",
+        breaks="a worker of an interrupted sweep deletes no restored object",
+        file="retention_assets/sweep/copies.py",
+        old='Window.partitionBy("address")))  # of all plans',
+        new='Window.partitionBy("folder", "address")))  # of all plans',
+        caught_by=tuple(
+            f"{_COPIES}::test_an_object_that_a_suspended_run_of_another_plan_may_still_process_is_not_restored[{each}]"
+            for each in ("swept", "restored_before")
         ),
     ),
     Mutation(

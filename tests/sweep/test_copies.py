@@ -130,6 +130,38 @@ def test_copies_of_one_object_under_two_plans_go_together_and_none_is_left(spark
     assert shown(spark, world) == {}
 
 
+@pytest.mark.parametrize("interrupted", [(), (Outcome.ATTEMPTED, Outcome.RESTORED)], ids=["swept", "restored_before"])
+def test_an_object_that_a_suspended_run_of_another_plan_may_still_process_is_not_restored(
+    spark: SparkSession, tmp_path: Path, interrupted: tuple[Outcome, ...]
+) -> None:
+    """The worker of the first plan recorded no result. It could delete the object after it is restored."""
+    world, lines = a_world(tmp_path), list[str]()
+    first, second = another_plan(world, 1), another_plan(world, 2)
+    if interrupted:
+        write_rows(world, first, 1, Outcome.ATTEMPTED, Outcome.QUARANTINED)
+        write_rows(world, first, 2, *interrupted)
+    write_rows(world, first, 3, Outcome.ATTEMPTED)
+    moved(world, second, fence=5)
+    with pytest.raises(GuardRefused, match="no such object is in quarantine"):
+        restore(replace(undo(spark, world), log=lines.append), selected("a"))
+    assert [line for line in lines if "may still be processing 1 object" in line]
+    world.wait(minutes=21)  # sweep.window and five minutes
+    assert restore(undo(spark, world), selected("a")).ledgers[Outcome.RESTORED].objects == 1
+    assert world.stored()["a"] == content("a")
+
+
+def test_an_object_that_a_run_of_another_plan_processed_with_a_result_is_restored_at_once(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    world = a_world(tmp_path)
+    first, second = another_plan(world, 1), another_plan(world, 2)
+    write_rows(world, first, 1, Outcome.ATTEMPTED, Outcome.QUARANTINED)
+    write_rows(world, first, 2, Outcome.ATTEMPTED, Outcome.RESTORED)
+    write_rows(world, first, 3, Outcome.ATTEMPTED, Outcome.FAILED)
+    moved(world, second, fence=5)
+    assert restore(undo(spark, world), selected("a")).ledgers[Outcome.RESTORED].objects == 1
+
+
 def test_a_copy_whose_object_is_still_at_its_path_is_surplus_and_is_purged_once_no_sweep_processes_it(
     spark: SparkSession, tmp_path: Path
 ) -> None:

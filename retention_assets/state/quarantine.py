@@ -3,8 +3,10 @@
 The folder of a plan contains:
 
 - `objects/<address>`: the copies.
-- `manifest/<name>.json`: the objects to move, written before they are moved.
-- `manifest/<name>-copied.json`: verified copies whose originals could not be deleted yet.
+- `manifest/<name>-<unique>.json`: the objects to move, written before they are moved.
+- `manifest/<name>-<unique>-copied.json`: verified copies whose originals could not be deleted yet.
+
+No manifest is overwritten, although a warehouse that was restored from a backup gives names a second time.
 
 The quarantine is beside the repository or in another bucket. It must not be inside a namespace, because the listing of
 the namespace would include its files.
@@ -75,7 +77,7 @@ class QuarantineLocation:
 
         Errors: AccessDenied or StoreError; in this case no object may be moved.
         """
-        self._write(f"{name}.json", objects.select(("address", "size", "etag")).to_pylist())
+        self._write(name, ".json", objects.select(("address", "size", "etag")).to_pylist())
 
     def write_copies(self, copies: Mapping[str, VerifiedCopy], name: str) -> None:
         """Write a manifest of verified copies whose originals are still there. `copies`: by address.
@@ -86,7 +88,7 @@ class QuarantineLocation:
             {"address": address, "size": copy.size, "e_tag": copy.e_tag, "copy_e_tag": copy.copy_e_tag}
             for address, copy in copies.items()
         ]
-        self._write(f"{name}{_VERIFIED}", rows)
+        self._write(name, _VERIFIED, rows)
 
     def verified_copies(self) -> Mapping[str, VerifiedCopy]:
         """Return the copies that `write_copies` wrote in all attempts, by address. Damaged manifests are ignored.
@@ -118,9 +120,9 @@ class QuarantineLocation:
             return False
         return ObjectReader(self.access).holds_objects(self.folder)
 
-    def _write(self, name: str, rows: Sequence[Mapping[str, Any]]) -> None:
+    def _write(self, name: str, suffix: str, rows: Sequence[Mapping[str, Any]]) -> None:
         content = json.dumps({"objects": rows}, ensure_ascii=False).encode()
-        ObjectWriter(self.access).put(f"{self.folder}/{MANIFESTS}/{name}", content)
+        ObjectWriter(self.access).put(f"{self.folder}/{MANIFESTS}/{name}-{uuid4().hex}{suffix}", content)
 
 
 def marker_of(warehouse: Warehouse, repository: str, access: StoreAccess) -> str | None:

@@ -1,5 +1,6 @@
 """Quarantine, restore and purge: each object is copied once, nothing is copied or deleted after the deadline."""
 
+import json
 import os
 import re
 from collections.abc import Callable, Iterator
@@ -115,6 +116,14 @@ def test_unreadable_manifests_of_verified_copies_only_cost_another_copy(on_disk:
     (manifest,) = (tmp_path / "attic").rglob("*-copied.json")
     manifest.write_text("{", encoding="utf-8")
     assert move(on_disk, rows, "2") == ["quarantined"]
+
+
+def test_a_sweep_with_the_number_of_an_earlier_one_overwrites_no_manifest(on_disk: Quarantine, tmp_path: Path) -> None:
+    """The warehouse was restored from a backup, so its leases have the same numbers again."""
+    for address in ("data/a", "data/b"):
+        assert move(on_disk, objects(on_disk.access, address), "1") == ["quarantined"]
+    written = [json.loads(file.read_bytes())["objects"] for file in (tmp_path / "attic").rglob("manifest/*.json")]
+    assert sorted(row["address"] for (row,) in written) == ["data/a", "data/b"]
 
 
 def test_nothing_is_copied_after_the_deadline(on_disk: Quarantine) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from retention_assets.errors import GuardRefused
+from retention_assets.errors import GuardRefused, StoreError
 from retention_assets.objectstore.mutate.writing import ObjectWriter
 from retention_assets.state import clocks
 from retention_assets.state.lease import holds, take_lease
@@ -152,6 +152,28 @@ def test_a_clock_that_is_ahead_changes_nothing_and_leaves_the_lease_of_a_running
     assert "differ by 3599 s; at most 300 s is allowed. Nothing was changed" in " ".join(refused.err.split())
     assert holds(command.warehouse, lease, now)
     assert command.repository.files() == before
+
+
+@pytest.mark.parametrize("lost", ["record", "lease"])
+def test_if_the_record_of_a_change_is_not_written_the_message_says_that_the_change_was_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lost: str
+):
+    command = Command(tmp_path, 2)
+    create, target = Warehouse.create_document, {"record": "records", "lease": "leases"}[lost]
+
+    def created(warehouse: Warehouse, document: dict[str, object], *parts: str) -> bool:
+        if target in parts and "branch side" in histories(command.repository.open()):
+            raise StoreError("warehouse: no space is left. It was not written. Free space there.")
+        return create(warehouse, document, *parts)
+
+    monkeypatch.setattr(Warehouse, "create_document", created)
+    answer = command("branch", "create", "side", command.repository.ids["a"])
+    assert answer.status == StoreError.exit_code
+    message = " ".join(answer.err.split())
+    assert "no space is left. It was not written. Free space there. But the change was made: branch create" in message
+    assert "Do not make it again." in message
+    assert "branch side" in histories(command.repository.open())
+    assert len(command.records()) == (lost == "lease")
 
 
 def test_a_refused_change_leaves_no_record_and_gives_the_lease_back(tmp_path: Path):

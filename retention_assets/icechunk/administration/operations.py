@@ -58,7 +58,8 @@ def recorded_change(
 
     No sweep runs at the same time. `kind`: what is changed, for the record.
 
-    Errors: the errors of `change`, after which there is no record; GuardRefused as `require_same_location` and
+    Errors: the errors of `change`, after which there is no record; if only the record was not written, the message says
+    that the change was made; GuardRefused as `require_same_location` and
     `held_lease`, when other machines would not see the lease, and when this machine's clock is wrong. A clock that is
     ahead would take the lease of a running sweep. Its times in the repository would make icechunk refuse later commits.
     """
@@ -68,10 +69,19 @@ def recorded_change(
     require_seen_by_all(warehouse, name, access, single_machine=sweep.single_machine)
     require_clock(repository, access, clock, "was changed")
     seal.copy_records(warehouse, name)  # if records cannot be copied, nothing is changed
-    with held_lease(warehouse, name, run_id, clock, sweep.lease) as lease:
-        result = change()
-        record = record_without_plan(kind, name, person, started, clock(), run_id, result)
-        write_record(warehouse, replace(record, fence=lease.fence, longest_window_seconds=0.0), seal)
+    result: Result | None = None
+    try:
+        with held_lease(warehouse, name, run_id, clock, sweep.lease) as lease:
+            result = change()
+            record = record_without_plan(kind, name, person, started, clock(), run_id, result)
+            write_record(warehouse, replace(record, fence=lease.fence, longest_window_seconds=0.0), seal)
+    except RetentionError as error:
+        if result is not None:
+            error.args = (
+                f"{error} But the change was made: {kind}. Do not make it again. Its audit record may be missing, so "
+                "note the change yourself. If the record was only not copied to the witness, the next run copies it.",
+            )
+        raise
     return result
 
 

@@ -840,6 +840,31 @@ SWEEPING = (
         ),
     ),
     Mutation(
+        name="the client sends a failed deletion again",
+        breaks="nothing is changed after the lease is lost",
+        file="retention_assets/objectstore/mutate/deletion.py",
+        old="access.open(retrying=False, timeout",
+        new="access.open(timeout",
+        caught_by=tuple(
+            "tests/objectstore/test_deletion.py::TestRetriesOfTheClient"
+            f"::test_a_deletion_that_fails_is_not_sent_again_before_the_deadline_is_checked[{each}]"
+            for each in ("azure", "gcs")
+        ),
+    ),
+    Mutation(
+        name="a deletion without a condition follows a rejected one at once",
+        breaks="nothing is changed after the lease is lost",
+        file="retention_assets/objectstore/mutate/deletion_s3.py",
+        old="            if not may_send(1):\n",
+        new="            if False:\n",
+        also=(("            if not may_send(len(to_delete)):\n", "            if False:\n"),),
+        caught_by=tuple(
+            "tests/objectstore/test_deletion_faults.py::TestConditions"
+            f"::test_after_the_deadline_no_request_without_conditions_follows_a_rejected_one[{each}]"
+            for each in ("in_bulk", "alone")
+        ),
+    ),
+    Mutation(
         name="a sweep ends well although another run took its lease",
         breaks="a run whose lease was taken does not write the newest record of the plan",
         file="retention_assets/sweep/execute.py",

@@ -42,6 +42,7 @@ from retention_assets.icechunk.sweep.reach import snapshots_and_logs, snapshots_
 from retention_assets.icechunk.sweep.replaced import EarlierPlans, with_log
 from retention_assets.icechunk.sweep.retained_set import decision_rows
 from retention_assets.icechunk.sweep.sweeping import report
+from retention_assets.icechunk.sweep.true_ages import with_true_ages
 from retention_assets.inventory.unusual import unusual_counts, unusual_names
 from retention_assets.objectstore.listing import list_objects, unlisted
 from retention_assets.objectstore.objects import ObjectReader
@@ -88,9 +89,10 @@ def repository_history(context: dg.AssetExecutionContext, resource: RepositoryRe
     cutoff = min(listed, state.taken_at) - resource.repository.settings.grace
     reader = ObjectReader(opened.access)
     state = with_left_tips(state, reader, resource.warehouse, resource.name, cutoff)
+    plans = EarlierPlans(resource.warehouse, resource.name, state.taken_at)
+    state = with_true_ages(state, plans)
     details = replace(history_details(state, cutoff), storage=resource.repository.storage)
     if state.repo:
-        plans = EarlierPlans(resource.warehouse, resource.name, state.taken_at)
         details = with_log(details, reader, state.repo, plans, day_of(context), cutoff)
     rows = Rows(history_rows(state), state.taken_at, details)
     history = state.history

@@ -39,6 +39,7 @@ class Details:
     limits: str | None = None  # why the availability is limited; empty: no reason is given
     tags_deletable: bool | None = None  # the feature flag `delete_tag`
     moved: tuple[str, ...] | None = None  # the branches and tags that were made or moved within `grace`
+    not_before: tuple[str, ...] | None = None  # the snapshots that cannot be as old as their writer says, with times
     logged_until: datetime | None = None  # the newest entry of the ops log
     replaced: str | None = None  # why the repo object is not a later version of the one at an earlier plan
     # Of `reachable_manifests` and `reachable_chunks`:
@@ -124,4 +125,5 @@ _CODECS: Mapping[str, _Codec] = {  # of the details that are not texts
     "unread": _NUMBER,
     "deleted_tags": _NAMES,
     "moved": _NAMES,
+    "not_before": _NAMES,
 }

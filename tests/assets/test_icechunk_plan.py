@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import dagster as dg
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
@@ -20,6 +21,7 @@ from retention_assets.icechunk.edits.stored import planned_edits
 from retention_assets.state.memory import due_objects, due_objects_of, forget
 from retention_assets.state.plan import load_plan
 from retention_assets.tables import TABLES
+from retention_assets.warehouse.warehouse import METADATA
 from tests.assets.icechunk_lake import (
     AS_OF,
     COMMITS,
@@ -343,3 +345,24 @@ def test_a_run_for_a_day_without_a_partition_is_refused(tmp_path: Path, day: str
         failed = [event.step_failure_data.error for event in ended.get_step_failure_events()]
     assert any(error and f"partition {day}: only these days can be planned" in error.to_string() for error in failed)
     assert lake.warehouse.directories(NAME, "plans") == []
+
+
+def test_a_snapshot_that_the_last_plan_did_not_list_counts_as_no_older_than_that_plan(
+    second: Planned, tmp_path: Path
+) -> None:
+    """Its writer has a slow clock, and committed it after the last plan."""
+    lake, new = second.copy(tmp_path), second.ids["c"]
+    partition = NAME, "repository_history", DAY.isoformat()
+    (file,) = Path(lake.warehouse.location(*partition)).glob("*.parquet")
+    rows = pq.read_table(file)
+    pq.write_table(rows.filter(pc.field("snapshot_id") != new), file)
+    metadata = lake.warehouse.read_document(*partition, METADATA)
+    assert metadata is not None
+    lake.warehouse.write_document({**metadata, "rows": rows.num_rows - 1}, *partition, METADATA)
+    for _ in range(2):
+        run = lake.plan()
+        assert run.success, run.errors
+        (row,) = (row for row in lake.rows("expired_snapshots") if row["snapshot_id"] == new)
+        assert row["stays"]
+        assert row["due_since"] == datetime.fromisoformat(metadata["taken_at"]) + timedelta(days=10)
+        assert f"snapshots/{second.ids['b']}" in lake.candidates()

@@ -42,6 +42,7 @@ def history_details(state: IcechunkState, cutoff: datetime | None = None) -> Det
         tags_deletable=state.repo is None or is_enabled(state.repo, DELETE_TAG),
         cutoff=cutoff,
         moved=tuple(sorted(f"{one.kind} {at.isoformat()} {one.name}" for one, at in state.moved.items())) or None,
+        not_before=tuple(sorted(f"{encode_id(one)} {at.isoformat()}" for one, at in state.not_before.items())) or None,
     )
 
 
@@ -52,6 +53,12 @@ def _moved(texts: Sequence[str], history: History) -> dict[Reference, datetime]:
         for one in history.references()
         if (one.kind, one.name) in times
     }
+
+
+def not_before_of(details: Details) -> dict[bytes, datetime]:
+    """Return the snapshots that cannot be as old as their writer says, each with its earliest time (UTC)."""
+    pairs = (text.split(" ") for text in details.not_before or ())
+    return {decode_id(snapshot_id): datetime.fromisoformat(at) for snapshot_id, at in pairs}
 
 
 def history_hash(history: History) -> str:
@@ -68,11 +75,15 @@ def state_of(rows: pa.Table, details: Details, taken_at: datetime) -> IcechunkSt
     """Return the state that `history_rows` and `history_details` recorded.
 
     The state is only for planning: its repo object has no ops log, and its snapshots have no messages and no metadata.
+    No snapshot is older than its time in `not_before`.
     """
     found: list[dict[str, Any]] = rows.to_pylist()
     listed = [row for row in found if row["listed"]]
+    not_before = not_before_of(details)
     snapshots = {
-        (raw := decode_id(row["snapshot_id"])): Snapshot(raw, _raw(row["parent_id"]), row["flushed_at"])
+        (raw := decode_id(row["snapshot_id"])): Snapshot(
+            raw, _raw(row["parent_id"]), max(row["flushed_at"], not_before.get(raw, row["flushed_at"]))
+        )
         for row in listed
     }
     history = History(snapshots, _named(found, "tip_of"), _named(found, "tags"))
@@ -82,7 +93,7 @@ def state_of(rows: pa.Table, details: Details, taken_at: datetime) -> IcechunkSt
     left = {decode_id(row["snapshot_id"]): row["left_at"] for row in found if row["left_at"]}
     repo = _repo(listed, history, deleted_tags, details) if stored_format == 2 else None
     moved = _moved(details.moved or (), history)
-    return IcechunkState(stored_format, history, repo, deleted_tags, stored, taken_at, left, moved)
+    return IcechunkState(stored_format, history, repo, deleted_tags, stored, taken_at, left, moved, not_before)
 
 
 class _Names:

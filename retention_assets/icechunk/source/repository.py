@@ -117,7 +117,8 @@ class IcechunkState:
     `stored` has the time at which the store wrote each snapshot file. The files are listed before references are read,
     so a file that is written in between is not in `stored`, and is kept. `taken_at` is a time before all reads.
     `left` has the snapshots that references have left, and `moved` the branches and tags that were made or moved, with
-    the times: see `icechunk.sweep.left_tips`. Only a plan fills these two.
+    the times: see `icechunk.sweep.left_tips`. `not_before` has a time for each snapshot that cannot be older, although
+    its writer says so: see `icechunk.sweep.true_ages`. Only a plan fills these three.
     """
 
     format: Literal[1, 2]
@@ -128,6 +129,7 @@ class IcechunkState:
     taken_at: datetime
     left: Mapping[bytes, datetime] = field(default_factory=dict)
     moved: Mapping[Reference, datetime] = field(default_factory=dict)
+    not_before: Mapping[bytes, datetime] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,49 @@
+"""Corrects the ages of snapshots whose writer had a slow clock: no snapshot is older than a plan that did not list it.
+
+Each plan compares the history with that of the newest earlier plan, which has the corrections of the plans before it.
+Source: docs/icechunk.md, "What is deleted".
+"""
+
+from collections.abc import Collection
+from dataclasses import replace
+from datetime import date
+
+from retention_assets.errors import TableContractError
+from retention_assets.icechunk.formats.ids import decode_id
+from retention_assets.icechunk.source.history import not_before_of
+from retention_assets.icechunk.source.repository import IcechunkState
+from retention_assets.icechunk.sweep.replaced import EarlierPlans
+from retention_assets.tables import REPOSITORY_HISTORY
+from retention_assets.warehouse.reading import read_directory
+
+
+def with_true_ages(state: IcechunkState, plans: EarlierPlans) -> IcechunkState:
+    """Return `state` with the snapshots that cannot be as old as their writer says, each with its earliest time.
+
+    This is the time at which the newest plan that did not list the snapshot read the history. Without an earlier plan,
+    all times are those of the writers. If the rows of the newest earlier plan are damaged, only its own corrections
+    count. Errors: as `EarlierPlans`; AccessDenied or StoreError.
+    """
+    metadata, day = next(plans.since(state.taken_at), (None, ""))
+    if metadata is None:
+        return state
+    earlier, listed = not_before_of(metadata.details), _listed(plans, day, metadata.rows)
+    not_before = {}
+    for snapshot_id, snapshot in state.history.snapshots.items():
+        is_new = listed is not None and snapshot_id not in listed
+        at = metadata.taken_at if is_new else earlier.get(snapshot_id)
+        if at is not None and at > snapshot.flushed_at:
+            not_before[snapshot_id] = at
+    return replace(state, not_before=not_before)
+
+
+def _listed(plans: EarlierPlans, day: str, rows: int) -> Collection[bytes] | None:
+    """Return the snapshots in the history of the last plan of `day`; None: its rows are damaged."""
+    name, table = plans.repository, REPOSITORY_HISTORY
+    try:
+        plans.warehouse.require_rows(name, table.name, date.fromisoformat(day), rows)
+    except TableContractError:
+        return None
+    columns = ["snapshot_id", "listed"]
+    found = read_directory(plans.warehouse, name, table.name, day, schema=table.schema, columns=columns)
+    return {decode_id(row["snapshot_id"]) for row in found.to_pylist() if row["listed"]}

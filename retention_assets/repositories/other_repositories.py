@@ -34,17 +34,18 @@ from retention_assets.policy.snapshots import SnapshotPolicy
 from retention_assets.state.acknowledged import acknowledged_addresses, known_addresses
 from retention_assets.state.approval import differences, planned_terms, terms_hash
 from retention_assets.state.lease import MARGIN
-from retention_assets.state.plan import last_terms
+from retention_assets.state.plan import documents_of_plans, last_terms, made_at_name
 from retention_assets.tables import (
     ADDRESSES,
     COMMIT_GRAPH,
     REACHABLE_CHUNKS,
     REACHABLE_MANIFESTS,
+    REPOSITORY_HISTORY,
     UNCOMMITTED_OBJECTS,
 )
 from retention_assets.warehouse.metadata import Details, PartitionMetadata
 from retention_assets.warehouse.table_cache import TableCache
-from retention_assets.warehouse.warehouse import Warehouse
+from retention_assets.warehouse.warehouse import METADATA, Warehouse
 
 _LEAST_AGE = timedelta(days=1)  # lets repositories with daily plans sweep, however short their grace is
 _Policy = Policy | SnapshotPolicy
@@ -58,7 +59,8 @@ class _Table:
     `unread`: the number of lost Icechunk files that no run has read. The references in them are unknown. `staged_by`:
     the run that wrote the staged list of the same day; None: the list is missing, or there is none. `is_mixed`: the
     list is missing, or a later plan wrote it. An object that was committed after this table and before that list is in
-    neither of them. `mode`: the mode of the repository when the table was found.
+    neither of them. Also if the table of a later plan is missing. `mode`: the mode of the repository when the table was
+    found.
     """
 
     repository: str
@@ -229,21 +231,54 @@ class OtherRepositories:
     def _newest(self, other: Repository) -> _Table | None:
         """Return the newest complete table with references of `other`; None if there is none.
 
-        The references of an Icechunk repository are found in two steps, each with a table. Both must be complete.
-        Days are read from the newest back until a recent table is found: reading the metadata of a whole year is slow.
+        The table with the newest references can be of any day: somebody may have planned an older day again. The
+        references of an Icechunk repository are found in two steps, each with a table. Both must be complete.
         """
-        name = REACHABLE_CHUNKS.name if other.is_icechunk else ADDRESSES.name
         newest: _Table | None = None
-        for day in map(date.fromisoformat, reversed(self.warehouse.directories(other.name, name))):
-            table = self._table(other, name, day)
-            if table and other.is_icechunk:
-                manifests = self._table(other, REACHABLE_MANIFESTS.name, day)
-                table = _of_both(manifests, table) if manifests else None
+        for day, written_at in self._days(other):
+            if newest and written_at and written_at + MARGIN < newest.taken_at:
+                break
+            table = self._table_of_day(other, day)
             if table and (newest is None or table.taken_at > newest.taken_at):
                 newest = table
-            if newest and self.clock() - newest.taken_at <= _LEAST_AGE:
-                break
-        return newest if newest is None or other.is_icechunk else self._with_staged_list(other, newest)
+        if newest is None:
+            return None
+        if self._misses_a_plan(other, newest.taken_at):
+            return replace(newest, is_mixed=True)
+        return newest if other.is_icechunk else self._with_staged_list(other, newest)
+
+    def _days(self, other: Repository) -> list[tuple[date, datetime | None]]:
+        """Return the days that have a table of `other`, and when its references of the day were written; newest first.
+
+        A table is written after the references that it comes from were read, and has their time. None: the table with
+        the references of the day is missing, so the time is unknown. These days come first. Reading the metadata of a
+        whole year would be slow, but one listing of the small tables with the references has all these times.
+        """
+        read = REPOSITORY_HISTORY.name if other.is_icechunk else COMMIT_GRAPH.name
+        files = self.warehouse.tree(other.name, read).items()
+        written = {path.split("/")[-2]: file.written_at for path, file in files if path.endswith(f"/{METADATA}")}
+        days = self.warehouse.directories(other.name, _table_name(other))[::-1]
+        known = sorted((day for day in days if day in written), key=lambda day: written[day], reverse=True)
+        unknown = [day for day in days if day not in written]
+        return [(date.fromisoformat(day), written.get(day)) for day in (*unknown, *known)]
+
+    def _misses_a_plan(self, other: Repository, taken_at: datetime) -> bool:
+        """Return whether the table of a plan of `other` that was made after `taken_at` is missing.
+
+        This is so while the day of that plan is planned again, and after such a run was interrupted. A plan whose time
+        is in the future does not count.
+        """
+        newest, now = made_at_name(taken_at), made_at_name(self.clock() + MARGIN)
+        days = {day for name, day in documents_of_plans(self.warehouse, other.name) if newest < name <= now}
+        return any(self._table_of_day(other, date.fromisoformat(day)) is None for day in days)
+
+    def _table_of_day(self, other: Repository, day: date) -> _Table | None:
+        """Return the table of a day, of Icechunk the two tables as one; None as `_metadata`."""
+        table = self._table(other, _table_name(other), day)
+        if table is None or not other.is_icechunk:
+            return table
+        manifests = self._table(other, REACHABLE_MANIFESTS.name, day)
+        return _of_both(manifests, table) if manifests else None
 
     def _with_staged_list(self, other: Repository, table: _Table) -> _Table:
         """Return the table with `staged_by` and `is_mixed`. Only a plan from a dump may have a newer staged list."""
@@ -401,6 +436,10 @@ def _is_configured(name: str, namespace: str, configured: Collection[Repository]
     found = [one for one in configured if one.namespace == namespace and not one.is_icechunk]
     names = [one.lakefs.source.api and (one.lakefs.source.api.repository or one.name) for one in found]
     return name in names or None in names  # a dump does not have the name of its repository
+
+
+def _table_name(other: Repository) -> str:
+    return REACHABLE_CHUNKS.name if other.is_icechunk else ADDRESSES.name
 
 
 def _of_both(manifests: _Table, chunks: _Table) -> _Table:

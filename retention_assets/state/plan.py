@@ -211,7 +211,7 @@ def heads_since(
     """
     stored = {name[:_DIGITS]: name for name in warehouse.documents(repository, PLANNED_HEADS)}
     plans = (
-        (name.removesuffix(".json").rpartition("-"), day) for name, day in _documents_of_plans(warehouse, repository)
+        (name.removesuffix(".json").rpartition("-"), day) for name, day in documents_of_plans(warehouse, repository)
     )
     known = [(time_in_name(at), day, stored[digits]) for (at, _, digits), day in plans if digits in stored]
     newest_days = accumulate((day for _, day, _ in known), max)
@@ -348,14 +348,14 @@ def last_terms(warehouse: Warehouse, repository: str) -> Mapping[str, str]:
 
 
 def _last_document(warehouse: Warehouse, repository: str, until: date) -> dict[str, Any] | None:
-    plans = [(name, day) for name, day in _documents_of_plans(warehouse, repository) if day <= until.isoformat()]
+    plans = [(name, day) for name, day in documents_of_plans(warehouse, repository) if day <= until.isoformat()]
     if not plans:
         return None
     name, day = plans[-1]
     return warehouse.read_document(repository, PLANS, day, name)
 
 
-def _documents_of_plans(warehouse: Warehouse, repository: str) -> list[tuple[str, str]]:
+def documents_of_plans(warehouse: Warehouse, repository: str) -> list[tuple[str, str]]:
     """Return (name, day) of the documents of all plans, of the oldest plan first."""
     files = (path.split("/")[-2:] for path in warehouse.tree(repository, PLANS) if path.endswith(".json"))
     return sorted((name, day) for day, name in files if name != CURRENT)

@@ -1,10 +1,11 @@
 """Objects that another configured repository refers to, by the tables of its last plan."""
 
 import json
+import os
 import shutil
 from collections.abc import Callable
 from dataclasses import replace
-from datetime import datetime, timedelta
+from datetime import date, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,7 @@ from retention_assets.state.approval import planned_terms, terms_hash
 from retention_assets.state.plan import keep_plan
 from retention_assets.tables import COMMIT_GRAPH
 from retention_assets.warehouse.metadata import Details, PartitionMetadata
-from retention_assets.warehouse.warehouse import Warehouse
+from retention_assets.warehouse.warehouse import METADATA, Warehouse
 from tests import frames
 from tests.frames import DAY, NOW, Pair, Staged, address
 from tests.sweep.small_world import a_plan
@@ -64,8 +65,8 @@ class Pairing:
         (self.directory / "retention.yaml").write_text(yaml.safe_dump(document), encoding="utf-8")
         self.configuration = load_configuration(self.directory / "retention.yaml")
 
-    def plan(self, *pairs: Pair, staged: str = "", at: datetime = NOW, **notes: str) -> None:
-        """Write the tables of a plan of `there`, made under its current policy."""
+    def plan(self, *pairs: Pair, staged: str = "", at: datetime = NOW, day: date | None = None, **notes: str) -> None:
+        """Write the tables of a plan of `there`, made under its current policy. `day`: by default the day of `at`."""
         there = self.configuration.repository("there")
         policy = open_repository(there, lambda: NOW).policy() if self.on_server else policy_of_files(there)
         terms = terms_hash(planned_terms(there))
@@ -78,13 +79,22 @@ class Pairing:
             ("uncommitted_objects", uncommitted),
             ("commit_graph", graph),
         ):
-            self.write(name, frame, at, origin)
+            self.write(name, frame, at, origin, day=day)
 
-    def write(self, name: str, frame: DataFrame, at: datetime, notes: dict[str, str], run_id: str = "a-run") -> None:
-        """Write a table of `there` for the day of `at`."""
-        frame.write.mode("overwrite").parquet(self.warehouse.partition("there", name, at.date()))
+    def write(
+        self,
+        name: str,
+        frame: DataFrame,
+        at: datetime,
+        notes: dict[str, str],
+        run_id: str = "a-run",
+        day: date | None = None,
+    ) -> None:
+        """Write a table of `there` for `day`, by default the day of `at`."""
+        day = day or at.date()
+        frame.write.mode("overwrite").parquet(self.warehouse.partition("there", name, day))
         metadata = PartitionMetadata(at, frame.count(), run_id, Details.of_texts(notes))
-        self.warehouse.write_metadata("there", name, at.date(), metadata)
+        self.warehouse.write_metadata("there", name, day, metadata)
 
     def others(self, now: datetime = NOW) -> OtherRepositories:
         """Return the other repositories from the view of `here`."""
@@ -265,6 +275,51 @@ def test_a_plan_from_the_future_does_not_hide_later_plans(pairing: Pairing) -> N
     pairing.plan(named(1, active=True), at=NOW - HOUR)
     assert pairing.others().unknown() == []
     assert pairing.kept() == {address(1)}
+
+
+def test_a_plan_of_an_older_day_counts_if_it_read_newer_references(pairing: Pairing) -> None:
+    """Somebody planned an older day again, after a commit that refers to an object here."""
+    pairing.plan(named(0, active=True), at=NOW - 7 * HOUR)
+    pairing.plan(named(0, active=True), named(1, active=True), at=NOW - HOUR, day=(NOW - 4 * DAY).date())
+    assert pairing.kept() == {address(0), address(1)}
+
+
+def test_only_the_metadata_of_days_that_may_be_newer_are_read(
+    pairing: Pairing, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Otherwise, each batch would read the metadata of all days."""
+    for ago in range(4):
+        pairing.plan(named(ago, active=True), at=NOW - HOUR - ago * DAY)
+        graph = pairing.directory / "warehouse/there/commit_graph" / (NOW - HOUR - ago * DAY).date().isoformat()
+        written_at = (NOW - ago * DAY).timestamp()
+        os.utime(graph / METADATA, (written_at, written_at))
+    days, read = set[str](), Warehouse.metadata_if_there
+
+    def metadata(warehouse: Warehouse, repository: str, table: str, day: str) -> PartitionMetadata | None:
+        days.add(day)
+        return read(warehouse, repository, table, day)
+
+    monkeypatch.setattr(Warehouse, "metadata_if_there", metadata)
+    assert pairing.kept() == {address(0)}
+    assert days == {(NOW - HOUR).date().isoformat()}
+
+
+@pytest.mark.parametrize("ahead", [pytest.param(False, id="made_before"), pytest.param(True, id="from_the_future")])
+def test_a_sweep_refuses_while_the_day_of_the_newest_plan_is_planned_again(pairing: Pairing, ahead: bool) -> None:
+    """The tables of the day before are complete and recent, but the newest plan knew more references."""
+    pairing.plan(named(0, active=True), at=NOW - 5 * HOUR, day=(NOW - 2 * DAY).date())
+    pairing.plan(named(0, active=True), named(1, active=True), at=NOW - HOUR, day=(NOW - DAY).date())
+    made_at = NOW + DAY if ahead else NOW - HOUR + timedelta(minutes=1)
+    keep_plan(pairing.warehouse, replace(a_plan(), repository="there", day=(NOW - DAY).date(), made_at=made_at))
+    assert pairing.kept() == {address(0), address(1)}
+    pairing.warehouse.remove_directory("there", "addresses", (NOW - DAY).date().isoformat())
+    if ahead:
+        assert pairing.kept() == {address(0)}
+        return
+    with pytest.raises(GuardRefused, match="the references of there are unknown while there is being planned"):
+        pairing.kept()
+    pairing.plan(named(2, active=True), at=NOW, day=(NOW - DAY).date())
+    assert pairing.kept() == {address(2)}
 
 
 def test_in_mode_plan_nothing_is_warned_about(pairing: Pairing) -> None:

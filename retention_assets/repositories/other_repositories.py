@@ -446,11 +446,13 @@ def _of_both(manifests: _Table, chunks: _Table) -> _Table:
     """Return the two tables of an Icechunk repository as one, without details if they are of different policies.
 
     The policies differ if a plan was interrupted after it wrote the manifests. Which manifests are live depends on the
-    policy and settings of the plan.
+    policy and settings of the plan. The time is that of the older table: two runs may have planned the day at the same
+    time.
     """
     of_both = {(one.details.policy_hash, one.details.terms_hash) for one in (manifests, chunks)}
     details = chunks.details if len(of_both) == 1 else Details()
-    return replace(chunks, details=details, unread=chunks.unread + manifests.unread)
+    taken_at = min(manifests.taken_at, chunks.taken_at)
+    return replace(chunks, details=details, unread=chunks.unread + manifests.unread, taken_at=taken_at)
 
 
 def _is_live(hold_prefixes: Sequence[str]) -> Column:

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -65,6 +65,7 @@ class Pairing:
         of_chunks: Mapping[str, Any] | None = None,
         *,
         live: bool = True,
+        manifests_at: datetime = NOW,
     ) -> None:
         """Write the tables of a plan of `there`, with these details. `live`: whether its manifest is live."""
         manifest = {
@@ -73,13 +74,13 @@ class Pairing:
         }  # fmt: skip
         there = load_configuration(self.root / "retention.yaml").repository("there")
         known = {"policy_hash": snapshot_policy(there).policy_hash, "terms_hash": terms_hash(planned_terms(there))}
-        for table, rows, details in (
-            (REACHABLE_MANIFESTS, [manifest], of_manifests),
-            (REACHABLE_CHUNKS, [], of_chunks),
+        for table, rows, details, at in (
+            (REACHABLE_MANIFESTS, [manifest], of_manifests, manifests_at),
+            (REACHABLE_CHUNKS, [], of_chunks, NOW),
         ):
             frame = from_arrow(self.spark, pa.Table.from_pylist(rows, table.schema))
             frame.write.mode("overwrite").parquet(self.warehouse.partition("there", table.name, NOW.date()))
-            metadata = PartitionMetadata(NOW, len(rows), "a-run", Details(**{**known, **(details or {})}))
+            metadata = PartitionMetadata(at, len(rows), "a-run", Details(**{**known, **(details or {})}))
             self.warehouse.write_metadata("there", table.name, NOW.date(), metadata)
 
     def kept(self) -> set[str]:
@@ -197,6 +198,15 @@ def test_references_at_another_location_are_unknown_until_a_plan_reads_them(pair
     reasons = pairing.others().unknown()
     assert reasons == ["Settings of there are not those of its last plan. Plan it again: `retention plan there`."]
     assert pairing.kept() == {SHARED}
+
+
+def test_the_references_are_as_old_as_the_manifests_if_another_run_wrote_the_chunks(pairing: Pairing) -> None:
+    """Two runs planned the same day at the same time, and the older one was interrupted after it wrote manifests."""
+    pairing.plan(manifests_at=NOW - timedelta(hours=30))
+    assert pairing.others().unknown() == [
+        "The last complete plan of there is of 2026-11-20 06:00 UTC, more than 1d ago. Plan it again: `retention plan "
+        "there`."
+    ]
 
 
 @pytest.mark.parametrize("changed", ["policy_hash", "terms_hash"])

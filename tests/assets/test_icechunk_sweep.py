@@ -4,6 +4,7 @@ import json
 import shutil
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -372,6 +373,31 @@ def test_a_branch_that_somebody_created_again_after_an_interrupted_sweep_removed
     assert "which exists. It stays, because nobody approved the deletion of a new branch." in second.err
     assert set(open_repository(field.directory).list_branches()) == {"main", "old"}
     assert np.array_equal(array_of(field.directory, tip), before)
+
+
+@pytest.mark.parametrize("spec_version", FORMATS)
+def test_a_branch_that_somebody_created_again_after_a_sweep_of_a_later_plan_removed_it_stays(
+    planned: Planned, tmp_path: Path, spec_version: Format
+) -> None:
+    """The plan of the day before deletes the branch, too, and its approval is still valid."""
+    field, plan_hash = planned.copy(spec_version, tmp_path, TAGS_WITH_TIP)
+    assert field.project.run("approve", plan_hash).status == 0
+    of_later = ["field", "--as-of", (AS_OF.date() + timedelta(days=1)).isoformat()]
+
+    def later(command: str, *arguments: str) -> Answer:
+        answer = run("--config", field.project.file, command, *of_later, *arguments)
+        assert answer.status == 0, answer.err
+        return answer
+
+    later("approve", later("plan", "--json").document()["plan_hash"])
+    later("sweep")
+    assert set(open_repository(field.directory).list_branches()) == {"main"}
+    before = array_of(field.directory, field.ids["y"])
+    open_repository(field.directory).create_branch("old", field.ids["y"])
+    answer = field.project.run("sweep")
+    assert answer.status == 0, answer.err
+    assert set(open_repository(field.directory).list_branches()) == {"main", "old"}
+    assert np.array_equal(array_of(field.directory, field.ids["y"]), before)
 
 
 @pytest.mark.parametrize("spec_version", FORMATS)

@@ -6,7 +6,7 @@ Source: docs/icechunk.md, "What is deleted"; docs/icechunk-formats.md, "Garbage 
 """
 
 from collections.abc import Callable, Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 from retention_assets.config.timestamps import Clock
@@ -28,10 +28,11 @@ from retention_assets.icechunk.rules.planned import PlannedEdits, expiration_wit
 from retention_assets.icechunk.rules.retention import Unapproved
 from retention_assets.icechunk.rules.snapshots import History, Reference, history_of, reachable
 from retention_assets.icechunk.rules.updates import Stamp
-from retention_assets.icechunk.source.ops_log import former_parents, tips_left, updates_since
-from retention_assets.icechunk.source.repository import IcechunkSource
+from retention_assets.icechunk.source.ops_log import former_parents, references_moved, tips_left, updates_since
+from retention_assets.icechunk.source.repository import IcechunkSource, references_written_since
 from retention_assets.objectstore.access import StoreAccess
 from retention_assets.objectstore.objects import ObjectReader
+from retention_assets.policy.rules import RefKind
 from retention_assets.policy.snapshots import SnapshotPolicy
 
 Log = Callable[[str], None]
@@ -60,10 +61,11 @@ def publish(
     """Make the planned edits on the current state of the repository. After an interruption, call this again.
 
     Snapshots and references of the plan that are already gone are skipped. References that name another snapshot than
-    at planning stay. Snapshots and references that have expired since the plan stay for the next plan. The caller holds
-    the repository's lease. `before_write` is called before each write, because after conflicts with other writers this
-    can take longer than a lease: it raises an error if the lease is lost. `accepted`: all references that the plan
-    deletes, also those that an earlier attempt removed or found gone; None: those of `planned`.
+    at planning stay, and so do references that were made again or moved since the plan (see `_without_new`). Snapshots
+    and references that have expired since the plan stay for the next plan. The caller holds the repository's lease.
+    `before_write` is called before each write, because after conflicts with other writers this can take longer than a
+    lease: it raises an error if the lease is lost. `accepted`: all references that the plan deletes, also those that an
+    earlier attempt removed or found gone; None: those of `planned`.
     Errors: as `before_write`; GuardRefused when a snapshot that the plan removes is reachable again, is the parent of a
     new snapshot, or was the tip of a reference since the plan, when the repository has another format than planned, and
     as `expire_v1`, `expired` and `collected`; SourceError as `IcechunkSource.require_upgrade_complete`,
@@ -78,10 +80,10 @@ def publish(
     assert found is not None
     # Every liveness check calls this. It is called here first, so that nothing is edited if a later check would fail.
     source.require_upgrade_complete(found.repo, _to_delete(planned))
-    commits = RepoCommits(access, clock, log, before_write=before_write)
+    commits, reader = RepoCommits(access, clock, log, before_write=before_write), ObjectReader(access)
     done = _Done()
-    unused = partial(_require_unused, ObjectReader(access), planned, planned.deleted if accepted is None else accepted)
-    expiration = commits.commit(partial(_expired, unused, planned, policy, done))
+    unused = partial(_require_unused, reader, planned, planned.deleted if accepted is None else accepted)
+    expiration = commits.commit(partial(_expired, reader, unused, planned, policy, done))
     dropped = commits.commit(partial(_dropped, unused, planned))
     written = tuple(one.backup for one in (expiration, dropped) if one.backup is not None)
     conflicts = expiration.conflicts + dropped.conflicts
@@ -97,6 +99,7 @@ class _Done:
 
 
 def _expired(
+    reader: ObjectReader,
     require_unused: Callable[[Repo], None],
     planned: PlannedEdits,
     policy: SnapshotPolicy,
@@ -107,6 +110,7 @@ def _expired(
     """Return `repo` after the planned expiration, and store the result of this try in `done`."""
     require_unused(repo)
     history = history_of(repo)
+    planned = _without_new(planned, references_moved(updates_since(reader, repo, planned.cutoff), history))
     expire = partial(expiration_v2, history, policy, planned.as_of, in_use=raw_ids(planned.in_use))
     expiration, done.left = _approved(planned, history, history.snapshots.keys(), expire)
     done.removed = ()
@@ -134,8 +138,9 @@ def _publish_v1(
 
     def expiration_of(history: History) -> Expiration | None:
         nonlocal left
-        expire = partial(expire_v1, history, policy, planned.as_of, in_use=raw_ids(planned.in_use))
-        expiration, left = _approved(planned, history, reachable(history, history.tips()), expire)
+        now = _without_new(planned, references_written_since(ObjectReader(access), planned.cutoff))
+        expire = partial(expire_v1, history, policy, now.as_of, in_use=raw_ids(now.in_use))
+        expiration, left = _approved(now, history, reachable(history, history.tips()), expire)
         return expiration
 
     done = apply_edits_v1(access, expiration_of, clock, log, before_write=before_write)
@@ -159,6 +164,16 @@ def _approved(
     expiration, stays = expiration_within(planned, expire)
     _require_within(planned, history, expiration)
     return expiration, len(stays)
+
+
+def _without_new(planned: PlannedEdits, moved: Collection[tuple[RefKind, str]]) -> PlannedEdits:
+    """Return the edits without the deletion of branches and tags that were made or moved since the plan.
+
+    A plan deletes no reference that was made or moved since its cutoff. So if such a reference was made or moved since
+    then, this was after the plan: a person, for example after a sweep of another plan, made it again, and nobody
+    approved its deletion. `moved`: the references that were made or moved since the cutoff.
+    """
+    return replace(planned, deleted=frozenset(one for one in planned.deleted if (one.kind, one.name) not in moved))
 
 
 def _references_left(planned: PlannedEdits, history: History) -> bool:

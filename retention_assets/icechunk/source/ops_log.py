@@ -13,13 +13,18 @@ from retention_assets.icechunk.formats.model import Repo, Update, UpdateKind
 from retention_assets.icechunk.formats.paths import OVERWRITTEN
 from retention_assets.icechunk.formats.repo_reader import read_repo
 from retention_assets.icechunk.rules.collection import removed_parents
-from retention_assets.icechunk.rules.snapshots import Reference, RefKind, datetime_of, micros_of
+from retention_assets.icechunk.rules.snapshots import History, Reference, RefKind, datetime_of, micros_of
 from retention_assets.objectstore.objects import ObjectReader
 
 _RESET_OR_DELETED: Mapping[UpdateKind, RefKind] = {
     UpdateKind.BRANCH_RESET: "branch",
     UpdateKind.BRANCH_DELETED: "branch",
     UpdateKind.TAG_DELETED: "tag",
+}
+_MADE_OR_MOVED: Mapping[UpdateKind, RefKind] = {
+    UpdateKind.BRANCH_CREATED: "branch",
+    UpdateKind.BRANCH_RESET: "branch",
+    UpdateKind.TAG_CREATED: "tag",
 }
 _REMOVALS = (UpdateKind.EXPIRATION_RAN, UpdateKind.GC_RAN)
 
@@ -98,6 +103,22 @@ def updates_since(reader: ObjectReader, repo: Repo, cutoff: datetime) -> Iterato
                 f"backup. Or plan again when {known_since:%Y-%m-%d %H:%M:%S} UTC is longer ago than `grace`."
             )
         repo = before
+
+
+def references_moved(updates: Iterable[Update], history: History) -> dict[tuple[RefKind, str], datetime]:
+    """Return the branches and tags that these updates made or moved, with the last time of each.
+
+    A commit moves a branch, too, but then the tip itself is young. An upgrade may have come just after any change of a
+    reference: the entries that it reconstructs do not have the times of these changes. `updates`: newest first.
+    """
+    moved: dict[tuple[RefKind, str], datetime] = {}
+    for update in updates:
+        kind, at = _MADE_OR_MOVED.get(update.kind), datetime_of(update.updated_at, b"")
+        if kind is not None and update.name is not None:
+            moved.setdefault((kind, update.name), at)
+        if update.kind is UpdateKind.REPO_MIGRATED:
+            moved = {(one.kind, one.name): at for one in history.references()} | moved
+    return moved
 
 
 def former_parents(

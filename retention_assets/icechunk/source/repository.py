@@ -40,6 +40,7 @@ from retention_assets.icechunk.rules.snapshots import (
 from retention_assets.icechunk.source.ops_log import backup, ops_log
 from retention_assets.objectstore.access import StoreAccess
 from retention_assets.objectstore.objects import ObjectMetadata, ObjectReader
+from retention_assets.policy.rules import RefKind
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +84,12 @@ def reference_files(reader: ObjectReader) -> Iterator[ObjectMetadata]:
     for batch in reader.list(REFERENCES):
         for row in batch.to_pylist():
             yield ObjectMetadata(row["path"], row["size"], row["last_modified"], row["e_tag"])
+
+
+def references_written_since(reader: ObjectReader, cutoff: datetime) -> dict[tuple[RefKind, str], datetime]:
+    """Return the branches and tags of format 1 whose files were written since `cutoff`, with these times."""
+    files = ((reference_file(one.path), one.last_modified) for one in reference_files(reader))
+    return {(file.kind, file.name): at for file, at in files if at >= cutoff and not file.tombstone}
 
 
 def _named(reader: ObjectReader, file: ReferenceFile, path: str) -> bytes:

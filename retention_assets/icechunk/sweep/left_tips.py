@@ -10,26 +10,19 @@ begun on it, although its tip is old.
 Source: docs/icechunk.md, "What is deleted".
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import replace
 from datetime import datetime
 
 from retention_assets.errors import SourceError
 from retention_assets.icechunk.formats.ids import decode_id
-from retention_assets.icechunk.formats.model import Update, UpdateKind
-from retention_assets.icechunk.formats.paths import reference_file
-from retention_assets.icechunk.rules.snapshots import History, RefKind, datetime_of, lineage
-from retention_assets.icechunk.source.ops_log import former_parents, tips_left, updates_since
-from retention_assets.icechunk.source.repository import IcechunkState, reference_files
+from retention_assets.icechunk.formats.model import UpdateKind
+from retention_assets.icechunk.rules.snapshots import lineage
+from retention_assets.icechunk.source.ops_log import former_parents, references_moved, tips_left, updates_since
+from retention_assets.icechunk.source.repository import IcechunkState, references_written_since
 from retention_assets.objectstore.objects import ObjectReader
 from retention_assets.state.plan import Heads, heads_since
 from retention_assets.warehouse.warehouse import Warehouse
-
-_MADE_OR_MOVED: Mapping[UpdateKind, RefKind] = {
-    UpdateKind.BRANCH_CREATED: "branch",
-    UpdateKind.BRANCH_RESET: "branch",
-    UpdateKind.TAG_CREATED: "tag",
-}
 
 
 def with_left_tips(
@@ -53,7 +46,7 @@ def with_left_tips(
     parents = former_parents(reader, state.repo, updates) if state.repo else {}
     for tip, at in tips_left(updates, parents=parents).items():
         left[tip] = max(left.get(tip, at), at)
-    moved = _moved_by(updates, state.history) if state.repo else _written_since(reader, cutoff)
+    moved = references_moved(updates, state.history) if state.repo else references_written_since(reader, cutoff)
     of_state = {one: moved[one.kind, one.name] for one in state.history.references() if (one.kind, one.name) in moved}
     return replace(state, left=left, moved=of_state)
 
@@ -72,28 +65,6 @@ def _require_no_lost_tag(state: IcechunkState, heads: Heads, made_at: datetime, 
             f"`retention icechunk {repository} tag create {lost[0]} {heads.tags[lost[0]]}`. If nobody needs it, then "
             "delete it."
         )
-
-
-def _moved_by(updates: Iterable[Update], history: History) -> Mapping[tuple[RefKind, str], datetime]:
-    """Return the branches and tags that these updates made or moved, with the last time of each.
-
-    A commit moves a branch, too, but then the tip itself is young. An upgrade may have come just after any change of a
-    reference: the entries that it reconstructs do not have the times of these changes. `updates`: newest first.
-    """
-    moved: dict[tuple[RefKind, str], datetime] = {}
-    for update in updates:
-        kind, at = _MADE_OR_MOVED.get(update.kind), datetime_of(update.updated_at, b"")
-        if kind is not None and update.name is not None:
-            moved.setdefault((kind, update.name), at)
-        if update.kind is UpdateKind.REPO_MIGRATED:
-            moved = {(one.kind, one.name): at for one in history.references()} | moved
-    return moved
-
-
-def _written_since(reader: ObjectReader, cutoff: datetime) -> Mapping[tuple[RefKind, str], datetime]:
-    """Return the branches and tags of format 1 whose files were written since `cutoff`, with these times."""
-    files = ((reference_file(one.path), one.last_modified) for one in reference_files(reader))
-    return {(file.kind, file.name): at for file, at in files if at >= cutoff and not file.tombstone}
 
 
 def _left(state: IcechunkState, heads: Heads, made_at: datetime, *, has_each_reset: bool) -> Iterator[bytes]:

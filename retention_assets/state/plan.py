@@ -102,7 +102,8 @@ class Heads:
 def keep_planned(warehouse: Warehouse, plan: Plan, candidates: "DataFrame", heads: Heads) -> "DataFrame":
     """Store the candidates and heads of a plan under its hash, and return the stored rows.
 
-    Candidates that are already stored are not rewritten, unless they are damaged.
+    Candidates that are already stored are not rewritten, unless they are damaged. But they are marked as complete
+    again: housekeeping may have listed them as those of an old plan, and removes nothing that was written since then.
 
     Errors: TableContractError when the stored rows are not as many as the plan has candidates.
     """
@@ -111,6 +112,7 @@ def keep_planned(warehouse: Warehouse, plan: Plan, candidates: "DataFrame", head
     parts = plan.repository, PLANNED_OBJECTS, plan.plan_hash
     try:
         planned_objects(candidates.sparkSession, warehouse, plan)
+        warehouse.mark_complete(*parts)
     except GuardRefused:
         warehouse.write_frame(conform(candidates, DELETION_CANDIDATES), *parts)
     _require_planned(warehouse, plan)

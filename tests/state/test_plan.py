@@ -1,5 +1,6 @@
 """Plans: equal inputs give an equal plan, and the plan of a day is the last one that was not withdrawn."""
 
+import os
 import re
 import shutil
 from collections.abc import Callable
@@ -642,6 +643,19 @@ def test_a_plan_whose_objects_are_no_longer_stored_is_not_executed(spark: SparkS
     message = str(refused.value)
     assert f"the stored objects of the plan {a_plan().plan_hash} are not complete. Nothing was deleted" in message
     assert message.endswith(AGAIN)
+
+
+def test_stored_objects_that_a_new_plan_uses_again_count_as_written_again(
+    spark: SparkSession, warehouse: Warehouse
+) -> None:
+    """Housekeeping may have listed them as those of an old plan. It removes nothing that was written since then."""
+    planned(spark, warehouse, WORLD)
+    (directory,) = Path(warehouse.location("orchard", "planned_objects")).iterdir()
+    for file in directory.iterdir():
+        os.utime(file, (OLD.timestamp(), OLD.timestamp()))
+    planned(spark, warehouse, WORLD)
+    written_again = {file.name for file in directory.iterdir() if file.stat().st_mtime > OLD.timestamp()}
+    assert written_again == {"_SUCCESS"}
 
 
 def test_a_plan_whose_heads_are_no_longer_stored_is_not_executed(warehouse: Warehouse) -> None:

@@ -396,6 +396,7 @@ def test_a_branch_that_somebody_created_again_after_a_sweep_of_a_later_plan_remo
     open_repository(field.directory).create_branch("old", field.ids["y"])
     answer = field.project.run("sweep")
     assert answer.status == 0, answer.err
+    assert "the branch old was created again or moved since the plan. It stays, because nobody" in answer.err
     assert set(open_repository(field.directory).list_branches()) == {"main", "old"}
     assert np.array_equal(array_of(field.directory, field.ids["y"]), before)
 

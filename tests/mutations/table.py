@@ -943,6 +943,18 @@ SWEEPING = (
         ),
     ),
     Mutation(
+        name="Icechunk: a branch that was created again since the plan is deleted",
+        breaks="a sweep deletes no branch or tag whose deletion nobody approved",
+        file="retention_assets/icechunk/edits/publishing.py",
+        old="planned.deleted - new)",
+        new="planned.deleted)",
+        caught_by=tuple(
+            "tests/icechunk/sweep/test_publishing.py"
+            f"::test_a_branch_created_again_after_another_plan_removed_it_stays_and_is_named[{each}]"
+            for each in ("format_1", "format_2")
+        ),
+    ),
+    Mutation(
         name="Icechunk: a branch to delete is identified only by its name",
         breaks="a branch that was moved since the plan is not deleted",
         file="retention_assets/icechunk/rules/planned.py",

@@ -47,6 +47,7 @@ class Published:
     references_removed: tuple[str, ...]  # `refs/branch.NAME`, `refs/tag.NAME`
     etag: str | None  # of the repo object afterwards; None: format 1, or unknown
     left: int = 0  # snapshots and references that have expired but are not in the plan, and stay
+    new: frozenset[Reference] = frozenset()  # the plan deletes them, but they were made or moved since, and stay
 
 
 def publish(
@@ -61,11 +62,11 @@ def publish(
     """Make the planned edits on the current state of the repository. After an interruption, call this again.
 
     Snapshots and references of the plan that are already gone are skipped. References that name another snapshot than
-    at planning stay, and so do references that were made again or moved since the plan (see `_without_new`). Snapshots
-    and references that have expired since the plan stay for the next plan. The caller holds the repository's lease.
-    `before_write` is called before each write, because after conflicts with other writers this can take longer than a
-    lease: it raises an error if the lease is lost. `accepted`: all references that the plan deletes, also those that an
-    earlier attempt removed or found gone; None: those of `planned`.
+    at planning stay, and so do references that were made again or moved since the plan (see `_new_references`).
+    Snapshots and references that have expired since the plan stay for the next plan. The caller holds the repository's
+    lease. `before_write` is called before each write, because after conflicts with other writers this can take longer
+    than a lease: it raises an error if the lease is lost. `accepted`: all references that the plan deletes, also those
+    that an earlier attempt removed or found gone; None: those of `planned`.
     Errors: as `before_write`; GuardRefused when a snapshot that the plan removes is reachable again, is the parent of a
     new snapshot, or was the tip of a reference since the plan, when the repository has another format than planned, and
     as `expire_v1`, `expired` and `collected`; SourceError as `IcechunkSource.require_upgrade_complete`,
@@ -87,7 +88,7 @@ def publish(
     dropped = commits.commit(partial(_dropped, unused, planned))
     written = tuple(one.backup for one in (expiration, dropped) if one.backup is not None)
     conflicts = expiration.conflicts + dropped.conflicts
-    return Published(conflicts, written, done.removed, dropped.etag, done.left)
+    return Published(conflicts, written, done.removed, dropped.etag, done.left, done.new)
 
 
 @dataclass(slots=True)
@@ -96,6 +97,7 @@ class _Done:
 
     removed: tuple[str, ...] = ()  # the addresses of removed references
     left: int = 0  # see `Published`
+    new: frozenset[Reference] = frozenset()  # see `Published`
 
 
 def _expired(
@@ -110,9 +112,10 @@ def _expired(
     """Return `repo` after the planned expiration, and store the result of this try in `done`."""
     require_unused(repo)
     history = history_of(repo)
-    planned = _without_new(planned, references_moved(updates_since(reader, repo, planned.cutoff), history))
+    updates = updates_since(reader, repo, planned.cutoff) if planned.deleted else ()
+    done.new = _new_references(planned, history, references_moved(updates, history))
     expire = partial(expiration_v2, history, policy, planned.as_of, in_use=raw_ids(planned.in_use))
-    expiration, done.left = _approved(planned, history, history.snapshots.keys(), expire)
+    expiration, done.left = _approved(planned, done.new, history, history.snapshots.keys(), expire)
     done.removed = ()
     if expiration is None:
         return repo
@@ -134,46 +137,53 @@ def _publish_v1(
     log: Log,
     before_write: Callable[[], None],
 ) -> Published:
-    left = 0
+    left, new = 0, frozenset[Reference]()
 
     def expiration_of(history: History) -> Expiration | None:
-        nonlocal left
-        now = _without_new(planned, references_written_since(ObjectReader(access), planned.cutoff))
-        expire = partial(expire_v1, history, policy, now.as_of, in_use=raw_ids(now.in_use))
-        expiration, left = _approved(now, history, reachable(history, history.tips()), expire)
+        nonlocal left, new
+        written = references_written_since(ObjectReader(access), planned.cutoff) if planned.deleted else {}
+        new = _new_references(planned, history, written)
+        expire = partial(expire_v1, history, policy, planned.as_of, in_use=raw_ids(planned.in_use))
+        expiration, left = _approved(planned, new, history, reachable(history, history.tips()), expire)
         return expiration
 
     done = apply_edits_v1(access, expiration_of, clock, log, before_write=before_write)
-    return Published(done.conflicts, (), done.references_removed, None, left)
+    return Published(done.conflicts, (), done.references_removed, None, left, new)
 
 
 def _approved(
     planned: PlannedEdits,
+    new: frozenset[Reference],
     history: History,
     linked: Collection[bytes],
     expire: Callable[[Unapproved], Expiration],
 ) -> tuple[Expiration | None, int]:
     """Return the expiration that the plan allows, and the number of expired snapshots and references beyond the plan.
 
-    The expiration is None if no edit is left. `linked`: the snapshots that are still in the history.
-    Errors: GuardRefused as `publish`.
+    The expiration is None if no edit is left. `new`: see `Published`. `linked`: the snapshots that are still in the
+    history. Errors: GuardRefused as `publish`.
     """
+    planned = replace(planned, deleted=planned.deleted - new)
     _require_no_new_child_of_removed(planned, history)
     if raw_ids(planned.released).isdisjoint(linked) and not _references_left(planned, history):
         return None, 0
     expiration, stays = expiration_within(planned, expire)
     _require_within(planned, history, expiration)
-    return expiration, len(stays)
+    beyond = stays.deletions - {one.deletion for one in new}
+    return expiration, len(stays.snapshots) + len(beyond)
 
 
-def _without_new(planned: PlannedEdits, moved: Collection[tuple[RefKind, str]]) -> PlannedEdits:
-    """Return the edits without the deletion of branches and tags that were made or moved since the plan.
+def _new_references(
+    planned: PlannedEdits, history: History, moved: Collection[tuple[RefKind, str]]
+) -> frozenset[Reference]:
+    """Return the branches and tags that the plan deletes and that were made again or moved since the plan.
 
     A plan deletes no reference that was made or moved since its cutoff. So if such a reference was made or moved since
     then, this was after the plan: a person, for example after a sweep of another plan, made it again, and nobody
     approved its deletion. `moved`: the references that were made or moved since the cutoff.
     """
-    return replace(planned, deleted=frozenset(one for one in planned.deleted if (one.kind, one.name) not in moved))
+    there = planned.deleted.intersection(history.references())
+    return frozenset(one for one in there if (one.kind, one.name) in moved)
 
 
 def _references_left(planned: PlannedEdits, history: History) -> bool:

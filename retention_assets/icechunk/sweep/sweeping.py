@@ -144,11 +144,17 @@ class IcechunkRepositorySweep(RepositorySweep):
             f"{counted(len(published.references_removed), 'reference')} removed now, "
             f"{counted(published.conflicts, 'conflict')} with other writers"
         )
+        for one in sorted(published.new):
+            sweep.log(
+                f"{sweep.name} {sweep.day}: the {one} was created again or moved since the plan. It stays, because "
+                f"nobody approved the deletion of a new {one.kind}. To delete it, plan again after `grace`, and "
+                "approve that plan."
+            )
         if published.left:
             sweep.log(
                 f"{sweep.name} {sweep.day}: {published.left:,} expired snapshots and references are not in the plan. "
-                "They expired later, or sessions may be open on them. They stay until a plan that contains them is "
-                "approved."
+                "They expired later, or sessions may be open on them, or the clock of their writer was slow. They stay "
+                "until a plan that contains them is approved."
             )
         gone = unexplained(sweep.warehouse, plan, planned, published)
         if gone:

@@ -342,6 +342,38 @@ def test_a_branch_created_again_while_a_sweep_edits_the_history_is_not_deleted_a
 
 
 @both_formats
+def test_a_branch_created_again_after_another_plan_removed_it_stays_and_is_named(tmp_path, spec_version: Format):
+    """Another branch keeps its tip. Nobody approved the deletion of the new branch."""
+    repository = tree(tmp_path / "r", spec_version)
+    repository.open().create_branch("keeps", repository.ids["z"])
+    policy = replace(POLICY, rules=(SnapshotRule("keep", "branch", "keeps", None),))
+    first, second = repository.plan(policy), repository.plan(policy)
+    assert "refs/branch.old" in repository.publish(first, policy).references_removed
+    repository.open().create_branch("old", repository.ids["z"])
+    published = repository.publish(second, policy)
+    assert {str(one) for one in published.new} == {"branch old"}
+    assert (published.references_removed, published.left) == ((), 0)
+    assert "old" in repository.open().list_branches()
+
+
+def test_a_plan_that_deletes_no_branch_or_tag_needs_no_backups_of_the_repo_object(tmp_path):
+    """The backups have the time at which a branch or tag was made. They may have been removed since the plan."""
+    repository = tree(tmp_path / "r", 2)
+    opened, before = repository.open(), now()
+    config = opened.config
+    config.num_updates_per_repo_info_file = 2
+    opened = opened.reopen(config=config)
+    opened.save_config()
+    for name in "123456":
+        opened.create_branch(name, repository.ids["f"])
+    plan = replace(repository.plan(as_of=DAYS[0]), cutoff=before)
+    assert not (plan.deleted or plan.released or plan.dropped)
+    for path in (repository.directory / "overwritten").iterdir():
+        path.unlink()
+    assert repository.publish(plan).written == ()
+
+
+@both_formats
 def test_fewer_edits_than_planned_are_accepted(tmp_path, spec_version: Format):
     repository = tree(tmp_path / "r", spec_version)
     plan = repository.plan()

@@ -12,7 +12,8 @@ _GONE = "it was gone already"
 OF_COPY = "its copy in quarantine"
 _AMBIGUOUS_404 = "the store returned 404 without reporting that the object is missing"
 
-MaySend = Callable[[int], bool]  # whether a request for this number of objects may be sent
+# Whether a request for this number of objects may be sent. 0: whether a request that was allowed may still be sent.
+MaySend = Callable[[int], bool]
 
 
 class Outcome(StrEnum):

@@ -852,6 +852,29 @@ SWEEPING = (
         ),
     ),
     Mutation(
+        name="a signed request is sent without asking about the lease again",
+        breaks="nothing is changed after the lease is lost",
+        file="retention_assets/objectstore/mutate/deletion_s3.py",
+        old='        self._bucket.client.meta.events.register("before-send.s3", self._before_send)\n',
+        new="",
+        caught_by=tuple(
+            "tests/objectstore/test_deletion_faults.py::TestConditions"
+            f"::test_a_request_that_was_signed_before_a_suspension_is_not_sent_after_the_lease_is_lost[{each}]"
+            for each in ("in_bulk", "alone")
+        ),
+    ),
+    Mutation(
+        name="the body of a request is sent without asking about the lease again",
+        breaks="nothing is changed after the lease is lost",
+        file="retention_assets/objectstore/mutate/deletion_s3.py",
+        old="            request.body = _Body(request.body, self._permission)\n",
+        new="            pass\n",
+        caught_by=(
+            "tests/objectstore/test_deletion_faults.py::TestConditions"
+            "::test_a_request_whose_headers_were_sent_before_a_suspension_is_not_completed_after_the_lease_is_lost",
+        ),
+    ),
+    Mutation(
         name="a deletion without a condition follows a rejected one at once",
         breaks="nothing is changed after the lease is lost",
         file="retention_assets/objectstore/mutate/deletion_s3.py",

@@ -2,9 +2,11 @@
 
 from collections import Counter
 from collections.abc import Sequence
+from http.client import HTTPConnection
 from random import Random
 
 import pytest
+from botocore.signers import RequestSigner  # type: ignore[import-untyped]
 
 from retention_assets.objectstore.access import StoreAccess
 from retention_assets.objectstore.mutate.deletion import ObjectDeleter
@@ -291,6 +293,49 @@ class TestConditions:
         assert done == ObjectResult(Outcome.ATTEMPTED)
         assert world.left() == {*KEPT, to_delete[0].path}
 
+    @pytest.mark.parametrize("bulk", ["in_bulk", "alone"])
+    def test_a_request_that_was_signed_before_a_suspension_is_not_sent_after_the_lease_is_lost(
+        self, world: World, bulk: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Preparing a request of 1,000 keys takes long. When the process continues, another run has the lease."""
+        to_delete = world.to_delete(3)
+        world.options(disable_bulk_delete=str(bulk == "alone").lower())
+        with monkeypatch.context() as patched:
+            signed = suspended_after_signing(patched, world, 1)
+            deletions = world.deleter().delete_all(to_delete, lambda: not signed)
+        assert set(deletions) == {ObjectResult(Outcome.ATTEMPTED)}
+        assert world.proxy.deletions == []
+        assert world.left() == {*KEPT, *to_delete}
+
+    def test_a_request_whose_headers_were_sent_before_a_suspension_is_not_completed_after_the_lease_is_lost(
+        self, world: World, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        to_delete, sent = world.to_delete(3), list[bool]()
+        send_headers = HTTPConnection.endheaders
+
+        def suspended(connection: HTTPConnection, *arguments: object, **named: object) -> None:
+            send_headers(connection, *arguments, **named)  # type: ignore[arg-type]
+            sent.append(True)
+            world.clock.sleep(3600)
+
+        with monkeypatch.context() as patched:
+            patched.setattr(HTTPConnection, "endheaders", suspended)
+            deletions = world.deleter().delete_all(to_delete, lambda: not sent)
+        assert set(deletions) == {ObjectResult(Outcome.ATTEMPTED)}
+        assert sent == [True]
+        assert world.left() == {*KEPT, *to_delete}
+
+    def test_objects_whose_request_is_not_sent_again_after_a_suspension_keep_their_unknown_result(
+        self, world: World, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        to_delete = world.to_delete(3)
+        world.proxy.faults = Faults(lost=1.0)
+        signed = suspended_after_signing(monkeypatch, world, 2)
+        deletions = world.deleter().delete_all(to_delete, lambda: len(signed) < 2)
+        assert {done.outcome for done in deletions} == {Outcome.FAILED}
+        assert all(UNKNOWN in str(done.detail) for done in deletions)
+        assert len(world.proxy.deletions) == 1
+
     def test_a_bulk_request_that_fails_with_and_without_conditions_keeps_conditions_on(self, world: World) -> None:
         paths = world.to_delete(2)
         to_delete = [DeleteTarget(paths[0], world.e_tag(paths[0])), DeleteTarget(paths[1], "0" * 32)]
@@ -328,3 +373,17 @@ def _once(act):  # type: ignore[no-untyped-def]
             act()
 
     return before
+
+
+def suspended_after_signing(patched: pytest.MonkeyPatch, world: World, at: int) -> list[bool]:
+    """Suspend the process for an hour after it signed its request number `at`. The list has an entry a request."""
+    sign, signed = RequestSigner.sign, list[bool]()
+
+    def signs(*arguments: object, **named: object) -> None:
+        sign(*arguments, **named)
+        signed.append(True)
+        if len(signed) == at:
+            world.clock.sleep(3600)
+
+    patched.setattr(RequestSigner, "sign", signs)
+    return signed

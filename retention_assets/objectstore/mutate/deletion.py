@@ -272,6 +272,8 @@ class DeletionWork:
             return {}
         sent_at = self._rate_limiter.now()
         results = dict(zip(batch, send(batch, self._may_send), strict=True))
+        if all(result.outcome is Outcome.ATTEMPTED for result in results.values()):
+            return {}
         failures = [result.failure for result in results.values() if result.failure]
         if any(failure.throttled for failure in failures):
             self._rate_limiter.throttled(sent_at)
@@ -289,7 +291,8 @@ class DeletionWork:
 
     def _may_send(self, objects: int) -> bool:
         if not self._deadline_exceeded:
-            self._rate_limiter.wait_for(objects)
+            if objects:
+                self._rate_limiter.wait_for(objects)
             with self._polling:  # a poll may last long: until it returns, the other threads send nothing
                 now = self._rate_limiter.now()
                 if not self._deadline_exceeded and now - self._polled_at >= _POLL_SECONDS:

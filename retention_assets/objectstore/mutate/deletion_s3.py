@@ -1,7 +1,10 @@
 """Deletes on S3 through boto3, with a result for each key, and a condition for each key if the store allows it."""
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from io import BytesIO
+from threading import local
 from typing import Any
 
 from retention_assets.objectstore.access import StoreAccess
@@ -27,8 +30,41 @@ _UNNAMED = Failure(
 )
 
 
+class _NotSentError(Exception):
+    """The permission to send ended before the request was complete. No store executes such a request."""
+
+
+class _Permission(local):
+    """Whether the request of a thread may still be sent."""
+
+    may_send: MaySend
+    is_refused = False
+
+    def require(self) -> None:
+        """Raise _NotSentError if the request may not be sent any more."""
+        self.is_refused = not self.may_send(0)
+        if self.is_refused:
+            raise _NotSentError
+
+
+class _Body(BytesIO):
+    """The body of a request. The client reads each part of it just before it sends the part."""
+
+    def __init__(self, content: bytes, permission: _Permission) -> None:
+        super().__init__(content)
+        self._permission = permission
+
+    def read(self, size: int | None = -1) -> bytes:
+        """Return the next part. Errors: _NotSentError if the rest of the request may not be sent any more."""
+        self._permission.require()
+        return super().read(size)
+
+
 class S3Deletion:
     """Deletes with DeleteObjects, or with DeleteObject if the store does not support DeleteObjects.
+
+    Preparing a request of 1,000 keys takes milliseconds, in which the process may be suspended. So just before the
+    bytes of a request are sent, `may_send` is asked again. An object whose request was not sent is `attempted`.
 
     With `conditional`, each request contains the ETag, and S3 deletes only the object that has this ETag (supported
     since 2025). S3 then requires s3:GetObject besides s3:DeleteObject. A request for a version has no ETag, because S3
@@ -45,41 +81,73 @@ class S3Deletion:
         self._bucket = s3_bucket(access, connections, LONGEST)
         self.most_per_request = _BULK if in_bulk and self._bucket.in_bulk else 1
         self.conditional = conditional
+        self._permission = _Permission()
+        self._bucket.client.meta.events.register("before-send.s3", self._before_send)
 
     def delete_many(self, to_delete: Sequence[DeleteTarget], may_send: MaySend) -> Sequence[ObjectResult]:
         """See `DeletingStore`."""
+        try:
+            return self._deleted_many(to_delete, may_send)
+        except _NotSentError:
+            return [NOT_REQUESTED] * len(to_delete)
+
+    def delete_one(self, to_delete: DeleteTarget, may_send: MaySend) -> ObjectResult:
+        """See `DeletingStore`."""
+        try:
+            return self._deleted_one(to_delete, may_send)
+        except _NotSentError:
+            return NOT_REQUESTED
+
+    @contextmanager
+    def _asking(self, may_send: MaySend) -> Iterator[None]:
+        """Ask `may_send` before this thread sends a request in a `with` block. Errors: _NotSentError."""
+        self._permission.may_send, self._permission.is_refused = may_send, False
+        try:
+            yield
+        except S3_ERRORS:
+            if self._permission.is_refused:  # boto3 hides the error that a body raises
+                raise _NotSentError from None
+            raise
+
+    def _before_send(self, request: Any, **_: object) -> None:
+        """Ask for permission before a signed request is sent, and again before its body is. boto3 calls this."""
+        self._permission.require()
+        if isinstance(request.body, bytes):
+            request.body = _Body(request.body, self._permission)
+
+    def _deleted_many(self, to_delete: Sequence[DeleteTarget], may_send: MaySend) -> Sequence[ObjectResult]:
         conditional = self.conditional and any(map(_has_condition, to_delete))
-        response = self._delete_objects(to_delete, conditional=conditional)
+        response = self._delete_objects(to_delete, may_send, conditional=conditional)
         if conditional and isinstance(response, Failure) and response.code in _CONDITION_UNSUPPORTED:
             if not may_send(len(to_delete)):
                 return [NOT_REQUESTED] * len(to_delete)
-            response = self._delete_objects(to_delete, conditional=False)
+            response = self._delete_objects(to_delete, may_send, conditional=False)
             if not isinstance(response, Failure):  # if both fail, the condition was not the cause
                 self.conditional = False
         if not isinstance(response, Failure):
             return response
         return [ObjectResult.failed(response.of_bulk())] * len(to_delete)
 
-    def delete_one(self, to_delete: DeleteTarget, may_send: MaySend) -> ObjectResult:
-        """See `DeletingStore`."""
+    def _deleted_one(self, to_delete: DeleteTarget, may_send: MaySend) -> ObjectResult:
         conditional = self.conditional and _has_condition(to_delete)
-        failure = self._delete_object(to_delete, conditional=conditional)
+        failure = self._delete_object(to_delete, may_send, conditional=conditional)
         if conditional and failure is not None and failure.code in _CONDITION_UNSUPPORTED:
             if not may_send(1):
                 return NOT_REQUESTED
-            failure = self._delete_object(to_delete, conditional=False)
+            failure = self._delete_object(to_delete, may_send, conditional=False)
             if failure is None:
                 self.conditional = False
         return _result(failure)
 
     def _delete_objects(
-        self, to_delete: Sequence[DeleteTarget], *, conditional: bool
+        self, to_delete: Sequence[DeleteTarget], may_send: MaySend, *, conditional: bool
     ) -> Sequence[ObjectResult] | Failure:
         objects = [self._identifier(one, conditional=conditional) for one in to_delete]
         try:
-            response = self._bucket.client.delete_objects(
-                Bucket=self._bucket.name, Delete={"Objects": objects}, **self._bucket.extra
-            )
+            with self._asking(may_send):
+                response = self._bucket.client.delete_objects(
+                    Bucket=self._bucket.name, Delete={"Objects": objects}, **self._bucket.extra
+                )
         except S3_ERRORS as error:
             return failure_of_s3(error, self._access)
         results = self._results(to_delete, response)
@@ -99,16 +167,17 @@ class S3Deletion:
             results |= dict.fromkeys(_targets_of(by_key, entry), _result(failure))
         return results
 
-    def _delete_object(self, to_delete: DeleteTarget, *, conditional: bool) -> Failure | None:
+    def _delete_object(self, to_delete: DeleteTarget, may_send: MaySend, *, conditional: bool) -> Failure | None:
         parameters = dict(self._bucket.extra)
         if to_delete.version_id:
             parameters["VersionId"] = to_delete.version_id
         if conditional:
             parameters["IfMatch"] = f'"{to_delete.e_tag}"'
         try:
-            self._bucket.client.delete_object(
-                Bucket=self._bucket.name, Key=self._bucket.key(to_delete.path), **parameters
-            )
+            with self._asking(may_send):
+                self._bucket.client.delete_object(
+                    Bucket=self._bucket.name, Key=self._bucket.key(to_delete.path), **parameters
+                )
         except S3_ERRORS as error:
             return failure_of_s3(error, self._access)
         return None

@@ -7,8 +7,10 @@ deleted in the old location may be live in the new one.
 
 from collections.abc import Mapping
 from datetime import date
+from itertools import product
 
 from retention_assets.config.configuration import Repository
+from retention_assets.config.locations import overlap
 from retention_assets.config.timestamps import utc_now
 from retention_assets.errors import GuardRefused
 from retention_assets.state.acknowledged import end_acknowledgements
@@ -24,7 +26,8 @@ def require_same_location(warehouse: Warehouse, repository: Repository) -> None:
     """Bind the tables of the repository to its location. Raise GuardRefused if a sweep bound them to another location.
 
     Before the first sweep, the location may be changed. Then the memory of earlier plans is removed, and
-    acknowledgements of lost objects no longer count. A location that has tables under another name is refused, too.
+    acknowledgements of lost objects no longer count. A location that overlaps one with tables under another name is
+    refused, too.
     """
     warehouse.write_layout()
     location, bound = _location(repository), warehouse.read_document(repository.name, _LOCATION)
@@ -45,18 +48,21 @@ def require_same_location(warehouse: Warehouse, repository: Repository) -> None:
 
 
 def _require_one_name(warehouse: Warehouse, repository: Repository, location: Mapping[str, str]) -> None:
-    """Raise GuardRefused when the warehouse has tables of the same location under another name.
+    """Raise GuardRefused when the warehouse has tables of an overlapping location under another name.
 
-    Plans under one name do not use the memory of plans under the other name, and leases do not exclude each other.
+    Plans under one name do not use the memory of plans under the other name, and leases do not exclude each other. The
+    other repository may be in another configuration file, with another spelling of the same location.
     """
     for name in warehouse.directories():
         bound = None if name == repository.name else warehouse.read_document(name, _LOCATION)
-        if bound and any(bound.get(key) == value for key, value in location.items()):
+        locations = [bound[key] for key in location if bound.get(key)] if bound else []
+        if any(overlap(one, other) for one, other in product(locations, location.values())):
             raise GuardRefused(
-                f"{repository.name}: the warehouse has tables of {bound.get('namespace')}, {bound.get('storage')} "
-                f"under the name {name}. The memory and the ledgers under that name would not be used. Nothing "
-                f"was planned or deleted. Name the repository {name} again in {repository.file}. Or, to start "
-                f"without these tables, move {warehouse.location(name)} out of the warehouse."
+                f"{repository.name}: the warehouse has tables of {', '.join(locations)} under the name {name}. That "
+                f"location and {location['storage']} are the same, or one is inside the other. The memory and the "
+                f"ledgers under that name would not be used. Nothing was planned or deleted. Name the repository "
+                f"{name} again in {repository.file}, with the same spelling of the location. Or, to start without "
+                f"these tables, move {warehouse.location(name)} out of the warehouse."
             )
 
 

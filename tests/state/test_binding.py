@@ -47,6 +47,31 @@ def test_a_repository_that_is_renamed_does_not_begin_without_its_tables(
     require_same_location(warehouse, replace(renamed, **{same: "s3://lake/grove"}))
 
 
+@pytest.mark.parametrize(
+    ("bound", "spelled"),
+    [
+        pytest.param("az://lake/orchard", "abfss://lake@grower.dfs.core.windows.net/orchard", id="azure_with_account"),
+        pytest.param(
+            "https://grower.blob.core.windows.net/lake/orchard",
+            "abfss://lake@GROWER.dfs.core.windows.net/orchard",
+            id="upper_case_of_the_account",
+        ),
+        pytest.param("s3://lake/old%20orchard", "s3://lake/old orchard", id="percent_encoding"),
+        pytest.param("s3://lake/orchard", "s3://lake/orchard/young", id="inside"),
+        pytest.param("s3://lake/orchard", "s3://lake", id="around"),
+    ],
+)
+def test_a_location_in_another_spelling_has_only_one_name(
+    warehouse: Warehouse, orchard: Repository, bound: str, spelled: str
+) -> None:
+    """The other name may be in another configuration file, so no guard of the plan compares the two."""
+    require_same_location(warehouse, replace(orchard, namespace=bound, storage=bound))
+    grove = replace(orchard, name="grove", namespace=spelled, storage=spelled)
+    with pytest.raises(GuardRefused, match=r"under the name orchard.*Nothing was planned or deleted"):
+        require_same_location(warehouse, grove)
+    require_same_location(warehouse, replace(grove, namespace="s3://field/grove", storage="s3://field/grove"))
+
+
 def test_a_renamed_repository_can_start_once_the_tables_under_its_old_name_are_moved_away(
     warehouse: Warehouse, orchard: Repository
 ) -> None:

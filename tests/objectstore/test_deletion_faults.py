@@ -8,6 +8,7 @@ from random import Random
 import pytest
 from botocore.signers import RequestSigner  # type: ignore[import-untyped]
 
+from retention_assets.errors import StoreError
 from retention_assets.objectstore.access import StoreAccess
 from retention_assets.objectstore.mutate.deletion import ObjectDeleter
 from retention_assets.objectstore.outcomes import DELETED, DeleteTarget, ObjectResult, Outcome
@@ -323,6 +324,27 @@ class TestConditions:
             deletions = world.deleter().delete_all(to_delete, lambda: not sent)
         assert set(deletions) == {ObjectResult(Outcome.ATTEMPTED)}
         assert sent == [True]
+        assert world.left() == {*KEPT, *to_delete}
+
+    def test_an_error_of_the_deadline_check_during_a_request_is_raised(
+        self, world: World, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        to_delete, sent = world.to_delete(3), list[bool]()
+        send_headers = HTTPConnection.endheaders
+
+        def suspended(connection: HTTPConnection, *arguments: object, **named: object) -> None:
+            send_headers(connection, *arguments, **named)  # type: ignore[arg-type]
+            sent.append(True)
+            world.clock.sleep(3600)
+
+        def before_deadline() -> bool:
+            if sent:
+                raise StoreError("the warehouse does not answer")
+            return True
+
+        with monkeypatch.context() as patched, pytest.raises(StoreError, match="the warehouse does not answer"):
+            patched.setattr(HTTPConnection, "endheaders", suspended)
+            world.deleter().delete_all(to_delete, before_deadline)
         assert world.left() == {*KEPT, *to_delete}
 
     def test_objects_whose_request_is_not_sent_again_after_a_suspension_keep_their_unknown_result(

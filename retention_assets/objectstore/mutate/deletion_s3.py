@@ -38,13 +38,16 @@ class _Permission(local):
     """Whether the request of a thread may still be sent."""
 
     may_send: MaySend
-    is_refused = False
+    error: Exception | None = None  # why the request was not sent
 
     def require(self) -> None:
-        """Raise _NotSentError if the request may not be sent any more."""
-        self.is_refused = not self.may_send(0)
-        if self.is_refused:
-            raise _NotSentError
+        """Raise _NotSentError if the request may not be sent any more. Errors: also those of `may_send`."""
+        try:
+            if not self.may_send(0):
+                raise _NotSentError
+        except Exception as error:
+            self.error = error
+            raise
 
 
 class _Body(BytesIO):
@@ -100,13 +103,13 @@ class S3Deletion:
 
     @contextmanager
     def _asking(self, may_send: MaySend) -> Iterator[None]:
-        """Ask `may_send` before this thread sends a request in a `with` block. Errors: _NotSentError."""
-        self._permission.may_send, self._permission.is_refused = may_send, False
+        """Ask `may_send` before this thread sends a request in a `with` block. Errors: as `_Permission.require`."""
+        self._permission.may_send, self._permission.error = may_send, None
         try:
             yield
         except S3_ERRORS:
-            if self._permission.is_refused:  # boto3 hides the error that a body raises
-                raise _NotSentError from None
+            if self._permission.error:  # boto3 hides the error that a body raises
+                raise self._permission.error from None
             raise
 
     def _before_send(self, request: Any, **_: object) -> None:

@@ -591,11 +591,22 @@ SWEEPING = (
         name="an object is removed although another writer replaced it",
         breaks="an object other than the one that was read stays (invariant 5)",
         file="retention_assets/objectstore/mutate/writing.py",
-        old="            if found != e_tag:\n",
-        new="            if found is None:\n",
+        old="            return found == e_tag\n",
+        new="            return found is not None\n",
         caught_by=(
             "tests/icechunk/sweep/test_upgrade.py"
             "::test_a_reference_that_is_written_in_the_last_moment_is_not_deleted_on_a_store_without_conditions",
+        ),
+    ),
+    Mutation(
+        name="a failed removal is sent again without a look at the object",
+        breaks="no commit of a writer is lost (promise 13)",
+        file="retention_assets/objectstore/mutate/writing.py",
+        old=", retry_policy=_ONE_TRY",
+        new="",
+        caught_by=(
+            "tests/objectstore/test_replacing.py"
+            "::test_an_object_that_changes_while_its_failed_removal_is_sent_again_stays[without_a_response]",
         ),
     ),
     Mutation(
@@ -1034,8 +1045,8 @@ SWEEPING = (
         name="Icechunk: a branch is deleted in a request whose condition servers ignore",
         breaks="no commit of a writer is lost (promise 13)",
         file="retention_assets/objectstore/mutate/writing.py",
-        old="ObjectDeleter(self._access, in_bulk=False)",
-        new="ObjectDeleter(self._access)",
+        old="ObjectDeleter(self._access, in_bulk=False, ",
+        new="ObjectDeleter(self._access, ",
         caught_by=(
             "tests/icechunk/sweep/test_races.py"
             "::test_a_commit_just_before_the_request_that_deletes_a_branch_keeps_the_branch[format_1]",

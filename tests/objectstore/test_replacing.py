@@ -2,13 +2,17 @@
 
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from uuid import uuid4
 
 import pytest
 
 from retention_assets.errors import ConfigurationError, StoreError
 from retention_assets.objectstore.access import StoreAccess
+from retention_assets.objectstore.failures import failure_of_response, unreachable
+from retention_assets.objectstore.mutate.deletion import ObstoreDeletion
 from retention_assets.objectstore.mutate.writing import ObjectWriter
 from retention_assets.objectstore.objects import ObjectReader
+from retention_assets.objectstore.outcomes import DeleteTarget, MaySend, ObjectResult
 from tests.objectstore.s3 import Bucket
 
 
@@ -100,3 +104,38 @@ def test_an_endpoint_of_another_bucket_is_refused_before_the_first_conditional_w
     assert ObjectReader(bucket.access("r")).read("a") == b"1"
     with pytest.raises(ConfigurationError, match=r"^s3://another/r: .*the endpoint begins with the bucket's name"):
         ObjectWriter(access).require_conditions()
+
+
+@pytest.mark.parametrize("failure", ["throttled", "without_a_response"])
+def test_an_object_that_changes_while_its_failed_removal_is_sent_again_stays(
+    monkeypatch: pytest.MonkeyPatch, failure: str
+) -> None:
+    """Azure and GCS delete any object at the path: without a check, a new commit on a branch would be lost."""
+    access = StoreAccess(f"memory://{uuid4().hex}")
+    writer = ObjectWriter(access)
+    writer.put("ref.json", b"before")
+    delete, requests = ObstoreDeletion.delete_one, list[str]()
+
+    def fails_once(store: ObstoreDeletion, to_delete: DeleteTarget, may_send: MaySend) -> ObjectResult:
+        requests.append(to_delete.path)
+        if len(requests) > 1:
+            return delete(store, to_delete, may_send)
+        writer.put("ref.json", b"a new commit")
+        is_throttled = failure == "throttled"
+        return ObjectResult.failed(failure_of_response("SlowDown", 503, "", ()) if is_throttled else unreachable())
+
+    monkeypatch.setattr(ObstoreDeletion, "delete_one", fails_once)
+    assert not writer.remove("ref.json", ObjectReader(access).head("ref.json").e_tag or "")
+    assert ObjectReader(access).read("ref.json") == b"a new commit"
+    assert requests == ["ref.json"]
+
+
+def test_a_removal_that_failed_is_sent_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    access = StoreAccess(f"memory://{uuid4().hex}")
+    writer = ObjectWriter(access)
+    writer.put("ref.json", b"1")
+    answers = iter([ObjectResult.failed(unreachable()), ObjectResult.failed(unreachable())])
+    delete = ObstoreDeletion.delete_one
+    monkeypatch.setattr(ObstoreDeletion, "delete_one", lambda *arguments: next(answers, None) or delete(*arguments))
+    assert writer.remove("ref.json", ObjectReader(access).head("ref.json").e_tag or "")
+    assert ObjectReader(access).find("ref.json") is None

@@ -1,10 +1,13 @@
 """Writes this project's own objects beside a repository's data, and changes objects only if they are unchanged."""
 
 import os
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext, suppress
 from functools import cached_property
+from itertools import islice
 from pathlib import Path
+from random import Random
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
@@ -16,11 +19,14 @@ from retention_assets.objectstore.conditional import Conditional, require_known
 from retention_assets.objectstore.failures import WRITE
 from retention_assets.objectstore.objects import ObjectReader, OpenStore
 from retention_assets.objectstore.outcomes import DeleteTarget, Outcome
+from retention_assets.objectstore.rate_limiter import RetryPolicy, backoffs
 
 if TYPE_CHECKING:
     from retention_assets.objectstore.mutate.deletion import ObjectDeleter
 
 _SCRATCH = ".retention-conditions-"
+_ONE_TRY = RetryPolicy(attempts=1, seconds=-1.0)  # also after a throttle: with 0 seconds, another attempt follows
+_MORE_TRIES = 4  # of a deletion that failed
 
 
 class ObjectWriter(OpenStore):
@@ -78,15 +84,25 @@ class ObjectWriter(OpenStore):
 
         Only S3 has conditional deletion. It is sent in a request of its own: some S3 servers ignore the conditions of
         bulk requests. On other stores, and on S3 servers that ignore all conditions of deletions, the ETag is checked
-        right before the deletion.
+        right before each request to delete, also before a request that is sent again.
 
         Errors: StoreError when the object was not deleted, or may not have been deleted.
         """
-        with _locked(self._access) if self._access.is_local else nullcontext():
+        found: str | None = None
+
+        def is_unchanged() -> bool:
+            nonlocal found
             found = self._e_tag(path)
-            if found != e_tag:
-                return found is None
-            (result,) = self._deleter.delete_all([DeleteTarget(path, e_tag)])
+            return found == e_tag
+
+        with _locked(self._access) if self._access.is_local else nullcontext():
+            for wait in (*islice(backoffs(Random()), _MORE_TRIES), None):
+                (result,) = self._deleter.delete_all([DeleteTarget(path, e_tag)], is_unchanged)
+                if wait is None or result.failure is None or not result.failure.retryable:
+                    break
+                time.sleep(wait)
+        if result.outcome is Outcome.ATTEMPTED:  # no request was sent, because the object is not unchanged
+            return found is None
         if result.outcome is Outcome.FAILED:
             raise StoreError(f"{self.describe(path)}: it was not deleted: {result.detail}. Run again.")
         return result.outcome is not Outcome.SKIPPED
@@ -115,7 +131,7 @@ class ObjectWriter(OpenStore):
     def _deleter(self) -> "ObjectDeleter":
         from retention_assets.objectstore.mutate.deletion import ObjectDeleter  # importing boto3 takes a second
 
-        return ObjectDeleter(self._access, in_bulk=False)
+        return ObjectDeleter(self._access, in_bulk=False, retry_policy=_ONE_TRY)
 
     def _e_tag(self, path: str) -> str | None:
         """Return the ETag of the object, empty if the store gives none; None if the object is missing."""

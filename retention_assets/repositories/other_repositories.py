@@ -58,8 +58,8 @@ class _Table:
 
     `unread`: the number of lost Icechunk files that no run has read. The references in them are unknown. `staged_by`:
     the run that wrote the staged list of the same day; None: the list is missing, or there is none. `is_mixed`: the
-    list is missing, or a later plan wrote it. An object that was committed after this table and before that list is in
-    neither of them. Also if the table of a later plan is missing. `mode`: the mode of the repository when the table was
+    table of a later plan is missing, or the list is missing, or a later plan wrote it. An object that was committed
+    after this table and before that list is in neither of them. `mode`: the mode of the repository when the table was
     found.
     """
 

@@ -311,16 +311,9 @@ class TestConditions:
     def test_a_request_whose_headers_were_sent_before_a_suspension_is_not_completed_after_the_lease_is_lost(
         self, world: World, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        to_delete, sent = world.to_delete(3), list[bool]()
-        send_headers = HTTPConnection.endheaders
-
-        def suspended(connection: HTTPConnection, *arguments: object, **named: object) -> None:
-            send_headers(connection, *arguments, **named)  # type: ignore[arg-type]
-            sent.append(True)
-            world.clock.sleep(3600)
-
+        to_delete = world.to_delete(3)
         with monkeypatch.context() as patched:
-            patched.setattr(HTTPConnection, "endheaders", suspended)
+            sent = suspended_after_headers(patched, world)
             deletions = world.deleter().delete_all(to_delete, lambda: not sent)
         assert set(deletions) == {ObjectResult(Outcome.ATTEMPTED)}
         assert sent == [True]
@@ -329,21 +322,15 @@ class TestConditions:
     def test_an_error_of_the_deadline_check_during_a_request_is_raised(
         self, world: World, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        to_delete, sent = world.to_delete(3), list[bool]()
-        send_headers = HTTPConnection.endheaders
-
-        def suspended(connection: HTTPConnection, *arguments: object, **named: object) -> None:
-            send_headers(connection, *arguments, **named)  # type: ignore[arg-type]
-            sent.append(True)
-            world.clock.sleep(3600)
-
-        def before_deadline() -> bool:
-            if sent:
-                raise StoreError("the warehouse does not answer")
-            return True
-
+        to_delete = world.to_delete(3)
         with monkeypatch.context() as patched, pytest.raises(StoreError, match="the warehouse does not answer"):
-            patched.setattr(HTTPConnection, "endheaders", suspended)
+            sent = suspended_after_headers(patched, world)
+
+            def before_deadline() -> bool:
+                if sent:
+                    raise StoreError("the warehouse does not answer")
+                return True
+
             world.deleter().delete_all(to_delete, before_deadline)
         assert world.left() == {*KEPT, *to_delete}
 
@@ -409,3 +396,16 @@ def suspended_after_signing(patched: pytest.MonkeyPatch, world: World, at: int) 
 
     patched.setattr(RequestSigner, "sign", signs)
     return signed
+
+
+def suspended_after_headers(patched: pytest.MonkeyPatch, world: World) -> list[bool]:
+    """Suspend the process for an hour after it sent the headers of a request. The list has an entry a request."""
+    send_headers, sent = HTTPConnection.endheaders, list[bool]()
+
+    def sends(connection: HTTPConnection, *arguments: object, **named: object) -> None:
+        send_headers(connection, *arguments, **named)  # type: ignore[arg-type]
+        sent.append(True)
+        world.clock.sleep(3600)
+
+    patched.setattr(HTTPConnection, "endheaders", sends)
+    return sent

@@ -137,18 +137,17 @@ def _publish_v1(
     log: Log,
     before_write: Callable[[], None],
 ) -> Published:
-    left, new = 0, frozenset[Reference]()
+    done = _Done()
 
     def expiration_of(history: History) -> Expiration | None:
-        nonlocal left, new
         written = references_written_since(ObjectReader(access), planned.cutoff) if planned.deleted else {}
-        new = _new_references(planned, history, written)
+        done.new = _new_references(planned, history, written)
         expire = partial(expire_v1, history, policy, planned.as_of, in_use=raw_ids(planned.in_use))
-        expiration, left = _approved(planned, new, history, reachable(history, history.tips()), expire)
+        expiration, done.left = _approved(planned, done.new, history, reachable(history, history.tips()), expire)
         return expiration
 
-    done = apply_edits_v1(access, expiration_of, clock, log, before_write=before_write)
-    return Published(done.conflicts, (), done.references_removed, None, left, new)
+    edits = apply_edits_v1(access, expiration_of, clock, log, before_write=before_write)
+    return Published(edits.conflicts, (), edits.references_removed, None, done.left, done.new)
 
 
 def _approved(

@@ -58,9 +58,9 @@ class _Table:
 
     `unread`: the number of lost Icechunk files that no run has read. The references in them are unknown. `staged_by`:
     the run that wrote the staged list of the same day; None: the list is missing, or there is none. `is_mixed`: the
-    table of a later plan is missing, or the list is missing, or a later plan wrote it. An object that was committed
-    after this table and before that list is in neither of them. `mode`: the mode of the repository when the table was
-    found.
+    table of a later run is missing or refused, or the list is missing, or a later plan wrote it. An object that was
+    committed after this table and before that list is in neither of them. `mode`: the mode of the repository when the
+    table was found.
     """
 
     repository: str
@@ -219,7 +219,8 @@ class OtherRepositories:
     def _being_planned(self, other: Repository) -> GuardRefused:
         return GuardRefused(
             f"{self.repository.name}: the references of {other.name} are unknown while {other.name} is being planned. "
-            "Nothing more was deleted. Run the same command again after that plan is made."
+            "Nothing more was deleted. Run the same command again after that plan is made. If no run is making it, the "
+            f"last run was interrupted or refused. Plan {other.name} again: `retention plan {other.name}`."
         )
 
     def _may_refer(self, other: Repository) -> bool:
@@ -235,14 +236,19 @@ class OtherRepositories:
         references of an Icechunk repository are found in two steps, each with a table. Both must be complete.
         """
         newest: _Table | None = None
+        missing: list[datetime] = []  # when the references of days without a usable table were written
         for day, written_at in self._days(other):
             if newest and written_at and written_at + MARGIN < newest.taken_at:
                 break
             table = self._table_of_day(other, day)
             if table and (newest is None or table.taken_at > newest.taken_at):
                 newest = table
+            if table is None and written_at:
+                missing.append(written_at)
         if newest is None:
             return None
+        if any(newest.taken_at < at <= self.clock() + MARGIN for at in missing):
+            return replace(newest, is_mixed=True)  # also if the run had no plan before: `_misses_a_plan` lacks these
         if self._misses_a_plan(other, newest.taken_at):
             return replace(newest, is_mixed=True)
         return newest if other.is_icechunk else self._with_staged_list(other, newest)

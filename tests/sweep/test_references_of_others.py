@@ -322,6 +322,29 @@ def test_a_sweep_refuses_while_the_day_of_the_newest_plan_is_planned_again(pairi
     assert pairing.kept() == {address(2)}
 
 
+@pytest.mark.parametrize(
+    "state", [pytest.param("written", id="being_written"), pytest.param("refused", id="a_guard_refused_it")]
+)
+def test_a_sweep_refuses_while_a_table_of_which_no_plan_was_made_is_replaced(pairing: Pairing, state: str) -> None:
+    """A guard can refuse a plan after its references were read. The day's next run then replaces the table."""
+    day = (NOW - DAY).date()
+    pairing.plan(named(0, active=True), at=NOW - 5 * HOUR, day=(NOW - 2 * DAY).date())
+    pairing.plan(named(0, active=True), named(1, active=True), at=NOW - HOUR, day=day)
+    read_at = (NOW - timedelta(minutes=1)).timestamp()
+    os.utime(pairing.directory / "warehouse/there/commit_graph" / day.isoformat() / METADATA, (read_at, read_at))
+    assert pairing.kept() == {address(0), address(1)}
+    if state == "written":
+        (pairing.directory / "warehouse/there/addresses" / day.isoformat() / "_SUCCESS").unlink()
+    else:
+        found = pairing.warehouse.metadata("there", "addresses", day)
+        refused = replace(found, details=replace(found.details, refused="ranges_complete"))
+        pairing.warehouse.write_metadata("there", "addresses", day, refused)
+    with pytest.raises(GuardRefused, match=r"there is being planned.*Plan there again: `retention plan there`"):
+        pairing.kept()
+    pairing.plan(named(2, active=True), at=NOW, day=day)
+    assert pairing.kept() == {address(2)}
+
+
 def test_in_mode_plan_nothing_is_warned_about(pairing: Pairing) -> None:
     pairing.configure(mode="plan")
     assert pairing.others().for_plan().warnings == ()

@@ -3,7 +3,7 @@
 The history in the older object lacks the newer commits, although their files exist. Nothing else protects these files:
 the ops log shows no reset. So plans are blocked for `grace`, and sweeps of older plans and purges are refused.
 Meanwhile, the newer repo object can be restored.
-Source: docs/icechunk.md, "What is deleted".
+Source: docs/icechunk.md, "An older repo object".
 """
 
 from collections.abc import Iterator

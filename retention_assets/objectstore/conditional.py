@@ -33,12 +33,15 @@ class Conditional:
         secrets: values that messages about failures must not contain.
         sleep: waits for seconds.
         request: the kind of request in messages about failures.
+        before_write: called before each request that writes, also before one that is sent again. An error that it
+            raises ends the write.
     """
 
     store: Any
     secrets: Collection[str] = ()
     sleep: Callable[[float], None] = time.sleep
     request: RequestKind = WRITE
+    before_write: Callable[[], None] = lambda: None
 
     def create(self, path: str, content: bytes) -> bool | Failure:
         """Write an object if none exists at `path`, atomically; return whether it was written, or a failure.
@@ -92,6 +95,7 @@ class Conditional:
         lost: Failure | None = None  # the first failure after which the write may have happened
         for delay in _DELAYS:
             self.sleep(delay)
+            self.before_write()
             result = self._put_result(put)
             if result is True:
                 return True

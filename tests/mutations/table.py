@@ -1053,6 +1053,30 @@ SWEEPING = (
         ),
     ),
     Mutation(
+        name="Icechunk: a file that was read is changed without asking about the lease again (format 1)",
+        breaks="nothing is changed after the lease is lost",
+        file="retention_assets/icechunk/edits/format_1.py",
+        old="        self._writer = ObjectWriter(access, before_write)\n        self._references",
+        new="        self._writer = ObjectWriter(access)\n        self._references",
+        caught_by=(
+            "tests/icechunk/sweep/test_races.py"
+            "::test_a_lease_that_is_lost_after_a_file_was_read_ends_the_edits_before_that_file_is_changed"
+            "[a_snapshot-format_1]",
+        ),
+    ),
+    Mutation(
+        name="Icechunk: a branch is deleted without asking about the lease again (format 1)",
+        breaks="nothing is changed after the lease is lost",
+        file="retention_assets/objectstore/mutate/writing.py",
+        old="            self._before_write()\n            found",
+        new="            found",
+        caught_by=(
+            "tests/icechunk/sweep/test_races.py"
+            "::test_a_lease_that_is_lost_after_a_file_was_read_ends_the_edits_before_that_file_is_changed"
+            "[the_file_of_a_branch-format_1]",
+        ),
+    ),
+    Mutation(
         name="Icechunk: a repository whose repo object was lost is read as format 1",
         breaks="unreadable references end a plan (invariant 3)",
         file="retention_assets/icechunk/source/repository.py",

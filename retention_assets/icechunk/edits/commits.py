@@ -60,7 +60,8 @@ class RepoCommits:
         clock: returns the current time, aware, UTC.
         log: receives a line for each conflict, for writers that write unconditionally, for each backup that stays
             although it is not needed, and if the ETag after an edit is unknown.
-        before_write: called before each write. An error that it raises ends the edit, and nothing more is written.
+        before_write: called before each request that writes. An error that it raises ends the edit, and nothing more is
+            written.
         sleep: waits for a number of seconds.
     """
 
@@ -76,7 +77,7 @@ class RepoCommits:
         self._access = access
         self._source = IcechunkSource(access, clock)
         self._reader = ObjectReader(access)
-        self._writer = ObjectWriter(access)
+        self._writer = ObjectWriter(access, before_write)
         self._clock, self._log, self._sleep, self._before_write = clock, log, sleep, before_write
 
     def commit(self, edit: Edit) -> Committed:
@@ -97,7 +98,6 @@ class RepoCommits:
                 return Committed(after, found.etag, conflicts, None)
             if not conflicts and (warning := unconditional_writes_warning(self._access, found.repo.config)):
                 self._log(warning)
-            self._before_write()
             attempt = _Attempt(found.repo.latest_updates[0], stamp.backup)
             is_ours = self._write(found, write_repo(after), attempt)
             if not is_ours:
@@ -138,6 +138,11 @@ class RepoCommits:
             raise GuardRefused(
                 f"{self._reader.describe(backup)}: this backup exists already. This edit was not made. Run again."
             )
+        try:
+            self._before_write()
+        except RetentionError:  # the edit is not sent
+            self._remove_orphan(backup)
+            raise
         return self._writer.replace(REPO, content, found.etag)
 
     def _etag_after_edit(self) -> str | None:
@@ -185,7 +190,7 @@ class RepoCommits:
 
     def _remove_orphan(self, address: str) -> None:
         try:
-            self._writer.remove(address, self._reader.head(address).e_tag or "")
+            ObjectWriter(self._access).remove(address, self._reader.head(address).e_tag or "")
         except ObjectMissing:
             return
         except StoreError as error:  # a backup that is not needed does no harm

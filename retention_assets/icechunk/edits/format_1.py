@@ -36,11 +36,14 @@ _PLAIN = re.compile(r"[\w.+=@-]+", re.ASCII)  # icechunk does not find names wit
 
 
 class ReferenceFiles:
-    """Changes the references of one repository. The caller checks that the new snapshots exist."""
+    """Changes the references of one repository. The caller checks that the new snapshots exist.
 
-    def __init__(self, access: StoreAccess) -> None:
+    `before_write`: as for `ObjectWriter`.
+    """
+
+    def __init__(self, access: StoreAccess, before_write: Callable[[], None] = lambda: None) -> None:
         self._reader = ObjectReader(access)
-        self._writer = ObjectWriter(access)
+        self._writer = ObjectWriter(access, before_write)
 
     def apply(self, change: ReferenceChange) -> bool:
         """Make the change. Return False if another writer created, moved or deleted the reference since it was read.
@@ -96,7 +99,7 @@ def apply_edits_v1(
     """Make the edits that `expiration_of` returns for the current history (None: there are none).
 
     Changes of other writers are never overwritten. After a conflict, the repository is read again, and `expiration_of`
-    is called again. An error that `before_write` raises before an edit ends the run.
+    is called again. `before_write` is called before each request that writes. An error that it raises ends the run.
     Errors: as `expiration_of`, `before_write` and `IcechunkSource.state`; GuardRefused when the repository has format
     2; StoreError after `TRIES` conflicts.
     """
@@ -129,14 +132,12 @@ def _has_format_2(access: StoreAccess) -> GuardRefused:
 class _Rewriter:
     def __init__(self, access: StoreAccess, before_write: Callable[[], None]) -> None:
         self._reader = ObjectReader(access)
-        self._writer = ObjectWriter(access)
-        self._references = ReferenceFiles(access)
-        self._before_write = before_write
+        self._writer = ObjectWriter(access, before_write)
+        self._references = ReferenceFiles(access, before_write)
         self.removed: set[str] = set()
 
     def apply(self, edit: Edit, history: History) -> bool:
         """Make one edit. Return False if the snapshot or reference is no longer as in `history`."""
-        self._before_write()
         if isinstance(edit, Reparented):
             return self._reparent(edit, history)
         if reference_address(edit.kind, edit.name) in self.removed:

@@ -2,7 +2,7 @@
 
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext, suppress
 from functools import cached_property
 from itertools import islice
@@ -39,12 +39,19 @@ class ObjectWriter(OpenStore):
 
     Every method raises AccessDenied or, for any other failure, StoreError. The message has the URL, the path and the
     remedy in one line.
+
+    Args:
+        access: access to the store.
+        before_write: called before each request that creates, replaces or removes an object on a condition, also before
+            one that is sent again. It raises an error if the writer may not write any more. The error ends the method.
     """
 
-    def __init__(self, access: StoreAccess) -> None:
+    def __init__(self, access: StoreAccess, before_write: Callable[[], None] = lambda: None) -> None:
         super().__init__(access)
         self._reader = ObjectReader(access)
-        self._conditional = Conditional(access.open(retrying=False), access.options.values())
+        self._before_write = before_write
+        secrets = access.options.values()
+        self._conditional = Conditional(access.open(retrying=False), secrets, before_write=before_write)
 
     def put(self, path: str, content: bytes) -> None:
         """Write an object, and replace any object at `path`."""
@@ -74,6 +81,7 @@ class ObjectWriter(OpenStore):
         if not self._access.is_local:
             return require_known(self._conditional.replace(path, content, e_tag), self._access.url, path)
         with _locked(self._access):
+            self._before_write()
             if self._e_tag(path) != e_tag:
                 return False
             self.put(path, content)
@@ -92,6 +100,7 @@ class ObjectWriter(OpenStore):
 
         def is_unchanged() -> bool:
             nonlocal found
+            self._before_write()
             found = self._e_tag(path)
             return found == e_tag
 

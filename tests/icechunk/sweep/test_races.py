@@ -9,6 +9,7 @@ import icechunk as ic
 import pytest
 
 from retention_assets.errors import GuardRefused
+from retention_assets.icechunk.edits import format_1 as format_1_edits
 from retention_assets.icechunk.edits.publishing import Published, publish
 from retention_assets.icechunk.formats.ids import decode_id
 from retention_assets.icechunk.rules.planned import PlannedEdits
@@ -16,6 +17,7 @@ from retention_assets.icechunk.source.repository import IcechunkSource, Icechunk
 from retention_assets.icechunk.sweep.retained_set import current_retained_set
 from retention_assets.objectstore.access import StoreAccess
 from retention_assets.objectstore.mutate.writing import ObjectWriter
+from retention_assets.objectstore.objects import ObjectReader
 from tests.icechunk.sweep.repositories import AS_OF, POLICY, histories, now, planned, tree, uploaded
 from tests.icechunk.sweep.writer import commit_to, storage_of
 from tests.icechunk_repositories import FORMATS
@@ -42,6 +44,15 @@ class World:
     def plan(self) -> PlannedEdits:
         return planned(self.state())
 
+    def publish_until_lost(self, lost: list[bool]) -> Published:
+        """Publish the edits under a lease that is lost once `lost` has an entry."""
+
+        def before_write() -> None:
+            if lost:
+                raise GuardRefused("the lease is lost")
+
+        return publish(self.access, self.plan, POLICY, now, lambda _: None, before_write)
+
     def publish(self, act: Callable[[], object]) -> Published:
         """Publish the edits. `act` is called once, after the first edit was computed and before it is written."""
         waiting = [act]
@@ -51,6 +62,10 @@ class World:
                 waiting.pop()()
 
         return publish(self.access, self.plan, POLICY, now, lambda _: None, before_write)
+
+    def files(self) -> dict[str, bytes]:
+        reader = ObjectReader(self.access)
+        return {path: reader.read(path) for batch in reader.list() for path in batch["path"].to_pylist()}
 
     def kept(self) -> set[str]:
         """Return the names of the snapshots that a liveness check keeps now, although all files are old."""
@@ -127,6 +142,51 @@ def test_a_commit_just_before_the_request_that_deletes_a_branch_keeps_the_branch
     with pytest.raises(GuardRefused, match=r"new snapshot .* is based on .*, which the plan removes"):
         world.publish(lambda: None)
     assert committed == [one.id for one in world.open().ancestry(branch="old")][:1]
+
+
+@format_1
+@pytest.mark.parametrize(
+    "read",
+    [
+        pytest.param(("read_reference", "branch.old"), id="the_file_of_a_branch"),
+        pytest.param(("read_reference", "tag.v1"), id="the_file_of_a_tag"),
+        pytest.param(("read_snapshot", "snapshots/"), id="a_snapshot"),
+    ],
+)
+def test_a_lease_that_is_lost_after_a_file_was_read_ends_the_edits_before_that_file_is_changed(
+    world: World, monkeypatch: pytest.MonkeyPatch, read: tuple[str, str]
+) -> None:
+    """The process was suspended for longer than its lease."""
+    function, path = read
+    reads, lost, left = getattr(format_1_edits, function), list[bool](), dict[str, bytes]()
+
+    def suspended(content: bytes, where: str) -> object:
+        if path in where and not lost:
+            lost.append(True)
+            left.update(world.files())
+        return reads(content, where)
+
+    monkeypatch.setattr(format_1_edits, function, suspended)
+    with pytest.raises(GuardRefused, match=r"^the lease is lost$"):
+        world.publish_until_lost(lost)
+    assert world.files() == left
+
+
+@format_2
+def test_a_lease_that_is_lost_after_the_backup_was_written_ends_the_edit_of_the_repo_object(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before, create, lost = world.files(), ObjectWriter.create, list[bool]()
+
+    def suspended(writer: ObjectWriter, path: str, content: bytes) -> bool:
+        created = create(writer, path, content)
+        lost.append(True)
+        return created
+
+    monkeypatch.setattr(ObjectWriter, "create", suspended)
+    with pytest.raises(GuardRefused, match=r"^the lease is lost$"):
+        world.publish_until_lost(lost)
+    assert world.files() == before
 
 
 def test_a_branch_that_is_reset_to_a_snapshot_that_stays_is_not_deleted(world: World) -> None:

@@ -1077,6 +1077,17 @@ SWEEPING = (
         ),
     ),
     Mutation(
+        name="Icechunk: a branch that came back during the edits is deleted (format 1)",
+        breaks="nobody approved the deletion of a branch that was created again (promise 5)",
+        file="retention_assets/icechunk/edits/format_1.py",
+        old="written_before is not None and metadata.last_modified >= written_before:",
+        new="False:",
+        caught_by=(
+            "tests/icechunk/sweep/test_races.py"
+            "::test_a_branch_that_comes_back_after_the_edits_were_computed_is_not_deleted[created_again-format_1]",
+        ),
+    ),
+    Mutation(
         name="Icechunk: a repository whose repo object was lost is read as format 1",
         breaks="unreadable references end a plan (invariant 3)",
         file="retention_assets/icechunk/source/repository.py",

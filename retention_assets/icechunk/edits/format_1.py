@@ -45,9 +45,11 @@ class ReferenceFiles:
         self._reader = ObjectReader(access)
         self._writer = ObjectWriter(access, before_write)
 
-    def apply(self, change: ReferenceChange) -> bool:
+    def apply(self, change: ReferenceChange, written_before: datetime | None = None) -> bool:
         """Make the change. Return False if another writer created, moved or deleted the reference since it was read.
 
+        With `written_before`, the result is also False if the file was written then or later. A branch that was created
+        again, or moved away and back, has a file with the same content and ETag as before.
         Deleting a reference that is already gone succeeds. The file of a deleted tag stays, and the tag gets a
         tombstone.
         Errors: GuardRefused for a new name that format 1 does not allow.
@@ -62,6 +64,8 @@ class ReferenceFiles:
         except ObjectMissing:
             return change.after is None
         if read_reference(found, self._reader.describe(path)) != change.before:
+            return False
+        if written_before is not None and metadata.last_modified >= written_before:
             return False
         if change.kind == "tag":  # tags are only created and deleted
             self._writer.create(ReferenceFile("tag", change.name, tombstone=True).path, content)
@@ -93,17 +97,20 @@ def apply_edits_v1(
     clock: Callable[[], datetime],
     log: Callable[[str], None],
     *,
+    written_before: datetime | None = None,
     before_write: Callable[[], None] = lambda: None,
     sleep: Callable[[float], None] = time.sleep,
 ) -> Rewritten:
     """Make the edits that `expiration_of` returns for the current history (None: there are none).
 
     Changes of other writers are never overwritten. After a conflict, the repository is read again, and `expiration_of`
-    is called again. `before_write` is called before each request that writes. An error that it raises ends the run.
+    is called again. With `written_before`, a reference whose file was written then or later counts as changed by
+    another writer, and is not deleted. `before_write` is called before each request that writes. An error that it
+    raises ends the run.
     Errors: as `expiration_of`, `before_write` and `IcechunkSource.state`; GuardRefused when the repository has format
     2; StoreError after `TRIES` conflicts.
     """
-    rewriter, source = _Rewriter(access, before_write), IcechunkSource(access, clock)
+    rewriter, source = _Rewriter(access, before_write, written_before), IcechunkSource(access, clock)
     waits = backoffs(Random(), FIRST_WAIT, LONGEST_WAIT)
     for conflicts in range(TRIES):
         state = source.state()
@@ -130,10 +137,13 @@ def _has_format_2(access: StoreAccess) -> GuardRefused:
 
 
 class _Rewriter:
-    def __init__(self, access: StoreAccess, before_write: Callable[[], None]) -> None:
+    def __init__(
+        self, access: StoreAccess, before_write: Callable[[], None], written_before: datetime | None = None
+    ) -> None:
         self._reader = ObjectReader(access)
         self._writer = ObjectWriter(access, before_write)
         self._references = ReferenceFiles(access, before_write)
+        self._written_before = written_before
         self.removed: set[str] = set()
 
     def apply(self, edit: Edit, history: History) -> bool:
@@ -145,7 +155,7 @@ class _Rewriter:
                 f"somebody created the {edit.kind} {edit.name} again after this sweep removed it, and nobody approved "
                 "the deletion of the new one. Nothing more was changed or deleted. Plan again."
             )
-        is_made = self._references.apply(edit)
+        is_made = self._references.apply(edit, self._written_before)
         if is_made:
             self.removed.add(reference_address(edit.kind, edit.name))
         return is_made

@@ -146,7 +146,7 @@ def _publish_v1(
         expiration, done.left = _approved(planned, done.new, history, reachable(history, history.tips()), expire)
         return expiration
 
-    edits = apply_edits_v1(access, expiration_of, clock, log, before_write=before_write)
+    edits = apply_edits_v1(access, expiration_of, clock, log, written_before=planned.cutoff, before_write=before_write)
     return Published(edits.conflicts, (), edits.references_removed, None, done.left, done.new)
 
 

@@ -1,6 +1,8 @@
 """icechunk writes to a repository on S3 after a sweep has computed an edit, and before the sweep writes the edit."""
 
+import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -187,6 +189,27 @@ def test_a_lease_that_is_lost_after_the_backup_was_written_ends_the_edit_of_the_
     with pytest.raises(GuardRefused, match=r"^the lease is lost$"):
         world.publish_until_lost(lost)
     assert world.files() == before
+
+
+@format_1
+@pytest.mark.parametrize("again", ["created_again", "moved_away_and_back"])
+def test_a_branch_that_comes_back_after_the_edits_were_computed_is_not_deleted(world: World, again: str) -> None:
+    """Its file has the same content, and so the same ETag, as the file of the branch that the plan deletes."""
+    assert world.plan.deleted_branches == ("old",)
+
+    def come_back() -> None:
+        time.sleep(1.1)  # the store has whole seconds
+        if again == "created_again":
+            world.open().delete_branch("old")
+            world.open().create_branch("old", world.ids["z"])
+        else:
+            world.open().reset_branch("old", world.ids["f"])
+            world.open().reset_branch("old", world.ids["z"])
+
+    with suppress(GuardRefused):
+        world.publish(come_back)
+    assert world.open().lookup_branch("old") == world.ids["z"]
+    assert {"z", "x"} <= world.kept()
 
 
 def test_a_branch_that_is_reset_to_a_snapshot_that_stays_is_not_deleted(world: World) -> None:

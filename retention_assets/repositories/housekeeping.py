@@ -50,6 +50,7 @@ _OLD_CACHES = ("range_entries", "manifest_chunks")  # of earlier versions
 _DAILY = TABLES.keys() - {POLICY_TABLE.name}  # the rules in force follow from the policy tables of all days
 _NEWEST_IS_READ = {STORAGE_INVENTORY.name, ADDRESSES.name, REACHABLE_CHUNKS.name}  # runs read the newest data
 _LEDGER_DEPTH = 4  # ledger/<day>/<hash>/<sweep>/<file>
+_NOT_UNIQUE = (f"/{SUCCESS}", f"/{METADATA}")  # files that each run writes into the directory of a table
 _REPLACED_FOR = timedelta(days=1)  # a run that began before batches were merged may still read them
 
 
@@ -326,25 +327,32 @@ def _require_clock(name: str, written: datetime, now: datetime) -> None:
 
 
 def _remove(warehouse: Warehouse, name: str, leftover: Leftover) -> bool:
-    """Remove a leftover. Return False, and remove nothing, if it is a link or was written after it was listed."""
-    parts = name, *leftover.path.split("/")
+    """Remove a leftover. Return False if it is a link or was written after it was listed. Then the newer files stay.
+
+    A plan may write the leftover again at any time, also while this process is suspended. So only files with unique
+    names are removed by name. The time of each other file is read just before the file is removed.
+    """
+    parts, until = (name, *leftover.path.split("/")), leftover.written_at
     if warehouse.is_link(*parts):
         return False
     files = warehouse.tree(*parts)
-    document = None if files else warehouse.file(*parts)  # a document has nothing below it
-    if any(file.written_at > leftover.written_at for file in (*files.values(), document) if file):
+    if any(file.written_at > until for file in files.values()):
         return False
-    if not files:
-        warehouse.remove_document(*parts)
-        return True
-    warehouse.remove_document(*parts, SUCCESS)  # from here on, no run takes the rest for a complete table
-    warehouse.remove_directory(*parts)
-    if left := warehouse.tree(*parts):
+    if not files:  # a document has nothing below it
+        return warehouse.remove_document(*parts, written_until=until)
+    if not warehouse.remove_document(*parts, SUCCESS, written_until=until):
+        return False  # without this file, no run takes the rest for a complete table
+    warehouse.remove_directory(*parts, only={path for path in files if not path.endswith(_NOT_UNIQUE)})
+    left = warehouse.tree(*parts)
+    if any(not path.endswith(_NOT_UNIQUE) for path in left.keys() & files.keys()):
         raise StoreError(
             f"{warehouse.location(*parts)}: {counted(len(left), 'file')} could not be removed, {min(left)} first. "
             "The other files were removed. Let the credentials of the warehouse delete objects, then run the same "
             "command again."
         )
+    if any(file.written_at > until for file in left.values()):
+        return False
+    warehouse.remove_directory(*parts, only=left)
     return True
 
 

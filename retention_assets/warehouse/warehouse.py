@@ -6,8 +6,9 @@ and reads and writes small JSON documents.
 
 import json
 import shutil
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import date, datetime
 from functools import partial
@@ -609,28 +610,53 @@ class Warehouse:
 
         return self._call(listed, prefix, _LIST)
 
-    def remove_document(self, *parts: str) -> None:
-        """Remove a document if it exists."""
-        if self.file(*parts) is not None:
-            self.remove_file(*parts)
+    def remove_document(self, *parts: str, written_until: datetime | None = None) -> bool:
+        """Remove a document if it exists. Return whether it is gone.
+
+        A document that was written after `written_until` stays.
+        """
+        found = self.file(*parts)
+        if found is None:
+            return True
+        if written_until is not None and found.written_at > written_until:
+            return False
+        self.remove_file(*parts)
+        return True
 
     def remove_file(self, *parts: str) -> None:
         """Remove a file that exists. The credentials need no permission to read it."""
         path = "/".join(parts)
         self._call(lambda: self._store.delete(path), path, _REMOVE)
 
-    def remove_directory(self, *parts: str) -> None:
-        """Remove a directory of this warehouse with its contents, if it exists."""
-        if "://" not in self._root:
+    def remove_directory(self, *parts: str, only: Collection[str] | None = None) -> None:
+        """Remove a directory of this warehouse with its contents, if it exists.
+
+        `only`: the paths of the files to remove, below the root. Other files in the directory stay. On a local disk, a
+        file that cannot be removed stays, and no error is raised.
+        """
+        if only is not None:
+            self._remove_files("/".join(parts), only)
+        elif "://" not in self._root:
             shutil.rmtree(self.location(*parts), ignore_errors=True)
+        else:
+            path = "/".join(parts)
+
+            def remove() -> None:
+                for entries in self._store.list(path):
+                    self._store.delete([entry["path"] for entry in entries])
+
+            self._call(remove, path, _REMOVE)
+
+    def _remove_files(self, directory: str, paths: Collection[str]) -> None:
+        if "://" in self._root:
+            self._call(lambda: self._store.delete(sorted(paths)), directory, _REMOVE)
             return
-        path = "/".join(parts)
-
-        def remove() -> None:
-            for entries in self._store.list(path):
-                self._store.delete([entry["path"] for entry in entries])
-
-        self._call(remove, path, _REMOVE)
+        for path in paths:
+            with suppress(OSError):
+                Path(self.location(path)).unlink()
+        for parent in sorted({directory, *(path.rpartition("/")[0] for path in paths)}, reverse=True):
+            with suppress(OSError):  # it is not empty
+                Path(self.location(parent)).rmdir()
 
     def is_link(self, *parts: str) -> bool:
         """Return whether a directory or file is a symbolic link, whose target may be outside the warehouse."""

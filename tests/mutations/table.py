@@ -1417,6 +1417,17 @@ KEEPING_BOOKS = (
         ),
     ),
     Mutation(
+        name="housekeeping removes a directory with the files that a plan has written into it since",
+        breaks="files that are newer than the listing of housekeeping stay",
+        file="retention_assets/repositories/housekeeping.py",
+        old="only={path for path in files if not path.endswith(_NOT_UNIQUE)})",
+        new="only=None)",
+        caught_by=(
+            "tests/warehouse/test_housekeeping.py"
+            "::test_a_table_that_is_made_again_while_its_removal_is_suspended_stays",
+        ),
+    ),
+    Mutation(
         name="housekeeping keeps the tables with the newest data",
         breaks="the references of another repository are still known after housekeeping",
         file="retention_assets/repositories/housekeeping.py",

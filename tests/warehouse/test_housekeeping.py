@@ -7,7 +7,7 @@ import json
 import os
 import random
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
@@ -314,10 +314,10 @@ def test_no_other_run_is_active_during_a_removal_and_a_failed_removal_continues(
     for count in (0, 1, 1, 1):
         steps = iter(range(count))
 
-        def interrupted(warehouse: Warehouse, *parts: str, left: Iterator[int] = steps) -> None:
+        def interrupted(warehouse: Warehouse, *parts: str, only: Collection[str], left: Iterator[int] = steps) -> None:
             if next(left, None) is None:
                 raise KeyboardInterrupt
-            remove_directory(warehouse, *parts)
+            remove_directory(warehouse, *parts, only=only)
 
         with monkeypatch.context() as patch:
             patch.setattr(Warehouse, "remove_directory", interrupted)
@@ -367,6 +367,28 @@ def test_a_document_that_is_written_again_during_a_removal_stays(days: Days, mon
     (days.root / document).touch()  # a new plan with the same hash writes its heads
     assert days.remove() == {one.path for one in found} - {document}
     assert (days.root / document).is_file()
+
+
+def test_a_table_that_is_made_again_while_its_removal_is_suspended_stays(
+    days: Days, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    days.plan(1)
+    days.plan(OLD)
+    folder, remove_document, made = days.root / "addresses" / day(OLD), Warehouse.remove_document, list[str]()
+
+    def suspended(warehouse: Warehouse, *parts: str, **named: Any) -> bool | None:
+        removed = remove_document(warehouse, *parts, **named)
+        if parts == (NAME, "addresses", day(OLD), "_SUCCESS") and not made:
+            days.table("addresses", TODAY - timedelta(days=OLD), NOW)  # a plan makes this day again
+            (folder / "part-0.parquet").rename(folder / "part-new.parquet")
+            made.extend(sorted(file.name for file in folder.iterdir()))
+        return removed
+
+    monkeypatch.setattr(Warehouse, "remove_document", suspended)
+    removed = days.remove()
+    assert made
+    assert f"addresses/{day(OLD)}" not in removed
+    assert sorted(file.name for file in folder.iterdir()) == made
 
 
 def test_links_are_not_followed(days: Days) -> None:

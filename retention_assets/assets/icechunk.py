@@ -143,11 +143,13 @@ def reachable_manifests(
     live = rows.frame.where("live").select("address").unionByName(stay)
     referenced = referenced_exist("metadata_exists", live, listed, access, listing_cutoff, lost)
     check_result = resource.record_missing(pyspark, referenced)
-    if (reason := repository_history.details.replaced) and not check_result.passed:
+    reason = repository_history.details.replaced
+    if reason and not check_result.passed:
         check_result = replace(check_result, detail=f"{reason} So {check_result.detail}")
     unread = len(basis.retained.snapshots.intersection(map(decode_id, reading.unread)))
     numbers = {"snapshots_read": reading.files, "snapshot_bytes": reading.bytes, "lost": referenced.lost}
-    rows = replace(rows, details=replace(rows.details, lost=referenced.lost, unread=unread))
+    details = replace(rows.details, lost=referenced.lost, unread=unread, replaced=reason)
+    rows = replace(rows, details=details)
     return checked(rows, [check_result], numbers)
 
 

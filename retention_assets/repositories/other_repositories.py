@@ -56,11 +56,12 @@ _SCHEMES = {"s3": "s3", "gs": "gs", "gcs": "gs", "file": "local", "local": "loca
 class _Table:
     """The newest complete table of another repository.
 
-    `unread`: the number of lost Icechunk files that no run has read. The references in them are unknown. `staged_by`:
-    the run that wrote the staged list of the same day; None: the list is missing, or there is none. `is_mixed`: the
-    table of a later run is missing or refused, or the list is missing, or a later plan wrote it. An object that was
-    committed after this table and before that list is in neither of them. `mode`: the mode of the repository when the
-    table was found.
+    `unread`: the number of lost Icechunk files that no run has read. The references in them are unknown. `replaced`:
+    why the repository was in an older state than at an earlier plan. The newer state may come back, and its references
+    are unknown. `staged_by`: the run that wrote the staged list of the same day; None: the list is missing, or there is
+    none. `is_mixed`: the table of a later run is missing or refused, or the list is missing, or a later plan wrote it.
+    An object that was committed after this table and before that list is in neither of them. `mode`: the mode of the
+    repository when the table was found.
     """
 
     repository: str
@@ -68,6 +69,7 @@ class _Table:
     taken_at: datetime
     details: Details
     unread: int
+    replaced: str | None
     run_id: str
     mode: str
     staged_by: str | None = None
@@ -117,7 +119,7 @@ class OtherRepositories:
             )
         if changed := self._change_since(table, other):
             return f"{changed} {self._plan_again(other)}"
-        return _unread(other, table.unread) if table.unread else None
+        return _incomplete(other, table)
 
     def for_plan(self) -> OtherReferences:
         """Return the others' references for a plan, with warnings. Mode `plan` has no warnings: it sweeps nothing."""
@@ -299,8 +301,9 @@ class OtherRepositories:
         found = self._metadata(other, name, day)
         if found is None:
             return None
-        details, unread = found.details, found.details.unread or 0
-        return _Table(other.name, day, found.taken_at, details, unread, found.run_id, other.settings.mode)
+        details, mode = found.details, other.settings.mode
+        unread, replaced = details.unread or 0, details.replaced
+        return _Table(other.name, day, found.taken_at, details, unread, replaced, found.run_id, mode)
 
     def _metadata(self, other: Repository, name: str, day: date) -> PartitionMetadata | None:
         """Return the metadata of a table; None if it is incomplete, a guard refused it, or its time is in the future.
@@ -319,8 +322,8 @@ class OtherRepositories:
 
         Errors: GuardRefused if some references are unknown.
         """
-        if table.unread:
-            raise self._unread(other, table.unread)
+        if reason := _incomplete(other, table):
+            raise self._unknown(reason)
         return self._known_references(other, table)
 
     def _known_references(self, other: Repository, table: _Table) -> DataFrame:
@@ -403,13 +406,13 @@ class OtherRepositories:
         cache = TableCache(self.spark, self.warehouse, other.name, _access(other), run_id, lost=lost)
         references, fetched = cache.rows(manifests, manifest_chunks())
         if fetched.unread and not table.unread:
-            raise self._unread(other, len(fetched.unread))
+            raise self._unknown(_unread(other, len(fetched.unread)))
         return references.where("location IS NOT NULL").select(F.col("location").alias("address"))
 
-    def _unread(self, other: Repository, files: int) -> GuardRefused:
+    def _unknown(self, reason: str) -> GuardRefused:
         return GuardRefused(
             f"{self.repository.name}: another repository may refer to objects that would be deleted. Nothing more was "
-            f"deleted. {_unread(other, files)}"
+            f"deleted. {reason}"
         )
 
     def _rows(self, other: Repository, name: str, table: _Table, needed: Sequence[str] | None = None) -> DataFrame:
@@ -458,7 +461,8 @@ def _of_both(manifests: _Table, chunks: _Table) -> _Table:
     of_both = {(one.details.policy_hash, one.details.terms_hash) for one in (manifests, chunks)}
     details = chunks.details if len(of_both) == 1 else Details()
     taken_at = min(manifests.taken_at, chunks.taken_at)
-    return replace(chunks, details=details, unread=chunks.unread + manifests.unread, taken_at=taken_at)
+    unread, replaced = chunks.unread + manifests.unread, manifests.replaced or chunks.replaced
+    return replace(chunks, details=details, unread=unread, replaced=replaced, taken_at=taken_at)
 
 
 def _is_live(hold_prefixes: Sequence[str]) -> Column:
@@ -473,6 +477,16 @@ def _access(other: Repository) -> StoreAccess:
         return open_store(other)
     except ConfigurationError:  # enough for files that are in the cache; reading another file ends with an error
         return StoreAccess(other.storage, {})
+
+
+def _incomplete(other: Repository, table: _Table) -> str | None:
+    """Return why references of `other` may be missing from its newest table, with the remedy; None: none are."""
+    if table.replaced:
+        return (
+            f"At its last plan, {other.name} was in an older state than before. It is unknown what the newer state "
+            f"refers to, which may come back: {table.replaced} Then plan it again: `retention plan {other.name}`."
+        )
+    return _unread(other, table.unread) if table.unread else None
 
 
 def _unread(other: Repository, files: int) -> str:

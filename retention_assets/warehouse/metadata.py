@@ -26,6 +26,8 @@ class Details:
     staged_warning: str | None = None  # of `uncommitted_objects`: why a page of the staged list may be missing
     legacy_kinds: frozenset[str] | None = None  # of `addresses`: the kinds of old names that lakeFS gave
     unusual_entries: str | None = None  # of `addresses`: entries that clients made with impossible values
+    # Of `repository_history` and tables of references: why the repository is in an older state than at an earlier plan
+    replaced: str | None = None
     # Of `storage_inventory`:
     unusual_names: str | None = None  # keys that are not valid paths
     fell_back: str | None = None  # why the whole store was listed although an optimized run was configured
@@ -41,7 +43,6 @@ class Details:
     moved: tuple[str, ...] | None = None  # the branches and tags that were made or moved within `grace`
     not_before: tuple[str, ...] | None = None  # the snapshots that cannot be as old as their writer says, with times
     logged_until: datetime | None = None  # the newest entry of the ops log
-    replaced: str | None = None  # why the repo object is not a later version of the one at an earlier plan
     # Of `reachable_manifests` and `reachable_chunks`:
     lost: int | None = None  # files that must stay but are acknowledged as lost
     unread: int | None = None  # lost files that no run has ever read

@@ -1231,6 +1231,17 @@ KNOWING = (
         ),
     ),
     Mutation(
+        name="references of a repository that was restored to an older state are complete",
+        breaks="an object that another configured repository references stays (invariant 6)",
+        file="retention_assets/repositories/other_repositories.py",
+        old="    unread, replaced = chunks.unread + manifests.unread, manifests.replaced or chunks.replaced\n",
+        new="    unread, replaced = chunks.unread + manifests.unread, chunks.replaced\n",
+        caught_by=(
+            "tests/sweep/test_references_of_icechunk.py"
+            "::test_references_of_a_newer_state_are_unknown_after_an_older_repo_object_was_put_in_its_place[of_manifests]",
+        ),
+    ),
+    Mutation(
         name="manifests of an interrupted plan are used",
         breaks="an object that another configured repository references stays (invariant 6)",
         file="retention_assets/repositories/other_repositories.py",

@@ -84,6 +84,38 @@ def test_a_sweep_refuses_when_the_other_plan_is_too_old(lakefs: Server, tmp_path
     assert {shared, alone} <= first.stored().keys()
 
 
+def test_a_sweep_refuses_after_the_other_repository_was_restored_to_an_older_state(
+    lakefs: Server, tmp_path: Path
+) -> None:
+    """Somebody restores the other repository from an old dump by mistake, and later from a newer one."""
+    first, second = lakefs.new_repository("first"), lakefs.new_repository("second")
+    second.upload_and_commit("main", "own", b"of the second")
+    second.dump(tmp_path / "old.json")
+    shared = first.upload_and_commit("main", "a", b"shared")
+    second.stage("main", "theirs", first.stat("main", "a")["physical_address"], b"shared")
+    second.commit("main", "refers to the first")
+    second.dump(tmp_path / "new.json")
+    first.delete("main", "a")
+    first.upload_and_commit("main", "new", b"new")
+    lakefs.clock.forward(days=30)
+    retention = Retention(tmp_path, first, second, settle="0s", reflog=True)
+    retention.plan(of=second)
+    second.roll_back(tmp_path / "old.json")
+    assert "cannot be found any more" in retention.plan(of=second)["blocked"]
+    plan = retention.plan()
+    why = f"At its last plan, {name_of(second)} was in an older state than before. "
+    assert why in " ".join(plan["warnings"])
+    retention.approve(plan)
+    answer = retention.run("sweep", day=plan["day"])
+    assert answer.status == 1
+    assert f"Nothing was deleted. {why}" in answer.err
+    assert shared in first.stored()
+    second.roll_back(tmp_path / "new.json")
+    retention.plan(of=second)
+    retention.sweep(plan)
+    require_readable(first, second)
+
+
 @pytest.mark.slow
 def test_objects_that_the_other_repository_no_longer_references_are_deleted(lakefs: Server, tmp_path: Path) -> None:
     first, second, shared, _ = share(lakefs)

@@ -137,6 +137,22 @@ def test_references_in_lost_files_that_no_run_has_read_are_unknown(pairing: Pair
         assert message.endswith("stays for ever. Then plan it again: `retention plan there`.")
 
 
+@pytest.mark.parametrize("table", ["of_manifests", "of_chunks"])
+def test_references_of_a_newer_state_are_unknown_after_an_older_repo_object_was_put_in_its_place(
+    pairing: Pairing, table: str
+) -> None:
+    pairing.plan(**{table: {"replaced": "the ops log is older. Restore the newer repo object."}})
+    others = pairing.others()
+    (warning,) = others.for_plan().warnings  # a plan only warns
+    assert "A sweep will be refused. At its last plan, there was in an older state than before." in warning
+    for require in (others.require_known, pairing.kept):
+        with pytest.raises(GuardRefused) as refused:
+            require()
+        message = str(refused.value)
+        assert "Nothing" in message
+        assert message.endswith("Restore the newer repo object. Then plan it again: `retention plan there`.")
+
+
 def test_a_lost_manifest_that_an_earlier_run_read_still_keeps_what_it_refers_to(pairing: Pairing) -> None:
     pairing.plan()
     assert pairing.kept() == {SHARED}  # and puts the manifest into the cache

@@ -234,6 +234,11 @@ def test_every_entry_counts_after_one_part_of_a_policy_with_server_rules_changed
         pytest.param(lambda pairing: pairing.plan(at=NOW - 25 * HOUR), "plan of there is of", id="too_old"),
         pytest.param(lambda pairing: pairing.plan(at=NOW - 23 * HOUR), "", id="of_yesterday"),
         pytest.param(lambda pairing: pairing.plan(refused="x"), "there has no complete plan yet", id="refused"),
+        pytest.param(
+            lambda pairing: pairing.plan(replaced="1 commit cannot be found any more."),
+            "At its last plan, there was in an older state than before",
+            id="restored_to_an_older_state",
+        ),
     ],
 )
 def test_a_sweep_refuses_while_the_other_repositorys_references_are_not_known(

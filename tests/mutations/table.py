@@ -259,6 +259,17 @@ HISTORY = (
         caught_by=("tests/lakefs/rules/test_reflog.py::test_a_deleted_branch_keeps_its_commits_for_its_own_retention",),
     ),
     Mutation(
+        name="lost commits are forgotten if the last plan was long ago",
+        breaks="what one plan saw as held by a branch or tag stays held after it was last seen (invariant 11)",
+        file="retention_assets/lakefs/rules/reflog.py",
+        old="if head.last_seen >= seen_at or _is_remembered(",
+        new="if _is_remembered(",
+        caught_by=(
+            "tests/lakefs/rules/test_reflog.py"
+            "::test_a_vanished_commit_is_reported_as_lost_for_30_days_however_long_ago_the_last_plan_was",
+        ),
+    ),
+    Mutation(
         name="the date of a commit is used unchecked",
         breaks="dates that users write make nothing older than the first plan that did not know it (invariant 11)",
         file="retention_assets/lakefs/rules/reflog.py",

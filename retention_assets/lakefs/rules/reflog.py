@@ -88,12 +88,16 @@ def reported_heads(references: References, memory: Memory, policy: Policy, as_of
 def lost_heads(references: References, memory: Memory, policy: Policy) -> tuple[SeenHead, ...]:
     """Return the remembered heads whose commit does not exist any more, although the references are newer.
 
-    lakeFS never removes commits. So the repository was restored to an older state, or was created again.
+    lakeFS never removes commits. So the repository was restored to an older state, or was created again. A head that
+    the last plan found counts however long ago that plan was.
     """
-    if memory.seen_at is None or references.taken_at < memory.seen_at:
+    seen_at = memory.seen_at
+    if seen_at is None or references.taken_at < seen_at:
         return ()
     lost = (head for head in memory.heads if head.commit_id not in references.commits)
-    return tuple(head for head in lost if _is_remembered(head, policy, references.taken_at))
+    return tuple(
+        head for head in lost if head.last_seen >= seen_at or _is_remembered(head, policy, references.taken_at)
+    )
 
 
 def lost_commits(repository: str, references: References, memory: Memory, policy: Policy) -> str | None:
@@ -129,7 +133,8 @@ def remember(references: References, memory: Memory, policy: Policy) -> Memory:
     """Return the memory after a plan with these references.
 
     A head is forgotten when its branch has moved on, because the commits after it determine its retention. A head that
-    is gone or lost is remembered as long as it counts (`held_until`), and at least for `_REMEMBERED`.
+    is gone or lost is remembered as long as it counts (`held_until`), and at least for `_REMEMBERED`. If the last plan
+    was so long ago that a lost head would be forgotten at once, it counts as last seen now.
 
     `references`: with the commit times of `with_true_ages`.
     """
@@ -141,7 +146,10 @@ def remember(references: References, memory: Memory, policy: Policy) -> Memory:
         for head in gone_heads(references, memory)
         if not _moved_on(head, references) and _is_remembered(head, policy, at)
     ]
-    gone += lost_heads(references, memory, policy)
+    gone += [
+        head if _is_remembered(head, policy, at) else replace(head, last_seen=at)
+        for head in lost_heads(references, memory, policy)
+    ]
     heads = sorted([*seen, *gone], key=lambda head: (head.kind, head.name, head.commit_id))
     known = {commit_id: memory.earliest(commit_id) for commit_id in references.commits}
     return Memory(tuple(heads), known, at if memory.seen_at is None else max(at, memory.seen_at))

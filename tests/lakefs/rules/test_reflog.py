@@ -109,6 +109,14 @@ def test_a_vanished_commit_is_reported_as_lost_while_its_branch_would_keep_it() 
     assert not lost_heads(references(61, {"a": ("", 0)}, main="a"), Memory(), POLICY)
 
 
+def test_a_vanished_commit_is_reported_as_lost_for_30_days_however_long_ago_the_last_plan_was() -> None:
+    memory = remember(references(60, {"a": ("", 0), "b": ("a", 59)}, main="b"), Memory(), POLICY)
+    for day, lost in ((200, ["b"]), (201, ["b"]), (229, ["b"]), (246, [])):
+        restored = references(day, {"a": ("", 0)}, main="a")
+        assert [head.commit_id for head in lost_heads(restored, memory, POLICY)] == lost
+        memory = remember(restored, memory, POLICY)
+
+
 def test_a_branch_that_was_reset_and_moved_forward_again_keeps_the_commit_of_the_reset() -> None:
     commits = {"a": ("", 0), "b": ("a", 1)}
     memory = remember(references(10, commits, main="b"), Memory(), POLICY)

@@ -243,23 +243,26 @@ class RemoveVersions:
         return _purged(self.deleter, objects["address"].to_pylist(), noncurrent, _OF_VERSIONS, before_deadline)
 
 
-def remove_manifests(purge: Purge) -> int:
+def remove_manifests(purge: Purge, holds_lease: BeforeDeadline) -> int:
     """Delete the manifests of a plan, if no copy of the plan is left. Return how many manifests could not be deleted.
 
-    Errors: AccessDenied or StoreError, when the remaining copies cannot be listed.
+    `holds_lease`: whether this purge still holds the lease. Once it returns False, nothing more is deleted. The
+    manifests are listed before the copies, so none is deleted that a later run wrote for copies that it made.
+
+    Errors: AccessDenied or StoreError, when the manifests or the remaining copies cannot be listed.
     """
     access, folder = purge.location.access, f"{purge.location.folder}/{MANIFESTS}"
     if purge.keeps_versions:
-        if next(all_versions(access, purge.location.path("")), None):
-            return 0
         rows = [row for page in all_versions(access, folder) for row in page.to_pylist()]
         to_delete = [DeleteTarget(row["path"], version_id=row["version_id"]) for row in rows]
+        has_copies = next(all_versions(access, purge.location.path("")), None) is not None
     else:
         reader = ObjectReader(access)
-        if reader.holds_objects(purge.location.path("")):
-            return 0
         to_delete = [DeleteTarget(path) for page in reader.list(folder) for path in page["path"].to_pylist()]
-    return len(_not_gone(to_delete, ObjectDeleter(access, conditional=False).delete_all(to_delete)))
+        has_copies = reader.holds_objects(purge.location.path(""))
+    if has_copies:
+        return 0
+    return len(_not_gone(to_delete, ObjectDeleter(access, conditional=False).delete_all(to_delete, holds_lease)))
 
 
 def _purged(

@@ -8,7 +8,7 @@ of an object.
 
 import hashlib
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass, replace
 from functools import partial
@@ -30,7 +30,7 @@ from retention_assets.spark.frames import master_of, sweep_workers
 from retention_assets.state.approval import Approval
 from retention_assets.state.binding import require_same_location
 from retention_assets.state.clocks import require_clock
-from retention_assets.state.lease import Lease, held_lease, require_seen_by_all
+from retention_assets.state.lease import Lease, held_lease, holds, renew_lease, require_seen_by_all
 from retention_assets.state.ledger import SURPLUS_LEDGERS, amounts_of
 from retention_assets.state.plan import Plan, planned_objects
 from retention_assets.state.quarantine import OBJECTS as COPIES
@@ -264,14 +264,14 @@ def _delete_manifests(
 
     An audit record names the plans in `recorded`. `has_purged`: whether this purge deleted copies before.
 
-    Errors: of the witness, before a manifest is deleted.
+    Errors: of the witness, before a manifest is deleted; GuardRefused when the lease is lost.
     """
     name, seal, started = undo.repository.name, seal_of(undo.repository), undo.clock()
     if recorded:
         seal.copy_records(undo.warehouse, name)
     with ExitStack() as stack:
         try:
-            stack.enter_context(_leased(undo))
+            lease = stack.enter_context(_leased(undo))
         except GuardRefused as error:  # the next purge deletes these manifests
             if has_purged:
                 error.say_nothing_more()
@@ -280,13 +280,24 @@ def _delete_manifests(
             return 0
         failed: int | None = None  # unknown after an error
         try:
-            failed = sum(remove_manifests(action) for action in actions)
+            failed = sum(_removed(undo, lease, actions))
         finally:
             if recorded:
                 done = {"manifests_of": [f"{plan.day} {plan.plan_hash}" for plan in recorded], "failed": failed}
                 record = record_without_plan("purge", name, undo.person, started, undo.clock(), undo.run_id, done)
                 write_record(undo.warehouse, record, seal)
         return failed
+
+
+def _removed(undo: Undo, lease: Lease, actions: Sequence[Purge]) -> Iterator[int]:
+    """Delete the manifests of each plan, and yield how many could not be deleted. Errors: see `_delete_manifests`."""
+    for action in actions:
+        lease = renew_lease(undo.warehouse, lease, undo.clock())
+        yield remove_manifests(action, partial(_holds, undo, lease))
+
+
+def _holds(undo: Undo, lease: Lease) -> bool:
+    return holds(undo.warehouse, lease, undo.clock())
 
 
 def _in_current_quarantine(undo: Undo, found: Copies, rows: DataFrame) -> DataFrame:

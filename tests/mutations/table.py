@@ -270,6 +270,17 @@ HISTORY = (
         ),
     ),
     Mutation(
+        name="a purge deletes manifests after it lost its lease",
+        breaks="nothing is changed after the lease is lost",
+        file="retention_assets/sweep/purges.py",
+        old="conditional=False).delete_all(to_delete, holds_lease)",
+        new="conditional=False).delete_all(to_delete)",
+        caught_by=(
+            "tests/sweep/test_undo.py"
+            "::test_a_purge_that_was_suspended_does_not_delete_the_manifests_of_the_run_that_took_its_lease",
+        ),
+    ),
+    Mutation(
         name="the date of a commit is used unchecked",
         breaks="dates that users write make nothing older than the first plan that did not know it (invariant 11)",
         file="retention_assets/lakefs/rules/reflog.py",

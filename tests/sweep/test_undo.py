@@ -23,7 +23,7 @@ from retention_assets.state.lease import LEASES, Lease, holds, resume_sweeps, st
 from retention_assets.state.ledger import LedgerLocation
 from retention_assets.state.plan import keep_plan
 from retention_assets.state.policies import completed_runs
-from retention_assets.state.quarantine import QuarantineLocation, quarantine_url
+from retention_assets.state.quarantine import QuarantineLocation, quarantine_of_plan, quarantine_url
 from retention_assets.state.records import read_records
 from retention_assets.sweep import undo as undo_module
 from retention_assets.sweep.copies import PlanCopies, Undo
@@ -263,6 +263,29 @@ def test_a_purge_that_cannot_delete_its_manifests_says_what_was_deleted_and_what
     assert line.startswith(f"{told}orchard: another-run holds the lease")
     assert ("Nothing more was deleted" in line, "Nothing was deleted" in line) == (not only_manifests, only_manifests)
     assert sorted(world.root.glob("lake.quarantine/*/*/manifest/*"))
+
+
+def test_a_purge_that_was_suspended_does_not_delete_the_manifests_of_the_run_that_took_its_lease(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world, remove = quarantined_world(tmp_path / "world"), undo_module.remove_manifests
+    world.wait(days=31)
+    here = undo(spark, world)
+    with here.frames:
+        due = due_for_purge(here)
+
+    def continued_after_another_run(*arguments: object) -> int:
+        stop_sweeps(world.warehouse, REPOSITORY, "ada", world.clock())
+        resume_sweeps(world.warehouse, REPOSITORY, world.clock())
+        take_lease(world.warehouse, REPOSITORY, "another-run", world.clock(), timedelta(hours=1))
+        location.write_manifest(pa.table({"address": ["a"], "size": [1], "etag": ["b"]}), "of-another-run")
+        return remove(*arguments)
+
+    location = quarantine_of_plan(here.repository, world.plan)
+    monkeypatch.setattr(undo_module, "remove_manifests", continued_after_another_run)
+    result = purge(here, due.digest, kept(spark))
+    assert [*world.root.glob("lake.quarantine/*/*/manifest/of-another-run-*.json")]
+    assert result.failed  # so the command does not succeed
 
 
 def test_nothing_is_restored_or_purged_if_other_machines_do_not_see_the_warehouse(

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from enum import Enum
 from itertools import islice
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 import click
@@ -27,6 +27,9 @@ from retention_assets.config.configuration import Repository
 from retention_assets.config.timestamps import utc_now
 from retention_assets.core.amounts import counted
 from retention_assets.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from retention_assets.icechunk.administration.operations import BeforeWrite
 
 _REPOSITORY = "retention_assets.repository"  # key in the `meta` of click's context
 _snapshot = click.argument("snapshot", metavar="SNAPSHOT")
@@ -221,13 +224,15 @@ def upgrade(context: click.Context, dry_run: bool, json_wanted: bool) -> None:
     repository = _repository(context)
     access = open_store(repository)
 
-    def act() -> Mapping[str, Any]:
-        if not dry_run:
-            ObjectWriter(access).require_conditions()
-        return asdict(upgrade_to_format_2(access, utc_now, dry_run=dry_run))
+    def act(before_write: "BeforeWrite") -> Mapping[str, Any]:
+        ObjectWriter(access).require_conditions()
+        return asdict(upgrade_to_format_2(access, utc_now, dry_run=False, before_write=before_write))
 
     with working(f"{repository.name}: upgrading to format 2"):
-        done = act() if dry_run else _recorded(context, repository, "upgrade", act)
+        if dry_run:
+            done: Mapping[str, Any] = asdict(upgrade_to_format_2(access, utc_now, dry_run=True))
+        else:
+            done = _recorded(context, repository, "upgrade", act)
     verb = "would be upgraded" if dry_run else "upgraded"
     text = (
         f"{repository.name}: {verb}: {counted(done['snapshots'], 'snapshot')}, "
@@ -245,11 +250,10 @@ def _operate(context: click.Context, what: str, act: Callable[[Any], int], *, js
 
     repository = _repository(context)
     access = open_store(repository)
-    operations = Operations(access, utc_now, log_line)
 
-    def conflicts() -> Mapping[str, Any]:
+    def conflicts(before_write: "BeforeWrite") -> Mapping[str, Any]:
         ObjectWriter(access).require_conditions()
-        return {"conflicts": act(operations)}
+        return {"conflicts": act(Operations(access, utc_now, log_line, before_write))}
 
     with working(f"{repository.name}: {what}"):
         done = _recorded(context, repository, what, conflicts)
@@ -259,7 +263,7 @@ def _operate(context: click.Context, what: str, act: Callable[[Any], int], *, js
 
 
 def _recorded(
-    context: click.Context, repository: Repository, what: str, act: Callable[[], Mapping[str, Any]]
+    context: click.Context, repository: Repository, what: str, act: "Callable[[BeforeWrite], Mapping[str, Any]]"
 ) -> Mapping[str, Any]:
     from retention_assets.icechunk.administration.operations import recorded_change
     from retention_assets.state.approval import person

@@ -10,7 +10,7 @@ import pytest
 from retention_assets.errors import GuardRefused, StoreError
 from retention_assets.objectstore.mutate.writing import ObjectWriter
 from retention_assets.state import clocks
-from retention_assets.state.lease import holds, take_lease
+from retention_assets.state.lease import holds, stop_sweeps, take_lease
 from retention_assets.state.records import read_records
 from retention_assets.warehouse.warehouse import Warehouse
 from tests.end_to_end.command import Answer, run
@@ -152,6 +152,33 @@ def test_a_clock_that_is_ahead_changes_nothing_and_leaves_the_lease_of_a_running
     assert "differ by 3599 s; at most 300 s is allowed. Nothing was changed" in " ".join(refused.err.split())
     assert holds(command.warehouse, lease, now)
     assert command.repository.files() == before
+
+
+@pytest.mark.parametrize(
+    ("spec_version", "arguments"),
+    [
+        pytest.param(1, ["branch", "delete", "dev"], id="branch_of_format_1"),
+        pytest.param(2, ["tag", "delete", "v1"], id="tag_of_format_2"),
+        pytest.param(2, ["status", "read-only"], id="status"),
+        pytest.param(1, ["upgrade"], id="upgrade"),
+    ],
+)
+def test_a_change_that_lost_its_lease_writes_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, spec_version: Format, arguments: list[str]
+):
+    """The process was suspended for longer than its lease."""
+    command = Command(tmp_path, spec_version)
+    before, require_conditions = command.repository.files(), ObjectWriter.require_conditions
+
+    def suspended(writer: ObjectWriter) -> None:
+        require_conditions(writer)
+        stop_sweeps(command.warehouse, "field", "somebody", datetime.now(UTC))
+
+    monkeypatch.setattr(ObjectWriter, "require_conditions", suspended)
+    refused = command(*arguments)
+    assert (refused.status, command.repository.files()) == (1, before)
+    assert "this command lost the lease of the repository" in " ".join(refused.err.split())
+    assert command.records() == []
 
 
 @pytest.mark.parametrize("lost", ["record", "lease"])

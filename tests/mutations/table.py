@@ -1059,9 +1059,20 @@ SWEEPING = (
         name="Icechunk: the repository is edited in a store that ignores conditions",
         breaks="no commit of a writer is lost",
         file="retention_assets/cli/icechunk.py",
-        old="    def conflicts() -> Mapping[str, Any]:\n        ObjectWriter(access).require_conditions()\n",
-        new="    def conflicts() -> Mapping[str, Any]:\n",
+        old='        ObjectWriter(access).require_conditions()\n        return {"conflicts"',
+        new='        return {"conflicts"',
         caught_by=("tests/cli/test_icechunk.py::test_nothing_is_changed_in_a_store_that_ignores_conditions[branch]",),
+    ),
+    Mutation(
+        name="Icechunk: a person changes the repository without the lease",
+        breaks="a change by a person and a sweep of one repository do not run at once",
+        file="retention_assets/icechunk/administration/operations.py",
+        old="result = change(_Renewed(warehouse, lease, clock))",
+        new="result = change(lambda: None)",
+        caught_by=tuple(
+            f"tests/cli/test_icechunk.py::test_a_change_that_lost_its_lease_writes_nothing[{each}]"
+            for each in ("branch_of_format_1", "tag_of_format_2", "status", "upgrade")
+        ),
     ),
     Mutation(
         name="Icechunk: a branch is deleted in a request whose condition servers ignore",

@@ -6,6 +6,7 @@ Source: docs/icechunk.md; docs/icechunk-formats.md, "Branches and tags".
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from datetime import datetime
+from threading import Lock
 from typing import Any
 
 from retention_assets.config.configuration import Repository
@@ -38,11 +39,12 @@ from retention_assets.objectstore.access import StoreAccess, open_store
 from retention_assets.objectstore.objects import ObjectReader
 from retention_assets.state.binding import require_same_location
 from retention_assets.state.clocks import require_clock
-from retention_assets.state.lease import held_lease, require_seen_by_all
+from retention_assets.state.lease import Lease, held_lease, renew_lease, require_seen_by_all
 from retention_assets.state.records import record_without_plan, seal_of, write_record
 from retention_assets.warehouse.warehouse import Warehouse
 
 Result = Mapping[str, Any]
+BeforeWrite = Callable[[], None]  # called before each request that writes; an error ends the change
 
 
 def recorded_change(
@@ -52,11 +54,12 @@ def recorded_change(
     person: str,
     run_id: str,
     clock: Clock,
-    change: Callable[[], Result],
+    change: Callable[[BeforeWrite], Result],
 ) -> Result:
     """Call `change` under the lease of the repository, write its result into an audit record, and return the result.
 
-    No sweep runs at the same time. `kind`: what is changed, for the record.
+    No sweep runs at the same time: the function that `change` gets renews the lease, and raises GuardRefused if it is
+    lost. `kind`: what is changed, for the record.
 
     Errors: the errors of `change`, after which there is no record; if only the record was not written, the message says
     that the change was made; GuardRefused as `require_same_location` and
@@ -72,7 +75,7 @@ def recorded_change(
     result: Result | None = None
     try:
         with held_lease(warehouse, name, run_id, clock, sweep.lease) as lease:
-            result = change()
+            result = change(_Renewed(warehouse, lease, clock))
             record = record_without_plan(kind, name, person, started, clock(), run_id, result)
             write_record(warehouse, replace(record, fence=lease.fence, longest_window_seconds=0.0), seal)
     except RetentionError as error:
@@ -83,6 +86,25 @@ def recorded_change(
             )
         raise
     return result
+
+
+class _Renewed:
+    """Renews a lease at each call, also of several threads. Errors: GuardRefused when the lease is lost."""
+
+    def __init__(self, warehouse: Warehouse, lease: Lease, clock: Clock) -> None:
+        self._warehouse, self._lease, self._clock, self._lock = warehouse, lease, clock, Lock()
+
+    def __call__(self) -> None:
+        name = self._lease.repository
+        with self._lock:
+            try:
+                self._lease = renew_lease(self._warehouse, self._lease, self._clock())
+            except GuardRefused:
+                raise GuardRefused(
+                    f"{name}: this command lost the lease of the repository, because it took longer than sweep.lease, "
+                    "or because another run or a person took the lease. Nothing more was changed. Check what was "
+                    f"changed (`retention icechunk {name} status`), then run the same command again."
+                ) from None
 
 
 class Operations:
@@ -96,12 +118,18 @@ class Operations:
     change; errors of the store.
     """
 
-    def __init__(self, access: StoreAccess, clock: Callable[[], datetime], log: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        access: StoreAccess,
+        clock: Callable[[], datetime],
+        log: Callable[[str], None],
+        before_write: BeforeWrite = lambda: None,
+    ) -> None:
         self._url = access.url
         self._source = IcechunkSource(access, clock)
         self._reader = ObjectReader(access)
-        self._references = ReferenceFiles(access)
-        self._commits = RepoCommits(access, clock, log)
+        self._references = ReferenceFiles(access, before_write)
+        self._commits = RepoCommits(access, clock, log, before_write=before_write)
 
     def create_branch(self, name: str, snapshot: str) -> int:
         """Create a branch on a snapshot."""

@@ -46,15 +46,23 @@ class Upgraded:
     was_half_done: bool  # whether an interrupted upgrade had already written the repo object
 
 
-def upgrade(access: StoreAccess, clock: Callable[[], datetime], *, dry_run: bool) -> Upgraded:
+def upgrade(
+    access: StoreAccess,
+    clock: Callable[[], datetime],
+    *,
+    dry_run: bool,
+    before_write: Callable[[], None] = lambda: None,
+) -> Upgraded:
     """Upgrade a repository to format 2, or finish an interrupted upgrade. A dry run writes nothing.
 
     Stop all writers of format 1 first. If one of them wrote to the repository since this upgrade or the interrupted one
     began, the upgrade is refused. If nobody has edited the repo object and no old file is gone, the object is also
-    removed, and the repository has format 1 again. The caller holds the repository's lease.
+    removed, and the repository has format 1 again. The caller holds the repository's lease. `before_write`: as for
+    `ObjectWriter`.
     Errors: GuardRefused when the repository has format 2 already, when somebody wrote to it meanwhile, and as
     `upgraded`; errors of `IcechunkSource.state`; StoreError when an old file was not deleted.
     """
+    writer = None if dry_run else ObjectWriter(access, before_write)
     old = _old_files(access)  # listed before they are read: a file that changes later has another ETag, and stays
     source = IcechunkSource(access, clock)
     found = source.repo_object()
@@ -63,16 +71,18 @@ def upgrade(access: StoreAccess, clock: Callable[[], datetime], *, dry_run: bool
             f"{access.url}: the repository has format 2 already. Nothing was changed. No action is needed."
         )
     if found:
-        _require_nobody_wrote_before(access, source, found, old, dry_run=dry_run)
-    repo, left_out = (found.repo, 0) if found else _new_repo_object(access, clock, dry_run=dry_run)
-    if not dry_run:
-        _remove(access, old)
+        _require_nobody_wrote_before(access, source, found, old, writer)
+    repo, left_out = (found.repo, 0) if found else _new_repo_object(access, clock, writer)
+    if writer:
+        _remove(writer, old)
     counts = (len(repo.snapshots), len(repo.branches), len(repo.tags), left_out)
     return Upgraded(*counts, removed=tuple(one.path for one in old), was_half_done=found is not None)
 
 
-def _new_repo_object(access: StoreAccess, clock: Callable[[], datetime], *, dry_run: bool) -> tuple[Repo, int]:
-    """Build the repo object from the files of format 1, and write it; a dry run does not write it.
+def _new_repo_object(
+    access: StoreAccess, clock: Callable[[], datetime], writer: ObjectWriter | None
+) -> tuple[Repo, int]:
+    """Build the repo object from the files of format 1, and write it; without a writer, it is not written.
 
     Return the object, and the number of snapshots that it leaves out.
     """
@@ -83,13 +93,13 @@ def _new_repo_object(access: StoreAccess, clock: Callable[[], datetime], *, dry_
     source.require_still_format_1()
     stored = None if config is None else upgraded_configuration(config, CONFIG)
     repo = upgraded(history, snapshots, references.deleted_tags, stored, not_ahead_of_store(access, clock)())
-    if not dry_run:
-        if not ObjectWriter(access).create(REPO, write_repo(repo)):
+    if writer:
+        if not writer.create(REPO, write_repo(repo)):
             raise GuardRefused(
                 f"{access.url}: somebody else upgraded the repository just now. Nothing was changed. Upgrade again to "
                 "remove the files of format 1 that are left."
             )
-        _require_nobody_wrote(access, source, references, config, repo)
+        _require_nobody_wrote(access, source, references, config, repo, writer)
     return repo, len(snapshots) - len(repo.snapshots)
 
 
@@ -106,7 +116,12 @@ def _configuration(reader: ObjectReader) -> bytes | None:
 
 
 def _require_nobody_wrote(
-    access: StoreAccess, source: IcechunkSource, before: References, config: bytes | None, made: Repo
+    access: StoreAccess,
+    source: IcechunkSource,
+    before: References,
+    config: bytes | None,
+    made: Repo,
+    writer: ObjectWriter,
 ) -> None:
     """Refuse if a file that the new repo object was made from was changed since it was read, and remove the object.
 
@@ -121,7 +136,7 @@ def _require_nobody_wrote(
         unchanged = False
     if not unchanged:
         found = source.repo_object()
-        raise _undone(access, found if found and found.repo == made else None)
+        raise _undone(access, found if found and found.repo == made else None, writer)
 
 
 def _has_parents_of_files(source: IcechunkSource, made: Repo) -> bool:
@@ -135,7 +150,11 @@ def _has_parents_of_files(source: IcechunkSource, made: Repo) -> bool:
 
 
 def _require_nobody_wrote_before(
-    access: StoreAccess, source: IcechunkSource, found: RepoObject, old: Sequence[DeleteTarget], *, dry_run: bool
+    access: StoreAccess,
+    source: IcechunkSource,
+    found: RepoObject,
+    old: Sequence[DeleteTarget],
+    writer: ObjectWriter | None,
 ) -> None:
     """Refuse to finish an interrupted upgrade if somebody wrote in format 1 during or after it.
 
@@ -155,17 +174,17 @@ def _require_nobody_wrote_before(
         and (repo.config is None or any(one.path == CONFIG for one in old))
     )
     if can_be_undone and (is_changed or not _has_parents_of_files(source, repo)):
-        if dry_run:
+        if writer is None:
             raise GuardRefused(
                 f"{access.url}: somebody wrote to the repository in format 1 during or after an interrupted upgrade. "
                 "Nothing was changed. Stop all writers of format 1. Then run the same command again without "
                 "--dry-run, which undoes the interrupted upgrade."
             )
-        raise _undone(access, found)
+        raise _undone(access, found, writer)
     source.state()
     made = source.repo_after_upgrade(repo)  # what is not in this object was written in format 1 afterwards
     if made and (_has_other_references(left, made) or _has_other_configuration(config, made)):
-        raise _undone(access, None)
+        raise _undone(access, None, writer)
 
 
 def _has_other_references(left: References, made: Repo) -> bool:
@@ -199,13 +218,13 @@ def _is_same(old: Json, new: Json) -> bool:
     )
 
 
-def _undone(access: StoreAccess, unchanged: RepoObject | None) -> GuardRefused:
+def _undone(access: StoreAccess, unchanged: RepoObject | None, writer: ObjectWriter | None) -> GuardRefused:
     """Remove the repo object, which does not have what somebody wrote in format 1, and return the refusal.
 
     `unchanged`: the object as the upgrade wrote it; None: the object stays, because somebody else has edited it, or
     because old files are already deleted.
     """
-    if unchanged and ObjectWriter(access).remove(REPO, unchanged.etag):
+    if unchanged and writer and writer.remove(REPO, unchanged.etag):
         return GuardRefused(
             f"{access.url}: somebody wrote to the repository in format 1 during the upgrade, so the upgrade was "
             f"undone. No old file was deleted. Stop all writers of format 1, and upgrade again."
@@ -227,12 +246,11 @@ def _old_files(access: StoreAccess) -> list[DeleteTarget]:
     return [*old, DeleteTarget(CONFIG, config.e_tag)] if config else old
 
 
-def _remove(access: StoreAccess, old: Sequence[DeleteTarget]) -> None:
+def _remove(writer: ObjectWriter, old: Sequence[DeleteTarget]) -> None:
     """Delete the old files. A file that changed since it was listed stays, also if the store has no conditions.
 
     The tombstones of tags are deleted last: without its tombstone, the file of a deleted tag would look like a new tag.
     """
-    writer = ObjectWriter(access)
 
     def problem(one: DeleteTarget) -> str | None:
         try:

@@ -34,7 +34,7 @@ class Conditional:
         sleep: waits for seconds.
         request: the kind of request in messages about failures.
         before_write: called before each request that writes, also before one that is sent again. An error that it
-            raises ends the write.
+            raises ends the write. If the response to an earlier request was lost, the object may be written then.
     """
 
     store: Any

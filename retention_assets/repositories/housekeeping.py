@@ -50,7 +50,7 @@ _OLD_CACHES = ("range_entries", "manifest_chunks")  # of earlier versions
 _DAILY = TABLES.keys() - {POLICY_TABLE.name}  # the rules in force follow from the policy tables of all days
 _NEWEST_IS_READ = {STORAGE_INVENTORY.name, ADDRESSES.name, REACHABLE_CHUNKS.name}  # runs read the newest data
 _LEDGER_DEPTH = 4  # ledger/<day>/<hash>/<sweep>/<file>
-_NOT_UNIQUE = (f"/{SUCCESS}", f"/{METADATA}")  # files that each run writes into the directory of a table
+_NOT_UNIQUE = (f"/{SUCCESS}", f"/.{SUCCESS}.crc", f"/{METADATA}")  # each run writes files of these names
 _REPLACED_FOR = timedelta(days=1)  # a run that began before batches were merged may still read them
 
 
@@ -342,9 +342,10 @@ def _remove(warehouse: Warehouse, name: str, leftover: Leftover) -> bool:
         return warehouse.remove_document(*parts, written_until=until)
     if not warehouse.remove_document(*parts, SUCCESS, written_until=until):
         return False  # without this file, no run takes the rest for a complete table
-    warehouse.remove_directory(*parts, only={path for path in files if not path.endswith(_NOT_UNIQUE)})
+    unique = {path for path in files if not path.endswith(_NOT_UNIQUE)}
+    warehouse.remove_files(unique, *parts)
     left = warehouse.tree(*parts)
-    if any(not path.endswith(_NOT_UNIQUE) for path in left.keys() & files.keys()):
+    if unique & left.keys():
         raise StoreError(
             f"{warehouse.location(*parts)}: {counted(len(left), 'file')} could not be removed, {min(left)} first. "
             "The other files were removed. Let the credentials of the warehouse delete objects, then run the same "
@@ -352,7 +353,7 @@ def _remove(warehouse: Warehouse, name: str, leftover: Leftover) -> bool:
         )
     if any(file.written_at > until for file in left.values()):
         return False
-    warehouse.remove_directory(*parts, only=left)
+    warehouse.remove_files(left, *parts)
     return True
 
 

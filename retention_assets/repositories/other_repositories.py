@@ -222,7 +222,8 @@ class OtherRepositories:
         return GuardRefused(
             f"{self.repository.name}: the references of {other.name} are unknown while {other.name} is being planned. "
             "Nothing more was deleted. Run the same command again after that plan is made. If no run is making it, the "
-            f"last run was interrupted or refused. Plan {other.name} again: `retention plan {other.name}`."
+            f"last run was interrupted or refused. Plan {other.name} again: `retention plan {other.name}`. If it is "
+            "read from a dump, make a dump that is newer than that run first."
         )
 
     def _may_refer(self, other: Repository) -> bool:

@@ -264,7 +264,7 @@ def _delete_manifests(
 
     An audit record names the plans in `recorded`. `has_purged`: whether this purge deleted copies before.
 
-    Errors: of the witness, before a manifest is deleted; GuardRefused when the lease is lost.
+    Errors: of the witness, before a manifest is deleted.
     """
     name, seal, started = undo.repository.name, seal_of(undo.repository), undo.clock()
     if recorded:
@@ -272,15 +272,12 @@ def _delete_manifests(
     with ExitStack() as stack:
         try:
             lease = stack.enter_context(_leased(undo))
-        except GuardRefused as error:  # the next purge deletes these manifests
-            if has_purged:
-                error.say_nothing_more()
-            ended = "The copies were purged. " if has_purged else ""
-            undo.log(f"{name}: {ended}Manifests of purged copies stay until the next purge deletes them. {error}")
+        except GuardRefused as error:
+            _log_left(undo, error, has_purged=has_purged)
             return 0
         failed: int | None = None  # unknown after an error
         try:
-            failed = sum(_removed(undo, lease, actions))
+            failed = sum(_removed(undo, lease, actions, has_purged=has_purged))
         finally:
             if recorded:
                 done = {"manifests_of": [f"{plan.day} {plan.plan_hash}" for plan in recorded], "failed": failed}
@@ -289,10 +286,23 @@ def _delete_manifests(
         return failed
 
 
-def _removed(undo: Undo, lease: Lease, actions: Sequence[Purge]) -> Iterator[int]:
-    """Delete the manifests of each plan, and yield how many could not be deleted. Errors: see `_delete_manifests`."""
+def _log_left(undo: Undo, error: GuardRefused, *, has_purged: bool) -> None:
+    if has_purged:
+        error.say_nothing_more()
+    ended = "The copies were purged. " if has_purged else ""
+    undo.log(
+        f"{undo.repository.name}: {ended}Manifests of purged copies stay until the next purge deletes them. {error}"
+    )
+
+
+def _removed(undo: Undo, lease: Lease, actions: Sequence[Purge], *, has_purged: bool) -> Iterator[int]:
+    """Delete the manifests of each plan while the lease is held, and yield how many could not be deleted."""
     for action in actions:
-        lease = renew_lease(undo.warehouse, lease, undo.clock())
+        try:
+            lease = renew_lease(undo.warehouse, lease, undo.clock())
+        except GuardRefused as error:
+            _log_left(undo, error, has_purged=has_purged)
+            return
         yield remove_manifests(action, partial(_holds, undo, lease))
 
 

@@ -5,6 +5,7 @@ and reads and writes small JSON documents.
 """
 
 import json
+import os
 import shutil
 from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -628,35 +629,35 @@ class Warehouse:
         path = "/".join(parts)
         self._call(lambda: self._store.delete(path), path, _REMOVE)
 
-    def remove_directory(self, *parts: str, only: Collection[str] | None = None) -> None:
-        """Remove a directory of this warehouse with its contents, if it exists.
-
-        `only`: the paths of the files to remove, below the root. Other files in the directory stay. On a local disk, a
-        file that cannot be removed stays, and no error is raised.
-        """
-        if only is not None:
-            self._remove_files("/".join(parts), only)
-        elif "://" not in self._root:
+    def remove_directory(self, *parts: str) -> None:
+        """Remove a directory of this warehouse with its contents, if it exists."""
+        if "://" not in self._root:
             shutil.rmtree(self.location(*parts), ignore_errors=True)
-        else:
-            path = "/".join(parts)
-
-            def remove() -> None:
-                for entries in self._store.list(path):
-                    self._store.delete([entry["path"] for entry in entries])
-
-            self._call(remove, path, _REMOVE)
-
-    def _remove_files(self, directory: str, paths: Collection[str]) -> None:
-        if "://" in self._root:
-            self._call(lambda: self._store.delete(sorted(paths)), directory, _REMOVE)
             return
-        for path in paths:
-            with suppress(OSError):
-                Path(self.location(path)).unlink()
-        for parent in sorted({directory, *(path.rpartition("/")[0] for path in paths)}, reverse=True):
+        path = "/".join(parts)
+
+        def remove() -> None:
+            for entries in self._store.list(path):
+                self._store.delete([entry["path"] for entry in entries])
+
+        self._call(remove, path, _REMOVE)
+
+    def remove_files(self, paths: Collection[str], *parts: str) -> None:
+        """Remove files in a directory and below it, and the directories that are empty then. Other files stay.
+
+        `paths`: the paths below the root. On a local disk, links are removed and not followed, and a file that cannot
+        be removed stays without an error.
+        """
+        if "://" in self._root:
+            self._call(lambda: self._store.delete(sorted(paths)), "/".join(parts), _REMOVE)
+            return
+        for folder, directories, names in os.walk(self.location(*parts), topdown=False):  # follows no links
+            for one in (Path(folder, name) for name in (*names, *directories)):
+                if one.relative_to(self._root).as_posix() in paths or one.is_symlink():
+                    with suppress(OSError):
+                        one.unlink()
             with suppress(OSError):  # it is not empty
-                Path(self.location(parent)).rmdir()
+                Path(folder).rmdir()
 
     def is_link(self, *parts: str) -> bool:
         """Return whether a directory or file is a symbolic link, whose target may be outside the warehouse."""

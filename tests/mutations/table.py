@@ -270,6 +270,25 @@ HISTORY = (
         ),
     ),
     Mutation(
+        name="lost commits are forgotten a plan later",
+        breaks="what one plan saw as held by a branch or tag stays held after it was last seen (invariant 11)",
+        file="retention_assets/lakefs/rules/reflog.py",
+        old="last_seen=at - _JUST_BEFORE",
+        new="last_seen=head.last_seen",
+        caught_by=(
+            "tests/lakefs/rules/test_reflog.py"
+            "::test_a_vanished_commit_is_reported_as_lost_for_30_days_from_the_first_plan_without_it[29_days_later]",
+        ),
+    ),
+    Mutation(
+        name="housekeeping follows links",
+        breaks="nothing outside the warehouse is removed",
+        file="retention_assets/warehouse/warehouse.py",
+        old="self.location(*parts), topdown=False):  # follows no links",
+        new="self.location(*parts), topdown=False, followlinks=True):",
+        caught_by=("tests/warehouse/test_housekeeping.py::test_links_are_not_followed",),
+    ),
+    Mutation(
         name="a purge deletes manifests after it lost its lease",
         breaks="nothing is changed after the lease is lost",
         file="retention_assets/sweep/purges.py",
@@ -913,7 +932,10 @@ SWEEPING = (
         file="retention_assets/objectstore/mutate/deletion_s3.py",
         old="            if not may_send(1):\n",
         new="            if False:\n",
-        also=(("            if not may_send(len(to_delete)):\n", "            if False:\n"),),
+        also=(
+            ("            if not may_send(len(to_delete)):\n", "            if False:\n"),
+            ('        self._bucket.client.meta.events.register("before-send.s3", self._before_send)\n', ""),
+        ),
         caught_by=tuple(
             "tests/objectstore/test_deletion_faults.py::TestConditions"
             f"::test_after_the_deadline_no_request_without_conditions_follows_a_rejected_one[{each}]"
@@ -1464,8 +1486,8 @@ KEEPING_BOOKS = (
         name="housekeeping removes a directory with the files that a plan has written into it since",
         breaks="files that are newer than the listing of housekeeping stay",
         file="retention_assets/repositories/housekeeping.py",
-        old="only={path for path in files if not path.endswith(_NOT_UNIQUE)})",
-        new="only=None)",
+        old="warehouse.remove_files(unique, *parts)",
+        new="warehouse.remove_directory(*parts)",
         caught_by=(
             "tests/warehouse/test_housekeeping.py"
             "::test_a_table_that_is_made_again_while_its_removal_is_suspended_stays",

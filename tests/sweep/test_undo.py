@@ -6,6 +6,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -286,6 +287,26 @@ def test_a_purge_that_was_suspended_does_not_delete_the_manifests_of_the_run_tha
     result = purge(here, due.digest, kept(spark))
     assert [*world.root.glob("lake.quarantine/*/*/manifest/of-another-run-*.json")]
     assert result.failed  # so the command does not succeed
+
+
+def test_a_purge_that_lost_its_lease_before_it_deletes_manifests_leaves_them_to_the_next_purge(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world, renew, log = quarantined_world(tmp_path / "world"), undo_module.renew_lease, list[str]()
+    world.wait(days=31)
+    here = replace(undo(spark, world), log=log.append)
+    with here.frames:
+        due = due_for_purge(here)
+
+    def stopped(*arguments: Any) -> Lease:
+        stop_sweeps(world.warehouse, REPOSITORY, "ada", world.clock())
+        return renew(*arguments)
+
+    monkeypatch.setattr(undo_module, "renew_lease", stopped)
+    result = purge(here, due.digest, kept(spark))
+    assert (result.ledgers["purged"].objects > 0, result.failed) == (True, 0)
+    assert any("The copies were purged. Manifests of purged copies stay until the next purge" in line for line in log)
+    assert sorted(world.root.glob("lake.quarantine/*/*/manifest/*"))
 
 
 def test_nothing_is_restored_or_purged_if_other_machines_do_not_see_the_warehouse(
@@ -769,8 +790,10 @@ def test_objects_that_are_live_again_and_missing_are_not_purged(spark: SparkSess
     due = due_for_purge(undo(spark, world))
     assert due.amount.objects == 1
     world.lay("b", content("b")[:-1])  # somebody brought back a part of the object
-    purge(undo(spark, world), due.digest, kept(spark, "b"))
+    lines.clear()
+    purge(replace(undo(spark, world), log=lines.append), due.digest, kept(spark, "b"))
     assert world.copies().keys() == {"b"}
+    assert any(f"or of another size there, {address('b')} first" in line for line in lines)
     world.lay("b", bytes(len(content("b"))))  # somebody wrote other bytes of the same size
     purge(replace(undo(spark, world), log=lines.append), due.digest, kept(spark, "b"))
     assert world.copies()["b"] == content("b")

@@ -310,17 +310,17 @@ def test_no_other_run_is_active_during_a_removal_and_a_failed_removal_continues(
     with pytest.raises(GuardRefused, match="a sweep holds the lease"):
         days.remove()
     later = NOW + timedelta(hours=1)
-    remove_directory = Warehouse.remove_directory
+    remove_files = Warehouse.remove_files
     for count in (0, 1, 1, 1):
         steps = iter(range(count))
 
-        def interrupted(warehouse: Warehouse, *parts: str, only: Collection[str], left: Iterator[int] = steps) -> None:
+        def interrupted(warehouse: Warehouse, paths: Collection[str], *parts: str, left: Iterator[int] = steps) -> None:
             if next(left, None) is None:
                 raise KeyboardInterrupt
-            remove_directory(warehouse, *parts, only=only)
+            remove_files(warehouse, paths, *parts)
 
         with monkeypatch.context() as patch:
-            patch.setattr(Warehouse, "remove_directory", interrupted)
+            patch.setattr(Warehouse, "remove_files", interrupted)
             with pytest.raises(KeyboardInterrupt):
                 days.remove(later)
         for path in expected:  # remaining partitions are complete, or no run counts them as complete
@@ -400,9 +400,24 @@ def test_links_are_not_followed(days: Days) -> None:
     inside = days.root / "commit_graph" / day(OLD) / "part-1.parquet"
     inside.symlink_to(outside / "part-0.parquet")
     os.utime(inside, (0, 0), follow_symlinks=False)
+    linked = days.root / "storage_inventory" / day(OLD) / "linked"
+    linked.symlink_to(outside)
+    os.utime(linked, (0, 0), follow_symlinks=False)
     assert f"addresses/{day(OLD)}" not in days.remove()
     assert len(list(outside.iterdir())) == 3
     assert not inside.is_symlink()
+    assert not linked.parent.exists()
+
+
+def test_no_empty_directories_of_an_interrupted_run_of_spark_stay(days: Days) -> None:
+    days.plan(1)
+    days.plan(OLD)
+    attempt = days.root / "addresses" / day(OLD) / "_temporary/0/_temporary/attempt_1/part-1.parquet"
+    attempt.parent.mkdir(parents=True)
+    attempt.write_bytes(b"")
+    os.utime(attempt, (0, 0))
+    assert f"addresses/{day(OLD)}" in days.remove()
+    assert not (days.root / "addresses" / day(OLD)).exists()
 
 
 def test_a_clock_that_differs_from_the_store_s_is_refused(tmp_path: Path) -> None:

@@ -61,7 +61,7 @@ class RepoCommits:
         log: receives a line for each conflict, for writers that write unconditionally, for each backup that stays
             although it is not needed, and if the ETag after an edit is unknown.
         before_write: called before each request that writes. An error that it raises ends the edit, and nothing more is
-            written.
+            written. Only the backup of an edit that was not sent is removed then.
         sleep: waits for a number of seconds.
     """
 
@@ -77,7 +77,7 @@ class RepoCommits:
         self._access = access
         self._source = IcechunkSource(access, clock)
         self._reader = ObjectReader(access)
-        self._writer = ObjectWriter(access, before_write)
+        self._writer, self._backups = ObjectWriter(access, before_write), ObjectWriter(access)
         self._clock, self._log, self._sleep, self._before_write = clock, log, sleep, before_write
 
     def commit(self, edit: Edit) -> Committed:
@@ -190,7 +190,7 @@ class RepoCommits:
 
     def _remove_orphan(self, address: str) -> None:
         try:
-            ObjectWriter(self._access).remove(address, self._reader.head(address).e_tag or "")
+            self._backups.remove(address, self._reader.head(address).e_tag or "")
         except ObjectMissing:
             return
         except StoreError as error:  # a backup that is not needed does no harm

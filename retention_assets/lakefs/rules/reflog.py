@@ -18,6 +18,7 @@ TAG_DURATION = timedelta(days=30)  # how long a deleted tag counts if the policy
 # A head that is gone is remembered for at least this time. Otherwise a plan whose period is too short by mistake would
 # forget it at once, also for later plans.
 _REMEMBERED = timedelta(days=30)
+_JUST_BEFORE = timedelta(microseconds=1)  # a plan that misses a head did not find it
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,8 +134,8 @@ def remember(references: References, memory: Memory, policy: Policy) -> Memory:
     """Return the memory after a plan with these references.
 
     A head is forgotten when its branch has moved on, because the commits after it determine its retention. A head that
-    is gone or lost is remembered as long as it counts (`held_until`), and at least for `_REMEMBERED`. If the last plan
-    was so long ago that a lost head would be forgotten at once, it counts as last seen now.
+    is gone or lost is remembered as long as it counts (`held_until`), and at least for `_REMEMBERED`. A lost head
+    counts as last seen just before the first plan that does not find it.
 
     `references`: with the commit times of `with_true_ages`.
     """
@@ -147,7 +148,7 @@ def remember(references: References, memory: Memory, policy: Policy) -> Memory:
         if not _moved_on(head, references) and _is_remembered(head, policy, at)
     ]
     gone += [
-        head if _is_remembered(head, policy, at) else replace(head, last_seen=at)
+        replace(head, last_seen=at - _JUST_BEFORE) if memory.seen_at and head.last_seen >= memory.seen_at else head
         for head in lost_heads(references, memory, policy)
     ]
     heads = sorted([*seen, *gone], key=lambda head: (head.kind, head.name, head.commit_id))

@@ -162,6 +162,7 @@ def test_the_snapshot_of_a_session_stays_while_its_child_is_young_although_icech
     overwrite(tmp_path / "r", 0)
     expire_by_icechunk(tmp_path / "r")
     sweep(tmp_path / "r", SnapshotPolicy(default=Keep("for-ever", None)))
+    assert (tmp_path / "r" / "snapshots" / session.snapshot_id).exists()
     session.commit("moved", rebase_with=BOTH)
     assert values(open_repository(tmp_path / "r")) == [100, 2, 1, 0]
 
@@ -240,6 +241,7 @@ def test_the_snapshot_of_a_session_stays_although_icechunk_expired_it_together_w
     """The branch is deleted, so no remaining snapshot lists the two."""
     reader = expired_with_its_child(tmp_path / "r", entries)
     sweep(tmp_path / "r", SnapshotPolicy(default=Keep("for-ever", None)))
+    assert (tmp_path / "r" / "snapshots" / reader.snapshot_id).exists()
     assert list(zarr.open_array(reader.store, path="a", mode="r")[:4]) == [50, 2, 0, 0]
 
 

@@ -117,6 +117,25 @@ def test_a_vanished_commit_is_reported_as_lost_for_30_days_however_long_ago_the_
         memory = remember(restored, memory, POLICY)
 
 
+@pytest.mark.parametrize(
+    ("days", "lost"),
+    [
+        pytest.param((89, 90, 118, 120), (True, True, True, False), id="29_days_later"),
+        pytest.param((91, 92, 120, 122), (True, True, True, False), id="31_days_later"),
+        pytest.param((91, 122, 153), (True, False, False), id="every_31_days"),
+    ],
+)
+def test_a_vanished_commit_is_reported_as_lost_for_30_days_from_the_first_plan_without_it(
+    days: tuple[int, ...], lost: tuple[bool, ...]
+) -> None:
+    """The retention period of its branch is shorter."""
+    memory = remember(references(60, {"a": ("", 0), "b": ("a", 59)}, short="b"), Memory(), POLICY)
+    for day, is_lost in zip(days, lost, strict=True):
+        restored = references(day, {"a": ("", 0)}, short="a")
+        assert bool(lost_heads(restored, memory, POLICY)) == is_lost
+        memory = remember(restored, memory, POLICY)
+
+
 def test_a_branch_that_was_reset_and_moved_forward_again_keeps_the_commit_of_the_reset() -> None:
     commits = {"a": ("", 0), "b": ("a", 1)}
     memory = remember(references(10, commits, main="b"), Memory(), POLICY)

@@ -64,8 +64,26 @@ listed = spark.read.parquet(sys.argv[1]).select(F.expr("substring(key, 9)").alia
 entries = spark.read.parquet(*sys.argv[2:]).select("address", "key", "size")
 print(listed.join(entries, "address", "left_anti").agg(F.count("size"), F.sum("size")).collect())
 """
+_TOGETHER = """
+import sys
+from pathlib import Path
+import dagster as dg
+from retention_assets.assets.lakefs import LAKEFS_ASSETS
+from retention_assets.config.configuration import load_configuration
+from retention_assets.definitions import build_definitions
+configuration = load_configuration(Path(sys.argv[1]))
+job = build_definitions(configuration).resolve_implicit_global_asset_job_def()
+planning = [one for one in LAKEFS_ASSETS if one.stage == "plan"]
+with dg.instance_for_test() as instance:
+    job.execute_in_process(
+        instance=instance,
+        partition_key=sys.argv[2],
+        asset_selection=[one.key(name) for name in configuration.repositories for one in planning],
+    )
+"""
 _SAMPLE = Path(__file__).parents[1] / "demo"
 _PLAN = ["plan", "orchard", "--as-of", "2026-11-01", "--json"]
+_MANY = 20  # copies of the sample that one Dagster run plans
 _TIMES = 3  # plans, sessions and bare jobs; their median is the result
 _BEFORE = 2  # plans in a process before the warm ones are timed
 _WINDOW = 10  # days of objects in a commit
@@ -187,6 +205,27 @@ def small(directory: Path) -> Small:
     return Small(median(empty), median(plans), median(warm))
 
 
+def many_ratio(directory: Path) -> float:
+    """Return how many times as long a Dagster run for many copies of the sample takes as a run for one."""
+    one, many = (median(_together(directory, number) for _ in range(_TIMES)) for number in (1, _MANY))
+    return many / one
+
+
+def _together(directory: Path, number: int) -> float:
+    """Return the seconds of a process that plans `number` copies of the sample in one run, in a new warehouse."""
+    shutil.rmtree(directory / "together", ignore_errors=True)
+    sample = _place_sample(directory / "together")
+    file = sample / "retention.yaml"
+    document = yaml.safe_load(file.read_text(encoding="utf-8"))
+    orchard = document["repositories"]["orchard"]
+    names = [f"orchard_{one}" for one in range(number)]
+    for name in names:
+        shutil.copytree(sample / orchard["storage"], sample / name)
+    document["repositories"] = {name: {**orchard, "storage": name, "namespace": f"s3://lake/{name}"} for name in names}
+    file.write_text(yaml.safe_dump(document), encoding="utf-8")
+    return seconds_of([sys.executable, "-c", _TOGETHER, str(file), "2026-11-01"])
+
+
 def _place_sample(target: Path) -> Path:
     """Copy the sample to `target`, and return the directory of its configuration."""
     from retention_assets.demo.sample import place_sample
@@ -221,9 +260,13 @@ def main() -> None:
     parser.add_argument("--json", action="store_true", help="one line of JSON")
     parser.add_argument("--entries", type=int, nargs=2, default=[100_000, 1_000_000], help="the two sizes")
     parser.add_argument("--sample", action="store_true", help="only the sample's plan")
+    parser.add_argument("--many", action="store_true", help="only many copies of the sample in one run, and one copy")
     parser.add_argument("--ten-million", action="store_true", help="only the sample's plan, and one of 10^7 entries")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as directory:
+        if arguments.many:
+            print(json.dumps({"repositories": _MANY, "many_ratio": round(many_ratio(Path(directory)), 2)}))
+            return
         sample = small(Path(directory))
         figures = {
             "empty_seconds": round(sample.empty, 1),

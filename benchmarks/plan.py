@@ -82,7 +82,8 @@ with dg.instance_for_test() as instance:
     )
 """
 _SAMPLE = Path(__file__).parents[1] / "demo"
-_PLAN = ["plan", "orchard", "--as-of", "2026-11-01", "--json"]
+_DAY = "2026-11-01"  # of the sample's plan
+_PLAN = ["plan", "orchard", "--as-of", _DAY, "--json"]
 _MANY = 20  # copies of the sample that one Dagster run plans
 _TIMES = 3  # plans, sessions and bare jobs; their median is the result
 _BEFORE = 2  # plans in a process before the warm ones are timed
@@ -223,7 +224,7 @@ def _together(directory: Path, number: int) -> float:
         shutil.copytree(sample / orchard["storage"], sample / name)
     document["repositories"] = {name: {**orchard, "storage": name, "namespace": f"s3://lake/{name}"} for name in names}
     file.write_text(yaml.safe_dump(document), encoding="utf-8")
-    return seconds_of([sys.executable, "-c", _TOGETHER, str(file), "2026-11-01"])
+    return seconds_of([sys.executable, "-c", _TOGETHER, str(file), _DAY])
 
 
 def _place_sample(target: Path) -> Path:

@@ -29,7 +29,7 @@ from retention_assets.core.amounts import counted
 from retention_assets.errors import ConfigurationError
 
 if TYPE_CHECKING:
-    from retention_assets.icechunk.administration.operations import BeforeWrite
+    from retention_assets.objectstore.conditional import BeforeWrite
 
 _REPOSITORY = "retention_assets.repository"  # key in the `meta` of click's context
 _snapshot = click.argument("snapshot", metavar="SNAPSHOT")

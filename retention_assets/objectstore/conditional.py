@@ -17,6 +17,8 @@ from obstore.store import GCSStore
 from retention_assets.errors import GuardRefused
 from retention_assets.objectstore.failures import WRITE, Failure, Kind, RequestKind, failure_of
 
+BeforeWrite = Callable[[], None]  # called before each request that writes; an error that it raises ends the write
+
 _DELAYS = (0.0, 0.2, 1.0, 3.0)  # seconds before each attempt
 _NO_SUCH_VERSION = {"e_tag": f'"{"0" * 32}"', "version": "1"}  # an ETag and a GCS generation that no object has
 _NOT_FOUND, _NO_KEY = "status code: 404", "NoSuchKey"  # S3's error if the object to replace does not exist
@@ -41,7 +43,7 @@ class Conditional:
     secrets: Collection[str] = ()
     sleep: Callable[[float], None] = time.sleep
     request: RequestKind = WRITE
-    before_write: Callable[[], None] = lambda: None
+    before_write: BeforeWrite = lambda: None
 
     def create(self, path: str, content: bytes) -> bool | Failure:
         """Write an object if none exists at `path`, atomically; return whether it was written, or a failure.

@@ -250,9 +250,8 @@ class OtherRepositories:
                 missing.append(written_at)
         if newest is None:
             return None
-        if any(newest.taken_at < at <= self.clock() + MARGIN for at in missing):
-            return replace(newest, is_mixed=True)  # also if the run had no plan before: `_misses_a_plan` lacks these
-        if self._misses_a_plan(other, newest.taken_at):
+        is_replaced = any(newest.taken_at < at <= self.clock() + MARGIN for at in missing)  # also if it had no plan
+        if is_replaced or self._misses_a_plan(other, newest.taken_at):
             return replace(newest, is_mixed=True)
         return newest if other.is_icechunk else self._with_staged_list(other, newest)
 

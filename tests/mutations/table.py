@@ -262,7 +262,7 @@ HISTORY = (
         name="lost commits are forgotten if the last plan was long ago",
         breaks="what one plan saw as held by a branch or tag stays held after it was last seen (invariant 11)",
         file="retention_assets/lakefs/rules/reflog.py",
-        old="if head.last_seen >= seen_at or _is_remembered(",
+        old="if _was_found_last(head, memory) or _is_remembered(",
         new="if _is_remembered(",
         caught_by=(
             "tests/lakefs/rules/test_reflog.py"

@@ -113,6 +113,19 @@ def last_parts(pairing: Pairing) -> set[str]:
     return {row["last_part"] for row in parts.collect()}
 
 
+def refused_and_warned(pairing: Pairing, why: str) -> list[str]:
+    """Require that a plan warns, and that a sweep is refused at its start and at a check. Return the refusals."""
+    others, messages = pairing.others(), list[str]()
+    (warning,) = others.for_plan().warnings  # a plan only warns
+    assert f"A sweep will be refused. {why}" in warning
+    for require in (others.require_known, pairing.kept):
+        with pytest.raises(GuardRefused) as refused:
+            require()
+        assert "Nothing" in str(refused.value)
+        messages.append(str(refused.value))
+    return messages
+
+
 def test_an_object_that_a_manifest_of_another_repository_references_is_kept(pairing: Pairing) -> None:
     pairing.plan()
     assert pairing.others().unknown() == []
@@ -125,14 +138,7 @@ def test_references_in_lost_files_that_no_run_has_read_are_unknown(pairing: Pair
     pairing.file.unlink()
     write_acknowledgement(pairing.warehouse, "there", [f"manifests/{pairing.manifest}"], LOST, "anna", NOW)
     pairing.plan(**{table: {"unread": 2}})
-    others = pairing.others()
-    (warning,) = others.for_plan().warnings  # a plan only warns
-    assert "A sweep will be refused. there needs 2 lost files that no run has read" in warning
-    for require in (others.require_known, pairing.kept):
-        with pytest.raises(GuardRefused) as refused:
-            require()
-        assert "Nothing" in str(refused.value)
-        message = str(refused.value)
+    for message in refused_and_warned(pairing, "there needs 2 lost files that no run has read"):
         assert "Restore the files, or delete the branches and tags that need them. In format 2, also" in message
         assert message.endswith("stays for ever. Then plan it again: `retention plan there`.")
 
@@ -142,14 +148,7 @@ def test_references_of_a_newer_state_are_unknown_after_an_older_repo_object_was_
     pairing: Pairing, table: str
 ) -> None:
     pairing.plan(**{table: {"replaced": "the ops log is older. Restore the newer repo object."}})
-    others = pairing.others()
-    (warning,) = others.for_plan().warnings  # a plan only warns
-    assert "A sweep will be refused. At its last plan, there was in an older state than before." in warning
-    for require in (others.require_known, pairing.kept):
-        with pytest.raises(GuardRefused) as refused:
-            require()
-        message = str(refused.value)
-        assert "Nothing" in message
+    for message in refused_and_warned(pairing, "At its last plan, there was in an older state than before."):
         assert message.endswith("Restore the newer repo object. Then plan it again: `retention plan there`.")
 
 

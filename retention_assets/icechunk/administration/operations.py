@@ -36,6 +36,7 @@ from retention_assets.icechunk.rules.operations import (
 from retention_assets.icechunk.rules.snapshots import ReferenceChange
 from retention_assets.icechunk.source.repository import IcechunkSource
 from retention_assets.objectstore.access import StoreAccess, open_store
+from retention_assets.objectstore.conditional import BeforeWrite
 from retention_assets.objectstore.objects import ObjectReader
 from retention_assets.state.binding import require_same_location
 from retention_assets.state.clocks import require_clock
@@ -44,7 +45,6 @@ from retention_assets.state.records import record_without_plan, seal_of, write_r
 from retention_assets.warehouse.warehouse import Warehouse
 
 Result = Mapping[str, Any]
-BeforeWrite = Callable[[], None]  # called before each request that writes; an error ends the change
 
 
 def recorded_change(

@@ -27,6 +27,7 @@ from retention_assets.icechunk.source.repository import (
 )
 from retention_assets.objectstore.access import StoreAccess
 from retention_assets.objectstore.clock import not_ahead_of_store
+from retention_assets.objectstore.conditional import BeforeWrite
 from retention_assets.objectstore.mutate.writing import ObjectWriter
 from retention_assets.objectstore.objects import ObjectReader
 from retention_assets.objectstore.outcomes import DeleteTarget
@@ -51,7 +52,7 @@ def upgrade(
     clock: Callable[[], datetime],
     *,
     dry_run: bool,
-    before_write: Callable[[], None] = lambda: None,
+    before_write: BeforeWrite = lambda: None,
 ) -> Upgraded:
     """Upgrade a repository to format 2, or finish an interrupted upgrade. A dry run writes nothing.
 

@@ -24,6 +24,7 @@ from retention_assets.icechunk.source.ops_log import ops_log
 from retention_assets.icechunk.source.repository import IcechunkSource, RepoObject
 from retention_assets.objectstore.access import StoreAccess
 from retention_assets.objectstore.clock import not_ahead_of_store
+from retention_assets.objectstore.conditional import BeforeWrite
 from retention_assets.objectstore.mutate.writing import ObjectWriter
 from retention_assets.objectstore.objects import ObjectReader
 from retention_assets.objectstore.rate_limiter import backoffs
@@ -71,7 +72,7 @@ class RepoCommits:
         clock: Callable[[], datetime],
         log: Callable[[str], None],
         *,
-        before_write: Callable[[], None] = lambda: None,
+        before_write: BeforeWrite = lambda: None,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
         self._access = access

@@ -28,6 +28,7 @@ from retention_assets.icechunk.rules.expiration import Edit, Expiration, Reparen
 from retention_assets.icechunk.rules.snapshots import History, ReferenceChange
 from retention_assets.icechunk.source.repository import IcechunkSource
 from retention_assets.objectstore.access import StoreAccess
+from retention_assets.objectstore.conditional import BeforeWrite
 from retention_assets.objectstore.mutate.writing import ObjectWriter
 from retention_assets.objectstore.objects import ObjectReader
 from retention_assets.objectstore.rate_limiter import backoffs
@@ -41,7 +42,7 @@ class ReferenceFiles:
     `before_write`: as for `ObjectWriter`.
     """
 
-    def __init__(self, access: StoreAccess, before_write: Callable[[], None] = lambda: None) -> None:
+    def __init__(self, access: StoreAccess, before_write: BeforeWrite = lambda: None) -> None:
         self._reader = ObjectReader(access)
         self._writer = ObjectWriter(access, before_write)
 
@@ -98,7 +99,7 @@ def apply_edits_v1(
     log: Callable[[str], None],
     *,
     written_before: datetime | None = None,
-    before_write: Callable[[], None] = lambda: None,
+    before_write: BeforeWrite = lambda: None,
     sleep: Callable[[float], None] = time.sleep,
 ) -> Rewritten:
     """Make the edits that `expiration_of` returns for the current history (None: there are none).
@@ -137,9 +138,7 @@ def _has_format_2(access: StoreAccess) -> GuardRefused:
 
 
 class _Rewriter:
-    def __init__(
-        self, access: StoreAccess, before_write: Callable[[], None], written_before: datetime | None = None
-    ) -> None:
+    def __init__(self, access: StoreAccess, before_write: BeforeWrite, written_before: datetime | None) -> None:
         self._reader = ObjectReader(access)
         self._writer = ObjectWriter(access, before_write)
         self._references = ReferenceFiles(access, before_write)

@@ -31,6 +31,7 @@ from retention_assets.icechunk.rules.updates import Stamp
 from retention_assets.icechunk.source.ops_log import former_parents, references_moved, tips_left, updates_since
 from retention_assets.icechunk.source.repository import IcechunkSource, references_written_since
 from retention_assets.objectstore.access import StoreAccess
+from retention_assets.objectstore.conditional import BeforeWrite
 from retention_assets.objectstore.objects import ObjectReader
 from retention_assets.policy.rules import RefKind
 from retention_assets.policy.snapshots import SnapshotPolicy
@@ -56,7 +57,7 @@ def publish(
     policy: SnapshotPolicy,
     clock: Clock,
     log: Log,
-    before_write: Callable[[], None] = lambda: None,
+    before_write: BeforeWrite = lambda: None,
     accepted: Collection[Reference] | None = None,
 ) -> Published:
     """Make the planned edits on the current state of the repository. After an interruption, call this again.
@@ -135,7 +136,7 @@ def _publish_v1(
     policy: SnapshotPolicy,
     clock: Clock,
     log: Log,
-    before_write: Callable[[], None],
+    before_write: BeforeWrite,
 ) -> Published:
     done = _Done()
 

@@ -92,13 +92,17 @@ def lost_heads(references: References, memory: Memory, policy: Policy) -> tuple[
     lakeFS never removes commits. So the repository was restored to an older state, or was created again. A head that
     the last plan found counts however long ago that plan was.
     """
-    seen_at = memory.seen_at
-    if seen_at is None or references.taken_at < seen_at:
+    if memory.seen_at is None or references.taken_at < memory.seen_at:
         return ()
     lost = (head for head in memory.heads if head.commit_id not in references.commits)
     return tuple(
-        head for head in lost if head.last_seen >= seen_at or _is_remembered(head, policy, references.taken_at)
+        head for head in lost if _was_found_last(head, memory) or _is_remembered(head, policy, references.taken_at)
     )
+
+
+def _was_found_last(head: SeenHead, memory: Memory) -> bool:
+    """Return whether the last plan found this head."""
+    return memory.seen_at is not None and head.last_seen >= memory.seen_at
 
 
 def lost_commits(repository: str, references: References, memory: Memory, policy: Policy) -> str | None:
@@ -148,7 +152,7 @@ def remember(references: References, memory: Memory, policy: Policy) -> Memory:
         if not _moved_on(head, references) and _is_remembered(head, policy, at)
     ]
     gone += [
-        replace(head, last_seen=at - _JUST_BEFORE) if memory.seen_at and head.last_seen >= memory.seen_at else head
+        replace(head, last_seen=at - _JUST_BEFORE) if _was_found_last(head, memory) else head
         for head in lost_heads(references, memory, policy)
     ]
     heads = sorted([*seen, *gone], key=lambda head: (head.kind, head.name, head.commit_id))

@@ -2,7 +2,7 @@
 
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext, suppress
 from functools import cached_property
 from itertools import islice
@@ -15,7 +15,7 @@ from obstore.exceptions import BaseError
 
 from retention_assets.errors import StoreError
 from retention_assets.objectstore.access import StoreAccess
-from retention_assets.objectstore.conditional import Conditional, require_known
+from retention_assets.objectstore.conditional import BeforeWrite, Conditional, require_known
 from retention_assets.objectstore.failures import WRITE
 from retention_assets.objectstore.objects import ObjectReader, OpenStore
 from retention_assets.objectstore.outcomes import DeleteTarget, Outcome
@@ -46,7 +46,7 @@ class ObjectWriter(OpenStore):
             one that is sent again. It raises an error if the writer may not write any more. The error ends the method.
     """
 
-    def __init__(self, access: StoreAccess, before_write: Callable[[], None] = lambda: None) -> None:
+    def __init__(self, access: StoreAccess, before_write: BeforeWrite = lambda: None) -> None:
         super().__init__(access)
         self._reader = ObjectReader(access)
         self._before_write = before_write

@@ -333,7 +333,7 @@ def test_a_branch_created_again_while_a_sweep_edits_the_history_is_not_deleted_a
     """After a conflict with another writer, the sweep reads the repository again, and makes the edits that are left."""
     repository = tree(tmp_path / "r", 1)
     z = decode_id(repository.ids["z"])
-    rewriter, history = _Rewriter(repository.access, lambda: None), repository.state().history
+    rewriter, history = _Rewriter(repository.access, lambda: None, None), repository.state().history
     assert rewriter.apply(ReferenceChange("branch", "old", z, None), history)
     repository.open().create_branch("old", repository.ids["z"])
     with pytest.raises(GuardRefused, match=r"created the branch old again .* Nothing more was changed .* Plan again"):

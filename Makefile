@@ -60,7 +60,7 @@ lint: setup ## Check style and formatting
 	$(VENV)/ruff check
 	$(VENV)/ruff format --check
 
-types: setup ## Check the types
+types: setup ## Check the types of the package, and the calls in the tests
 	$(VENV)/mypy
 
 imports: setup ## Check that imports point down

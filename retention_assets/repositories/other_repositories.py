@@ -60,8 +60,8 @@ class _Table:
     why the repository was in an older state than at an earlier plan. The newer state may come back, and its references
     are unknown. `staged_by`: the run that wrote the staged list of the same day; None: the list is missing, or there is
     none. `is_mixed`: the table of a later run is missing or refused, or the list is missing, or a later plan wrote it.
-    An object that was committed after this table and before that list is in neither of them. `mode`: the mode of the
-    repository when the table was found.
+    An object that was committed after this table and before that list is in neither of them. `refused`: the guards that
+    refused the table of a later run. `mode`: the mode of the repository when the table was found.
     """
 
     repository: str
@@ -74,6 +74,7 @@ class _Table:
     mode: str
     staged_by: str | None = None
     is_mixed: bool = False
+    refused: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,6 +113,11 @@ class OtherRepositories:
         table = self._newest(other)
         if table is None:
             return f"{other.name} has no complete plan yet. Make one: `retention plan {other.name}`."
+        if table.refused:
+            return (
+                f"A guard refused the last plan of {other.name} ({table.refused}), so its newest references are "
+                f"unknown. Remove the cause. Then plan it again: `retention plan {other.name}`."
+            )
         if self.clock() - table.taken_at > most:
             return (
                 f"The last complete plan of {other.name} is of {table.taken_at:%Y-%m-%d %H:%M} UTC, more than "
@@ -239,7 +245,7 @@ class OtherRepositories:
         references of an Icechunk repository are found in two steps, each with a table. Both must be complete.
         """
         newest: _Table | None = None
-        missing: list[datetime] = []  # when the references of days without a usable table were written
+        missing: dict[date, datetime] = {}  # when the references of days without a usable table were written
         for day, written_at in self._days(other):
             if newest and written_at and written_at + MARGIN < newest.taken_at:
                 break
@@ -247,12 +253,13 @@ class OtherRepositories:
             if table and (newest is None or table.taken_at > newest.taken_at):
                 newest = table
             if table is None and written_at:
-                missing.append(written_at)
+                missing[day] = written_at
         if newest is None:
             return None
-        is_replaced = any(newest.taken_at < at <= self.clock() + MARGIN for at in missing)  # also if it had no plan
-        if is_replaced or self._misses_a_plan(other, newest.taken_at):
-            return replace(newest, is_mixed=True)
+        later = [day for day, at in missing.items() if newest.taken_at < at <= self.clock() + MARGIN]
+        if later or self._misses_a_plan(other, newest.taken_at):  # `later` also has days without a plan
+            refused = next((guards for day in later if (guards := self._refused(other, day))), None)
+            return replace(newest, is_mixed=True, refused=refused)
         return newest if other.is_icechunk else self._with_staged_list(other, newest)
 
     def _days(self, other: Repository) -> list[tuple[date, datetime | None]]:
@@ -287,6 +294,12 @@ class OtherRepositories:
             return table
         manifests = self._table(other, REACHABLE_MANIFESTS.name, day)
         return _of_both(manifests, table) if manifests else None
+
+    def _refused(self, other: Repository, day: date) -> str | None:
+        """Return the guards that refused the table of a day, of Icechunk either table; None: none did."""
+        names = (REACHABLE_MANIFESTS.name, REACHABLE_CHUNKS.name) if other.is_icechunk else (ADDRESSES.name,)
+        found = (self.warehouse.metadata_if_there(other.name, name, day.isoformat()) for name in names)
+        return next((table.details.refused for table in found if table and table.details.refused), None)
 
     def _with_staged_list(self, other: Repository, table: _Table) -> _Table:
         """Return the table with `staged_by` and `is_mixed`. Only a plan from a dump may have a newer staged list."""

@@ -1297,6 +1297,17 @@ KNOWING = (
         ),
     ),
     Mutation(
+        name="a plan does not warn that a guard refused the last plan of another repository",
+        breaks="a plan tells why its sweep will be refused",
+        file="retention_assets/repositories/other_repositories.py",
+        old="        if table.refused:\n",
+        new="        if False:\n",
+        caught_by=(
+            "tests/sweep/test_references_of_others.py"
+            "::test_a_sweep_refuses_while_a_table_of_which_no_plan_was_made_is_replaced[a_guard_refused_it]",
+        ),
+    ),
+    Mutation(
         name="manifests of an interrupted plan are used",
         breaks="an object that another configured repository references stays (invariant 6)",
         file="retention_assets/repositories/other_repositories.py",

@@ -1,5 +1,6 @@
 """References of another Icechunk repository, from the tables of its last plan and the cached rows of its manifests."""
 
+import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -22,9 +23,9 @@ from retention_assets.repositories.other_repositories import OtherRepositories
 from retention_assets.spark.frames import from_arrow
 from retention_assets.state.acknowledged import LOST, write_acknowledgement
 from retention_assets.state.approval import planned_terms, terms_hash
-from retention_assets.tables import REACHABLE_CHUNKS, REACHABLE_MANIFESTS
+from retention_assets.tables import REACHABLE_CHUNKS, REACHABLE_MANIFESTS, REPOSITORY_HISTORY
 from retention_assets.warehouse.metadata import Details, PartitionMetadata
-from retention_assets.warehouse.warehouse import Warehouse
+from retention_assets.warehouse.warehouse import METADATA, Warehouse
 from tests.icechunk_repositories import create_repository, open_repository
 from tests.objectstore.s3 import Bucket
 
@@ -65,23 +66,27 @@ class Pairing:
         of_chunks: Mapping[str, Any] | None = None,
         *,
         live: bool = True,
-        manifests_at: datetime = NOW,
+        at: datetime = NOW,
+        manifests_at: datetime | None = None,
     ) -> None:
-        """Write the tables of a plan of `there`, with these details. `live`: whether its manifest is live."""
+        """Write the tables of a plan of `there`, with these details. `live`: whether its manifest is live.
+
+        `manifests_at`: when its manifests were read, if not at `at`.
+        """
         manifest = {
             "manifest_id": self.manifest, "address": f"manifests/{self.manifest}", "size": 1, "chunk_refs": 1,
             "snapshots": 1, "live": live, "expired": not live, "rule_ids": [], "branches": [],
         }  # fmt: skip
         there = load_configuration(self.root / "retention.yaml").repository("there")
         known = {"policy_hash": snapshot_policy(there).policy_hash, "terms_hash": terms_hash(planned_terms(there))}
-        for table, rows, details, at in (
-            (REACHABLE_MANIFESTS, [manifest], of_manifests, manifests_at),
-            (REACHABLE_CHUNKS, [], of_chunks, NOW),
+        for table, rows, details, read_at in (
+            (REACHABLE_MANIFESTS, [manifest], of_manifests, manifests_at or at),
+            (REACHABLE_CHUNKS, [], of_chunks, at),
         ):
             frame = from_arrow(self.spark, pa.Table.from_pylist(rows, table.schema))
-            frame.write.mode("overwrite").parquet(self.warehouse.partition("there", table.name, NOW.date()))
-            metadata = PartitionMetadata(at, len(rows), "a-run", Details(**{**known, **(details or {})}))
-            self.warehouse.write_metadata("there", table.name, NOW.date(), metadata)
+            frame.write.mode("overwrite").parquet(self.warehouse.partition("there", table.name, at.date()))
+            metadata = PartitionMetadata(read_at, len(rows), "a-run", Details(**{**known, **(details or {})}))
+            self.warehouse.write_metadata("there", table.name, at.date(), metadata)
 
     def kept(self) -> set[str]:
         """Return which of two objects here a liveness check keeps because of `there`."""
@@ -178,6 +183,16 @@ def test_a_plan_whose_manifests_were_refused_is_not_complete(pairing: Pairing) -
     (reason,) = pairing.others().unknown()
     assert "there has no complete plan yet" in reason
     assert pairing.others().last_parts() is None
+
+
+def test_a_later_plan_that_a_guard_refused_has_unknown_references(pairing: Pairing) -> None:
+    yesterday = NOW - timedelta(hours=23)
+    for at, of_manifests in ((yesterday, {}), (NOW, {"refused": "metadata_exists"})):
+        pairing.plan(of_manifests, at=at)
+        history = pairing.root / "warehouse" / "there" / REPOSITORY_HISTORY.name / at.date().isoformat() / METADATA
+        pairing.warehouse.write_metadata("there", REPOSITORY_HISTORY.name, at.date(), PartitionMetadata(at, 0, "a-run"))
+        os.utime(history, (at.timestamp(), at.timestamp()))
+    refused_and_warned(pairing, "A guard refused the last plan of there (metadata_exists), so its newest references")
 
 
 def test_manifests_that_are_not_in_the_cache_are_read_with_the_other_repositorys_own_options(

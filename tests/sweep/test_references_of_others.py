@@ -346,8 +346,17 @@ def test_a_sweep_refuses_while_a_table_of_which_no_plan_was_made_is_replaced(pai
         pairing.warehouse.write_metadata("there", "addresses", day, refused)
     with pytest.raises(GuardRefused, match=r"there is being planned.*Plan there again: .*a dump that is newer"):
         pairing.kept()
+    assert pairing.others().unknown() == (
+        [
+            "A guard refused the last plan of there (ranges_complete), so its newest references are unknown. Remove "
+            "the cause. Then plan it again: `retention plan there`."
+        ]
+        if state == "refused"
+        else []  # a plan that is being made is no reason for a warning
+    )
     pairing.plan(named(2, active=True), at=NOW, day=day)
     assert pairing.kept() == {address(2)}
+    assert pairing.others().unknown() == []
 
 
 def test_in_mode_plan_nothing_is_warned_about(pairing: Pairing) -> None:

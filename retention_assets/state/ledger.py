@@ -165,6 +165,17 @@ def recorded_since(spark: "SparkSession", warehouse: Warehouse, repository: str,
     return rows.where(F.col("at") > F.lit(since)).select("address", "outcome")
 
 
+def recorded_sweeps(warehouse: Warehouse, repository: str, run_id: str = "") -> frozenset[str]:
+    """Return the directories with ledger rows of all sweeps, restores and purges, except those of the run `run_id`."""
+    found = frozenset(path.rpartition("/")[0] for path in _files_below(warehouse, repository, LEDGERS))
+    return frozenset(one for one in found if not run_id or f"-{run_id}-" not in one.rpartition("/")[2])
+
+
+def rows_of_sweeps(spark: "SparkSession", warehouse: Warehouse, sweeps: Iterable[str]) -> "DataFrame":
+    """Return every ledger row of these sweeps, of whatever plans; `sweeps`: see `recorded_sweeps`."""
+    return _read(spark, [warehouse.location(sweep) for sweep in sorted(sweeps)])
+
+
 def _absent(rows: "DataFrame") -> "DataFrame":
     """Return (address, at) of absent objects. `at` is when the object was deleted or moved, not when it was purged."""
     from pyspark.sql import functions as F
@@ -237,25 +248,33 @@ def read_ledgers(
     Plans of several days may have equal hashes.
     """
     from pyspark.sql import functions as F
-    from pyspark.sql.pandas.types import from_arrow_schema
-
-    from retention_assets.spark.frames import from_arrow, opened_files
 
     # Spark lists one directory with all ledgers faster than hundreds of directories.
     parts = (repository, tree, *plans[0]) if len(plans) == 1 else (repository, tree)
     paths = _files_below(warehouse, *parts) if plans else []
     if not paths:
         empty = {name: F.lit(None).cast("string") for name in ("day", "plan_hash")}
-        return from_arrow(spark, LEDGER.empty_table()).withColumns(empty)
-    # An interrupted local write leaves a partial file with another ending beside the ledger files.
-    files = opened_files(spark).option("pathGlobFilter", f"*{_ROWS}").option("recursiveFileLookup", "true")
-    rows = files.schema(from_arrow_schema(LEDGER)).parquet(warehouse.location(*parts))
+        return _read(spark, []).withColumns(empty)
+    rows = _read(spark, [warehouse.location(*parts)])
     folders = F.split("_metadata.file_path", "/")
     day, plan = F.element_at(folders, -4), F.element_at(folders, -3)
     with_plan = rows.select(*rows.columns, day.alias("day"), plan.alias("plan_hash"))
     if set(_plans_of(paths)) - set(plans):
         with_plan = with_plan.where(F.concat_ws("/", "day", "plan_hash").isin(*("/".join(one) for one in plans)))
     return with_plan
+
+
+def _read(spark: "SparkSession", directories: Sequence[str]) -> "DataFrame":
+    """Return the rows of all ledger files below the directories: the columns of `LEDGER`."""
+    from pyspark.sql.pandas.types import from_arrow_schema
+
+    from retention_assets.spark.frames import from_arrow, opened_files
+
+    if not directories:
+        return from_arrow(spark, LEDGER.empty_table())
+    # An interrupted local write leaves a partial file with another ending beside the ledger files.
+    files = opened_files(spark).option("pathGlobFilter", f"*{_ROWS}").option("recursiveFileLookup", "true")
+    return files.schema(from_arrow_schema(LEDGER)).parquet(*directories)
 
 
 def amounts_of(ledger: "DataFrame") -> dict[str, Amount]:

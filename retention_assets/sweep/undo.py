@@ -8,7 +8,7 @@ of an object.
 
 import hashlib
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass, replace
 from functools import partial
@@ -31,7 +31,7 @@ from retention_assets.state.approval import Approval
 from retention_assets.state.binding import require_same_location
 from retention_assets.state.clocks import require_clock
 from retention_assets.state.lease import Lease, held_lease, holds, renew_lease, require_seen_by_all
-from retention_assets.state.ledger import SURPLUS_LEDGERS, amounts_of
+from retention_assets.state.ledger import SURPLUS_LEDGERS, amounts_of, recorded_sweeps, rows_of_sweeps
 from retention_assets.state.plan import Plan, planned_objects
 from retention_assets.state.quarantine import OBJECTS as COPIES
 from retention_assets.state.quarantine import quarantine_access, quarantine_of_plan
@@ -235,6 +235,7 @@ def purge(undo: Undo, approved: str, live: LiveAddresses, *, versions: bool = Fa
 
 def _purged(undo: Undo, approved: str, live: LiveAddresses, *, versions: bool) -> UndoResult:
     with _leased(undo):
+        known = recorded_sweeps(undo.warehouse, undo.repository.name)
         due = due_for_purge(undo, versions=versions)
     if not due.has_any or due.digest != approved.lower():
         raise GuardRefused(
@@ -244,12 +245,12 @@ def _purged(undo: Undo, approved: str, live: LiveAddresses, *, versions: bool) -
         )
     if versions:
         access = undo.access()
-        return _execute_each(undo, "purge", due.rows, lambda _: RemoveVersions(access), live, of_versions=True)
+        return _execute_each(undo, "purge", due.rows, lambda _: RemoveVersions(access), live, known, of_versions=True)
 
     def action(plan: Plan) -> Purge:
         return Purge(quarantine_of_plan(undo.repository, plan), due.keeps_versions)
 
-    result = _execute_each(undo, "purge", due.rows, action, live)
+    result = _execute_each(undo, "purge", due.rows, action, live, known)
     failed = _delete_manifests(undo, [action(one.plan) for one in due.rows]) if due.rows else 0
     if due.manifests:  # no copies of these plans were purged, so no record names the plans
         of_plans = [action(plan) for plan in due.manifests]
@@ -381,6 +382,7 @@ def _execute_each(
     selected: Sequence[PlanCopies],
     action: Callable[[Plan], Action],
     live: LiveAddresses | None = None,
+    known: Collection[str] | None = None,
     *,
     of_versions: bool = False,
 ) -> UndoResult:
@@ -389,7 +391,7 @@ def _execute_each(
     require_seen_by_all(undo.warehouse, undo.repository.name, undo.access(), single_machine=single_machine)
     failed = 0
     for one in selected:
-        engine = UndoEngine(undo, one, live, of_versions=of_versions)
+        engine = UndoEngine(undo, one, live, known, of_versions=of_versions)
         run = SweepRun(
             warehouse=undo.warehouse,
             plan=one.plan,
@@ -434,17 +436,27 @@ class UndoEngine(LedgerEngine):
     """The engine of a restore or purge: copies or versions of the objects of one plan. See `Engine`.
 
     Each row has an address, its size, and `last_fence`: the fence of the newest ledger row when the copies were listed.
-    Objects that another run changed after that are skipped. `surplus` copies have a ledger of their own: the objects of
-    these copies are still at their path, so the totals of the plan's ledger must not include them.
+    Objects that another run changed after that are skipped. A purge also skips the objects that a run of another plan
+    changed: a new copy may be in quarantine, and the copies of one object are purged together. `surplus` copies have a
+    ledger of their own: the objects of these copies are still at their path, so the totals of the plan's ledger must
+    not include them.
 
-    `live` determines the live addresses; None for a restore, which needs no liveness check. `of_versions`: whether the
-    versions of the objects are purged, and not their copies.
+    `live` determines the live addresses; None for a restore, which needs no liveness check. `known`: the sweeps
+    in the ledgers when the purge determined what is due; None for a restore. `of_versions`: whether the versions of the
+    objects are purged, and not their copies.
     """
 
     def __init__(
-        self, undo: Undo, found: PlanCopies, live: LiveAddresses | None = None, *, of_versions: bool = False
+        self,
+        undo: Undo,
+        found: PlanCopies,
+        live: LiveAddresses | None = None,
+        known: Collection[str] | None = None,
+        *,
+        of_versions: bool = False,
     ) -> None:
         super().__init__(undo.spark, undo.warehouse, found.plan)
+        self._known = known
         self._of_versions = of_versions
         self._undo = undo
         self._live = live
@@ -472,11 +484,18 @@ class UndoEngine(LedgerEngine):
             is_restored = F.max(F.col("outcome") == Outcome.RESTORED).alias("is_restored")
             self._count_overtaken(touched.groupBy("address").agg(is_restored))
         finished = ledger.where(known).select("address").unionByName(touched.select("address"))
+        if self._known is not None:
+            finished = finished.unionByName(self._changed_by_others(self._known))
         if self._surplus.objects:
             finished = finished.unionByName(self._rows(SURPLUS_LEDGERS).where(known).select("address"))
         self._rest = self._found.join(finished, on="address", how="left_anti")
         objects = self._rest.count()
         return [objects] if objects else []
+
+    def _changed_by_others(self, known: Collection[str]) -> DataFrame:
+        """Return the addresses (column `address`) in the ledger rows of other runs whose sweeps are not `known`."""
+        others = recorded_sweeps(self._warehouse, self._plan.repository, self._undo.run_id).difference(known)
+        return rows_of_sweeps(self._spark, self._warehouse, others).select("address")
 
     def _count_overtaken(self, touched: DataFrame) -> None:
         """Count the objects that another run changed after they were selected, and did not restore."""

@@ -258,6 +258,42 @@ def test_a_copy_that_another_run_changed_after_it_was_found_due_is_not_purged(
     assert shown(spark, world) == {plan.plan_hash: (1, 0)}
 
 
+@pytest.mark.parametrize("versions", [False, True], ids=["copies", "versions"])
+def test_an_object_that_a_sweep_of_another_plan_moved_after_it_was_found_due_is_not_purged(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, versions: bool
+) -> None:
+    """Somebody brought the object back, and a second plan moved it between the search for due objects and the purge."""
+    world = a_world(tmp_path)
+    first, second = another_plan(world, 1), another_plan(world, 2)
+    if versions:
+        monkeypatch.setattr(undoing, "_repository_keeps_versions", lambda _: True)
+        write_rows(world, first, 5, Outcome.ATTEMPTED, Outcome.DELETED)
+        world.remove("a")
+    else:
+        moved(world, first, fence=5)
+    world.wait(days=31)
+    due = due_for_purge(undo(spark, world), versions=versions)
+    assert due.amount.objects == 1
+    execute = undoing._execute_each
+
+    def once_another_plan_has_moved_the_object(*arguments: Any, **options: Any) -> Any:
+        lease = take_lease(world.warehouse, REPOSITORY, "of-the-second-plan", world.now, timedelta(minutes=30))
+        moved(world, second, lease.fence)
+        release_lease(world.warehouse, lease, world.now)
+        return execute(*arguments, **options)
+
+    monkeypatch.setattr(undoing, "_execute_each", once_another_plan_has_moved_the_object)
+    assert Outcome.PURGED not in purge(undo(spark, world), due.digest, kept(spark), versions=versions).ledgers
+    monkeypatch.undo()
+    of_first = {} if versions else {first.plan_hash: (1, 0)}
+    assert shown(spark, world) == {**of_first, second.plan_hash: (1, 0)}
+    assert not due_for_purge(undo(spark, world)).has_any
+    world.wait(days=31)
+    copies = 1 if versions else 2
+    assert purged(spark, world)[Outcome.PURGED].objects == copies  # together
+    assert files(world) == set()
+
+
 def test_while_a_sweep_has_the_lease_nothing_is_purged(spark: SparkSession, tmp_path: Path) -> None:
     world = a_world(tmp_path)
     copy = copied_not_deleted(world, another_plan(world, 1))

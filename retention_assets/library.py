@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime
 from pathlib import Path
+from threading import Lock
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -23,6 +24,8 @@ if TYPE_CHECKING:  # imported only when needed: status and explain need neither 
     from pyspark.sql import DataFrame, SparkSession
 
     from retention_assets.lakefs.sweep.diff import Difference, Outlook
+
+_PLANNING = Lock()  # one plan at a time: plans change settings of the Spark session, which all threads share
 
 
 def load(file: str | Path | None = None) -> "Lake":
@@ -68,6 +71,7 @@ class LakeRepository:
         """Plan what may be deleted, and return the plan. Deletes no data.
 
         The method uses the existing Spark session. If there is none, it starts one with the configuration's settings.
+        If several threads of a process plan, their plans run one after another.
 
         Args:
             day: the day of the plan (UTC); default: today. The policy applies as of the start of this day.
@@ -81,7 +85,8 @@ class LakeRepository:
 
         day = _day(day) or utc_now().date()
         console = Console(stderr=True, quiet=not progress)
-        run_job(self.configuration, plan_job(self.name), day, console, {FULL: "true"} if full else None)
+        with _PLANNING:
+            run_job(self.configuration, plan_job(self.name), day, console, {FULL: "true"} if full else None)
         return load_plan(self._warehouse, self.name, day)
 
     def newest_plan(self, day: date | None = None) -> Plan:

@@ -6,7 +6,9 @@ import os
 import re
 import subprocess
 import sys
+import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, date, datetime
 from pathlib import Path
 from pprint import pformat
@@ -113,6 +115,23 @@ def test_a_released_comparison_leaves_no_rows_in_the_cache(spark: SparkSession, 
         difference.release()
     assert cache.isEmpty()
     assert difference.rows.isEmpty()
+
+
+def test_plans_of_several_threads_run_one_after_another(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    at_work, most = list[int](), list[int]()
+
+    def work(*_: object) -> None:
+        at_work.append(1)
+        most.append(len(at_work))
+        time.sleep(0.05)
+        at_work.pop()
+
+    monkeypatch.setattr("retention_assets.cli.runs.run_job", work)
+    monkeypatch.setattr("retention_assets.library.load_plan", lambda *_: None)
+    orchard = ra.load(orchard_on_disk(tmp_path).file)["orchard"]
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(lambda _: orchard.plan(progress=False), range(4)))
+    assert most == [1, 1, 1, 1]
 
 
 CALLS: dict[str, Callable[[LakeRepository, Any], object]] = {

@@ -6,7 +6,7 @@ import re
 import shlex
 import sqlite3
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
 from datetime import date
 from functools import partial
@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import dagster as dg
+from alembic.util import CommandError
 from dagster._cli.workspace.cli_target import workspace_opts_to_load_target
 from dagster._core.definitions.job_base import InMemoryJob
 from dagster._core.execution.api import execute_run_iterator
@@ -23,14 +24,17 @@ from dagster._core.storage.event_log.sqlite.sqlite_event_log import SqliteEventL
 from dagster._core.storage.sqlite import SQLITE_BUSY_TIMEOUT_SECONDS
 from dagster._core.utils import make_new_run_id
 from dagster_shared.cli import WorkspaceOpts
+from filelock import FileLock
 from rich.console import Console
 from sqlalchemy import Connection, Engine, create_engine, event
+from sqlalchemy.exc import SQLAlchemyError
 
 from retention_assets.assets.runs import failure_of, require_day
 from retention_assets.cli.group import AS_IT_IS, Steps, shown
 from retention_assets.config.configuration import Configuration
 from retention_assets.config.folders import writable_folder
 from retention_assets.definitions import build_definitions
+from retention_assets.errors import ConfigurationError, brief
 from retention_assets.spark.sessions import started
 from retention_assets.warehouse.warehouse import Warehouse
 
@@ -39,6 +43,7 @@ _LOCATION = "RETENTION_CODE_LOCATION"  # the environment variable with the name 
 _PROCESS = "retention/process"  # the tag of a run with the process of its command
 _PROC = Path("/proc")
 _ENDED = ("Z", "X")  # states of a process that has ended, but whose parent has not noticed
+_LOCK, _SECONDS_TO_OPEN = "retention.lock", 60  # the file that a process locks while it opens Dagster's databases
 _MODULE = "retention_assets.definitions"  # `dagster dev -m` gives its code location the same name
 
 
@@ -214,8 +219,30 @@ def _instance(configuration: Configuration) -> Iterator[tuple[dg.DagsterInstance
         directory.resolve(), "Set the environment variable DAGSTER_HOME to a folder that you can write."
     )
     reference = InstanceRef.from_dir(str(home_of_runs), config_dir=str(settings), overrides=quiet)
-    with dg.DagsterInstance.from_ref(reference) as instance, kept_connections(instance):
+    with _opened(reference, home_of_runs) as instance, kept_connections(instance):
         yield instance, ui
+
+
+def _opened(reference: InstanceRef, home: Path) -> dg.DagsterInstance:
+    """Open the Dagster instance in `home`. If its SQLite files do not exist yet, this makes them.
+
+    Only one process does this at a time. Two processes at the same time would damage the new files for good.
+    Errors: ConfigurationError if the files cannot be opened.
+    """
+    lock = FileLock(home / _LOCK, timeout=_SECONDS_TO_OPEN)
+    try:
+        with suppress(OSError, NotImplementedError):  # the process with the lock is suspended, or there are no locks
+            lock.acquire()
+        return dg.DagsterInstance.from_ref(reference)
+    except (CommandError, SQLAlchemyError) as error:
+        raise ConfigurationError(
+            f"{home}: cannot open Dagster's databases: {brief(error)}. Nothing was read or deleted. If dagster.yaml "
+            "names a database server, check that it responds. Otherwise the files may be damaged: move the folders "
+            "`history` and `schedules` away, and run the same command again. Dagster makes new ones, and no longer "
+            "shows the earlier runs. Plans, approvals and records are not there, but in the warehouse."
+        ) from error
+    finally:
+        lock.release()
 
 
 @contextmanager

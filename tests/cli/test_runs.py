@@ -2,23 +2,28 @@
 
 import os
 import shlex
+import sqlite3
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, date, datetime
 from pathlib import Path
+from threading import Barrier
 from types import SimpleNamespace
 from typing import Any
 
 import click
 import dagster as dg
 import pytest
+from dagster._core.instance.ref import InstanceRef
+from filelock import FileLock
 from rich.console import Console
 
 from retention_assets.assets.runs import daily
 from retention_assets.cli import runs
 from retention_assets.cli.group import Steps, program, run_job
-from retention_assets.cli.runs import _instance, code_location, end_dead_runs, process_tag
+from retention_assets.cli.runs import _instance, _opened, code_location, end_dead_runs, process_tag
 from retention_assets.config import folders
 from retention_assets.config.configuration import Configuration
 from retention_assets.errors import ConfigurationError
@@ -213,6 +218,49 @@ def test_a_folder_of_dagster_that_cannot_be_written_is_named_with_the_remedy(
         _instance(below),
     ):
         pass
+
+
+def test_commands_that_make_the_databases_of_dagster_at_the_same_time_do_not_damage_them(tmp_path: Path) -> None:
+    reference, all_ready = InstanceRef.from_dir(str(tmp_path)), Barrier(4)
+
+    def opened(_: int) -> str:
+        all_ready.wait()
+        with _opened(reference, tmp_path) as instance:
+            return instance.add_run(dg.DagsterRun("orchard_plan")).run_id
+
+    with ThreadPoolExecutor(4) as pool:
+        known = set(pool.map(opened, range(4)))
+    with _opened(reference, tmp_path) as instance:
+        assert {run.run_id for run in instance.get_runs()} == known
+
+
+def test_databases_of_dagster_that_cannot_be_opened_are_named_with_the_remedy(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DAGSTER_HOME", str(tmp_path))
+    made = configuration(tmp_path, "orchard")
+    with _instance(made):
+        pass
+    with sqlite3.connect(tmp_path / "history/runs.db") as runs_database:
+        runs_database.execute("INSERT INTO alembic_version VALUES ('another')")
+    refused = (
+        rf"^{tmp_path}: cannot open Dagster's databases: CommandError: .* Nothing was read or deleted\. .* move the"
+    )
+    with pytest.raises(ConfigurationError, match=refused), _instance(made):
+        pass
+    for folder in ("history", "schedules"):
+        (tmp_path / folder).rename(tmp_path / f"{folder}-damaged")
+    with _instance(made) as (instance, _):
+        assert instance.get_runs() == []
+
+
+def test_a_command_waits_no_longer_than_a_minute_for_a_suspended_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DAGSTER_HOME", str(tmp_path))
+    monkeypatch.setattr(runs, "_SECONDS_TO_OPEN", 0)
+    with FileLock(tmp_path / runs._LOCK), _instance(configuration(tmp_path, "orchard")) as (instance, _):
+        assert instance.get_runs() == []
 
 
 def test_a_folder_that_exists_and_is_read_only_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -19,6 +19,7 @@ from retention_assets.assets.resources import RepositoryResource, session
 from retention_assets.assets.runs import ReadOptions, SweepOptions, day_of
 from retention_assets.core import guards
 from retention_assets.inventory.unusual import unusual_counts, unusual_names
+from retention_assets.lakefs.names.columns import outside_counted
 from retention_assets.lakefs.names.legacy import kinds_counted, kinds_of
 from retention_assets.lakefs.rules.committed import commit_graph as graph_of
 from retention_assets.lakefs.rules.name_sets import NameSets
@@ -31,7 +32,7 @@ from retention_assets.lakefs.rules.tables import REFERENCES, commit_graph_rows, 
 from retention_assets.lakefs.source.inventory_snapshot import InventoryContext, directory_prefix, take_snapshot
 from retention_assets.lakefs.source.ranges import metaranges, ranges
 from retention_assets.lakefs.source.repository import staged_list
-from retention_assets.lakefs.source.staged_objects import staged_objects
+from retention_assets.lakefs.source.staged_objects import count_outside, staged_objects
 from retention_assets.lakefs.sweep import verification
 from retention_assets.lakefs.sweep.guards import heads_present, kinds_given, locations_apart, ranges_complete
 from retention_assets.lakefs.sweep.liveness import LivenessQuery, commits_now
@@ -109,9 +110,12 @@ def uncommitted_objects(
         found = staged_objects(session(pyspark), opened.access, files, opened.namespace_urls, shown)
         details = Details(known=staged is not None, staged_warning=staged.warning if staged else None)
         rows = Rows(found, staged.taken_at if staged else resource.clock.now(), details)
-        if staged is not None and not rows.is_held:  # the rows are written before the list is removed
-            rows, _ = resource.write("uncommitted_objects", day_of(context), rows)
-    return checked(rows, numbers=details.texts())
+        if staged is None or isinstance(found, pa.Table):
+            outside = count_outside(rows.table)
+        else:  # the rows are written before the list is removed
+            rows, counted = resource.write("uncommitted_objects", day_of(context), rows, outside_counted())
+            outside = counted["outside"]
+    return checked(replace(rows, details=replace(details, outside=outside)), numbers=details.texts())
 
 
 @declared(after=["uncommitted_objects"], checks=["heads_present"])
@@ -187,12 +191,13 @@ def addresses(
     names = NameSets.of_commits(potential_commits.columns(*OF_COMMITS))
     pairs = addresses_of(active_ranges.frame, canonical(entries, resource.open().namespace_urls), names)
     found = Rows(pairs, active_ranges.taken_at, active_ranges.details)
-    counts = [*kinds_counted(), *unusual_entries_counted()]
+    counts = [*kinds_counted(), *unusual_entries_counted(), *outside_counted()]
     rows, counted = resource.write("addresses", day_of(context), found, counts)
     kinds = frozenset[str]()
     if kinds_of(counted):  # few repositories have old names
         kinds = kinds_given(potential_commits.columns("created_at")["created_at"].to_pylist(), lambda: entries)
-    details = replace(rows.details, legacy_kinds=kinds, unusual_entries=unusual_entries(counted))
+    unusual = unusual_entries(counted)
+    details = replace(rows.details, legacy_kinds=kinds, unusual_entries=unusual, outside=counted["outside"])
     rows = replace(rows, details=details)
     return checked(rows, [check_result], {"ranges_read": reading.files, "range_bytes": reading.bytes})
 

@@ -92,11 +92,11 @@ class OtherRepositories:
     def last_parts(self) -> DataFrame | None:
         """Return the last path segments (column `last_part`) of all references in the others' newest tables.
 
-        None if no other repository has a table. References that expired under a repository's policy do not count. They
-        do count if the repository's mode is `plan`, or if its policy or a setting changed after the table was made.
+        None if there are no references. References that expired under a repository's policy do not count. They do count
+        if the repository's mode is `plan`, or if its policy or a setting changed after the table was made.
         """
-        others = self._others_now()
-        return last_parts([self._known_references(other, table) for other in others if (table := self._newest(other))])
+        found = [self._known_references(other, table) for other in self._others_now() if (table := self._newest(other))]
+        return last_parts([references for references in found if references is not None])
 
     def unknown(self) -> list[str]:
         """Return a message with reason and remedy for each repository whose references are unknown or too old."""
@@ -167,9 +167,10 @@ class OtherRepositories:
             if table is None or table.is_mixed or table in self._kept_by:
                 self._require_unchanged(other)
                 continue
-            parts = last_parts([self._references(other, table)])
-            assert parts is not None
-            found = referenced(objects.select("address"), parts).cache()
+            references = self._references(other, table)
+            parts = None if references is None else last_parts([references])
+            kept = objects.limit(0) if parts is None else referenced(objects, parts)
+            found = kept.select("address").cache()
             try:
                 found.count()
                 if self._newest(other) != table:  # a plan may have written the table during the read
@@ -330,20 +331,30 @@ class OtherRepositories:
             return None
         return metadata
 
-    def _references(self, other: Repository, table: _Table) -> DataFrame:
+    def _references(self, other: Repository, table: _Table) -> DataFrame | None:
         """Return the references of `other` (`address`): virtual references, and addresses that may be outside it.
 
-        Errors: GuardRefused if some references are unknown.
+        None: there are none. Errors: GuardRefused if some references are unknown.
         """
         if reason := _incomplete(other, table):
             raise self._unknown(reason)
         return self._known_references(other, table)
 
-    def _known_references(self, other: Repository, table: _Table) -> DataFrame:
-        """Return the references of `other`, without those in its lost files that no run has read."""
-        # Without a policy, the references of all commits and manifests count, which keeps more.
-        policy = None if table.mode == "plan" else self._policy_of(table, other)  # mode `plan` deletes nothing
-        return (self._of_icechunk if other.is_icechunk else self._of_lakefs)(other, table, policy)
+    def _known_references(self, other: Repository, table: _Table) -> DataFrame | None:
+        """Return the references of `other`, without those in its lost files that no run has read; None: no reference.
+
+        The rows of a table are not read if its plan counted no reference (`outside`).
+        """
+        found = []
+        if table.details.outside != 0:
+            # Without a policy, the references of all commits and manifests count, which keeps more.
+            policy = None if table.mode == "plan" else self._policy_of(table, other)  # mode `plan` deletes nothing
+            found.append((self._of_icechunk if other.is_icechunk else self._of_commits)(other, table, policy))
+        staged = None if other.is_icechunk else self._table(other, UNCOMMITTED_OBJECTS.name, table.day)
+        if staged and staged.details.outside != 0:
+            rows = self._rows(other, UNCOMMITTED_OBJECTS.name, table).where(~is_inside(F.col("address")))
+            found.append(rows.select("address"))
+        return reduce(DataFrame.unionByName, found) if found else None
 
     def _policy_of(self, table: _Table, other: Repository) -> _Policy | None:
         """Return the policy of `other`; None if the table was made under another policy or under other settings.
@@ -384,7 +395,7 @@ class OtherRepositories:
         named = f": {differences(then, now)}" if details.terms_hash == terms_hash(then) else ""
         return f"Settings of {other.name} are not those of its last plan{named}."
 
-    def _of_lakefs(self, other: Repository, table: _Table, policy: _Policy | None) -> DataFrame:
+    def _of_commits(self, other: Repository, table: _Table, policy: _Policy | None) -> DataFrame:
         pairs = self._rows(other, ADDRESSES.name, table, ["address"]).where(~is_inside(F.col("address")))
         if set(ADDRESSES.schema.names) - set(pairs.columns):
             policy = None  # a table of an older version: all references count, which keeps more
@@ -401,11 +412,7 @@ class OtherRepositories:
             pairs = whole_pairs(pairs) if policy.lifecycle else pairs
             pairs = with_lifecycle(pairs, policy.lifecycle, branches, as_of)
             pairs = pairs.where(_is_live(policy.held_prefixes(today)))
-        references = pairs.select("address")
-        if self._table(other, UNCOMMITTED_OBJECTS.name, table.day):
-            staged = self._rows(other, UNCOMMITTED_OBJECTS.name, table).where(~is_inside(F.col("address")))
-            references = references.unionByName(staged.select("address"))
-        return references
+        return pairs.select("address")
 
     def _of_icechunk(self, other: Repository, table: _Table, policy: _Policy | None) -> DataFrame:
         manifests = self._rows(other, REACHABLE_MANIFESTS.name, table)
@@ -469,10 +476,12 @@ def _of_both(manifests: _Table, chunks: _Table) -> _Table:
 
     The policies differ if a plan was interrupted after it wrote the manifests. Which manifests are live depends on the
     policy and settings of the plan. The time is that of the older table: two runs may have planned the day at the same
-    time.
+    time. Then the references in these manifests were not counted (`outside`).
     """
     of_both = {(one.details.policy_hash, one.details.terms_hash) for one in (manifests, chunks)}
     details = chunks.details if len(of_both) == 1 else Details()
+    if manifests.run_id != chunks.run_id:
+        details = replace(details, outside=None)
     taken_at = min(manifests.taken_at, chunks.taken_at)
     unread, replaced = chunks.unread + manifests.unread, manifests.replaced or chunks.replaced
     return replace(chunks, details=details, unread=unread, replaced=replaced, taken_at=taken_at)

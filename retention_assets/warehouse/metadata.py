@@ -43,6 +43,8 @@ class Details:
     moved: tuple[str, ...] | None = None  # the branches and tags that were made or moved within `grace`
     not_before: tuple[str, ...] | None = None  # the snapshots that cannot be as old as their writer says, with times
     logged_until: datetime | None = None  # the newest entry of the ops log
+    # Of tables of references: how many of them may be to objects of other repositories, so 0: none of them is
+    outside: int | None = None
     # Of `reachable_manifests` and `reachable_chunks`:
     lost: int | None = None  # files that must stay but are acknowledged as lost
     unread: int | None = None  # lost files that no run has ever read
@@ -124,6 +126,7 @@ _CODECS: Mapping[str, _Codec] = {  # of the details that are not texts
     "format": _NUMBER,
     "lost": _NUMBER,
     "unread": _NUMBER,
+    "outside": _NUMBER,
     "deleted_tags": _NAMES,
     "moved": _NAMES,
     "not_before": _NAMES,

@@ -1,6 +1,7 @@
 """Complete runs of the `retention` command through Dagster, with and without tables and caches of earlier runs."""
 
 import csv
+import re
 import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -16,6 +17,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from retention_assets.config.configuration import Configuration, load_configuration
+from retention_assets.lakefs.names.generated import UNRESOLVED
 from retention_assets.state.plan import Plan, load_plan
 from retention_assets.warehouse.warehouse import Warehouse
 from tests.acceptance.cases import CASES, DAY, Case, RepositoryCopy, copy_repository
@@ -47,6 +49,10 @@ def plan(configuration: Configuration, name: str, day: date, *options: str) -> P
     rows = [tuple(row[key] for key in ("address", "size", "reason")) for row in candidates.to_pylist()]
     assert len(set(rows)) == len(rows)
     listed = pc.sum(pc.equal(inventory["source"], "listing")).as_py()
+    for table in ("addresses", "uncommitted_objects"):
+        named = pq.read_table(warehouse.partition(name, table, day), columns=["address"])["address"].to_pylist()
+        outside = sum(bool(re.search(UNRESOLVED, address)) for address in named)
+        assert warehouse.metadata(name, table, day).details.outside == outside
     return Planned(load_plan(warehouse, name, day), set(rows), listed)
 
 

@@ -1442,6 +1442,28 @@ KEEPING_BOOKS = (
         ),
     ),
     Mutation(
+        name="staged references of another repository do not count if no commit has one",
+        breaks="objects that another repository refers to stay",
+        file="retention_assets/repositories/other_repositories.py",
+        old="        if staged and staged.details.outside != 0:\n",
+        new="        if staged and table.details.outside != 0:\n",
+        caught_by=(
+            "tests/sweep/test_references_of_others.py"
+            "::test_a_table_is_not_read_if_its_plan_counted_no_reference_to_objects_of_others[0-1-6]",
+        ),
+    ),
+    Mutation(
+        name="the count of an earlier run counts for manifests that a later run wrote",
+        breaks="objects that another repository refers to stay",
+        file="retention_assets/repositories/other_repositories.py",
+        old="    if manifests.run_id != chunks.run_id:\n",
+        new="    if False:\n",
+        caught_by=(
+            "tests/sweep/test_references_of_icechunk.py"
+            "::test_manifests_are_not_read_if_their_plan_counted_no_virtual_reference",
+        ),
+    ),
+    Mutation(
         name="a purge ignores what runs of other plans changed since it determined what is due",
         breaks="a copy with the outcome purged is no longer stored (invariant 12)",
         file="retention_assets/sweep/undo.py",
@@ -1631,8 +1653,8 @@ ON_A_REAL_SERVER = (
         name="references of another repository are not read",
         breaks="an object that another configured repository references stays (invariant 6)",
         file="retention_assets/repositories/other_repositories.py",
-        old="if other.is_icechunk else self._of_lakefs)(other, table, policy)\n",
-        new="if other.is_icechunk else self._of_lakefs)(other, table, policy).limit(0)\n",
+        old="self._of_commits)(other, table, policy))\n",
+        new="self._of_commits)(other, table, policy).limit(0))\n",
         caught_by=(f"{_FULL_OF}[shared]",),
     ),
     Mutation(

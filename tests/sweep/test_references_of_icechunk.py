@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -135,6 +135,18 @@ def test_an_object_that_a_manifest_of_another_repository_references_is_kept(pair
     pairing.plan()
     assert pairing.others().unknown() == []
     assert pairing.kept() == {SHARED}
+
+
+def test_manifests_are_not_read_if_their_plan_counted_no_virtual_reference(pairing: Pairing) -> None:
+    """Another run may have written the table of the manifests since: it did not count the references in them."""
+    pairing.plan(of_chunks={"outside": 0})
+    assert pairing.kept() == set()
+    assert pairing.others().last_parts() is None
+    for table, run_id in ((REACHABLE_MANIFESTS, "later"), (REACHABLE_CHUNKS, "a-run")):
+        metadata = pairing.warehouse.metadata("there", table.name, NOW.date())
+        pairing.warehouse.write_metadata("there", table.name, NOW.date(), replace(metadata, run_id=run_id))
+    assert pairing.kept() == {SHARED}
+    assert last_parts(pairing) == {SHARED.removeprefix("chunks/")}
 
 
 @pytest.mark.parametrize("table", ["of_manifests", "of_chunks"])

@@ -123,6 +123,25 @@ def named(number: int, path: str = "a", **changes: Any) -> Pair:
     return Pair(f"s3://lake/here/{address(number)}", path, **changes)
 
 
+@pytest.mark.parametrize(
+    ("of_commits", "of_staged", "kept"),
+    [("0", "0", ""), ("0", "1", "6"), ("0", None, "6"), ("1", "0", "0"), (None, "0", "0"), ("1", "1", "06")],
+)
+def test_a_table_is_not_read_if_its_plan_counted_no_reference_to_objects_of_others(
+    pairing: Pairing, of_commits: str | None, of_staged: str | None, kept: str
+) -> None:
+    pairing.plan(named(0, active=True), staged=f"s3://lake/here/{address(6)}")
+    for table, outside in (("addresses", of_commits), ("uncommitted_objects", of_staged)):
+        metadata = pairing.warehouse.metadata("there", table, NOW.date())
+        details = replace(metadata.details, outside=None if outside is None else int(outside))
+        pairing.warehouse.write_metadata("there", table, NOW.date(), replace(metadata, details=details))
+    expected = {address(int(number)) for number in kept}
+    assert pairing.kept() == expected
+    parts = pairing.others().last_parts()
+    found = {row["last_part"] for row in parts.collect()} if parts else set[str]()
+    assert found == {one.rpartition("/")[2] for one in expected}
+
+
 def test_objects_of_live_and_staged_entries_of_another_repository_are_kept(pairing: Pairing) -> None:
     pairing.configure({"lifecycle": [{"id": "old", "prefix": "old", "keep": "10d"}], "holds": [
         {"id": "audit", "prefix": "audit", "reason": "an audit"}

@@ -74,6 +74,11 @@ def is_inside(address: Column) -> Column:
     return ~is_unresolved(address)  # the `//` of an absolute address is an empty part
 
 
+def outside_counted() -> list[Column]:
+    """Return the aggregate `outside`: the number of rows whose `address` is not certainly inside the namespace."""
+    return [F.count_if(~is_inside(F.col("address"))).alias("outside")]
+
+
 def _resolved_path(address: Column) -> Column:
     """Return the path of an address, decoded and `resolved`, without its scheme and its query."""
     path = F.regexp_replace(address, _BESIDE_PATH, "")

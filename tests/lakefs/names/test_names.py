@@ -19,6 +19,7 @@ from retention_assets.lakefs.names.columns import (
     stored_name,
 )
 from retention_assets.lakefs.names.generated import has_other_spellings, is_generated_name, listed_name, namespace_urls
+from retention_assets.lakefs.source.staged_objects import count_outside
 from tests.frames import OLD, address, of
 from tests.saved_repositories import REPOSITORIES, listing
 
@@ -262,6 +263,16 @@ INSIDE_FOR_CERTAIN = {
 
 def test_only_a_plain_relative_address_is_certainly_inside(spark: SparkSession) -> None:
     assert made_of(spark, INSIDE_FOR_CERTAIN, is_inside) == expected(INSIDE_FOR_CERTAIN)
+
+
+def test_arrow_counts_the_addresses_that_spark_does_not_find_inside(spark: SparkSession) -> None:
+    draw = random.Random(20261129)
+    addresses = ["".join(draw.choices(PIECES, k=draw.randint(0, 6))) for _ in range(2_000)]
+    outside = [not one for one in of(spark, addresses, pa.string(), is_inside)]
+    assert 100 < sum(outside) < len(addresses)
+    assert [count_outside(pa.table({"address": [one]})) for one in addresses] == outside
+    assert count_outside(pa.table({"address": addresses})) == sum(outside)
+    assert count_outside(pa.table({"address": pa.array([], pa.string())})) == 0
 
 
 def test_an_absolute_or_unresolved_address_means_the_object_of_its_generated_name(spark: SparkSession) -> None:

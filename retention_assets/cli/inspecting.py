@@ -30,7 +30,7 @@ from retention_assets.cli.group import (
     with_given,
     working,
 )
-from retention_assets.cli.rendering import format_amount, human_bytes, human_cost, print_amounts, wait_of
+from retention_assets.cli.rendering import AFTER_WAIT, format_amount, human_bytes, human_cost, print_amounts, wait_of
 from retention_assets.config.configuration import Repository
 from retention_assets.config.timestamps import utc_now
 from retention_assets.core.amounts import Amount, counted, human_amount, sum_of
@@ -38,6 +38,7 @@ from retention_assets.explain.explanations import GONE, RESTORED, CommitState, E
 from retention_assets.explain.plans import newest_plan
 from retention_assets.explain.simulation import Forecast, forecast_of
 from retention_assets.explain.status import RepositoryStatus, statuses
+from retention_assets.objectstore.outcomes import Outcome
 from retention_assets.policy.rules import Policy
 from retention_assets.policy.snapshots import SnapshotPolicy
 from retention_assets.state.plan import Plan
@@ -85,7 +86,7 @@ def _needs(one: RepositoryStatus) -> list[str]:
 def _waits(one: RepositoryStatus, now: datetime) -> Iterator[str]:
     """Yield a sentence for the objects that wait until they have settled, and for those that wait in quarantine."""
     if one.waiting.objects and one.plan and one.plan.first_wait_ends:
-        yield f"{wait_of(one.plan)} A plan that is made after that time may delete them."
+        yield f"{wait_of(one.plan)} {AFTER_WAIT}"
     for held in one.quarantine:
         if held.all_due > now:  # else a required action names them
             amount, until = human_amount(Amount(held.objects, held.bytes)), f"{held.all_due:%Y-%m-%d %H:%M} UTC"
@@ -279,7 +280,8 @@ def _of_removal(removal: Removal) -> Iterator[str]:
     if removal.paths:
         yield f"    was at {', '.join(removal.paths[:_FEW])}"
     if removal.approved_by:
-        yield f"    approved by {removal.approved_by} at {removal.approved_at}"
+        what = "purge approved" if removal.outcome == Outcome.PURGED else "approved"
+        yield f"    {what} by {removal.approved_by} at {removal.approved_at}"
     record = (
         f"record {removal.record} of run {removal.run_id}" if removal.record else "no record: the run was interrupted"
     )

@@ -34,6 +34,7 @@ from retention_assets.cli.group import (
     working,
 )
 from retention_assets.cli.rendering import (
+    AFTER_WAIT,
     column_order,
     format_amount,
     open_table,
@@ -290,7 +291,7 @@ class Summary:
             screen.print(Text("kept only because another path has the same object", style="bold"))
         for one in self.duplicates:
             screen.print(f"  {one.address}\n    is due at {one.let_go}, and is kept at {one.kept_by}", **AS_IT_IS)
-        if self.edits:
+        if self.edits and self.edits.history_changes().total:
             _show_edits(screen, plan, self.edits)
 
 
@@ -322,7 +323,7 @@ def _waits(plan: Plan) -> str:
     """Return sentences with the amount of the waiting objects, the end of their wait, and the reason for it."""
     return (
         f"{wait_of(plan)} Plans have not found these objects due for long enough, so a sweep of this plan does not "
-        "delete them. A plan that is made after that time may delete them."
+        f"delete them. {AFTER_WAIT}"
     )
 
 

@@ -60,9 +60,15 @@ def print_amounts(
 
 
 def wait_of(plan: Plan) -> str:
-    """Return a sentence with the time until which objects of the plan wait, and with their amount."""
+    """Return a sentence with the time until which objects of the plan wait, and with their amount.
+
+    The wait ends by the time of the inputs: a plan that is made again from the same dump does not end it.
+    """
     ends = (f"{at:%Y-%m-%d %H:%M} UTC" for at in (plan.first_wait_ends, plan.last_wait_ends) if at)
     return f"Waiting until {' to '.join(dict.fromkeys(ends))} (`settle`): {human_amount(plan.totals[WAITING])}."
+
+
+AFTER_WAIT = "A plan may delete them if its listing, staged list and references are newer than that time."
 
 
 def format_amount(amount: Amount) -> str:

@@ -221,6 +221,8 @@ def _next_step(
     if approval.plan_refusal:
         yield str(approval.plan_refusal)
         return
+    if was_swept and not was_interrupted and not status.to_free.objects:
+        return  # nothing is left to approve
     if approval.waits_for_person:
         for_others = approval.name == OTHER_SETTINGS
         why = f"{approval.by} approved the plan for other settings." if for_others else "The plan waits for approval."

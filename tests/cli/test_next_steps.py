@@ -113,9 +113,11 @@ def test_resume_tells_why_a_plan_cannot_be_swept(world: World, why: str) -> None
         assert step.endswith(" plan orchard")
 
 
-def test_resume_names_no_sweep_of_a_plan_that_was_swept(world: World) -> None:
+@pytest.mark.parametrize("is_approved", [True, False], ids=["approved", "approval_withdrawn"])
+def test_resume_names_no_sweep_or_approval_of_a_plan_that_was_swept(world: World, is_approved: bool) -> None:
     world.keep(a_plan(YESTERDAY))
-    world.approve(utc_now(), YESTERDAY)
+    if is_approved:
+        world.approve(utc_now(), YESTERDAY)
     write_record(world.warehouse, replace(a_record(deleted=5), day=YESTERDAY.isoformat()))
     assert resumed(world) == "No other action is needed."
 

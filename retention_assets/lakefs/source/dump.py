@@ -111,8 +111,9 @@ class DumpSource:
         if not files:
             raise SourceError(
                 f"{self._reader.describe(self._staged)}: the folder has no files, so the staged objects are unknown. "
-                "Nothing was deleted. Set `staged:` to the folder of a staged list that the server wrote. Without "
-                "`staged:`, you can plan but not sweep."
+                "Nothing was deleted. Set `staged:` to the folder of a staged list that the server wrote. If nothing "
+                "is staged, the server writes no list: upload a small object to a branch, do not commit it, and let "
+                "the server write the list and a dump again. Without `staged:`, you can plan but not sweep."
             )
         is_cut = all(self._reader.head(file).size > _PAGE_BYTES for file in files)
         return StagedList(tuple(sorted(files)), max(files.values()), warning=_CUT if is_cut else None)

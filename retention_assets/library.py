@@ -87,7 +87,7 @@ class LakeRepository:
         console = Console(stderr=True, quiet=not progress)
         with _PLANNING:
             run_job(self.configuration, plan_job(self.name), day, console, {FULL: "true"} if full else None)
-        return load_plan(self._warehouse, self.name, day)
+            return load_plan(self._warehouse, self.name, day)
 
     def newest_plan(self, day: date | None = None) -> Plan:
         """Return the plan of a day; default: the newest valid plan. Errors: GuardRefused if there is no such plan."""

@@ -177,9 +177,7 @@ def reachable_chunks(
     files = {"manifests_read": reading.files, "manifest_bytes": reading.bytes, "lost": referenced.lost}
     numbers = {**refs.by_kind, **files}
     # The other details are copied: both tables come from the same policy and history.
-    details = replace(
-        reachable_manifests.details, lost=referenced.lost, unread=refs.unread, outside=refs.by_kind["virtual"]
-    )
+    details = replace(reachable_manifests.details, lost=referenced.lost, unread=refs.unread, outside=refs.located)
     return checked(replace(rows, details=details), check_results, numbers)
 
 

@@ -27,7 +27,7 @@ from dagster_shared.cli import WorkspaceOpts
 from filelock import FileLock
 from rich.console import Console
 from sqlalchemy import Connection, Engine, create_engine, event
-from sqlalchemy.exc import SQLAlchemyError
+from sqlalchemy.exc import OperationalError, SQLAlchemyError
 
 from retention_assets.assets.runs import failure_of, require_day
 from retention_assets.cli.group import AS_IT_IS, Steps, shown
@@ -226,7 +226,7 @@ def _instance(configuration: Configuration) -> Iterator[tuple[dg.DagsterInstance
 def _opened(reference: InstanceRef, home: Path) -> dg.DagsterInstance:
     """Open the Dagster instance in `home`. If its SQLite files do not exist yet, this makes them.
 
-    Only one process does this at a time. Two processes at the same time would damage the new files for good.
+    Only one command does this at a time. Two processes at the same time would damage the new files for good.
     Errors: ConfigurationError if the files cannot be opened.
     """
     lock = FileLock(home / _LOCK, timeout=_SECONDS_TO_OPEN)
@@ -234,12 +234,18 @@ def _opened(reference: InstanceRef, home: Path) -> dg.DagsterInstance:
         with suppress(OSError, NotImplementedError):  # the process with the lock is suspended, or there are no locks
             lock.acquire()
         return dg.DagsterInstance.from_ref(reference)
+    except OperationalError as error:
+        raise ConfigurationError(
+            f"{home}: cannot open Dagster's databases: {brief(error)}. Nothing was read or deleted. Check that no "
+            "other process holds their files, that you can write them, and that the disk is not full. If dagster.yaml "
+            "names a database server, check that it responds. Then run the same command again."
+        ) from error
     except (CommandError, SQLAlchemyError) as error:
         raise ConfigurationError(
-            f"{home}: cannot open Dagster's databases: {brief(error)}. Nothing was read or deleted. If dagster.yaml "
-            "names a database server, check that it responds. Otherwise the files may be damaged: move the folders "
-            "`history` and `schedules` away, and run the same command again. Dagster makes new ones, and no longer "
-            "shows the earlier runs. Plans, approvals and records are not there, but in the warehouse."
+            f"{home}: Dagster's databases are damaged: {brief(error)}. Nothing was read or deleted. End all processes "
+            "of Dagster, move the folders `history` and `schedules` away, and run the same command again. Dagster "
+            "makes new ones, and no longer shows the earlier runs. Plans, approvals and records are not there, but in "
+            "the warehouse."
         ) from error
     finally:
         lock.release()

@@ -253,7 +253,8 @@ def _removal(warehouse: Warehouse, repository: Repository, row: Row, planned: Ro
     day_of_plan = date.fromisoformat(day)
     name, record = _record_of(warehouse, repository.name, plan_hash, row["fence"])
     approval = stored_approval(warehouse, repository.name, day_of_plan, plan_hash)  # an interrupted run has no record
-    approved = record or (asdict(approval) if approval else {})
+    by_purge = row["outcome"] == Outcome.PURGED  # without a record, it is unknown who approved the purge
+    approved = record or (asdict(approval) if approval and not by_purge else {})
     is_copy = row["outcome"] == Outcome.QUARANTINED
     return Removal(
         outcome=row["outcome"],

@@ -221,7 +221,7 @@ def _next_step(
     if approval.plan_refusal:
         yield str(approval.plan_refusal)
         return
-    if was_swept and not was_interrupted and not status.to_free.objects:
+    if was_swept and not was_interrupted and not (status.to_free.objects or status.removed_from_history.total):
         return  # nothing is left to approve
     if approval.waits_for_person:
         for_others = approval.name == OTHER_SETTINGS
@@ -231,7 +231,7 @@ def _next_step(
         what = "A sweep, restore or purge of the plan was" if was_swept else "A sweep of the plan was"
         again = "Run its command again. To continue a sweep" if was_swept else "Continue with"
         step = f"{what} interrupted. {again}: {{program}} sweep {name} --as-of {day}"
-    elif approval.removes and not was_swept:
+    elif approval.removes and (not was_swept or status.removed_from_history.total):
         step = f"The plan is approved. Sweep with: {{program}} sweep {name} --as-of {day}"
     else:
         return

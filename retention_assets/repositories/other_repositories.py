@@ -72,6 +72,7 @@ class _Table:
     replaced: str | None
     run_id: str
     mode: str
+    rows: int
     staged_by: str | None = None
     is_mixed: bool = False
     refused: str | None = None
@@ -317,7 +318,7 @@ class OtherRepositories:
             return None
         details, mode = found.details, other.settings.mode
         unread, replaced = details.unread or 0, details.replaced
-        return _Table(other.name, day, found.taken_at, details, unread, replaced, found.run_id, mode)
+        return _Table(other.name, day, found.taken_at, details, unread, replaced, found.run_id, mode, found.rows)
 
     def _metadata(self, other: Repository, name: str, day: date) -> PartitionMetadata | None:
         """Return the metadata of a table; None if it is incomplete, a guard refused it, or its time is in the future.
@@ -343,10 +344,13 @@ class OtherRepositories:
     def _known_references(self, other: Repository, table: _Table) -> DataFrame | None:
         """Return the references of `other`, without those in its lost files that no run has read; None: no reference.
 
-        The rows of a table are not read if its plan counted no reference (`outside`).
+        The rows of a table are not read if its plan counted no reference (`outside`). Errors: TableContractError if the
+        table has another number of rows than its plan wrote.
         """
         found = []
-        if table.details.outside != 0:
+        if table.details.outside == 0:
+            self.warehouse.require_rows(other.name, _table_name(other), table.day, table.rows)
+        else:
             # Without a policy, the references of all commits and manifests count, which keeps more.
             policy = None if table.mode == "plan" else self._policy_of(table, other)  # mode `plan` deletes nothing
             found.append((self._of_icechunk if other.is_icechunk else self._of_commits)(other, table, policy))

@@ -19,6 +19,7 @@ import pytest
 from dagster._core.instance.ref import InstanceRef
 from filelock import FileLock
 from rich.console import Console
+from sqlalchemy.exc import OperationalError
 
 from retention_assets.assets.runs import daily
 from retention_assets.cli import runs
@@ -243,15 +244,26 @@ def test_databases_of_dagster_that_cannot_be_opened_are_named_with_the_remedy(
         pass
     with sqlite3.connect(tmp_path / "history/runs.db") as runs_database:
         runs_database.execute("INSERT INTO alembic_version VALUES ('another')")
-    refused = (
-        rf"^{tmp_path}: cannot open Dagster's databases: CommandError: .* Nothing was read or deleted\. .* move the"
-    )
+    refused = rf"^{tmp_path}: Dagster's databases are damaged: CommandError: .* Nothing was read or deleted\. .* move"
     with pytest.raises(ConfigurationError, match=refused), _instance(made):
         pass
     for folder in ("history", "schedules"):
         (tmp_path / folder).rename(tmp_path / f"{folder}-damaged")
     with _instance(made) as (instance, _):
         assert instance.get_runs() == []
+
+
+def test_databases_of_dagster_that_another_process_holds_are_not_called_damaged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def held(_: object) -> None:
+        raise OperationalError("SELECT 1", {}, sqlite3.OperationalError("database is locked"))
+
+    monkeypatch.setenv("DAGSTER_HOME", str(tmp_path))
+    monkeypatch.setattr(dg.DagsterInstance, "from_ref", held)
+    refused = r"cannot open Dagster's databases: OperationalError: .*locked\. Nothing was read or deleted\. Check that"
+    with pytest.raises(ConfigurationError, match=refused), _instance(configuration(tmp_path, "orchard")):
+        pass
 
 
 def test_a_command_waits_no_longer_than_a_minute_for_a_suspended_one(

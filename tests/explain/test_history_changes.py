@@ -105,6 +105,7 @@ def test_after_the_sweep_that_removed_them_the_status_names_no_changes_of_the_hi
         write_record(world.warehouse, replace(record, published=published))
         status = status_of(world.warehouse, world.repository, datetime.now(UTC))
         assert status.removed_from_history == changes
+        assert bool(published) is not any("waits for approval" in need for need in status.needs)
 
 
 def test_the_status_of_a_plan_with_unusable_edits_names_no_changes_but_a_required_action(world: World) -> None:

@@ -86,6 +86,20 @@ def test_the_explanation_names_the_approver_and_the_restore_command(swept: Proje
     assert "restore orchard --address" in text
 
 
+def test_an_interrupted_purge_is_not_said_to_be_approved_by_who_approved_the_sweep(
+    swept: Project, tmp_path: Path
+) -> None:
+    project, row = swept.copy(tmp_path), an_expired(swept)
+    plan = explained(project, row["address"])["plan"]
+    day, plan_hash = date.fromisoformat(plan["day"]), plan["plan_hash"]
+    ledger = LedgerLocation(str(project.warehouse), "orchard", day, plan_hash, 99, "a-purge-1")
+    objects = pa.table({"address": [row["address"]], "size": [row["size"]]})
+    ledger.append(ledger.rows(objects, [ObjectResult(Outcome.PURGED)], NOW), "00000-00000-0-00000", "done")
+    text = run("--config", project.file, "explain", "orchard", row["address"]).out
+    assert "purged at" in text
+    assert f"approved by {APPROVER} at" not in text
+
+
 def test_the_path_of_a_removed_object_is_explained(swept: Project) -> None:
     row = an_expired(swept)
     document = explained(swept, row["paths"][0])

@@ -1,6 +1,7 @@
 """References of other repositories are read from their tables, and never from a table that has lost rows."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -121,9 +122,13 @@ def test_cached_references_of_other_repositories_are_released(spark: SparkSessio
     assert frames.cached(spark) <= before
 
 
+@pytest.mark.parametrize("outside", [None, 0])
 def test_references_of_another_repository_are_not_read_from_a_table_that_has_lost_rows(
-    others: OtherRepositories,
+    others: OtherRepositories, outside: int | None
 ) -> None:
+    metadata = others.warehouse.metadata("there", ADDRESSES.name, DAY)
+    details = replace(metadata.details, outside=outside)
+    others.warehouse.write_metadata("there", ADDRESSES.name, DAY, replace(metadata, details=details))
     parts = Path(others.warehouse.partition("there", ADDRESSES.name, DAY)).glob("*.parquet")
     next(part for part in parts if pq.read_metadata(part).num_rows).unlink()
     with pytest.raises(TableContractError, match=r"/there/addresses/\S+: has .* and 8 were written"):

@@ -101,6 +101,7 @@ class ManifestRefs:
 
     check_result: CheckResult
     by_kind: Mapping[str, int]
+    located: int  # rows with the location of a virtual reference
     unread: int  # live manifests that are lost and that no run has read
 
 
@@ -118,10 +119,12 @@ def count_refs(manifests: DataFrame, manifest_chunks: DataFrame, unread: Collect
                 "incomplete": incomplete_manifests(manifests.where(~is_unread), refs),
                 "refs": refs.agg(*(F.coalesce(F.sum(kind), F.lit(0)).alias(kind) for kind in KINDS)),
                 "unread": manifests.where("live").agg(F.count_if(is_unread).alias("manifests")),
+                "located": manifest_chunks.agg(F.count("location").alias("rows")),
             }
         )
     (incomplete,), (by_kind,), (never_read,) = found["incomplete"], found["refs"], found["unread"]
-    return ManifestRefs(manifests_complete(incomplete), by_kind, never_read["manifests"])
+    located = found["located"][0]["rows"]
+    return ManifestRefs(manifests_complete(incomplete), by_kind, located, never_read["manifests"])
 
 
 def missing_snapshots(

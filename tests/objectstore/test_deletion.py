@@ -2,13 +2,14 @@
 
 from datetime import timedelta
 from pathlib import Path
+from threading import Barrier
 
 import pytest
 
 from retention_assets.objectstore.access import StoreAccess
-from retention_assets.objectstore.mutate.deletion import ObjectDeleter, ObstoreDeletion
+from retention_assets.objectstore.mutate.deletion import AT_ONCE, ObjectDeleter, ObstoreDeletion
 from retention_assets.objectstore.mutate.deletion_s3 import S3Deletion
-from retention_assets.objectstore.outcomes import DELETED, DeleteTarget, ObjectResult, Outcome
+from retention_assets.objectstore.outcomes import DELETED, DeleteTarget, MaySend, ObjectResult, Outcome
 from retention_assets.objectstore.rate_limiter import RateLimiter, RetryPolicy
 from retention_assets.state.lease import MARGIN
 from tests.objectstore.fake_clock import FakeClock
@@ -34,6 +35,34 @@ def listed(access: StoreAccess) -> list[str]:
 def azure(endpoint: str) -> StoreAccess:
     options = {"account_name": "acct", "account_key": "a2V5", "endpoint": endpoint, "allow_http": "true"}
     return StoreAccess("az://container/ns", options)
+
+
+class TestSuspension:
+    def test_no_thread_of_a_suspended_run_deletes_the_local_file_that_it_was_about_to_delete(
+        self, tmp_path: Path
+    ) -> None:
+        """Each thread was allowed to delete before the suspension. Another run has the lease after it."""
+        names = [f"data/{number}" for number in range(AT_ONCE)]
+        access, clock, is_held = StoreAccess(f"file://{tmp_path}"), FakeClock(), [True]
+        for name in names:
+            access.open().put(name, b"1")
+        deleter = ObjectDeleter(access, RateLimiter(clock=clock))
+        delete_one = deleter._store.delete_one
+
+        def suspended() -> None:
+            clock.sleep(3600)
+            is_held[0] = False
+
+        all_ready = Barrier(AT_ONCE, suspended)
+
+        def after_the_suspension(to_delete: DeleteTarget, may_send: MaySend) -> ObjectResult:
+            all_ready.wait(10)
+            return delete_one(to_delete, may_send)
+
+        deleter._store.delete_one = after_the_suspension  # type: ignore[method-assign]
+        results = deleter.delete_all(names, lambda: is_held[0])
+        assert {one.outcome for one in results} == {Outcome.ATTEMPTED}
+        assert listed(access) == sorted(names)
 
 
 class TestDuplicatePathsAndVersions:

@@ -47,6 +47,7 @@ from retention_assets.sweep.worker import OBJECTS, Action, TaskSpec
 _IS_LAST = "is live again but missing from its path, or has another size there: this copy may be the last"
 _IS_LIVE = "is live again: its versions stay"
 _MAY_BE_LAST = "the object is missing from its path: this copy may be the last"
+_OF_OTHERS = "of others"  # the key of the log line about objects that another run changed
 _ZERO = Amount()
 
 
@@ -465,7 +466,7 @@ class UndoEngine(LedgerEngine):
         self._rest: DataFrame | None = None
         self._live_again: DataFrame | None = None  # addresses of the batch; None: no object is live again
         self._surplus = found.surplus
-        self._logged: Counter[str] = Counter()  # copies with other bytes, by ledger, in all passes
+        self._logged: Counter[str] = Counter()  # objects by subject of a log line, such as copies with other bytes
         self.failed = 0  # objects, in this run
         self.overtaken = 0  # selected objects that another run changed before this one could restore them
 
@@ -495,7 +496,16 @@ class UndoEngine(LedgerEngine):
     def _changed_by_others(self, known: Collection[str]) -> DataFrame:
         """Return the addresses (column `address`) in the ledger rows of other runs whose sweeps are not `known`."""
         others = recorded_sweeps(self._warehouse, self._plan.repository, self._undo.run_id).difference(known)
-        return rows_of_sweeps(self._spark, self._warehouse, others).select("address")
+        changed = rows_of_sweeps(self._spark, self._warehouse, others).select("address").distinct()
+        if others:
+            number, first = _count_and_first_address(self._found.join(changed, on="address", how="left_semi"))
+            if number > self._logged[_OF_OTHERS]:
+                self._logged[_OF_OTHERS] = number
+                self._undo.log(
+                    f"{self._undo.repository.name}: another run worked on {counted(number, 'due object')} of the plan "
+                    f"of {self._plan.day} meanwhile, {first} first. A later purge may delete what is due then."
+                )
+        return changed
 
     def _count_overtaken(self, touched: DataFrame) -> None:
         """Count the objects that another run changed after they were selected, and did not restore."""

@@ -283,7 +283,11 @@ def test_an_object_that_a_sweep_of_another_plan_moved_after_it_was_found_due_is_
         return execute(*arguments, **options)
 
     monkeypatch.setattr(undoing, "_execute_each", once_another_plan_has_moved_the_object)
-    assert Outcome.PURGED not in purge(undo(spark, world), due.digest, kept(spark), versions=versions).ledgers
+    lines = list[str]()
+    purging = replace(undo(spark, world), log=lines.append)
+    assert Outcome.PURGED not in purge(purging, due.digest, kept(spark), versions=versions).ledgers
+    (line,) = (line for line in lines if "another run" in line)
+    assert f"orchard: another run worked on 1 due object of the plan of {first.day} meanwhile, {address('a')}" in line
     monkeypatch.undo()
     of_first = {} if versions else {first.plan_hash: (1, 0)}
     assert shown(spark, world) == {**of_first, second.plan_hash: (1, 0)}

@@ -16,6 +16,7 @@ from retention_assets.assets.catalog import NONE_FAILED
 from retention_assets.config.configuration import Configuration
 from retention_assets.config.durations import parse_positive_duration
 from retention_assets.errors import ConfigurationError, GuardRefused, ObjectsFailed, RetentionError, error_named_in
+from retention_assets.spark.failures import first_line, is_of_missing_files
 from retention_assets.tables import DELETION_PROOF
 
 SWEEP = "retention/sweep"  # a run of any job with this tag ("true") may sweep
@@ -155,7 +156,14 @@ def _own_error(error: Any, step: str, run_id: str) -> RetentionError:
             return found
         if link.cls_name in _OWN_ERRORS:
             return _OWN_ERRORS[link.cls_name](link.message.partition(": ")[2].strip() or link.message.strip())
-    first = chain[-1].message.strip().splitlines()[0].rstrip(".") if chain else "no reason was recorded"
+    first = first_line(chain[-1].message).rstrip(".") if chain else "no reason was recorded"
+    meanwhile = (
+        " Another run may have written or removed the same tables meanwhile, such as a second plan of the day. Wait "
+        "until it ends, and run the same command again."
+        if any(is_of_missing_files(link.message) for link in chain)
+        else ""
+    )
     return RetentionError(
-        f"{step.rpartition('__')[2]}: {first}. Nothing more was done. The Dagster UI has the details: run {run_id}."
+        f"{step.rpartition('__')[2]}: {first}. Nothing more was done.{meanwhile} The Dagster UI has the details: run "
+        f"{run_id}."
     )

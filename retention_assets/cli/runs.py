@@ -6,7 +6,7 @@ import re
 import shlex
 import sqlite3
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from datetime import date
 from functools import partial
@@ -227,28 +227,38 @@ def _opened(reference: InstanceRef, home: Path) -> dg.DagsterInstance:
     """Open the Dagster instance in `home`. If its SQLite files do not exist yet, this makes them.
 
     Only one command does this at a time. Two processes at the same time would damage the new files for good.
-    Errors: ConfigurationError if the files cannot be opened.
+    Errors: ConfigurationError if the files cannot be opened or read.
     """
     lock = FileLock(home / _LOCK, timeout=_SECONDS_TO_OPEN)
     try:
         with suppress(OSError, NotImplementedError):  # the process with the lock is suspended, or there are no locks
             lock.acquire()
-        return dg.DagsterInstance.from_ref(reference)
-    except OperationalError as error:
-        raise ConfigurationError(
+        instance = dg.DagsterInstance.from_ref(reference)
+        with ExitStack() as unless_readable:
+            unless_readable.callback(instance.dispose)
+            instance.get_runs(limit=1)
+            instance.has_asset_key(dg.AssetKey(_PROGRESS))  # reads the index of the event log
+            unless_readable.pop_all()
+        return instance
+    except (CommandError, SQLAlchemyError) as error:
+        raise _unusable(home, error) from error
+    finally:
+        lock.release()
+
+
+def _unusable(home: Path, error: Exception) -> ConfigurationError:
+    """Return the error about Dagster's databases, with another remedy if they are damaged."""
+    if isinstance(error, OperationalError) and "no such table" not in str(error):
+        return ConfigurationError(
             f"{home}: cannot open Dagster's databases: {brief(error)}. Nothing was read or deleted. Check that no "
             "other process holds their files, that you can write them, and that the disk is not full. If dagster.yaml "
             "names a database server, check that it responds. Then run the same command again."
-        ) from error
-    except (CommandError, SQLAlchemyError) as error:
-        raise ConfigurationError(
-            f"{home}: Dagster's databases are damaged: {brief(error)}. Nothing was read or deleted. End all processes "
-            "of Dagster, move the folders `history` and `schedules` away, and run the same command again. Dagster "
-            "makes new ones, and no longer shows the earlier runs. Plans, approvals and records are not there, but in "
-            "the warehouse."
-        ) from error
-    finally:
-        lock.release()
+        )
+    return ConfigurationError(
+        f"{home}: Dagster's databases are damaged: {brief(error)}. Nothing was read or deleted. End all processes of "
+        "Dagster, move the folders `history` and `schedules` away, and run the same command again. Dagster makes new "
+        "ones, and no longer shows the earlier runs. Plans, approvals and records are not there, but in the warehouse."
+    )
 
 
 @contextmanager

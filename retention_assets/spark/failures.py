@@ -20,6 +20,9 @@ _REFUSED = re.compile(
     "Read-only file system|Operation not permitted|AccessDenied).*"
 )
 _NO_FILE_SYSTEM = re.compile(r'No FileSystem for scheme "\w+"|Class org\.apache\.hadoop\.fs\.[\w.$]+ not found')
+_MISSING = re.compile(
+    r"FileNotFoundException|NoSuchFileException|PATH_NOT_FOUND|FILE_NOT_EXIST|chmod: cannot access|/_temporary/"
+)
 _CALL = re.compile(r"An error occurred while calling \S+\s*:?\s*")  # how py4j begins the text of an error of Java
 _DETAILS = re.compile(r'details = "(.*)"')  # the reason in the text of an error of gRPC, which has several lines
 _AGAIN = "Then run the same command again: a sweep continues from its ledger."
@@ -43,9 +46,17 @@ def missing_file_system(text: str) -> str | None:
     return found.group() if found else None
 
 
-def first_line(error: Exception) -> str:
+def first_line(error: Exception | str) -> str:
     """Return the first line of Spark's error text, without py4j's introduction: the line names the problem."""
     return _CALL.sub("", str(error)).strip().partition("\n")[0]
+
+
+def is_of_missing_files(text: str) -> bool:
+    """Return whether Spark did not find files that it wrote or listed before, from the text of its error.
+
+    Another run may have removed them, for example because both plan the same day.
+    """
+    return bool(_MISSING.search(text))
 
 
 def start_error(error: Exception, where: str) -> RetentionError:

@@ -27,6 +27,19 @@ def test_an_unexpected_error_of_a_step_is_one_sentence_of_the_message(message: s
     )
 
 
+def test_an_error_about_files_that_spark_no_longer_finds_names_the_other_run_that_may_have_removed_them() -> None:
+    message = (
+        "py4j.protocol.Py4JJavaError: An error occurred while calling o15.parquet.\n: org.apache.spark.SparkException:"
+        " Job aborted.\n\tat org.apache\nCaused by: java.io.FileNotFoundException: File /w/a/_temporary/0 is gone\n"
+    )
+    error = failure_of([failed_step(message)], "orchard_plan", "r1")
+    assert str(error) == (
+        "commit_graph: py4j.protocol.Py4JJavaError: org.apache.spark.SparkException: Job aborted. Nothing more was "
+        "done. Another run may have written or removed the same tables meanwhile, such as a second plan of the day. "
+        "Wait until it ends, and run the same command again. The Dagster UI has the details: run r1."
+    )
+
+
 def test_a_run_whose_process_died_did_not_fail_before_any_step() -> None:
     started = SimpleNamespace(event_type=dg.DagsterEventType.STEP_START, is_step_failure=False)
     message = str(failure_of([started], "orchard_plan", "r1"))  # type: ignore[list-item]

@@ -253,6 +253,23 @@ def test_databases_of_dagster_that_cannot_be_opened_are_named_with_the_remedy(
         assert instance.get_runs() == []
 
 
+@pytest.mark.parametrize("damage", ["an index that is no database", "no table of runs"])
+def test_databases_of_dagster_that_open_but_cannot_be_read_are_called_damaged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, damage: str
+) -> None:
+    monkeypatch.setenv("DAGSTER_HOME", str(tmp_path))
+    made = configuration(tmp_path, "orchard")
+    with _instance(made):
+        pass
+    if damage == "no table of runs":
+        with sqlite3.connect(tmp_path / "history/runs.db") as runs_database:
+            runs_database.execute("DROP TABLE runs")
+    else:
+        (tmp_path / "history/runs/index.db").write_bytes(b"no database" * 1000)
+    with pytest.raises(ConfigurationError, match=r"Dagster's databases are damaged: .*\. Nothing"), _instance(made):
+        pass
+
+
 def test_databases_of_dagster_that_another_process_holds_are_not_called_damaged(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

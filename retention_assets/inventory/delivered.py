@@ -26,7 +26,7 @@ from retention_assets.objectstore.objects import ObjectReader
 from retention_assets.spark.frames import from_arrow, on_workers, read_tasks
 from retention_assets.tables import STORAGE_INVENTORY
 
-_BYTES_OF_TASK = 2**19  # of the files: up to 100,000 rows, because Parquet can need 5 bytes for a row
+_BYTES_OF_TASK = 2**19  # bytes of files whose rows one task sorts: up to 100,000 rows, at 5 bytes for a row in Parquet
 _MOST_TASKS = 200
 _DELIVERY = re.compile(r"\d{4}-\d{2}-\d{2}T\d{2}-\d{2}Z")
 
@@ -128,7 +128,7 @@ class Inventory:
 
 @contextmanager
 def _file_of(manifest: Manifest, file: InventoryFile) -> Iterator[None]:
-    """Raise ObjectMissing that names the manifest, if the block does not find the file."""
+    """Replace an ObjectMissing from the `with` block with one that names the file and its manifest."""
     try:
         yield
     except ObjectMissing:
@@ -203,7 +203,7 @@ class Delivered:
 def delivered_inventory(spark: SparkSession, repository: Repository) -> Delivered:
     """Return the objects of the newest complete delivery of each inventory of the repository.
 
-    If an object is listed several times, also by one inventory, the row with the newest `last_modified` counts.
+    If one or several inventories list an object several times, the row with the newest `last_modified` counts.
     Errors: ObjectMissing when an inventory has no complete delivery; ConfigurationError when no inventory lists the
     bucket of the repository, or `inventory.format` is wrong; CorruptFile when a manifest is corrupt. Executors raise
     the errors of files: see `Inventory.read`.

@@ -75,7 +75,7 @@ class Manifest:
     source_bucket: str
     created_at: datetime  # aware, UTC: the start of the scan; objects that were written later may be missing
     file_format: FileFormat
-    columns: tuple[str, ...]  # in the order of the files; known columns in snake_case, others as written
+    columns: tuple[str, ...]  # in the order that they have in the files; known columns in snake_case, others as written
     files: tuple[InventoryFile, ...]
 
     @property
@@ -154,7 +154,9 @@ def _require_columns(columns: tuple[str, ...], name: str) -> None:
         required += ["is_latest", "is_delete_marker"]  # without them an old version would count as the object
     if missing := [column for column in required if column not in columns]:
         raise unusable(
-            name, f"the inventory is missing {', '.join(missing)}", "Add the fields to the inventory's configuration."
+            name,
+            f"the inventory does not have these columns: {', '.join(missing)}",
+            "Add these fields to the configuration of the inventory in S3.",
         )
     if len(set(columns)) < len(columns):
         twice = sorted({column for column in columns if columns.count(column) > 1})

@@ -35,7 +35,7 @@ def url_decoded(texts: pa.Array, name: str) -> pa.Array:
 
 def _url_decoded(text: str, name: str) -> str:
     if re.search(STRAY_PERCENT, text):
-        raise unusable(name, f"{text!r} is not URL-encoded: a `%` without two digits")
+        raise unusable(name, f"{text!r} is not URL-encoded: it has a `%` without two hexadecimal digits")
     try:
         return unquote_plus(text, errors="strict")
     except UnicodeDecodeError as error:
@@ -123,12 +123,12 @@ def _current(batch: pa.RecordBatch, manifest: Manifest, wanted: list[str], name:
     if missing := [column for column in wanted if column not in batch.schema.names]:
         raise unusable(name, f"is missing {', '.join(missing)}, which the manifest lists")
     if twice := [column for column in wanted if batch.schema.names.count(column) > 1]:
-        raise unusable(name, f"has several columns {', '.join(twice)}")
-    of_times = batch["last_modified_date"].type
-    if pa.types.is_integer(of_times) or pa.types.is_date(of_times):  # a cast would make young objects old
-        raise unusable(name, f"its column last_modified_date has the type {of_times}, which is no time")
+        raise unusable(name, f"has several columns with the name {', '.join(twice)}")
+    time_type = batch["last_modified_date"].type
+    if pa.types.is_integer(time_type) or pa.types.is_date(time_type):  # a cast would make young objects old
+        raise unusable(name, f"its column last_modified_date has the type {time_type}, which is not a timestamp")
     if not pc.all(pc.equal(batch["bucket"], pa.scalar(manifest.source_bucket))).as_py():
-        raise unusable(name, f"has rows of another bucket than {manifest.source_bucket!r}")
+        raise unusable(name, f"has rows of a bucket other than {manifest.source_bucket!r}")
     if manifest.lists_versions:
         _require_values(batch, ("is_latest", "is_delete_marker"), name)
         batch = batch.filter(pc.and_not(batch["is_latest"], batch["is_delete_marker"]))

@@ -74,7 +74,7 @@ def s3_endpoint() -> str:
 
 
 def has_plain_endpoint(url: str) -> bool:
-    """Return whether the environment names an endpoint with `http://` for a URL of S3."""
+    """Return whether `url` is a URL of S3, and the environment names an endpoint of S3 with `http://`."""
     return url.startswith("s3://") and s3_endpoint().startswith("http://")
 
 
@@ -86,7 +86,7 @@ class StoreAccess:
     is taken literally. `options` are obstore's options, with their secrets resolved. No message shows their values.
 
     Raises:
-        ConfigurationError: the URL's scheme is not known, or the URL holds a password or a signature.
+        ConfigurationError: the URL has another scheme, would open another location, or holds a password or a signature.
     """
 
     url: str  # without a trailing slash; s3a:// and s3n:// become s3://
@@ -171,7 +171,10 @@ class StoreAccess:
             return LocalStore(self.directory)
         except BaseError:
             pass
-        raise StoreError(f"{self.url}: there is no such directory. Nothing was read. Check `storage`.")
+        raise StoreError(
+            f"{self.url}: there is no such directory. Nothing was read. Correct this URL in the configuration, "
+            "or mount the directory."
+        )
 
     def _open_remote(self, options: dict[str, Any], client: dict[str, Any], retries: Any) -> Any:
         try:
@@ -189,7 +192,7 @@ class StoreAccess:
         names = ", ".join(sorted(self.options)) or "none"
         raise ConfigurationError(
             f"{self.url}: the store cannot be opened with these storage_options ({names}): an option is missing, or a "
-            f"value is invalid. Nothing was read. On Azure, az:// needs account_name."
+            f"value is invalid. Nothing was read. Correct the options; on Azure, az:// needs account_name."
         )
 
     def _require_location_of_url(self, config: Mapping[str, Any]) -> None:
@@ -222,12 +225,14 @@ class StoreAccess:
 def _canonical_url(url: str) -> str:
     scheme, separator, rest = canonical_namespace(url).partition("://")
     if not separator:
-        raise ConfigurationError("`storage` must be a URL such as s3://bucket/prefix or file:///directory")
+        raise ConfigurationError(
+            f"{url!r}: the location must be a URL. Nothing was read. Write it as s3://bucket/prefix or file:///directory."
+        )
     host = rest.split("/", 1)[0]
     if ":" in host.rpartition("@")[0] or (scheme != "file" and "?" in rest):
         raise ConfigurationError(
             f"{scheme}://{host.rpartition('@')[2].partition('?')[0]}: the URL holds a password or a signature, which "
-            "messages would show. Put it into storage_options (sas_key on Azure), as {env: NAME}."
+            "messages would show. Nothing was read. Put it into storage_options (sas_key on Azure), as {env: NAME}."
         )
     if scheme != "file" and "#" in rest:
         raise ConfigurationError(
@@ -255,7 +260,7 @@ def _canonical_url(url: str) -> str:
 
 
 def _location_options(url: str) -> dict[str, str]:
-    """Return the options, by obstore's names, that would name the location in the URL."""
+    """Return the options that name the same bucket, container or account as the URL, by obstore's names."""
     scheme, _, rest = url.partition("://")
     host, _, path = rest.partition("/")
     if scheme in ("s3", "gs"):

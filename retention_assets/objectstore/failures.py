@@ -1,4 +1,7 @@
-"""Classifies a store's errors: the kind, one line of detail, and the remedy. Raw store errors are never shown."""
+"""Classifies a store's errors: the kind, one line of detail, and the remedy.
+
+The store's own message is in the detail only if the kind is `OTHER`: in one line, shortened, and without secrets.
+"""
 
 import re
 from collections.abc import Collection
@@ -87,13 +90,13 @@ class Failure:
     throttled: bool = False  # the store asked for fewer requests
     retryable: bool = False  # the same request may succeed later
     ambiguous: bool = False  # the store may have done what was requested
-    retry_singly: bool = False  # a bulk request may have failed because of one of its objects: request each by itself
+    retry_singly: bool = False  # one object may have made a bulk request fail: each object is requested by itself next
     of_one_object: bool = False  # the failure of one object of a bulk request; the others may have been processed
 
     def of_bulk(self) -> "Failure":
         """Return the failure for each of the objects of a bulk request that failed."""
         if self.of_one_object and self.retryable:
-            # A second bulk request could fail again because of the same object, and not say that others are deleted.
+            # A second bulk request could fail because of the same object, and not report that the others are deleted.
             return replace(self, retry_singly=True, retryable=False, ambiguous=True)
         return replace(self, retry_singly=not (self.retryable or self.kind.is_of_store))
 

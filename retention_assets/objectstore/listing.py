@@ -1,4 +1,4 @@
-"""Lists the objects of a namespace on executors, one task per slice, and checks single objects.
+"""Lists the objects of a namespace on executors, and checks single objects.
 
 Large directories are split into key ranges, so that several workers can list one directory. A flat local directory is
 listed by key ranges too: each worker reads all names, but size and time only for the files of its own ranges. obstore
@@ -32,14 +32,14 @@ LAST = "\U0010ffff"  # the greatest character: no path continues with a greater 
 _MOST_READERS = 8  # tasks that list one local directory; each task reads all names
 _PLAIN = re.compile(r"[0-9A-Za-z_.-]+(?:/[0-9A-Za-z_.-]+)*")  # names that obstore does not escape
 _FILES_PER_BATCH = 10_000
-_FEW_TASKS, _FEW_OBJECTS = 32, 10_000  # a listing without Spark has at most these tasks, and fewer objects than these
+_FEW_TASKS, _FEW_OBJECTS = 32, 10_000  # a listing without Spark: the most tasks; it has fewer objects than this
 _CONCURRENT_REQUESTS = 16  # concurrent requests of a task
 PRESENCE = pa.schema([("address", pa.string()), ("last_modified", TIMESTAMP), ("size", pa.int64())])
 
 
 @dataclass(frozen=True, slots=True)
 class KeyRange:
-    """A key range of a directory: the paths below it, at any depth, after `after` and not after `until`."""
+    """A key range of a directory: the paths below it, at any depth, after `after`, up to and including `until`."""
 
     directory: str
     after: str
@@ -82,8 +82,8 @@ class Prefixes:
 def list_objects(spark: SparkSession, access: StoreAccess, prefixes: Prefixes) -> DataFrame:
     """Return (address, size, last_modified, etag, source) of every object in `prefixes`.
 
-    If this process is the only executor, it lists a few objects at once. Otherwise executors list when the rows are
-    computed.
+    If this process is the only executor and the objects are few, this function lists them itself. Otherwise, executors
+    list them when the rows are computed.
     """
     width = read_tasks(spark)
     tasks = _tasks(access, prefixes, width)
@@ -128,9 +128,9 @@ def _tasks(access: StoreAccess, prefixes: Prefixes, width: int) -> list[_Task]:
 
 
 def _few_objects(access: StoreAccess, tasks: Sequence[_Task]) -> pa.Table | None:
-    """Return the objects of all tasks as `LISTING` if they are few; None if they are many: then it stops early.
+    """Return the objects of all tasks as `LISTING` if they are few; else stop the listing early and return None.
 
-    To list a few objects takes less time than to start the Python processes of Spark.
+    Listing a few objects takes less time than starting the Python processes of Spark.
     """
     if len(tasks) > _FEW_TASKS or any(_is_large(access, prefix) for prefix, _, parts in tasks if parts):
         return None
@@ -143,7 +143,10 @@ def _few_objects(access: StoreAccess, tasks: Sequence[_Task]) -> pa.Table | None
 
 
 def _is_large(access: StoreAccess, directory: str) -> bool:
-    """Return whether a local directory has many files. Its key ranges are listed only after all names are read."""
+    """Return whether a local directory has many files.
+
+    A listing of its key ranges cannot stop early, because it reads all names of the directory first.
+    """
     if not access.is_local:
         return False
     try:
@@ -200,7 +203,7 @@ def _in_parts(reader: ObjectReader, access: StoreAccess, prefix: str, parts: Key
 def unlisted(listed: Collection[str], prefixes: Prefixes, reader: ObjectReader) -> list[str]:
     """Return the prefixes that have no objects in the inventory although the store has objects there.
 
-    `listed`: the prefixes that have objects in the inventory.
+    `listed`: the prefixes that have objects in the inventory. Only prefixes that are listed at any depth are checked.
     """
     empty = {*prefixes.deep, *(one.directory for one in prefixes.key_ranges)}.difference(listed)
     return sorted(prefix for prefix in empty if reader.holds_objects(prefix))

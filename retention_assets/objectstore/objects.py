@@ -101,8 +101,9 @@ class ObjectReader(OpenStore):
     def digest(self, path: str, algorithm: str = "sha256", version: str | None = None) -> bytes:
         """Return a digest of the object's bytes. The object is read in chunks, so it is never in memory as a whole.
 
-        A large object is read with several requests. If it changes between them, the result is StoreError. `version`:
-        the id of an S3 version; None: the current one.
+        A large object is read with several requests. If the object changes between them, StoreError is raised.
+
+        `version`: the id of an S3 version; None: the current one.
         """
 
         def digest() -> bytes:
@@ -208,7 +209,7 @@ class ObjectReader(OpenStore):
         return self._access.is_s3 and not prefix and "/" not in self._access.url.removeprefix("s3://")
 
     def _names_exactly(self, prefix: str) -> bool:
-        """Return whether obstore uses `prefix` as it is: it has no empty, `.` or `..` segment, no control character."""
+        """Return whether obstore keeps `prefix` unchanged: no empty, `.` or `..` segment, and no control character."""
         if not self._access.is_s3 or not prefix:
             return True
         segments = prefix.removesuffix("/").split("/")

@@ -63,10 +63,11 @@ class DeleteTarget:
 
 
 class DeletingStore(Protocol):
-    """Sends deletion requests to a store. Errors are returned as results. Nothing is raised, and nothing is retried.
+    """Sends deletion requests to a store. The store's errors are returned as results, and nothing is retried.
 
-    `may_send` allowed the first request. It is called with the number of objects before any second request. If it
-    returns False, no second request is sent, and objects without a result are `attempted`.
+    `may_send` has already allowed the first request. An implementation can call `may_send(0)` again just before it
+    sends a request. It calls `may_send` with the number of objects before any second request. If the result is False,
+    the request is not sent, and the objects without a result are `attempted`. Errors of `may_send` are raised.
     """
 
     most_per_request: int  # the most objects in one bulk request; 1: only `delete_one` is called
@@ -81,7 +82,7 @@ class DeletingStore(Protocol):
 
 
 def result_of(failure: Failure | None) -> ObjectResult:
-    """Return the result for one object. `failure`: of the request that deleted only this object; None: it succeeded."""
+    """Return the result for one object. `failure`: of the request to delete only this object; None: it succeeded."""
     if failure is None:
         return DELETED
     if failure.kind is not Kind.OBJECT_MISSING:

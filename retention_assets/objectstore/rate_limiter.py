@@ -21,7 +21,7 @@ _DECREASE = 0.8  # a throttle multiplies the rate by this factor
 _RECOVERY = 1.0  # seconds until the rate is back at the rate that was throttled
 _MAX_RISE = 1.1  # one response raises the rate by at most this factor
 _BACKOFF, _LONGEST_BACKOFF = 0.25, 20.0  # seconds after a throttle; doubled after each throttle at the lowest rate
-# The batch size after a throttle, because a store accepts small requests more readily:
+# After a throttle, batches are smaller, because a store accepts small requests more readily:
 _BATCH_SECONDS = 0.1  # a batch has the objects of this many seconds, at the current rate
 # The fewest objects in a batch, unless the rate allows fewer in a second. If a store throttles requests at random, many
 # small requests are throttled more often than few large ones.

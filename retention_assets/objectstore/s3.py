@@ -97,8 +97,8 @@ def s3_bucket(access: StoreAccess, connections: int = 10, longest_wait: float = 
     for option in _ENVIRONMENT_ONLY:
         if option in store.config and "access_key_id" not in store.config:
             raise ConfigurationError(
-                f"{access.url}: storage_options.{option} cannot be used for deleting. Nothing was deleted. "
-                f"Set AWS_{option.upper()} in the environment instead."
+                f"{access.url}: storage_options.{option} cannot be used, because boto3, which deletes objects, "
+                f"does not have this option. Nothing was deleted. Set AWS_{option.upper()} in the environment instead."
             )
     endpoint = _endpoint(access, name, options, store.client_options)
     client = _session().client(
@@ -246,7 +246,7 @@ def _certificate_file(certificate: bytes) -> str:
 
 
 def _add_content_md5(params: dict[str, Any], **_: object) -> None:
-    """Add the Content-MD5 header, which servers without newer checksums require for a bulk deletion."""
+    """Add the Content-MD5 header, which servers that do not know newer checksums require for a bulk deletion."""
     digest = md5(params["body"], usedforsecurity=False).digest()
     params["headers"]["Content-MD5"] = b64encode(digest).decode()
 
@@ -305,7 +305,8 @@ class PagedRequest:
     """A request of boto3's client that returns one page of a listing."""
 
     name: str
-    # The parameters that request the next page. A page has their values as `Next<name>`. The first is always there.
+    # The parameters that request the next page. A page has their values as `Next<name>`. Each page except the last has
+    # at least the first.
     markers: tuple[str, ...]
     kind: RequestKind
 
@@ -338,8 +339,8 @@ def pages(
 def wrong_listing(bucket: S3Bucket, request: PagedRequest, start: str, problem: str) -> StoreError:
     """Return the error for a listing whose pages do not follow each other. The caller raises the error."""
     return StoreError(
-        f"{bucket.access.url}: cannot {request.kind.verb} {start!r}: {problem}. {request.kind.undone} Run again. "
-        "If the error remains, contact the store's vendor."
+        f"{bucket.access.url}: cannot {request.kind.verb} {start!r}: {problem}. {request.kind.undone} "
+        "Run the same command again. If the error persists, contact the store's vendor."
     )
 
 

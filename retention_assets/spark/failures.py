@@ -31,8 +31,8 @@ _AGAIN = "Then run the same command again: a sweep continues from its ledger."
 def refused_write(text: str) -> str | None:
     """Return why the files of a table cannot be written, from the text of Spark's error; None for another error.
 
-    A write can also fail because the rows cannot be computed: a file that they come from cannot be read, or Spark
-    cannot write a temporary file. That is another error.
+    A write can also fail because Spark cannot compute the rows: it cannot read a file that they come from, or cannot
+    write a temporary file. Then the result is None.
     """
     if _READING in text or _is_of_temporary_files(text) or error_named_in(text):
         return None

@@ -1,4 +1,4 @@
-"""Helpers for all code that uses Spark: cached frames, functions on executors, and numbers of tasks."""
+"""What all code with Spark uses: readers, cached frames, functions on executors, and numbers of tasks."""
 
 import json
 import re
@@ -54,7 +54,7 @@ def is_connect(spark: SparkSession) -> bool:
 def master_of(spark: SparkSession) -> str:
     """Return the Spark master of the session, `Spark Connect` for a remote session.
 
-    `spark.conf` is not used: in a session that existed before, it can have a master that did not take effect.
+    `spark.conf` is not used: if the session already existed, it can name a master that did not take effect.
     """
     return "Spark Connect" if is_connect(spark) else str(spark.sparkContext.master)
 

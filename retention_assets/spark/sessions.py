@@ -87,16 +87,16 @@ _FOR_FEW_OBJECTS: Mapping[str, tuple[str, str]] = {  # the values for few object
     "spark.sql.constraintPropagation.enabled": ("false", "true"),
 }
 _FEW_OBJECTS = 50_000
-_OBJECTS_OF_TASK = 10_000  # of few: each task more takes longer to start than to compute so few rows
+_OBJECTS_OF_TASK = 10_000  # objects of one task if there are few: a task with fewer takes longer to start than to run
 # In one process, all tasks share one memory. With many objects, there are more tasks than cores, so that the rows of a
 # task fit into its part of the memory. Else tasks write most rows to disk and read them again.
 _PARTITIONS, _PARTITION_BYTES = "spark.sql.shuffle.partitions", "spark.sql.adaptive.advisoryPartitionSizeInBytes"
 _LEAF_PARTITIONS = "spark.sql.leafNodeDefaultParallelism"  # of rows that the driver holds
-_OBJECTS_AT_ONCE = 200_000  # of the tasks that run at the same time
-_BYTES_AT_ONCE = 2**23
+_OBJECTS_AT_ONCE = 200_000  # objects of all tasks that run at the same time
+_BYTES_AT_ONCE = 2**23  # shuffled bytes that these tasks read
 _PYTHON, _MEMORY = "spark.pyspark.python", "spark.driver.memory"
 _UNITS = {"": 0, "k": 10, "m": 20, "g": 30}
-_SMALL_MEMORY: Mapping[str, str] = {  # for at most 2 GB: a task has at most 8,192 pages
+_SMALL_MEMORY: Mapping[str, str] = {  # for at most 2 GB of memory; the limit of 8,192 pages for a task is then enough
     "spark.buffer.pageSize": "2m",  # Spark's default is 16 MB for each aggregate and join
     "spark.memory.fraction": "0.25",  # of the heap, for rows in aggregates, joins and sorts; others are on disk
 }
@@ -192,7 +192,9 @@ class SparkSettings:
         key = "spark.remote" if "spark.remote" in {*self.plain, *self.secrets} else "spark.master"
         if key in self.secrets:
             return f"{key} (the environment variable {self.secrets[key]})"
-        return f"{key}: {self.plain.get(key, 'of the submission').partition(';')[0]}"  # without the server's token
+        if key not in self.plain:
+            return "the master of spark-submit"
+        return f"{key}: {self.plain[key].partition(';')[0]}"  # without the server's token
 
 
 @cache  # a process needs this only once: an error is not cached
@@ -313,7 +315,7 @@ def _remember_functions(spark: SparkSession) -> None:
 
 def _speculates(spark: SparkSession) -> bool:
     """Return whether Spark may run a task a second time while the first run goes on."""
-    # `spark.conf` of a session that existed before has the default of this module, which has no effect there.
+    # If the session already existed, `spark.conf` has the default of this module, which had no effect.
     # `getConf` of the context would copy all settings, which takes 9 ms.
     settings = spark.conf if is_connect(spark) else spark.sparkContext._conf
     return (settings.get("spark.speculation", "false") or "").strip().lower() == "true"  # as Spark reads it

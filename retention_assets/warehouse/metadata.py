@@ -43,7 +43,7 @@ class Details:
     moved: tuple[str, ...] | None = None  # the branches and tags that were made or moved within `grace`
     not_before: tuple[str, ...] | None = None  # the snapshots that cannot be as old as their writer says, with times
     logged_until: datetime | None = None  # the newest entry of the ops log
-    # Of tables of references: how many of them may be to objects of other repositories, so 0: none of them is
+    # Of tables of references: how many references may be to objects of other repositories; 0: certainly none
     outside: int | None = None
     # Of `reachable_manifests` and `reachable_chunks`:
     lost: int | None = None  # files that must stay but are acknowledged as lost

@@ -393,7 +393,8 @@ class Warehouse:
             return pq.read_metadata(pa.BufferReader(tail if length <= len(tail) else end(length)))
         except pa.ArrowException as error:
             raise TableContractError(
-                f"{self.location(path)}: is truncated, or not a Parquet file: {error}. Nothing was deleted. Plan again."
+                f"{self.location(path)}: is truncated, or not a Parquet file: {str(error).rstrip('.')}. Nothing was "
+                "deleted. Plan again."
             ) from error
 
     def directories(self, *parts: str) -> list[str]:

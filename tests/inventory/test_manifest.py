@@ -85,7 +85,7 @@ def test_a_manifest_with_another_checksum_is_refused(checksum):
         pytest.param({"creationTimestamp": str(10**17)}, "creationTimestamp", id="a_time_beyond_the_calendar"),
         pytest.param({"files": [{"key": "a", "size": 1}]}, r"files\[0\]\.MD5checksum", id="a_file_without_md5"),
         pytest.param({"files": [{"key": "a", "size": -1, "MD5checksum": "0" * 32}]}, "size", id="a_negative_size"),
-        pytest.param({"fileSchema": ""}, "is missing bucket, key, size", id="no_columns"),
+        pytest.param({"fileSchema": ""}, "does not have these columns: bucket, key, size", id="no_columns"),
         pytest.param(
             {"fileSchema": "Bucket, Key, Key, Size, LastModifiedDate"},
             "1 column is duplicated: key",
@@ -122,13 +122,13 @@ def test_text_that_is_not_json_is_refused():
 @pytest.mark.parametrize("file_format", FORMATS)
 @pytest.mark.parametrize("column", ["bucket", "key", "size", "last_modified_date"])
 def test_an_inventory_without_a_column_that_is_needed_is_refused(file_format, column):
-    with pytest.raises(CorruptFile, match=rf"is missing {column}\. .*Add the fields"):
+    with pytest.raises(CorruptFile, match=rf"does not have these columns: {column}\. .*Add these fields"):
         read(made(file_format, without=[column]))
 
 
 @pytest.mark.parametrize("column", ["is_latest", "is_delete_marker"])
 def test_an_inventory_of_versions_without_a_version_column_is_refused(column):
-    with pytest.raises(CorruptFile, match=f"is missing {column}"):
+    with pytest.raises(CorruptFile, match=f"does not have these columns: {column}"):
         read(made(versions=True, without=[column]))
 
 

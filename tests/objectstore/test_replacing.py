@@ -92,7 +92,7 @@ def test_an_object_that_cannot_be_deleted_is_reported_and_stays(guarded: Bucket)
     with pytest.raises(StoreError) as refused:
         ObjectWriter(access).remove("theirs/2", e_tag)
     assert str(refused.value).startswith(f"s3://{guarded.name}/theirs/2: it was not deleted: ")
-    assert str(refused.value).endswith("Run again.")
+    assert str(refused.value).endswith("Run the same command again.")
     assert ObjectReader(access).head("theirs/2").e_tag == e_tag
 
 

@@ -184,7 +184,10 @@ def test_an_exact_listing_without_progress_is_an_error(bucket: Bucket, token: by
         list(list_exactly(s3_bucket(bucket.access(endpoint=endpoint)), "data"))
     message = str(refused.value)
     assert f"s3://{bucket.name}: cannot list 'data/': a page does not say where the next page begins." in message
-    assert "The listing was not used. Run again. If the error remains, contact the store's vendor." in message
+    assert (
+        "The listing was not used. Run the same command again. If the error persists, contact the store's vendor."
+        in message
+    )
 
 
 def test_a_reader_makes_one_client_for_all_of_its_listings(bucket: Bucket, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -182,7 +182,7 @@ class _Streamed:
         await self._target.put_async(to, parts(), attributes=attributes, chunk_size=chunk, max_concurrency=2)
 
     def _attributes(self, response: Any) -> dict[str, str] | None:
-        """Return the content type, the other headers of the content and the metadata that the copy gets."""
+        """Return the headers of the content, such as its type, and the metadata for the copy; None: it gets none."""
         return dict(response.attributes) if self._keeps_attributes else None
 
     def _keep_permissions(self, path: str, to: str) -> None:

@@ -46,7 +46,7 @@ class ObstoreDeletion(OpenStore):
         super().__init__(access)
         if access.is_local:  # as lakeFS does, delete directories that become empty
             self._store = LocalStore(access.directory, automatic_cleanup=True)
-        elif not isinstance(self._store, MemoryStore):  # a retry of obstore's would not ask for the deadline
+        elif not isinstance(self._store, MemoryStore):  # obstore's own retries would not check the deadline
             is_longer = seconds_of(self._store.client_options["timeout"]) > LONGEST
             self._store = access.open(retrying=False, timeout=f"{LONGEST}s" if is_longer else None)
         self.most_per_request = _BULK if isinstance(self._store, AzureStore) else 1
@@ -81,7 +81,7 @@ class ObstoreDeletion(OpenStore):
 AT_ONCE = 10  # more than 12 concurrent deletions made S3 return SlowDown. Source: lakeFS issue 5729
 
 _POLL_SECONDS = 2.0  # seconds between two polls of the caller's deadline, because a poll may cost a request
-_LONGEST_POLL = 10.0  # seconds of a poll whose answer counts for other threads
+_LONGEST_POLL = 10.0  # seconds; the result of a longer poll does not count for the other threads
 _RETRY_POLICY = RetryPolicy()
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")  # the XML of a bulk deletion changes these characters
 _NOT_PLAIN = Failure(Kind.OTHER, "not tried: the path has an empty part, `.`, `..` or a control character")
@@ -139,7 +139,8 @@ class ObjectDeleter:
 
         An object that is already missing is a success. If the responses do not show whether an object was deleted, its
         outcome is `failed`, and the detail says so. `before_deadline` is called every few seconds. Once it returns
-        False, no further request is sent, and the outcome of the remaining objects is `attempted`.
+        False, no further request is sent, and the outcome of the remaining objects is `attempted`. An error that it
+        raises ends the deletion.
         """
         wanted = [DeleteTarget(one) if isinstance(one, str) else one for one in to_delete]
         results = {one: ObjectResult.failed(_NOT_PLAIN) for one in wanted if not _is_plain(one.path)}
@@ -214,8 +215,8 @@ class DeletionWork:
             for one, result in singly.items()
             if result.outcome is not Outcome.ATTEMPTED or one not in results
         }
-        before = self._ambiguous.union(delete_one if in_bulk else ())
-        return results | {one: self._final_after_several_requests(one, results[one]) for one in before}
+        several_requests = self._ambiguous.union(delete_one if in_bulk else ())
+        return results | {one: self._final_after_several_requests(one, results[one]) for one in several_requests}
 
     def _in_threads(self, to_delete: Sequence[DeleteTarget], most: int, send: _Send) -> _Results:
         """Delete the objects in batches of at most `most`, several batches at a time; return the last result for each.

@@ -20,7 +20,8 @@ from retention_assets.objectstore.outcomes import (
 )
 from retention_assets.objectstore.s3 import S3_ERRORS, failure_of_s3, s3_bucket
 
-# Seconds of a request that deletes, less than `MARGIN` of a lease: it ends before another run can take the lease.
+# The longest time of a deletion request in seconds. It is less than `MARGIN` of a lease, so the request ends before
+# another run can take the lease.
 LONGEST = 240
 _BULK = 1_000  # keys that one DeleteObjects request may name
 _PRECONDITION_FAILED = ("PreconditionFailed", "412 Precondition Failed", "412")  # directory buckets send the second

@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from retention_assets.objectstore.mutate.deletion import ObjectDeleter
 
 _SCRATCH = ".retention-conditions-"
-_ONE_TRY = RetryPolicy(attempts=1, seconds=-1.0)  # also after a throttle: with 0 seconds, another attempt follows
-_MORE_TRIES = 4  # of a deletion that failed
+_ONE_TRY = RetryPolicy(attempts=1, seconds=-1.0)  # with 0 seconds, a throttled request could be sent again
+_MORE_TRIES = 4  # the most further attempts after a deletion that failed
 
 
 class ObjectWriter(OpenStore):
@@ -113,7 +113,7 @@ class ObjectWriter(OpenStore):
         if result.outcome is Outcome.ATTEMPTED:  # no request was sent, because the object is not unchanged
             return found is None
         if result.outcome is Outcome.FAILED:
-            raise StoreError(f"{self.describe(path)}: it was not deleted: {result.detail}. Run again.")
+            raise StoreError(f"{self.describe(path)}: it was not deleted: {result.detail}. Run the same command again.")
         return result.outcome is not Outcome.SKIPPED
 
     def require_conditions(self) -> None:
@@ -122,8 +122,8 @@ class ObjectWriter(OpenStore):
         Local files are not tested: `create` relies on the operating system, and `replace` on the lock.
 
         Errors: GuardRefused when the store ignored a condition; AccessDenied or StoreError when the test could not run;
-        ConfigurationError when objects cannot be deleted with the options of S3. Otherwise files could be written, and
-        not be deleted. If the endpoint is that of another bucket, they would be written to that bucket.
+        ConfigurationError when the options of S3 do not allow deletions. Then files could be written that cannot be
+        deleted, or, if the endpoint is that of another bucket, files could be written to that bucket.
         """
         if self._access.is_local:
             return

@@ -50,7 +50,7 @@ class ObstoreDeletion(OpenStore):
             is_longer = seconds_of(self._store.client_options["timeout"]) > LONGEST
             self._store = access.open(retrying=False, timeout=f"{LONGEST}s" if is_longer else None)
         self.most_per_request = _BULK if isinstance(self._store, AzureStore) else 1
-        self._is_local, self._deleting = access.is_local, Lock()
+        self._deleting = Lock()
 
     def delete_many(self, to_delete: Sequence[DeleteTarget], may_send: MaySend) -> Sequence[ObjectResult]:
         """See `DeletingStore`. A failed request may have deleted some objects: obstore does not say which."""
@@ -64,15 +64,15 @@ class ObstoreDeletion(OpenStore):
         """See `DeletingStore`."""
         if to_delete.version_id:
             return ObjectResult.failed(_NO_VERSIONS)
-        if self._is_local:
-            # The process may be suspended after a thread was allowed to delete, and another run may work then. So one
-            # thread at a time asks again, just before it deletes a file.
-            with self._deleting:
-                if not may_send(0):
-                    return NOT_REQUESTED
-                failure = self._failure(lambda: self._store.delete(to_delete.path))
-        else:
-            failure = self._failure(lambda: self._store.delete(to_delete.path))
+        if not self._access.is_local:
+            return self._deleted(to_delete.path)
+        # The process may be suspended after a thread was allowed to delete, and another run may work then. So one
+        # thread at a time asks again, just before it deletes a file.
+        with self._deleting:
+            return self._deleted(to_delete.path) if may_send(0) else NOT_REQUESTED
+
+    def _deleted(self, path: str) -> ObjectResult:
+        failure = self._failure(lambda: self._store.delete(path))
         if failure is not None and isinstance(self._store, (LocalStore, MemoryStore)):
             failure = replace(failure, names_object=True)  # there is no bucket that could be missing instead
         return result_of(failure)

@@ -69,12 +69,23 @@ class OpenStore:
         """Return the full URL of `path`, for messages."""
         return f"{self._access.url}/{path}"
 
-    def _failure(self, call: Callable[[], object]) -> Failure | None:
+    def _call[T](self, call: Callable[[], T], path: str, request: RequestKind) -> T:
+        return self._value_or_raise(self._try(call), path, request)
+
+    def _value_or_raise[T](self, result: T | Failure, path: str, request: RequestKind) -> T:
+        """Return the result, or raise the error for a failure.
+
+        The store's own exception is not attached, because its text may contain signed URLs.
+        """
+        if isinstance(result, Failure):
+            raise result.as_error(self._access.url, path, request)
+        return result
+
+    def _try[T](self, call: Callable[[], T]) -> T | Failure:
         try:
-            call()
+            return call()
         except (BaseError, OSError, ValueError) as error:
             return failure_of(error, self._access.options.values())
-        return None
 
 
 class ObjectReader(OpenStore):
@@ -255,24 +266,6 @@ class ObjectReader(OpenStore):
         from retention_assets.objectstore.s3 import level_exactly  # importing boto3 takes a second
 
         return level_exactly(self._bucket, prefix)
-
-    def _call[T](self, call: Callable[[], T], path: str, request: RequestKind) -> T:
-        return self._value_or_raise(self._try(call), path, request)
-
-    def _value_or_raise[T](self, result: T | Failure, path: str, request: RequestKind) -> T:
-        """Return the result, or raise the error for a failure.
-
-        The store's own exception is not attached, because its text may contain signed URLs.
-        """
-        if isinstance(result, Failure):
-            raise result.as_error(self._access.url, path, request)
-        return result
-
-    def _try[T](self, call: Callable[[], T]) -> T | Failure:
-        try:
-            return call()
-        except (BaseError, OSError, ValueError) as error:
-            return failure_of(error, self._access.options.values())
 
 
 def _is_unnameable(failure: Failure) -> bool:

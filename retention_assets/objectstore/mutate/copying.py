@@ -406,20 +406,17 @@ class _CheckedStore(OpenStore):
 
     def head(self, path: str) -> ObjectMetadata | Failure | None:
         """Return the metadata of the object at `path`, None for a 404, or the failure of the request."""
-        try:
-            return metadata_of(self._store.head(path))
-        except (BaseError, OSError, ValueError) as error:
-            failure = failure_of(error, self._access.options.values())
-        return None if failure.kind is Kind.OBJECT_MISSING else failure
+        found = self._try(lambda: metadata_of(self._store.head(path)))
+        return None if isinstance(found, Failure) and found.kind is Kind.OBJECT_MISSING else found
 
     def absent(self, path: str) -> Failure | None:
         """Return None if a 404 for `path` means a missing object, else the failure, such as a missing bucket."""
         if isinstance(self._store, (LocalStore, MemoryStore)):
             return None
-        failure = self._failure(lambda: self._store.get(path))  # the response to a HEAD has no error text
-        if failure is None:
+        found = self._try(lambda: self._store.get(path))  # the response to a HEAD has no error text
+        if not isinstance(found, Failure):
             return Failure(Kind.OTHER, "the object exists again")
-        return None if failure.names_object else failure
+        return None if found.names_object else found
 
     def is_encrypted(self, path: str) -> bool:
         """Return whether S3 reports an encryption with which the object's ETag is not its MD5 sum."""

@@ -57,7 +57,7 @@ class ObstoreDeletion(OpenStore):
         if any(one.version_id for one in to_delete):
             failure: Failure | None = _NO_VERSIONS
         else:
-            failure = self._failure(lambda: self._store.delete([one.path for one in to_delete]))
+            failure = self._try(lambda: self._store.delete([one.path for one in to_delete]))
         return [ObjectResult.failed(failure.of_bulk()) if failure else DELETED] * len(to_delete)
 
     def delete_one(self, to_delete: DeleteTarget, may_send: MaySend) -> ObjectResult:
@@ -72,7 +72,7 @@ class ObstoreDeletion(OpenStore):
             return self._deleted(to_delete.path) if may_send(0) else NOT_REQUESTED
 
     def _deleted(self, path: str) -> ObjectResult:
-        failure = self._failure(lambda: self._store.delete(path))
+        failure: Failure | None = self._try(lambda: self._store.delete(path))
         if failure is not None and isinstance(self._store, (LocalStore, MemoryStore)):
             failure = replace(failure, names_object=True)  # there is no bucket that could be missing instead
         return result_of(failure)

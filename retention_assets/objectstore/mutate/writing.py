@@ -55,9 +55,7 @@ class ObjectWriter(OpenStore):
 
     def put(self, path: str, content: bytes) -> None:
         """Write an object, and replace any object at `path`."""
-        failure = self._failure(lambda: self._store.put(path, content))
-        if failure is not None:
-            raise failure.as_error(self._access.url, path, WRITE)
+        self._call(lambda: self._store.put(path, content), path, WRITE)
 
     def create(self, path: str, content: bytes) -> bool:
         """Write an object and return True; if an object exists at `path`, leave it unchanged and return False.

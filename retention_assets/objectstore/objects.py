@@ -38,7 +38,7 @@ _CONNECTIONS = 16  # of boto3's client, because up to 16 threads use one reader
 _CHUNK = 8 * 1024**2  # bytes
 _RANGE = 64 * 1024**2  # bytes that one request reads; a request must end within the option `timeout` (10 minutes)
 _UNNAMEABLE = "invalid path"  # part of obstore's message
-_CONTROL = re.compile(r"[\x00-\x1f\x7f]")
+CONTROL = re.compile(r"[\x00-\x1f\x7f]")  # the control characters
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,8 +223,7 @@ class ObjectReader(OpenStore):
         """Return whether obstore keeps `prefix` unchanged: no empty, `.` or `..` segment, and no control character."""
         if not self._access.is_s3 or not prefix:
             return True
-        segments = prefix.removesuffix("/").split("/")
-        return not ({"", ".", ".."} & {*segments} or _CONTROL.search(prefix))
+        return is_resolved(prefix.removesuffix("/")) and not CONTROL.search(prefix)
 
     def _may_be_misnamed(self, batch: pa.RecordBatch, before: Sequence[pa.Array]) -> bool:
         """Return whether obstore may have removed a slash from the beginning or the end of a key in the batch.
@@ -266,6 +265,11 @@ class ObjectReader(OpenStore):
         from retention_assets.objectstore.s3 import level_exactly  # importing boto3 takes a second
 
         return level_exactly(self._bucket, prefix)
+
+
+def is_resolved(path: str) -> bool:
+    """Return whether `path` has no empty, `.` or `..` segment. obstore, for example, removes slashes at its ends."""
+    return {"", ".", ".."}.isdisjoint(path.split("/"))
 
 
 def _is_unnameable(failure: Failure) -> bool:

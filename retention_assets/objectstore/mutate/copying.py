@@ -18,7 +18,7 @@ from obstore.store import AzureStore, GCSStore, LocalStore, MemoryStore
 
 from retention_assets.objectstore.access import StoreAccess
 from retention_assets.objectstore.failures import Failure, Kind, failure_of
-from retention_assets.objectstore.objects import ObjectMetadata, OpenStore, metadata_of
+from retention_assets.objectstore.objects import ObjectMetadata, OpenStore, is_resolved, metadata_of
 from retention_assets.objectstore.outcomes import ObjectResult, Outcome
 from retention_assets.objectstore.rate_limiter import RateLimiter, Retries, RetryPolicy
 from retention_assets.objectstore.s3 import (
@@ -313,7 +313,7 @@ class ObjectCopier:
     def _copied(
         self, copy: Copy, earlier: Callable[[], Mapping[str, VerifiedCopy]], before_deadline: Callable[[], bool]
     ) -> VerifiedCopy | ObjectResult | Failure:
-        if not (_is_plain(copy.path) and _is_plain(copy.to)):
+        if not (is_resolved(copy.path) and is_resolved(copy.to)):
             return ObjectResult(Outcome.FAILED, "not tried: a path has an empty part, `.` or `..`")
         found = self._source.head(copy.path)
         if found is None:
@@ -426,11 +426,6 @@ class _CheckedStore(OpenStore):
             return is_encrypted(self._bucket, path)
         except S3_ERRORS:
             return False  # then the copy counts as different, so its original is not deleted
-
-
-def _is_plain(path: str) -> bool:
-    """Return whether every store uses `path` unchanged. For example, obstore removes slashes at its ends."""
-    return all(part not in ("", ".", "..") for part in path.split("/"))
 
 
 def _verified_before(earlier: VerifiedCopy | None, found: ObjectMetadata, there: ObjectMetadata) -> bool:

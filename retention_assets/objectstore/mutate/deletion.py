@@ -3,7 +3,6 @@
 S3 has its own requests (`deletion_s3`). All other stores delete through obstore.
 """
 
-import re
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -18,7 +17,7 @@ from obstore.store import AzureStore, LocalStore, MemoryStore
 from retention_assets.objectstore.access import StoreAccess
 from retention_assets.objectstore.failures import Failure, Kind
 from retention_assets.objectstore.mutate.deletion_s3 import LONGEST, S3Deletion
-from retention_assets.objectstore.objects import OpenStore
+from retention_assets.objectstore.objects import CONTROL, OpenStore, is_resolved
 from retention_assets.objectstore.outcomes import (
     DELETED,
     NOT_REQUESTED,
@@ -83,7 +82,6 @@ AT_ONCE = 10  # more than 12 concurrent deletions made S3 return SlowDown. Sourc
 _POLL_SECONDS = 2.0  # seconds between two polls of the caller's deadline, because a poll may cost a request
 _LONGEST_POLL = 10.0  # seconds; the result of a longer poll does not count for the other threads
 _RETRY_POLICY = RetryPolicy()
-_CONTROL = re.compile(r"[\x00-\x1f\x7f]")  # the XML of a bulk deletion changes these characters
 _NOT_PLAIN = Failure(Kind.OTHER, "not tried: the path has an empty part, `.`, `..` or a control character")
 _CONTRADICTION = Failure(Kind.OTHER, "not tried: the path was given twice, with different ETags")
 _UNKNOWN = "the outcome is unknown, because a request for the object got no clear response"
@@ -151,9 +149,8 @@ class ObjectDeleter:
 
 
 def _is_plain(path: str) -> bool:
-    """Return whether the store uses `path` unchanged. obstore removes slashes at its ends and deletes that path."""
-    within = f"/{path}/"
-    return not ("//" in within or "/./" in within or "/../" in within or _CONTROL.search(path))
+    """Return whether the store uses `path` unchanged: the XML of a bulk deletion changes control characters."""
+    return is_resolved(path) and not CONTROL.search(path)
 
 
 def _contradictions(to_delete: Iterable[DeleteTarget]) -> list[DeleteTarget]:

@@ -72,16 +72,16 @@ class Conditional:
 
         Errors: GuardRefused when the store ignored a condition; AccessDenied or StoreError when the test could not run.
         """
-        self._write_scratch(lambda: self.store.put(path, _unique(), mode="create"), path, url)
-        if self._write_scratch(lambda: self.store.put(path, _unique(), mode="create"), path, url):
-            raise _ignored(url, "If-None-Match", "an existing object was overwritten")
-        if not with_replace:
-            return
-        if self._write_scratch(lambda: self.store.put(path, _unique(), mode=_NO_SUCH_VERSION), path, url):
-            raise _ignored(url, "If-Match", "an object with another ETag was replaced")
 
-    def _write_scratch(self, put: Callable[[], object], path: str, url: str) -> bool:
-        return require_known(self._written(put, path, b""), url, path, self.request)
+        def is_written(mode: Any) -> bool:
+            written = self._written(lambda: self.store.put(path, uuid4().hex.encode(), mode=mode), path, b"")
+            return require_known(written, url, path, self.request)
+
+        is_written("create")
+        if is_written("create"):
+            raise _ignored(url, "If-None-Match", "an existing object was overwritten")
+        if with_replace and is_written(_NO_SUCH_VERSION):
+            raise _ignored(url, "If-Match", "an object with another ETag was replaced")
 
     def _replace(self, path: str, content: bytes, e_tag: str) -> None:
         condition: dict[str, str | None] = {"e_tag": e_tag}
@@ -131,10 +131,6 @@ def require_known(result: bool | Failure, url: str, path: str, request: RequestK
         undone = "Whether it was written is unknown." if result.ambiguous else request.undone
         raise result.as_error(url, path, replace(request, undone=undone))
     return result
-
-
-def _unique() -> bytes:
-    return uuid4().hex.encode()
 
 
 def _ignored(url: str, condition: str, consequence: str) -> GuardRefused:

@@ -68,9 +68,14 @@ class HiddenOptions(Mapping[str, str]):
         return "{" + ", ".join(f"{name}: ***" for name in sorted(self._values)) + "}"
 
 
+def from_environment(*names: str) -> str:
+    """Return the value of the first of these environment variables that is not empty; empty if there is none."""
+    return next(filter(None, map(os.environ.get, names)), "")
+
+
 def s3_endpoint() -> str:
     """Return the endpoint of S3 that the environment names; empty if it names none."""
-    return next(filter(None, map(os.environ.get, _S3_ENDPOINTS)), "")
+    return from_environment(*_S3_ENDPOINTS)
 
 
 def has_plain_endpoint(url: str) -> bool:

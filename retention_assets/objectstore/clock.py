@@ -3,7 +3,6 @@
 Source: docs/stores.md, "Times and ETags".
 """
 
-import os
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
 from email.utils import parsedate_to_datetime
@@ -15,7 +14,7 @@ import urllib3
 from obstore.store import AzureStore, GCSStore, S3Store
 
 from retention_assets.config.timestamps import Clock, utc_now
-from retention_assets.objectstore.access import StoreAccess
+from retention_assets.objectstore.access import StoreAccess, from_environment
 
 _UNKNOWN = timedelta(seconds=2)  # the most by which the result of `store_time` can be behind the store's clock
 _TIMEOUT = urllib3.Timeout(connect=3.0, read=10.0)  # seconds
@@ -61,22 +60,18 @@ def service_address(access: StoreAccess) -> str | None:
     store = access.open()
     config: Mapping[str, str] = store.config
     if isinstance(store, S3Store):
-        address = _environment("AWS_ENDPOINT_URL_S3") or config.get("endpoint")
-        address = address or _environment("AWS_ENDPOINT_URL", "AWS_ENDPOINT")
-        address = address or _amazon(config.get("region") or _environment("AWS_REGION", "AWS_DEFAULT_REGION"))
+        address = from_environment("AWS_ENDPOINT_URL_S3") or config.get("endpoint")
+        address = address or from_environment("AWS_ENDPOINT_URL", "AWS_ENDPOINT")
+        address = address or _amazon(config.get("region") or from_environment("AWS_REGION", "AWS_DEFAULT_REGION"))
     elif isinstance(store, GCSStore):
-        address = config.get("base_url") or _environment("GOOGLE_BASE_URL") or "https://storage.googleapis.com"
+        address = config.get("base_url") or from_environment("GOOGLE_BASE_URL") or "https://storage.googleapis.com"
     elif isinstance(store, AzureStore):
-        address = config.get("endpoint") or _environment("AZURE_STORAGE_ENDPOINT", "AZURE_ENDPOINT")
+        address = config.get("endpoint") or from_environment("AZURE_STORAGE_ENDPOINT", "AZURE_ENDPOINT")
         address = address or _azure(access.url, config)
     else:
         return None
     parts = urlsplit(address)
     return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}/" if parts.scheme in ("http", "https") else None
-
-
-def _environment(*names: str) -> str:
-    return next((os.environ[name] for name in names if os.environ.get(name)), "")
 
 
 def _amazon(region: str) -> str:
@@ -86,11 +81,11 @@ def _amazon(region: str) -> str:
 
 def _azure(url: str, config: Mapping[str, str]) -> str:
     if config.get("use_emulator") == "true":
-        return _environment("AZURITE_BLOB_STORAGE_URL") or _AZURITE
+        return from_environment("AZURITE_BLOB_STORAGE_URL") or _AZURITE
     host = urlsplit(url).netloc.rpartition("@")[2]
     if "." in host:  # URLs with abfss:// and https:// contain the host
         return f"https://{host}"
-    account = config.get("account_name") or _environment("AZURE_STORAGE_ACCOUNT_NAME", "AZURE_ACCOUNT_NAME")
+    account = config.get("account_name") or from_environment("AZURE_STORAGE_ACCOUNT_NAME", "AZURE_ACCOUNT_NAME")
     service = "fabric.microsoft.com" if config.get("use_fabric_endpoint") == "true" else "core.windows.net"
     return f"https://{account}.blob.{service}" if account else ""
 

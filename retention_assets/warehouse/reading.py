@@ -1,6 +1,5 @@
 """Reads tables of the warehouse with pyarrow, without Spark: only the requested rows and columns."""
 
-import os
 from collections.abc import Collection, Iterator, Sequence
 from functools import reduce
 from operator import or_
@@ -14,7 +13,7 @@ import pyarrow.dataset as ds
 import pyarrow.fs as fs
 import pyarrow.parquet as pq
 
-from retention_assets.objectstore.access import s3_endpoint
+from retention_assets.objectstore.access import from_environment, s3_endpoint
 from retention_assets.tables import NAMES
 from retention_assets.warehouse.cache_batches import cache_batches
 from retention_assets.warehouse.warehouse import Warehouse
@@ -125,7 +124,7 @@ def _store(warehouse: Warehouse) -> tuple[fs.FileSystem, str]:
     if not endpoint or not root.startswith("s3://"):
         return fs.FileSystem.from_uri(quote(root, safe=":/@"))  # Arrow decodes a URL; Spark takes it literally
     scheme, _, host = endpoint.rstrip("/").partition("://")
-    region = os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION") or "us-east-1"
+    region = from_environment("AWS_REGION", "AWS_DEFAULT_REGION") or "us-east-1"
     return fs.S3FileSystem(endpoint_override=host, scheme=scheme, region=region), root.removeprefix("s3://")
 
 

@@ -1,7 +1,7 @@
 """Lists the versions that an S3 bucket keeps of deleted or overwritten objects. This module changes nothing."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import takewhile
+from posixpath import commonprefix
 from typing import Any
 
 import pyarrow as pa
@@ -62,8 +62,7 @@ def all_versions(
         StoreError, AccessDenied: the store failed or denied the request, or its pages repeat or are incomplete.
     """
     first, last = between or ("", None)
-    beginning = "".join(a for a, _ in takewhile(lambda pair: pair[0] == pair[1], zip(first, last or "", strict=False)))
-    for bucket, entries in _pages(access, prefix, beginning):
+    for bucket, entries in _pages(access, prefix, beginning=commonprefix((first, last or ""))):
         rows = [_row(bucket, entry, is_marker) for entry, is_marker in entries]
         wanted = [row for row in rows if last is None or first <= row["path"] <= last]
         if wanted:

@@ -6,7 +6,7 @@ Source: Amazon S3 User Guide, "Locating your inventory list".
 """
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime
@@ -247,11 +247,11 @@ def inventoried_location(repository: Repository) -> str:
 
 def _reader(opened: Sequence[tuple[StoreAccess, Manifest]], namespace: str):  # type: ignore[no-untyped-def]
     def read(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        inventories: Mapping[int, Inventory] = {number: Inventory(access) for number, (access, _) in enumerate(opened)}
+        inventories = [(Inventory(access), manifest) for access, manifest in opened]
         for batch in batches:
             for row in batch.to_pylist():
-                number = row.pop("inventory")
-                for rows in inventories[number].read(opened[number][1], InventoryFile(**row)):
+                inventory, manifest = inventories[row.pop("inventory")]
+                for rows in inventory.read(manifest, InventoryFile(**row)):
                     yield addresses_below(rows, namespace)
 
     return read

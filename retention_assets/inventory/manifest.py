@@ -11,7 +11,7 @@ from collections.abc import Buffer
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
-from typing import Annotated, Literal
+from typing import Literal
 
 from pydantic import BaseModel, Field, ValidationError
 
@@ -87,7 +87,7 @@ class Manifest:
 class _FileEntry(BaseModel):
     key: str = Field(min_length=1)
     size: int = Field(ge=0)
-    MD5checksum: Annotated[str, Field(pattern=r"^[0-9a-fA-F]{32}$")]
+    MD5checksum: str = Field(pattern=r"^[0-9a-fA-F]{32}$")
 
 
 class _Document(BaseModel):

@@ -42,14 +42,15 @@ def _url_decoded(text: str, name: str) -> str:
         raise unusable(name, f"{text!r} is not UTF-8 when it is URL-decoded ({error})") from error
 
 
-_FIELDS: list[pa.Field] = [
-    pa.field("bucket", pa.string(), nullable=False),
-    pa.field("key", pa.string(), nullable=False),  # as the store names the object, not URL-encoded
-    pa.field("size", pa.int64(), nullable=False),  # bytes
-    pa.field("last_modified", TIMESTAMP, nullable=False),  # the store's clock
-    pa.field("etag", pa.string()),
-]
-OBJECTS = pa.schema(_FIELDS)
+OBJECTS = pa.schema(
+    (
+        pa.field("bucket", pa.string(), nullable=False),
+        pa.field("key", pa.string(), nullable=False),  # as the store names the object, not URL-encoded
+        pa.field("size", pa.int64(), nullable=False),  # bytes
+        pa.field("last_modified", TIMESTAMP, nullable=False),  # the store's clock
+        pa.field("etag", pa.string()),
+    )
+)
 _TYPES: dict[str, pa.DataType] = {
     "bucket": pa.string(),
     "key": pa.string(),

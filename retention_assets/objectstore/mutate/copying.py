@@ -71,7 +71,7 @@ def copy_strategy(
     require_copyable(source, target)
     here, there = source.open(retrying=False), target.open(retrying=False)
     if source.is_s3 and target.is_s3 and _service(here.config) == _service(there.config):
-        return _ByS3(here, s3_bucket(target, connections), target, one_request)
+        return _ByS3(here, s3_bucket(target, connections), one_request)
     one_kind = type(here) is type(there) and isinstance(here, (AzureStore, GCSStore))
     if one_kind and here.config == there.config:
         return _WithinContainer(here, there, target)
@@ -90,9 +90,9 @@ def _prefix(store: Any) -> str:
 class _ByS3:
     """Copies with S3's CopyObject, above 5 GiB in parts, on the condition that the source still has its ETag."""
 
-    def __init__(self, source: Any, target: S3Bucket, access: StoreAccess, one_request: int) -> None:
+    def __init__(self, source: Any, target: S3Bucket, one_request: int) -> None:
         self._bucket, self._from = source.config["bucket"], _prefix(source)
-        self._target, self._access, self._one_request = target, access, one_request
+        self._target, self._one_request = target, one_request
         self._in_parts = TransferConfig(
             multipart_threshold=one_request, multipart_chunksize=min(_PART, one_request), max_concurrency=2
         )
@@ -112,7 +112,7 @@ class _ByS3:
         except _CHANGED_DURING_COPY:
             return OTHER_OBJECT
         except S3_ERRORS as error:
-            failure = failure_of_s3(error, self._access)
+            failure = failure_of_s3(error, self._target.access)
             return OTHER_OBJECT if failure.code in _PRECONDITION_CODES else failure
         return None
 

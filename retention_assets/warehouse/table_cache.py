@@ -261,9 +261,9 @@ class TableCache:
         if sum(batch.ids_size for batch in batches) > _FEW_BYTES or not all(one.has_manifest for one in batches):
             return None
         schema = pa.schema([pa.field(kind.id_column, pa.string()), BATCH, ROWS])
-        names = [batch.name for batch in batches if not self._full or batch.name.endswith(self._run_id)]
         found = [
-            read_directory(self._warehouse, self._repository, ids_of(kind.name), name, schema=schema) for name in names
+            read_directory(self._warehouse, self._repository, ids_of(kind.name), name, schema=schema)
+            for name in self._used_names(batches)
         ]
         rows = pa.concat_tables([schema.empty_table(), *found])
         newest = rows.group_by(kind.id_column).aggregate([(BATCH.name, "max")])
@@ -309,8 +309,8 @@ class TableCache:
 
     def _newest_batches(self, kind: Kind, batches: Sequence[CacheBatch]) -> DataFrame:
         """Return (id, batch, rows) of each cached file, from its newest batch."""
-        names = [batch.name for batch in batches if not self._full or batch.name.endswith(self._run_id)]
-        ids = self._read(ids_of(kind.name), [pa.field(kind.id_column, pa.string()), BATCH, ROWS], names)
+        columns = [pa.field(kind.id_column, pa.string()), BATCH, ROWS]
+        ids = self._read(ids_of(kind.name), columns, self._used_names(batches))
         newest = F.max(F.struct(BATCH.name, ROWS.name)).alias("newest")
         return ids.groupBy(kind.id_column).agg(newest).select(kind.id_column, "newest.*")
 
@@ -337,6 +337,10 @@ class TableCache:
     def _batches(self, kind: Kind) -> list[CacheBatch]:
         """Return the batches that can be read. A full run also reads its own batches that another run has merged."""
         return cache_batches(self._warehouse, self._repository, kind.name, self._run_id if self._full else "")
+
+    def _used_names(self, batches: Sequence[CacheBatch]) -> list[str]:
+        """Return the names of the batches whose rows this run uses. A full run uses only its own batches."""
+        return [batch.name for batch in batches if not self._full or batch.name.endswith(self._run_id)]
 
     def _next_batch(self, kind: Kind) -> str:
         """Return a batch name that sorts after the names of all other batches, incomplete ones included."""

@@ -175,11 +175,10 @@ class StoreAccess:
         try:
             return LocalStore(self.directory)
         except BaseError:
-            pass
-        raise StoreError(
-            f"{self.url}: there is no such directory. Nothing was read. Correct this URL in the configuration, "
-            "or mount the directory."
-        )
+            raise StoreError(
+                f"{self.url}: there is no such directory. Nothing was read. Correct this URL in the configuration, "
+                "or mount the directory."
+            ) from None
 
     def _open_remote(self, options: dict[str, Any], client: dict[str, Any], retries: Any) -> Any:
         try:

@@ -177,7 +177,7 @@ class SparkSettings:
         try:
             if remote.startswith("sc://"):
                 _require_connection(remote)
-            if secrets and not {"spark.remote"} & {*self.plain, *secrets}:
+            if secrets and "spark.remote" not in {*self.plain, *secrets}:
                 SparkContext._ensure_initialized(conf=SparkConf().setAll(list(self.plain.items())))
             builder = SparkSession.builder
             for key, value in {**self.plain, **secrets}.items():

@@ -124,11 +124,8 @@ class ObjectDeleter:
             self._store = S3Deletion(access, conditional=conditional, in_bulk=in_bulk, connections=AT_ONCE)
         else:
             self._store = ObstoreDeletion(access)
-        self._rate_limiter, self._retry_policy, self._random = (
-            rate_limiter or RateLimiter(),
-            retry_policy,
-            random or Random(),
-        )
+        self._rate_limiter, self._random = rate_limiter or RateLimiter(), random or Random()
+        self._retry_policy = retry_policy
 
     def delete_all(
         self, to_delete: Sequence[DeleteTarget | str], before_deadline: BeforeDeadline = lambda: True

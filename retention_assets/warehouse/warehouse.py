@@ -26,7 +26,7 @@ from obstore.store import LocalStore, from_url
 from retention_assets.errors import ConfigurationError, GuardRefused, ObjectMissing, TableContractError
 from retention_assets.objectstore.access import NO_RETRIES, has_plain_endpoint
 from retention_assets.objectstore.conditional import Conditional, require_known
-from retention_assets.objectstore.failures import LIST, READ, REMOVE, WRITE, Failure, RequestKind, failure_of
+from retention_assets.objectstore.failures import LIST, READ, REMOVE, WRITE, RequestKind, failure_of
 from retention_assets.tables import DELETION_PROOF, DELETION_REPORT, TABLES, TIMESTAMP, packed
 from retention_assets.warehouse.metadata import Details, PartitionMetadata
 
@@ -474,14 +474,13 @@ class Warehouse:
     def append_rows(self, rows: pa.Table, *parts: str) -> None:
         """Write rows atomically as one new Parquet file.
 
-        Errors: TableContractError when the file exists; AccessDenied or StoreError when it may not have been written.
+        Errors: TableContractError when the file exists; AccessDenied or StoreError, also when it is unknown whether the
+        file was written.
         """
         target, path = BytesIO(), "/".join(parts)
         pq.write_table(rows, target)
         created = self._conditional.create(path, target.getvalue())
-        if isinstance(created, Failure):
-            raise created.as_error(self._root, path, _WRITE)
-        if not created:
+        if not require_known(created, self._root, path, _WRITE):
             raise TableContractError(
                 f"{self.location(*parts)}: the file exists already. It was not overwritten. Run the same command again."
             )

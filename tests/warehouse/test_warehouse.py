@@ -16,6 +16,8 @@ from pyspark.sql import SparkSession
 
 from retention_assets.errors import ConfigurationError, StoreError, TableContractError
 from retention_assets.lakefs.rules.tables import commit_graph_rows, potential_commits_rows
+from retention_assets.objectstore.conditional import Conditional
+from retention_assets.objectstore.failures import unreachable
 from retention_assets.tables import NAMES, POTENTIAL_COMMITS
 from retention_assets.warehouse import warehouse as module
 from retention_assets.warehouse.metadata import PartitionMetadata
@@ -95,6 +97,15 @@ def test_every_write_that_fails_names_the_file_and_the_remedy(tmp_path: Path, wr
         match=rf"^{re.escape(str(tmp_path))}: cannot write 'orchard/leases/00000001\.json.*check `warehouse`",
     ):
         write(warehouse)
+
+
+@pytest.mark.parametrize("kind", ["new document", "new rows"])
+def test_the_error_of_a_write_without_a_clear_response_does_not_say_that_nothing_was_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    monkeypatch.setattr(Conditional, "create", lambda *_: unreachable())
+    with pytest.raises(StoreError, match=r"the store cannot be reached\. Whether it was written is unknown\. Check"):
+        _WRITES[kind](Warehouse(str(tmp_path)))
 
 
 @pytest.mark.parametrize(

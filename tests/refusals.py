@@ -68,9 +68,9 @@ def never_provoked(provoked: Iterable[Provoked]) -> list[Message]:
 # Words by which a message says what was not done. Other messages are about partial results: they name the rest.
 UNDONE = (
     r"\b(Nothing|No|None|It|They|Some|Its|What|This|Only|The \w+)\b[^.]*\b(was|were|is|are|stands|begun|can)\b"
-    r"|was not (deleted|copied)|could not be"
+    r"|was not (deleted|copied)|could not be|Whether it was (written|deleted) is unknown"
 )
-_UNDONE = re.compile(rf"{UNDONE}|Whether it was written is unknown")
+_UNDONE = re.compile(UNDONE)
 # A text that ends so has no remedy.
 ENDS_UNDONE = re.compile(r"\b(Nothing|No \w+|It|The \w+) (was|were|is) [^.]*\.$")
 

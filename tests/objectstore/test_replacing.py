@@ -130,6 +130,18 @@ def test_an_object_that_changes_while_its_failed_removal_is_sent_again_stays(
     assert requests == ["ref.json"]
 
 
+def test_the_error_of_a_removal_without_a_response_does_not_say_that_the_object_was_not_deleted(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    access = StoreAccess(f"memory://{uuid4().hex}")
+    ObjectWriter(access).put("ref.json", b"1")
+    monkeypatch.setattr(ObstoreDeletion, "delete_one", lambda *_: ObjectResult.failed(unreachable()))
+    monkeypatch.setattr("retention_assets.objectstore.mutate.writing._MORE_TRIES", 0)
+    with pytest.raises(StoreError, match=r"ref\.json: the store cannot be reached") as failed:
+        ObjectWriter(access).remove("ref.json", ObjectReader(access).head("ref.json").e_tag or "")
+    assert str(failed.value).endswith("Whether it was deleted is unknown. Run the same command again.")
+
+
 def test_a_removal_that_failed_is_sent_again(monkeypatch: pytest.MonkeyPatch) -> None:
     access = StoreAccess(f"memory://{uuid4().hex}")
     writer = ObjectWriter(access)

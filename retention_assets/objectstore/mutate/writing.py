@@ -110,6 +110,11 @@ class ObjectWriter(OpenStore):
                 time.sleep(wait)
         if result.outcome is Outcome.ATTEMPTED:  # no request was sent, because the object is not unchanged
             return found is None
+        if result.failure is not None and result.failure.ambiguous:
+            raise StoreError(
+                f"{self.describe(path)}: {result.failure.detail}. Whether it was deleted is unknown. Run the same "
+                "command again."
+            )
         if result.outcome is Outcome.FAILED:
             raise StoreError(f"{self.describe(path)}: it was not deleted: {result.detail}. Run the same command again.")
         return result.outcome is not Outcome.SKIPPED

@@ -21,6 +21,7 @@ from retention_assets.objectstore.objects import LISTING, ObjectReader
 from retention_assets.objectstore.outcomes import DELETED, DeleteTarget, ObjectResult, Outcome
 from retention_assets.sweep.preconditions import Preconditions
 from retention_assets.sweep.worker import OBJECTS
+from tests.objectstore.copies import copy_one
 from tests.objectstore.store_servers import ANOTHER_BUCKET, KINDS, LOCAL, MEMORY, Kind, StoreServer
 
 IN_DATA = [
@@ -269,7 +270,7 @@ class TestCopying:
         lake.writer.put("x", b"1")
         before = lake.reader.head("x").last_modified
         ObjectWriter(target).put("mark", b"")
-        assert isinstance(ObjectCopier(lake.access, target).copy("x", "y", 1), VerifiedCopy)
+        assert isinstance(copy_one(ObjectCopier(lake.access, target), "x", "y", 1), VerifiedCopy)
         kept = ObjectReader(target)
         assert kept.head("y").last_modified >= kept.head("mark").last_modified
         assert lake.reader.head("x").last_modified == before
@@ -277,19 +278,19 @@ class TestCopying:
     def test_an_object_larger_than_one_request_is_copied_completely(self, lake: Lake, target: StoreAccess) -> None:
         content = bytes(range(256)) * 36_000  # 9 MB
         lake.writer.put("x", content)
-        done = ObjectCopier(lake.access, target).copy("x", "y", len(content), lake.reader.head("x").e_tag)
+        done = copy_one(ObjectCopier(lake.access, target), "x", "y", len(content), lake.reader.head("x").e_tag)
         assert isinstance(done, VerifiedCopy)
         assert ObjectReader(target).read("y") == content
 
     def test_an_existing_equal_copy_is_accepted(self, filled: Lake, target: StoreAccess) -> None:
         copier = ObjectCopier(filled.access, target)
-        first, again = (copier.copy("top", "kept", 3) for _ in range(2))
+        first, again = (copy_one(copier, "top", "kept", 3) for _ in range(2))
         assert isinstance(first, VerifiedCopy)
         assert replace(again, copy_e_tag=None) == replace(first, copy_e_tag=None)  # some stores write it again
 
     def test_another_object_at_the_target_is_not_overwritten(self, filled: Lake, target: StoreAccess) -> None:
         ObjectWriter(target).put("kept", b"another")
-        done = ObjectCopier(filled.access, target).copy("top", "kept", 3)
+        done = copy_one(ObjectCopier(filled.access, target), "top", "kept", 3)
         assert isinstance(done, ObjectResult)
         assert done.outcome is Outcome.FAILED
         assert done.detail == "another object is at the target; it was not overwritten"
@@ -298,14 +299,14 @@ class TestCopying:
     def test_an_object_that_is_not_the_planned_one_is_not_copied(self, filled: Lake, target: StoreAccess) -> None:
         copier = ObjectCopier(filled.access, target)
         for size, e_tag in ((4, filled.reader.head("top").e_tag), (3, ABSENT_E_TAG)):
-            done = copier.copy("top", "kept", size, e_tag)
+            done = copy_one(copier, "top", "kept", size, e_tag)
             assert isinstance(done, ObjectResult)
             assert done.outcome is Outcome.SKIPPED
             assert "an object of 3 bytes" in str(done.detail)
         assert paths(ObjectReader(target).list()) == []
 
     def test_an_object_that_is_gone_is_missing(self, filled: Lake, target: StoreAccess) -> None:
-        done = ObjectCopier(filled.access, target).copy("data/gone", "kept", 3)
+        done = copy_one(ObjectCopier(filled.access, target), "data/gone", "kept", 3)
         assert done == ObjectResult(Outcome.MISSING)
 
     @pytest.mark.parametrize("end", ["source", "target"])
@@ -313,7 +314,7 @@ class TestCopying:
     def test_in_a_missing_bucket_nothing_is_missing_or_copied(self, filled: Lake, end: str) -> None:
         missing = not_there(filled)
         places = (missing, filled.beside) if end == "source" else (filled.access, missing)
-        done = ObjectCopier(*places).copy("top", "kept", 3)
+        done = copy_one(ObjectCopier(*places), "top", "kept", 3)
         assert isinstance(done, ObjectResult)
         assert done.outcome is Outcome.FAILED
         assert "the bucket does not exist" in str(done.detail)

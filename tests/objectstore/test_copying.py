@@ -20,6 +20,7 @@ from retention_assets.objectstore.objects import ObjectReader
 from retention_assets.objectstore.outcomes import ObjectResult, Outcome
 from retention_assets.objectstore.rate_limiter import RateLimiter
 from tests.faulty_s3 import Faults, FaultyS3, Request
+from tests.objectstore.copies import copy_one
 from tests.objectstore.s3 import Bucket, count_clients
 from tests.objectstore.store_servers import StoreServer
 
@@ -69,7 +70,7 @@ class TestCopiesInLocalFiles:
 
     def copied(self, here: Path, name: str, size: int) -> Path:
         places = (StoreAccess(f"file://{here}/{one}") for one in ("lake", "quarantine"))
-        assert isinstance(ObjectCopier(*places).copy(name, f"copies/{name}", size), VerifiedCopy)
+        assert isinstance(copy_one(ObjectCopier(*places), name, f"copies/{name}", size), VerifiedCopy)
         return here / "quarantine" / "copies" / name
 
     @pytest.mark.parametrize("mode", [0o600, 0o640, 0o664, 0o444], ids=oct)
@@ -132,7 +133,7 @@ class TestVerificationOfTheCopy:
         requests_at_target = iter(range(2))  # the first one checks whether the path is free
         at_target = lambda request: request.method == "HEAD" and request.key == "kept" and next(requests_at_target) == 1  # noqa: E731
         faulty.faults.before = once(at_target, lambda: put(bucket, "kept", b"less"))
-        done = ObjectCopier(access, access).copy("x", "kept", 4)
+        done = copy_one(ObjectCopier(access, access), "x", "kept", 4)
         assert isinstance(done, ObjectResult), done
         assert done.outcome is Outcome.FAILED
         assert str(done.detail).startswith("copied from an object of 4 bytes with ETag ")
@@ -143,7 +144,7 @@ class TestVerificationOfTheCopy:
         at_target = lambda request: request.method == "HEAD" and request.key == "kept" and next(requests_at_target) == 1  # noqa: E731
         remove = lambda: bucket.client().delete_object(Bucket=bucket.name, Key="kept")  # noqa: E731
         faulty.faults.before = once(at_target, remove)
-        done = ObjectCopier(access, access).copy("x", "kept", 4)
+        done = copy_one(ObjectCopier(access, access), "x", "kept", 4)
         assert done.outcome is Outcome.FAILED
         assert str(done.detail).endswith("but at the target is nothing")
 
@@ -154,7 +155,7 @@ class TestVerificationOfTheCopy:
         by_key = {"ServerSideEncryption": "aws:kms"}
         put(bucket, "x", b"ours", **(by_key if encrypted == "source" else {}))
         put(bucket, "kept", b"1234", **(by_key if encrypted == "target" else {}))
-        assert isinstance(ObjectCopier(access, access).copy("x", "kept", 4), VerifiedCopy)
+        assert isinstance(copy_one(ObjectCopier(access, access), "x", "kept", 4), VerifiedCopy)
         assert ObjectReader(access).read("kept") == b"ours"
 
     def test_a_copier_makes_one_client_for_each_of_its_stores(
@@ -165,12 +166,12 @@ class TestVerificationOfTheCopy:
         for path in ("x", "y", "z"):
             put(bucket, path, b"ours", ServerSideEncryption="aws:kms")
             put(bucket, f"copies/{path}", b"1234")
-            assert isinstance(copier.copy(path, f"copies/{path}", 4), VerifiedCopy)
+            assert isinstance(copy_one(copier, path, f"copies/{path}", 4), VerifiedCopy)
         assert len(clients) <= 3, "of the source, of the target, and of the requests to copy"
 
     def test_without_encryption_another_etag_means_another_object(self, bucket: Bucket, access: StoreAccess) -> None:
         put(bucket, "kept", b"1234", ServerSideEncryption="AES256")
-        done = ObjectCopier(access, access).copy("x", "kept", 4)
+        done = copy_one(ObjectCopier(access, access), "x", "kept", 4)
         assert done.detail == "another object is at the target; it was not overwritten"
 
 
@@ -179,7 +180,7 @@ class TestChangedSource:
         self, bucket: Bucket, faulty: FaultyS3, access: StoreAccess
     ) -> None:
         faulty.faults.before = once(is_copy, lambda: put(bucket, "x", b"new!"))
-        assert ObjectCopier(access, access).copy("x", "kept", 4).outcome is Outcome.SKIPPED
+        assert copy_one(ObjectCopier(access, access), "x", "kept", 4).outcome is Outcome.SKIPPED
 
     def test_a_server_that_takes_the_condition_refuses_the_copy(self, versitygw: StoreServer) -> None:
         place = versitygw.access(uuid4().hex)
@@ -210,7 +211,7 @@ class TestChangedSource:
         reads = iter(range(100))
         second = lambda request: request.method == "GET" and next(reads) == 1  # noqa: E731
         faulty.faults.before = once(second, lambda: put(bucket, "x", b"1" * size))
-        done = ObjectCopier(access, StoreAccess(f"file://{tmp_path}")).copy("x", "kept", size)
+        done = copy_one(ObjectCopier(access, StoreAccess(f"file://{tmp_path}")), "x", "kept", size)
         assert done.outcome is Outcome.SKIPPED
         assert list(tmp_path.rglob("kept*")) == []
 
@@ -228,14 +229,14 @@ class TestChangedSource:
             return result
 
         copier._copy_strategy.copy_object = copy_and_rewrite  # type: ignore[method-assign]
-        assert copier.copy("x", "kept", 4).outcome is Outcome.SKIPPED
+        assert copy_one(copier, "x", "kept", 4).outcome is Outcome.SKIPPED
 
     def test_an_object_that_is_deleted_during_the_copy_is_missing(
         self, bucket: Bucket, faulty: FaultyS3, access: StoreAccess
     ) -> None:
         remove = lambda: bucket.client().delete_object(Bucket=bucket.name, Key="x")  # noqa: E731
         faulty.faults.before = once(is_copy, remove)
-        assert ObjectCopier(access, access).copy("x", "kept", 4) == ObjectResult(Outcome.MISSING)
+        assert copy_one(ObjectCopier(access, access), "x", "kept", 4) == ObjectResult(Outcome.MISSING)
         assert sum(is_copy(request) for request in faulty.requests) == 1
 
 
@@ -245,7 +246,7 @@ class TestRetries:
         rests: list[float] = []
         faulty.faults = Faults(**{fault: 1.0}, applies=first_copies(3))
         rate_limiter = RateLimiter(sleep=rests.append, clock=lambda: sum(rests))
-        assert ObjectCopier(access, access, rate_limiter).copy("x", "kept", 4).verified_by == "size and etag"
+        assert copy_one(ObjectCopier(access, access, rate_limiter), "x", "kept", 4).verified_by == "size and etag"
         assert len(rests) >= 3
         assert (rate_limiter.rate is not None) is (
             fault == "slow_down"
@@ -266,8 +267,8 @@ class TestRetries:
     def test_a_lasting_failure_of_a_copy_ends_its_retries(self, faulty: FaultyS3, access: StoreAccess) -> None:
         rests: list[float] = []
         faulty.faults = Faults(slow_down=1.0, applies=is_copy)
-        done = ObjectCopier(access, access, RateLimiter(sleep=rests.append, clock=lambda: sum(rests))).copy(
-            "x", "kept", 4
+        done = copy_one(
+            ObjectCopier(access, access, RateLimiter(sleep=rests.append, clock=lambda: sum(rests))), "x", "kept", 4
         )
         assert done.outcome is Outcome.FAILED
         assert "SlowDown" in str(done.detail)
@@ -307,7 +308,7 @@ class TestEncryption:
         encrypting.open().put("other", b"1")
         expected = sent_encryption(faulty.requests[-1])
         assert bool(expected) is (len(options) > 1 or "sse_kms_key_id" not in options)
-        assert isinstance(ObjectCopier(encrypting, encrypting).copy("x", "kept", 4), VerifiedCopy)
+        assert isinstance(copy_one(ObjectCopier(encrypting, encrypting), "x", "kept", 4), VerifiedCopy)
         (copied,) = filter(is_copy, faulty.requests)
         assert sent_encryption(copied) == expected
 
@@ -316,7 +317,7 @@ class TestEncryption:
     ) -> None:
         monkeypatch.setenv("AWS_SERVER_SIDE_ENCRYPTION", "aws:kms")
         monkeypatch.setenv("AWS_SSE_KMS_KEY_ID", "a-key")
-        assert isinstance(ObjectCopier(access, access).copy("x", "kept", 4), VerifiedCopy)
+        assert isinstance(copy_one(ObjectCopier(access, access), "x", "kept", 4), VerifiedCopy)
         (copied,) = filter(is_copy, faulty.requests)
         assert sent_encryption(copied) == {
             "x-amz-server-side-encryption": "aws:kms",
@@ -354,7 +355,9 @@ def test_a_copy_of_an_archived_object_fails_with_what_can_be_done(
     bucket: Bucket, access: StoreAccess, tmp_path: Path, to: str, code: str
 ) -> None:
     put(bucket, "x", b"ours", StorageClass="GLACIER")
-    done = ObjectCopier(access, access if to == "bucket" else StoreAccess(f"file://{tmp_path}")).copy("x", "kept", 4)
+    done = copy_one(
+        ObjectCopier(access, access if to == "bucket" else StoreAccess(f"file://{tmp_path}")), "x", "kept", 4
+    )
     assert done == ObjectResult(
         Outcome.FAILED,
         f"the object is archived by its storage class ({code}), and S3 cannot read or copy it. Restore it in S3 first "
@@ -365,7 +368,7 @@ def test_a_copy_of_an_archived_object_fails_with_what_can_be_done(
 class TestKindsOfCopies:
     def test_s3_copies_by_itself(self, faulty: FaultyS3, access: StoreAccess) -> None:
         elsewhere = replace(access, url=f"{access.url}/elsewhere")
-        assert isinstance(ObjectCopier(access, elsewhere).copy("x", "kept", 4), VerifiedCopy)
+        assert isinstance(copy_one(ObjectCopier(access, elsewhere), "x", "kept", 4), VerifiedCopy)
         assert {request.method for request in faulty.requests} == {"HEAD", "PUT"}
         assert sum(is_copy(request) for request in faulty.requests) == 1
 
@@ -387,8 +390,8 @@ class TestKindsOfCopies:
         files = StoreAccess(f"file://{tmp_path}")
         content = bytes(index % 251 for index in range(size))
         ObjectWriter(files).put("there", content)
-        assert ObjectCopier(files, access).copy("there", "away/there", size).verified_by == "size"
-        assert ObjectCopier(access, files).copy("away/there", "back", size).verified_by == "size"
+        assert copy_one(ObjectCopier(files, access), "there", "away/there", size).verified_by == "size"
+        assert copy_one(ObjectCopier(access, files), "away/there", "back", size).verified_by == "size"
         assert ObjectReader(files).read("back") == content
 
     @pytest.mark.parametrize("size", [4, 9 * MEBIBYTE])
@@ -402,7 +405,7 @@ class TestKindsOfCopies:
         metadata = {**content, "ContentDisposition": "inline", "Metadata": {"owner": "ada", "run": "7"}}
         client.put_object(Bucket=bucket.name, Key="x", Body=bytes(size), **metadata)
         target = bucket.access("other", access_key_id="another-key")
-        assert isinstance(ObjectCopier(access, target).copy("x", "kept", size), VerifiedCopy)
+        assert isinstance(copy_one(ObjectCopier(access, target), "x", "kept", size), VerifiedCopy)
         found = client.head_object(Bucket=bucket.name, Key="other/kept")
         assert {name: found.get(name) for name in metadata} == metadata
 
@@ -410,5 +413,5 @@ class TestKindsOfCopies:
         self, bucket: Bucket, faulty: FaultyS3, access: StoreAccess
     ) -> None:
         target = bucket.access("other", access_key_id="another-key")
-        assert ObjectCopier(access, target).copy("x", "kept", 4).verified_by == "size and etag"
+        assert copy_one(ObjectCopier(access, target), "x", "kept", 4).verified_by == "size and etag"
         assert "GET" in {request.method for request in faulty.requests}

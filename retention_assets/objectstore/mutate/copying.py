@@ -234,10 +234,16 @@ class ObjectCopier:
     The store itself copies if both URLs use the same S3 endpoint and credentials, the same container of Azure or the
     same bucket of GCS. Otherwise, local files included, the bytes pass through this machine, a few chunks at a time.
 
+    The object must have the planned size and ETag before the copy. The object is checked again after the copy, because
+    not every store makes the ETag a condition of copying. The copy must have the object's size. If both ETags look like
+    MD5 sums, they must be equal, unless S3 reports that one of the two objects is encrypted: the ETag of an encrypted
+    object is not its MD5 sum.
+
     The copy has a new modification time. docs/stores.md lists what else differs. An existing object at the target is
-    not overwritten if its size or its MD5 differs. If the sizes are equal and the ETags cannot be compared, the object
-    is copied and overwrites the existing one, unless an earlier attempt verified this copy, or `overwrites` is False.
-    An object that is written to the target between the check and the copy is overwritten too.
+    not overwritten if its size or its MD5 differs. If both are equal, the object is not copied again. If the sizes are
+    equal and the ETags cannot be compared, the object is copied and overwrites the existing one, unless an earlier
+    attempt verified this copy, or `overwrites` is False. An object that is written to the target
+    between the check and the copy is overwritten too.
     """
 
     def __init__(
@@ -254,19 +260,6 @@ class ObjectCopier:
         self._copy_strategy = copy_strategy(source, target, connections=_AT_ONCE)
         self._is_to_local_files = target.is_local
         self._rate_limiter, self._random = rate_limiter or RateLimiter(), Random()
-
-    def copy(self, path: str, to: str, size: int, e_tag: str | None = None) -> VerifiedCopy | ObjectResult:
-        """Copy one object. Return the verified copy, or the reason why there is none. A store's error is not raised.
-
-        The object must have the planned size and ETag before the copy. The object is checked again after the copy,
-        because not every store makes the ETag a condition of copying. The copy must have the object's size.
-
-        If both ETags look like MD5 sums, they must be equal, unless S3 reports that one of the two objects is
-        encrypted: the ETag of an encrypted object is not its MD5 sum. If an equal copy already exists, the object is
-        not copied again.
-        """
-        (copied,) = self.copy_all([Copy(path, to, size, e_tag)])
-        return copied
 
     def copy_all(
         self,

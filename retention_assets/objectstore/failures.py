@@ -177,6 +177,7 @@ def _failure(
     ambiguous = is_server_error or kind is Kind.UNREACHABLE
     return Failure(
         kind,
+        # The message is redacted before it is shortened, so that no part of a secret is left at its end.
         redacted(_detail(kind, code, status, redacted(message, secrets)), secrets),
         names_object,
         code,

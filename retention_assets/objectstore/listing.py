@@ -32,7 +32,8 @@ LAST = "\U0010ffff"  # the greatest character: no path continues with a greater 
 _MOST_READERS = 8  # tasks that list one local directory; each task reads all names
 _PLAIN = re.compile(r"[0-9A-Za-z_.-]+(?:/[0-9A-Za-z_.-]+)*")  # names that obstore does not escape
 _FILES_PER_BATCH = 10_000
-_FEW_TASKS, _FEW_OBJECTS = 32, 10_000  # a listing without Spark: the most tasks; it has fewer objects than this
+# A listing without Spark has at most this many tasks, and fewer than this many objects.
+_FEW_TASKS, _FEW_OBJECTS = 32, 10_000
 _CONCURRENT_REQUESTS = 16  # concurrent requests of a task
 PRESENCE = pa.schema([("address", pa.string()), ("last_modified", TIMESTAMP), ("size", pa.int64())])
 

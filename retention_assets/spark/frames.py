@@ -1,4 +1,4 @@
-"""What all code with Spark uses: readers, cached frames, functions on executors, and numbers of tasks."""
+"""Shared code for Spark: readers, cached frames, functions on executors, and numbers of tasks."""
 
 import json
 import re

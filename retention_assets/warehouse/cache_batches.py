@@ -62,8 +62,8 @@ def complete_and_replaced(
 ) -> tuple[list[CacheBatch], dict[str, datetime]]:
     """Return all complete batches, oldest first, and the batches whose rows are in a complete merged batch.
 
-    The second result has the name of each such batch, and the time at which it was merged (UTC). It may be complete
-    itself.
+    The second result has the names of these batches, each with the time at which its rows were merged (UTC). Their own
+    files may still be complete.
     """
     rows, ids = (_by_batch(warehouse, repository, table) for table in (kind, ids_of(kind)))
     complete: list[CacheBatch] = []

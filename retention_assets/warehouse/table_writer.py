@@ -35,7 +35,8 @@ def write_rows(
 
     `shared`: whether all machines see a warehouse that is a directory (`shared_warehouse` of the configuration).
     `observe`: named aggregates that Spark computes while it writes the rows of a frame.
-    Errors: TableContractError when the rows do not fit the table, or when not all of them can be read back.
+    Errors: TableContractError when the rows do not fit the table, or when not all of them can be read back;
+    ConfigurationError when executors may not see the warehouse; as `Warehouse.write_frame`.
     """
     if isinstance(rows, pa.Table):
         warehouse.write_table(_stored(rows, TABLES[table]), repository, table, day.isoformat())

@@ -86,7 +86,7 @@ class Rows:
 
     @property
     def frame(self) -> "DataFrame":
-        """The rows for Spark."""
+        """The rows as a frame of Spark."""
         if not self.is_held:
             return self.data
         from pyspark.sql import SparkSession
@@ -102,17 +102,17 @@ class Rows:
 
     @property
     def table(self) -> pa.Table:
-        """The rows for the driver, which holds all of them."""
+        """All rows, in the memory of the driver."""
         if isinstance(self.data, pa.Table):
             return self.data
         return self.read(None) if self.read else self.data.toArrow()
 
     def columns(self, *names: str) -> pa.Table:
-        """Return some columns of the rows for the driver. This saves memory: lists of names can be large."""
+        """Return some columns of all rows, in the memory of the driver, where other columns could be large."""
         return self.read(names) if self.read else self.table.select(names)
 
     def ids(self, name: str) -> "DataFrame | pa.Table":
-        """Return one column: for the driver if the rows are known to be few, and for Spark otherwise."""
+        """Return one column: as a table if the rows are known to be few, and as a frame of Spark otherwise."""
         is_few = isinstance(self.data, pa.Table) or (self.count is not None and self.count <= _FEW)
         return self.columns(name) if is_few else self.frame.select(name)
 

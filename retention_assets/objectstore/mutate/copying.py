@@ -242,8 +242,8 @@ class ObjectCopier:
     The copy has a new modification time. docs/stores.md lists what else differs. An existing object at the target is
     not overwritten if its size or its MD5 differs. If both are equal, the object is not copied again. If the sizes are
     equal and the ETags cannot be compared, the object is copied and overwrites the existing one, unless an earlier
-    attempt verified this copy, or `overwrites` is False. An object that is written to the target
-    between the check and the copy is overwritten too.
+    attempt verified this copy, or `overwrites` is False. An object that is written to the target between the check and
+    the copy is overwritten too.
     """
 
     def __init__(
@@ -254,7 +254,7 @@ class ObjectCopier:
         *,
         overwrites: bool = True,
     ) -> None:
-        """Open both stores. Errors: as `StoreAccess.open` and `s3_bucket`."""
+        """Open both stores. Errors: as `copy_strategy`."""
         self._overwrites = overwrites
         self._source, self._target = _CheckedStore(source), _CheckedStore(target)
         self._copy_strategy = copy_strategy(source, target, connections=_AT_ONCE)

@@ -108,7 +108,7 @@ class Rows:
         return self.read(None) if self.read else self.data.toArrow()
 
     def columns(self, *names: str) -> pa.Table:
-        """Return some columns of all rows, in the memory of the driver, where other columns could be large."""
+        """Return some columns of the rows, in the driver's memory. Others, such as lists of names, can be large."""
         return self.read(names) if self.read else self.table.select(names)
 
     def ids(self, name: str) -> "DataFrame | pa.Table":

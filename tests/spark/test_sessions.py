@@ -205,3 +205,10 @@ def test_a_master_or_server_that_cannot_be_reached_is_named(
     assert str(refused.value).startswith(f"Spark did not start: {reason}. The session is for {where}. Nothing was read")
     assert "canary" not in str(refused.value)
     assert refused.value.exit_code == 3
+
+
+def test_the_master_of_a_submitted_job_whose_session_does_not_start_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYSPARK_GATEWAY_PORT", "15002")
+    monkeypatch.setattr(SparkSession.Builder, "getOrCreate", lambda _: stopped_by_spark())
+    with pytest.raises(StoreError, match=r"The session is for the master of spark-submit\. Nothing was read"):
+        started({})

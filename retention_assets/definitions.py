@@ -175,7 +175,7 @@ def _jobs(repository: Repository) -> "tuple[AssetJob, AssetJob, AssetJob, AssetJ
             executor_def=ONE_PROCESS,
             tags={"dagster/max_retries": "0"},  # with the option `execute`, the run deletes
             description=f"Report the outcomes of the plan of {name}. Deletes nothing without the option "
-            "`execute` of `deletion_report`.",
+            "`execute` of `deletion_report` or the run tag `retention/sweep`.",
         ),
         dg.define_asset_job(
             sweep_job(name),

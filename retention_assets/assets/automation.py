@@ -64,7 +64,7 @@ def send(message: Message) -> None:
 
 
 def _client(address: str) -> urllib3.PoolManager:
-    scheme, host = urlsplit(address)[:2]
+    scheme, host = urlsplit(address)[:2]  # urllib3 does not read the proxy settings of the environment
     proxy = "" if proxy_bypass(host) else getproxies().get(scheme, "")
     return urllib3.ProxyManager(proxy) if proxy else urllib3.PoolManager()
 

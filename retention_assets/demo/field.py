@@ -47,7 +47,7 @@ def make_field(target: Path) -> None:
         return
     if target.exists() and (not target.is_dir() or any(target.iterdir())):
         raise StoreError(
-            f"{target}: exists and is not an Icechunk repository. Nothing was written. Empty or remove it."
+            f"{target}: exists and is not an Icechunk repository of format 2. Nothing was written. Empty or remove it."
         )
     writable_folder(target.parent, ELSEWHERE)
     fresh = target.with_name(f"{target.name}.placing")

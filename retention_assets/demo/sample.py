@@ -77,7 +77,7 @@ def place_sample(source: Path, target: Path) -> int:
 def _remedy(source: Path) -> str:
     """Return how to restore a damaged sample. Outside a checkout, the sample is a copy out of the installed package."""
     if source.resolve().is_relative_to(_CHECKOUT):
-        return f"Restore the sample: `git checkout {source}` (without line-end conversion)."
+        return f"Restore the sample: `git checkout {source}`, with `core.autocrlf` set to `false`."
     return (
         f"Restore the sample: remove {source.parent / 'retention.yaml'}, and run `retention demo`. It then copies the "
         "samples out of the installed package. If the error persists, install the package again."

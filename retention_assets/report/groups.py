@@ -68,7 +68,7 @@ class LivePairs:
         """Return whether a lifecycle rule releases each pair. Pairs with equal properties are decided once."""
         covered = [_covered(rule, batch["key"]) for rule in self.rules]
         branches = (_joined(batch[name]) for name in ("branches", "left_branches"))
-        classes = np.zeros(batch.num_rows, dtype=np.int64)
+        classes = np.zeros(batch.num_rows, dtype=np.int64)  # a number for each combination of properties
         for part in (*covered, _codes(batch["added_at"]), *map(_codes, branches)):
             classes = np.unique(classes * (int(part.max()) + 1) + part, return_inverse=True)[1]
         firsts = np.unique(classes, return_index=True)[1]
@@ -109,7 +109,7 @@ def _codes(values: pa.Array) -> np.ndarray:
 def _inside(addresses: pa.Array) -> np.ndarray:
     """Return whether each address names an object of the namespace, which the store lists."""
     inside = ~pc.match_substring_regex(addresses, f"^{ABSOLUTE}").to_numpy(zero_copy_only=False)
-    for index in np.flatnonzero(~inside):  # few: imported and linked objects
+    for index in np.flatnonzero(~inside):  # few addresses are absolute: those of imported and linked objects
         inside[index] = not is_absolute(listed_name(addresses[int(index)].as_py()))
     return inside
 
@@ -231,7 +231,10 @@ def _due_sums(tables: PlanTables) -> _Sums:
 
 
 def _groups(kind: str, sums: _Sums) -> list[Group]:
-    """Return the groups of a kind."""
+    """Return the groups of a kind.
+
+    The objects that stay are the live pairs, or, for kinds without pairs, the listed objects that are not due.
+    """
     found = []
     for name, amounts in sums.found.get(kind, {}).items():
         candidate, due, listed, live = (amounts.get(scan, Amount()) for scan in (CANDIDATES, DUE, LISTED, LIVE))

@@ -85,7 +85,11 @@ def _snapshots(tables: PlanTables) -> Sequence[Row]:
 
 
 def _chosen(rows: Sequence[Row], by_name: Mapping[str, Row]) -> list[str]:
-    """Return the names to show, newest first: the newest expired rows, their neighbours, then heads and tags."""
+    """Return the names of the rows to show, newest first.
+
+    The rows that expired last are chosen first, then their children and parents, then rows with branches or tags, then
+    others.
+    """
     last = sorted(
         (row for row in rows if row["state"] == EXPIRED), key=lambda row: row["due_since"] or _LONG_AGO, reverse=True
     )[: _SHOWN // 2]
@@ -98,6 +102,7 @@ def _chosen(rows: Sequence[Row], by_name: Mapping[str, Row]) -> list[str]:
 
 
 def _age(row: Row) -> timedelta:
+    """Return a duration that sorts newer rows first."""
     return datetime.max.replace(tzinfo=UTC) - row["at"]
 
 

@@ -235,7 +235,7 @@ def _outcomes(figures: Figures, program: str) -> str:
 def _guards(guards: Sequence[Mapping[str, Any]], checks: Mapping[str, str]) -> str:
     if not guards:
         return _section(
-            "Guards", "<p>An earlier version of this tool made the plan, and stored no values of guards.</p>"
+            "Guards", "<p>An earlier version of this tool made the plan, and did not store the results of guards.</p>"
         )
     rows = [
         (

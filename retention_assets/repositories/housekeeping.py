@@ -181,8 +181,8 @@ def _needed_days(tables: _Tables, plans: _Plans, now: datetime, keep: KeepSettin
     needed |= {_day(path) for path, file in plans.documents.items() if file.written_at >= now - life}
     current = [_day(path) for path in tables.files if path.startswith(f"{PLANS}/") and path.endswith(f"/{CURRENT}")]
     made = {path.rpartition("/")[2]: _day(path) for path in plans.documents}
-    # The newest of all plans; of the plans up to now; of the plans before the grace period. The last plan may be of an
-    # older day. Then the newest day counts too.
+    # From all plans, from those made up to now, and (Icechunk) from those made before the grace period: the day of the
+    # plan that was made last, and the newest day. They differ if an older day was planned last.
     times = [now + MARGIN, *([now - settings.grace] if isinstance(settings, IcechunkSettings) else [])]
     groups = made, *([name for name in made if name <= made_at_name(at)] for at in times)
     newest = {day for names in groups if names for day in (made[max(names)], max(made[name] for name in names))}
@@ -190,7 +190,7 @@ def _needed_days(tables: _Tables, plans: _Plans, now: datetime, keep: KeepSettin
 
 
 def _newest_days(tables: _Tables, now: datetime) -> Iterator[str]:
-    """Yield the newest complete day of each table, and the days with the newest data."""
+    """Yield the newest complete day of each table, and the days of the tables whose newest data runs read."""
     complete: dict[str, list[str]] = {}
     for table, day in tables.entries:
         location = f"{table}/{day}"

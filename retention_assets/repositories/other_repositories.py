@@ -1,6 +1,6 @@
-"""Reads the references of the other configured repositories from their last plans. No sweep deletes referenced objects.
+"""Reads which objects the other configured repositories refer to. Sweeps keep these objects.
 
-The references are read from the other repositories' newest tables in the warehouse, whichever run wrote the tables.
+The references come from the newest tables of the other repositories in the warehouse, whichever run wrote the tables.
 If the newest table is old, newer references are missing from it. Then a plan has a warning, and a sweep is refused.
 """
 
@@ -54,28 +54,25 @@ _SCHEMES = {"s3": "s3", "gs": "gs", "gcs": "gs", "file": "local", "local": "loca
 
 @dataclass(frozen=True, slots=True)
 class _Table:
-    """The newest complete table of another repository.
-
-    `unread`: the number of lost Icechunk files that no run has read. The references in them are unknown. `replaced`:
-    why the repository was in an older state than at an earlier plan. The newer state may come back, and its references
-    are unknown. `staged_by`: the run that wrote the staged list of the same day; None: the list is missing, or there is
-    none. `is_mixed`: the table of a later run is missing or refused, or the list is missing, or a later plan wrote it.
-    An object that was committed after this table and before that list is in neither of them. `refused`: the guards that
-    refused the table of a later run. `mode`: the mode of the repository when the table was found.
-    """
+    """The newest complete table with references of another repository, as its metadata describe the table."""
 
     repository: str
     day: date
     taken_at: datetime
     details: Details
-    unread: int
+    unread: int  # lost Icechunk files that no run has read: the references in them are unknown
+    # Why the repository was in an older state than at an earlier plan. The newer state may come back, and its
+    # references are unknown.
     replaced: str | None
     run_id: str
-    mode: str
-    rows: int
+    mode: str  # the mode of the repository when the table was found
+    rows: int  # how many rows the run wrote
+    # The run that wrote the staged list of this day; None: the list is missing, or the repository has none (Icechunk).
     staged_by: str | None = None
+    # The table of a later run is missing or refused, or the staged list is missing, or a later plan wrote the list. An
+    # object that was committed after this table and before that list is in neither of them.
     is_mixed: bool = False
-    refused: str | None = None
+    refused: str | None = None  # the guards that refused the table of a later run
 
 
 @dataclass(frozen=True, slots=True)
@@ -235,7 +232,11 @@ class OtherRepositories:
         )
 
     def _may_refer(self, other: Repository) -> bool:
-        """Return whether `other` can refer to objects here. A lakeFS server has one kind of store."""
+        """Return whether `other` can refer to objects here.
+
+        An Icechunk repository can refer to objects in any store. A lakeFS repository can refer only to objects in its
+        own kind of store, because a lakeFS server uses only one kind.
+        """
         here = {_scheme(self.repository.namespace), _scheme(self.repository.storage)}
         there = _scheme(other.namespace)
         return other.is_icechunk or there is None or None in here or there in here
@@ -479,8 +480,9 @@ def _of_both(manifests: _Table, chunks: _Table) -> _Table:
     """Return the two tables of an Icechunk repository as one, without details if they are of different policies.
 
     The policies differ if a plan was interrupted after it wrote the manifests. Which manifests are live depends on the
-    policy and settings of the plan. The time is that of the older table: two runs may have planned the day at the same
-    time. Then the references in these manifests were not counted (`outside`).
+    policy and settings of the plan. If two runs planned the day at the same time, the tables can be of different runs.
+    Then the references in these manifests were not counted, so the result has no count (`outside`). The time of the
+    result is the time of the older table.
     """
     of_both = {(one.details.policy_hash, one.details.terms_hash) for one in (manifests, chunks)}
     details = chunks.details if len(of_both) == 1 else Details()
@@ -509,8 +511,8 @@ def _incomplete(other: Repository, table: _Table) -> str | None:
     """Return why references of `other` may be missing from its newest table, with the remedy; None: none are."""
     if table.replaced:
         return (
-            f"At its last plan, {other.name} was in an older state than before. It is unknown what the newer state "
-            f"refers to, which may come back: {table.replaced} Then plan it again: `retention plan {other.name}`."
+            f"At its last plan, {other.name} was in an older state than before. The newer state may come back, and it "
+            f"is unknown what that state refers to. {table.replaced} Then plan it again: `retention plan {other.name}`."
         )
     return _unread(other, table.unread) if table.unread else None
 

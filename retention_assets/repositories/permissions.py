@@ -1,8 +1,8 @@
 """Checks what the configured credentials may do, without changing any object of the repository.
 
 Reading is always tried. Writing and deleting are tried only on request: on a file that this module creates in the
-warehouse, in the quarantine and at the witness, and on a name that does not exist in the repository. Whether a local
-directory can be written is asked of the operating system.
+warehouse, in the quarantine and at the witness, and on a name that does not exist in the repository. For a local
+directory, this module asks the operating system whether files can be written there, and writes none.
 """
 
 import os

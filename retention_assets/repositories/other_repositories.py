@@ -218,10 +218,7 @@ class OtherRepositories:
         if not tables:
             raise self._being_planned(other)
         if changed := self._change_since(max(tables, key=lambda table: table.taken_at), other):
-            raise GuardRefused(
-                f"{self.repository.name}: another repository may refer to objects that would be deleted. Nothing more "
-                f"was deleted. {changed} {self._plan_again(other)} Then run the same command again."
-            )
+            raise self._unknown(f"{changed} {self._plan_again(other)} Then run the same command again.")
 
     def _being_planned(self, other: Repository) -> GuardRefused:
         return GuardRefused(
@@ -413,9 +410,8 @@ class OtherRepositories:
             names = reduce(DataFrame.union, (one.select(F.explode(one.columns[0]).alias("name")) for one in lists))
             branches = sorted(row["name"] for row in names.distinct().collect())
             today = self.clock().date()
-            as_of = start_of_day(today)
             pairs = whole_pairs(pairs) if policy.lifecycle else pairs
-            pairs = with_lifecycle(pairs, policy.lifecycle, branches, as_of)
+            pairs = with_lifecycle(pairs, policy.lifecycle, branches, start_of_day(today))
             pairs = pairs.where(_is_live(policy.held_prefixes(today)))
         return pairs.select("address")
 
@@ -435,6 +431,7 @@ class OtherRepositories:
         return references.where("location IS NOT NULL").select(F.col("location").alias("address"))
 
     def _unknown(self, reason: str) -> GuardRefused:
+        """Return the error that ends a sweep because references are unknown. `reason`: why, with the remedy."""
         return GuardRefused(
             f"{self.repository.name}: another repository may refer to objects that would be deleted. Nothing more was "
             f"deleted. {reason}"

@@ -5,7 +5,6 @@ run makes the same arrays and history, but different ids and different bytes in 
 """
 
 import os
-import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -14,8 +13,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from retention_assets.config.folders import writable_folder
-from retention_assets.demo.sample import ELSEWHERE
+from retention_assets.demo.sample import replaced
 from retention_assets.errors import StoreError
 from retention_assets.icechunk.formats.ids import decode_id, encode_id
 from retention_assets.icechunk.formats.model import MAIN
@@ -49,16 +47,8 @@ def make_field(target: Path) -> None:
         raise StoreError(
             f"{target}: exists and is not an Icechunk repository of format 2. Nothing was written. Empty or remove it."
         )
-    writable_folder(target.parent, ELSEWHERE)
-    fresh = target.with_name(f"{target.name}.placing")
-    shutil.rmtree(fresh, ignore_errors=True)  # left by an interrupted run
-    fresh.mkdir()
-    try:
+    with replaced(target) as fresh:
         _Field(fresh).make()
-        shutil.rmtree(target, ignore_errors=True)
-        fresh.rename(target)
-    finally:
-        shutil.rmtree(fresh, ignore_errors=True)
 
 
 class _Field:

@@ -274,14 +274,18 @@ def _of_paths(paths: pa.Array, sizes: pa.Array) -> Parts:
 
 def _first(texts: pa.Array) -> pa.Array:
     """Return the first text of each list; null for an empty list."""
-    filled = pc.if_else(pc.equal(pc.list_value_length(texts), 0), pa.scalar([None], texts.type), texts)
-    return pc.list_element(filled, 0)
+    return pc.list_element(_filled(texts, None), 0)
 
 
 def _exploded(texts: pa.Array, sizes: pa.Array, nothing: str) -> tuple[pa.Array, pa.Array]:
     """Return each text of each list with the size of its row; `nothing` stands for an empty list."""
-    filled = pc.if_else(pc.equal(pc.list_value_length(texts), 0), pa.scalar([nothing], texts.type), texts)
+    filled = _filled(texts, nothing)
     return pc.list_flatten(filled), sizes.take(pc.list_parent_indices(filled))
+
+
+def _filled(texts: pa.Array, nothing: str | None) -> pa.Array:
+    """Return the lists, with `nothing` as the only element of each empty list."""
+    return pc.if_else(pc.equal(pc.list_value_length(texts), 0), pa.scalar([nothing], texts.type), texts)
 
 
 def _ages(times: pa.Array, at: datetime) -> pa.Array:

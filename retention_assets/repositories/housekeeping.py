@@ -6,14 +6,14 @@ plans. Everything else stays: ledgers, records, policies, and the data that plan
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from datetime import UTC, date, datetime, time, timedelta
+from dataclasses import dataclass
+from datetime import date, datetime, timedelta
 
 from retention_assets.config.configuration import Repository
 from retention_assets.config.durations import format_duration
 from retention_assets.config.limits import KeepSettings
 from retention_assets.config.settings import IcechunkSettings
-from retention_assets.config.timestamps import Clock
+from retention_assets.config.timestamps import Clock, start_of_day
 from retention_assets.core.amounts import counted
 from retention_assets.errors import GuardRefused, StoreError
 from retention_assets.icechunk.edits.stored import PLANNED_EDITS, PUBLICATIONS
@@ -72,7 +72,7 @@ class _Tables:
     warehouse: Warehouse
     repository: Repository
     files: Mapping[str, StoredFile]  # by path below the directory of the repository
-    entries: Mapping[tuple[str, str], Mapping[str, StoredFile]] = field(default_factory=dict)  # by table and name
+    entries: Mapping[tuple[str, str], Mapping[str, StoredFile]]  # by table and name
 
     @classmethod
     def of(cls, warehouse: Warehouse, repository: Repository) -> "_Tables":
@@ -213,7 +213,7 @@ def _newest_days(tables: _Tables, now: datetime) -> Iterator[str]:
 def _old_partitions(tables: _Tables, needed: set[str], keep: KeepSettings, now: datetime) -> Iterator[tuple[str, str]]:
     for table, day in tables.entries:
         if table in _DAILY and _is_day(day) and day not in needed:
-            ended = datetime.combine(date.fromisoformat(day), time(), UTC) + timedelta(days=1)
+            ended = start_of_day(date.fromisoformat(day)) + timedelta(days=1)
             if max(ended, tables.written_at(table, day)) < now - keep.tables:
                 yield f"{table}/{day}", f"older than {format_duration(keep.tables)}"
 

@@ -7,7 +7,7 @@ directory, this module asks the operating system whether files can be written th
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -68,7 +68,7 @@ class Permissions:
     """What the credentials of one repository may do."""
 
     repository: str
-    checks: Sequence[PermissionCheck] = field(default_factory=list)
+    checks: Sequence[PermissionCheck]
 
     def missing(self, mode: Mode) -> list[PermissionCheck]:
         """Return the checks that failed and that a mode needs."""

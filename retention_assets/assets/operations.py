@@ -218,16 +218,14 @@ def _acknowledge(context: dg.OpExecutionContext, resource: RepositoryResource, c
             f"{resource.name}: {config.digest.strip()} is not the hash of the objects that are missing now "
             f"({len(wanted):,}). Nothing was acknowledged. Run the job without `digest`, and check the objects again."
         )
+    objects_are = counted(len(wanted), "live object is", "live objects are")
     if not wanted:
         message = "No objects to acknowledge."
     elif config.digest:
         acknowledge(warehouse, resource.name, wanted, by, now, context.run_id, seal)
-        message = (
-            f"{by} acknowledged that {counted(len(wanted), 'live object is', 'live objects are')} lost. Plan again."
-        )
+        message = f"{by} acknowledged that {objects_are} lost. Plan again."
     else:
-        missing = counted(len(wanted), "live object is", "live objects are")
-        message = f"{missing} missing. To accept the loss, run the job again with `digest: {digest}`."
+        message = f"{objects_are} missing. To accept the loss, run the job again with `digest: {digest}`."
     _report(context, message, shown={"addresses": address_list(wanted)})
 
 

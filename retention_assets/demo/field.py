@@ -112,7 +112,7 @@ class _Field:
     def _set_days(self) -> None:
         """Write the day of each snapshot into the repo object and its ops log: plans count ages from these times.
 
-        A branch or tag was created on the day of the snapshot before it.
+        The creation of a branch or tag gets the time of the snapshot that was written before it.
         """
         path = self._directory / REPO
         repo = read_repo(path.read_bytes(), str(path))

@@ -123,6 +123,7 @@ def _digits(document: str) -> str:
 
 
 def _day(document: str) -> str:
+    """Return the day of a plan, from the path of its document."""
     return document.split("/")[1]
 
 
@@ -172,8 +173,8 @@ def _plans(tables: _Tables) -> _Plans:
 def _needed_days(tables: _Tables, plans: _Plans, now: datetime, keep: KeepSettings) -> set[str]:
     """Return the days whose tables all stay, however old they are.
 
-    Plans that are not older than an approval may still be swept. An Icechunk plan reads the heads that plans found
-    within `grace`, and those of the last plan before: see `heads_since`.
+    A plan may be swept as long as an approval lasts (`approval.life`). An Icechunk plan reads the heads that plans
+    found within `grace`, and those of the last plan before: see `heads_since`.
     """
     settings = tables.repository.settings
     life = max(keep.tables, settings.approval.life, settings.grace)
@@ -305,7 +306,7 @@ def remove_leftovers(
     # A clock that is ahead would take the lease of a running sweep.
     require_clock(repository, open_store(repository), clock, "was removed")
     with held_lease(warehouse, name, f"housekeeping {run_id}", clock, repository.settings.sweep.lease) as lease:
-        _require_clock(name, lease_written_at(warehouse, lease), clock())
+        _require_warehouse_clock(name, lease_written_at(warehouse, lease), clock())
         for kind in many:
             merge_batches(warehouse, name, kind, run_id)
         for leftover in leftovers(warehouse, repository, keep, clock()):
@@ -316,8 +317,11 @@ def remove_leftovers(
                 log(f"{name}/{leftover.path} was not removed: it is a link, or a run wrote to it after the listing.")
 
 
-def _require_clock(name: str, written: datetime, now: datetime) -> None:
-    """Raise GuardRefused if this machine's clock differs from the clock of the store, which dated the new lease."""
+def _require_warehouse_clock(name: str, written: datetime, now: datetime) -> None:
+    """Raise GuardRefused if this machine's clock differs from the clock of the warehouse's store.
+
+    `written`: when the store wrote the new lease, by the store's clock.
+    """
     if abs(now - written) > MARGIN:
         raise GuardRefused(
             f"{name}: this machine's clock says {now:%Y-%m-%d %H:%M:%S} UTC, and the store of the warehouse "

@@ -224,8 +224,8 @@ class OtherRepositories:
         return GuardRefused(
             f"{self.repository.name}: the references of {other.name} are unknown while {other.name} is being planned. "
             "Nothing more was deleted. Run the same command again after that plan is made. If no run is making it, the "
-            f"last run was interrupted or refused. Plan {other.name} again: `retention plan {other.name}`. If it is "
-            "read from a dump, make a dump that is newer than that run first."
+            f"last run was interrupted or refused. Plan {other.name} again: `retention plan {other.name}`. If "
+            f"{other.name} is read from a dump, first make a dump that is newer than that run."
         )
 
     def _may_refer(self, other: Repository) -> bool:
@@ -263,11 +263,11 @@ class OtherRepositories:
         return newest if other.is_icechunk else self._with_staged_list(other, newest)
 
     def _days(self, other: Repository) -> list[tuple[date, datetime | None]]:
-        """Return the days that have a table of `other`, and when its references of the day were written; newest first.
+        """Return the days that have a table of `other`, and when the references of each day were written; newest first.
 
-        A table is written after the references that it comes from were read, and has their time. None: the table with
-        the references of the day is missing, so the time is unknown. These days come first. Reading the metadata of a
-        whole year would be slow, but one listing of the small tables with the references has all these times.
+        The references are read before they are written, so `taken_at` of a day's table is earlier than this time. None:
+        the table with the references of the day is missing, so the time is unknown. These days come first. Reading the
+        metadata of a whole year would be slow, but one listing of the small tables with references has all these times.
         """
         read = REPOSITORY_HISTORY.name if other.is_icechunk else COMMIT_GRAPH.name
         files = self.warehouse.tree(other.name, read).items()
@@ -444,7 +444,8 @@ class OtherRepositories:
 def not_configured(source: LakeFSSource, configured: Collection[Repository]) -> str | None:
     """Return a warning with the names of the server's repositories that are not configured; None if all are.
 
-    Any repository can refer to objects of another one by full address, whatever its own namespace is.
+    If the user may not list the repositories, the warning says that it is unknown. Any repository can refer to objects
+    of another one by full address, whatever its own namespace is.
     """
     known = source.other_repositories()
     if known is None:

@@ -1,7 +1,7 @@
 """Retention for versioned data lakes: plans which objects may be deleted, deletes them, and verifies the result.
 
-`import retention_assets as ra` offers the names of `retention_assets.library`. A name is imported at its first use,
-because the imports of Spark and Dagster take seconds.
+`import retention_assets as ra` offers the names of `retention_assets.library`. A name is imported at its first use:
+Python runs this file before it imports any module of the package, and most modules do not need the library.
 """
 
 from importlib import import_module

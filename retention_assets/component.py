@@ -13,20 +13,21 @@ if TYPE_CHECKING:
 class RetentionRepository(dg.Component, dg.Resolvable, dg.Model):
     """Plans what may be deleted from lakeFS and Icechunk repositories, and deletes it on approval.
 
-    The attributes are the keys of `retention.yaml`, or `configuration` alone. Paths are relative to `defs.yaml`.
-    Put repositories that share objects into one component: a plan knows only the references of its own component.
+    The attributes are the keys of `retention.yaml`, or `configuration`, which names such a file. `project_spark` can be
+    added to both. Paths are relative to `defs.yaml`. Put repositories that share objects into one component: a plan
+    knows only the references of the repositories in its own component.
     """
 
-    configuration: str | None = Field(default=None, description="A retention.yaml. Give this, or the other attributes.")
+    configuration: str | None = Field(default=None, description="The path of a retention.yaml that has all other keys.")
     warehouse: str | None = Field(default=None, description="Where the tables are written: a path or a URL.")
     repositories: dict[str, Any] | None = Field(
         default=None, description="The repositories by name, as in retention.yaml."
     )
-    shared_warehouse: bool | None = Field(default=None, description="All machines see the local warehouse.")
+    shared_warehouse: bool | None = Field(default=None, description="Whether all machines see the same directory.")
     spark: dict[str, Any] | None = Field(default=None, description="The configuration of the Spark session.")
     records: dict[str, Any] | None = Field(default=None, description="How records are signed and copied.")
     warehouse_keep: dict[str, Any] | None = Field(default=None, description="How long old tables are kept.")
-    project_spark: bool = Field(default=False, description="Use the project's own resource `pyspark`.")
+    project_spark: bool = Field(default=False, description="Whether to use the project's own resource `pyspark`.")
 
     def build_defs(self, context: dg.ComponentLoadContext) -> dg.Definitions:
         """Return the assets, jobs, schedules and sensors of the repositories, and their resources."""

@@ -66,7 +66,7 @@ def build_definitions(
     )
     jobs, schedules, sensors = zip(*map(_automation, repositories), strict=True)
     return dg.Definitions(
-        assets=[asset for repository in repositories for asset in repository_assets(repository)],
+        assets=[asset.definition(one) for one in repositories for asset in _declarations(one)],
         jobs=list(chain(*jobs)),
         schedules=list(chain(*schedules)),
         sensors=[*inventory_sensors, *chain(*sensors)],
@@ -94,12 +94,8 @@ def repository_resources(configuration: Configuration, shared: Mapping[str, Any]
     }
 
 
-def repository_assets(repository: Repository) -> list[dg.AssetsDefinition]:
-    """Return the assets of one repository, in the order in which they run."""
-    return [asset.definition(repository) for asset in _declarations(repository)]
-
-
 def _declarations(repository: Repository) -> Sequence[Declaration]:
+    """Return the declarations of a repository's assets, in the order in which the assets run."""
     if repository.is_icechunk:
         from retention_assets.assets.icechunk import ICECHUNK_ASSETS
 
@@ -116,7 +112,7 @@ def _inventory_sensors(
     from retention_assets.assets.arrivals import inventory_resources, inventory_sensor  # importing boto3 takes a second
 
     resources = {key: client for one in repositories for key, client in inventory_resources(one).items()}
-    return [inventory_sensor(one, plan_job(one.name)) for one in repositories], resources
+    return [inventory_sensor(one) for one in repositories], resources
 
 
 def _automation(repository: Repository) -> "tuple[list[Job], list[Schedule], list[dg.SensorDefinition]]":
@@ -175,7 +171,7 @@ def _jobs(repository: Repository) -> "tuple[AssetJob, AssetJob, AssetJob, AssetJ
             executor_def=ONE_PROCESS,
             tags={"dagster/max_retries": "0"},  # with the option `execute`, the run deletes
             description=f"Report the outcomes of the plan of {name}. Deletes nothing without the option "
-            "`execute` of `deletion_report`.",
+            "`execute` of `deletion_report` or the run tag `retention/sweep`.",
         ),
         dg.define_asset_job(
             sweep_job(name),

@@ -15,7 +15,7 @@ class RetentionError(Exception):
     exit_code: ClassVar[int] = 3
 
     def say_nothing_more(self) -> None:
-        """Change "Nothing was deleted" in the message to "Nothing more was deleted", because the run did something."""
+        """Change each "Nothing was" in the message to "Nothing more was", because the run has changed something."""
         self.args = (_NOTHING_WAS.sub(r"\1othing more was", str(self)),)
 
 
@@ -26,7 +26,7 @@ class GuardRefused(RetentionError):
 
 
 class ConfigurationError(RetentionError):
-    """The configuration or a policy is wrong."""
+    """The configuration, a policy, an option or an argument is wrong."""
 
     exit_code = 2
 
@@ -98,7 +98,7 @@ def own_error(error: BaseException) -> RetentionError | None:
 
 
 def brief(error: BaseException) -> str:
-    """Return one line for any error: the message of an error of this project, else the type and the first line."""
+    """Return the message of an error of this project; of any other, the type and the first line."""
     own = own_error(error)
     return str(own) if own else f"{type(error).__name__}: {str(error).strip().partition(chr(10))[0]}"
 

@@ -135,8 +135,8 @@ class LakeRepository:
     def diff(self, first: str, second: str, spark: "SparkSession | None" = None) -> "Difference":
         """Return the difference between two plans, given by their hashes or by the beginnings of their hashes.
 
-        `rows` of the result is a Spark DataFrame with a row for each object; `changes` has the amounts. `release()`
-        removes the objects from Spark's cache.
+        `rows` of the result is a Spark DataFrame with the objects that only one of the plans has, or that they have for
+        different reasons or rules. `changes` has the amounts. `release()` removes the objects from Spark's cache.
         """
         from retention_assets.lakefs.sweep.diff import compare_plans
 

@@ -229,7 +229,7 @@ EXPIRED_SNAPSHOTS = Table(
         ("reference", _TEXT, True, "The branch or tag to whose history the rule applies."),
         ("due_since", TIMESTAMP, True, "When its rules stop keeping the snapshot; null: never, or not by time alone."),
         ("reason", _TEXT, False, "Why the snapshot is kept or deleted."),
-        ("new_parent_id", _TEXT, True, "The parent that a sweep gives it; null: its parent stays the same."),
+        ("new_parent_id", _TEXT, True, "The parent that a sweep gives the snapshot; null: the parent stays the same."),
         ("deleted_references", STRINGS, False, "Expired branches and tags on the snapshot. A sweep deletes them."),
     ),
 )
@@ -279,7 +279,7 @@ DELETION_CANDIDATES = Table(
         ("reason", _TEXT, False, "Why the object may be deleted: expired, lifecycle or unreferenced."),
         ("rule_ids", STRINGS, False, "Rules under which the object expired."),
         ("paths", STRINGS, False, "Paths in the repository under which the object was committed."),
-        ("branches", STRINGS, False, "Branches of the commits or snapshots that contained it."),
+        ("branches", STRINGS, False, "Branches of the commits or snapshots that contained the object."),
         ("due_since", TIMESTAMP, True, "When the object expired under the last of its rules."),
         ("first_committed_at", TIMESTAMP, True, "When the oldest commit or snapshot with it was created."),
         ("last_committed_at", TIMESTAMP, True, "When the newest commit or snapshot with it was created."),
@@ -302,8 +302,13 @@ DELETION_REPORT = Table(
     "deletion_report",
     key=("address",),
     columns=(
-        ("address", _TEXT, False, "The object's key, relative to the storage namespace."),
-        ("size", _NUMBER, False, "Bytes."),
+        (
+            "address",
+            _TEXT,
+            False,
+            "The object's key, relative to the storage namespace; of an Icechunk tag or branch: `refs/tag.v1`.",
+        ),
+        ("size", _NUMBER, False, "Bytes; 0 for a branch or tag."),
         ("outcome", _TEXT, False, "deleted, missing, failed, skipped, quarantined, restored or purged."),
         ("detail", _TEXT, True, "The reason for the outcome, or the URL of the copy in quarantine; null: none."),
         ("at", TIMESTAMP, False, "When the outcome was recorded, by the clock of the machine that recorded it."),
@@ -323,7 +328,7 @@ DELETION_PROOF = Table(
 )
 
 # The ledger has the columns of the report and the fencing token of the sweep. Fencing tokens increase, so the row with
-# the greatest token is the newest one of an address.
+# the greatest token is the newest row of an address.
 LEDGER = pa.schema([*DELETION_REPORT.schema, pa.field("fence", pa.int64(), nullable=False)])
 
 TABLES = {
@@ -351,7 +356,7 @@ TABLES = {
 CACHED_METARANGES, CACHED_RANGES = "metarange_ranges", "range_entries.v2"
 CACHED_SNAPSHOTS, CACHED_MANIFESTS = "snapshot_manifests", "manifest_chunks.v2"
 
-# The tables that `retention show` prints: those of the assets, and one of the plan.
+# The tables that `retention show` prints: the tables of the assets, and `due_objects`, which each plan stores.
 SHOWN = {**TABLES, DUE_OBJECTS.name: DUE_OBJECTS}
 _OF_LAKEFS = {
     table.name

@@ -13,6 +13,7 @@ import dagster as dg
 from dagster_aws.s3 import S3Resource
 from pydantic import Field
 
+from retention_assets.assets.runs import plan_job
 from retention_assets.config.configuration import Repository, canonical_namespace
 from retention_assets.inventory.delivered import Inventory
 from retention_assets.objectstore.access import StoreAccess
@@ -46,7 +47,7 @@ def arrivals(complete: Sequence[Sequence[str]], cursor: str | None) -> Arrivals:
     common = sorted(set.intersection(*(set(by_day) for by_day in newest_of_day))) if newest_of_day else []
     started = set(json.loads(cursor)["started"]) if cursor else None
     if not common:
-        return Arrivals((), _cursor(started or set()) if cursor else "")
+        return Arrivals((), cursor or "")
     if started and all(key.count("+") + 1 != len(complete) for key in started):
         started = None
     keys = {day: "+".join(by_day[day] for by_day in newest_of_day) for day in common}
@@ -105,12 +106,12 @@ def inventory_resources(repository: Repository) -> Mapping[str, InventoryS3Resou
     }
 
 
-def inventory_sensor(repository: Repository, job: str) -> dg.SensorDefinition:
-    """Return the sensor that starts `job` when inventories arrive. The sensor is off until somebody starts it."""
+def inventory_sensor(repository: Repository) -> dg.SensorDefinition:
+    """Return the sensor that starts the plan job when inventories arrive. It is off until somebody starts it."""
 
     @dg.sensor(
         name=f"{repository.name}_inventory",
-        job_name=job,
+        job_name=plan_job(repository.name),
         minimum_interval_seconds=_EVERY,
         required_resource_keys=set(inventory_resources(repository)),
         description=f"Plans {repository.name} for a day when its storage inventory of that day has arrived completely.",

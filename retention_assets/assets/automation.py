@@ -26,6 +26,9 @@ from retention_assets.explain.plans import approval_of, history_changes_of
 from retention_assets.state.approval import APPROVED, Approval
 from retention_assets.state.plan import PLANS, Plan, load_plan
 
+if TYPE_CHECKING:
+    from dagster._core.definitions.unresolved_asset_job_definition import UnresolvedAssetJobDefinition
+
 WEBHOOK = "RETENTION_WEBHOOK"  # the environment variable with the address
 _TIMEOUT = urllib3.Timeout(connect=3.0, read=10.0)  # seconds
 _RETRIES = urllib3.Retry(
@@ -64,13 +67,10 @@ def send(message: Message) -> None:
 
 
 def _client(address: str) -> urllib3.PoolManager:
-    scheme, host = urlsplit(address)[:2]
+    scheme, host = urlsplit(address)[:2]  # urllib3 does not read the proxy settings of the environment
     proxy = "" if proxy_bypass(host) else getproxies().get(scheme, "")
     return urllib3.ProxyManager(proxy) if proxy else urllib3.PoolManager()
 
-
-if TYPE_CHECKING:
-    from dagster._core.definitions.unresolved_asset_job_definition import UnresolvedAssetJobDefinition
 
 _EVERY = 60  # seconds between two ticks
 _EVERY_FEW_RUNS = 30  # seconds between two ticks of a sensor to which Dagster passes at most 5 runs per tick
@@ -135,25 +135,19 @@ def waiting_sensor(repository: Repository) -> dg.SensorDefinition:
 
 
 def _send_if_plan_waits(context: dg.RunStatusSensorContext, resource: RepositoryResource) -> dg.SkipReason | None:
-    run = context.dagster_run
+    run, repository = context.dagster_run, resource.repository
     try:  # a run without a partition, or with partitions of another project, made no plan
         plan = load_plan(resource.warehouse, resource.name, date.fromisoformat(run.tags.get(_PARTITION, "")))
     except (ValueError, GuardRefused, TableContractError):
         return dg.SkipReason(f"{resource.name} has no plan of this run's day")
     if plan.run_id != run.run_id:
         return dg.SkipReason(f"this run did not make the current plan of {plan.day}")
-    if not _waits(resource, plan):
+    is_swept = repository.settings.mode != "plan"
+    if not is_swept or not approval_of(resource.warehouse, repository, plan, resource.clock.now()).waits_for_person:
         return dg.SkipReason(f"the plan of {plan.day} does not wait for approval")
-    changes = history_changes_of(resource.warehouse, resource.repository, plan)
-    send(waiting_message(plan, changes, in_dagster=resource.repository.settings.approval.in_dagster))
+    changes = history_changes_of(resource.warehouse, repository, plan)
+    send(waiting_message(plan, changes, in_dagster=repository.settings.approval.in_dagster))
     return None
-
-
-def _waits(resource: RepositoryResource, plan: Plan) -> bool:
-    repository = resource.repository
-    if repository.settings.mode == "plan":
-        return False
-    return approval_of(resource.warehouse, repository, plan, resource.clock.now()).waits_for_person
 
 
 def waiting_message(plan: Plan, changes: HistoryChanges, *, in_dagster: bool) -> Message:

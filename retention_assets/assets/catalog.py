@@ -1,6 +1,6 @@
 """What Dagster's UI shows about checks and tables: the meaning of each check, and the lineage of columns.
 
-The module does not import Dagster: the command that writes a report uses the descriptions without it.
+This module does not import Dagster, because the command `report` uses the descriptions and does not need Dagster.
 """
 
 from collections.abc import Mapping
@@ -20,7 +20,8 @@ CHECKS: Mapping[str, str] = {
     "live_listed": "Every live address is in the listing, was deleted by a sweep, or is acknowledged as lost.",
     "live_not_empty": "If objects are listed, some of them are live.",
     "live_not_shrunk": "Since the last plan, the number of live addresses fell by at most guards.max_live_shrink.",
-    "nothing_young": "Every candidate is older than `grace`. In lakeFS, unreferenced ones are older than `token_life`.",
+    "nothing_young": "Every candidate is older than `grace`. In lakeFS, an unreferenced candidate is also older than "
+    "`token_life`.",
     "nothing_unknown": "If the list of staged objects is unknown, every candidate is an object of a commit.",
     "only_generated_names": "Every candidate has a name that lakeFS or Icechunk generates.",
     "nothing_live": "No candidate is live.",

@@ -44,7 +44,7 @@ class Declaration:
     after: Sequence[str]  # assets that must run before this asset, and whose rows it does not read
     checks: Sequence[str]  # names of the checks, as in `CHECKS`
     stage: Literal["plan", "sweep", "verify"]
-    has_rows: bool  # True: the asset returns rows, which the IO manager writes. False: the asset writes its output
+    has_rows: bool  # True: the IO manager writes the rows that the asset returns. False: the asset writes its output
 
     def key(self, repository: str) -> dg.AssetKey:
         """Return the key of the asset of the repository with this name."""

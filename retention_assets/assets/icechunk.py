@@ -63,8 +63,7 @@ def storage_inventory(
     """Every object of the repository, listed by this run. Executors list a large repository in parallel."""
     require_same_location(resource.warehouse, resource.repository)
     withdraw_plan(resource.warehouse, resource.name, day_of(context))  # the plan's inputs are made again
-    opened, taken_at = resource.open_icechunk(), resource.clock.now()
-    access = opened.access
+    access, taken_at = resource.open_icechunk().access, resource.clock.now()
     reader = ObjectReader(access)
     prefixes = icechunk_prefixes(reader)
     listed = Rows(list_objects(session(pyspark), access, prefixes), taken_at)
@@ -73,7 +72,7 @@ def storage_inventory(
     check_results = [
         guards.listing_complete(unlisted(counted["prefixes"], prefixes, reader)),
         guards.namespaces_apart(resource.name, resource.locations()),
-        clocks(resource.repository, opened.access, resource.clock.now),
+        clocks(resource.repository, access, resource.clock.now),
     ]
     details = Details(unusual_names=unusual_names(counted), storage=resource.repository.storage)
     return checked(replace(rows, details=details), check_results, details.texts())

@@ -184,7 +184,8 @@ def addresses(
     """Every (path, address) pair of any commit. Each range is read once, and its rows are cached."""
     cache = resource.cache(context, pyspark, config)
     entries, reading = cache.rows(active_ranges.ids("range_id"), ranges())
-    # `active_ranges` may be of an earlier run, which read the metaranges: with `full`, this run has no rows of them.
+    # With `full`, the cache returns only rows that this run has read. If an earlier run made `active_ranges`, then that
+    # run read the metaranges.
     known = resource.cache(context, pyspark, None) if config.reads_all(context.run) else cache
     of_commits = known.cached_rows(_metaranges_of(potential_commits), metaranges())
     check_result = ranges_complete(of_commits, entries, active_ranges.frame)
@@ -234,7 +235,7 @@ def deletion_candidates(
     require_one_origin(parameters, inputs)
     planned = make_plan(session(pyspark), resource.warehouse, parameters, inputs)
     rows = resource.write_planned(day, planned, inputs.oldest)
-    if settings.write_results and planned.plan:  # last: if this fails, the table is not that of an earlier plan
+    if settings.write_results and planned.plan:  # last: after an error here, the table is of this plan, too
         write_results(resource.open().access, planned.candidates, day, context.run_id)
     metadata = plan_metadata(resource.warehouse, planned)
     return checked(rows, planned.check_results, metadata, version=planned.version)

@@ -139,7 +139,7 @@ def _approve(context: dg.OpExecutionContext, resource: RepositoryResource, confi
     day = current_day_of(warehouse, resource.name, plan_hash) or find_plan(warehouse, resource.name, plan_hash).day
     life, terms = resource.repository.settings.approval.life, approved_terms(resource.repository)
     asked = require_plan(warehouse, resource.name, day, plan_hash, undone="approved")
-    changes = history_changes_of(warehouse, resource.repository, asked)  # refused before anything is approved
+    changes = history_changes_of(warehouse, resource.repository, asked)  # raises before the approval is written
     plan = approve(warehouse, resource.name, day, plan_hash, by, resource.clock.now(), life, terms)
     until = f"{plan.made_at + life:%Y-%m-%d %H:%M} UTC"
     removes = human_removal(plan.candidates, changes)
@@ -167,16 +167,21 @@ def _withdraw(context: dg.OpExecutionContext, resource: RepositoryResource, conf
 
 
 def _stop(context: dg.OpExecutionContext, resource: RepositoryResource, config: PersonOptions) -> None:
-    """Stop the running sweep, restore or purge within seconds. Refuse these and housekeeping until `resume`."""
+    """Stop the running sweep, restore or purge within seconds.
+
+    Until the job `resume`, sweeps, restores, purges, housekeeping and changes with `retention icechunk` are refused.
+    """
     stopped = stop_sweeps(resource.warehouse, resource.name, config.person(context.run), resource.clock.now())
-    context.log.info(f"Run {stopped} stops within seconds." if stopped else "No run was in progress.")
+    ending = f"Run {stopped} stops within seconds." if stopped else "No run was in progress."
+    again = operation_job("resume", resource.name)
+    context.log.info(f"{ending} New sweeps of {resource.name} are refused. To allow them again, run the job {again}.")
 
 
 def _resume(context: dg.OpExecutionContext, resource: RepositoryResource, config: PersonOptions) -> None:
-    """Let sweeps, restores, purges and housekeeping start again after `stop`."""
+    """Allow sweeps, restores, purges, housekeeping and changes with `retention icechunk` again."""
     by = config.person(context.run)
     resume_sweeps(resource.warehouse, resource.name, resource.clock.now())
-    context.log.info(f"{by}: sweeps may start again.")
+    context.log.info(f"{by} allowed sweeps of {resource.name} again. If `stop` ended a run, start that run again.")
 
 
 def _housekeeping(context: dg.OpExecutionContext, resource: RepositoryResource, config: HousekeepingOptions) -> None:
@@ -191,9 +196,9 @@ def _housekeeping(context: dg.OpExecutionContext, resource: RepositoryResource, 
     finally:  # an error does not hide what was removed before it
         for leftover in found:
             log(f"{leftover.path}: {leftover.reason}")
-    done = "removed" if config.execute else "would be removed"
+    done = "Removed" if config.execute else "With `execute: true`, the job would remove"
     files = Amount(sum(one.files for one in found), sum(one.bytes for one in found))
-    _report(context, f"{counted(len(found), 'entry', 'entries')} of the warehouse {done}.", {"files": files})
+    _report(context, f"{done} {counted(len(found), 'entry', 'entries')} of the warehouse.", {"files": files})
 
 
 def _acknowledge(context: dg.OpExecutionContext, resource: RepositoryResource, config: AcknowledgeOptions) -> None:
@@ -213,16 +218,14 @@ def _acknowledge(context: dg.OpExecutionContext, resource: RepositoryResource, c
             f"{resource.name}: {config.digest.strip()} is not the hash of the objects that are missing now "
             f"({len(wanted):,}). Nothing was acknowledged. Run the job without `digest`, and check the objects again."
         )
+    objects_are = counted(len(wanted), "live object is", "live objects are")
     if not wanted:
         message = "No objects to acknowledge."
     elif config.digest:
         acknowledge(warehouse, resource.name, wanted, by, now, context.run_id, seal)
-        message = (
-            f"{by} acknowledged that {counted(len(wanted), 'live object is', 'live objects are')} lost. Plan again."
-        )
+        message = f"{by} acknowledged that {objects_are} lost. Plan again."
     else:
-        missing = counted(len(wanted), "live object is", "live objects are")
-        message = f"{missing} missing. To accept the loss, run the job again with `digest: {digest}`."
+        message = f"{objects_are} missing. To accept the loss, run the job again with `digest: {digest}`."
     _report(context, message, shown={"addresses": address_list(wanted)})
 
 

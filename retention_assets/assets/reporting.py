@@ -102,7 +102,9 @@ def policy_table(context: dg.AssetExecutionContext, resource: RepositoryResource
     return checked(Rows(rows, resource.clock.now(), details), numbers=details.texts())
 
 
-_MOST_FORECAST = 1_000  # listed objects; a forecast of more delays plans. `report` has a higher limit, `simulate` none
+# Listed objects. With more, the forecast would delay the plan. `retention report` has a higher limit, and `retention
+# simulate` has none.
+_MOST_FORECAST = 1_000
 
 
 @declared(after=["deletion_candidates"], has_rows=False)

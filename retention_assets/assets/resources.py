@@ -66,8 +66,8 @@ class SparkResource(LazyPySparkResource):
     def fit_to(self, objects: int) -> None:
         """Set the session's SQL settings for a repository of this many listed objects.
 
-        The session is not changed if it runs on a cluster, as a session that existed before may do, or if the
-        configuration sets these settings.
+        The session is not changed if it runs on a cluster, for example because the project started it, or if the
+        configuration has these settings.
         """
         if self.suits_few and is_one_process(spark := session(self)):
             fit_to(objects, spark)

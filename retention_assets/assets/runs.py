@@ -37,8 +37,9 @@ def sweep_job(repository: str) -> str:
 def report_job(repository: str) -> str:
     """Return the name of the job that reports the outcomes of a plan.
 
-    The name sorts before the name of the sweep job. "Materialize" on the page of `deletion_report` starts the first of
-    the asset's jobs. If the name of the repository sorts before `__ASSET_JOB`, that must not be the sweep job.
+    "Materialize" on the page of `deletion_report` starts the first of the asset's jobs, sorted by name. This is usually
+    Dagster's own job, `__ASSET_JOB`. But the jobs of a repository whose name begins with a digit or a capital letter
+    sort before that job. So the name of this job must sort before the name of the sweep job.
     """
     return f"{repository}_report"
 
@@ -137,8 +138,8 @@ def failure_of(events: Sequence[dg.DagsterEvent], job: str, run_id: str) -> Rete
             return _own_error(event.step_failure_data.error, event.step_key or job, run_id)
     if any(event.event_type == dg.DagsterEventType.STEP_START for event in events):
         return RetentionError(
-            f"{job}: the run {run_id} ended during a step, without an error. Its process may have been killed. See it "
-            "in the Dagster UI, and start it again."
+            f"{job}: the run {run_id} ended during a step, without an error. Its process may have been killed. Open "
+            "the run in the Dagster UI, and start it again."
         )
     return RetentionError(
         f"{job}: the run {run_id} failed before any step. Nothing was done. See the reason in the Dagster UI, then "

@@ -5,7 +5,6 @@ run makes the same arrays and history, but different ids and different bytes in 
 """
 
 import os
-import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -14,8 +13,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from retention_assets.config.folders import writable_folder
-from retention_assets.demo.sample import ELSEWHERE
+from retention_assets.demo.sample import replaced
 from retention_assets.errors import StoreError
 from retention_assets.icechunk.formats.ids import decode_id, encode_id
 from retention_assets.icechunk.formats.model import MAIN
@@ -47,18 +45,10 @@ def make_field(target: Path) -> None:
         return
     if target.exists() and (not target.is_dir() or any(target.iterdir())):
         raise StoreError(
-            f"{target}: exists and is not an Icechunk repository. Nothing was written. Empty or remove it."
+            f"{target}: exists and is not an Icechunk repository of format 2. Nothing was written. Empty or remove it."
         )
-    writable_folder(target.parent, ELSEWHERE)
-    fresh = target.with_name(f"{target.name}.placing")
-    shutil.rmtree(fresh, ignore_errors=True)  # left by an interrupted run
-    fresh.mkdir()
-    try:
+    with replaced(target) as fresh:
         _Field(fresh).make()
-        shutil.rmtree(target, ignore_errors=True)
-        fresh.rename(target)
-    finally:
-        shutil.rmtree(fresh, ignore_errors=True)
 
 
 class _Field:
@@ -122,7 +112,7 @@ class _Field:
     def _set_days(self) -> None:
         """Write the day of each snapshot into the repo object and its ops log: plans count ages from these times.
 
-        A branch or tag was created on the day of the snapshot before it.
+        The creation of a branch or tag gets the time of the snapshot that was written before it.
         """
         path = self._directory / REPO
         repo = read_repo(path.read_bytes(), str(path))

@@ -8,6 +8,7 @@ import csv
 import os
 import shutil
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -19,7 +20,7 @@ from retention_assets.errors import CorruptFile, StoreError
 
 _CHECKOUT = Path(__file__).resolve().parents[2] / "demo"
 _PACKAGED = Path(__file__).resolve().parent / "saved"  # only in an installed package
-ELSEWHERE = "Run `retention demo` in a folder that you can write."
+_ELSEWHERE = "Run `retention demo` in a folder that you can write."
 
 
 def demo_configuration() -> Path:
@@ -35,7 +36,7 @@ def copy_demo() -> Path:
     """
     file = demo_configuration()
     if not file.is_file() and _PACKAGED.is_dir():
-        shutil.copytree(_PACKAGED, writable_folder(file.parent, ELSEWHERE), dirs_exist_ok=True)
+        shutil.copytree(_PACKAGED, writable_folder(file.parent, _ELSEWHERE), dirs_exist_ok=True)
     return file
 
 
@@ -59,25 +60,36 @@ def place_sample(source: Path, target: Path) -> int:
     """
     listed = list(_read_listing(source))
     _require_replaceable(source, target)
-    writable_folder(target.parent, ELSEWHERE)
-    fresh = target.with_name(f"{target.name}.placing")
-    shutil.rmtree(fresh, ignore_errors=True)  # left by an interrupted copy
-    try:
-        shutil.copytree(source / "namespace", fresh, copy_function=shutil.copyfile)
+    with replaced(target) as fresh:
+        shutil.copytree(source / "namespace", fresh, copy_function=shutil.copyfile, dirs_exist_ok=True)
         _require_all_listed(fresh, {entry.path for entry in listed}, source)
         for entry in listed:
             _set_size_and_time(fresh, entry, source)
+    return len(listed)
+
+
+@contextmanager
+def replaced(target: Path) -> Iterator[Path]:
+    """Give a new directory, which replaces `target` at the end of the block. After an error, `target` is unchanged.
+
+    Errors: ConfigurationError when the folder of `target` cannot be written.
+    """
+    writable_folder(target.parent, _ELSEWHERE)
+    fresh = target.with_name(f"{target.name}.placing")
+    shutil.rmtree(fresh, ignore_errors=True)  # left by an interrupted run
+    fresh.mkdir()
+    try:
+        yield fresh
         shutil.rmtree(target, ignore_errors=True)
         fresh.rename(target)
     finally:
         shutil.rmtree(fresh, ignore_errors=True)
-    return len(listed)
 
 
 def _remedy(source: Path) -> str:
     """Return how to restore a damaged sample. Outside a checkout, the sample is a copy out of the installed package."""
     if source.resolve().is_relative_to(_CHECKOUT):
-        return f"Restore the sample: `git checkout {source}` (without line-end conversion)."
+        return f"Restore the sample: `git checkout {source}`, with `core.autocrlf` set to `false`."
     return (
         f"Restore the sample: remove {source.parent / 'retention.yaml'}, and run `retention demo`. It then copies the "
         "samples out of the installed package. If the error persists, install the package again."

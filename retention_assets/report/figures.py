@@ -65,8 +65,7 @@ class Figures:
                 "status": self.status.document(),
                 "is_newest": self.is_newest,
                 "over_time": [
-                    {"day": one.day, "plan_hash": one.plan_hash, "totals": _amounts(one.totals)}
-                    for one in self.over_time
+                    {"day": one.day, "plan_hash": one.plan_hash, "totals": dict(one.totals)} for one in self.over_time
                 ],
                 "groups": self.groups.by_kind(),
                 "guards": list(self.guards),
@@ -135,7 +134,3 @@ def _outcomes(warehouse: Warehouse, plan: Plan) -> Outcomes | None:
         return None
     amounts = results_of(plan.candidates, amounts_in(record))
     return Outcomes(datetime.fromisoformat(record["ended"]), record["mode"], amounts, record.get("ended_early"))
-
-
-def _amounts(amounts: Mapping[str, Amount]) -> dict[str, Any]:
-    return {name: asdict(amount) for name, amount in amounts.items()}

@@ -68,7 +68,7 @@ class LivePairs:
         """Return whether a lifecycle rule releases each pair. Pairs with equal properties are decided once."""
         covered = [_covered(rule, batch["key"]) for rule in self.rules]
         branches = (_joined(batch[name]) for name in ("branches", "left_branches"))
-        classes = np.zeros(batch.num_rows, dtype=np.int64)
+        classes = np.zeros(batch.num_rows, dtype=np.int64)  # a number for each combination of properties
         for part in (*covered, _codes(batch["added_at"]), *map(_codes, branches)):
             classes = np.unique(classes * (int(part.max()) + 1) + part, return_inverse=True)[1]
         firsts = np.unique(classes, return_index=True)[1]
@@ -109,7 +109,7 @@ def _codes(values: pa.Array) -> np.ndarray:
 def _inside(addresses: pa.Array) -> np.ndarray:
     """Return whether each address names an object of the namespace, which the store lists."""
     inside = ~pc.match_substring_regex(addresses, f"^{ABSOLUTE}").to_numpy(zero_copy_only=False)
-    for index in np.flatnonzero(~inside):  # few: imported and linked objects
+    for index in np.flatnonzero(~inside):  # few addresses are absolute: those of imported and linked objects
         inside[index] = not is_absolute(listed_name(addresses[int(index)].as_py()))
     return inside
 
@@ -231,7 +231,10 @@ def _due_sums(tables: PlanTables) -> _Sums:
 
 
 def _groups(kind: str, sums: _Sums) -> list[Group]:
-    """Return the groups of a kind."""
+    """Return the groups of a kind.
+
+    The objects that stay are the live pairs, or, for kinds without pairs, the listed objects that are not due.
+    """
     found = []
     for name, amounts in sums.found.get(kind, {}).items():
         candidate, due, listed, live = (amounts.get(scan, Amount()) for scan in (CANDIDATES, DUE, LISTED, LIVE))
@@ -271,14 +274,18 @@ def _of_paths(paths: pa.Array, sizes: pa.Array) -> Parts:
 
 def _first(texts: pa.Array) -> pa.Array:
     """Return the first text of each list; null for an empty list."""
-    filled = pc.if_else(pc.equal(pc.list_value_length(texts), 0), pa.scalar([None], texts.type), texts)
-    return pc.list_element(filled, 0)
+    return pc.list_element(_filled(texts, None), 0)
 
 
 def _exploded(texts: pa.Array, sizes: pa.Array, nothing: str) -> tuple[pa.Array, pa.Array]:
     """Return each text of each list with the size of its row; `nothing` stands for an empty list."""
-    filled = pc.if_else(pc.equal(pc.list_value_length(texts), 0), pa.scalar([nothing], texts.type), texts)
+    filled = _filled(texts, nothing)
     return pc.list_flatten(filled), sizes.take(pc.list_parent_indices(filled))
+
+
+def _filled(texts: pa.Array, nothing: str | None) -> pa.Array:
+    """Return the lists, with `nothing` as the only element of each empty list."""
+    return pc.if_else(pc.equal(pc.list_value_length(texts), 0), pa.scalar([nothing], texts.type), texts)
 
 
 def _ages(times: pa.Array, at: datetime) -> pa.Array:

@@ -1,11 +1,10 @@
 """The part of the commit or snapshot graph around the newest expired commits or snapshots, laid out in lanes."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
-from typing import Any
 
-from retention_assets.explain.plans import PlanTables, Row
+from retention_assets.explain.plans import PlanTables
 from retention_assets.tables import COMMIT_GRAPH, EXPIRED_SNAPSHOTS, POTENTIAL_COMMITS, REPOSITORY_HISTORY
 
 HEAD, KEPT, PROTECTED, EXPIRED = "head", "kept", "protected", "expired"
@@ -26,8 +25,8 @@ class Node:
     parents: tuple[str, ...]
     due_since: datetime | None
     rule_id: str | None
-    lane: int
-    detail: str | None  # the commit message, or the reason of the decision
+    lane: int = 0
+    detail: str | None = None  # the message of a snapshot, or the reason of the decision on it
 
 
 def history_of(tables: PlanTables) -> list[Node]:
@@ -35,93 +34,89 @@ def history_of(tables: PlanTables) -> list[Node]:
 
     Errors: TableContractError if a table is missing.
     """
-    found = _snapshots(tables) if tables.repository.is_icechunk else _commits(tables)
-    by_name = {row["name"]: row for row in found}
-    shown = _chosen(found, by_name)
-    return _in_lanes([by_name[name] for name in shown], by_name)
+    by_name = {node.name: node for node in (_snapshots(tables) if tables.repository.is_icechunk else _commits(tables))}
+    return _in_lanes([by_name[name] for name in _chosen(by_name)], by_name)
 
 
-def _commits(tables: PlanTables) -> Sequence[Row]:
+def _commits(tables: PlanTables) -> Iterator[Node]:
     graph = {row["commit_id"]: row for row in tables.rows(COMMIT_GRAPH.name, columns=_OF_GRAPH)}
-    rows = []
     for one in tables.rows(POTENTIAL_COMMITS.name, columns=_OF_COMMITS):
         of_graph = graph[one["commit_id"]]
-        state = HEAD if one["is_head"] else KEPT if one["active"] else PROTECTED if one["protected"] else EXPIRED
-        rows.append(
-            {
-                "name": one["commit_id"],
-                "at": one["created_at"],
-                "state": state,
-                "names": (*of_graph["head_of"], *of_graph["tags"]),
-                "parents": of_graph["parents"],
-                "due_since": one["due_since"],
-                "rule_id": one["rule_id"],
-                "detail": None,
-            }
+        yield Node(
+            name=one["commit_id"],
+            at=one["created_at"],
+            state=HEAD if one["is_head"] else KEPT if one["active"] else PROTECTED if one["protected"] else EXPIRED,
+            names=(*of_graph["head_of"], *of_graph["tags"]),
+            parents=tuple(of_graph["parents"]),
+            due_since=one["due_since"],
+            rule_id=one["rule_id"],
         )
-    return rows
 
 
-def _snapshots(tables: PlanTables) -> Sequence[Row]:
+def _snapshots(tables: PlanTables) -> Iterator[Node]:
     decisions = {row["snapshot_id"]: row for row in tables.rows(EXPIRED_SNAPSHOTS.name)}
-    rows = []
     for one in tables.rows(REPOSITORY_HISTORY.name):
         decision = decisions.get(one["snapshot_id"], {})
         names = (*one["tip_of"], *one["tags"])
         stays = decision.get("stays", True)
-        rows.append(
-            {
-                "name": one["snapshot_id"],
-                "at": one["flushed_at"] or one["stored_at"] or tables.plan.made_at,
-                "state": EXPIRED if not stays else HEAD if names else KEPT,
-                "names": names,
-                "parents": [one["parent_id"]] if one["parent_id"] else [],
-                "due_since": decision.get("due_since"),
-                "rule_id": decision.get("rule_id"),
-                "detail": one["message"] or decision.get("reason"),
-            }
+        yield Node(
+            name=one["snapshot_id"],
+            at=one["flushed_at"] or one["stored_at"] or tables.plan.made_at,
+            state=EXPIRED if not stays else HEAD if names else KEPT,
+            names=names,
+            parents=(one["parent_id"],) if one["parent_id"] else (),
+            due_since=decision.get("due_since"),
+            rule_id=decision.get("rule_id"),
+            detail=one["message"] or decision.get("reason"),
         )
-    return rows
 
 
-def _chosen(rows: Sequence[Row], by_name: Mapping[str, Row]) -> list[str]:
-    """Return the names to show, newest first: the newest expired rows, their neighbours, then heads and tags."""
+def _chosen(by_name: Mapping[str, Node]) -> list[str]:
+    """Return the names of the nodes to show, newest first.
+
+    The nodes that expired last are chosen first, then their children and parents, then nodes with branches or tags,
+    then others.
+    """
+    nodes = by_name.values()
     last = sorted(
-        (row for row in rows if row["state"] == EXPIRED), key=lambda row: row["due_since"] or _LONG_AGO, reverse=True
+        (node for node in nodes if node.state == EXPIRED), key=lambda node: node.due_since or _LONG_AGO, reverse=True
     )[: _SHOWN // 2]
-    expired = {row["name"] for row in last}
-    children = [row["name"] for row in rows if expired & set(row["parents"])]
-    parents = [parent for row in last for parent in row["parents"] if parent in by_name]
-    newest = [row["name"] for row in sorted(rows, key=lambda row: (not row["names"], _age(row)))]
+    expired = {node.name for node in last}
+    children = [node.name for node in nodes if expired & set(node.parents)]
+    parents = [parent for node in last for parent in node.parents if parent in by_name]
+    newest = [node.name for node in sorted(nodes, key=lambda node: (not node.names, _age(node)))]
     wanted = list(dict.fromkeys([*expired, *children, *parents, *newest]))[:_SHOWN]
     return sorted(wanted, key=lambda name: (_age(by_name[name]), name))
 
 
-def _age(row: Row) -> timedelta:
-    return datetime.max.replace(tzinfo=UTC) - row["at"]
+def _age(node: Node) -> timedelta:
+    """Return a duration that sorts newer nodes first."""
+    return datetime.max.replace(tzinfo=UTC) - node.at
 
 
-def _in_lanes(rows: Sequence[Row], by_name: Mapping[str, Row]) -> list[Node]:
-    """Return the rows as nodes. A line of first parents has one lane. The rows must be newest first."""
-    shown, lanes, free = {row["name"] for row in rows}, dict[str, int](), 0
-    nodes = []
-    for row in rows:
-        if row["name"] not in lanes:
-            lanes[row["name"]], free = free, free + 1
-        parents = tuple(dict.fromkeys(one for parent in row["parents"] if (one := _shown_at(parent, shown, by_name))))
+def _in_lanes(nodes: Sequence[Node], by_name: Mapping[str, Node]) -> list[Node]:
+    """Return the nodes with lanes, and with parents that are shown.
+
+    A line of first parents has one lane. The nodes must be newest first.
+    """
+    shown, lanes, free = {node.name for node in nodes}, dict[str, int](), 0
+    found = []
+    for node in nodes:
+        if node.name not in lanes:
+            lanes[node.name], free = free, free + 1
+        parents = tuple(dict.fromkeys(one for parent in node.parents if (one := _shown_at(parent, shown, by_name))))
         for parent in parents[:1]:
-            lanes.setdefault(parent, lanes[row["name"]])
-        fields: dict[str, Any] = {**row, "parents": parents, "names": tuple(row["names"]), "lane": lanes[row["name"]]}
-        nodes.append(Node(**fields))
-    return nodes
+            lanes.setdefault(parent, lanes[node.name])
+        found.append(replace(node, parents=parents, lane=lanes[node.name]))
+    return found
 
 
-def _shown_at(name: str, shown: set[str], by_name: Mapping[str, Row]) -> str | None:
+def _shown_at(name: str, shown: set[str], by_name: Mapping[str, Node]) -> str | None:
     """Return `name` or its nearest ancestor by first parents that is in `shown`; None if there is none."""
     visited = set()
     while name in by_name and name not in shown and name not in visited:
         visited.add(name)
-        parents = by_name[name]["parents"]
+        parents = by_name[name].parents
         if not parents:
             return None
         name = parents[0]

@@ -70,7 +70,7 @@ def _static(name: str) -> str:
 def _head(figures: Figures) -> str:
     plan, status = figures.plan, figures.status
     waiting = plan.totals.get(WAITING, Amount())
-    stays = sum_of(amount for state, amount in plan.totals.items() if state not in (CANDIDATE, WAITING))
+    stays = _stays(plan)
     cost = "" if status.monthly_cost is None else f"{human_cost(status.monthly_cost)} a month"
     cards = [
         ("may be deleted", human_bytes(plan.candidates.bytes), counted(plan.candidates.objects, "object"), cost),
@@ -90,6 +90,10 @@ def _head(figures: Figures) -> str:
         f"<header><h1>{escape(plan.repository)}</h1><p>{status.kind} · {made}</p>"
         f'<p class="hash">plan {plan.plan_hash}</p>{newer}</header><div class="cards">{shown}</div>'
     )
+
+
+def _stays(plan: Plan) -> Amount:
+    return sum_of(amount for state, amount in plan.totals.items() if state not in (CANDIDATE, WAITING))
 
 
 def _until(plan: Plan) -> str:
@@ -125,7 +129,7 @@ def _over_time(plans: Sequence[Plan]) -> str:
             str(plan.day),
             plan.candidates,
             plan.totals.get(WAITING, Amount()),
-            sum_of(amount for state, amount in plan.totals.items() if state not in (CANDIDATE, WAITING)),
+            _stays(plan),
         )
         for plan in reversed(plans)
     ]
@@ -135,7 +139,7 @@ def _over_time(plans: Sequence[Plan]) -> str:
 
 
 def _why(figures: Figures) -> str:
-    states = [(state, amount) for state, amount in figures.plan.totals.items()]
+    states = list(figures.plan.totals.items())
     if figures.plan.lost:
         states.append(("lost: needed and missing, as acknowledged", Amount(figures.plan.lost, 0)))
     return _section(
@@ -235,7 +239,7 @@ def _outcomes(figures: Figures, program: str) -> str:
 def _guards(guards: Sequence[Mapping[str, Any]], checks: Mapping[str, str]) -> str:
     if not guards:
         return _section(
-            "Guards", "<p>An earlier version of this tool made the plan, and stored no values of guards.</p>"
+            "Guards", "<p>An earlier version of this tool made the plan, and did not store the results of guards.</p>"
         )
     rows = [
         (

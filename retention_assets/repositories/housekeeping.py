@@ -6,14 +6,14 @@ plans. Everything else stays: ledgers, records, policies, and the data that plan
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from datetime import UTC, date, datetime, time, timedelta
+from dataclasses import dataclass
+from datetime import date, datetime, timedelta
 
 from retention_assets.config.configuration import Repository
 from retention_assets.config.durations import format_duration
 from retention_assets.config.limits import KeepSettings
 from retention_assets.config.settings import IcechunkSettings
-from retention_assets.config.timestamps import Clock
+from retention_assets.config.timestamps import Clock, start_of_day
 from retention_assets.core.amounts import counted
 from retention_assets.errors import GuardRefused, StoreError
 from retention_assets.icechunk.edits.stored import PLANNED_EDITS, PUBLICATIONS
@@ -72,7 +72,7 @@ class _Tables:
     warehouse: Warehouse
     repository: Repository
     files: Mapping[str, StoredFile]  # by path below the directory of the repository
-    entries: Mapping[tuple[str, str], Mapping[str, StoredFile]] = field(default_factory=dict)  # by table and name
+    entries: Mapping[tuple[str, str], Mapping[str, StoredFile]]  # by table and name
 
     @classmethod
     def of(cls, warehouse: Warehouse, repository: Repository) -> "_Tables":
@@ -123,6 +123,7 @@ def _digits(document: str) -> str:
 
 
 def _day(document: str) -> str:
+    """Return the day of a plan, from the path of its document."""
     return document.split("/")[1]
 
 
@@ -172,8 +173,8 @@ def _plans(tables: _Tables) -> _Plans:
 def _needed_days(tables: _Tables, plans: _Plans, now: datetime, keep: KeepSettings) -> set[str]:
     """Return the days whose tables all stay, however old they are.
 
-    Plans that are not older than an approval may still be swept. An Icechunk plan reads the heads that plans found
-    within `grace`, and those of the last plan before: see `heads_since`.
+    A plan may be swept as long as an approval lasts (`approval.life`). An Icechunk plan reads the heads that plans
+    found within `grace`, and those of the last plan before: see `heads_since`.
     """
     settings = tables.repository.settings
     life = max(keep.tables, settings.approval.life, settings.grace)
@@ -181,8 +182,8 @@ def _needed_days(tables: _Tables, plans: _Plans, now: datetime, keep: KeepSettin
     needed |= {_day(path) for path, file in plans.documents.items() if file.written_at >= now - life}
     current = [_day(path) for path in tables.files if path.startswith(f"{PLANS}/") and path.endswith(f"/{CURRENT}")]
     made = {path.rpartition("/")[2]: _day(path) for path in plans.documents}
-    # The newest of all plans; of the plans up to now; of the plans before the grace period. The last plan may be of an
-    # older day. Then the newest day counts too.
+    # From all plans, from those made up to now, and (Icechunk) from those made before the grace period: the day of the
+    # plan that was made last, and the newest day. They differ if an older day was planned last.
     times = [now + MARGIN, *([now - settings.grace] if isinstance(settings, IcechunkSettings) else [])]
     groups = made, *([name for name in made if name <= made_at_name(at)] for at in times)
     newest = {day for names in groups if names for day in (made[max(names)], max(made[name] for name in names))}
@@ -190,7 +191,7 @@ def _needed_days(tables: _Tables, plans: _Plans, now: datetime, keep: KeepSettin
 
 
 def _newest_days(tables: _Tables, now: datetime) -> Iterator[str]:
-    """Yield the newest complete day of each table, and the days with the newest data."""
+    """Yield the newest complete day of each table, and the days of the tables whose newest data runs read."""
     complete: dict[str, list[str]] = {}
     for table, day in tables.entries:
         location = f"{table}/{day}"
@@ -213,7 +214,7 @@ def _newest_days(tables: _Tables, now: datetime) -> Iterator[str]:
 def _old_partitions(tables: _Tables, needed: set[str], keep: KeepSettings, now: datetime) -> Iterator[tuple[str, str]]:
     for table, day in tables.entries:
         if table in _DAILY and _is_day(day) and day not in needed:
-            ended = datetime.combine(date.fromisoformat(day), time(), UTC) + timedelta(days=1)
+            ended = start_of_day(date.fromisoformat(day)) + timedelta(days=1)
             if max(ended, tables.written_at(table, day)) < now - keep.tables:
                 yield f"{table}/{day}", f"older than {format_duration(keep.tables)}"
 
@@ -305,7 +306,7 @@ def remove_leftovers(
     # A clock that is ahead would take the lease of a running sweep.
     require_clock(repository, open_store(repository), clock, "was removed")
     with held_lease(warehouse, name, f"housekeeping {run_id}", clock, repository.settings.sweep.lease) as lease:
-        _require_clock(name, lease_written_at(warehouse, lease), clock())
+        _require_warehouse_clock(name, lease_written_at(warehouse, lease), clock())
         for kind in many:
             merge_batches(warehouse, name, kind, run_id)
         for leftover in leftovers(warehouse, repository, keep, clock()):
@@ -316,8 +317,11 @@ def remove_leftovers(
                 log(f"{name}/{leftover.path} was not removed: it is a link, or a run wrote to it after the listing.")
 
 
-def _require_clock(name: str, written: datetime, now: datetime) -> None:
-    """Raise GuardRefused if this machine's clock differs from the clock of the store, which dated the new lease."""
+def _require_warehouse_clock(name: str, written: datetime, now: datetime) -> None:
+    """Raise GuardRefused if this machine's clock differs from the clock of the warehouse's store.
+
+    `written`: when the store wrote the new lease, by the store's clock.
+    """
     if abs(now - written) > MARGIN:
         raise GuardRefused(
             f"{name}: this machine's clock says {now:%Y-%m-%d %H:%M:%S} UTC, and the store of the warehouse "

@@ -1,6 +1,6 @@
-"""Reads the references of the other configured repositories from their last plans. No sweep deletes referenced objects.
+"""Reads which objects the other configured repositories refer to. Sweeps keep these objects.
 
-The references are read from the other repositories' newest tables in the warehouse, whichever run wrote the tables.
+The references come from the newest tables of the other repositories in the warehouse, whichever run wrote the tables.
 If the newest table is old, newer references are missing from it. Then a plan has a warning, and a sweep is refused.
 """
 
@@ -54,28 +54,25 @@ _SCHEMES = {"s3": "s3", "gs": "gs", "gcs": "gs", "file": "local", "local": "loca
 
 @dataclass(frozen=True, slots=True)
 class _Table:
-    """The newest complete table of another repository.
-
-    `unread`: the number of lost Icechunk files that no run has read. The references in them are unknown. `replaced`:
-    why the repository was in an older state than at an earlier plan. The newer state may come back, and its references
-    are unknown. `staged_by`: the run that wrote the staged list of the same day; None: the list is missing, or there is
-    none. `is_mixed`: the table of a later run is missing or refused, or the list is missing, or a later plan wrote it.
-    An object that was committed after this table and before that list is in neither of them. `refused`: the guards that
-    refused the table of a later run. `mode`: the mode of the repository when the table was found.
-    """
+    """The newest complete table with references of another repository, as its metadata describe the table."""
 
     repository: str
     day: date
     taken_at: datetime
     details: Details
-    unread: int
+    unread: int  # lost Icechunk files that no run has read: the references in them are unknown
+    # Why the repository was in an older state than at an earlier plan. The newer state may come back, and its
+    # references are unknown.
     replaced: str | None
     run_id: str
-    mode: str
-    rows: int
+    mode: str  # the mode of the repository when the table was found
+    rows: int  # how many rows the run wrote
+    # The run that wrote the staged list of this day; None: the list is missing, or the repository has none (Icechunk).
     staged_by: str | None = None
+    # The table of a later run is missing or refused, or the staged list is missing, or a later plan wrote the list. An
+    # object that was committed after this table and before that list is in neither of them.
     is_mixed: bool = False
-    refused: str | None = None
+    refused: str | None = None  # the guards that refused the table of a later run
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,21 +218,22 @@ class OtherRepositories:
         if not tables:
             raise self._being_planned(other)
         if changed := self._change_since(max(tables, key=lambda table: table.taken_at), other):
-            raise GuardRefused(
-                f"{self.repository.name}: another repository may refer to objects that would be deleted. Nothing more "
-                f"was deleted. {changed} {self._plan_again(other)} Then run the same command again."
-            )
+            raise self._unknown(f"{changed} {self._plan_again(other)} Then run the same command again.")
 
     def _being_planned(self, other: Repository) -> GuardRefused:
         return GuardRefused(
             f"{self.repository.name}: the references of {other.name} are unknown while {other.name} is being planned. "
             "Nothing more was deleted. Run the same command again after that plan is made. If no run is making it, the "
-            f"last run was interrupted or refused. Plan {other.name} again: `retention plan {other.name}`. If it is "
-            "read from a dump, make a dump that is newer than that run first."
+            f"last run was interrupted or refused. Plan {other.name} again: `retention plan {other.name}`. If "
+            f"{other.name} is read from a dump, first make a dump that is newer than that run."
         )
 
     def _may_refer(self, other: Repository) -> bool:
-        """Return whether `other` can refer to objects here. A lakeFS server has one kind of store."""
+        """Return whether `other` can refer to objects here.
+
+        An Icechunk repository can refer to objects in any store. A lakeFS repository can refer only to objects in its
+        own kind of store, because a lakeFS server uses only one kind.
+        """
         here = {_scheme(self.repository.namespace), _scheme(self.repository.storage)}
         there = _scheme(other.namespace)
         return other.is_icechunk or there is None or None in here or there in here
@@ -265,11 +263,11 @@ class OtherRepositories:
         return newest if other.is_icechunk else self._with_staged_list(other, newest)
 
     def _days(self, other: Repository) -> list[tuple[date, datetime | None]]:
-        """Return the days that have a table of `other`, and when its references of the day were written; newest first.
+        """Return the days that have a table of `other`, and when the references of each day were written; newest first.
 
-        A table is written after the references that it comes from were read, and has their time. None: the table with
-        the references of the day is missing, so the time is unknown. These days come first. Reading the metadata of a
-        whole year would be slow, but one listing of the small tables with the references has all these times.
+        The references are read before they are written, so `taken_at` of a day's table is earlier than this time. None:
+        the table with the references of the day is missing, so the time is unknown. These days come first. Reading the
+        metadata of a whole year would be slow, but one listing of the small tables with references has all these times.
         """
         read = REPOSITORY_HISTORY.name if other.is_icechunk else COMMIT_GRAPH.name
         files = self.warehouse.tree(other.name, read).items()
@@ -412,9 +410,8 @@ class OtherRepositories:
             names = reduce(DataFrame.union, (one.select(F.explode(one.columns[0]).alias("name")) for one in lists))
             branches = sorted(row["name"] for row in names.distinct().collect())
             today = self.clock().date()
-            as_of = start_of_day(today)
             pairs = whole_pairs(pairs) if policy.lifecycle else pairs
-            pairs = with_lifecycle(pairs, policy.lifecycle, branches, as_of)
+            pairs = with_lifecycle(pairs, policy.lifecycle, branches, start_of_day(today))
             pairs = pairs.where(_is_live(policy.held_prefixes(today)))
         return pairs.select("address")
 
@@ -434,6 +431,7 @@ class OtherRepositories:
         return references.where("location IS NOT NULL").select(F.col("location").alias("address"))
 
     def _unknown(self, reason: str) -> GuardRefused:
+        """Return the error that ends a sweep because references are unknown. `reason`: why, with the remedy."""
         return GuardRefused(
             f"{self.repository.name}: another repository may refer to objects that would be deleted. Nothing more was "
             f"deleted. {reason}"
@@ -446,7 +444,8 @@ class OtherRepositories:
 def not_configured(source: LakeFSSource, configured: Collection[Repository]) -> str | None:
     """Return a warning with the names of the server's repositories that are not configured; None if all are.
 
-    Any repository can refer to objects of another one by full address, whatever its own namespace is.
+    If the user may not list the repositories, the warning says that it is unknown. Any repository can refer to objects
+    of another one by full address, whatever its own namespace is.
     """
     known = source.other_repositories()
     if known is None:
@@ -479,8 +478,9 @@ def _of_both(manifests: _Table, chunks: _Table) -> _Table:
     """Return the two tables of an Icechunk repository as one, without details if they are of different policies.
 
     The policies differ if a plan was interrupted after it wrote the manifests. Which manifests are live depends on the
-    policy and settings of the plan. The time is that of the older table: two runs may have planned the day at the same
-    time. Then the references in these manifests were not counted (`outside`).
+    policy and settings of the plan. If two runs planned the day at the same time, the tables can be of different runs.
+    Then the references in these manifests were not counted, so the result has no count (`outside`). The time of the
+    result is the time of the older table.
     """
     of_both = {(one.details.policy_hash, one.details.terms_hash) for one in (manifests, chunks)}
     details = chunks.details if len(of_both) == 1 else Details()
@@ -509,8 +509,8 @@ def _incomplete(other: Repository, table: _Table) -> str | None:
     """Return why references of `other` may be missing from its newest table, with the remedy; None: none are."""
     if table.replaced:
         return (
-            f"At its last plan, {other.name} was in an older state than before. It is unknown what the newer state "
-            f"refers to, which may come back: {table.replaced} Then plan it again: `retention plan {other.name}`."
+            f"At its last plan, {other.name} was in an older state than before. The newer state may come back, and it "
+            f"is unknown what that state refers to. {table.replaced} Then plan it again: `retention plan {other.name}`."
         )
     return _unread(other, table.unread) if table.unread else None
 

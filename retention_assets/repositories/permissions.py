@@ -1,13 +1,13 @@
 """Checks what the configured credentials may do, without changing any object of the repository.
 
 Reading is always tried. Writing and deleting are tried only on request: on a file that this module creates in the
-warehouse, in the quarantine and at the witness, and on a name that does not exist in the repository. Whether a local
-directory can be written is asked of the operating system.
+warehouse, in the quarantine and at the witness, and on a name that does not exist in the repository. For a local
+directory, this module asks the operating system whether files can be written there, and writes none.
 """
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -19,10 +19,10 @@ from retention_assets.config.timestamps import utc_now
 from retention_assets.core.amounts import counted
 from retention_assets.errors import AccessDenied, ObjectMissing, RetentionError, StoreError
 from retention_assets.objectstore.access import StoreAccess, open_store
+from retention_assets.objectstore.failures import Kind, RequestKind
 from retention_assets.objectstore.mutate.deletion import ObjectDeleter
 from retention_assets.objectstore.mutate.writing import ObjectWriter
 from retention_assets.objectstore.objects import ObjectReader
-from retention_assets.objectstore.outcomes import Outcome
 from retention_assets.objectstore.versions import keeps_versions
 from retention_assets.state.quarantine import quarantine_access
 from retention_assets.state.records import witness_of
@@ -68,7 +68,7 @@ class Permissions:
     """What the credentials of one repository may do."""
 
     repository: str
-    checks: Sequence[PermissionCheck] = field(default_factory=list)
+    checks: Sequence[PermissionCheck]
 
     def missing(self, mode: Mode) -> list[PermissionCheck]:
         """Return the checks that failed and that a mode needs."""
@@ -348,30 +348,32 @@ def _scratch() -> str:
 
 
 def _delete(access: StoreAccess, path: str, *, is_there: bool = False) -> None:
-    """Delete a file. `is_there`: the test wrote it; otherwise no such file exists. Errors: AccessDenied."""
-    if not (reason := _undeleted(access, path)):
-        return
+    """Delete a file. `is_there`: the test wrote it; otherwise no such file exists. Errors: as `_require_deleted`."""
     stays = f" The file of this test, {path}, stays in {access.url}: delete it there." if is_there else ""
-    raise AccessDenied(
-        f"{access.url}: cannot delete {path!r}: {reason}. No object of the repository was deleted.{stays} "
-        f"Let the credentials in `storage_options` delete objects ({_permission(access.url, 'delete')})."
-    )
+    _require_deleted(access, path, f"No object of the repository was deleted.{stays}")
 
 
 def _delete_at_witness(access: StoreAccess, path: str) -> None:
-    """Delete the file of this test. Errors: AccessDenied. No mode needs this permission."""
-    if not (reason := _undeleted(access, path)):
-        return
-    raise AccessDenied(
-        f"{access.url}: cannot delete {path!r}: {reason}. The file of this test stays there. Nothing else was written. "
-        "A witness is safest if nobody may delete its files. No action is needed."
-    )
+    """Delete the file of this test. Errors: as `_require_deleted`. No mode needs this permission."""
+    undone = "The file of this test stays there. Nothing else was written."
+    no_action = "A witness is safest if nobody may delete its files. No action is needed."
+    _require_deleted(access, path, undone, if_denied=no_action)
 
 
-def _undeleted(access: StoreAccess, path: str) -> str:
-    """Delete a file. Return the reason if it cannot be deleted, and otherwise an empty text."""
+def _require_deleted(access: StoreAccess, path: str, undone: str, if_denied: str = "") -> None:
+    """Delete a file. Errors: AccessDenied if the credentials may not; StoreError if the deletion failed otherwise.
+
+    `undone`: sentences that say what was not done. `if_denied`: the sentences after them if the store denied the
+    deletion; empty: the usual remedy.
+    """
     (result,) = ObjectDeleter(access).delete_all([path])
-    return "" if result.outcome in (Outcome.DELETED, Outcome.MISSING) else str(result.detail)
+    failure = result.failure
+    if failure is None:
+        return
+    if failure.kind is Kind.DENIED and if_denied:
+        raise AccessDenied(f"{access.url}: cannot delete {path!r}: {failure.detail}. {undone} {if_denied}")
+    request = RequestKind("delete", undone, f"delete objects ({_permission(access.url, 'delete')})")
+    raise failure.as_error(access.url, path, request)
 
 
 def _writable(url: str) -> str:

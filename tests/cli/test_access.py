@@ -221,6 +221,20 @@ def test_a_witness_that_lets_nobody_delete_files_is_complete_and_the_file_that_s
     assert "s3:DeleteObject (witness): s3://" in shown.out
 
 
+def test_a_deletion_at_the_witness_that_the_store_did_not_deny_has_a_remedy(places: Places) -> None:
+    bucket = places.buckets["witness"].bucket
+
+    def fail(request: Request) -> Response | None:
+        is_there = request.path.split("/")[1] == bucket
+        return error("InvalidRequest", 400) if is_there and deletions(request) else None
+
+    with places.server.answering(fail):
+        answer = places.access("--try-writes")
+    found = checks(answer)["witness s3:DeleteObject"]
+    assert (answer.status, lacking(answer), found["state"]) == (0, {}, "failed")
+    assert "The file of this test stays there. Nothing else was written. Run the same command again." in found["detail"]
+
+
 def run_as_text(places: Places) -> Answer:
     with environment(AWS_ENDPOINT_URL=places.server.endpoint, STORE_SECRET=SECRET):
         return run("--config", places.project.file, "access", places.project.name, "--try-writes")

@@ -219,6 +219,24 @@ def test_a_test_file_that_cannot_be_deleted_is_named(server: FakeLakeFSServer, b
     assert f"The file of this test, {left.rpartition('/')[2]}, stays in s3://" in detail
 
 
+def test_a_deletion_that_the_store_did_not_deny_is_failed_and_not_refused(
+    server: FakeLakeFSServer, bucket: Lake
+) -> None:
+    def fail(request: Request) -> Response | None:
+        return error("InvalidRequest", 400) if request.method in ("POST", "DELETE") else None
+
+    with bucket.server.answering(fail):
+        answer = init(server, bucket, "--json", "--try-writes")
+    assert {name: state for name, state in states(answer).items() if state in ("refused", "failed")} == {
+        "storage s3:DeleteObject": "failed",
+        "quarantine s3:DeleteObject": "failed",
+    }
+    details = [one["detail"] for one in answer.document()["checks"] if one["state"] == "failed"]
+    assert all("No object of the repository was deleted." in detail for detail in details)
+    assert all(detail.endswith("check `storage` and `storage_options`.") for detail in details)
+    assert sum("The file of this test, " in detail for detail in details) == 1
+
+
 def test_plans_and_sweeps_that_write_results_need_the_permission_to_create_objects(
     server: FakeLakeFSServer, bucket: Lake, empty_folder: Path
 ) -> None:

@@ -139,7 +139,7 @@ def _clock_of_the_store(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def days(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Days:
-    monkeypatch.setattr(housekeeping, "_require_clock", lambda *_: None)  # files have made-up times
+    monkeypatch.setattr(housekeeping, "_require_warehouse_clock", lambda *_: None)  # files have made-up times
     return Days(tmp_path)
 
 

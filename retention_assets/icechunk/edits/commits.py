@@ -59,8 +59,8 @@ class RepoCommits:
     Args:
         access: access to the repository's store.
         clock: returns the current time, aware, UTC.
-        log: receives a line for each conflict, for writers that write unconditionally, for each backup that stays
-            although it is not needed, and if the ETag after an edit is unknown.
+        log: receives a line for each conflict, for each backup that stays although it is not needed, if icechunk's own
+            writers write unconditionally, and if the ETag after an edit is unknown.
         before_write: called before each request that writes. An error that it raises ends the edit, and nothing more is
             written. Only the backup of an edit that was not sent is removed then.
         sleep: waits for a number of seconds.

@@ -1,8 +1,9 @@
 """Finds the branches and tags that no interrupted sweep of the plan can have removed.
 
-An interrupted sweep may not have recorded what it removed. If somebody creates such a reference again, nobody approved
-its deletion. So each sweep records the marks of the references before it removes them. A reference that was created
-again has another mark. A reference that is gone is not removed either: somebody may be about to create it again.
+An interrupted sweep may not have recorded which references it removed. If somebody creates one again, nobody approved
+the deletion of the new one. So before a sweep removes references, it records a mark of each one. A later sweep compares
+these marks, and leaves a reference that was created again. It also leaves a reference that does not exist: somebody may
+be about to create it again.
 Source: docs/icechunk.md, "What is deleted".
 """
 

@@ -129,7 +129,7 @@ def apply_edits_v1(
         sleep(next(waits))
     raise StoreError(
         f"{access.url}: other writers were quicker {TRIES} times. Some edits of the expiration may have been made. No "
-        f"file was deleted. Run again when fewer writers are active."
+        "snapshot, manifest or chunk was deleted. Run again when fewer writers are active."
     )
 
 

@@ -178,9 +178,9 @@ def _new_references(
 ) -> frozenset[Reference]:
     """Return the branches and tags that the plan deletes and that were made again or moved since the plan.
 
-    A plan deletes no reference that was made or moved since its cutoff. So if such a reference was made or moved since
-    then, this was after the plan: a person, for example after a sweep of another plan, made it again, and nobody
-    approved its deletion. `moved`: the references that were made or moved since the cutoff.
+    `moved`: the references that were made or moved since the plan's cutoff. A plan deletes no reference that was made
+    or moved between its cutoff and the plan. So those that it deletes were made or moved after the plan, for example
+    by a person after a sweep of another plan, and nobody approved their deletion.
     """
     there = planned.deleted.intersection(history.references())
     return frozenset(one for one in there if (one.kind, one.name) in moved)

@@ -59,8 +59,8 @@ class ReferenceChange:
 
     kind: RefKind
     name: str
-    before: bytes | None  # the snapshot that it names; None: it is created
-    after: bytes | None  # the snapshot that it names afterwards; None: it is deleted
+    before: bytes | None  # the snapshot that the reference names before the change; None: the reference is created
+    after: bytes | None  # the snapshot that the reference names after the change; None: the reference is deleted
 
     def make_in(self, tips: dict[str, bytes]) -> None:
         """Make the change in `tips`: the snapshot that each branch, or each tag, names."""
@@ -199,7 +199,7 @@ def descendants(history: History, snapshot_id: bytes) -> set[bytes]:
 def anchors(history: History, held: Iterable[bytes] = ()) -> dict[bytes, bytes]:
     """Return for each snapshot the nearest ancestor that is never released: a held snapshot or the root.
 
-    Roots and snapshots whose root is missing are left out.
+    Left out are roots, and snapshots without such an ancestor because a snapshot of their history is missing.
     """
     fixed = set(held)
     found: dict[bytes, bytes] = {}

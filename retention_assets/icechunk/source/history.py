@@ -32,7 +32,7 @@ def history_rows(state: IcechunkState) -> pa.Table:
 
 
 def history_details(state: IcechunkState, cutoff: datetime | None = None) -> Details:
-    """Return what no row has: format, deleted tags, status, feature flag, cutoff and the references that were moved."""
+    """Return the details that are in no row, such as format, status and cutoff; `state_of` reads them again."""
     status = state.repo.status if state.repo else RepoStatus(Availability.ONLINE, 0)
     return Details(
         format=state.format,

@@ -56,9 +56,9 @@ class References:
 def read_references(reader: ObjectReader) -> References:
     """Return all branches, live tags and deleted tags.
 
-    Icechunk skips a tag that it cannot read, and its garbage collection then deletes the snapshots that only this
-    tag reaches. Here an unreadable tag is an error that ends the run. Source: docs/icechunk.md,
-    "Where it differs from icechunk".
+    Icechunk skips a tag that it cannot read, and its garbage collection then deletes the snapshots that only this tag
+    reaches. Here an unreadable tag is an error that ends the run. Source: docs/icechunk.md, "Where it differs from
+    icechunk".
     Errors: CorruptFile for a file without the id of a snapshot, and for a file below `refs/` that is no reference;
     SourceError for a reference that disappears while it is read.
     """

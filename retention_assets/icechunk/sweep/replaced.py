@@ -26,7 +26,8 @@ _CLOCKS = timedelta(hours=1)  # more than the difference between the clocks of t
 class EarlierPlans:
     """The metadata of `repository_history` of the plans of one repository.
 
-    `read_at`: when this plan read the repo object (UTC). Plans that read it later do not count: theirs may be newer.
+    `read_at`: the time (UTC) at which the caller read the repo object. Plans that read it later do not count, because
+    they may have read a newer object.
     """
 
     warehouse: Warehouse

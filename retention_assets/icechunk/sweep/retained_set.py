@@ -30,7 +30,7 @@ from retention_assets.tables import EXPIRED_SNAPSHOTS
 
 KEPT, RELEASED, DROPPED = "kept", "released", "dropped"
 _UNKNOWN = Decision(False, None, None, None, "only its file exists: the repository's history does not contain it")
-_YOUNG = "; its file stays while it, or a snapshot that needs it, is younger than the grace period or may be in use"
+_YOUNG = "; its file stays while this snapshot, or one that needs it, is younger than the grace period or may be in use"
 _NEEDED = "; it stays as long as a branch or tag, or a younger snapshot, needs it"
 _UNREACHED = "; it is removed because nothing reaches it and its file is older than the grace period"
 _DROPPED = Decision(False, None, None, None, "dropped: no branch or tag reaches it, so the default cannot keep it")
@@ -41,8 +41,8 @@ class RetainedSet:
     """The snapshots and transaction logs that stay, and the edits that lead to this set.
 
     `before` is the history before the edits. The `snapshots` stay with everything that they reference. The
-    `transaction_logs` stay too, but need not exist. `expiration` has the edits to make; None: there are none. The
-    `dropped` snapshots are removed from the repo object after these edits. In format 1, there are none.
+    `transaction_logs` stay too, but need not exist. `expiration` has the edits to make; None: the set is computed
+    without edits. The `dropped` snapshots are removed from the repo object after the edits; format 1 has none.
     """
 
     before: History
@@ -69,7 +69,7 @@ def retained_set_of(
     cutoff: datetime,
     planned: PlannedEdits | None = None,
 ) -> RetainedSet:
-    """Return what stays of `state` after an expiration under `policy` at `as_of` and a collection before `cutoff`.
+    """Return what stays after an expiration under `policy` at `as_of` and a collection of files older than `cutoff`.
 
     A snapshot that may have been a tip since `cutoff` stays, because sessions may still be open on it (`in_use`). So
     does a branch or tag that was made or moved since `cutoff`.

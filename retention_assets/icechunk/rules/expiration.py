@@ -159,24 +159,14 @@ class _Walk:
 
     def cut(self, start: bytes) -> None:
         """Find the first snapshot from `start` on whose parent has expired, and give it its anchor as parent."""
-        editable = self._last_kept(start)
-        if editable is None or self._parents[editable] not in self._expired:
-            return
-        self.edits.append(Reparented(editable, self._anchor[editable]))
-
-    def _last_kept(self, start: bytes) -> bytes | None:
-        """Return the first snapshot from `start` on that is a root or has an expired parent.
-
-        None: the walk reached a snapshot of an earlier walk first.
-        """
-        at = start
-        while at not in self._walked:
+        at: bytes | None = start
+        while at is not None and at not in self._walked:
             self._walked.add(at)
             parent = self._parents[at]
-            if parent is None or parent in self._expired:
-                return at
+            if parent in self._expired:
+                self.edits.append(Reparented(at, self._anchor[at]))
+                return
             at = parent
-        return None
 
 
 def expiration_v2(

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from functools import cache, partial
 
 from retention_assets.icechunk.formats.model import UpdateKind
-from retention_assets.icechunk.formats.paths import ReferenceFile, reference_address
+from retention_assets.icechunk.formats.paths import ReferenceFile
 from retention_assets.icechunk.rules.planned import PlannedEdits
 from retention_assets.icechunk.rules.snapshots import Reference, datetime_of
 from retention_assets.icechunk.source.ops_log import updates_since
@@ -29,7 +29,7 @@ def marks_of(reader: ObjectReader, state: IcechunkState, planned: PlannedEdits) 
     Format 1: the ETag and the time of the reference's file. Format 2: the time of the newest entry of the ops log.
     """
     there = planned.deleted.intersection(state.history.references())
-    return {_address(one): _mark(reader, state, one) for one in there}
+    return {one.address: _mark(reader, state, one) for one in there}
 
 
 def never_removed(
@@ -50,12 +50,8 @@ def never_removed(
         return (one.kind, one.name) in created_since(mark)
 
     there = planned.deleted.intersection(state.history.references())
-    marks = {one: {attempt.get(_address(one)) for attempt in attempts} for one in there}
+    marks = {one: {attempt.get(one.address) for attempt in attempts} for one in there}
     return frozenset(one for one in there if not any(is_new(one, mark) for mark in marks[one]))
-
-
-def _address(reference: Reference) -> str:
-    return reference_address(reference.kind, reference.name)
 
 
 def _mark(reader: ObjectReader, state: IcechunkState, reference: Reference) -> str:

@@ -15,7 +15,6 @@ from retention_assets.icechunk.edits.commits import RepoCommits
 from retention_assets.icechunk.edits.format_1 import apply_edits_v1
 from retention_assets.icechunk.formats.ids import encode_id
 from retention_assets.icechunk.formats.model import Repo
-from retention_assets.icechunk.formats.paths import reference_address
 from retention_assets.icechunk.rules.collection import collected, outdated, removed_parents
 from retention_assets.icechunk.rules.expiration import (
     Expiration,
@@ -121,7 +120,7 @@ def _expired(
     if expiration is None:
         return repo
     after = expired(repo, expiration, stamp)
-    done.removed = tuple(sorted(reference_address(one.kind, one.name) for one in expiration.deletions))
+    done.removed = tuple(sorted(one.address for one in expiration.deletions))
     return after
 
 

@@ -23,7 +23,6 @@ from retention_assets.icechunk.formats.paths import (
     SNAPSHOTS,
     ReferenceFile,
     read_reference,
-    reference_address,
     reference_file,
 )
 from retention_assets.icechunk.formats.repo_reader import read_repo
@@ -334,7 +333,7 @@ class IcechunkSource:
         ]
         once_listed = _once_listed(self._reader, repo) if unlisted else frozenset()
         for reference in unlisted:
-            where = self._reader.describe(reference_address(reference.kind, reference.name))
+            where = self._reader.describe(reference.address)
             if reference.tip in once_listed:
                 continue
             if reference.tip in repo.snapshots:

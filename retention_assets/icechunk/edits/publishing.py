@@ -164,7 +164,7 @@ def _approved(
     """
     planned = replace(planned, deleted=planned.deleted - new)
     _require_no_new_child_of_removed(planned, history)
-    if raw_ids(planned.released).isdisjoint(linked) and not _references_left(planned, history):
+    if raw_ids(planned.released).isdisjoint(linked) and planned.deleted.isdisjoint(history.references()):
         return None, 0
     expiration, stays = expiration_within(planned, expire)
     _require_within(planned, history, expiration)
@@ -183,11 +183,6 @@ def _new_references(
     """
     there = planned.deleted.intersection(history.references())
     return frozenset(one for one in there if (one.kind, one.name) in moved)
-
-
-def _references_left(planned: PlannedEdits, history: History) -> bool:
-    """Return whether a reference that the plan deletes still exists, on the snapshot that it named at planning."""
-    return not planned.deleted.isdisjoint(history.references())
 
 
 def _to_delete(planned: PlannedEdits) -> frozenset[bytes]:

@@ -115,15 +115,16 @@ def current_retained_set(state: IcechunkState, cutoff: datetime, held: Collectio
 def edits_of(state: IcechunkState, retained: RetainedSet, as_of: datetime, cutoff: datetime) -> PlannedEdits:
     """Return the edits that lead from `state` to the set `retained`."""
     expiration = retained.expiration
+    assert expiration is not None  # a plan's retained set always has an expiration
     return PlannedEdits(
         format=state.format,
         as_of=as_of,
         cutoff=cutoff,
         known=_texts(state.history.snapshots),
-        released=_texts(expiration.released if expiration else ()),
+        released=_texts(expiration.released),
         dropped=_texts(retained.dropped),
-        deleted=frozenset(expiration.selection.deleted if expiration else ()),
-        in_use=_texts(expiration.selection.in_use if expiration else ()),
+        deleted=frozenset(expiration.selection.deleted),
+        in_use=_texts(expiration.selection.in_use),
     )
 
 
@@ -139,7 +140,7 @@ def decision_rows(state: IcechunkState, retained: RetainedSet) -> pa.Table:
 
 def _row(retained: RetainedSet, snapshot_id: bytes) -> dict[str, Any]:
     expiration = retained.expiration
-    assert expiration is not None  # a plan's retained set always has an expiration
+    assert expiration is not None  # see `edits_of`
     decision = expiration.selection.decisions.get(snapshot_id, _UNKNOWN)
     released, stays = snapshot_id in expiration.released, snapshot_id in retained.snapshots
     if not (stays or released or decision.expired or decision is _UNKNOWN):

@@ -19,8 +19,8 @@ from retention_assets.icechunk.rules.collection import collected, outdated, remo
 from retention_assets.icechunk.rules.expiration import (
     Expiration,
     edited,
+    expiration_v1,
     expiration_v2,
-    expire_v1,
     expired,
 )
 from retention_assets.icechunk.rules.planned import PlannedEdits, expiration_within, more_than_planned, raw_ids
@@ -69,7 +69,7 @@ def publish(
     that an earlier attempt removed or found gone; None: those of `planned`.
     Errors: as `before_write`; GuardRefused when a snapshot that the plan removes is reachable again, is the parent of a
     new snapshot, or was the tip of a reference since the plan, when the repository has another format than planned, and
-    as `expire_v1`, `expired` and `collected`; SourceError as `IcechunkSource.require_upgrade_complete`,
+    as `expiration_v1`, `expired` and `collected`; SourceError as `IcechunkSource.require_upgrade_complete`,
     `updates_since` and `former_parents`; SourceError, StoreError and CorruptFile of reading and writing.
     """
     source = IcechunkSource(access, clock)
@@ -142,7 +142,7 @@ def _publish_v1(
     def expiration_of(history: History) -> Expiration | None:
         written = references_written_since(ObjectReader(access), planned.cutoff) if planned.deleted else {}
         done.new = _new_references(planned, history, written)
-        expire = partial(expire_v1, history, policy, planned.as_of, in_use=raw_ids(planned.in_use))
+        expire = partial(expiration_v1, history, policy, planned.as_of, in_use=raw_ids(planned.in_use))
         expiration, done.left = _approved(planned, done.new, history, reachable(history, history.tips()), expire)
         return expiration
 

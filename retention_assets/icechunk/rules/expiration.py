@@ -105,7 +105,7 @@ def _refusal(violation: str) -> GuardRefused:
     )
 
 
-def expire_v1(
+def expiration_v1(
     history: History,
     policy: SnapshotPolicy,
     as_of: datetime,

@@ -17,8 +17,8 @@ from retention_assets.icechunk.rules.collection import in_use, kept_transaction_
 from retention_assets.icechunk.rules.expiration import (
     Expiration,
     edited,
+    expiration_v1,
     expiration_v2,
-    expire_v1,
     repo_after,
 )
 from retention_assets.icechunk.rules.planned import PlannedEdits, expiration_within, raw_ids
@@ -82,7 +82,7 @@ def retained_set_of(
     if planned:
         bases |= raw_ids(planned.in_use) & state.history.snapshots.keys()
     if state.repo is None:
-        expiration = _within(planned, young, partial(expire_v1, state.history, policy, as_of, in_use=bases))
+        expiration = _within(planned, young, partial(expiration_v1, state.history, policy, as_of, in_use=bases))
         after = edited(state.history, expiration.edits)
         kept = kept_v1(after, state.stored, cutoff, expiration.selection.held | bases)
         return RetainedSet(state.history, kept, kept, expiration)

@@ -124,7 +124,7 @@ class RepoCommits:
         """Return the time of the edit and the name of its backup.
 
         The entries of the ops log must be in order of time. If the newest entry is less than `_MOST_AHEAD` in the
-        future, because another writer's clock is ahead, this waits until that time has passed.
+        future, because another writer's clock is ahead, this method waits until that time has passed.
         """
         now = clock()
         ahead = timedelta(microseconds=repo.latest_updates[0].updated_at - micros_of(now) + 1)

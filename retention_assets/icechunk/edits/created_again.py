@@ -2,8 +2,8 @@
 
 An interrupted sweep may not have recorded which references it removed. If somebody creates one again, nobody approved
 the deletion of the new one. So before a sweep removes references, it records a mark of each one. A later sweep compares
-these marks, and leaves a reference that was created again. It also leaves a reference that does not exist: somebody may
-be about to create it again.
+these marks, and does not remove a reference that was created again. It does not remove one that is missing when it
+begins either: somebody may be about to create it again.
 Source: docs/icechunk.md, "What is deleted".
 """
 

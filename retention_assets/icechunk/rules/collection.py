@@ -98,7 +98,7 @@ def in_use(
 
 
 def removed_parents(repo: Repo) -> Iterator[tuple[bytes, bytes]]:
-    """Yield the removed snapshots whose transaction logs `repo` lists, each with the child that it had then."""
+    """Yield the removed snapshots whose transaction logs `repo` lists, each with its child before the removal."""
     for snapshot in repo.snapshots.values():
         yield from pairwise((*snapshot.pruned_ancestor_tx_logs, snapshot.id))
 

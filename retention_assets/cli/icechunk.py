@@ -293,7 +293,7 @@ def _state(repository: Repository) -> dict[str, Any]:
         "deleted_tags": sorted(state.deleted_tags),
     }
     if state.repo is not None:
-        found["status"] = state.repo.status.availability.name.lower().replace("_", "-")
+        found["status"] = state.repo.status.availability.word
         found["reason"] = state.repo.status.limited_availability_reason
     return found
 

@@ -572,7 +572,7 @@ SWEEPING = (
         name="Icechunk: a sweep forgets which snapshots were in use when the plan was made",
         breaks="a sweep makes only the edits that were approved",
         file="retention_assets/icechunk/sweep/retained_set.py",
-        old="in_use=_texts(expiration.selection.in_use if expiration else ()),",
+        old="in_use=_texts(expiration.selection.in_use),",
         new="in_use=(),",
         caught_by=(
             "tests/icechunk/sweep/test_publishing.py"

@@ -26,6 +26,7 @@ from retention_assets.icechunk.formats.model import Availability
 from retention_assets.icechunk.formats.paths import SNAPSHOTS
 from retention_assets.icechunk.formats.snapshots import read_snapshot
 from retention_assets.icechunk.rules.operations import (
+    CORRECT_THE_ID,
     NamedSnapshots,
     creation,
     deletion,
@@ -62,9 +63,9 @@ def recorded_change(
     lost. `kind`: what is changed, for the record.
 
     Errors: the errors of `change`, after which there is no record; if only the record was not written, the message says
-    that the change was made; GuardRefused as `require_same_location` and
-    `held_lease`, when other machines would not see the lease, and when this machine's clock is wrong. A clock that is
-    ahead would take the lease of a running sweep. Its times in the repository would make icechunk refuse later commits.
+    that the change was made; GuardRefused as `require_same_location` and `held_lease`, when other machines would not
+    see the lease, and when this machine's clock is wrong. With a clock that is ahead, this machine would take the lease
+    of a running sweep, and icechunk would refuse later commits because of the times in the repository.
     """
     started, name, sweep, seal = clock(), repository.name, repository.settings.sweep, seal_of(repository)
     require_same_location(warehouse, repository)  # a lease under another name would exclude nobody
@@ -82,7 +83,8 @@ def recorded_change(
         if result is not None:
             error.args = (
                 f"{error} But the change was made: {kind}. Do not make it again. Its audit record may be missing, so "
-                "note the change yourself. If the record was only not copied to the witness, the next run copies it.",
+                "note the change yourself. If the record exists and only its copy at the witness is missing, the next "
+                "run makes this copy.",
             )
         raise
     return result
@@ -214,7 +216,7 @@ class Operations:
             except ObjectMissing:
                 if at == snapshot_id:
                     raise GuardRefused(
-                        f"{self._url}: there is no snapshot {name}. Nothing was changed. Correct the id."
+                        f"{self._url}: there is no snapshot {name}. Nothing was changed. {CORRECT_THE_ID}"
                     ) from None
                 raise GuardRefused(
                     f"{self._url}: the snapshot {name} has an ancestor without a file, {encode_id(at)}: a sweep may "

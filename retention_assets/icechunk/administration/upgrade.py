@@ -57,9 +57,9 @@ def upgrade(
     """Upgrade a repository to format 2, or finish an interrupted upgrade. A dry run writes nothing.
 
     Stop all writers of format 1 first. If one of them wrote to the repository since this upgrade or the interrupted one
-    began, the upgrade is refused. If nobody has edited the repo object and no old file is gone, the object is also
-    removed, and the repository has format 1 again. The caller holds the repository's lease. `before_write`: as for
-    `ObjectWriter`.
+    began, the upgrade is refused. In this case, the repo object is removed, and the repository has format 1 again, if
+    nobody has edited the object and no old file is gone. The caller holds the repository's lease. `before_write`: as
+    for `ObjectWriter`.
     Errors: GuardRefused when the repository has format 2 already, when somebody wrote to it meanwhile, and as
     `upgraded`; errors of `IcechunkSource.state`; StoreError when an old file was not deleted.
     """
@@ -259,7 +259,7 @@ def _remove(writer: ObjectWriter, old: Sequence[DeleteTarget]) -> None:
                 return None
         except StoreError as error:
             return str(error)
-        return f"{writer.describe(one.path)}: it was not deleted: somebody wrote to it meanwhile."
+        return f"{writer.describe(one.path)}: this file was not deleted, because somebody wrote to it meanwhile."
 
     tombstones = [one for one in old if one.path.endswith(TOMBSTONE)]
     others = [one for one in old if not one.path.endswith(TOMBSTONE)]

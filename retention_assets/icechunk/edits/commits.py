@@ -59,8 +59,8 @@ class RepoCommits:
     Args:
         access: access to the repository's store.
         clock: returns the current time, aware, UTC.
-        log: receives a line for each conflict, for writers that write unconditionally, for each backup that stays
-            although it is not needed, and if the ETag after an edit is unknown.
+        log: receives a line for each conflict, for each backup that stays although it is not needed, if icechunk's own
+            writers write unconditionally, and if the ETag after an edit is unknown.
         before_write: called before each request that writes. An error that it raises ends the edit, and nothing more is
             written. Only the backup of an edit that was not sent is removed then.
         sleep: waits for a number of seconds.
@@ -124,7 +124,7 @@ class RepoCommits:
         """Return the time of the edit and the name of its backup.
 
         The entries of the ops log must be in order of time. If the newest entry is less than `_MOST_AHEAD` in the
-        future, because another writer's clock is ahead, this waits until that time has passed.
+        future, because another writer's clock is ahead, this method waits until that time has passed.
         """
         now = clock()
         ahead = timedelta(microseconds=repo.latest_updates[0].updated_at - micros_of(now) + 1)

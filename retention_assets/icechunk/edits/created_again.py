@@ -1,8 +1,9 @@
 """Finds the branches and tags that no interrupted sweep of the plan can have removed.
 
-An interrupted sweep may not have recorded what it removed. If somebody creates such a reference again, nobody approved
-its deletion. So each sweep records the marks of the references before it removes them. A reference that was created
-again has another mark. A reference that is gone is not removed either: somebody may be about to create it again.
+An interrupted sweep may not have recorded which references it removed. If somebody creates one again, nobody approved
+the deletion of the new one. So before a sweep removes references, it records a mark of each one. A later sweep compares
+these marks, and does not remove a reference that was created again. It does not remove one that is missing when it
+begins either: somebody may be about to create it again.
 Source: docs/icechunk.md, "What is deleted".
 """
 
@@ -10,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from functools import cache, partial
 
 from retention_assets.icechunk.formats.model import UpdateKind
-from retention_assets.icechunk.formats.paths import ReferenceFile, reference_address
+from retention_assets.icechunk.formats.paths import ReferenceFile
 from retention_assets.icechunk.rules.planned import PlannedEdits
 from retention_assets.icechunk.rules.snapshots import Reference, datetime_of
 from retention_assets.icechunk.source.ops_log import updates_since
@@ -28,7 +29,7 @@ def marks_of(reader: ObjectReader, state: IcechunkState, planned: PlannedEdits) 
     Format 1: the ETag and the time of the reference's file. Format 2: the time of the newest entry of the ops log.
     """
     there = planned.deleted.intersection(state.history.references())
-    return {_address(one): _mark(reader, state, one) for one in there}
+    return {one.address: _mark(reader, state, one) for one in there}
 
 
 def never_removed(
@@ -49,12 +50,8 @@ def never_removed(
         return (one.kind, one.name) in created_since(mark)
 
     there = planned.deleted.intersection(state.history.references())
-    marks = {one: {attempt.get(_address(one)) for attempt in attempts} for one in there}
+    marks = {one: {attempt.get(one.address) for attempt in attempts} for one in there}
     return frozenset(one for one in there if not any(is_new(one, mark) for mark in marks[one]))
-
-
-def _address(reference: Reference) -> str:
-    return reference_address(reference.kind, reference.name)
 
 
 def _mark(reader: ObjectReader, state: IcechunkState, reference: Reference) -> str:

@@ -20,7 +20,6 @@ from retention_assets.icechunk.formats.paths import (
     SNAPSHOTS,
     ReferenceFile,
     read_reference,
-    reference_address,
     write_reference,
 )
 from retention_assets.icechunk.formats.snapshots import read_snapshot, with_parent
@@ -129,7 +128,7 @@ def apply_edits_v1(
         sleep(next(waits))
     raise StoreError(
         f"{access.url}: other writers were quicker {TRIES} times. Some edits of the expiration may have been made. No "
-        f"file was deleted. Run again when fewer writers are active."
+        "snapshot, manifest or chunk was deleted. Run again when fewer writers are active."
     )
 
 
@@ -149,14 +148,14 @@ class _Rewriter:
         """Make one edit. Return False if the snapshot or reference is no longer as in `history`."""
         if isinstance(edit, Reparented):
             return self._reparent(edit, history)
-        if reference_address(edit.kind, edit.name) in self.removed:
+        if edit.address in self.removed:
             raise GuardRefused(
                 f"somebody created the {edit.kind} {edit.name} again after this sweep removed it, and nobody approved "
                 "the deletion of the new one. Nothing more was changed or deleted. Plan again."
             )
         is_made = self._references.apply(edit, self._written_before)
         if is_made:
-            self.removed.add(reference_address(edit.kind, edit.name))
+            self.removed.add(edit.address)
         return is_made
 
     def _reparent(self, edit: Reparented, history: History) -> bool:

@@ -15,13 +15,12 @@ from retention_assets.icechunk.edits.commits import RepoCommits
 from retention_assets.icechunk.edits.format_1 import apply_edits_v1
 from retention_assets.icechunk.formats.ids import encode_id
 from retention_assets.icechunk.formats.model import Repo
-from retention_assets.icechunk.formats.paths import reference_address
 from retention_assets.icechunk.rules.collection import collected, outdated, removed_parents
 from retention_assets.icechunk.rules.expiration import (
     Expiration,
     edited,
+    expiration_v1,
     expiration_v2,
-    expire_v1,
     expired,
 )
 from retention_assets.icechunk.rules.planned import PlannedEdits, expiration_within, more_than_planned, raw_ids
@@ -70,7 +69,7 @@ def publish(
     that an earlier attempt removed or found gone; None: those of `planned`.
     Errors: as `before_write`; GuardRefused when a snapshot that the plan removes is reachable again, is the parent of a
     new snapshot, or was the tip of a reference since the plan, when the repository has another format than planned, and
-    as `expire_v1`, `expired` and `collected`; SourceError as `IcechunkSource.require_upgrade_complete`,
+    as `expiration_v1`, `expired` and `collected`; SourceError as `IcechunkSource.require_upgrade_complete`,
     `updates_since` and `former_parents`; SourceError, StoreError and CorruptFile of reading and writing.
     """
     source = IcechunkSource(access, clock)
@@ -121,7 +120,7 @@ def _expired(
     if expiration is None:
         return repo
     after = expired(repo, expiration, stamp)
-    done.removed = tuple(sorted(reference_address(one.kind, one.name) for one in expiration.deletions))
+    done.removed = tuple(sorted(one.address for one in expiration.deletions))
     return after
 
 
@@ -143,7 +142,7 @@ def _publish_v1(
     def expiration_of(history: History) -> Expiration | None:
         written = references_written_since(ObjectReader(access), planned.cutoff) if planned.deleted else {}
         done.new = _new_references(planned, history, written)
-        expire = partial(expire_v1, history, policy, planned.as_of, in_use=raw_ids(planned.in_use))
+        expire = partial(expiration_v1, history, policy, planned.as_of, in_use=raw_ids(planned.in_use))
         expiration, done.left = _approved(planned, done.new, history, reachable(history, history.tips()), expire)
         return expiration
 
@@ -165,7 +164,7 @@ def _approved(
     """
     planned = replace(planned, deleted=planned.deleted - new)
     _require_no_new_child_of_removed(planned, history)
-    if raw_ids(planned.released).isdisjoint(linked) and not _references_left(planned, history):
+    if raw_ids(planned.released).isdisjoint(linked) and planned.deleted.isdisjoint(history.references()):
         return None, 0
     expiration, stays = expiration_within(planned, expire)
     _require_within(planned, history, expiration)
@@ -178,17 +177,12 @@ def _new_references(
 ) -> frozenset[Reference]:
     """Return the branches and tags that the plan deletes and that were made again or moved since the plan.
 
-    A plan deletes no reference that was made or moved since its cutoff. So if such a reference was made or moved since
-    then, this was after the plan: a person, for example after a sweep of another plan, made it again, and nobody
-    approved its deletion. `moved`: the references that were made or moved since the cutoff.
+    `moved`: the references that were made or moved since the plan's cutoff. A plan deletes no reference that was made
+    or moved between its cutoff and the plan. So those that it deletes were made or moved after the plan, for example
+    by a person after a sweep of another plan, and nobody approved their deletion.
     """
     there = planned.deleted.intersection(history.references())
     return frozenset(one for one in there if (one.kind, one.name) in moved)
-
-
-def _references_left(planned: PlannedEdits, history: History) -> bool:
-    """Return whether a reference that the plan deletes still exists, on the snapshot that it named at planning."""
-    return not planned.deleted.isdisjoint(history.references())
 
 
 def _to_delete(planned: PlannedEdits) -> frozenset[bytes]:

@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from retention_assets.errors import GuardRefused
-from retention_assets.icechunk.formats.paths import reference_address
 from retention_assets.icechunk.rules.planned import PlannedEdits
 from retention_assets.icechunk.rules.snapshots import History
 from retention_assets.objectstore.outcomes import Outcome
@@ -79,7 +78,7 @@ _BEGUN = "begun"
 
 def reference_addresses(planned: PlannedEdits) -> frozenset[str]:
     """Return the addresses of the branches and tags that a plan deletes."""
-    return frozenset(reference_address(one.kind, one.name) for one in planned.deleted)
+    return frozenset(one.address for one in planned.deleted)
 
 
 def edits_left(warehouse: Warehouse, plan: Plan, planned: PlannedEdits) -> PlannedEdits:
@@ -88,8 +87,7 @@ def edits_left(warehouse: Warehouse, plan: Plan, planned: PlannedEdits) -> Plann
     If such a reference exists, somebody created it after that sweep, and nobody approved its deletion.
     """
     recorded = _recorded(warehouse, plan)
-    left = (one for one in planned.deleted if reference_address(one.kind, one.name) not in recorded)
-    return replace(planned, deleted=frozenset(left))
+    return replace(planned, deleted=frozenset(one for one in planned.deleted if one.address not in recorded))
 
 
 def begin_publication(
@@ -141,7 +139,7 @@ def unexplained(warehouse: Warehouse, plan: Plan, planned: PlannedEdits, publish
 
 def without_existing(addresses: frozenset[str], history: History) -> frozenset[str]:
     """Return the `addresses` whose branch or tag is no longer in `history`."""
-    return addresses - {reference_address(one.kind, one.name) for one in history.references()}
+    return addresses - {one.address for one in history.references()}
 
 
 def removed_references(warehouse: Warehouse, plan: Plan) -> pa.Table:

@@ -43,7 +43,7 @@ class Header:
 def unknown_to_us(name: str, what: str) -> CorruptFile:
     """Return the error for a file of a newer writer. The file is not used, because its unknown part may matter."""
     return CorruptFile(
-        f"{name}: {what}. The file was not used. Nothing was deleted. Use a version of retention_assets that knows it."
+        f"{name}: {what}. The file was not used. Nothing was deleted. Use a newer version of retention_assets."
     )
 
 

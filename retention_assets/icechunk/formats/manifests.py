@@ -86,7 +86,8 @@ def _locations(root: Table, refs: TableRows, plain: Mask, compressed: Mask) -> p
         way = root.number(_COMPRESSION, UINT8, default=_ZSTD_DICTIONARY)
         dictionary = root.octets(_DICTIONARY)
         if way != _ZSTD_DICTIONARY or dictionary is None:
-            raise corrupt(name, "the locations in it are compressed, but the dictionary for them is missing")
+            problem = "it names another compression than zstd, or has no dictionary"
+            raise corrupt(name, f"a location in it is compressed, but {problem}")
         unpacked = _decompressed(refs.pieces(_COMPRESSED), dictionary, compressed, name)
         locations = pc.if_else(compressed, unpacked, locations)
     return locations.filter(pa.array(compressed | plain))

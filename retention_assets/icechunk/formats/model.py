@@ -18,6 +18,11 @@ class Availability(IntEnum):
     READ_ONLY = 1
     OFFLINE = 2  # defined by the format, but icechunk 2.3 treats it as online
 
+    @property
+    def word(self) -> str:
+        """The word for users, for example `read-only`."""
+        return self.name.lower().replace("_", "-")
+
 
 class UpdateKind(IntEnum):
     """The kind of an entry of the ops log, by its code in the file. The comments name the fields that are set."""

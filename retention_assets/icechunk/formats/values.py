@@ -187,18 +187,16 @@ class _Reader:
 
     def scalar(self, position: int, width: int, kind: int) -> Json:
         piece = self.piece(position, width)
-        match kind:
-            case 0:  # null
-                return None
-            case 3:  # float
-                if width not in _FLOATS:
-                    raise self.corrupt()
-                number: float = struct.unpack(_FLOATS[width], piece)[0]
-                return number
-            case 26:  # bool
-                return any(piece)
-            case _:
-                return int.from_bytes(piece, "little", signed=kind == _INT)
+        if kind == _NULL:
+            return None
+        if kind == _BOOL:
+            return any(piece)
+        if kind != _FLOAT:
+            return int.from_bytes(piece, "little", signed=kind == _INT)
+        if width not in _FLOATS:
+            raise self.corrupt()
+        number: float = struct.unpack(_FLOATS[width], piece)[0]
+        return number
 
     def key(self, target: int) -> str:
         end = self.content.find(b"\0", max(target, 0))

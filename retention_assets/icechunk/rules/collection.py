@@ -1,4 +1,4 @@
-"""Computes which snapshots and transaction logs a garbage collection keeps, and edits the repo object before it.
+"""Computes which snapshots and transaction logs a garbage collection keeps, and drops the other snapshots.
 
 A collection keeps snapshots with everything that they reference. The age of a file counts from the time at which the
 store wrote it, not from the flush time that its writer recorded. The snapshots are listed before the references are
@@ -40,9 +40,10 @@ def kept_v2(
 
     All other snapshots are dropped: they are removed from the repo object before any file is deleted.
     The collection keeps every snapshot that a reference reaches, every held snapshot, and every snapshot whose file is
-    young or not listed. It also keeps the roots of all these, so that each kept snapshot can get a parent when the
+    young or not listed. It also keeps the root of each of these snapshots, so that each one can get a parent when the
     snapshots in between are dropped.
-    `stored` has the time at which each listed snapshot file was written. Errors: SourceError as `require_complete`.
+    `stored` has the time at which each listed snapshot file was written. A file is young if it was not written before
+    `cutoff`, see `is_old`. Errors: SourceError as `require_complete`.
     """
     history = history_of(repo)
     require_complete(history)
@@ -61,7 +62,8 @@ def kept_v1(
     The collection keeps every snapshot that a reference reaches, every held snapshot, and every snapshot that is not
     old, each with all its known ancestors: a snapshot file names its parent, and a branch can still be created on the
     snapshot. Icechunk itself keeps a young file without the files that the young file references.
-    `history` has every snapshot file, and the references. Errors: SourceError as `require_complete`.
+    `history` has every snapshot file, and the references. `stored`, `cutoff`: see `kept_v2`. Errors: SourceError as
+    `require_complete`.
     """
     require_complete(history)
     starts = history.tips() | (history.snapshots.keys() - _old(stored, cutoff)) | set(held)
@@ -85,7 +87,7 @@ def in_use(
     reset or deleted by mistake.
     Icechunk's own expiration may have removed such a snapshot from the history. In format 2, the transaction logs that
     `repo` lists for removed ancestors then show its child. The snapshot stays if its file still exists.
-    `stored`, `cutoff`: see `kept_v2`.
+    `stored`, `cutoff`: see `kept_v2`. `left`: the snapshots that branches and tags left, with the times.
     """
     young = (history.snapshots.keys() | stored.keys()) - _old(stored, cutoff)
     found = {history.snapshots[one].parent_id for one in history.snapshots.keys() & young}
@@ -96,7 +98,7 @@ def in_use(
 
 
 def removed_parents(repo: Repo) -> Iterator[tuple[bytes, bytes]]:
-    """Yield the removed snapshots that `repo` still lists, each with the child that it had before its removal."""
+    """Yield the removed snapshots whose transaction logs `repo` lists, each with its child before the removal."""
     for snapshot in repo.snapshots.values():
         yield from pairwise((*snapshot.pruned_ancestor_tx_logs, snapshot.id))
 

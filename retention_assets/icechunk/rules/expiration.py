@@ -75,9 +75,9 @@ def require_allowed(before: History, expiration: Expiration) -> None:
     """Raise GuardRefused, which names the snapshot or branch, when an expiration would lose data that must stay.
 
     The check is independent of the code that computed the expiration. A released snapshot must have expired, and must
-    not be a root, held, or reachable from a remaining reference. No other snapshot may become unreachable, except the
-    root of a history without references. A new parent must be an ancestor, so that every history keeps its root. The
-    branch `main` must stay. Source: docs/icechunk.md, "What is deleted".
+    not be a root, held, or reachable from a remaining reference. No other snapshot may become unreachable, except held
+    snapshots, and the root of a history that loses all its references. A new parent must be an ancestor, so that every
+    history keeps its root. The branch `main` must stay. Source: docs/icechunk.md, "What is deleted".
     """
     after = edited(before, expiration.edits)
     selection, released = expiration.selection, expiration.released
@@ -105,7 +105,7 @@ def _refusal(violation: str) -> GuardRefused:
     )
 
 
-def expire_v1(
+def expiration_v1(
     history: History,
     policy: SnapshotPolicy,
     as_of: datetime,
@@ -159,24 +159,14 @@ class _Walk:
 
     def cut(self, start: bytes) -> None:
         """Find the first snapshot from `start` on whose parent has expired, and give it its anchor as parent."""
-        editable = self._last_kept(start)
-        if editable is None or self._parents[editable] not in self._expired:
-            return
-        self.edits.append(Reparented(editable, self._anchor[editable]))
-
-    def _last_kept(self, start: bytes) -> bytes | None:
-        """Return the first snapshot from `start` on that is a root or has an expired parent.
-
-        None: the walk reached a snapshot of an earlier walk first.
-        """
-        at = start
-        while at not in self._walked:
+        at: bytes | None = start
+        while at is not None and at not in self._walked:
             self._walked.add(at)
             parent = self._parents[at]
-            if parent is None or parent in self._expired:
-                return at
+            if parent in self._expired:
+                self.edits.append(Reparented(at, self._anchor[at]))
+                return
             at = parent
-        return None
 
 
 def expiration_v2(
@@ -189,11 +179,10 @@ def expiration_v2(
 ) -> Expiration:
     """Return the expiration of `history` under `policy` at `as_of` (UTC).
 
-    Snapshots that are `in_use` stay. Snapshots and references that are `unapproved` stay too.
-
-    A snapshot is released when it has expired and no remaining reference names it. A remaining snapshot whose parent is
-    released gets a new parent: the nearest held ancestor, or the root of its history. It does not get the nearest
-    remaining ancestor, which may stay only because a reference names it.
+    Snapshots that are `in_use` stay, and so do snapshots and references that are `unapproved`. A snapshot is released
+    when it has expired and no remaining reference names it. A remaining snapshot whose parent is released gets a new
+    parent: the nearest held ancestor, or the root of its history. The nearest remaining ancestor is not used, because
+    that snapshot may stay only because a reference names it.
     Errors: as `select`; GuardRefused as `require_allowed`.
     """
     selection = select(history, policy, as_of, on_roots=False, unapproved=unapproved, in_use=in_use)
@@ -214,8 +203,8 @@ def expiration_v2(
 def expired(repo: Repo, expiration: Expiration, stamp: Stamp) -> Repo:
     """Return `repo` after its expiration; `repo` itself when there is nothing to do.
 
-    Errors: GuardRefused when the repository is not online, forbids the deletion of tags that have expired, or has an
-    update that is not before `stamp.at`.
+    Errors: GuardRefused when the repository is not online, when a tag would be deleted although the feature flag
+    delete_tag is off, and as `with_update`.
     """
     require_online(repo)
     if not expiration.edits and not expiration.released:
@@ -241,10 +230,10 @@ def remaining_snapshots(
 ) -> dict[bytes, SnapshotInfo]:
     """Return the snapshots of `repo` without the `released` ones. The `reparented` ones have their new parents.
 
-    A snapshot with a new parent takes over the transaction logs of the snapshots between the two, because only these
-    logs record the changes since the new parent. The logs are in the order of the snapshots, oldest first. The logs
-    that a snapshot between the two had taken over earlier come just before its own log. The logs that the reparented
-    snapshot had taken over earlier come last.
+    A snapshot with a new parent takes over the transaction logs of the snapshots between itself and the new parent,
+    because only these logs record the changes since the new parent. The logs are in the order of the snapshots, oldest
+    first. The logs that such a snapshot had taken over earlier come just before its own log. The logs that the
+    snapshot with the new parent had taken over earlier come last.
     Source: docs/icechunk-formats.md, "Pruned transaction logs".
     """
     remaining = {snapshot_id: one for snapshot_id, one in repo.snapshots.items() if snapshot_id not in released}

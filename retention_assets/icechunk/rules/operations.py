@@ -25,6 +25,8 @@ from retention_assets.icechunk.rules.updates import (
 )
 from retention_assets.policy.rules import RefKind
 
+CORRECT_THE_ID = "Correct the id: `retention show REPO expired_snapshots` lists the ids."
+
 
 class NamedSnapshots(Protocol):
     """The references of a repository, from the repo object of format 2 or from the files of format 1."""
@@ -60,7 +62,7 @@ def creation(references: NamedSnapshots, kind: RefKind, name: str, snapshot_id: 
 
 
 def reset(references: NamedSnapshots, name: str, snapshot_id: bytes, expected: bytes | None = None) -> ReferenceChange:
-    """Return the move of a branch to another snapshot. Its old snapshots stay until a garbage collection.
+    """Return the move of a branch to another snapshot. The snapshots that it leaves stay until a garbage collection.
 
     Errors: GuardRefused for an unknown branch, and when `expected` is given and is not the branch's tip.
     """
@@ -92,7 +94,7 @@ def with_change(repo: Repo, change: ReferenceChange, stamp: Stamp) -> Repo:
     """
     require_online(repo)
     if change.after is not None and change.after not in repo.snapshots:
-        _refuse(f"there is no snapshot {encode_id(change.after)}", "Correct the id.")
+        _refuse(f"there is no snapshot {encode_id(change.after)}", CORRECT_THE_ID)
     tips = dict(_tips(repo, change.kind))
     change.make_in(tips)
     if change.kind == "branch":
@@ -134,7 +136,7 @@ def _tips(references: NamedSnapshots, kind: RefKind) -> Mapping[str, bytes]:
 def _tip(references: NamedSnapshots, kind: RefKind, name: str) -> bytes:
     tips = _tips(references, kind)
     if name not in tips:
-        _refuse(f"there is no {kind} {name!r}", "Correct the name.")
+        _refuse(f"there is no {kind} {name!r}", "Correct the name: `retention icechunk REPO status` lists the names.")
     return tips[name]
 
 

@@ -15,7 +15,7 @@ from retention_assets.policy.rules import RefKind
 
 _TIMESTAMPS = ("as_of", "cutoff")
 _IDS = ("known", "released", "dropped")
-_LATER_IDS = ("in_use",)  # earlier versions do not write these lists; empty ones are not written
+_LATER_IDS = ("in_use",)  # earlier versions did not write these lists, so they are written only if they are not empty
 _NAMES = ("deleted_branches", "deleted_tags")
 _KEYS = {"known": "seen"}  # the key of a field in the document, if it is not the name of the field
 
@@ -94,7 +94,7 @@ def more_than_planned(planned: PlannedEdits, expiration: Expiration) -> Unapprov
 def expiration_within(
     planned: PlannedEdits, expire: Callable[[Unapproved], Expiration]
 ) -> tuple[Expiration, Unapproved]:
-    """Return an expiration that is within the plan, and the expired snapshots and references that stay for this.
+    """Return an expiration within the plan, and the expired snapshots and references beyond the plan, which stay.
 
     A commit after the plan may push another snapshot out of the newest N. Only the next plan may release that snapshot.
     A snapshot that stays can change which other snapshots are reachable. So the expiration is computed again until it
@@ -105,7 +105,7 @@ def expiration_within(
     while True:
         expiration = expire(stays)
         grown = stays.with_more(more_than_planned(planned, expiration))
-        if grown == stays:  # it is within the plan, or holding snapshots does not help: then `publish` refuses it
+        if grown == stays:  # the expiration is within the plan, or nothing brings it there: then `publish` refuses it
             return expiration, stays
         stays = grown
 

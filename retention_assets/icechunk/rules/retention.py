@@ -37,8 +37,9 @@ class Decision:
     """Whether a snapshot has expired, and why.
 
     `due_since` is the time (UTC) until which a rule keeps the snapshot; None: for ever, or time alone does not decide.
-    `rule_id` is the rule that keeps the snapshot longest. `reference` is the branch or tag to whose history that rule
-    applies; None: no reference reaches the snapshot, a hold keeps it, or it is a root.
+    `rule_id` is the rule or hold that keeps the snapshot longest; None: neither decides. `reference` is the branch or
+    tag to whose history that rule applies; None: the decision depends on no reference, for example because no reference
+    reaches the snapshot, or because a hold keeps it.
     """
 
     expired: bool
@@ -69,7 +70,7 @@ class Selection:
     decisions: Mapping[bytes, Decision]
     expired: frozenset[bytes]  # never roots or held snapshots; a reference may still name one of them
     deleted: tuple[Reference, ...]  # expired references that the policy deletes, in icechunk's order
-    held: frozenset[bytes]  # by a hold, because they are `Unapproved`, or because sessions may be open on them
+    held: frozenset[bytes]  # a hold names them, or they expired but are `Unapproved` or sessions may be open on them
 
     @property
     def in_use(self) -> frozenset[bytes]:
@@ -79,7 +80,10 @@ class Selection:
 
 @dataclass(frozen=True, slots=True)
 class Unapproved:
-    """Snapshots and references that have expired but are not in the approved plan. They stay, as if held."""
+    """Snapshots and references that have expired but stay, as if held.
+
+    In a sweep, they are not in the approved plan. In a plan, they are references made or moved in the grace period.
+    """
 
     snapshots: frozenset[bytes] = frozenset()
     deletions: frozenset[ReferenceChange] = frozenset()
@@ -110,7 +114,10 @@ class _Due(NamedTuple):
     reach: _Reach
 
     def outlasts(self, other: "_Due") -> bool:
-        """Return whether this rule keeps longer. At equal times, the lower rule id and reference decide."""
+        """Return whether this rule keeps the snapshot longer. Of equal times, the one with the lower rule id counts.
+
+        Of equal rule ids, the one with the lower reference counts.
+        """
         if self.since == other.since:
             return self._order < other._order
         return other.since is not None and (self.since is None or self.since > other.since)
@@ -131,7 +138,8 @@ def select(
 ) -> Selection:
     """Return the snapshots and references that have expired under `policy` at `as_of` (UTC), except `unapproved` ones.
 
-    `in_use`: see `icechunk.rules.collection`. These snapshots do not expire, and are held if they would expire.
+    `in_use`: the snapshots on which sessions may be open, see `in_use` in `icechunk.rules.collection`. They do not
+    expire. Those that would expire are in `Selection.held`.
 
     With one rule for all references, the same snapshots expire as with icechunk's `expire_snapshots`: those flushed
     before `as_of` minus the rule's duration, and not exactly at that time.

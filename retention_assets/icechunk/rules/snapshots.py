@@ -8,6 +8,7 @@ from typing import NamedTuple
 from retention_assets.errors import SourceError
 from retention_assets.icechunk.formats.ids import encode_id
 from retention_assets.icechunk.formats.model import MAIN, Repo
+from retention_assets.icechunk.formats.paths import reference_address
 from retention_assets.policy.rules import RefKind
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -43,6 +44,11 @@ class Reference(NamedTuple):
         return f"{self.kind} {self.name}"
 
     @property
+    def address(self) -> str:
+        """The address in reports and stored documents, for example `refs/branch.main`."""
+        return reference_address(self.kind, self.name)
+
+    @property
     def is_main(self) -> bool:
         """Whether the reference is `main`, the branch that every repository has and that is never deleted."""
         return (self.kind, self.name) == ("branch", MAIN)
@@ -59,8 +65,13 @@ class ReferenceChange:
 
     kind: RefKind
     name: str
-    before: bytes | None  # the snapshot that it names; None: it is created
-    after: bytes | None  # the snapshot that it names afterwards; None: it is deleted
+    before: bytes | None  # the snapshot that the reference names before the change; None: the reference is created
+    after: bytes | None  # the snapshot that the reference names after the change; None: the reference is deleted
+
+    @property
+    def address(self) -> str:
+        """The address of the reference, see `Reference.address`."""
+        return reference_address(self.kind, self.name)
 
     def make_in(self, tips: dict[str, bytes]) -> None:
         """Make the change in `tips`: the snapshot that each branch, or each tag, names."""
@@ -199,7 +210,7 @@ def descendants(history: History, snapshot_id: bytes) -> set[bytes]:
 def anchors(history: History, held: Iterable[bytes] = ()) -> dict[bytes, bytes]:
     """Return for each snapshot the nearest ancestor that is never released: a held snapshot or the root.
 
-    Roots and snapshots whose root is missing are left out.
+    Left out are roots, and snapshots without such an ancestor because a snapshot of their history is missing.
     """
     fixed = set(held)
     found: dict[bytes, bytes] = {}

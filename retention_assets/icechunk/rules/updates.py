@@ -73,11 +73,10 @@ def require_online(repo: Repo, undone: str = "was changed or deleted") -> None:
     """
     status: RepoStatus = repo.status
     if status.availability is not Availability.ONLINE:
-        word = status.availability.name.lower().replace("_", "-")
         reason = status.limited_availability_reason or "none given"
         raise GuardRefused(
-            f"the repository is {word} (reason: {reason}). Nothing {undone}. When its owner agrees, set it to "
-            "online: `retention icechunk REPO status online`."
+            f"the repository is {status.availability.word} (reason: {reason}). Nothing {undone}. When its owner "
+            "agrees, set it to online: `retention icechunk REPO status online`."
         )
 
 

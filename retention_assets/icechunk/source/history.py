@@ -32,12 +32,12 @@ def history_rows(state: IcechunkState) -> pa.Table:
 
 
 def history_details(state: IcechunkState, cutoff: datetime | None = None) -> Details:
-    """Return what no row has: format, deleted tags, status, feature flag, cutoff and the references that were moved."""
+    """Return the details that are in no row, such as format, status and cutoff; `state_of` reads them again."""
     status = state.repo.status if state.repo else RepoStatus(Availability.ONLINE, 0)
     return Details(
         format=state.format,
         deleted_tags=tuple(sorted(state.deleted_tags)),
-        availability=status.availability.name.lower().replace("_", "-"),
+        availability=status.availability.word,
         limits=status.limited_availability_reason or "",
         tags_deletable=state.repo is None or is_enabled(state.repo, DELETE_TAG),
         cutoff=cutoff,
@@ -134,8 +134,8 @@ def _repo(rows: list[dict[str, Any]], history: History, deleted_tags: frozenset[
         raw: SnapshotInfo(raw, one.parent_id, micros_of(one.flushed_at), "", {}, logs[raw])
         for raw, one in history.snapshots.items()
     }
-    name = needed(details.availability, REPOSITORY_HISTORY.name, "availability")
-    availability = Availability[name.upper().replace("-", "_")]
+    word = needed(details.availability, REPOSITORY_HISTORY.name, "availability")
+    availability = {one.word: one for one in Availability}[word]
     status = RepoStatus(availability, 0, details.limits or None)
     return Repo(history.branches, snapshots, status, (), history.tags, deleted_tags)
 

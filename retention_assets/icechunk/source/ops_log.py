@@ -30,7 +30,7 @@ _REMOVALS = (UpdateKind.EXPIRATION_RAN, UpdateKind.GC_RAN)
 
 
 def ops_log(reader: ObjectReader, repo: Repo) -> Iterator[Update]:
-    """Yield the updates, newest first. The log ends at its first update, or where a backup no longer exists.
+    """Yield the updates, newest first, down to the oldest one, or until a backup no longer exists.
 
     Errors: CorruptFile when a backup is corrupt.
     """
@@ -49,7 +49,7 @@ def ops_log(reader: ObjectReader, repo: Repo) -> Iterator[Update]:
 def tips_left(
     updates: Iterable[Update], besides: Collection[Reference] = (), parents: Mapping[bytes, bytes] | None = None
 ) -> dict[bytes, datetime]:
-    """Return the snapshots that branches and tags left by these updates, with the last time of each.
+    """Return the snapshots that branches and tags left by these updates, each with the last time when one left it.
 
     These are the snapshots that a branch named before it was reset or deleted, that a tag named before it was deleted,
     and that were amended. The times are by the clocks of the machines that made these changes. An expiration that
@@ -108,8 +108,8 @@ def updates_since(reader: ObjectReader, repo: Repo, cutoff: datetime) -> Iterato
 def references_moved(updates: Iterable[Update], history: History) -> dict[tuple[RefKind, str], datetime]:
     """Return the branches and tags that these updates made or moved, with the last time of each.
 
-    A commit moves a branch, too, but then the tip itself is young. An upgrade may have come just after any change of a
-    reference: the entries that it reconstructs do not have the times of these changes. `updates`: newest first.
+    A commit moves a branch, too, but then the tip itself is young. An upgrade counts as a move of every reference: the
+    entries that it reconstructs do not have the times of earlier changes. `updates`: newest first.
     """
     moved: dict[tuple[RefKind, str], datetime] = {}
     for update in updates:
@@ -124,11 +124,12 @@ def references_moved(updates: Iterable[Update], history: History) -> dict[tuple[
 def former_parents(
     reader: ObjectReader, repo: Repo, updates: Sequence[Update], besides: Collection[bytes] = ()
 ) -> dict[bytes, bytes]:
-    """Return the parents that snapshots had when these updates created them, as far as `repo` does not show them.
+    """Return the parents that snapshots had when these updates created them, unless `repo` shows the same parents.
 
-    A branch was on this parent until the snapshot was committed. Both may have been removed from the history since
-    then, or only the parent. If `repo` does not list the parent as removed (icechunk 2.0 listed none), a backup from
-    before the removal names it. One backup is read for all snapshots between two removals.
+    The keys of the result are the snapshots. A branch was on the parent until the snapshot was committed. Both may have
+    been removed from the history since then, or only the parent. If `repo` does not list the parent as removed
+    (icechunk 2.0 listed none), a backup from before the removal names it. One backup is read for all snapshots between
+    two removals.
     `updates`: newest first, as `updates_since` yields them. `besides`: snapshots that are left out.
     Errors: SourceError when such a backup no longer exists; CorruptFile when it is corrupt.
     """
@@ -138,7 +139,8 @@ def former_parents(
     name: str | None = None
     for update in updates:
         if update.kind in _REMOVALS:
-            known, changed = dict(listed), True  # of a removal that is not listed, a later backup names another parent
+            # a backup from after this removal may name other parents than the snapshots had at their commits
+            known, changed = dict(listed), True
         name = update.backup_path or name  # the entries that an upgrade reconstructs have no backups of their own
         child = update.new_snapshot_id
         if child is None or child in besides or _has_its_parent(repo, child, listed, changed=changed):

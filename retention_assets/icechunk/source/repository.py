@@ -23,7 +23,6 @@ from retention_assets.icechunk.formats.paths import (
     SNAPSHOTS,
     ReferenceFile,
     read_reference,
-    reference_address,
     reference_file,
 )
 from retention_assets.icechunk.formats.repo_reader import read_repo
@@ -56,9 +55,9 @@ class References:
 def read_references(reader: ObjectReader) -> References:
     """Return all branches, live tags and deleted tags.
 
-    Icechunk skips a tag that it cannot read, and its garbage collection then deletes the snapshots that only this
-    tag reaches. Here an unreadable tag is an error that ends the run. Source: docs/icechunk.md,
-    "Where it differs from icechunk".
+    Icechunk skips a tag that it cannot read, and its garbage collection then deletes the snapshots that only this tag
+    reaches. Here an unreadable tag is an error that ends the run. Source: docs/icechunk.md, "Where it differs from
+    icechunk".
     Errors: CorruptFile for a file without the id of a snapshot, and for a file below `refs/` that is no reference;
     SourceError for a reference that disappears while it is read.
     """
@@ -334,7 +333,7 @@ class IcechunkSource:
         ]
         once_listed = _once_listed(self._reader, repo) if unlisted else frozenset()
         for reference in unlisted:
-            where = self._reader.describe(reference_address(reference.kind, reference.name))
+            where = self._reader.describe(reference.address)
             if reference.tip in once_listed:
                 continue
             if reference.tip in repo.snapshots:

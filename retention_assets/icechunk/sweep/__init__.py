@@ -1,1 +1,1 @@
-"""Plans, changes and verifies Icechunk repositories: references and snapshots, then files. The rules are in `rules`."""
+"""Plans, sweeps and verifies Icechunk repositories. The rules are in `rules`, the edits of the history in `edits`."""

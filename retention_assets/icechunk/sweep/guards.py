@@ -132,7 +132,8 @@ def missing_snapshots(
 ) -> DataFrame | None:
     """Return the addresses of the retained snapshots whose files do not exist; None: all of them exist.
 
-    A plan does not read these files. So it continues until its guard can name all missing files.
+    A plan does not try to read these files, because the first one would end it. The guard `metadata_exists` then names
+    the missing files.
     """
     unlisted = sorted(SNAPSHOTS + encode_id(one) for one in retained.snapshots - state.stored.keys())
     if not unlisted:

@@ -25,6 +25,7 @@ _PAGE = 10_000  # objects: a smaller part costs more requests than it saves
 def characters(listed: int, most: int) -> int:
     """Return how many leading characters of file names split directories into parts of at most `most` objects.
 
+    A part also has at most `_PAGE` objects. In huge repositories, parts are larger: `_LONGEST` limits the characters.
     `listed`: the number of objects in the repository. All of them may be in one directory.
     """
     part = max(1, min(most, _PAGE))

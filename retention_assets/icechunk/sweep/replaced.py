@@ -26,7 +26,8 @@ _CLOCKS = timedelta(hours=1)  # more than the difference between the clocks of t
 class EarlierPlans:
     """The metadata of `repository_history` of the plans of one repository.
 
-    `read_at`: when this plan read the repo object (UTC). Plans that read it later do not count: theirs may be newer.
+    `read_at`: the time (UTC) at which the caller read the repo object. Plans that read it later do not count, because
+    they may have read a newer object.
     """
 
     warehouse: Warehouse
@@ -85,7 +86,8 @@ def with_log(
 ) -> Details:
     """Return the details of `repository_history` of `day`, with the newest entry of the ops log and with `replaced`.
 
-    `replaced` says why `repo` cannot be a later version of a repo object that an earlier plan read; None: it can be.
+    `replaced` is the reason why `repo` cannot be a later version of a repo object that an earlier plan read; None: it
+    can be one.
     The ops log of `repo` must have the entry that was the newest at each plan since `cutoff`, and at the newest plan
     before it. If a backup is missing, so that the log does not go back so far, `replaced` is None. If the object was
     replaced, the newest entry at the day's last plan stays. Errors: CorruptFile when a backup of the repo object is

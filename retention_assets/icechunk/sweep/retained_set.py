@@ -17,8 +17,8 @@ from retention_assets.icechunk.rules.collection import in_use, kept_transaction_
 from retention_assets.icechunk.rules.expiration import (
     Expiration,
     edited,
+    expiration_v1,
     expiration_v2,
-    expire_v1,
     repo_after,
 )
 from retention_assets.icechunk.rules.planned import PlannedEdits, expiration_within, raw_ids
@@ -30,7 +30,7 @@ from retention_assets.tables import EXPIRED_SNAPSHOTS
 
 KEPT, RELEASED, DROPPED = "kept", "released", "dropped"
 _UNKNOWN = Decision(False, None, None, None, "only its file exists: the repository's history does not contain it")
-_YOUNG = "; its file stays while it, or a snapshot that needs it, is younger than the grace period or may be in use"
+_YOUNG = "; its file stays while this snapshot, or one that needs it, is younger than the grace period or may be in use"
 _NEEDED = "; it stays as long as a branch or tag, or a younger snapshot, needs it"
 _UNREACHED = "; it is removed because nothing reaches it and its file is older than the grace period"
 _DROPPED = Decision(False, None, None, None, "dropped: no branch or tag reaches it, so the default cannot keep it")
@@ -41,8 +41,8 @@ class RetainedSet:
     """The snapshots and transaction logs that stay, and the edits that lead to this set.
 
     `before` is the history before the edits. The `snapshots` stay with everything that they reference. The
-    `transaction_logs` stay too, but need not exist. `expiration` has the edits to make; None: there are none. The
-    `dropped` snapshots are removed from the repo object after these edits. In format 1, there are none.
+    `transaction_logs` stay too, but need not exist. `expiration` has the edits to make; None: the set is computed
+    without edits. The `dropped` snapshots are removed from the repo object after the edits; format 1 has none.
     """
 
     before: History
@@ -69,7 +69,7 @@ def retained_set_of(
     cutoff: datetime,
     planned: PlannedEdits | None = None,
 ) -> RetainedSet:
-    """Return what stays of `state` after an expiration under `policy` at `as_of` and a collection before `cutoff`.
+    """Return what stays after an expiration under `policy` at `as_of` and a collection of files older than `cutoff`.
 
     A snapshot that may have been a tip since `cutoff` stays, because sessions may still be open on it (`in_use`). So
     does a branch or tag that was made or moved since `cutoff`.
@@ -82,7 +82,7 @@ def retained_set_of(
     if planned:
         bases |= raw_ids(planned.in_use) & state.history.snapshots.keys()
     if state.repo is None:
-        expiration = _within(planned, young, partial(expire_v1, state.history, policy, as_of, in_use=bases))
+        expiration = _within(planned, young, partial(expiration_v1, state.history, policy, as_of, in_use=bases))
         after = edited(state.history, expiration.edits)
         kept = kept_v1(after, state.stored, cutoff, expiration.selection.held | bases)
         return RetainedSet(state.history, kept, kept, expiration)
@@ -115,15 +115,16 @@ def current_retained_set(state: IcechunkState, cutoff: datetime, held: Collectio
 def edits_of(state: IcechunkState, retained: RetainedSet, as_of: datetime, cutoff: datetime) -> PlannedEdits:
     """Return the edits that lead from `state` to the set `retained`."""
     expiration = retained.expiration
+    assert expiration is not None  # a plan's retained set always has an expiration
     return PlannedEdits(
         format=state.format,
         as_of=as_of,
         cutoff=cutoff,
         known=_texts(state.history.snapshots),
-        released=_texts(expiration.released if expiration else ()),
+        released=_texts(expiration.released),
         dropped=_texts(retained.dropped),
-        deleted=frozenset(expiration.selection.deleted if expiration else ()),
-        in_use=_texts(expiration.selection.in_use if expiration else ()),
+        deleted=frozenset(expiration.selection.deleted),
+        in_use=_texts(expiration.selection.in_use),
     )
 
 
@@ -139,7 +140,7 @@ def decision_rows(state: IcechunkState, retained: RetainedSet) -> pa.Table:
 
 def _row(retained: RetainedSet, snapshot_id: bytes) -> dict[str, Any]:
     expiration = retained.expiration
-    assert expiration is not None  # a plan's retained set always has an expiration
+    assert expiration is not None  # see `edits_of`
     decision = expiration.selection.decisions.get(snapshot_id, _UNKNOWN)
     released, stays = snapshot_id in expiration.released, snapshot_id in retained.snapshots
     if not (stays or released or decision.expired or decision is _UNKNOWN):

@@ -216,8 +216,9 @@ def require_same_repository(plan: Plan, heads: Heads, planned: PlannedEdits, sta
         raise _another(plan, f"it has format {state.format}, and the plan is for format {planned.format}")
     known = {encode_id(snapshot_id) for snapshot_id in state.history.snapshots}
     going = {*planned.released, *planned.dropped}
-    named = [*((f"tag {name}", tip) for name, tip in heads.tags.items()), *heads.branches.items()]
-    gone = sorted(f"{name} named {tip}" for name, tip in named if tip not in known | going)
+    named = [(f"branch {name}", tip) for name, tip in heads.branches.items()]
+    named += [(f"tag {name}", tip) for name, tip in heads.tags.items()]
+    gone = sorted(f"the {name} named the snapshot {tip}" for name, tip in named if tip not in known | going)
     if gone:
         raise _another(plan, f"{gone[0]}, which no longer exists")
 

@@ -93,7 +93,7 @@ def files_to_spare(sweep: IcechunkSweep) -> DataFrame:
     These are the files that references and holds keep, and the files that snapshots younger than the grace period need.
     A restored snapshot is young, and its manifests and chunks may still be in quarantine.
     Snapshots and manifests that earlier runs read are not read again, so the content of a lost file is known from such
-    a run. Errors: GuardRefused if no run ever read the lost file, and as `require_not_replaced`.
+    a run. Errors: GuardRefused if a needed file is lost that no run ever read, and as `require_not_replaced`.
     """
     state = sweep.opened.source.state()
     cutoff = state.taken_at - sweep.opened.repository.settings.grace

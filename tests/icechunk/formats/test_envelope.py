@@ -65,7 +65,7 @@ def test_a_newer_spec_version_is_refused_by_name() -> None:
         CorruptFile, match=r"x: spec version 3, written by 'ic-9.0.0'; this version reads 1 and 2\."
     ) as caught:
         open_file(newer, FileType.SNAPSHOT, "x")
-    assert "Use a version of retention_assets that knows it" in str(caught.value)
+    assert "Use a newer version of retention_assets." in str(caught.value)
 
 
 @pytest.mark.parametrize("promised", [None, len(BODY)], ids=["of_unknown_size", "of_known_size"])

@@ -7,7 +7,7 @@ from retention_assets.icechunk.formats.ids import encode_id
 from retention_assets.icechunk.rules.expiration import (
     Reparented,
     edited,
-    expire_v1,
+    expiration_v1,
     require_allowed,
 )
 from retention_assets.policy.rules import Hold
@@ -15,9 +15,9 @@ from retention_assets.policy.snapshots import NOT_BY_AGE, Keep, SnapshotPolicy
 from tests.icechunk.rules.graphs import SEED, SEED_THRESHOLD, branch_line, deletion, names, snapshot_id
 from tests.models.policies import everything_older
 
-RIGHT = expire_v1(SEED, everything_older(), SEED_THRESHOLD)
+RIGHT = expiration_v1(SEED, everything_older(), SEED_THRESHOLD)
 HOLD = Hold("h", "snapshot", encode_id(snapshot_id(2)), "audit")
-HOLDING = expire_v1(SEED, SnapshotPolicy(default=Keep("default", NOT_BY_AGE), holds=(HOLD,)), SEED_THRESHOLD)
+HOLDING = expiration_v1(SEED, SnapshotPolicy(default=Keep("default", NOT_BY_AGE), holds=(HOLD,)), SEED_THRESHOLD)
 
 
 def released(*more: int) -> frozenset[bytes]:

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from retention_assets.icechunk.formats.ids import encode_id
-from retention_assets.icechunk.rules.expiration import edited, expiration_v2, expire_v1
+from retention_assets.icechunk.rules.expiration import edited, expiration_v1, expiration_v2
 from retention_assets.icechunk.rules.retention import select
 from retention_assets.icechunk.rules.snapshots import lineage, reachable
 from retention_assets.policy.rules import Hold
@@ -63,7 +63,7 @@ def test_expired_snapshots_agree_with_the_model(world, policy):
 def test_every_reference_still_reaches_its_kept_snapshots_and_nothing_else_is_lost(world, policy):
     history = world.history
     for expiration, on_roots in (
-        (expire_v1(history, policy, AS_OF), True),
+        (expiration_v1(history, policy, AS_OF), True),
         (expiration_v2(history, policy, AS_OF), False),
     ):
         after = edited(history, expiration.edits)
@@ -91,7 +91,7 @@ def _kept(history, snapshot_id, place, rule) -> bool:
 @settings(max_examples=100)
 @given(any_worlds, policies())
 def test_a_second_expiration_at_the_same_time_keeps_all_reachable_snapshots(world, policy):
-    for expire in (expire_v1, expiration_v2):
+    for expire in (expiration_v1, expiration_v2):
         left = edited(world.history, expire(world.history, policy, AS_OF).edits)
         again = edited(left, expire(left, policy, AS_OF).edits)
         assert reachable(again, again.tips()) == reachable(left, left.tips())
@@ -104,7 +104,7 @@ def test_held_snapshots_are_kept_and_stay_reachable(world, policy, data):
     held = data.draw(st.lists(st.sampled_from(sorted(history.snapshots)), max_size=3, unique=True))
     holds = tuple(Hold(encode_id(one), "snapshot", encode_id(one), "audit") for one in held)
     holding = SnapshotPolicy(policy.rules, policy.default, holds)
-    for expire in (expire_v1, expiration_v2):
+    for expire in (expiration_v1, expiration_v2):
         expiration = expire(history, holding, AS_OF)
         after = edited(history, expiration.edits)
         assert not expiration.released & set(held)

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from retention_assets.icechunk.rules.expiration import edited, expire_v1
+from retention_assets.icechunk.rules.expiration import edited, expiration_v1
 from retention_assets.icechunk.rules.snapshots import History, history_of, lineage, reachable
 from retention_assets.icechunk.rules.updates import Stamp
 from tests.icechunk.rules.edits import expire_v2
@@ -49,7 +49,7 @@ def agree_in_format_1(directory: Path, templates: Templates, world: World, insta
     for older_than in instants:
         before = read_v1(directory)
         expire(directory, older_than, branches=branches, tags=tags)
-        ours = expire_v1(before, policy, older_than)
+        ours = expiration_v1(before, policy, older_than)
         assert lines(edited(before, ours.edits)) == lines(read_v1(directory))
         buried |= {f"tag.{one.name}" for one in ours.deletions if one.kind == "tag"}
         assert buried == {path.parent.name for path in (directory / "refs").glob("*/ref.json.deleted")}

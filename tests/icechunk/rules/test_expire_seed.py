@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from retention_assets.icechunk.rules.expiration import edited, expire_v1
+from retention_assets.icechunk.rules.expiration import edited, expiration_v1
 from retention_assets.icechunk.rules.snapshots import history_of, reachable
 from retention_assets.icechunk.rules.updates import Stamp
 from tests.icechunk.rules.edits import expire_v2
@@ -76,7 +76,7 @@ def test_format_2_releases_snapshots_without_a_remaining_reference(policy, relea
     ],
 )
 def test_format_1_releases_unreachable_snapshots(policy, released, left):
-    expiration = expire_v1(SEED, policy, SEED_THRESHOLD)
+    expiration = expiration_v1(SEED, policy, SEED_THRESHOLD)
     after = edited(SEED, expiration.edits)
     assert names(expiration.released) == released
     assert branch_line(after) == SHORT_MAIN
@@ -92,8 +92,8 @@ def test_format_1_releases_unreachable_snapshots(policy, released, left):
 
 
 def test_an_expired_history_has_nothing_more_to_expire():
-    once = expire_v1(SEED, flags(tags=True), SEED_THRESHOLD)
-    twice = expire_v1(edited(SEED, once.edits), flags(tags=True), SEED_THRESHOLD)
+    once = expiration_v1(SEED, flags(tags=True), SEED_THRESHOLD)
+    twice = expiration_v1(edited(SEED, once.edits), flags(tags=True), SEED_THRESHOLD)
     assert (twice.edits, twice.released) == ((), frozenset())
     repo, _ = expire_v2(repo_of(SEED), flags(tags=True), SEED_THRESHOLD, STAMP)
     again, expiration = expire_v2(repo, flags(tags=True), SEED_THRESHOLD, STAMP)

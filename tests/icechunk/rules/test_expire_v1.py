@@ -3,7 +3,7 @@ from datetime import timedelta
 import pytest
 
 from retention_assets.icechunk.formats.ids import encode_id
-from retention_assets.icechunk.rules.expiration import Reparented, edited, expire_v1
+from retention_assets.icechunk.rules.expiration import Reparented, edited, expiration_v1
 from retention_assets.policy.rules import Hold
 from retention_assets.policy.snapshots import NOT_BY_AGE, Keep, SnapshotPolicy, SnapshotRule
 from tests.icechunk.rules.graphs import (
@@ -31,7 +31,7 @@ def both_flags() -> SnapshotPolicy:
 
 
 def test_the_writes_come_in_the_order_of_icechunk():
-    expiration = expire_v1(SEED, both_flags(), SEED_THRESHOLD)
+    expiration = expiration_v1(SEED, both_flags(), SEED_THRESHOLD)
     assert expiration.edits == (
         deletion(SEED, "tag tag1"),
         deletion(SEED, "tag tag2"),
@@ -44,11 +44,11 @@ def test_the_writes_come_in_the_order_of_icechunk():
 
 
 def test_each_write_alone_leaves_a_history_that_the_next_run_finishes():
-    whole = expire_v1(SEED, both_flags(), SEED_THRESHOLD)
+    whole = expiration_v1(SEED, both_flags(), SEED_THRESHOLD)
     final = edited(SEED, whole.edits)
     for crash in range(len(whole.edits)):
         left = edited(SEED, whole.edits[:crash])
-        rest = expire_v1(left, both_flags(), SEED_THRESHOLD)
+        rest = expiration_v1(left, both_flags(), SEED_THRESHOLD)
         after = edited(left, rest.edits)
         assert (after.branches, after.tags) == (final.branches, final.tags)
         for name in after.branches:
@@ -57,43 +57,43 @@ def test_each_write_alone_leaves_a_history_that_the_next_run_finishes():
 
 def test_an_expired_tip_stays_and_only_the_rest_of_its_history_goes():
     old = history(CHAIN, {"main": "d"})
-    expiration = expire_v1(old, everything_older(), at(100))
+    expiration = expiration_v1(old, everything_older(), at(100))
     assert expiration.edits == (reparented("d", "root"),)
     assert names(expiration.released) == {"a", "b", "c"}
 
 
 def test_an_expired_tip_directly_above_the_root_needs_no_edit():
-    expiration = expire_v1(history(CHAIN, {"main": "a"}), everything_older(), at(100))
+    expiration = expiration_v1(history(CHAIN, {"main": "a"}), everything_older(), at(100))
     assert (expiration.edits, expiration.released) == ((), frozenset())
 
 
 def test_references_on_the_root_are_deleted_only_with_the_flags():
     fresh = history(CHAIN, {"main": "root", "new": "root"}, {"first": "root"})
-    assert expire_v1(fresh, everything_older(), at(100)).edits == ()
-    assert expire_v1(fresh, both_flags(), at(100)).edits == (
+    assert expiration_v1(fresh, everything_older(), at(100)).edits == ()
+    assert expiration_v1(fresh, both_flags(), at(100)).edits == (
         deletion(fresh, "tag first"),
         deletion(fresh, "branch new"),
     )
-    assert expire_v1(fresh, both_flags(), at(0)).edits == ()
+    assert expiration_v1(fresh, both_flags(), at(0)).edits == ()
 
 
 def test_a_tip_that_only_a_deleted_tag_reaches_is_released_and_not_written_again():
     tagged = history({**CHAIN, "x": ("a", 2), "y": ("x", 3)}, {"main": "e"}, {"v1": "y"})
-    expiration = expire_v1(tagged, everything_older(delete_expired_tags=True), at(5))
+    expiration = expiration_v1(tagged, everything_older(delete_expired_tags=True), at(5))
     assert expiration.edits == (deletion(tagged, "tag v1"), reparented("e", "root"))
     assert names(expiration.released) == {"a", "b", "c", "d", "x", "y"}
 
 
 def test_a_tip_of_two_references_is_written_once_and_stays_if_one_of_them_stays():
     shared = history(CHAIN, {"main": "e", "dev": "c"}, {"v1": "c"})
-    expiration = expire_v1(shared, everything_older(delete_expired_tags=True), at(5))
+    expiration = expiration_v1(shared, everything_older(delete_expired_tags=True), at(5))
     assert expiration.edits == (deletion(shared, "tag v1"), reparented("c", "root"), reparented("e", "root"))
     assert names(expiration.released) == {"a", "b", "d"}
 
 
 def test_dangling_snapshots_are_not_touched():
     dangling = history({**CHAIN, "x": ("b", 9), "y": ("x", 10)}, {"main": "e"})
-    expiration = expire_v1(dangling, everything_older(), at(9.5))
+    expiration = expiration_v1(dangling, everything_older(), at(9.5))
     assert expiration.edits == (reparented("e", "root"),)
     assert names(expiration.released) == {"a", "b", "c", "d"}
 
@@ -104,7 +104,7 @@ def test_a_snapshot_is_released_only_if_no_reference_keeps_it():
         SnapshotRule("main", "branch", "main", timedelta(hours=10)),
         SnapshotRule("dev", "branch", "dev", timedelta(hours=59)),
     )
-    expiration = expire_v1(forked, SnapshotPolicy(rules), at(61))  # dev keeps b and younger snapshots
+    expiration = expiration_v1(forked, SnapshotPolicy(rules), at(61))  # dev keeps b and younger snapshots
     assert names(expiration.released) == {"a", "d"}
     after = edited(forked, expiration.edits)
     assert branch_line(after, "dev") == ["x", "c", "b", "root"]
@@ -117,7 +117,7 @@ def test_the_parent_of_an_expired_tip_stays_if_another_reference_keeps_it():
         SnapshotRule("main", "branch", "main", timedelta(hours=1)),
         SnapshotRule("dev", "branch", "dev", timedelta(hours=59)),
     )
-    expiration = expire_v1(forked, SnapshotPolicy(rules), at(61))
+    expiration = expiration_v1(forked, SnapshotPolicy(rules), at(61))
     assert expiration.edits == (reparented("b", "root"),)
     assert names(expiration.released) == {"a"}
     assert branch_line(edited(forked, expiration.edits)) == ["d", "c", "b", "root"]
@@ -125,7 +125,7 @@ def test_the_parent_of_an_expired_tip_stays_if_another_reference_keeps_it():
 
 def test_keep_last_keeps_the_newest_snapshots_of_each_history():
     forked = history({**CHAIN, "x": ("b", 9)}, {"main": "e", "dev": "x"})
-    expiration = expire_v1(forked, SnapshotPolicy(default=Keep("default", NOT_BY_AGE, 2)), at(100))
+    expiration = expiration_v1(forked, SnapshotPolicy(default=Keep("default", NOT_BY_AGE, 2)), at(100))
     after = edited(forked, expiration.edits)
     assert branch_line(after) == ["e", "d", "root"]
     assert branch_line(after, "dev") == ["x", "b", "root"]
@@ -136,7 +136,7 @@ def test_a_held_snapshot_stays_in_its_history():
     held = Hold("h", "snapshot", encode_id(snapshot_id("c")), "audit")
     long = history({**CHAIN, "f": ("e", 6)}, {"main": "f"})
     policy = SnapshotPolicy(default=Keep("default", NOT_BY_AGE), holds=(held,))
-    expiration = expire_v1(long, policy, at(6))
+    expiration = expiration_v1(long, policy, at(6))
     assert expiration.edits == (reparented("c", "root"), reparented("f", "c"))
     assert branch_line(edited(long, expiration.edits)) == ["f", "c", "root"]
     assert names(expiration.released) == {"a", "b", "d", "e"}
@@ -146,7 +146,7 @@ def test_a_held_snapshot_that_nothing_reaches_is_neither_written_nor_released():
     held = Hold("h", "snapshot", encode_id(snapshot_id("x")), "audit")
     dangling = history({**CHAIN, "x": ("b", 9)}, {"main": "e"})
     policy = SnapshotPolicy(default=Keep("default", NOT_BY_AGE), holds=(held,))
-    expiration = expire_v1(dangling, policy, at(100))
+    expiration = expiration_v1(dangling, policy, at(100))
     assert expiration.edits == (reparented("e", "root"),)
     assert names(expiration.released) == {"a", "b", "c", "d"}
 
@@ -155,7 +155,7 @@ def test_a_held_snapshot_of_a_deleted_branch_is_not_released():
     held = Hold("h", "snapshot", encode_id(snapshot_id("x")), "audit")
     forked = history({**CHAIN, "x": ("b", 9), "y": ("x", 10)}, {"main": "e", "dev": "y"})
     policy = SnapshotPolicy(default=Keep("default", NOT_BY_AGE), holds=(held,), delete_expired_branches=True)
-    expiration = expire_v1(forked, policy, at(100))
+    expiration = expiration_v1(forked, policy, at(100))
     assert deletion(forked, "branch dev") in expiration.edits
     assert names(expiration.released) == {"a", "b", "c", "d", "y"}
 
@@ -165,7 +165,7 @@ def test_clocks_that_differ_keep_more_snapshots_and_refuse_nothing(threshold):
     # icechunk panics here; what is younger than `threshold` by any clock stays, and its children with it
     times = {**CHAIN, "root": (None, 500), "c": ("b", 100), "f": ("e", 6), "g": ("f", 7)}
     skewed = history(times, {"main": "g"}, {"v1": "c"})
-    expiration = expire_v1(skewed, everything_older(), at(threshold))
+    expiration = expiration_v1(skewed, everything_older(), at(threshold))
     after = edited(skewed, expiration.edits)
     young = {name for name, (_, hours) in times.items() if hours >= threshold}
     assert young <= set(branch_line(after))
@@ -175,11 +175,11 @@ def test_clocks_that_differ_keep_more_snapshots_and_refuse_nothing(threshold):
 
 def test_a_history_with_two_roots_keeps_both():
     two = history({**CHAIN, "other": (None, 1), "x": ("other", 2), "y": ("x", 50)}, {"main": "e", "dev": "y"})
-    after = edited(two, expire_v1(two, everything_older(), at(40)).edits)
+    after = edited(two, expiration_v1(two, everything_older(), at(40)).edits)
     assert branch_line(after) == ["e", "root"]
     assert branch_line(after, "dev") == ["y", "other"]
 
 
 def test_a_repository_that_was_only_created_has_nothing_to_expire():
     empty = history({"root": (None, 0)}, {"main": "root"})
-    assert expire_v1(empty, both_flags(), at(100)).edits == ()
+    assert expiration_v1(empty, both_flags(), at(100)).edits == ()

@@ -15,7 +15,7 @@ from retention_assets.icechunk.formats.ids import encode_id
 from retention_assets.icechunk.formats.repo_reader import read_repo
 from retention_assets.icechunk.formats.repo_writer import write_repo
 from retention_assets.icechunk.rules.collection import is_old
-from retention_assets.icechunk.rules.expiration import Expiration, expiration_v2, expire_v1
+from retention_assets.icechunk.rules.expiration import Expiration, expiration_v1, expiration_v2
 from retention_assets.icechunk.rules.planned import PlannedEdits
 from retention_assets.icechunk.source.ops_log import former_parents, tips_left, updates_since
 from retention_assets.icechunk.source.repository import IcechunkSource, IcechunkState
@@ -90,7 +90,7 @@ def tree(directory: Path, spec_version: Format) -> IcechunkRepository:
 
 
 def expiration(state: IcechunkState, policy: SnapshotPolicy = POLICY, as_of: datetime = AS_OF) -> Expiration:
-    return (expire_v1 if state.format == 1 else expiration_v2)(state.history, policy, as_of)
+    return (expiration_v1 if state.format == 1 else expiration_v2)(state.history, policy, as_of)
 
 
 def planned(

@@ -549,7 +549,7 @@ def test_the_edits_of_format_1_give_up_after_too_many_conflicts(tmp_path, monkey
         commit_to(repository.open(), "old")
         return replace(whole, edits=(deletion(history, "branch old"),))
 
-    message = r"other writers were quicker 3 times\. .*No file was deleted\. Run again"
+    message = r"other writers were quicker 3 times\. .*No snapshot, manifest or chunk was deleted\. Run again"
     with pytest.raises(StoreError, match=rf"{re.escape(str(repository.directory))}: {message}"):
         format_1.apply_edits_v1(repository.access, while_another_commits, now, print, sleep=waits.append)
     assert len(waits) == 3

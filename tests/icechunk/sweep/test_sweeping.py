@@ -81,7 +81,7 @@ def test_a_repository_with_new_commits_and_references_is_accepted(now: History) 
         pytest.param(state_of(PLANNED, format=1), "it has format 1, and the plan is for format 2", id="another_format"),
         pytest.param(
             state_of(history({0: (None, 0), 1: (0, 1)}, {"main": 1}, {"v1": 1})),
-            f"main named {encode_id(snapshot_id(2))}, which no longer exists",
+            f"the branch main named the snapshot {encode_id(snapshot_id(2))}, which no longer exists",
             id="gone_back",
         ),
         pytest.param(state_of(history({0: (None, 0)}, {"main": 0})), "main named", id="created_again"),

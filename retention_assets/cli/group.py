@@ -101,7 +101,8 @@ class _Commands(click.Group):
         except click.NoSuchOption as error:
             if error.option_name != "--config" or error.ctx is None:
                 raise
-            hint = f"{error.message} Write it before the command: retention --config FILE {error.ctx.info_name} …"
+            command = error.ctx.command_path.removeprefix(f"{context.command_path} ")
+            hint = f"{error.message} Write it before the command: retention --config FILE {command} …"
             raise click.NoSuchOption(error.option_name, hint, ctx=error.ctx) from None
 
 

@@ -1,4 +1,4 @@
-"""The command `diff`: compares two plans, or a plan with another policy."""
+"""The command `diff`: compares two plans, or a plan with the plan that another policy would give."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
@@ -47,7 +47,7 @@ if TYPE_CHECKING:  # importing Spark takes seconds
     from retention_assets.lakefs.sweep.diff import Change, Difference, Groups, Outlook, Proposal
 
 _AT_ONCE = 1000  # rows per batch that goes to the terminal
-_NEWLY_FREED, _FREED_BY_BOTH = "newly_freed", "freed_alike"  # as in lakefs/sweep/diff.py
+_NEWLY_FREED, _FREED_BY_BOTH = "newly_freed", "freed_alike"  # as in lakefs/sweep/diff.py, which imports Spark
 _TITLES = {
     _NEWLY_FREED: "newly freed",
     "no_longer_freed": "no longer freed",
@@ -67,7 +67,7 @@ class _Wanted:
 
 
 class _Price(click.FloatRange):
-    """A finite number from 0. JSON has no infinite numbers."""
+    """A finite number, at least 0. JSON has no infinite numbers."""
 
     def convert(self, value: Any, param: click.Parameter | None, context: click.Context | None) -> float:
         number: float = super().convert(value, param, context)
@@ -183,7 +183,7 @@ def outlook_of(
 ) -> tuple["Outlook", "Proposal"]:
     """Return what the policy in `files` would change in the plan of `day`, and the proposal.
 
-    The proposal has that policy, and the plan with which it was compared.
+    The proposal has this policy, and the plan of the day.
 
     Errors: ConfigurationError if a file cannot be read; GuardRefused if there is no plan; as `outlook`.
     """

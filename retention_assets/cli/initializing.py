@@ -1,4 +1,8 @@
-"""The commands before a first plan: `init` writes a configuration or adds to it, `access` and `lint` check it."""
+"""The commands before a first plan.
+
+`init` writes a configuration or adds a repository to it. `access` tests the permissions. `lint` checks the
+configuration and the policies.
+"""
 
 import os
 import re
@@ -71,7 +75,7 @@ _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _KEY, _SECRET = "LAKECTL_CREDENTIALS_ACCESS_KEY_ID", "LAKECTL_CREDENTIALS_SECRET_ACCESS_KEY"
 _SERVER = "LAKECTL_SERVER_ENDPOINT_URL"
 _NOT_ALLOWED = re.compile(r"[^A-Za-z0-9_]")  # in names of repositories in `retention.yaml`
-_NEEDED_BY_NO_MODE = {
+_NEEDED_BY_NO_MODE = {  # what needs a permission that no mode needs, by the location of the permission
     "storage": "only restore",
     "server": "no mode: without it, plans warn",
     "witness": "no mode: only this test",
@@ -183,7 +187,7 @@ def init(
 @try_writes_option
 @as_json
 def access(target: Target, try_writes: bool, json_wanted: bool) -> None:
-    """Test the permissions on REPOSITORY, and list the missing permissions of each mode. Changes no object there.
+    """Test the permissions on REPOSITORY, and list the missing permissions of each mode. The command changes no object.
 
     The command also tests the quarantine, the warehouse, the inventories and the witness of the repository.
     """
@@ -201,13 +205,13 @@ def access(target: Target, try_writes: bool, json_wanted: bool) -> None:
 def _starter(
     name: str, options: Mapping[str, Value], given: Mapping[str, str | None], keep: timedelta | None
 ) -> Starter:
-    """Return the values of the configuration. Values that are missing come from the environment, server and user."""
+    """Return the values of the configuration: as given, else from the environment, the server, or a prompt."""
     kind: Any = given["kind"] or "lakefs"
     plain = _plain(name)
     if kind == "icechunk":
         storage = _absolute(
             given["storage"]
-            or _asked("The location of its objects (a URL such as s3://lake/field, or a path)", "--storage")
+            or _asked("The location of the objects (a URL such as s3://lake/field, or a path)", "--storage")
         )
         options = {**options_of_environment(storage), **options}
         return Starter(plain, kind, keep or _KEEP, storage=storage, options=options)
@@ -217,12 +221,12 @@ def _starter(
 
 
 def _plain(name: str) -> str:
-    """Return the name of a repository in the configuration. lakeFS also allows `-`."""
+    """Return `name` with `_` for each character that the configuration does not allow, such as the `-` of lakeFS."""
     return _NOT_ALLOWED.sub("_", name)
 
 
 def _from_dump(name: str, options: Mapping[str, Value], given: Mapping[str, str | None], keep: timedelta) -> Starter:
-    namespace = given["namespace"] or _asked("Its storage namespace, such as s3://lake/orchard", "--namespace")
+    namespace = given["namespace"] or _asked("The storage namespace, such as s3://lake/orchard", "--namespace")
     storage = _storage(given["storage"], namespace)
     options = {**options_of_environment(storage or namespace), **options}
     return Starter(name, "lakefs", keep, namespace, storage, options, dump=_absolute(given["dump"]))
@@ -266,7 +270,7 @@ def _absolute(location: str | None) -> str | None:
         return None
     if location.startswith("file:"):
         scheme, path = location[:7], location[7:]
-        return f"{scheme}{Path(path).resolve()}" if scheme == "file://" else location  # the check refuses others
+        return f"{scheme}{Path(path).resolve()}" if scheme == "file://" else location  # the validation refuses `file:/`
     if "://" in location:
         return location
     return str(Path(location).expanduser().resolve())
@@ -285,7 +289,7 @@ def _options(written: Sequence[str]) -> dict[str, Value]:
 def _variable(name: str | None) -> str:
     """Return `name` if it can be the name of an environment variable.
 
-    Errors: UsageError. Its text does not have the given value, which may be a secret.
+    Errors: UsageError. The message does not show `name`, which may be a secret.
     """
     if not name or not _VARIABLE.fullmatch(name):
         raise click.UsageError("Give a secret as the name of an environment variable, such as LAKE_SECRET.")
@@ -306,8 +310,8 @@ def _own_errors(file: Path) -> Iterator[None]:
         yield
     except OSError as error:
         raise ConfigurationError(
-            f"{error.filename or file}: cannot be written: {error.strerror}. The repository was not changed. Name a "
-            "file in a folder that you can write with `--config FILE` before `init`."
+            f"{error.filename or file}: cannot be written: {error.strerror}. The repository was not changed. Write "
+            "`--config FILE` before `init`, with a file in a folder that you can write."
         ) from error
 
 
@@ -321,8 +325,8 @@ def _existing(file: Path, name: str) -> str | None:
             return None
     if name in load_configuration(file).repositories:
         raise ConfigurationError(
-            f"{file}: has the repository {name} already. Nothing was written. Edit its entry in the file, or name a "
-            "file in another folder with `--config FILE` before `init`. With --overwrite, the command replaces the "
+            f"{file}: has the repository {name} already. Nothing was written. Edit its entry in the file, or write "
+            "`--config FILE` before `init`, with a file in another folder. With --overwrite, the command replaces the "
             "whole file with a configuration that has only this repository."
         )
     return text_of(file)
@@ -338,8 +342,8 @@ def _require_new(policy: Path, remedy: str) -> None:
         if not policy.exists():
             return
     raise ConfigurationError(
-        f"{policy}: exists already. Nothing was written. Move the file away, name a file in another folder with "
-        f"`--config FILE` before `init`, or {remedy}."
+        f"{policy}: exists already. Nothing was written. Move the file away, write `--config FILE` before `init`, "
+        f"with a file in another folder, or {remedy}."
     )
 
 
@@ -386,7 +390,7 @@ def _program_of(file: Path) -> str:
 def _show(found: Permissions, called: str) -> None:
     """Print the result of the checks. `called`: the text that calls the command."""
     table = Table(box=SIMPLE_HEAD)
-    for column in ("location", "permission", "", "needed by"):
+    for column in ("location", "permission", "result", "needed by"):
         table.add_column(column, overflow="fold")
     for one in found.checks:
         modes = "every mode" if one.modes == MODES else ", ".join(one.modes)
@@ -416,7 +420,7 @@ def _require_readable(found: Permissions, called: str) -> None:
     """Raise StoreError if a plan cannot be made with these credentials."""
     if missing := found.missing("plan"):
         is_refused = all(one.state == "refused" for one in missing)
-        remedy = "Grant the missing permissions" if is_refused else "Do what the lines above say"
+        remedy = "Grant the missing permissions" if is_refused else "Follow the details of these permissions"
         raise StoreError(
             f"{found.repository}: no plan can be made without: {_listed(missing)}. Nothing was deleted. {remedy}, then "
             f"test again: `{called} access {found.repository}`."
@@ -515,8 +519,8 @@ def _reflog(
             "warning",
             "reflog",
             f"{head.kind} {head.name} no longer names {head.commit_id}. The reflog keeps its commits "
-            f"{f'until {until:%Y-%m-%d}' if until else 'for ever'}. If this was a mistake, create it again "
-            "from this commit.",
+            f"{f'until {until:%Y-%m-%d}' if until else 'for ever'}. If this was a mistake, let the "
+            f"{head.kind} name this commit again.",
         )
 
 

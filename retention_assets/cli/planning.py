@@ -34,7 +34,6 @@ from retention_assets.cli.group import (
     working,
 )
 from retention_assets.cli.rendering import (
-    AFTER_WAIT,
     column_order,
     format_amount,
     open_table,
@@ -73,7 +72,7 @@ _SHOWN = 20  # rows of a table on a screen without --limit
     help="Do not use the cache: read all metaranges and ranges (Icechunk: snapshots and manifests) again.",
 )
 def plan(target: Target, day: date, json_wanted: bool, full: bool) -> None:
-    """Compute what may be deleted from REPOSITORY, and show it. Deletes no data."""
+    """Compute what may be deleted from REPOSITORY, and show it. The command deletes no data."""
     from retention_assets.report.page import page_of_plan
 
     configuration, repository = target.configuration, target.name
@@ -286,7 +285,8 @@ class Summary:
             self.candidates.show(screen, "candidates")
         if self.waiting:
             self.waiting.show(screen, "waiting")
-            screen.print(_waits(plan), **AS_IT_IS)
+            why = "A sweep of this plan does not, because plans have not found these objects due for long enough."
+            screen.print(f"{wait_of(plan)} {why}", **AS_IT_IS)
         if self.duplicates:
             screen.print(Text("kept only because another path has the same object", style="bold"))
         for one in self.duplicates:
@@ -319,22 +319,15 @@ def _largest(groups: Mapping[str, Sequence["Group"]], part: Callable[["Group"], 
     return Groups(rows("reason"), rows("prefix"), rows("branch"))
 
 
-def _waits(plan: Plan) -> str:
-    """Return sentences with the amount of the waiting objects, the end of their wait, and the reason for it."""
-    return (
-        f"{wait_of(plan)} Plans have not found these objects due for long enough, so a sweep of this plan does not "
-        f"delete them. {AFTER_WAIT}"
-    )
-
-
 def _show_edits(screen: Console, plan: Plan, edits: "PlannedEdits") -> None:
     """Print the snapshots, branches and tags that a sweep removes before it deletes files."""
     screen.print(Text("removed from the history before files are deleted; `restore` does not undo this", style="bold"))
     released = f"{counted(len(edits.released), 'snapshot')} that the policy releases"
     amounts = f"{released}, {len(edits.dropped):,} that nothing reaches"
     screen.print(f"  {amounts}: {program()} show {plan.repository} expired_snapshots --as-of {plan.day}", **AS_IT_IS)
-    for kind, names in (("branch", edits.deleted_branches), ("tag", edits.deleted_tags)):
+    kinds = (("branch", "branches", edits.deleted_branches), ("tag", "tags", edits.deleted_tags))
+    for kind, many, names in kinds:
         for name in names[:_MOST]:
             screen.print(f"  the {kind} {name}", **AS_IT_IS)
         if len(names) > _MOST:
-            screen.print(f"  and {len(names) - _MOST:,} more of that kind", **AS_IT_IS)
+            screen.print(f"  and {counted(len(names) - _MOST, f'more {kind}', f'more {many}')}", **AS_IT_IS)

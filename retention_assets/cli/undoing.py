@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from retention_assets.repositories.housekeeping import Leftover
     from retention_assets.sweep.undo import Undo, UndoResult
 
-_SHOWN = 20  # how many addresses are printed
+_SHOWN = 20  # addresses that `acknowledge` prints
 
 
 @cli.command(
@@ -71,7 +71,7 @@ def resume(target: Target, json_wanted: bool) -> None:
     from retention_assets.state.lease import resume_sweeps
 
     resume_sweeps(target.warehouse, target.name, utc_now())
-    text = f"Sweeps of {target.name} are allowed again. If `stop` interrupted a command, run this command again.\n"
+    text = f"Sweeps of {target.name} are allowed again. If `stop` interrupted a command, run that command again.\n"
     document = {"repository": target.name, "stopped_by": None}
     print_result(document, text + _next_of_resumed(target), json_wanted=json_wanted)
 
@@ -327,7 +327,7 @@ def acknowledge(
 
 
 def _lines(file: Path) -> list[str]:
-    """Return the addresses in a file. They may end with spaces, and contain other line separators of Unicode."""
+    """Return the addresses in a file. An address may end with spaces, and contain other line separators of Unicode."""
     try:
         lines = file.read_bytes().decode("utf-8-sig").split("\n")  # editors of Windows write a byte order mark
     except (OSError, UnicodeDecodeError) as error:

@@ -184,7 +184,9 @@ class Configuration:
         """Return the repository with this name. Errors: ConfigurationError that lists the known names."""
         if name not in self.repositories:
             known = ", ".join(sorted(self.repositories))
-            raise ConfigurationError(f"{self.file}: there is no repository {name!r}; there are: {known}")
+            raise ConfigurationError(
+                f"{self.file}: there is no repository {name!r}. Nothing was read or deleted. Name one of: {known}."
+            )
         return self.repositories[name]
 
     def others(self, name: str) -> tuple[Repository, ...]:
@@ -272,7 +274,7 @@ def configuration_of_component(attributes: object, file: Path) -> Configuration:
             "or leave it out."
         )
     named = file.parent / str(attributes["configuration"])
-    if file.is_symlink() and not named.exists():
+    if file.is_symlink() and not named.exists():  # the path is relative to the file that the link leads to
         named = _directory_of(file) / str(attributes["configuration"])
     return load_configuration(named)
 

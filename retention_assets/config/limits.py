@@ -52,7 +52,7 @@ def _location(value: str) -> str:
 def _without_user(value: str) -> str:
     """Return the URL or path. Errors: ValueError for a URL with a user before the bucket, which stores ignore.
 
-    Two locations are compared as they are written: a quarantine inside the repository would not be noticed.
+    Some functions compare locations as they are written, and would take two spellings of one location for two.
     """
     if found := _BUCKET_USER.match(value):
         raise ValueError(
@@ -82,11 +82,11 @@ class Model(BaseModel):
 
 
 class ApprovalSettings(Model):
-    """How long an approval is valid, and what invalidates it."""
+    """How long an approval is valid, what invalidates it, and whether Dagster may approve."""
 
     life: PositiveDuration = timedelta(days=7)  # the maximum age of an approval, and of its plan
     max_revived: Share = 0.25  # share of the planned objects that may be live again
-    in_dagster: bool = True  # false: no Dagster jobs approve, acknowledge or purge: they accept any user name
+    in_dagster: bool = True  # false: Dagster has no jobs that approve, acknowledge or purge: they accept any name
 
 
 class BudgetSettings(Model):
@@ -112,7 +112,7 @@ class SweepSettings(Model):
     rate: Number | None = Field(default=None, gt=0)  # objects per second of all executors; null: only the store limits
     round: Count = Field(default=100_000, gt=0)  # batch size: objects per liveness check
     window: PositiveDuration = timedelta(minutes=15)  # the longest time from a liveness check to a change of an object
-    lease: PositiveDuration = timedelta(minutes=30)  # longer than a liveness check; a crash blocks other runs this long
+    lease: PositiveDuration = timedelta(minutes=30)  # longer than a liveness check; after a crash, runs wait this long
     single_machine: bool = False  # true: no other machine ever sweeps, so the lease may be on this machine's disk
 
 

@@ -197,5 +197,8 @@ def test_a_price_that_is_not_finite_is_refused(project: Project, price: str) -> 
 @pytest.mark.parametrize("table", ["repository_history", "reachable_chunks"])
 def test_a_table_of_another_kind_of_repository_is_refused(project: Project, table: str) -> None:
     message = refused(2, project, "show", table)
-    assert f"orchard: {table} is not a table of a repository of kind `lakefs`. Nothing was read. Tables: act" in message
+    assert (
+        f"orchard: {table} is not a table of a repository of kind `lakefs`. Nothing was read. Name one of: act"
+        in message
+    )
     assert "retention plan" not in message

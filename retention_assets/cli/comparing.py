@@ -32,10 +32,10 @@ from retention_assets.cli.group import (
     warn,
     working,
 )
-from retention_assets.cli.rendering import monthly_cost, print_amounts, print_rows
+from retention_assets.cli.rendering import print_amounts, print_rows
 from retention_assets.config.configuration import Configuration
 from retention_assets.config.timestamps import utc_now
-from retention_assets.core.amounts import Amount, human_amount
+from retention_assets.core.amounts import Amount, human_amount, monthly_cost
 from retention_assets.errors import ConfigurationError, GuardRefused
 from retention_assets.state.plan import Plan, find_plan, load_plan
 from retention_assets.warehouse.warehouse import Warehouse

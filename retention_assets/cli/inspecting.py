@@ -30,10 +30,10 @@ from retention_assets.cli.group import (
     with_given,
     working,
 )
-from retention_assets.cli.rendering import format_amount, human_bytes, human_cost, print_amounts, wait_of
+from retention_assets.cli.rendering import format_amount, print_amounts, wait_of
 from retention_assets.config.configuration import Repository
 from retention_assets.config.timestamps import utc_now
-from retention_assets.core.amounts import Amount, counted, human_amount, sum_of
+from retention_assets.core.amounts import Amount, counted, human_amount, human_bytes, human_cost, sum_of
 from retention_assets.explain.explanations import GONE, RESTORED, CommitState, Explanation, ObjectExplanation, Removal
 from retention_assets.explain.plans import newest_plan
 from retention_assets.explain.simulation import Forecast, forecast_of

@@ -27,9 +27,9 @@ from retention_assets.cli.group import (
     warn,
     working,
 )
-from retention_assets.cli.rendering import human_bytes, print_amounts
+from retention_assets.cli.rendering import print_amounts
 from retention_assets.config.timestamps import utc_now
-from retention_assets.core.amounts import Amount, counted, human_amount
+from retention_assets.core.amounts import Amount, counted, human_amount, human_bytes
 from retention_assets.errors import ConfigurationError, RetentionError
 from retention_assets.explain.status import status_of
 from retention_assets.state.approval import person

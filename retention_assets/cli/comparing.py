@@ -1,16 +1,14 @@
 """The command `diff`: compares two plans, or a plan with the plan that another policy would give."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from datetime import date
-from itertools import batched
 from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 import click
-import pyarrow as pa
 from rich.console import Console
 from rich.text import Text
 
@@ -46,7 +44,6 @@ if TYPE_CHECKING:  # importing Spark takes seconds
     from retention_assets.core.guards import CheckResult
     from retention_assets.lakefs.sweep.diff import Change, Difference, Groups, Outlook, Proposal
 
-_AT_ONCE = 1000  # rows per batch that goes to the terminal
 _NEWLY_FREED, _FREED_BY_BOTH = "newly_freed", "freed_alike"  # as in lakefs/sweep/diff.py, which imports Spark
 _TITLES = {
     _NEWLY_FREED: "newly freed",
@@ -207,13 +204,8 @@ def _session(configuration: Configuration) -> "SparkSession":
 
 def _print_csv(rows: "DataFrame", limit: int | None) -> None:
     shown = rows if limit is None else rows.limit(limit)
-    print_rows("", _batches(shown), shown.columns, "csv", limit)
-
-
-def _batches(rows: "DataFrame") -> Iterator[pa.RecordBatch]:
-    """Yield the rows in batches, so that they are never all in memory."""
-    for batch in batched(rows.toLocalIterator(), _AT_ONCE):
-        yield pa.RecordBatch.from_pylist([row.asDict() for row in batch])
+    one_by_one = (row.asDict() for row in shown.toLocalIterator())  # the rows are never all in memory
+    print_rows("", one_by_one, shown.columns, "csv", None)
 
 
 def _say_more(arguments: str) -> None:

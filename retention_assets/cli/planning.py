@@ -144,12 +144,14 @@ def show(target: Target, table: str, day: date, form: str | None, json_wanted: b
         raise click.UsageError(f"--json and --format {form}: choose one.")
     form = "json" if json_wanted else form or "table"
     require_table(target.repository, table)
-    rows = open_table(target.warehouse, target.name, table, day)
+    found = open_table(target.warehouse, target.name, table, day)
+    columns = column_order(found.column_names)
+    rows = (row for batch in found.select(columns).to_batches() for row in batch.to_pylist())
     most = _SHOWN if limit is None and form == "table" else limit
-    print_rows(f"{target.name}.{table}", rows.to_batches(), column_order(rows.column_names), form, most)
-    if form == "table" and most is not None and rows.num_rows > most:
+    print_rows(f"{target.name}.{table}", rows, columns, form, most)
+    if form == "table" and most is not None and found.num_rows > most:
         progress.print(
-            f"{counted(rows.num_rows - most, 'more row')}: --limit {rows.num_rows}, or --format csv", style="dim"
+            f"{counted(found.num_rows - most, 'more row')}: --limit {found.num_rows}, or --format csv", style="dim"
         )
 
 

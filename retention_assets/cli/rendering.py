@@ -94,13 +94,13 @@ def cell(value: Any) -> str:
     return str(value)
 
 
-def print_rows(name: str, batches: Iterable[pa.RecordBatch], columns: list[str], form: str, limit: int | None) -> None:
+def print_rows(name: str, rows: Iterable[Row], columns: list[str], form: str, limit: int | None) -> None:
     """Print rows on standard output: as CSV, as a JSON list, or for a person.
 
     `form`: `csv`, `json` or `table`. A table that is wider than the screen becomes one block of lines for each row.
     `limit`: the maximum number of rows; None: all rows.
     """
-    rows = islice((row for batch in batches for row in batch.select(columns).to_pylist()), limit)
+    rows = islice(rows, limit)
     if form == "csv":
         writer = csv.writer(sys.stdout, lineterminator="\n")
         writer.writerow(columns)

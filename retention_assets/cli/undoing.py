@@ -37,7 +37,8 @@ from retention_assets.warehouse.warehouse import Warehouse
 
 if TYPE_CHECKING:
     from retention_assets.repositories.housekeeping import Leftover
-    from retention_assets.sweep.undo import Undo, UndoResult
+    from retention_assets.sweep.copies import Undo
+    from retention_assets.sweep.undo import UndoResult
 
 _SHOWN = 20  # addresses that `acknowledge` prints
 
@@ -232,7 +233,6 @@ def _undo(target: Target) -> "Undo":
 
     with working("starting Spark"):
         spark = started(target.configuration.spark)
-
     return Undo(spark, target.warehouse, target.repository, str(uuid4()), person(), log_line, utc_now)
 
 
@@ -240,9 +240,8 @@ def _show_undone(repository: str, done: str, undone: "UndoResult", *, json_wante
     if json_wanted:
         ledgers = {str(outcome): asdict(amount) for outcome, amount in sorted(undone.ledgers.items())}
         print_json({"repository": repository, "done": done, "failed": undone.failed, "outcomes": ledgers})
-        undone.require_complete(repository, done)
-        return
-    print_amounts(screen, f"{repository}: current totals of the ledgers", "outcome", sorted(undone.ledgers.items()))
+    else:
+        print_amounts(screen, f"{repository}: current totals of the ledgers", "outcome", sorted(undone.ledgers.items()))
     undone.require_complete(repository, done)
 
 

@@ -19,6 +19,7 @@ from retention_assets.config.settings import (
     RecordSettings,
     RepositorySettings,
     SparkValue,
+    Text,
     holds_secret,
     require_known_counts,
     require_no_file_is_skipped,
@@ -104,7 +105,7 @@ class Repository:
     def storage_options(self) -> Mapping[str, str]:
         """Return the storage options with secrets resolved. Errors: ConfigurationError if a variable is not set."""
         where = f"{self.file}: repositories.{self.name}.storage_options"
-        return {key: resolve(value, f"{where}.{key}") for key, value in self.settings.storage_options.items()}
+        return _resolved(self.settings.storage_options, where)
 
     def inventories(self) -> list[tuple[InventorySettings, str, Mapping[str, str]]]:
         """Return each inventory that the store delivers, with its URL and its options. Secrets are resolved.
@@ -115,7 +116,7 @@ class Repository:
         for number, inventory in enumerate(self.lakefs.inventory):
             where = f"{self.file}: repositories.{self.name}.inventory[{number}].storage_options"
             own = inventory.storage_options
-            options = self.storage_options() if own is None else {k: resolve(v, f"{where}.{k}") for k, v in own.items()}
+            options = self.storage_options() if own is None else _resolved(own, where)
             found.append((inventory, _location(inventory.url, self.directory, as_url=True), options))
         return found
 
@@ -126,8 +127,7 @@ class Repository:
         """
         if self.records.witness is None:
             return None
-        where = f"{self.file}: records.storage_options"
-        options = {key: resolve(value, f"{where}.{key}") for key, value in self.records.storage_options.items()}
+        options = _resolved(self.records.storage_options, f"{self.file}: records.storage_options")
         return self.absolute(self.records.witness), options
 
     def locations(self) -> tuple[str, ...]:
@@ -207,6 +207,11 @@ class Configuration:
         source = old.lakefs.source.model_copy(update={"dump_age": dump_age})
         new = replace(old, settings=old.lakefs.model_copy(update={"source": source}))
         return replace(self, repositories={**self.repositories, name: new})
+
+
+def _resolved(options: Mapping[str, Text], where: str) -> Mapping[str, str]:
+    """Return storage options with secrets resolved. `where`: file and key of the options. Errors: as `resolve`."""
+    return {name: resolve(value, f"{where}.{name}") for name, value in options.items()}
 
 
 def load_configuration(file: Path) -> Configuration:

@@ -298,17 +298,16 @@ def _configuration(document: object, file: Path) -> Configuration:
         raise ConfigurationError("\n".join(f"{file}: {one}" for one in wrong)) from None
     if found := [f"{file}: {key}: {_SECRET_URL}" for key in _secret_urls(document)]:
         raise ConfigurationError("\n".join(found))
-    records, directory = settings.records, _directory_of(file)
+    directory, records = _directory_of(file), settings.records
     repositories = {
-        name: replace(_located(name, entry, directory, file), records=records)
-        for name, entry in settings.repositories.items()
+        name: _located(name, entry, directory, file, records) for name, entry in settings.repositories.items()
     }
     warehouse = _location(settings.warehouse, directory)
     if not settings.shared_warehouse:
         masters = [str(settings.spark[key]) for key in ("spark.master", "spark.remote") if key in settings.spark]
         require_seen_by_executors(warehouse, masters, file)
     if records.witness is not None:
-        _require_apart(warehouse, next(iter(repositories.values())).absolute(records.witness), file)
+        _require_apart(warehouse, canonical_namespace(_location(records.witness, directory, as_url=True)), file)
     return Configuration(
         file, warehouse, settings.spark, repositories, settings.shared_warehouse, settings.warehouse_keep
     )
@@ -353,24 +352,22 @@ def canonical_namespace(namespace: str) -> str:
     return re.sub(r"^s3[an]://", "s3://", namespace).rstrip("/")
 
 
-def _located(name: str, settings: RepositorySettings, directory: Path, file: Path) -> Repository:
+def _located(
+    name: str, settings: RepositorySettings, directory: Path, file: Path, records: RecordSettings
+) -> Repository:
     if isinstance(settings, IcechunkSettings):
         storage = namespace = canonical_namespace(_location(settings.storage, directory, as_url=True))
-        return Repository(name, namespace, storage, settings, directory, file)
-    namespace = canonical_namespace(settings.namespace)
-    storage = canonical_namespace(_location(settings.storage or settings.namespace, directory, as_url=True))
-    return Repository(name, namespace, storage, settings, directory, file)
+    else:
+        namespace = canonical_namespace(settings.namespace)
+        storage = canonical_namespace(_location(settings.storage or settings.namespace, directory, as_url=True))
+    return Repository(name, namespace, storage, settings, directory, file, records)
 
 
 def _location(text: str, directory: Path, *, as_url: bool = False) -> str:
     """Return a URL unchanged, and a path as an absolute path (with `as_url`, as a `file://` URL)."""
-    if text.startswith("file://"):
-        path = directory / text.removeprefix("file://")
-    elif "://" in text:
+    if "://" in text and not text.startswith("file://"):
         return text
-    else:
-        path = directory / text
-    absolute = path.resolve()
+    absolute = (directory / text.removeprefix("file://")).resolve()
     return f"file://{absolute}" if as_url else str(absolute)
 
 

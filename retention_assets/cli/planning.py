@@ -90,11 +90,10 @@ def plan(target: Target, day: date, json_wanted: bool, full: bool) -> None:
 
 def make_plan(
     configuration: Configuration, repository: str, day: date, *, full: bool = False
-) -> tuple["Plan", "FinishedRun"]:
+) -> tuple[Plan, "FinishedRun"]:
     """Plan the day, print the plan's warnings, and return the plan and its run. Errors: as `runs.run_job`."""
     from retention_assets.assets.runs import FULL, plan_job
 
-    configuration.repository(repository)
     run = run_job(configuration, repository, plan_job(repository), day, {FULL: "true"} if full else None)
     made = load_plan(Warehouse(configuration.warehouse), repository, day)
     for warning in made.warnings:
@@ -102,7 +101,7 @@ def make_plan(
     return made, run
 
 
-def _next_steps(made: "Plan", summary: "Summary", ui: str, mode: str) -> str:
+def _next_steps(made: Plan, summary: "Summary", ui: str, mode: str) -> str:
     """Return the commands that follow a plan. `mode`: of the repository; in the mode `plan`, approvals are refused."""
     day, name = made.day, made.repository
     removes = made.candidates.objects

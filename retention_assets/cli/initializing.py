@@ -281,7 +281,7 @@ def _options(written: Sequence[str]) -> dict[str, Value]:
     for one in written:
         option, separator, value = one.partition("=")
         if not separator or not option:
-            raise click.UsageError(f"--option {one.partition('=')[0]}: write NAME=VALUE, or NAME=env:VARIABLE.")
+            raise click.UsageError(f"--option {option}: write NAME=VALUE, or NAME=env:VARIABLE.")
         found[option] = FromEnvironment(env=_variable(value[4:])) if value.startswith("env:") else value
     return found
 
@@ -483,19 +483,18 @@ def findings_of(configuration: Configuration, name: str) -> list[Finding]:
     references = opened.source.references()
     rules = opened.source.rules()
     warning = not_configured(opened.source, [repository, *configuration.others(name)])
-    unconfigured = [Finding("warning", "repositories", warning)] if warning else []
-    found = list(
-        lint_policy(
-            policy,
-            branches=references.branches,
-            tags=references.tags,
-            commits=references.commits,
-            server_rules=rules,
-            as_of=utc_now().date(),
-        )
+    found = lint_policy(
+        policy,
+        branches=references.branches,
+        tags=references.tags,
+        commits=references.commits,
+        server_rules=rules,
+        as_of=utc_now().date(),
     )
     found += _reflog(repository, Warehouse(configuration.warehouse), references, policy)
-    return found + unconfigured + _shorter_grace(repository, opened)
+    if warning:
+        found.append(Finding("warning", "repositories", warning))
+    return found + _shorter_grace(repository, opened)
 
 
 def _reflog(

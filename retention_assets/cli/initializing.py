@@ -10,10 +10,10 @@ import shlex
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from datetime import timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, overload
+from typing import TYPE_CHECKING
 
 import click
 from rich.box import SIMPLE_HEAD
@@ -206,18 +206,18 @@ def _starter(
     name: str, options: Mapping[str, Value], given: Mapping[str, str | None], keep: timedelta | None
 ) -> Starter:
     """Return the values of the configuration: as given, else from the environment, the server, or a prompt."""
-    kind: Any = given["kind"] or "lakefs"
     plain = _plain(name)
-    if kind == "icechunk":
+    if given["kind"] == "icechunk":
         storage = _absolute(
             given["storage"]
             or _asked("The location of the objects (a URL such as s3://lake/field, or a path)", "--storage")
         )
-        options = {**options_of_environment(storage), **options}
-        return Starter(plain, kind, keep or _KEEP, storage=storage, options=options)
-    if given["dump"]:
-        return _from_dump(plain, options, given, keep or _KEEP)
-    return _from_server(plain, given["server_name"] or name, options, given, keep)
+        starter = Starter(plain, "icechunk", keep or _KEEP, storage=storage)
+    elif dump := given["dump"]:
+        starter = _from_dump(plain, dump, given, keep or _KEEP)
+    else:
+        starter = _from_server(plain, given["server_name"] or name, given, keep)
+    return replace(starter, options={**options_of_environment(starter.location), **options})
 
 
 def _plain(name: str) -> str:
@@ -225,16 +225,13 @@ def _plain(name: str) -> str:
     return _NOT_ALLOWED.sub("_", name)
 
 
-def _from_dump(name: str, options: Mapping[str, Value], given: Mapping[str, str | None], keep: timedelta) -> Starter:
+def _from_dump(name: str, dump: str, given: Mapping[str, str | None], keep: timedelta) -> Starter:
     namespace = given["namespace"] or _asked("The storage namespace, such as s3://lake/orchard", "--namespace")
     storage = _storage(given["storage"], namespace)
-    options = {**options_of_environment(storage or namespace), **options}
-    return Starter(name, "lakefs", keep, namespace, storage, options, dump=_absolute(given["dump"]))
+    return Starter(name, "lakefs", keep, namespace, storage, dump=_absolute(dump))
 
 
-def _from_server(
-    name: str, server_name: str, options: Mapping[str, Value], given: Mapping[str, str | None], keep: timedelta | None
-) -> Starter:
+def _from_server(name: str, server_name: str, given: Mapping[str, str | None], keep: timedelta | None) -> Starter:
     """Return the values for a repository on a server. Its namespace and rules come from the server."""
     from retention_assets.lakefs.source.client import LakeFSClient
     from retention_assets.lakefs.source.discovery import namespace_of
@@ -246,28 +243,23 @@ def _from_server(
         client = LakeFSClient(server, access_key, secret_key)
         namespace, rules = namespace_of(client, server_name), client.gc_rules(server_name)
     storage = _storage(given["storage"], namespace)
-    options = {**options_of_environment(storage or namespace), **options}
     keep = keep or (duration_of_days(rules.default_days) if rules and rules.default_days else _KEEP)
     another = server_name if server_name != name else None
     branches = rules.branches if rules else {}
-    return Starter(name, "lakefs", keep, namespace, storage, options, server, another, keys, branches=branches)
+    return Starter(
+        name, "lakefs", keep, namespace, storage, server=server, server_name=another, keys=keys, branches=branches
+    )
 
 
 def _storage(given: str | None, namespace: str) -> str | None:
     """Return the location of the objects; None: the namespace. For `local://`, ask the user for the directory."""
     if given is None and namespace.startswith("local://"):
         given = _asked(f"The directory of {namespace} on this machine", "--storage")
-    return _absolute(given)
+    return None if given is None else _absolute(given)
 
 
-@overload
-def _absolute(location: str) -> str: ...
-@overload
-def _absolute(location: None) -> None: ...
-def _absolute(location: str | None) -> str | None:
+def _absolute(location: str) -> str:
     """Return a URL unchanged, and a path as absolute: a relative path would be relative to the configuration file."""
-    if location is None:
-        return None
     if location.startswith("file:"):
         scheme, path = location[:7], location[7:]
         return f"{scheme}{Path(path).resolve()}" if scheme == "file://" else location  # the validation refuses `file:/`

@@ -126,11 +126,7 @@ def cli(context: click.Context, file: Path | None) -> None:
 
 def configuration_of(context: click.Context) -> Configuration:
     """Return the configuration of the command. `configuration_file` finds its file."""
-    return _configuration(context.obj)
-
-
-def _configuration(given: Path | None) -> Configuration:
-    return load_configuration(configuration_file(given))
+    return load_configuration(configuration_file(context.obj))
 
 
 def configuration_file(given: Path | None) -> Path:
@@ -151,7 +147,7 @@ class RepositoryName(click.ParamType):
     def shell_complete(self, context: click.Context, _: click.Parameter, incomplete: str) -> list[CompletionItem]:
         """Return the repositories whose names begin with `incomplete`; none if the configuration has an error."""
         try:
-            names = _configuration(context.find_root().params.get("file")).repositories
+            names = load_configuration(configuration_file(context.find_root().params.get("file"))).repositories
         except RetentionError:
             return []
         return [CompletionItem(name) for name in names if name.startswith(incomplete)]

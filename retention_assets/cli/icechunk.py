@@ -27,6 +27,7 @@ from retention_assets.config.configuration import Repository
 from retention_assets.config.timestamps import utc_now
 from retention_assets.core.amounts import counted
 from retention_assets.errors import ConfigurationError
+from retention_assets.warehouse.warehouse import Warehouse
 
 if TYPE_CHECKING:
     from retention_assets.objectstore.conditional import BeforeWrite
@@ -271,7 +272,6 @@ def _recorded(
     """Make the change `what` with `act` under the lease, write a record of it, and return the result of `act`."""
     from retention_assets.icechunk.administration.operations import recorded_change
     from retention_assets.state.approval import person
-    from retention_assets.warehouse.warehouse import Warehouse
 
     warehouse = Warehouse(configuration_of(context).warehouse)
     return recorded_change(warehouse, repository, what, person(), str(uuid4()), utc_now, act)

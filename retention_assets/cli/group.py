@@ -37,7 +37,7 @@ Clock = Callable[[], float]  # seconds
 # Options that print a text unchanged: a path may contain text that looks like markup, or like the code of an emoji.
 AS_IT_IS: Any = {"soft_wrap": True, "highlight": False, "markup": False, "emoji": False}
 
-# A command in a message. `retention --config` does not match, and the name of a module does not match either.
+# A command in a message. A command that already has `--config` does not match, and the name of a module neither.
 _COMMAND = re.compile(r"`retention (?=[a-z])")
 
 _ABORTED, BROKEN_PIPE = 130, 141  # as a shell reports a command that SIGINT or SIGPIPE ended
@@ -293,7 +293,7 @@ def has_all_characters() -> bool:
 
 
 def escape_unknown_characters() -> None:
-    """Write characters that the encoding of the output does not have as their numbers, and raise no error for them."""
+    """Let the output show characters that its encoding does not have by their numbers, instead of raising an error."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")

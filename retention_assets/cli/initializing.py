@@ -75,7 +75,7 @@ _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _KEY, _SECRET = "LAKECTL_CREDENTIALS_ACCESS_KEY_ID", "LAKECTL_CREDENTIALS_SECRET_ACCESS_KEY"
 _SERVER = "LAKECTL_SERVER_ENDPOINT_URL"
 _NOT_ALLOWED = re.compile(r"[^A-Za-z0-9_]")  # in names of repositories in `retention.yaml`
-_NEEDED_BY_NO_MODE = {  # what needs a permission that no mode needs, by the location of the permission
+_NEEDED_BY_NO_MODE = {  # the text for permissions that no mode needs, by their location
     "storage": "only restore",
     "server": "no mode: without it, plans warn",
     "witness": "no mode: only this test",
@@ -187,9 +187,10 @@ def init(
 @try_writes_option
 @as_json
 def access(target: Target, try_writes: bool, json_wanted: bool) -> None:
-    """Test the permissions on REPOSITORY, and list the missing permissions of each mode. The command changes no object.
+    """Test the permissions on REPOSITORY, and list the missing permissions of each mode.
 
-    The command also tests the quarantine, the warehouse, the inventories and the witness of the repository.
+    The command also tests the quarantine, the warehouse, the inventories and the witness of the repository. It changes
+    no object of the repository.
     """
     with working(f"{target.name}: testing the permissions"):
         found = permissions_of(target.repository, target.configuration.warehouse, try_writes=try_writes)

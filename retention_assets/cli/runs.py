@@ -151,7 +151,7 @@ def _process_space() -> str:
 
 
 def _has_ended(number: int, started_at: str) -> bool:
-    """Return whether the process that began at `started_at` is gone. A process that `/proc` hides is not."""
+    """Return whether the process that began at `started_at` is gone; False for a process that `/proc` hides."""
     try:
         os.kill(number, 0)
     except ProcessLookupError:

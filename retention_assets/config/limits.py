@@ -52,7 +52,7 @@ def _location(value: str) -> str:
 def _without_user(value: str) -> str:
     """Return the URL or path. Errors: ValueError for a URL with a user before the bucket, which stores ignore.
 
-    Some functions compare locations as they are written, and would take two spellings of one location for two.
+    Some functions compare locations as they are written, and would not notice that two spellings name one location.
     """
     if found := _BUCKET_USER.match(value):
         raise ValueError(
@@ -112,7 +112,7 @@ class SweepSettings(Model):
     rate: Number | None = Field(default=None, gt=0)  # objects per second of all executors; null: only the store limits
     round: Count = Field(default=100_000, gt=0)  # batch size: objects per liveness check
     window: PositiveDuration = timedelta(minutes=15)  # the longest time from a liveness check to a change of an object
-    lease: PositiveDuration = timedelta(minutes=30)  # longer than a liveness check; after a crash, runs wait this long
+    lease: PositiveDuration = timedelta(minutes=30)  # longer than a liveness check; a crash blocks other runs this long
     single_machine: bool = False  # true: no other machine ever sweeps, so the lease may be on this machine's disk
 
 

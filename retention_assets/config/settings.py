@@ -192,7 +192,7 @@ def _owner(value: str) -> str:
 
 
 def _day(value: object) -> object:
-    """Return `value` if it is a day. Errors: ValueError: pydantic would take a number for seconds since 1970."""
+    """Return a day unchanged. Errors: ValueError, also for a number: pydantic would take it for seconds since 1970."""
     is_day = isinstance(value, str) and _DAY.fullmatch(value)
     if not (is_day or (isinstance(value, date) and not isinstance(value, datetime))):
         raise ValueError(f"{value!r} is not a day: write YYYY-MM-DD, such as 2026-11-01")

@@ -40,6 +40,7 @@ AS_IT_IS: Any = {"soft_wrap": True, "highlight": False, "markup": False, "emoji"
 # A command in a message. A command that already has `--config` does not match, and the name of a module neither.
 _COMMAND = re.compile(r"`retention (?=[a-z])")
 
+_LONGEST = timedelta(days=timedelta.max.days)  # of an option: options do not accept `forever`
 _ABORTED, BROKEN_PIPE = 130, 141  # as a shell reports a command that SIGINT or SIGPIPE ended
 
 progress = Console(stderr=True)  # progress and logs; results go to standard output
@@ -202,7 +203,7 @@ class Duration(click.ParamType):
     def convert(self, value: Any, param: click.Parameter | None, context: click.Context | None) -> timedelta:
         """See `click.ParamType`."""
         try:
-            return parse_positive_duration(value)
+            return parse_positive_duration(value, _LONGEST)
         except ConfigurationError as error:
             assert param is not None
             raise ConfigurationError(f"{param.opts[0]}: {error}") from error

@@ -90,6 +90,17 @@ def test_an_unreadable_list_of_lost_objects_is_reported(project: Project, tmp_pa
     assert "lost.txt: cannot be read (FileNotFoundError). Nothing was written" in message
 
 
+# ---- durations
+
+
+@pytest.mark.parametrize(("command", "option"), [("init", "--keep"), ("sweep", "--dump-age")])
+def test_a_duration_that_is_too_long_names_the_longest_one_that_the_option_accepts(
+    project: Project, command: str, option: str
+) -> None:
+    message = refused(2, project, command, option, "9999999999d")
+    assert f"{option}: '9999999999d' is too long: the longest duration is 999999999d\n" in message
+
+
 # ---- sweeps, reports, restores
 
 

@@ -440,7 +440,8 @@ def test_an_unreadable_configuration_file_is_reported(tmp_path: Path, what: str)
 
 
 def test_the_error_for_an_unknown_repository_lists_the_configured_repositories(tmp_path: Path) -> None:
-    with pytest.raises(ConfigurationError, match="there is no repository 'meadow'; there are: orchard"):
+    shown = r"there is no repository 'meadow'\. Nothing was read or deleted\. Name one of: orchard\.$"
+    with pytest.raises(ConfigurationError, match=shown):
         loaded(tmp_path).repository("meadow")
 
 

@@ -1,16 +1,14 @@
-"""The command `diff`: compares two plans, or a plan with another policy."""
+"""The command `diff`: compares two plans, or a plan with the plan that another policy would give."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from datetime import date
-from itertools import batched
 from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 import click
-import pyarrow as pa
 from rich.console import Console
 from rich.text import Text
 
@@ -32,10 +30,10 @@ from retention_assets.cli.group import (
     warn,
     working,
 )
-from retention_assets.cli.rendering import monthly_cost, print_amounts, print_rows
+from retention_assets.cli.rendering import print_amounts, print_rows
 from retention_assets.config.configuration import Configuration
 from retention_assets.config.timestamps import utc_now
-from retention_assets.core.amounts import Amount, human_amount
+from retention_assets.core.amounts import Amount, human_amount, monthly_cost
 from retention_assets.errors import ConfigurationError, GuardRefused
 from retention_assets.state.plan import Plan, find_plan, load_plan
 from retention_assets.warehouse.warehouse import Warehouse
@@ -46,8 +44,7 @@ if TYPE_CHECKING:  # importing Spark takes seconds
     from retention_assets.core.guards import CheckResult
     from retention_assets.lakefs.sweep.diff import Change, Difference, Groups, Outlook, Proposal
 
-_AT_ONCE = 1000  # rows per batch that goes to the terminal
-_NEWLY_FREED, _FREED_BY_BOTH = "newly_freed", "freed_alike"  # as in lakefs/sweep/diff.py
+_NEWLY_FREED, _FREED_BY_BOTH = "newly_freed", "freed_alike"  # as in lakefs/sweep/diff.py, which imports Spark
 _TITLES = {
     _NEWLY_FREED: "newly freed",
     "no_longer_freed": "no longer freed",
@@ -67,7 +64,7 @@ class _Wanted:
 
 
 class _Price(click.FloatRange):
-    """A finite number from 0. JSON has no infinite numbers."""
+    """A finite number, at least 0. JSON has no infinite numbers."""
 
     def convert(self, value: Any, param: click.Parameter | None, context: click.Context | None) -> float:
         number: float = super().convert(value, param, context)
@@ -183,7 +180,7 @@ def outlook_of(
 ) -> tuple["Outlook", "Proposal"]:
     """Return what the policy in `files` would change in the plan of `day`, and the proposal.
 
-    The proposal has that policy, and the plan with which it was compared.
+    The proposal has this policy, and the plan of the day.
 
     Errors: ConfigurationError if a file cannot be read; GuardRefused if there is no plan; as `outlook`.
     """
@@ -207,13 +204,8 @@ def _session(configuration: Configuration) -> "SparkSession":
 
 def _print_csv(rows: "DataFrame", limit: int | None) -> None:
     shown = rows if limit is None else rows.limit(limit)
-    print_rows("", _batches(shown), shown.columns, "csv", limit)
-
-
-def _batches(rows: "DataFrame") -> Iterator[pa.RecordBatch]:
-    """Yield the rows in batches, so that they are never all in memory."""
-    for batch in batched(rows.toLocalIterator(), _AT_ONCE):
-        yield pa.RecordBatch.from_pylist([row.asDict() for row in batch])
+    one_by_one = (row.asDict() for row in shown.toLocalIterator())  # the rows are never all in memory
+    print_rows("", one_by_one, shown.columns, "csv", None)
 
 
 def _say_more(arguments: str) -> None:

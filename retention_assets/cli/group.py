@@ -1,4 +1,4 @@
-"""The root command, and the options, output functions and progress line that all commands share."""
+"""The root command, and the options, output functions and progress line that the commands share."""
 
 import codecs
 import json
@@ -37,9 +37,10 @@ Clock = Callable[[], float]  # seconds
 # Options that print a text unchanged: a path may contain text that looks like markup, or like the code of an emoji.
 AS_IT_IS: Any = {"soft_wrap": True, "highlight": False, "markup": False, "emoji": False}
 
-# A command in a message. A command that already has `--config` stays unchanged, and so does the name of a module.
+# A command in a message. A command that already has `--config` does not match, and the name of a module neither.
 _COMMAND = re.compile(r"`retention (?=[a-z])")
 
+_LONGEST = timedelta(days=timedelta.max.days)  # of an option: options do not accept `forever`
 _ABORTED, BROKEN_PIPE = 130, 141  # as a shell reports a command that SIGINT or SIGPIPE ended
 
 progress = Console(stderr=True)  # progress and logs; results go to standard output
@@ -48,7 +49,7 @@ screen = Console()
 
 @contextmanager
 def _statuses() -> Iterator[None]:
-    """End with 130 or 141 where click and rich end with 1. In this command, 1 says that a guard refused."""
+    """Exit with 130 or 141 where click and rich exit with 1, because here 1 means that the command was refused."""
     try:
         yield
     except (click.Abort, KeyboardInterrupt):
@@ -61,13 +62,13 @@ def _statuses() -> Iterator[None]:
     except BrokenPipeError as error:
         if drop_output():
             raise click.exceptions.Exit(BROKEN_PIPE) from None
-        raise ConnectionError(str(error)) from error  # of a store or of Spark: click would take it for the output
-    except EOFError as error:  # of Java, which ended: click would take it for an answer of the user
-        raise ConnectionError("a process ended before it had sent its whole answer") from error
+        raise ConnectionError(str(error)) from error  # a store or Spark closed it, but click would blame the output
+    except EOFError as error:  # Java ended, but click would conclude that the user ended the input
+        raise ConnectionError("a process ended before it had sent its whole response") from error
 
 
 def drop_output() -> bool:
-    """Drop the rest of standard output and standard error if its reader has ended. Return whether one has ended."""
+    """Drop the rest of standard output and of standard error if their reader has ended. Return whether one has."""
     broken = [stream for stream in (sys.stdout, sys.stderr) if stream is not None and _is_broken(stream)]
     for stream in broken:
         os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())  # Python writes the rest when it ends
@@ -82,7 +83,7 @@ def _is_broken(stream: TextIO) -> bool:
         return True
     except OSError:  # the stream is not a file, as in tests
         return False
-    poll = select.poll()  # an earlier write that failed left nothing to flush
+    poll = select.poll()  # `flush` succeeds if an earlier write failed and left nothing in the buffer
     poll.register(number, select.POLLOUT)
     return any(event & select.POLLERR for _, event in poll.poll(0))
 
@@ -101,7 +102,8 @@ class _Commands(click.Group):
         except click.NoSuchOption as error:
             if error.option_name != "--config" or error.ctx is None:
                 raise
-            hint = f"{error.message} Write it before the command: retention --config FILE {error.ctx.info_name} …"
+            command = error.ctx.command_path.removeprefix(f"{context.command_path} ")
+            hint = f"{error.message} Write it before the command: retention --config FILE {command} …"
             raise click.NoSuchOption(error.option_name, hint, ctx=error.ctx) from None
 
 
@@ -124,12 +126,8 @@ def cli(context: click.Context, file: Path | None) -> None:
 
 
 def configuration_of(context: click.Context) -> Configuration:
-    """Return the configuration: --config, RETENTION_CONFIG, ./retention.yaml, or else the demo's."""
-    return _configuration(context.obj)
-
-
-def _configuration(given: Path | None) -> Configuration:
-    return load_configuration(configuration_file(given))
+    """Return the configuration of the command. `configuration_file` finds its file."""
+    return load_configuration(configuration_file(context.obj))
 
 
 def configuration_file(given: Path | None) -> Path:
@@ -143,14 +141,14 @@ def configuration_file(given: Path | None) -> Path:
 
 
 class RepositoryName(click.ParamType):
-    """The name of a repository. Only the completion in a shell reads the configuration; `convert` does not."""
+    """The name of a repository, which is not checked. Shells complete it with the names in the configuration."""
 
     name = "repository"
 
     def shell_complete(self, context: click.Context, _: click.Parameter, incomplete: str) -> list[CompletionItem]:
         """Return the repositories whose names begin with `incomplete`; none if the configuration has an error."""
         try:
-            names = _configuration(context.find_root().params.get("file")).repositories
+            names = load_configuration(configuration_file(context.find_root().params.get("file"))).repositories
         except RetentionError:
             return []
         return [CompletionItem(name) for name in names if name.startswith(incomplete)]
@@ -175,7 +173,7 @@ class Target:
 
 
 class _TargetType(RepositoryName):
-    """The name of a configured repository. Errors: ConfigurationError for an unknown name."""
+    """The name of a configured repository, as a `Target`. Errors: ConfigurationError for an unknown name."""
 
     def convert(self, value: Any, param: click.Parameter | None, context: click.Context | None) -> Target:
         assert context is not None
@@ -205,7 +203,7 @@ class Duration(click.ParamType):
     def convert(self, value: Any, param: click.Parameter | None, context: click.Context | None) -> timedelta:
         """See `click.ParamType`."""
         try:
-            return parse_positive_duration(value)
+            return parse_positive_duration(value, _LONGEST)
         except ConfigurationError as error:
             assert param is not None
             raise ConfigurationError(f"{param.opts[0]}: {error}") from error
@@ -254,7 +252,7 @@ def run_job(
 
     warehouse = Warehouse(configuration.warehouse)
     objects = warehouse.newest_rows(repository, STORAGE_INVENTORY.name) if warehouse.is_local else 0
-    start_early(configuration.spark, objects)  # Java starts while Dagster is imported: each of them takes seconds
+    start_early(configuration.spark, objects)  # Java starts while Dagster is imported: both take seconds
     from retention_assets.cli import runs
 
     return runs.run_job(configuration, job, day, progress, tags)
@@ -290,13 +288,13 @@ def log_line(line: str) -> None:
 
 
 def has_all_characters() -> bool:
-    """Return whether standard output can have every character, as in UTF-8. A terminal may have another encoding."""
+    """Return whether the encoding of standard output has all characters, as UTF-8 has. Some terminals use others."""
     encoding = getattr(sys.stdout, "encoding", None)
     return encoding is None or codecs.lookup(encoding).name.startswith("utf")
 
 
 def escape_unknown_characters() -> None:
-    """Let standard output and standard error show unknown characters by their numbers, and not raise an error."""
+    """Let the output show characters that its encoding does not have by their numbers, instead of raising an error."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
@@ -305,7 +303,7 @@ def escape_unknown_characters() -> None:
 def json_text(document: object, default: Callable[[Any], str] | None = None) -> str:
     """Return a JSON document. `default`: as in `json.dumps`.
 
-    If standard output cannot have all characters, the document has JSON's own escapes for them.
+    If the encoding of standard output does not have all characters, the document has JSON's own escapes.
     """
     return json.dumps(document, default=default, indent=2, ensure_ascii=not has_all_characters())
 
@@ -352,7 +350,7 @@ def with_configuration(message: str, file: Path | str | None) -> str:
     return _COMMAND.sub(lambda _: f"`retention --config {shlex.quote(str(file))} ", message) if file else message
 
 
-# ---- progress on a terminal; nothing is written into a pipe
+# ---- the progress line, which only a terminal gets
 
 
 class Work:

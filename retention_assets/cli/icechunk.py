@@ -1,4 +1,4 @@
-"""The commands on Icechunk repositories: branches, tags, status, log, upgrade."""
+"""The commands of `retention icechunk`: branch, tag, status, log and upgrade."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
@@ -27,6 +27,7 @@ from retention_assets.config.configuration import Repository
 from retention_assets.config.timestamps import utc_now
 from retention_assets.core.amounts import counted
 from retention_assets.errors import ConfigurationError
+from retention_assets.warehouse.warehouse import Warehouse
 
 if TYPE_CHECKING:
     from retention_assets.objectstore.conditional import BeforeWrite
@@ -172,7 +173,9 @@ def status(context: click.Context, wanted: str | None, reason: str | None, json_
 @icechunk.command(
     short_help="Show the log of changes.", epilog=examples("retention icechunk field log --limit 50 --json")
 )
-@click.option("--limit", type=click.IntRange(min=1), default=20, show_default=True, help="The number of entries.")
+@click.option(
+    "--limit", type=click.IntRange(min=1), default=20, show_default=True, help="The maximum number of entries."
+)
 @as_json
 @click.pass_context
 def log(context: click.Context, limit: int, json_wanted: bool) -> None:
@@ -190,7 +193,7 @@ def log(context: click.Context, limit: int, json_wanted: bool) -> None:
         if found is None:
             source.references()  # raises SourceError if there is no repository of format 1 either
             raise ConfigurationError(
-                f"{access.url}: a repository of format 1 has no log. Upgrade it to format 2: "
+                f"{access.url}: a repository of format 1 has no log. Nothing was changed. Upgrade it to format 2: "
                 f"`{program()} icechunk {repository.name} upgrade`."
             )
         entries = [_readable(asdict(update)) for update in islice(ops_log(ObjectReader(access), found.repo), limit)]
@@ -244,6 +247,7 @@ def upgrade(context: click.Context, dry_run: bool, json_wanted: bool) -> None:
 
 
 def _operate(context: click.Context, what: str, act: Callable[[Any], int], *, json_wanted: bool) -> None:
+    """Make the change `what` with `act`, which returns the number of conflicts, and print the result."""
     from retention_assets.icechunk.administration.operations import Operations
     from retention_assets.objectstore.access import open_store
     from retention_assets.objectstore.mutate.writing import ObjectWriter
@@ -265,9 +269,9 @@ def _operate(context: click.Context, what: str, act: Callable[[Any], int], *, js
 def _recorded(
     context: click.Context, repository: Repository, what: str, act: "Callable[[BeforeWrite], Mapping[str, Any]]"
 ) -> Mapping[str, Any]:
+    """Make the change `what` with `act` under the lease, write a record of it, and return the result of `act`."""
     from retention_assets.icechunk.administration.operations import recorded_change
     from retention_assets.state.approval import person
-    from retention_assets.warehouse.warehouse import Warehouse
 
     warehouse = Warehouse(configuration_of(context).warehouse)
     return recorded_change(warehouse, repository, what, person(), str(uuid4()), utc_now, act)

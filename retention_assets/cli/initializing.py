@@ -1,4 +1,8 @@
-"""The commands before a first plan: `init` writes a configuration or adds to it, `access` and `lint` check it."""
+"""The commands before a first plan.
+
+`init` writes a configuration or adds a repository to it. `access` tests the permissions. `lint` checks the
+configuration and the policies.
+"""
 
 import os
 import re
@@ -6,10 +10,10 @@ import shlex
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from datetime import timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, overload
+from typing import TYPE_CHECKING
 
 import click
 from rich.box import SIMPLE_HEAD
@@ -71,7 +75,7 @@ _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _KEY, _SECRET = "LAKECTL_CREDENTIALS_ACCESS_KEY_ID", "LAKECTL_CREDENTIALS_SECRET_ACCESS_KEY"
 _SERVER = "LAKECTL_SERVER_ENDPOINT_URL"
 _NOT_ALLOWED = re.compile(r"[^A-Za-z0-9_]")  # in names of repositories in `retention.yaml`
-_NEEDED_BY_NO_MODE = {
+_NEEDED_BY_NO_MODE = {  # the text for permissions that no mode needs, by their location
     "storage": "only restore",
     "server": "no mode: without it, plans warn",
     "witness": "no mode: only this test",
@@ -183,9 +187,10 @@ def init(
 @try_writes_option
 @as_json
 def access(target: Target, try_writes: bool, json_wanted: bool) -> None:
-    """Test the permissions on REPOSITORY, and list the missing permissions of each mode. Changes no object there.
+    """Test the permissions on REPOSITORY, and list the missing permissions of each mode.
 
-    The command also tests the quarantine, the warehouse, the inventories and the witness of the repository.
+    The command also tests the quarantine, the warehouse, the inventories and the witness of the repository. It changes
+    no object of the repository.
     """
     with working(f"{target.name}: testing the permissions"):
         found = permissions_of(target.repository, target.configuration.warehouse, try_writes=try_writes)
@@ -201,36 +206,33 @@ def access(target: Target, try_writes: bool, json_wanted: bool) -> None:
 def _starter(
     name: str, options: Mapping[str, Value], given: Mapping[str, str | None], keep: timedelta | None
 ) -> Starter:
-    """Return the values of the configuration. Values that are missing come from the environment, server and user."""
-    kind: Any = given["kind"] or "lakefs"
+    """Return the values of the configuration: as given, else from the environment, the server, or a prompt."""
     plain = _plain(name)
-    if kind == "icechunk":
+    if given["kind"] == "icechunk":
         storage = _absolute(
             given["storage"]
-            or _asked("The location of its objects (a URL such as s3://lake/field, or a path)", "--storage")
+            or _asked("The location of the objects (a URL such as s3://lake/field, or a path)", "--storage")
         )
-        options = {**options_of_environment(storage), **options}
-        return Starter(plain, kind, keep or _KEEP, storage=storage, options=options)
-    if given["dump"]:
-        return _from_dump(plain, options, given, keep or _KEEP)
-    return _from_server(plain, given["server_name"] or name, options, given, keep)
+        starter = Starter(plain, "icechunk", keep or _KEEP, storage=storage)
+    elif dump := given["dump"]:
+        starter = _from_dump(plain, dump, given, keep or _KEEP)
+    else:
+        starter = _from_server(plain, given["server_name"] or name, given, keep)
+    return replace(starter, options={**options_of_environment(starter.location), **options})
 
 
 def _plain(name: str) -> str:
-    """Return the name of a repository in the configuration. lakeFS also allows `-`."""
+    """Return `name` with `_` for each character that the configuration does not allow, such as the `-` of lakeFS."""
     return _NOT_ALLOWED.sub("_", name)
 
 
-def _from_dump(name: str, options: Mapping[str, Value], given: Mapping[str, str | None], keep: timedelta) -> Starter:
-    namespace = given["namespace"] or _asked("Its storage namespace, such as s3://lake/orchard", "--namespace")
+def _from_dump(name: str, dump: str, given: Mapping[str, str | None], keep: timedelta) -> Starter:
+    namespace = given["namespace"] or _asked("The storage namespace, such as s3://lake/orchard", "--namespace")
     storage = _storage(given["storage"], namespace)
-    options = {**options_of_environment(storage or namespace), **options}
-    return Starter(name, "lakefs", keep, namespace, storage, options, dump=_absolute(given["dump"]))
+    return Starter(name, "lakefs", keep, namespace, storage, dump=_absolute(dump))
 
 
-def _from_server(
-    name: str, server_name: str, options: Mapping[str, Value], given: Mapping[str, str | None], keep: timedelta | None
-) -> Starter:
+def _from_server(name: str, server_name: str, given: Mapping[str, str | None], keep: timedelta | None) -> Starter:
     """Return the values for a repository on a server. Its namespace and rules come from the server."""
     from retention_assets.lakefs.source.client import LakeFSClient
     from retention_assets.lakefs.source.discovery import namespace_of
@@ -242,31 +244,26 @@ def _from_server(
         client = LakeFSClient(server, access_key, secret_key)
         namespace, rules = namespace_of(client, server_name), client.gc_rules(server_name)
     storage = _storage(given["storage"], namespace)
-    options = {**options_of_environment(storage or namespace), **options}
     keep = keep or (duration_of_days(rules.default_days) if rules and rules.default_days else _KEEP)
     another = server_name if server_name != name else None
     branches = rules.branches if rules else {}
-    return Starter(name, "lakefs", keep, namespace, storage, options, server, another, keys, branches=branches)
+    return Starter(
+        name, "lakefs", keep, namespace, storage, server=server, server_name=another, keys=keys, branches=branches
+    )
 
 
 def _storage(given: str | None, namespace: str) -> str | None:
     """Return the location of the objects; None: the namespace. For `local://`, ask the user for the directory."""
     if given is None and namespace.startswith("local://"):
         given = _asked(f"The directory of {namespace} on this machine", "--storage")
-    return _absolute(given)
+    return None if given is None else _absolute(given)
 
 
-@overload
-def _absolute(location: str) -> str: ...
-@overload
-def _absolute(location: None) -> None: ...
-def _absolute(location: str | None) -> str | None:
+def _absolute(location: str) -> str:
     """Return a URL unchanged, and a path as absolute: a relative path would be relative to the configuration file."""
-    if location is None:
-        return None
     if location.startswith("file:"):
         scheme, path = location[:7], location[7:]
-        return f"{scheme}{Path(path).resolve()}" if scheme == "file://" else location  # the check refuses others
+        return f"{scheme}{Path(path).resolve()}" if scheme == "file://" else location  # the validation refuses `file:/`
     if "://" in location:
         return location
     return str(Path(location).expanduser().resolve())
@@ -277,7 +274,7 @@ def _options(written: Sequence[str]) -> dict[str, Value]:
     for one in written:
         option, separator, value = one.partition("=")
         if not separator or not option:
-            raise click.UsageError(f"--option {one.partition('=')[0]}: write NAME=VALUE, or NAME=env:VARIABLE.")
+            raise click.UsageError(f"--option {option}: write NAME=VALUE, or NAME=env:VARIABLE.")
         found[option] = FromEnvironment(env=_variable(value[4:])) if value.startswith("env:") else value
     return found
 
@@ -285,7 +282,7 @@ def _options(written: Sequence[str]) -> dict[str, Value]:
 def _variable(name: str | None) -> str:
     """Return `name` if it can be the name of an environment variable.
 
-    Errors: UsageError. Its text does not have the given value, which may be a secret.
+    Errors: UsageError. The message does not show `name`, which may be a secret.
     """
     if not name or not _VARIABLE.fullmatch(name):
         raise click.UsageError("Give a secret as the name of an environment variable, such as LAKE_SECRET.")
@@ -306,8 +303,8 @@ def _own_errors(file: Path) -> Iterator[None]:
         yield
     except OSError as error:
         raise ConfigurationError(
-            f"{error.filename or file}: cannot be written: {error.strerror}. The repository was not changed. Name a "
-            "file in a folder that you can write with `--config FILE` before `init`."
+            f"{error.filename or file}: cannot be written: {error.strerror}. The repository was not changed. Write "
+            "`--config FILE` before `init`, with a file in a folder that you can write."
         ) from error
 
 
@@ -321,8 +318,8 @@ def _existing(file: Path, name: str) -> str | None:
             return None
     if name in load_configuration(file).repositories:
         raise ConfigurationError(
-            f"{file}: has the repository {name} already. Nothing was written. Edit its entry in the file, or name a "
-            "file in another folder with `--config FILE` before `init`. With --overwrite, the command replaces the "
+            f"{file}: has the repository {name} already. Nothing was written. Edit its entry in the file, or write "
+            "`--config FILE` before `init`, with a file in another folder. With --overwrite, the command replaces the "
             "whole file with a configuration that has only this repository."
         )
     return text_of(file)
@@ -338,8 +335,8 @@ def _require_new(policy: Path, remedy: str) -> None:
         if not policy.exists():
             return
     raise ConfigurationError(
-        f"{policy}: exists already. Nothing was written. Move the file away, name a file in another folder with "
-        f"`--config FILE` before `init`, or {remedy}."
+        f"{policy}: exists already. Nothing was written. Move the file away, write `--config FILE` before `init`, "
+        f"with a file in another folder, or {remedy}."
     )
 
 
@@ -386,7 +383,7 @@ def _program_of(file: Path) -> str:
 def _show(found: Permissions, called: str) -> None:
     """Print the result of the checks. `called`: the text that calls the command."""
     table = Table(box=SIMPLE_HEAD)
-    for column in ("location", "permission", "", "needed by"):
+    for column in ("location", "permission", "result", "needed by"):
         table.add_column(column, overflow="fold")
     for one in found.checks:
         modes = "every mode" if one.modes == MODES else ", ".join(one.modes)
@@ -416,7 +413,7 @@ def _require_readable(found: Permissions, called: str) -> None:
     """Raise StoreError if a plan cannot be made with these credentials."""
     if missing := found.missing("plan"):
         is_refused = all(one.state == "refused" for one in missing)
-        remedy = "Grant the missing permissions" if is_refused else "Do what the lines above say"
+        remedy = "Grant the missing permissions" if is_refused else "Follow the details of these permissions"
         raise StoreError(
             f"{found.repository}: no plan can be made without: {_listed(missing)}. Nothing was deleted. {remedy}, then "
             f"test again: `{called} access {found.repository}`."
@@ -479,19 +476,18 @@ def findings_of(configuration: Configuration, name: str) -> list[Finding]:
     references = opened.source.references()
     rules = opened.source.rules()
     warning = not_configured(opened.source, [repository, *configuration.others(name)])
-    unconfigured = [Finding("warning", "repositories", warning)] if warning else []
-    found = list(
-        lint_policy(
-            policy,
-            branches=references.branches,
-            tags=references.tags,
-            commits=references.commits,
-            server_rules=rules,
-            as_of=utc_now().date(),
-        )
+    found = lint_policy(
+        policy,
+        branches=references.branches,
+        tags=references.tags,
+        commits=references.commits,
+        server_rules=rules,
+        as_of=utc_now().date(),
     )
     found += _reflog(repository, Warehouse(configuration.warehouse), references, policy)
-    return found + unconfigured + _shorter_grace(repository, opened)
+    if warning:
+        found.append(Finding("warning", "repositories", warning))
+    return found + _shorter_grace(repository, opened)
 
 
 def _reflog(
@@ -515,8 +511,8 @@ def _reflog(
             "warning",
             "reflog",
             f"{head.kind} {head.name} no longer names {head.commit_id}. The reflog keeps its commits "
-            f"{f'until {until:%Y-%m-%d}' if until else 'for ever'}. If this was a mistake, create it again "
-            "from this commit.",
+            f"{f'until {until:%Y-%m-%d}' if until else 'for ever'}. If this was a mistake, let the "
+            f"{head.kind} name this commit again.",
         )
 
 

@@ -30,10 +30,10 @@ from retention_assets.cli.group import (
     with_given,
     working,
 )
-from retention_assets.cli.rendering import AFTER_WAIT, format_amount, human_bytes, human_cost, print_amounts, wait_of
+from retention_assets.cli.rendering import format_amount, print_amounts, wait_of
 from retention_assets.config.configuration import Repository
 from retention_assets.config.timestamps import utc_now
-from retention_assets.core.amounts import Amount, counted, human_amount, sum_of
+from retention_assets.core.amounts import Amount, counted, human_amount, human_bytes, human_cost, sum_of
 from retention_assets.explain.explanations import GONE, RESTORED, CommitState, Explanation, ObjectExplanation, Removal
 from retention_assets.explain.plans import newest_plan
 from retention_assets.explain.simulation import Forecast, forecast_of
@@ -86,7 +86,7 @@ def _needs(one: RepositoryStatus) -> list[str]:
 def _waits(one: RepositoryStatus, now: datetime) -> Iterator[str]:
     """Yield a sentence for the objects that wait until they have settled, and for those that wait in quarantine."""
     if one.waiting.objects and one.plan and one.plan.first_wait_ends:
-        yield f"{wait_of(one.plan)} {AFTER_WAIT}"
+        yield wait_of(one.plan)
     for held in one.quarantine:
         if held.all_due > now:  # else a required action names them
             amount, until = human_amount(Amount(held.objects, held.bytes)), f"{held.all_due:%Y-%m-%d %H:%M} UTC"
@@ -96,7 +96,7 @@ def _waits(one: RepositoryStatus, now: datetime) -> Iterator[str]:
 def sparkline(values: Sequence[int]) -> str:
     """Return a bar for each value. Its height is relative to the highest value.
 
-    If standard output cannot have bars, each value has the height of its bar, from 1 to 8.
+    If the encoding of standard output has no bars, each value is a digit from 1 to 8.
     """
     bars, highest = _BARS if has_all_characters() else _HEIGHTS, max(values, default=0)
     return "".join(bars[value * (len(bars) - 1) // highest] if highest else bars[0] for value in values)
@@ -231,14 +231,14 @@ def _of_object(one: ObjectExplanation, repository: str, now: datetime) -> Iterat
     for entry in one.entries[:_FEW]:
         have = counted(entry.commits, "commit has", "commits have")
         yield f"  at {entry.path}: {have} it, {entry.active_commits:,} of them active"
-    if one.reason and one.state not in (GONE, RESTORED):  # else it is the reason of the plan, see `_of_removal`
+    if one.reason and one.state not in (GONE, RESTORED):  # else `_of_removal` prints the reason of the plan
         yield f"  because {_REASONS.get(one.reason, one.reason)}{_rules(one.rule_ids)}{_since(one.due_since)}"
     verb = "needed" if one.is_needed_and_missing else "kept"
     for keeper in one.kept_by[:_FEW]:
         at, until = f" at {keeper.path}" if keeper.path else "", _until(keeper.until, now)
         yield f"  {verb}{at}{until}{',' if until else ''} because {keeper.detail}"
     if len(one.kept_by) > _FEW:
-        yield f"  and {len(one.kept_by) - _FEW:,} more: --json"
+        yield f"  and {len(one.kept_by) - _FEW:,} more. --json shows all of them."
     if one.removal:
         yield from _of_removal(one.removal)
     yield f"  {_future(one, repository, now.date())}"
@@ -251,23 +251,25 @@ def _future(one: ObjectExplanation, repository: str, today: date) -> str:
             "plan is within the budget. There is no sweep in mode `plan`, or if the plan must not be executed."
         )
     if one.state == "outside":
-        return "Plans do not list its location, so no plan deletes it, and `retention verify` does not check it."
+        return "Plans do not list its location, so no sweep deletes it, and `retention verify` does not check it."
     if one.state == "waiting":
-        return f"A plan made after {one.waits_until:%Y-%m-%d %H:%M} UTC may delete it."
+        newer = f"staged list (lakeFS) and references are newer than {one.waits_until:%Y-%m-%d %H:%M} UTC"
+        return f"A sweep may delete it under a plan whose {newer}."
     if one.goes_on:
-        return f"If nothing changes, a plan of {one.goes_on} or later may delete it ({_days(one.goes_on, today)})."
+        due = f"{one.goes_on} or later ({_days(one.goes_on, today)})"
+        return f"If nothing changes, a sweep may delete it under a plan of {due}."
     if one.is_needed_and_missing:
         needed = "A version needs it, and the store does not have it."
         if one.acknowledged:
             return f"{needed} A person acknowledged it as lost, so plans and `verify` accept this."
         return f"{needed} List such objects: {program()} verify {repository}"
     if one.state == GONE:
-        return "No plan can delete it again."
+        return "No sweep can delete it again."
     if one.state == RESTORED:
         return "Sweeps of this plan do not touch it. A new plan shows what keeps it."
     if one.state == "absent":
         return "It was not in the store when the plan was made, and no sweep of this tool removed it."
-    return "If nothing changes, no plan will delete it."
+    return "If nothing changes, no sweep will delete it."
 
 
 def _of_removal(removal: Removal) -> Iterator[str]:
@@ -354,23 +356,23 @@ def simulate(target: Target, files: tuple[Path, ...], days: int, day: date | Non
     tables, notes = newest_plan(target.warehouse, target.repository, day)
     policy = _policy_in(target.repository, files) if files else None
     with working(f"{repository}: forecasting {counted(days, 'day')}"):
-        now = forecast_of(configuration, tables, days)
+        current = forecast_of(configuration, tables, days)
         other = forecast_of(configuration, tables, days, policy) if policy else None
     for note in notes:
         warn(f"warning: {note}")
     if json_wanted:
         plan = {"plan_hash": tables.plan.plan_hash, "day": tables.plan.day.isoformat()}
-        both = {"current": now.document(), "proposed": other and other.document()}
+        both = {"current": current.document(), "proposed": other and other.document()}
         print_json({"repository": repository, "plan": plan, **both})
         return
-    _show(tables.plan, now, other)
+    _show(tables.plan, current, other)
     if files and not target.repository.is_icechunk:
         command = f"{program()} diff {repository} {policy_options(files)} --as-of {tables.plan.day}"
         say(f"Each object of the first day: {command}")
 
 
 def _policy_in(repository: Repository, files: Sequence[Path]) -> Policy | SnapshotPolicy:
-    """Return the policy of files. Errors: ConfigurationError that names file and key."""
+    """Return the policy in `files`, of the repository's kind. Errors: ConfigurationError that names file and key."""
     if repository.is_icechunk:
         from retention_assets.icechunk.source.opening import snapshot_policy_in
 
@@ -380,8 +382,9 @@ def _policy_in(repository: Repository, files: Sequence[Path]) -> Policy | Snapsh
     return policy_in(files)
 
 
-def _show(plan: Plan, now: Forecast, other: Forecast | None) -> None:
-    title = f"{plan.repository}: what comes due until {now.last}, from the plan of {plan.day}"
+def _show(plan: Plan, current: Forecast, other: Forecast | None) -> None:
+    """Print the amounts that come due on each day, under both policies if there is another one."""
+    title = f"{plan.repository}: what comes due until {current.last}, from the plan of {plan.day}"
     screen.print(Text(title, style="bold"), soft_wrap=True)
     table = Table()
     table.add_column("day")  # only this column is wrapped on a narrow screen
@@ -389,15 +392,15 @@ def _show(plan: Plan, now: Forecast, other: Forecast | None) -> None:
     for column in titles:
         for heading in (column, "due by then"):
             table.add_column(heading.replace(" ", "\n", 1), justify="right", no_wrap=True)
-    forecasts = [now] if other is None else [now, other]
-    for day in sorted({day for one in forecasts for day in one.days} | {now.first}):
+    forecasts = [current] if other is None else [current, other]
+    for day in sorted({day for one in forecasts for day in one.days} | {current.first}):
         cells = [cell for one in forecasts for cell in (_amount(one.total(day)), _amount(one.due_until(day)))]
-        table.add_row(_name(day, now.first), *cells)
+        table.add_row(_name(day, current.first), *cells)
     table.add_row("later", *(cell for one in forecasts for cell in (_amount(one.later), "")))
     table.add_row("never, if nothing changes", *(cell for one in forecasts for cell in (_amount(one.never), "")))
     screen.print(table)
-    shown = other or now
-    print_amounts(screen, f"by prefix, until {now.last}, {titles[-1]}", "prefix", _by_prefix(shown))
+    shown = other or current
+    print_amounts(screen, f"by prefix, until {current.last}, {titles[-1]}", "prefix", _by_prefix(shown))
 
 
 def _name(day: date, first: date) -> str:

@@ -42,7 +42,7 @@ _VARIABLE = "_RETENTION_COMPLETE"  # the environment variable that the script se
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command. For an error of this project, print the message on standard error and exit with its status.
 
-    For any other error, print the traceback. The status is not 1, which says that the command was refused.
+    For any other error, print the traceback and exit with 3, because 1 would mean that the command was refused.
     """
     escape_unknown_characters()
     try:

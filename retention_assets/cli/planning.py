@@ -34,7 +34,6 @@ from retention_assets.cli.group import (
     working,
 )
 from retention_assets.cli.rendering import (
-    AFTER_WAIT,
     column_order,
     format_amount,
     open_table,
@@ -73,7 +72,7 @@ _SHOWN = 20  # rows of a table on a screen without --limit
     help="Do not use the cache: read all metaranges and ranges (Icechunk: snapshots and manifests) again.",
 )
 def plan(target: Target, day: date, json_wanted: bool, full: bool) -> None:
-    """Compute what may be deleted from REPOSITORY, and show it. Deletes no data."""
+    """Compute what may be deleted from REPOSITORY, and show it. The command deletes no data."""
     from retention_assets.report.page import page_of_plan
 
     configuration, repository = target.configuration, target.name
@@ -91,11 +90,10 @@ def plan(target: Target, day: date, json_wanted: bool, full: bool) -> None:
 
 def make_plan(
     configuration: Configuration, repository: str, day: date, *, full: bool = False
-) -> tuple["Plan", "FinishedRun"]:
+) -> tuple[Plan, "FinishedRun"]:
     """Plan the day, print the plan's warnings, and return the plan and its run. Errors: as `runs.run_job`."""
     from retention_assets.assets.runs import FULL, plan_job
 
-    configuration.repository(repository)
     run = run_job(configuration, repository, plan_job(repository), day, {FULL: "true"} if full else None)
     made = load_plan(Warehouse(configuration.warehouse), repository, day)
     for warning in made.warnings:
@@ -103,7 +101,7 @@ def make_plan(
     return made, run
 
 
-def _next_steps(made: "Plan", summary: "Summary", ui: str, mode: str) -> str:
+def _next_steps(made: Plan, summary: "Summary", ui: str, mode: str) -> str:
     """Return the commands that follow a plan. `mode`: of the repository; in the mode `plan`, approvals are refused."""
     day, name = made.day, made.repository
     removes = made.candidates.objects
@@ -145,12 +143,14 @@ def show(target: Target, table: str, day: date, form: str | None, json_wanted: b
         raise click.UsageError(f"--json and --format {form}: choose one.")
     form = "json" if json_wanted else form or "table"
     require_table(target.repository, table)
-    rows = open_table(target.warehouse, target.name, table, day)
+    found = open_table(target.warehouse, target.name, table, day)
+    columns = column_order(found.column_names)
+    rows = (row for batch in found.select(columns).to_batches() for row in batch.to_pylist())
     most = _SHOWN if limit is None and form == "table" else limit
-    print_rows(f"{target.name}.{table}", rows.to_batches(), column_order(rows.column_names), form, most)
-    if form == "table" and most is not None and rows.num_rows > most:
+    print_rows(f"{target.name}.{table}", rows, columns, form, most)
+    if form == "table" and most is not None and found.num_rows > most:
         progress.print(
-            f"{counted(rows.num_rows - most, 'more row')}: --limit {rows.num_rows}, or --format csv", style="dim"
+            f"{counted(found.num_rows - most, 'more row')}: --limit {found.num_rows}, or --format csv", style="dim"
         )
 
 
@@ -286,7 +286,8 @@ class Summary:
             self.candidates.show(screen, "candidates")
         if self.waiting:
             self.waiting.show(screen, "waiting")
-            screen.print(_waits(plan), **AS_IT_IS)
+            why = "A sweep of this plan does not, because plans have not found these objects due for long enough."
+            screen.print(f"{wait_of(plan)} {why}", **AS_IT_IS)
         if self.duplicates:
             screen.print(Text("kept only because another path has the same object", style="bold"))
         for one in self.duplicates:
@@ -319,22 +320,15 @@ def _largest(groups: Mapping[str, Sequence["Group"]], part: Callable[["Group"], 
     return Groups(rows("reason"), rows("prefix"), rows("branch"))
 
 
-def _waits(plan: Plan) -> str:
-    """Return sentences with the amount of the waiting objects, the end of their wait, and the reason for it."""
-    return (
-        f"{wait_of(plan)} Plans have not found these objects due for long enough, so a sweep of this plan does not "
-        f"delete them. {AFTER_WAIT}"
-    )
-
-
 def _show_edits(screen: Console, plan: Plan, edits: "PlannedEdits") -> None:
     """Print the snapshots, branches and tags that a sweep removes before it deletes files."""
     screen.print(Text("removed from the history before files are deleted; `restore` does not undo this", style="bold"))
     released = f"{counted(len(edits.released), 'snapshot')} that the policy releases"
     amounts = f"{released}, {len(edits.dropped):,} that nothing reaches"
     screen.print(f"  {amounts}: {program()} show {plan.repository} expired_snapshots --as-of {plan.day}", **AS_IT_IS)
-    for kind, names in (("branch", edits.deleted_branches), ("tag", edits.deleted_tags)):
+    kinds = (("branch", "branches", edits.deleted_branches), ("tag", "tags", edits.deleted_tags))
+    for kind, many, names in kinds:
         for name in names[:_MOST]:
             screen.print(f"  the {kind} {name}", **AS_IT_IS)
         if len(names) > _MOST:
-            screen.print(f"  and {len(names) - _MOST:,} more of that kind", **AS_IT_IS)
+            screen.print(f"  and {counted(len(names) - _MOST, f'more {kind}', f'more {many}')}", **AS_IT_IS)

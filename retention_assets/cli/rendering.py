@@ -1,4 +1,4 @@
-"""Prints tables for people (on a screen) and for programs (CSV, JSON). The column `address` is always first.
+"""Reads tables, and prints them for people (on a screen) and for programs (CSV, JSON).
 
 CSV and JSON have all values in full. On a screen, sizes have units, lists are joined and show their first items, and
 times are cut to the minute. Ids and hashes are never cut, so that they can be copied.
@@ -29,7 +29,7 @@ from retention_assets.tables import DELETION_CANDIDATES, DUE_OBJECTS, REFERENCE_
 from retention_assets.warehouse.reading import read_directory
 from retention_assets.warehouse.warehouse import Warehouse
 
-_LISTED = 6  # items of a list on a screen
+_LISTED = 6  # the most items of a list that a screen shows
 _BORDER = 3  # width of a column on a screen without its text: two spaces and a line
 
 # Short, so that a line of 80 characters has room for a hash of 64 digits and the name of its column.
@@ -43,7 +43,7 @@ def print_amounts(
 ) -> None:
     """Print a table of names, objects and bytes, with the cost per month if `price` is known.
 
-    A row with a number of objects in place of an amount has no size, because it is unknown.
+    A row has only a number of objects if their size is unknown. Its other cells stay empty.
     """
     table = Table()
     table.add_column(first)
@@ -60,15 +60,15 @@ def print_amounts(
 
 
 def wait_of(plan: Plan) -> str:
-    """Return a sentence with the time until which objects of the plan wait, and with their amount.
+    """Return sentences with the amount of the waiting objects, the end of their wait, and the plan that ends it.
 
-    The wait ends by the time of the inputs: a plan that is made again from the same dump does not end it.
+    The age of the references counts, not the age of the plan: a new plan from the same dump does not end the wait.
     """
     ends = (f"{at:%Y-%m-%d %H:%M} UTC" for at in (plan.first_wait_ends, plan.last_wait_ends) if at)
-    return f"Waiting until {' to '.join(dict.fromkeys(ends))} (`settle`): {human_amount(plan.totals[WAITING])}."
-
-
-AFTER_WAIT = "A plan may delete them if its listing, staged list and references are newer than that time."
+    return (
+        f"Waiting until {' to '.join(dict.fromkeys(ends))} (`settle`): {human_amount(plan.totals[WAITING])}. "
+        "A sweep may delete them under a plan whose staged list (lakeFS) and references are newer than that time."
+    )
 
 
 def format_amount(amount: Amount) -> str:
@@ -94,12 +94,13 @@ def cell(value: Any) -> str:
     return str(value)
 
 
-def print_rows(name: str, batches: Iterable[pa.RecordBatch], columns: list[str], form: str, limit: int | None) -> None:
-    """Print rows on standard output: as CSV, as a JSON list, or (`table`) as a table or as one block for each row.
+def print_rows(name: str, rows: Iterable[Row], columns: list[str], form: str, limit: int | None) -> None:
+    """Print rows on standard output: as CSV, as a JSON list, or for a person.
 
+    `form`: `csv`, `json` or `table`. A table that is wider than the screen becomes one block of lines for each row.
     `limit`: the maximum number of rows; None: all rows.
     """
-    rows = islice((row for batch in batches for row in batch.select(columns).to_pylist()), limit)
+    rows = islice(rows, limit)
     if form == "csv":
         writer = csv.writer(sys.stdout, lineterminator="\n")
         writer.writerow(columns)
@@ -177,13 +178,13 @@ def require_table(repository: Repository, name: str) -> None:
     if name not in known:
         kind = "icechunk" if repository.is_icechunk else "lakefs"
         raise ConfigurationError(
-            f"{repository.name}: {name} is not a table of a repository of kind `{kind}`. Nothing was read. Tables: "
-            f"{', '.join(known)}."
+            f"{repository.name}: {name} is not a table of a repository of kind `{kind}`. Nothing was read. "
+            f"Name one of: {', '.join(known)}."
         )
 
 
 def open_table(warehouse: Warehouse, repository: str, name: str, day: date) -> pa.Table:
-    """Return the table of a day, sorted by key. If the day has a current plan, `deletion_candidates` are of this plan.
+    """Return the table of a day, sorted by key. If the day has a plan, `deletion_candidates` has its candidates.
 
     Errors: TableContractError with the command that makes the table; GuardRefused for `due_objects` of a day without a
     plan.

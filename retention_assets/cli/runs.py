@@ -90,7 +90,7 @@ def _executed(
 ) -> tuple[dg.DagsterRun, Sequence[dg.DagsterEvent]]:
     """Run a job, and return its finished run with its events.
 
-    The run names its code location. Dagster's timeline and sensors ignore runs without one, such as the runs of
+    The run names its code location. Dagster's timeline and sensors ignore runs that name none, such as the runs of
     `execute_in_process`.
     """
     job = definitions.resolve_job_def(name)
@@ -114,9 +114,9 @@ def _executed(
 
 
 def end_dead_runs(instance: dg.DagsterInstance) -> None:
-    """Mark the runs of earlier commands as failed whose process no longer exists.
+    """Mark runs of earlier commands as failed if their process no longer exists.
 
-    Dagster would show them as started, and every queued run with a partition would wait for them.
+    Otherwise Dagster would show them as started, and every queued run with a partition would wait for them.
     """
     here = _process_space()
     running = dg.RunsFilter(statuses=[dg.DagsterRunStatus.STARTED, dg.DagsterRunStatus.CANCELING])
@@ -151,7 +151,7 @@ def _process_space() -> str:
 
 
 def _has_ended(number: int, started_at: str) -> bool:
-    """Return whether the process that began at `started_at` is gone. If `/proc` hides the process, it is not gone."""
+    """Return whether the process that began at `started_at` is gone; False for a process that `/proc` hides."""
     try:
         os.kill(number, 0)
     except ProcessLookupError:
@@ -231,7 +231,7 @@ def _opened(reference: InstanceRef, home: Path) -> dg.DagsterInstance:
     """
     lock = FileLock(home / _LOCK, timeout=_SECONDS_TO_OPEN)
     try:
-        with suppress(OSError, NotImplementedError):  # the process with the lock is suspended, or there are no locks
+        with suppress(OSError, NotImplementedError):  # the lock is held for too long, or the disk has no locks
             lock.acquire()
         instance = dg.DagsterInstance.from_ref(reference)
         with ExitStack() as unless_readable:
@@ -323,7 +323,7 @@ def kept_connections(instance: dg.DagsterInstance) -> Iterator[None]:
         return opened(shard)  # makes the tables of a new file
 
     vars(log)["_connect"] = connect
-    without_wait = partial(_without_wait)  # an object of its own, which another run does not remove
+    without_wait = partial(_without_wait)  # a new object: runs of other threads remove only their own
     event.listen(Engine, "connect", without_wait)
     try:
         yield

@@ -1,4 +1,4 @@
-"""The commands that execute a plan: `approve`, `withdraw`, `sweep`, `verify` and `report`."""
+"""The commands that approve, execute and verify a plan: `approve`, `withdraw`, `sweep`, `verify` and `report`."""
 
 from dataclasses import asdict
 from datetime import date, timedelta
@@ -51,7 +51,11 @@ from retention_assets.tables import DELETION_PROOF, DELETION_REPORT
 
 @cli.command(
     short_help="Approve a plan by its hash.",
-    epilog=examples("retention approve orchard HASH", "retention approve orchard HASH --as-of 2026-11-01 --json"),
+    epilog=examples(
+        "retention approve orchard HASH",
+        "retention approve orchard HASH --as-of 2026-11-01 --json",
+        more=NAME_OF_PERSON,
+    ),
 )
 @target_argument
 @click.argument("plan_hash", metavar="HASH")
@@ -61,12 +65,11 @@ def approve(target: Target, plan_hash: str, day: date, json_wanted: bool) -> Non
     """Approve the plan of REPOSITORY that has this HASH, so that a sweep may execute the plan.
 
     Give the whole hash, as `plan` prints it. The approval is for the current settings: a sweep in another mode, or with
-    another grace period, is refused. The command stores your name: the value of the environment variable
-    RETENTION_APPROVER, else user@host.
+    another grace period, is refused.
     """
     life, terms, by = target.repository.settings.approval.life, approved_terms(target.repository), person()
     asked = require_plan(target.warehouse, target.name, day, plan_hash, undone="approved")
-    changes = history_changes_of(target.warehouse, target.repository, asked)  # refused before anything is approved
+    changes = history_changes_of(target.warehouse, target.repository, asked)  # may raise; nothing is approved yet
     made = approve_plan(target.warehouse, target.name, day, plan_hash, by, utc_now(), life, terms)
     amount, until = made.candidates, made.made_at + life
     document: dict[str, Any] = {"approved_by": by, "until": until.isoformat(), **asdict(amount)}

@@ -27,9 +27,9 @@ from retention_assets.cli.group import (
     warn,
     working,
 )
-from retention_assets.cli.rendering import human_bytes, print_amounts
+from retention_assets.cli.rendering import print_amounts
 from retention_assets.config.timestamps import utc_now
-from retention_assets.core.amounts import Amount, counted, human_amount
+from retention_assets.core.amounts import Amount, counted, human_amount, human_bytes
 from retention_assets.errors import ConfigurationError, RetentionError
 from retention_assets.explain.status import status_of
 from retention_assets.state.approval import person
@@ -37,9 +37,10 @@ from retention_assets.warehouse.warehouse import Warehouse
 
 if TYPE_CHECKING:
     from retention_assets.repositories.housekeeping import Leftover
-    from retention_assets.sweep.undo import Undo, UndoResult
+    from retention_assets.sweep.copies import Undo
+    from retention_assets.sweep.undo import UndoResult
 
-_SHOWN = 20  # how many addresses are printed
+_SHOWN = 20  # addresses that `acknowledge` prints
 
 
 @cli.command(
@@ -71,7 +72,7 @@ def resume(target: Target, json_wanted: bool) -> None:
     from retention_assets.state.lease import resume_sweeps
 
     resume_sweeps(target.warehouse, target.name, utc_now())
-    text = f"Sweeps of {target.name} are allowed again. If `stop` interrupted a command, run this command again.\n"
+    text = f"Sweeps of {target.name} are allowed again. If `stop` interrupted a command, run that command again.\n"
     document = {"repository": target.name, "stopped_by": None}
     print_result(document, text + _next_of_resumed(target), json_wanted=json_wanted)
 
@@ -232,7 +233,6 @@ def _undo(target: Target) -> "Undo":
 
     with working("starting Spark"):
         spark = started(target.configuration.spark)
-
     return Undo(spark, target.warehouse, target.repository, str(uuid4()), person(), log_line, utc_now)
 
 
@@ -240,9 +240,8 @@ def _show_undone(repository: str, done: str, undone: "UndoResult", *, json_wante
     if json_wanted:
         ledgers = {str(outcome): asdict(amount) for outcome, amount in sorted(undone.ledgers.items())}
         print_json({"repository": repository, "done": done, "failed": undone.failed, "outcomes": ledgers})
-        undone.require_complete(repository, done)
-        return
-    print_amounts(screen, f"{repository}: current totals of the ledgers", "outcome", sorted(undone.ledgers.items()))
+    else:
+        print_amounts(screen, f"{repository}: current totals of the ledgers", "outcome", sorted(undone.ledgers.items()))
     undone.require_complete(repository, done)
 
 
@@ -327,7 +326,7 @@ def acknowledge(
 
 
 def _lines(file: Path) -> list[str]:
-    """Return the addresses in a file. They may end with spaces, and contain other line separators of Unicode."""
+    """Return the addresses in a file. An address may end with spaces, and contain other line separators of Unicode."""
     try:
         lines = file.read_bytes().decode("utf-8-sig").split("\n")  # editors of Windows write a byte order mark
     except (OSError, UnicodeDecodeError) as error:

@@ -19,6 +19,7 @@ from retention_assets.config.settings import (
     RecordSettings,
     RepositorySettings,
     SparkValue,
+    Text,
     holds_secret,
     require_known_counts,
     require_no_file_is_skipped,
@@ -104,7 +105,7 @@ class Repository:
     def storage_options(self) -> Mapping[str, str]:
         """Return the storage options with secrets resolved. Errors: ConfigurationError if a variable is not set."""
         where = f"{self.file}: repositories.{self.name}.storage_options"
-        return {key: resolve(value, f"{where}.{key}") for key, value in self.settings.storage_options.items()}
+        return _resolved(self.settings.storage_options, where)
 
     def inventories(self) -> list[tuple[InventorySettings, str, Mapping[str, str]]]:
         """Return each inventory that the store delivers, with its URL and its options. Secrets are resolved.
@@ -115,7 +116,7 @@ class Repository:
         for number, inventory in enumerate(self.lakefs.inventory):
             where = f"{self.file}: repositories.{self.name}.inventory[{number}].storage_options"
             own = inventory.storage_options
-            options = self.storage_options() if own is None else {k: resolve(v, f"{where}.{k}") for k, v in own.items()}
+            options = self.storage_options() if own is None else _resolved(own, where)
             found.append((inventory, _location(inventory.url, self.directory, as_url=True), options))
         return found
 
@@ -126,8 +127,7 @@ class Repository:
         """
         if self.records.witness is None:
             return None
-        where = f"{self.file}: records.storage_options"
-        options = {key: resolve(value, f"{where}.{key}") for key, value in self.records.storage_options.items()}
+        options = _resolved(self.records.storage_options, f"{self.file}: records.storage_options")
         return self.absolute(self.records.witness), options
 
     def locations(self) -> tuple[str, ...]:
@@ -184,7 +184,9 @@ class Configuration:
         """Return the repository with this name. Errors: ConfigurationError that lists the known names."""
         if name not in self.repositories:
             known = ", ".join(sorted(self.repositories))
-            raise ConfigurationError(f"{self.file}: there is no repository {name!r}; there are: {known}")
+            raise ConfigurationError(
+                f"{self.file}: there is no repository {name!r}. Nothing was read or deleted. Name one of: {known}."
+            )
         return self.repositories[name]
 
     def others(self, name: str) -> tuple[Repository, ...]:
@@ -205,6 +207,11 @@ class Configuration:
         source = old.lakefs.source.model_copy(update={"dump_age": dump_age})
         new = replace(old, settings=old.lakefs.model_copy(update={"source": source}))
         return replace(self, repositories={**self.repositories, name: new})
+
+
+def _resolved(options: Mapping[str, Text], where: str) -> Mapping[str, str]:
+    """Return storage options with secrets resolved. `where`: file and key of the options. Errors: as `resolve`."""
+    return {name: resolve(value, f"{where}.{name}") for name, value in options.items()}
 
 
 def load_configuration(file: Path) -> Configuration:
@@ -272,7 +279,7 @@ def configuration_of_component(attributes: object, file: Path) -> Configuration:
             "or leave it out."
         )
     named = file.parent / str(attributes["configuration"])
-    if file.is_symlink() and not named.exists():
+    if file.is_symlink() and not named.exists():  # the path is relative to the file that the link leads to
         named = _directory_of(file) / str(attributes["configuration"])
     return load_configuration(named)
 
@@ -291,17 +298,16 @@ def _configuration(document: object, file: Path) -> Configuration:
         raise ConfigurationError("\n".join(f"{file}: {one}" for one in wrong)) from None
     if found := [f"{file}: {key}: {_SECRET_URL}" for key in _secret_urls(document)]:
         raise ConfigurationError("\n".join(found))
-    records, directory = settings.records, _directory_of(file)
+    directory, records = _directory_of(file), settings.records
     repositories = {
-        name: replace(_located(name, entry, directory, file), records=records)
-        for name, entry in settings.repositories.items()
+        name: _located(name, entry, directory, file, records) for name, entry in settings.repositories.items()
     }
     warehouse = _location(settings.warehouse, directory)
     if not settings.shared_warehouse:
         masters = [str(settings.spark[key]) for key in ("spark.master", "spark.remote") if key in settings.spark]
         require_seen_by_executors(warehouse, masters, file)
     if records.witness is not None:
-        _require_apart(warehouse, next(iter(repositories.values())).absolute(records.witness), file)
+        _require_apart(warehouse, canonical_namespace(_location(records.witness, directory, as_url=True)), file)
     return Configuration(
         file, warehouse, settings.spark, repositories, settings.shared_warehouse, settings.warehouse_keep
     )
@@ -346,24 +352,22 @@ def canonical_namespace(namespace: str) -> str:
     return re.sub(r"^s3[an]://", "s3://", namespace).rstrip("/")
 
 
-def _located(name: str, settings: RepositorySettings, directory: Path, file: Path) -> Repository:
+def _located(
+    name: str, settings: RepositorySettings, directory: Path, file: Path, records: RecordSettings
+) -> Repository:
     if isinstance(settings, IcechunkSettings):
         storage = namespace = canonical_namespace(_location(settings.storage, directory, as_url=True))
-        return Repository(name, namespace, storage, settings, directory, file)
-    namespace = canonical_namespace(settings.namespace)
-    storage = canonical_namespace(_location(settings.storage or settings.namespace, directory, as_url=True))
-    return Repository(name, namespace, storage, settings, directory, file)
+    else:
+        namespace = canonical_namespace(settings.namespace)
+        storage = canonical_namespace(_location(settings.storage or settings.namespace, directory, as_url=True))
+    return Repository(name, namespace, storage, settings, directory, file, records)
 
 
 def _location(text: str, directory: Path, *, as_url: bool = False) -> str:
     """Return a URL unchanged, and a path as an absolute path (with `as_url`, as a `file://` URL)."""
-    if text.startswith("file://"):
-        path = directory / text.removeprefix("file://")
-    elif "://" in text:
+    if "://" in text and not text.startswith("file://"):
         return text
-    else:
-        path = directory / text
-    absolute = path.resolve()
+    absolute = (directory / text.removeprefix("file://")).resolve()
     return f"file://{absolute}" if as_url else str(absolute)
 
 

@@ -21,7 +21,8 @@ _LATEST_TIMESTAMP = datetime(MAXYEAR, 12, 31, 23, 59, 59, tzinfo=UTC)
 def parse_duration(text: object, longest: timedelta | None = None) -> timedelta:
     """Return the duration in `text`: a whole number and one unit (w, d, h, m, s). Zero is allowed.
 
-    `longest`: the longest duration that is allowed; None: any. Errors then suggest `forever`, which callers read first.
+    `longest`: the longest allowed duration; None: no limit, and the error about a duration that is too long suggests
+    `forever`, which policies accept.
     Errors: ConfigurationError that explains the format, also for a number without a unit, which is ambiguous.
     """
     written = str(text)

@@ -7,7 +7,7 @@ from retention_assets.errors import ConfigurationError
 
 
 def writable_folder(folder: Path, remedy: str) -> Path:
-    """Return a folder after creating it, if necessary, with its parents.
+    """Create the folder and its parents if they do not exist, and return it.
 
     Errors: ConfigurationError with the `remedy` if it cannot be created or written.
     """

@@ -52,7 +52,7 @@ def _location(value: str) -> str:
 def _without_user(value: str) -> str:
     """Return the URL or path. Errors: ValueError for a URL with a user before the bucket, which stores ignore.
 
-    Two locations are compared as they are written: a quarantine inside the repository would not be noticed.
+    Some functions compare locations as they are written, and would not notice that two spellings name one location.
     """
     if found := _BUCKET_USER.match(value):
         raise ValueError(
@@ -82,11 +82,11 @@ class Model(BaseModel):
 
 
 class ApprovalSettings(Model):
-    """How long an approval is valid, and what invalidates it."""
+    """How long an approval is valid, what invalidates it, and whether Dagster may approve."""
 
     life: PositiveDuration = timedelta(days=7)  # the maximum age of an approval, and of its plan
     max_revived: Share = 0.25  # share of the planned objects that may be live again
-    in_dagster: bool = True  # false: no Dagster jobs approve, acknowledge or purge: they accept any user name
+    in_dagster: bool = True  # false: Dagster has no jobs that approve, acknowledge or purge: they accept any name
 
 
 class BudgetSettings(Model):

@@ -47,7 +47,7 @@ def _opened(location: str, *, decode: bool, resolve: bool) -> str:
     if scheme == "local":
         return f"local:/{_resolved(rest, resolve=resolve)}"
     host, _, path = rest.partition("/")
-    if scheme not in _AZURE:  # elsewhere, the container is before the `@`
+    if scheme not in _AZURE:  # in a URL of Azure, the container is before the `@`
         host = host.rpartition("@")[2]
     return f"{scheme}://{host}{_resolved(path, resolve=resolve)}".rstrip("/")
 

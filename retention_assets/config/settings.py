@@ -103,7 +103,7 @@ class SourceSettings(Model):
     """Where references come from: the file of a dump, or a server."""
 
     dump: str | None = None
-    dump_age: PositiveDuration | None = None  # the maximum age of a dump for a sweep; default: `_DUMP_AGE`
+    dump_age: PositiveDuration | None = None  # the maximum age of a dump for a sweep; null: 1h
     api: ApiSettings | None = None
 
     @model_validator(mode="after")
@@ -192,7 +192,7 @@ def _owner(value: str) -> str:
 
 
 def _day(value: object) -> object:
-    """Return a day. Errors: ValueError for a number, which pydantic would take for seconds since 1970."""
+    """Return a day unchanged. Errors: ValueError, also for a number: pydantic would take it for seconds since 1970."""
     is_day = isinstance(value, str) and _DAY.fullmatch(value)
     if not (is_day or (isinstance(value, date) and not isinstance(value, datetime))):
         raise ValueError(f"{value!r} is not a day: write YYYY-MM-DD, such as 2026-11-01")

@@ -105,7 +105,7 @@ def entry_of(starter: Starter, policy: str) -> list[str]:
 def text_with_entry(text: str, entry: Sequence[str]) -> str | None:
     """Return the text of a configuration with one more entry at the end of `repositories:`.
 
-    The other text is unchanged, with its comments. The result is None if the entry cannot be added so: the repositories
+    The other text is unchanged, with its comments. The result is None if this is not possible: the repositories
     are in braces, behind an alias or in another key, or the result would have another meaning.
     """
     place = _end_of_repositories(text)

@@ -194,6 +194,10 @@ def test_a_future_day_cannot_be_planned(healthy: Project) -> None:
         (["plan", "orchard", "--as-of", "yesterday"], ["yesterday", "YYYY-MM-DD"]),
         (["plan", "orchard", "--as-of", "2026-13-01"], ["2026-13-01", "YYYY-MM-DD"]),
         (["plan", "orchard", "--config", "x.yaml"], ["before the command: retention --config FILE plan …"]),
+        (
+            ["icechunk", "field", "status", "--config", "x.yaml"],
+            ["before the command: retention --config FILE icechunk REPOSITORY status …"],
+        ),
         (["plan"], ["REPOSITORY"]),
         (["show", "orchard", "addresses", "--limit", "-1"], ["--limit", "-1"]),
         (["destroy"], ["destroy"]),

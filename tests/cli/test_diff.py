@@ -11,8 +11,7 @@ from pathlib import Path
 import pytest
 
 from retention_assets.cli.comparing import warnings_of
-from retention_assets.cli.rendering import human_cost
-from retention_assets.core.amounts import Amount
+from retention_assets.core.amounts import Amount, human_cost
 from retention_assets.lakefs.sweep.diff import Difference, Outlook
 from retention_assets.policy.lint import Finding
 from tests.end_to_end.command import DAY, Answer, Json, Project, files_below, orchard_on_disk, run

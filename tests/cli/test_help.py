@@ -124,7 +124,7 @@ def test_an_unknown_repository_is_named_and_the_exit_status_is_2(command: str, t
     more = [] if command in ("stop", "purge", "access") else ["something"]
     answer = run("--config", orchard(tmp_path, "lake").file, command, "nowhere", *more)
     assert answer.status == 2
-    assert "there is no repository 'nowhere'; there are: orchard" in answer.err
+    assert "there is no repository 'nowhere'. Nothing was read or deleted. Name one of: orchard." in answer.err
 
 
 def test_a_link_to_a_missing_configuration_does_not_select_the_demo(

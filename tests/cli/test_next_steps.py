@@ -62,7 +62,7 @@ def resumed(world: World) -> str:
     answer = run("--config", world.file, "resume", NAME)
     assert answer.status == 0, answer.err
     first, *steps = answer.out.splitlines()
-    assert first == "Sweeps of orchard are allowed again. If `stop` interrupted a command, run this command again."
+    assert first == "Sweeps of orchard are allowed again. If `stop` interrupted a command, run that command again."
     return "\n".join(steps).replace(f"--config {world.file} ", "")
 
 

@@ -14,7 +14,6 @@ from pathlib import Path
 
 import click
 import dagster as dg
-import pyarrow as pa
 import pytest
 from click.testing import CliRunner
 from dagster._core.workspace.context import WorkspaceProcessContext
@@ -233,7 +232,7 @@ def test_names_that_the_terminal_cannot_print_are_escaped_and_json_stays_valid(t
 def test_rows_as_json_are_valid_where_the_terminal_cannot_print_all_names(monkeypatch: pytest.MonkeyPatch) -> None:
     printed = BytesIO()
     monkeypatch.setattr(sys, "stdout", TextIOWrapper(printed, "ascii", errors="backslashreplace", write_through=True))
-    print_rows("orchard.addresses", [pa.record_batch({"address": ["größe-💯"]})], ["address"], "json", None)
+    print_rows("orchard.addresses", [{"address": "größe-💯"}], ["address"], "json", None)
     assert json.loads(printed.getvalue()) == [{"address": "größe-💯"}]
 
 

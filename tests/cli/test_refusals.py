@@ -90,6 +90,17 @@ def test_an_unreadable_list_of_lost_objects_is_reported(project: Project, tmp_pa
     assert "lost.txt: cannot be read (FileNotFoundError). Nothing was written" in message
 
 
+# ---- durations
+
+
+@pytest.mark.parametrize(("command", "option"), [("init", "--keep"), ("sweep", "--dump-age")])
+def test_a_duration_that_is_too_long_names_the_longest_one_that_the_option_accepts(
+    project: Project, command: str, option: str
+) -> None:
+    message = refused(2, project, command, option, "9999999999d")
+    assert f"{option}: '9999999999d' is too long: the longest duration is 999999999d\n" in message
+
+
 # ---- sweeps, reports, restores
 
 
@@ -197,5 +208,8 @@ def test_a_price_that_is_not_finite_is_refused(project: Project, price: str) -> 
 @pytest.mark.parametrize("table", ["repository_history", "reachable_chunks"])
 def test_a_table_of_another_kind_of_repository_is_refused(project: Project, table: str) -> None:
     message = refused(2, project, "show", table)
-    assert f"orchard: {table} is not a table of a repository of kind `lakefs`. Nothing was read. Tables: act" in message
+    assert (
+        f"orchard: {table} is not a table of a repository of kind `lakefs`. Nothing was read. Name one of: act"
+        in message
+    )
     assert "retention plan" not in message

@@ -55,7 +55,7 @@ class KeptCommits:
 
     @cached_property
     def by_reflog(self) -> Mapping[str, str]:
-        """By commit, if the reflog keeps it longer: the names of the deleted or reset branches that reached it."""
+        """For each commit that the reflog keeps longer: the names of the deleted or reset branches that reached it."""
         branches = self.gone_branches()
         if not branches:
             return {}

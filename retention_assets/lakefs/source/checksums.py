@@ -27,9 +27,10 @@ def md5_of(objects: DataFrame, access: StoreAccess, *, etags_are_checksums: bool
 
     The MD5 is null if the object is gone, archived, or too large to read.
 
-    An object in S3 above `_SMALLEST` is not read if its ETag looks like an MD5, and S3 reports that it is not encrypted
-    with a key of KMS or of the client: the ETag is its MD5. With such a key, an ETag looks like an MD5, but is not one.
-    All other objects are read, and all objects if not `etags_are_checksums`.
+    An object in S3 that is larger than `_SMALLEST` is not read if its ETag looks like an MD5, and S3 reports that the
+    object is not encrypted with a key of KMS or of the client. Then the ETag is the MD5. The ETag of an object that is
+    encrypted with such a key looks like an MD5, too, but is not one. All other objects are read. If
+    `etags_are_checksums` is false, all objects are read.
 
     Errors: AccessDenied or StoreError, raised when the rows are computed.
     """
@@ -40,7 +41,7 @@ def md5_of(objects: DataFrame, access: StoreAccess, *, etags_are_checksums: bool
 def md5_of_few(
     objects: Sequence[Mapping[str, Any]], access: StoreAccess, *, etags_are_checksums: bool
 ) -> pa.Table | None:
-    """Return the rows as `md5_of`, computed here; None if the objects are too many or too large for that."""
+    """Return the same rows as `md5_of`, computed on the driver; None if the objects are too many or too large."""
     if len(objects) > FEW_OBJECTS or sum(one["size"] for one in objects) > _FEW_BYTES:
         return None
     table = pa.Table.from_pylist(objects, COMPARED)

@@ -134,7 +134,7 @@ class DumpSource:
         return require_known_heads(self._where, references, _NEW_DUMP)
 
     def other_repositories(self) -> Mapping[str, str]:
-        """Return nothing: a dump has one repository. See `LakeFSSource`."""
+        """Return an empty mapping: a dump has only one repository. See `LakeFSSource`."""
         return {}
 
     def rules(self) -> ServerRules | None:

@@ -35,7 +35,10 @@ class OpenRepository:
         return namespace_urls(self.repository.namespace, self.repository.storage)
 
     def policy(self) -> Policy:
-        """Return the policy of all files in `policy:` together. Errors: ConfigurationError that names file and key."""
+        """Return the policy of all files in `policy:` together, with the rules of the server if `policy:` names them.
+
+        Errors: ConfigurationError that names file and key. For the rules of the server, the errors of the source.
+        """
         return join([self._document(name) for name in self.repository.settings.policy])
 
     def _document(self, name: str) -> Document:

@@ -92,8 +92,8 @@ class StagedScan:
         """
         names = sorted(branches)
         scan = self._pages(names)
-        is_spelled_so = all(location.startswith(self._inside) for location in scan.locations)
-        if is_spelled_so and not self._may_lack_rows:
+        is_spelled_alike = all(location.startswith(self._inside) for location in scan.locations)
+        if is_spelled_alike and not self._may_lack_rows:
             return scan
         return replace(scan, shown=tuple(dict.fromkeys((*scan.shown, *self._all_shown(names)))))
 

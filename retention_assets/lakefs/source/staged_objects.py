@@ -24,7 +24,7 @@ from retention_assets.spark.frames import Batches, from_arrow, on_workers
 from retention_assets.tables import UNCOMMITTED_OBJECTS
 
 _NEW_LIST = "Run the same command again. With `source.dump`, first let the server write a new staged list (`staged`)."
-_ADDRESS, _CREATED = "physical_address", "creation_date"  # unix seconds, the server's clock
+_ADDRESS, _CREATED = "physical_address", "creation_date"  # the time is in unix seconds, by the server's clock
 _FULL_OR_RELATIVE = 0
 _FEW_FILES, _FEW_BYTES = 8, 2**20  # the driver reads a list of at most so many files and bytes
 

@@ -90,6 +90,7 @@ from retention_assets.warehouse.warehouse import Rows, Warehouse
 _ONE_DAY = timedelta(days=1)  # a plan warns of references older than this, and of commits further in the future
 _STILL_RUNNING = timedelta(hours=2)  # an interrupted sweep may delete an object up to this long after its ledger row
 _FEW = 5  # names in a message
+_ORIGINS = {"policy_hash": "policy", "references_hash": "references", "terms_hash": "settings"}  # in messages
 _FEW_DUPLICATES = 3  # addresses that another path keeps, and paths of each
 
 
@@ -158,7 +159,7 @@ class PlanParameters:
     repository: str
     day: date
     policy: Policy
-    policy_run: str
+    policy_run: str  # the run that read this version of the policy
     settings: LakeFSSettings
     now: datetime
     run_id: str
@@ -190,8 +191,8 @@ def blocked(parameters: PlanParameters, inputs: PlanInputs, references: Referenc
         return problem
     if not inputs.staged_known:
         return (
-            "no staged list is known, so staged objects cannot be distinguished from others. Give the server's staged "
-            "list in `staged`, or use `source.api`."
+            "no staged list is known, so staged objects cannot be distinguished from others. Name the folder of the "
+            "server's staged list in `staged`, or use `source.api`."
         )
     of_dump = parameters.of_dump
     staged_at, references_at = inputs.staged.taken_at, inputs.graph.taken_at
@@ -215,10 +216,10 @@ def require_one_origin(parameters: PlanParameters, inputs: PlanInputs) -> None:
     )
     differing = inputs.addresses.details.differing(origin)
     if differing:
-        named = " and ".join("hash of settings" if one == "terms_hash" else one for one in differing)
+        named = " and ".join(_ORIGINS[one] for one in differing)
         raise GuardRefused(
-            f"{parameters.repository} {parameters.day}: the addresses have another {named} than the plan. Nothing was "
-            f"deleted. Plan again: `retention plan {parameters.repository} --as-of {parameters.day}`."
+            f"{parameters.repository} {parameters.day}: the addresses do not match the plan (different: {named}). "
+            f"Nothing was deleted. Plan again: `retention plan {parameters.repository} --as-of {parameters.day}`."
         )
 
 
@@ -246,8 +247,8 @@ class CheckSummary:
 
     totals: Totals
     candidates: Amount
-    live: int
-    listed: LiveListed
+    live: int  # addresses
+    listed: LiveListed  # the result of the guard `live_listed`
     check_results: Sequence[CheckResult]
     digest: str  # of the candidates, without their ETags
     unused_prefixes: Sequence[str]  # of holds in force: the repository has no path below them
@@ -264,8 +265,8 @@ def classify(
 ) -> Classification:
     """Classify every listed object under the policy of `parameters`. Nothing is written.
 
-    Plans and comparisons with another policy both use this function. It reads the input tables. It also
-    reads objects that may have the same content as an entry of a head, if their ETags do not show this.
+    Plans and comparisons with another policy both use this function. For a plan, it also reads objects that may have
+    the same content as an entry of a head, if their ETags do not show this.
 
     Args:
         parameters: the parameters of the plan.
@@ -273,7 +274,7 @@ def classify(
         frames: keeps what is cached until the caller has used the classification.
         earlier: for a plan, the `due_objects` of the last plan. An object that is not among them has to settle.
         planned: for another policy, the `due_objects` of the current plan. A policy does not change which objects are
-            unreferenced, so the current plan decides which unreferenced objects are kept, and no object is read.
+            unreferenced. So unreferenced objects stay if the current plan does not name them, and no object is read.
     """
     settings = parameters.settings
     age_cutoff = AgeCutoff(inputs.oldest, settings.grace, settings.token_life, issued=issued_at)
@@ -336,10 +337,10 @@ def _of_same_content(
     )
     if not found["risky"][0]["objects"]:
         return None
-    believed = not found["objects"][0]["differing"]
-    few = md5_of_few(found["unread"], access, etags_are_checksums=believed)
+    are_checksums = not found["objects"][0]["differing"]
+    few = md5_of_few(found["unread"], access, etags_are_checksums=are_checksums)
     if few is None:
-        compared = frames.cache(md5_of(unread, access, etags_are_checksums=believed))
+        compared = frames.cache(md5_of(unread, access, etags_are_checksums=are_checksums))
     else:
         compared = from_arrow(objects.sparkSession, few)
     return of_same_content(risky, compared)

@@ -41,7 +41,8 @@ def verify(inputs: VerificationInputs, query: LivenessQuery, now: datetime) -> l
     query = replace(query, day=inputs.newest_day(query.day))
     with CachedFrames() as frames:
         referenced, readable = _referenced_now(inputs.spark, query, frames)
-        access, ledger = query.opened.access, frames.cache(inputs.ledger())  # before the listing: see `rows`
+        access = query.opened.access
+        ledger = frames.cache(inputs.ledger())  # before the listing: see `VerificationInputs.rows`
         listing = frames.cache(list_objects(inputs.spark, access, prefixes(ObjectReader(access))))
         acknowledged = acknowledged_addresses(inputs.spark, inputs.warehouse, inputs.name)
         exist, missing = live_exist(referenced, listing, ledger, _planned(inputs), acknowledged)

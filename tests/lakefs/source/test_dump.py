@@ -139,7 +139,9 @@ def test_a_dump_without_the_commit_of_a_branch_is_refused(tmp_path: Path, lake: 
 def test_a_dump_without_commits_or_branches_is_refused(tmp_path: Path, commits: list[Version], seen: str) -> None:
     built = build_repository(tmp_path, commits, {}, taken_at=OLD)
     dump = json.loads((tmp_path / "dump.json").read_text("utf-8"))
-    with pytest.raises(SourceError, match=rf"^dump\.json: {seen}, .*Nothing was deleted\. Make a new dump: `lakectl"):
+    with pytest.raises(
+        SourceError, match=rf"^dump\.json: has {seen}, .*Nothing was deleted\. Make a new dump: `lakectl"
+    ):
         source(built.lake, dump).references()
 
 

@@ -17,7 +17,7 @@ from retention_assets.core.amounts import counted
 from retention_assets.errors import CorruptFile, brief
 from retention_assets.lakefs.formats.ranges import FIRST_SECOND, LAST_SECOND
 from retention_assets.lakefs.names.columns import canonical_address
-from retention_assets.lakefs.names.generated import UNRESOLVED
+from retention_assets.lakefs.names.generated import not_certainly_inside
 from retention_assets.objectstore.access import StoreAccess
 from retention_assets.objectstore.objects import ObjectReader
 from retention_assets.spark.frames import Batches, from_arrow, on_workers
@@ -59,7 +59,7 @@ def staged_objects(
 
 def count_outside(staged: pa.Table) -> int:
     """Return how many staged objects have an address that is not certainly inside the namespace: see `is_inside`."""
-    return pc.sum(pc.match_substring_regex(staged["address"], UNRESOLVED)).as_py() or 0
+    return staged.filter(not_certainly_inside()).num_rows
 
 
 def _reader(access: StoreAccess) -> Callable[[Batches], Batches]:

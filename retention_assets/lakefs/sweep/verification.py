@@ -75,8 +75,7 @@ def _referenced_now(
         kept = frames.cache(of_commits.select("range_id").distinct())
         entries = frames.cache(read_tables(kept, ranges(), opened.access))
         check_results = [heads_present(references, rows), ranges_complete(of_commits, entries, kept)]
-        files, shown = (staged.files, staged.shown) if staged else ((), ())
-        listed = staged_objects(spark, opened.access, files, opened.namespace_urls, shown)
+        listed = staged_objects(spark, opened.access, staged, opened.namespace_urls)
         uncommitted = as_frame(spark, listed).select("address")
         committed = canonical(entries, opened.namespace_urls).select("address")
         referenced = frames.cache(committed.unionByName(uncommitted).distinct())

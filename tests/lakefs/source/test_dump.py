@@ -193,7 +193,7 @@ def parquet(**columns: list[object]) -> bytes:
 )
 def test_an_invalid_file_of_the_staged_list_is_refused(content: bytes, what: str) -> None:
     with pytest.raises(CorruptFile, match=f"^lake/part-1: {what}.*Nothing was deleted. Run the same command again"):
-        list(staged_rows(content, "lake/part-1"))
+        staged_rows(content, "lake/part-1")
 
 
 def test_without_a_configured_folder_the_staged_objects_are_unknown(lake: Path) -> None:
@@ -274,7 +274,7 @@ def test_invalid_rules_are_refused(lake: Path) -> None:
 
 @pytest.mark.parametrize("seconds", [1_700_000_000_000, 2**63 - 1, -(2**63)])
 def test_a_staged_object_with_an_impossible_time_is_staged_at_an_unknown_time(seconds: int) -> None:
-    (rows,) = staged_rows(parquet(physical_address=["a", "b"], creation_date=[seconds, 1_000]), "part-1")
+    rows = staged_rows(parquet(physical_address=["a", "b"], creation_date=[seconds, 1_000]), "part-1")
     assert rows.to_pylist() == [
         {"address": "a", "created_at": None},
         {"address": "b", "created_at": datetime.fromtimestamp(1_000, UTC)},

@@ -175,7 +175,7 @@ class PlanParameters:
     @property
     def of_dump(self) -> bool:
         """Whether the references are those of a dump, and not of a server."""
-        return self.settings.source.oldest_dump is not None
+        return self.settings.source.dump is not None
 
     def reported_heads(self, references: References) -> tuple[SeenHead, ...]:
         """Return the heads of earlier plans that are gone and still keep commits. See `reflog.reported_heads`."""
@@ -288,19 +288,19 @@ def classify(
         parameters.memory.branch_names(references.branches),
         parameters.as_of,
     )
-    known = inputs.staged_known
     legacy = KINDS if settings.legacy_names else inputs.kinds_in_use()
-    held = classified(inventory, commits_by_address(pairs, prefixes), staged, age_cutoff, staged_known=known)
-    held = with_foreign_names(held, legacy)
+    by_address = commits_by_address(pairs, prefixes)
+    objects = classified(inventory, by_address, staged, age_cutoff, staged_known=inputs.staged_known)
+    objects = with_foreign_names(objects, legacy)
     if planned is None and references.hides_old_objects(of_dump=parameters.of_dump):
-        held = keep_old_names(held)
-    objects = held = frames.compute(inputs.others.keep(held))
+        objects = keep_old_names(objects)
+    objects = frames.compute(inputs.others.keep(objects))
     if planned is None:
-        hidden = _of_same_content(held, pairs, parameters.access, frames)
+        hidden = _of_same_content(objects, pairs, parameters.access, frames)
     else:
-        hidden = unreferenced(held).select("address").join(planned, on="address", how="left_anti")
+        hidden = unreferenced(objects).select("address").join(planned, on="address", how="left_anti")
     if hidden is not None:
-        objects = keep_same_content(held, hidden)
+        objects = keep_same_content(objects, hidden)
     if earlier is not None:
         objects = settled(
             objects,
@@ -465,21 +465,21 @@ def _keep(
     record_missing(warehouse, parameters.repository, "live_listed", missing, parameters.now)
     if guards.refusals(check_results):
         return Planned(chosen.limit(0), None, check_results)
-    references = inputs.references_hash
-    seen = classification.references
-    problem = blocked(parameters, inputs, seen)
+    references = classification.references
+    policy_hash, references_hash = parameters.policy.policy_hash, inputs.references_hash
+    problem = blocked(parameters, inputs, references)
     plan = Plan(
         repository=parameters.repository,
         day=parameters.day,
-        plan_hash=plan_hash(parameters.repository, parameters.policy.policy_hash, references, checks_of_plan.digest),
-        policy_hash=parameters.policy.policy_hash,
+        plan_hash=plan_hash(parameters.repository, policy_hash, references_hash, checks_of_plan.digest),
+        policy_hash=policy_hash,
         policy_run=parameters.policy_run,
-        references_hash=references,
+        references_hash=references_hash,
         candidates=checks_of_plan.candidates,
         totals=checks_of_plan.totals.by_state,
         live=checks_of_plan.live,
-        collected=checks_of_plan.listed.collected,
-        warnings=tuple(_warnings(parameters, inputs, seen, problem, checks_of_plan.unused_prefixes)),
+        collected=listed.collected,
+        warnings=tuple(_warnings(parameters, inputs, references, problem, checks_of_plan.unused_prefixes)),
         blocked=problem,
         instance=inputs.graph.details.instance or None,
         made_at=parameters.now,
@@ -487,13 +487,13 @@ def _keep(
         terms=parameters.terms,
         first_wait_ends=checks_of_plan.totals.first_wait_ends,
         last_wait_ends=checks_of_plan.totals.last_wait_ends,
-        reflog=tuple(f"{head.kind} {head.name}" for head in parameters.reported_heads(seen)),
-        lost=checks_of_plan.listed.lost,
+        reflog=tuple(f"{head.kind} {head.name}" for head in parameters.reported_heads(references)),
+        lost=listed.lost,
         duplicates=checks_of_plan.duplicates,
     )
-    stored = keep_planned(warehouse, plan, chosen, Heads(seen.branches, seen.tags))
+    stored = keep_planned(warehouse, plan, chosen, Heads(references.branches, references.tags))
     keep_due(warehouse, plan, classification.due, inputs.checked_at, includes)
-    keep_memory(warehouse, plan, seen, parameters.policy)
+    keep_memory(warehouse, plan, references, parameters.policy)
     keep_policy(warehouse, plan.repository, parameters.policy)
     keep_plan(warehouse, plan)
     record_found(spark, warehouse, parameters.repository, inputs.inventory.frame, parameters.run_id, parameters.now)

@@ -36,7 +36,7 @@ from retention_assets.warehouse.warehouse import Warehouse
 
 # A sweep records `attempted` before it deletes the object, and a listing in between still has the object. The time is
 # longer than the longest `sweep.window`.
-_STILL_LISTED = timedelta(hours=2)
+STILL_LISTED = timedelta(hours=2)
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +131,7 @@ def _unchanged(context: InventoryContext, base: BaseInventory, all_prefixes: Pre
     closed = frozenset(prefix for prefix in all_prefixes.deep if is_closed(_name(prefix), base.taken_at, token_life))
     if not closed:
         return closed
-    since = base.clean_at - _STILL_LISTED
+    since = base.clean_at - STILL_LISTED
     changed = recorded_since(context.spark, context.warehouse, context.opened.repository.name, since)
     if base.delivered:
         changed = changed.where(F.col("outcome") == Outcome.RESTORED)
@@ -148,13 +148,13 @@ def _prefixes_of(objects: DataFrame) -> DataFrame:
 
 
 def _removed_since(context: InventoryContext, taken_at: datetime) -> DataFrame:
-    """Return the objects that our sweeps removed after `taken_at`, or at most `_STILL_LISTED` before `taken_at`.
+    """Return the objects that our sweeps removed after `taken_at`, or at most `STILL_LISTED` before `taken_at`.
 
     An inventory taken at `taken_at` may still list all of these objects. If it lists an object that was removed even
     earlier, someone put the object back.
     """
     collected = all_collected_addresses(context.spark, context.warehouse, context.opened.repository.name)
-    return collected.where(F.col("at") > F.lit(taken_at - _STILL_LISTED)).select("address")
+    return collected.where(F.col("at") > F.lit(taken_at - STILL_LISTED)).select("address")
 
 
 def _reused_rows(context: InventoryContext, base: BaseInventory, closed: Sequence[str]) -> DataFrame:

@@ -53,7 +53,7 @@ from retention_assets.lakefs.rules.same_content import (
 )
 from retention_assets.lakefs.rules.tables import REFERENCES, references_of
 from retention_assets.lakefs.source.checksums import FEW_OBJECTS, md5_of, md5_of_few
-from retention_assets.lakefs.source.inventory_snapshot import is_usable
+from retention_assets.lakefs.source.inventory_snapshot import STILL_LISTED, is_usable
 from retention_assets.lakefs.sweep.guards import (
     NEW_LIST,
     ONE_RUN,
@@ -88,7 +88,6 @@ from retention_assets.warehouse.metadata import Details, needed
 from retention_assets.warehouse.warehouse import Rows, Warehouse
 
 _ONE_DAY = timedelta(days=1)  # a plan warns of references older than this, and of commits further in the future
-_STILL_RUNNING = timedelta(hours=2)  # an interrupted sweep may delete an object up to this long after its ledger row
 _FEW = 5  # names in a message
 _ORIGINS = {"policy_hash": "policy", "references_hash": "references", "terms_hash": "settings"}  # in messages
 _FEW_DUPLICATES = 3  # addresses that another path keeps, and paths of each
@@ -431,7 +430,7 @@ def _not_listed_since(
     if before is None or not is_usable(warehouse, *table, before.day.isoformat()):
         return collected.select("address")
     listed = warehouse.rows(spark, *table, before.day)
-    brought_back = collected.where(F.col("at") < F.lit(listed.taken_at - _STILL_RUNNING))
+    brought_back = collected.where(F.col("at") < F.lit(listed.taken_at - STILL_LISTED))
     brought_back = brought_back.join(listed.frame, on="address", how="left_semi")
     return collected.join(brought_back, on="address", how="left_anti").select("address")
 

@@ -5,7 +5,7 @@ Source: promises 1 and 11 of docs/safety.md.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import cached_property
 
@@ -125,11 +125,10 @@ def _keepers(entry: Entry, kept: KeptCommits, ends: datetime | None, rule: str |
         yield _of_commits(others, entry, kept, ends, rule)
     for commit_id in entry.commits:
         for keeper in kept.protected.get(commit_id, ()):
-            yield Keeper(keeper.kind, keeper.name, keeper.detail, keeper.until, entry.path)
+            yield replace(keeper, path=entry.path)
     for hold in kept.policy.holds:
         if hold.covers(entry.path) and hold.in_force(kept.as_of.date()):
-            keeper = keeper_of(hold)
-            yield Keeper(keeper.kind, keeper.name, keeper.detail, keeper.until, entry.path)
+            yield replace(keeper_of(hold), path=entry.path)
 
 
 def _of_commits(

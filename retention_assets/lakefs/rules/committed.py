@@ -32,11 +32,6 @@ class CommitNode:
     tags: tuple[str, ...]
     dangling: bool  # not on the main ancestry of any branch
 
-    @property
-    def main_parent(self) -> str | None:
-        """The parent that was the head of the branch before this commit."""
-        return self.commit.main_parent
-
 
 @dataclass(frozen=True, slots=True)
 class Activity:

@@ -169,7 +169,7 @@ class _TableReader:
         capacity = min(possible, len(content) // 3)  # a row has three lengths, so at least 3 bytes
         positions = table_array(5, capacity)
         count, bad = scan_rows(content, starts, ends, positions)
-        if bad >= 0 or count != (count if limit is None else limit):
+        if bad >= 0 or limit not in (None, count):
             expected = "" if limit is None else f"; {limit:,} records were expected"
             raise corrupt(self.name, f"{what} {max(bad, 0)} is malformed after {count:,} records{expected}")
         return Rows(content, np.ascontiguousarray(positions[:, :count]))

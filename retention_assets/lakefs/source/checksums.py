@@ -1,7 +1,7 @@
 """Computes the MD5 of objects: from their ETag if the store confirms it, else by reading their content."""
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -12,7 +12,7 @@ from retention_assets.errors import ObjectMissing, StoreError
 from retention_assets.lakefs.rules.same_content import COMPARED, MD5_DIGITS
 from retention_assets.objectstore.access import StoreAccess
 from retention_assets.objectstore.objects import ObjectReader
-from retention_assets.spark.frames import on_workers, read_tasks
+from retention_assets.spark.frames import Batches, on_workers, read_tasks
 
 _WITH_MD5 = COMPARED.append(pa.field("md5", pa.string()))
 FEW_OBJECTS, _FEW_BYTES = 100, 2**22  # the most objects that the driver reads itself, and their bytes
@@ -49,8 +49,8 @@ def md5_of_few(
     return pa.Table.from_batches(read(iter(table.to_batches())), _WITH_MD5)
 
 
-def _reader(access: StoreAccess, *, etags_are_checksums: bool):  # type: ignore[no-untyped-def]  # for executors
-    def read(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def _reader(access: StoreAccess, *, etags_are_checksums: bool) -> Callable[[Batches], Batches]:
+    def read(batches: Batches) -> Batches:
         reader, is_plain = ObjectReader(access), _plain_check(access)
 
         def md5(path: str, size: int, etag: str | None) -> str | None:

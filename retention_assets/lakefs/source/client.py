@@ -147,7 +147,7 @@ class LakeFSClient:
         except (urllib3.exceptions.HTTPError, OSError) as error:
             status, content = 0, type(getattr(error, "reason", None) or error).__name__
         except UnicodeDecodeError:
-            status, content = 200, "bytes that are not text"
+            status, content = response.status, "bytes that are not text"
         # Raised outside of `except`, so that the traceback does not show urllib3's errors.
         return self._checked_response(f"{method} {path.format(**names)}", status, content)
 

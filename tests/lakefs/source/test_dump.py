@@ -175,6 +175,17 @@ def test_a_dump_in_the_namespace_is_named_by_its_url(tmp_path: Path) -> None:
             open_repository(repository, lambda: OLD)
 
 
+def test_a_dump_that_is_missing_from_the_namespace_is_refused_with_the_command_that_makes_it(tmp_path: Path) -> None:
+    built = build_repository(tmp_path, [Version("only", OLD, {})], {"main": "only"}, taken_at=OLD)
+    repository = built.repository({"default_retention_days": 1}, source={"dump": "_lakefs/dump.json"})
+    where = rf"file://{built.lake}/_lakefs/dump\.json"
+    remedy = rf"`lakectl refs-dump lakefs://{NAME} -o dump\.json`, and upload it"
+    with pytest.raises(
+        ObjectMissing, match=rf"^{where}: the dump is not in the store\. Nothing was deleted\. .*{remedy}"
+    ):
+        open_repository(repository, lambda: OLD)
+
+
 def parquet(**columns: list[object]) -> bytes:
     content = BytesIO()
     pq.write_table(pa.table(columns), content)

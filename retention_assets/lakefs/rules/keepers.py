@@ -32,8 +32,8 @@ class Entry:
     address: str
     size: int
     added_at: datetime  # UTC: creation of the oldest commit that contains it
-    branches: tuple[str, ...]
-    left_branches: tuple[str, ...]
+    branches: tuple[str, ...]  # branches that reach one of the commits
+    left_branches: tuple[str, ...]  # branches that reached one of the commits only from an earlier head
     commits: tuple[str, ...]
 
 

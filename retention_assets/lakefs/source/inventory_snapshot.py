@@ -2,8 +2,8 @@
 
 The base inventory is the repository's last inventory table (an optimized run) or an inventory that the store delivered.
 A slice is a folder directly below `data/`. It is closed when no client is expected to write to it any more. Rows of the
-base inventory are used only for slices that were closed when it was taken. All other prefixes are listed now. Source:
-docs/uncommitted.md, "What is listed".
+base inventory are used only for slices that were closed when that inventory was taken. All other prefixes are listed
+now. Source: docs/uncommitted.md, "What is listed".
 
 The name of a slice contains the time at which lakeFS created the slice. It is an xid with an inverted time, so that the
 newest slice is listed first. Source: docs/lakefs-formats.md, "Slices".

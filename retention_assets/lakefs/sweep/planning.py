@@ -115,7 +115,7 @@ class PlanInputs:
 
     @property
     def settling_from(self) -> datetime:
-        """The time at which the settling time of an object begins if this plan finds it due."""
+        """The time at which the settling time begins for an object that no earlier plan found due."""
         return settling_start(self.oldest, max(self.checked_at))
 
     @property

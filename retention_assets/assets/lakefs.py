@@ -106,11 +106,10 @@ def uncommitted_objects(
     withdraw_plan(resource.warehouse, resource.name, day_of(context))  # the plan's inputs are made again
     opened = resource.open()
     with staged_list(opened.source) as staged:
-        files, shown = (staged.files, staged.shown) if staged else ((), ())
-        found = staged_objects(session(pyspark), opened.access, files, opened.namespace_urls, shown)
+        found = staged_objects(session(pyspark), opened.access, staged, opened.namespace_urls)
         details = Details(known=staged is not None, staged_warning=staged.warning if staged else None)
         rows = Rows(found, staged.taken_at if staged else resource.clock.now(), details)
-        if staged is None or isinstance(found, pa.Table):
+        if rows.is_held:
             outside = count_outside(rows.table)
         else:  # the rows are written before the list is removed
             rows, counted = resource.write("uncommitted_objects", day_of(context), rows, outside_counted())

@@ -15,7 +15,7 @@ from retention_assets.core.keepers import Keeper, old_enough_at, plan_day, relea
 from retention_assets.core.states import CANDIDATE, FOREIGN, HELD, KEPT, MAY_BE_STAGED, UNREFERENCED
 from retention_assets.explain.explainer import Explainer, kept_for_ever
 from retention_assets.explain.explanations import ABSENT, OUTSIDE, CommitState, EntryState, ObjectExplanation
-from retention_assets.explain.plans import PlanTables, Row, not_certainly_inside, policy_of_plan
+from retention_assets.explain.plans import PlanTables, Row, policy_of_plan
 from retention_assets.lakefs.names.generated import (
     canonical_name,
     is_absolute,
@@ -24,6 +24,7 @@ from retention_assets.lakefs.names.generated import (
     legacy_kind,
     listed_name,
     namespace_urls,
+    not_certainly_inside,
 )
 from retention_assets.lakefs.rules.keepers import Entry, KeptCommits, keepers_of, kept_commits, lifecycle_end
 from retention_assets.lakefs.rules.tables import REFERENCES, references_of

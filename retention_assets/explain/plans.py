@@ -14,7 +14,7 @@ from retention_assets.config.durations import parse_duration
 from retention_assets.core.amounts import HistoryChanges
 from retention_assets.errors import ConfigurationError, GuardRefused, TableContractError
 from retention_assets.explain.explanations import UsedPlan
-from retention_assets.lakefs.names.generated import UNRESOLVED, resolved_path
+from retention_assets.lakefs.names.generated import not_certainly_inside, resolved_path
 from retention_assets.policy.rules import Policy
 from retention_assets.policy.snapshots import SnapshotPolicy
 from retention_assets.state.approval import ApprovalState, approval_state, approved_terms, stored_approval
@@ -163,11 +163,6 @@ def policy_of_plan[P: (Policy, SnapshotPolicy)](
             f"policy or cannot be read. Nothing was changed. {plan.again}"
         )
     return policy
-
-
-def not_certainly_inside() -> pc.Expression:
-    """Return the filter of rows (column `address`) that `columns.is_inside` excludes: URIs, and unresolved paths."""
-    return pc.match_substring_regex(pc.field("address"), UNRESOLVED)
 
 
 def referring_repositories(

@@ -81,8 +81,7 @@ class Run:
         """Return the staged addresses, whether they are known, and their time."""
         opened = self.open()
         staged = opened.source.staged()
-        files, shown = (staged.files, staged.shown) if staged else ((), ())
-        frame = as_frame(self.spark, staged_objects(self.spark, opened.access, files, opened.namespace_urls, shown))
+        frame = as_frame(self.spark, staged_objects(self.spark, opened.access, staged, opened.namespace_urls))
         return frame, staged is not None, staged.taken_at if staged else self.now
 
     def found(self, snapshot: InventorySnapshot) -> set[Found]:

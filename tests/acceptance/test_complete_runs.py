@@ -72,7 +72,7 @@ def test_an_optimized_run_warns_when_it_lists_everything(tmp_path: Path) -> None
     copy, case = copy_repository("orchard", tmp_path), Case("orchard", "lifecycle-1_and_retention")
     optimized = copy.of_case(case, listing="optimized")
     first = plan(optimized, "orchard", DAY - timedelta(days=1))
-    assert [text for text in first.plan.warnings if "there is no inventory of an earlier run" in text]
+    assert [text for text in first.plan.warnings if "there is no usable inventory of another day" in text]
     second = plan(optimized, "orchard", DAY)
     assert not [text for text in second.plan.warnings if "optimized" in text]
     assert kinds(second.found) == case.answer()

@@ -246,13 +246,11 @@ def test_candidates_are_not_made_from_addresses_of_another_policy(lake: Lake) ->
     (lake.root / "policy.json").write_text(json.dumps({**rules, "default_retention_days": 300}), encoding="utf-8")
     assert lake.make("policy_table").success
     run = lake.make("deletion_candidates")
-    assert "the addresses have another policy_hash than the plan. Nothing was deleted" in run.errors
+    assert "the addresses do not match the plan (different: policy). Nothing was deleted" in run.errors
     assert lake.plan_document() is None
 
 
-@pytest.mark.parametrize(
-    ("hash_of", "named"), [("references_hash", "references_hash"), ("terms_hash", "hash of settings")]
-)
+@pytest.mark.parametrize(("hash_of", "named"), [("references_hash", "references"), ("terms_hash", "settings")])
 def test_candidates_are_not_made_from_addresses_of_other_references_or_settings(
     lake: Lake, hash_of: str, named: str
 ) -> None:
@@ -261,7 +259,7 @@ def test_candidates_are_not_made_from_addresses_of_other_references_or_settings(
     noted["notes"][hash_of] = "0" * 64
     metadata.write_text(json.dumps(noted), encoding="utf-8")
     run = lake.make("deletion_candidates")
-    assert f"the addresses have another {named} than the plan. Nothing was deleted" in run.errors
+    assert f"the addresses do not match the plan (different: {named}). Nothing was deleted" in run.errors
 
 
 def test_candidates_are_not_made_from_an_inventory_of_another_storage(lake: Lake) -> None:

@@ -160,7 +160,7 @@ class Day:
         inventory = self._keep(STORAGE_INVENTORY.name, Rows(snapshot.frame, snapshot.taken_at, snapshot.details))
         staged = opened.source.staged()
         assert staged
-        listed = staged_objects(self.spark, opened.access, staged.files, opened.namespace_urls, staged.shown)
+        listed = staged_objects(self.spark, opened.access, staged, opened.namespace_urls)
         references = opened.source.references()
         graph = self.spark.createDataFrame(commit_graph_rows(commit_graph(references)))
         query = LivenessQuery(opened, opened.policy(), self.date, Memory())

@@ -1645,8 +1645,8 @@ ON_A_REAL_SERVER = (
         name="an object with the content of a head is not kept",
         breaks="an object that was staged again with the same content stays (invariant 1)",
         file="retention_assets/lakefs/sweep/planning.py",
-        old="    objects = keep_same_content(held, hidden)\n",
-        new="    objects = keep_same_content(held, hidden.limit(0))\n",
+        old="    objects = keep_same_content(objects, hidden)\n",
+        new="    objects = keep_same_content(objects, hidden.limit(0))\n",
         caught_by=(
             "tests/real_lakefs/test_nothing_live_is_lost.py"
             "::test_an_object_that_was_uploaded_again_with_the_same_content_stays[lakefs]",

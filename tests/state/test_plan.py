@@ -166,7 +166,7 @@ def test_a_staged_list_newer_than_the_references_blocks(spark: SparkSession) -> 
 
 
 def test_a_staged_list_that_is_hours_older_than_the_references_blocks(spark: SparkSession) -> None:
-    """An object that a HEAD hid from the list is missing from both if the branch moved in between."""
+    """A staged object with the content of a HEAD is not in the list. If the branch moved since, it is in neither."""
     dumped = replace(WORLD, oldest_dump=HOUR)
     assert replace(dumped, staged_at=NOW - 2 * HOUR).blocked(spark) is None
     assert replace(WORLD, staged_at=NOW - 3 * HOUR, settle=HOUR).blocked(spark) is None  # a server's list
@@ -186,7 +186,9 @@ def test_a_staged_list_of_a_server_that_is_hours_older_blocks_if_settle_does_not
     blocked = replace(WORLD, staged_at=NOW - 2.01 * HOUR).blocked(spark)
     assert blocked is not None
     assert blocked.startswith("the staged list (2026-10-31 21:59:24 UTC) is more than 2h older than the references (2")
-    remedy = "so it does not protect them. Make all tables of the day again in one run. If that run takes so long, set"
+    remedy = (
+        "so it does not protect them. Make all tables of the day again in one run. If the list is still too old, set"
+    )
     assert blocked.endswith(f"`settle` (0d) is less than 1h, {remedy} `settle` to at least 1h.")
 
 

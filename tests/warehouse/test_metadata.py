@@ -26,7 +26,7 @@ NOTES = {
     "staged_warning": "a page may be missing",
     "legacy_kinds": "linked root",
     "unusual_names": "1 key is not a valid path (first: '..')",
-    "fell_back": "there is no inventory of an earlier run",
+    "fell_back": "there is no usable inventory of another day",
     "clean_at": "2026-11-20T01:02:03.000004+00:00",
     "storage": "s3://lake/orchard",
     "cutoff": "2026-11-19T00:00:00+00:00",

@@ -1,1 +1,1 @@
-"""Reads and writes the file formats of lakeFS: ranges, metaranges, dumps, rules. Source: docs/lakefs-formats.md."""
+"""Reads the file formats of lakeFS: ranges, metaranges, dumps, rules. Source: docs/lakefs-formats.md."""

@@ -1,8 +1,7 @@
 """Reads tables of lakeFS (ranges, metaranges, dumps) into Arrow columns, and verifies them up to their content id.
 
-The container is RocksDB's block-based table, format version 2. The module reads everything from the footer to the rows
-of the data blocks. The CRC32C of every block is verified. No two blocks may share a byte, so an index cannot contain a
-loop or name the same rows twice. Source: docs/lakefs-formats.md, "Tables".
+The container is RocksDB's block-based table, format version 2. The CRC32C of every block is verified. No two blocks may
+share a byte, so an index cannot contain a loop or name the same rows twice. Source: docs/lakefs-formats.md, "Tables".
 """
 
 import hashlib
@@ -33,10 +32,10 @@ from retention_assets.lakefs.formats.identity import hashed_properties
 
 FOOTER = 53  # bytes
 MAGIC = bytes.fromhex("f7cff485b741e288")
-CRC32C = 1
-STORED, SNAPPY = 0, 1
-_RANGES = "ranges"  # the property `type` of every table that is read here
-TWO_LEVEL = 2
+CRC32C = 1  # checksum type
+STORED, SNAPPY = 0, 1  # compression types
+_RANGES = "ranges"  # the property `type` of ranges, also those of dumps; metaranges have another type
+TWO_LEVEL = 2  # index type of tables whose index has two levels
 MAX_DECODED = 1 << 30  # bytes; lakeFS splits its tables at 20 MiB. Source: docs/lakefs-formats.md, "Tables"
 
 type Handles = np.ndarray  # int64 (2, blocks): offset and length of each block
@@ -170,7 +169,7 @@ class _TableReader:
         capacity = min(possible, len(content) // 3)  # a row has three lengths, so at least 3 bytes
         positions = table_array(5, capacity)
         count, bad = scan_rows(content, starts, ends, positions)
-        if bad >= 0 or count != (count if limit is None else limit):
+        if bad >= 0 or limit not in (None, count):
             expected = "" if limit is None else f"; {limit:,} records were expected"
             raise corrupt(self.name, f"{what} {max(bad, 0)} is malformed after {count:,} records{expected}")
         return Rows(content, np.ascontiguousarray(positions[:, :count]))
@@ -258,7 +257,7 @@ def open_table(content: bytes, name: str) -> VerifiedTable:
 
 
 def require_entity(properties: Mapping[str, bytes], entity: str | None, name: str) -> None:
-    """Refuse a table whose property `type` is not `ranges`, or whose property `entity` is not `entity`.
+    """Refuse a table that is not a range of this `entity`: of commits, branches or tags; None: of objects.
 
     Tables of all kinds are in the folder `_lakefs/`, so the name of a file does not show its kind.
     """

@@ -1,4 +1,4 @@
-"""The patterns of names that lakeFS generates, and the rules of `columns` for Python strings, without Spark.
+"""The patterns of names that lakeFS generates, and the rules of `columns` for Python and Arrow, without Spark.
 
 Source: promise 7 of docs/safety.md; docs/uncommitted.md, "One object, many spellings"; docs/lakefs-formats.md,
 "Object names" and "Addresses".
@@ -8,6 +8,8 @@ import re
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from urllib.parse import quote, unquote
+
+import pyarrow.compute as pc
 
 # Servers before April 2021 staged addresses without a type. Their staged objects are in no staged list, and in no dump.
 TYPED_ADDRESSES = datetime(2022, 1, 1, tzinfo=UTC)
@@ -48,6 +50,11 @@ def legacy_kind(address: str) -> str | None:
 def is_absolute(address: str) -> bool:
     """Return whether `address` is a URI. Canonical addresses inside the namespace are relative."""
     return re.match(ABSOLUTE, address) is not None
+
+
+def not_certainly_inside() -> pc.Expression:
+    """Return the filter of rows (column `address`) that `columns.is_inside` excludes: URIs, and unresolved paths."""
+    return pc.match_substring_regex(pc.field("address"), UNRESOLVED)
 
 
 def issued(address: str) -> datetime | None:

@@ -52,9 +52,9 @@ def kinds_warning(kinds: Collection[str]) -> str | None:
     named = " or ".join(_MEANINGS[kind] for kind in sorted(kinds))
     return (
         f"A commit has an entry with a name of old lakeFS versions ({named}). So every object with such a name counts "
-        "as an object of this repository, and can be deleted when no commit and no staged object needs it. If another "
-        "system writes files with such names into the namespace, move those that no entry names out of the namespace "
-        "before a sweep. If none does, set `legacy_names: true`, and this warning ends."
+        "as an object of this repository, and can be deleted if it is in no commit and not staged. If another system "
+        "writes files with such names into the namespace, move those that no entry names out of the namespace before a "
+        "sweep. If none does, set `legacy_names: true`, and this warning ends."
     )
 
 

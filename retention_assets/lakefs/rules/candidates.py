@@ -31,7 +31,7 @@ _TEXTS = "array<string>"
 
 
 def commits_by_address(pairs: DataFrame, held_prefixes: Collection[str]) -> DataFrame:
-    """Return one row per address: whether commits keep or protect it, and since when.
+    """Return one row per address: whether commits keep or protect it, and since when it is due.
 
     An address is kept if an active commit has a (path, address) pair with it that is not due under a lifecycle rule.
     Pairs of commits that are not active do not keep an address. Pairs of an absolute address count for the listed
@@ -61,9 +61,10 @@ def commits_by_address(pairs: DataFrame, held_prefixes: Collection[str]) -> Data
 def classified(
     inventory: DataFrame, commits: DataFrame, staged: DataFrame, age_cutoff: AgeCutoff, *, staged_known: bool
 ) -> DataFrame:
-    """Return every listed object with its `state`, its `reason` if it may be deleted, and the columns of `commits`.
+    """Return every listed object with its `state` and `reason`, and the columns of `commits`.
 
-    If the staged list is not known, objects that are in no commit are kept, because they may be staged.
+    `reason` is why the object is deleted if it is a candidate; other objects have a reason too. If the staged list is
+    not known, objects that are in no commit are kept, because they may be staged.
 
     `commits`: the rows that `commits_by_address` returns.
     """

@@ -32,11 +32,6 @@ class CommitNode:
     tags: tuple[str, ...]
     dangling: bool  # not on the main ancestry of any branch
 
-    @property
-    def main_parent(self) -> str | None:
-        """The parent that was the head of the branch before this commit."""
-        return self.commit.main_parent
-
 
 @dataclass(frozen=True, slots=True)
 class Activity:
@@ -182,7 +177,7 @@ def keeper_of(hold: Hold) -> Keeper:
 
 
 def names_by_commit(names: Mapping[str, str]) -> Mapping[str, tuple[str, ...]]:
-    """Return the names of the branches, or of the tags, that each commit has. `names`: the commit of each."""
+    """Return the sorted names of the branches (or tags) of each commit. `names`: the commit of each branch (or tag)."""
     by_commit: defaultdict[str, list[str]] = defaultdict(list)
     for name, commit_id in sorted(names.items()):
         by_commit[commit_id].append(name)

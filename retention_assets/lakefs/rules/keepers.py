@@ -5,7 +5,7 @@ Source: promises 1 and 11 of docs/safety.md.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import cached_property
 
@@ -32,8 +32,8 @@ class Entry:
     address: str
     size: int
     added_at: datetime  # UTC: creation of the oldest commit that contains it
-    branches: tuple[str, ...]
-    left_branches: tuple[str, ...]
+    branches: tuple[str, ...]  # branches that reach one of the commits
+    left_branches: tuple[str, ...]  # branches that reached one of the commits only from an earlier head
     commits: tuple[str, ...]
 
 
@@ -55,7 +55,7 @@ class KeptCommits:
 
     @cached_property
     def by_reflog(self) -> Mapping[str, str]:
-        """By commit, if the reflog keeps it longer: the names of the deleted or reset branches that reached it."""
+        """For each commit that the reflog keeps longer: the names of the deleted or reset branches that reached it."""
         branches = self.gone_branches()
         if not branches:
             return {}
@@ -125,11 +125,10 @@ def _keepers(entry: Entry, kept: KeptCommits, ends: datetime | None, rule: str |
         yield _of_commits(others, entry, kept, ends, rule)
     for commit_id in entry.commits:
         for keeper in kept.protected.get(commit_id, ()):
-            yield Keeper(keeper.kind, keeper.name, keeper.detail, keeper.until, entry.path)
+            yield replace(keeper, path=entry.path)
     for hold in kept.policy.holds:
         if hold.covers(entry.path) and hold.in_force(kept.as_of.date()):
-            keeper = keeper_of(hold)
-            yield Keeper(keeper.kind, keeper.name, keeper.detail, keeper.until, entry.path)
+            yield replace(keeper_of(hold), path=entry.path)
 
 
 def _of_commits(

@@ -24,9 +24,10 @@ _TIMELESS, _UNREADABLE, _FIRST = "timeless_entries", "unreadable_paths", "first_
 
 
 def state_aggregates() -> list[Column]:
-    """Return the aggregates of a group of commits or ranges: `active`, `protected`, `at_head`, and two times.
+    """Return aggregates of a group of commits or ranges: whether any is active, protected, or at a head; and two times.
 
     `due_since` is null if a member of the group is active. Otherwise it is the latest time of all members.
+    `last_held_at` is the latest time of all members.
     """
     return [
         F.bool_or("active").alias("active"),
@@ -84,8 +85,8 @@ def pairs_of(active_ranges: DataFrame, range_entries: DataFrame, names: NameSets
 
     Spark aggregates in a hash table only if every aggregate has a fixed size. With a text among them, Spark would sort
     all entries. So the checksum is part of the key: a pair whose entries have different checksums has a row for each.
-    So has a pair with different sizes, because staged objects are compared with the size in the entry of a head. Each
-    row has the branches and the age of its own entries. `lifecycle.united` gives the rows those of their pair.
+    The size is part of the key too, because staged objects are compared with the size in the entry of a head. Each row
+    has the branches and the age of its own entries. `lifecycle.united` gives all rows of a pair the same values.
 
     `active_ranges`, `range_entries`, `names`: see `addresses`.
     """
@@ -109,7 +110,7 @@ def addresses(active_ranges: DataFrame, range_entries: DataFrame, names: NameSet
     """Return one row per (address, path) pair, checksum and size.
 
     `branches` is the union over all ranges that have the pair with this checksum and size. `added_at` is the creation
-    time of the oldest commit of these. `lifecycle.united` gives the rows the values of their pair.
+    time of the oldest commit with such a range. `lifecycle.united` gives all rows of a pair the same values.
 
     Args:
         active_ranges: the rows of `active_ranges`.

@@ -18,7 +18,7 @@ TAG_DURATION = timedelta(days=30)  # how long a deleted tag counts if the policy
 # A head that is gone is remembered for at least this time. Otherwise a plan whose period is too short by mistake would
 # forget it at once, also for later plans.
 _REMEMBERED = timedelta(days=30)
-_JUST_BEFORE = timedelta(microseconds=1)  # a plan that misses a head did not find it
+_JUST_BEFORE = timedelta(microseconds=1)  # so that a lost head was last seen before the plan that does not find it
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,7 +26,7 @@ _MD5 = rf"^{MD5_DIGITS}\z"
 _OF_PARTS = r"^([0-9a-f]{32})-[0-9]+\z"  # lakeFS uses the part before the dash as the checksum
 _OF_STORES = r"^([0-9a-f]{32}(-[0-9]+)?|0x[0-9A-F]+)\z"  # ETags of S3 (also of multipart uploads) and of Azure
 _CONTROL = r"[\x00-\x1f\x7f]"  # obstore cannot name such an object
-_ANY, _UNKNOWN = "*", "?"  # no checksum of a store: see `of_same_content`
+_ANY, _UNKNOWN = "*", "?"  # marks that no store uses as a checksum: see `of_same_content`
 
 COMPARED = pa.schema(
     [
@@ -71,7 +71,7 @@ def head_contents(pairs: DataFrame, objects: DataFrame) -> DataFrame:
         F.col("address").alias("head_address"), F.col("etag").alias("head_etag"), F.col("size").alias("head_size")
     )
     of_one = F.struct(F.col("head_size").isNull().alias("is_unlisted"), "head_address", "head_etag", "head_size")
-    readable = F.when(F.col("head_address").isNotNull(), of_one)  # a listed object is less than an unlisted one
+    readable = F.when(F.col("head_address").isNotNull(), of_one)  # `min` prefers a listed object
     contents = heads.join(found, on="head_address", how="left").groupBy("size", "head_checksum")
     return contents.agg(F.min(readable).alias("one")).select("size", "head_checksum", "one.*").drop("is_unlisted")
 

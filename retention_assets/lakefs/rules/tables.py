@@ -21,7 +21,7 @@ def commit_graph_rows(nodes: Sequence[CommitNode]) -> pa.Table:
         [
             pa.array([node.commit.commit_id for node in nodes]),
             [list(node.commit.parents) for node in nodes],
-            [node.main_parent for node in nodes],
+            [node.commit.main_parent for node in nodes],
             [node.commit.created_at for node in nodes],
             [node.commit.metarange_id for node in nodes],
             _name_lists([node.branches for node in nodes]),

@@ -32,7 +32,7 @@ from retention_assets.policy.rules import ServerRules
 _LOG = logging.getLogger(__name__)
 _CLOCK_TOLERANCE = timedelta(minutes=5)  # how far the store's clock may be behind; if it is further behind, files stay
 _GONE = (Outcome.DELETED, Outcome.MISSING)
-_ATTEMPTS = 3  # times that the branches and tags are read for one dump
+_ATTEMPTS = 3  # times that the branches and tags are read again if they changed, or if their commits were not found
 _DUMP_LIFE = timedelta(minutes=10)  # a dump is reused for this long; see `ApiSource.references`
 _FEW_PAGES = 200  # pages of logs; reading more pages takes longer than a dump
 _LOG_PAGE = 100  # commits; usually only one commit is new
@@ -53,7 +53,7 @@ class _LastReferences:
     """The references that were read last, and the time when their dump was started."""
 
     references: References
-    taken_at: datetime
+    dumped_at: datetime
 
 
 class ApiSource:
@@ -147,7 +147,7 @@ class ApiSource:
             )
 
     def _release_unfinished(self, run_id: str | None, asked_at: datetime) -> None:
-        """Remove the files of a list that could not be read whole. The caller raises the error that ended it."""
+        """Remove the files of a list that could not be read whole. The caller then raises the error of the list."""
         if run_id is None:
             return
         with suppress(RetentionError):
@@ -178,7 +178,7 @@ class ApiSource:
         instance = self._require_repository().instance
         taken_at = self._clock()
         last = self._last
-        if last is None or last.references.instance != instance or taken_at - last.taken_at > _DUMP_LIFE:
+        if last is None or last.references.instance != instance or taken_at - last.dumped_at > _DUMP_LIFE:
             return self._dump(instance, taken_at)
         before = last.references
         branches, tags = self._heads_now()
@@ -189,7 +189,7 @@ class ApiSource:
             if not self._add_reached(commits, branches, tags, iter(range(_FEW_PAGES))):
                 return self._dump(instance, taken_at)
             references = References(commits, branches, tags, taken_at, instance)
-        self._last = _LastReferences(references, last.taken_at)
+        self._last = _LastReferences(references, last.dumped_at)
         return references
 
     def _dump(self, instance: str, taken_at: datetime) -> References:
@@ -223,22 +223,22 @@ class ApiSource:
     def _heads_now(self) -> tuple[dict[str, str], dict[str, str]]:
         """Return the branches and the tags, each with its commit.
 
-        If a branch or tag is replaced by another one while the lists are read, the lists can miss both. The same can
-        happen when a branch is reset after another branch or a tag was created at its commit. So the lists are read
-        twice. If the second reading does not have everything that the first one has, they are read again.
+        Someone can create a branch or tag at a commit, and then delete or reset the one that was there before. If this
+        happens while the lists are read, they can miss both. So the lists are read twice. If the second reading does
+        not have everything that the first one has, they are read again.
         """
         before = self._heads("branches"), self._heads("tags")
         for _ in range(_ATTEMPTS):
             branches, tags = self._heads("branches"), self._heads("tags")
             if before[0].items() <= branches.items() and before[1].items() <= tags.items():
                 break
-            before = branches, tags  # the last attempt can miss only what was replaced during that attempt
+            before = branches, tags  # after the last attempt, only a change during that attempt can be missed
         return branches, tags
 
     def rules(self) -> ServerRules | None:
         """Return the rules of `settings/gc_rules`; None if no rules are set."""
         self._require_repository()
-        return self._client.gc_rules(self._repository)  # without rules every commit is active: fewer are deleted
+        return self._client.gc_rules(self._repository)
 
     def grace(self) -> timedelta:
         """Return the minimum age of objects that the server's own garbage collection deletes."""
@@ -322,6 +322,7 @@ class ApiSource:
         if not (self._namespace.startswith("local://") and address.startswith("local://")):
             return None
         rests = _rests(address, "/" + inside.removeprefix("local://"))
+        # The path can have the folder several times. The last one before `data/` counts; without `data/`, the last one.
         generated = [rest for rest in rests if rest.startswith(DATA)]
         return next(reversed(generated or rests), None)
 

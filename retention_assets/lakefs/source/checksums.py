@@ -1,7 +1,7 @@
 """Computes the MD5 of objects: from their ETag if the store confirms it, else by reading their content."""
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -12,7 +12,7 @@ from retention_assets.errors import ObjectMissing, StoreError
 from retention_assets.lakefs.rules.same_content import COMPARED, MD5_DIGITS
 from retention_assets.objectstore.access import StoreAccess
 from retention_assets.objectstore.objects import ObjectReader
-from retention_assets.spark.frames import on_workers, read_tasks
+from retention_assets.spark.frames import Batches, on_workers, read_tasks
 
 _WITH_MD5 = COMPARED.append(pa.field("md5", pa.string()))
 FEW_OBJECTS, _FEW_BYTES = 100, 2**22  # the most objects that the driver reads itself, and their bytes
@@ -27,9 +27,10 @@ def md5_of(objects: DataFrame, access: StoreAccess, *, etags_are_checksums: bool
 
     The MD5 is null if the object is gone, archived, or too large to read.
 
-    An object in S3 above `_SMALLEST` is not read if its ETag looks like an MD5, and S3 reports that it is not encrypted
-    with a key of KMS or of the client: the ETag is its MD5. With such a key, an ETag looks like an MD5, but is not one.
-    All other objects are read, and all objects if not `etags_are_checksums`.
+    An object in S3 that is larger than `_SMALLEST` is not read if its ETag looks like an MD5, and S3 reports that the
+    object is not encrypted with a key of KMS or of the client. Then the ETag is the MD5. The ETag of an object that is
+    encrypted with such a key looks like an MD5, too, but is not one. All other objects are read. If
+    `etags_are_checksums` is false, all objects are read.
 
     Errors: AccessDenied or StoreError, raised when the rows are computed.
     """
@@ -40,7 +41,7 @@ def md5_of(objects: DataFrame, access: StoreAccess, *, etags_are_checksums: bool
 def md5_of_few(
     objects: Sequence[Mapping[str, Any]], access: StoreAccess, *, etags_are_checksums: bool
 ) -> pa.Table | None:
-    """Return the rows as `md5_of`, computed here; None if the objects are too many or too large for that."""
+    """Return the same rows as `md5_of`, computed on the driver; None if the objects are too many or too large."""
     if len(objects) > FEW_OBJECTS or sum(one["size"] for one in objects) > _FEW_BYTES:
         return None
     table = pa.Table.from_pylist(objects, COMPARED)
@@ -48,8 +49,8 @@ def md5_of_few(
     return pa.Table.from_batches(read(iter(table.to_batches())), _WITH_MD5)
 
 
-def _reader(access: StoreAccess, *, etags_are_checksums: bool):  # type: ignore[no-untyped-def]  # for executors
-    def read(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def _reader(access: StoreAccess, *, etags_are_checksums: bool) -> Callable[[Batches], Batches]:
+    def read(batches: Batches) -> Batches:
         reader, is_plain = ObjectReader(access), _plain_check(access)
 
         def md5(path: str, size: int, etag: str | None) -> str | None:

@@ -22,7 +22,8 @@ _CONNECT_SECONDS = 4.0  # three attempts, about a second apart, so an unreachabl
 _READ_SECONDS = 60.0
 _API = "/api/v1"
 _MAX_MESSAGE = 200  # characters of the server's own message
-# Retry-After is ignored, because the wait could be hours. Only GET is retried: a second POST starts a second task.
+# Retry-After is ignored, because the wait could be hours. A POST is sent again only if urllib3 could not connect: a
+# server that gets it twice starts a second task.
 _RETRIES = urllib3.Retry(
     total=3, connect=2, read=1, redirect=False, backoff_factor=0.5, status_forcelist=(429, 500, 502, 503, 504),
     allowed_methods={"GET"}, raise_on_status=False, respect_retry_after_header=False,
@@ -67,7 +68,10 @@ class LakeFSClient:
     def post(
         self, path: str, names: Mapping[str, str], body: Json | None = None, timeout: float = _READ_SECONDS
     ) -> Json:
-        """Send a POST once, wait up to `timeout` seconds, and return the response. Errors: as `get`."""
+        """Send a POST, wait up to `timeout` seconds, and return the response. The server gets the request at most once.
+
+        Errors: as `get`.
+        """
         return self._request("POST", path, names, {}, body, timeout)
 
     def pages(
@@ -143,7 +147,7 @@ class LakeFSClient:
         except (urllib3.exceptions.HTTPError, OSError) as error:
             status, content = 0, type(getattr(error, "reason", None) or error).__name__
         except UnicodeDecodeError:
-            status, content = 200, "bytes that are not text"
+            status, content = response.status, "bytes that are not text"
         # Raised outside of `except`, so that the traceback does not show urllib3's errors.
         return self._checked_response(f"{method} {path.format(**names)}", status, content)
 

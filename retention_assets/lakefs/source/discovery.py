@@ -35,9 +35,9 @@ def reading_requests(client: LakeFSClient, repository: str) -> Iterator[Request]
 
 
 def send(client: LakeFSClient, request: Request) -> str:
-    """Send the request, for one result at most. Return a remark for the user, or an empty text.
+    """Send the request; a listing returns at most one result. Return a remark for the user, or an empty text.
 
-    Errors: as `LakeFSClient.get`.
+    Errors: as `LakeFSClient.get`. A server without rules is not an error.
     """
     query: Any = {} if request.path.endswith(("}", "gc_rules")) else {"amount": 1}
     try:

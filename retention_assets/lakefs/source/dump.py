@@ -84,7 +84,7 @@ def _records[R](reader: ObjectReader, metarange_id: str, read: Callable[[bytes, 
 
 
 class DumpSource:
-    """Reads a repository from a dump, without a server. The write times of the files are the times of the references.
+    """Reads a repository from a dump, without a server. The references have the write time of the dump's files.
 
     If the namespace was copied, the files have the time of the copy. Then the references seem newer than they are.
     """
@@ -100,8 +100,8 @@ class DumpSource:
         """Return the files of the configured folder; None if no folder is configured.
 
         `taken_at` is the write time of the newest file. The server began its scan some minutes earlier; the grace
-        period covers these minutes. The last page is rarely larger than `_PAGE_BYTES`, so the list has a warning if it
-        has only such pages.
+        period covers these minutes. The last page of a list is rarely larger than `_PAGE_BYTES`. So the list has a
+        warning if all of its files are larger.
 
         Errors: SourceError when the folder has no files. If nothing is staged, a file without rows must be there.
         """
@@ -134,7 +134,7 @@ class DumpSource:
         return require_known_heads(self._where, references, _NEW_DUMP)
 
     def other_repositories(self) -> Mapping[str, str]:
-        """Return nothing: a dump has one repository. See `LakeFSSource`."""
+        """Return an empty mapping: a dump has only one repository. See `LakeFSSource`."""
         return {}
 
     def rules(self) -> ServerRules | None:

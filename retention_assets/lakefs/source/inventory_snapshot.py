@@ -1,8 +1,9 @@
 """Takes the inventory snapshot: a full listing of the store, or a base inventory with some prefixes listed again.
 
 The base inventory is the repository's last inventory table (an optimized run) or an inventory that the store delivered.
-A slice is a folder directly below `data/`. The rows of the base inventory are used only for closed slices: nothing can
-have been written to them since. All other prefixes are listed now. Source: docs/uncommitted.md, "What is listed".
+A slice is a folder directly below `data/`. It is closed when no client is expected to write to it any more. Rows of the
+base inventory are used only for slices that were closed when that inventory was taken. All other prefixes are listed
+now. Source: docs/uncommitted.md, "What is listed".
 
 The name of a slice contains the time at which lakeFS created the slice. It is an xid with an inverted time, so that the
 newest slice is listed first. Source: docs/lakefs-formats.md, "Slices".
@@ -33,8 +34,9 @@ from retention_assets.tables import STORAGE_INVENTORY
 from retention_assets.warehouse.metadata import Details, needed
 from retention_assets.warehouse.warehouse import Warehouse
 
-# A sweep records `attempted` before it deletes the object. A listing in between still has the object.
-_STILL_LISTED = timedelta(hours=2)  # longer than a sweep's window
+# A sweep records `attempted` before it deletes the object, and a listing in between still has the object. The time is
+# longer than the longest `sweep.window`.
+STILL_LISTED = timedelta(hours=2)
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +131,7 @@ def _unchanged(context: InventoryContext, base: BaseInventory, all_prefixes: Pre
     closed = frozenset(prefix for prefix in all_prefixes.deep if is_closed(_name(prefix), base.taken_at, token_life))
     if not closed:
         return closed
-    since = base.clean_at - _STILL_LISTED
+    since = base.clean_at - STILL_LISTED
     changed = recorded_since(context.spark, context.warehouse, context.opened.repository.name, since)
     if base.delivered:
         changed = changed.where(F.col("outcome") == Outcome.RESTORED)
@@ -146,13 +148,13 @@ def _prefixes_of(objects: DataFrame) -> DataFrame:
 
 
 def _removed_since(context: InventoryContext, taken_at: datetime) -> DataFrame:
-    """Return the objects that our sweeps removed after `taken_at`, or at most `_STILL_LISTED` before `taken_at`.
+    """Return the objects that our sweeps removed after `taken_at`, or at most `STILL_LISTED` before `taken_at`.
 
     An inventory taken at `taken_at` may still list all of these objects. If it lists an object that was removed even
     earlier, someone put the object back.
     """
     collected = all_collected_addresses(context.spark, context.warehouse, context.opened.repository.name)
-    return collected.where(F.col("at") > F.lit(taken_at - _STILL_LISTED)).select("address")
+    return collected.where(F.col("at") > F.lit(taken_at - STILL_LISTED)).select("address")
 
 
 def _reused_rows(context: InventoryContext, base: BaseInventory, closed: Sequence[str]) -> DataFrame:
@@ -181,7 +183,7 @@ def _last_inventory(context: InventoryContext, now: datetime, max_age: timedelta
         if day != context.day and is_usable(context.warehouse, name, table, day.isoformat())
     }
     if not taken:
-        return "there is no inventory of an earlier run"
+        return "there is no usable inventory of another day"
     try:
         rows = context.warehouse.rows(context.spark, name, table, max(taken, key=lambda day: taken[day]))
     except TableContractError:  # its rows are not the rows that were written
@@ -218,14 +220,14 @@ def prefixes(reader: ObjectReader) -> Prefixes:
 
 
 def directory_prefix(address: Column) -> Column:
-    """Return the prefix of `prefixes` that contains `address`."""
+    """Return the prefix that contains `address`: the top-level folder or, below `data/`, the slice."""
     top = F.substring_index(address, "/", 1)
     within = F.when(F.concat(top, F.lit("/")) == DATA, F.substring_index(address, "/", 2)).otherwise(top)
     return F.concat(within, F.lit("/"))
 
 
 def _prefix_of(address: str) -> str:
-    """Return as `directory_prefix`, for a Python string."""
+    """Return the prefix that `directory_prefix` returns, for a Python string."""
     top, slash, rest = address.partition("/")
     return f"{DATA}{rest.partition('/')[0]}/" if slash and top + slash == DATA else f"{top}/"
 
@@ -247,6 +249,6 @@ def slice_began(name: str) -> datetime | None:
 
 
 def is_closed(name: str, at: datetime, token_life: timedelta) -> bool:
-    """Return whether no client is expected to write to the slice after `at`. False if `name` is not a slice."""
+    """Return whether no client is expected to write to the slice `name` after `at`. False if it is not a slice."""
     began = slice_began(name)
     return began is not None and began + _SLICE_LIFE + max(token_life, _TOKEN_LIFE) + _ALLOWANCE < at

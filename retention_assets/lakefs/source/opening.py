@@ -8,7 +8,7 @@ from typing import Any
 
 from retention_assets.config.configuration import INTERNAL, Repository, policy_text, to_correct
 from retention_assets.config.timestamps import Clock
-from retention_assets.errors import ConfigurationError, brief
+from retention_assets.errors import ConfigurationError, ObjectMissing, brief
 from retention_assets.lakefs.names.generated import namespace_urls
 from retention_assets.lakefs.source.api import ApiSource
 from retention_assets.lakefs.source.dump import DumpSource
@@ -35,7 +35,10 @@ class OpenRepository:
         return namespace_urls(self.repository.namespace, self.repository.storage)
 
     def policy(self) -> Policy:
-        """Return the policy of all files in `policy:` together. Errors: ConfigurationError that names file and key."""
+        """Return the policy of all files in `policy:` together, with the rules of the server if `policy:` names them.
+
+        Errors: ConfigurationError that names file and key. For the rules of the server, the errors of the source.
+        """
         return join([self._document(name) for name in self.repository.settings.policy])
 
     def _document(self, name: str) -> Document:
@@ -94,12 +97,16 @@ def _dump(repository: Repository, access: StoreAccess) -> tuple[Any, str]:
     path, reader = repository.path(name), ObjectReader(access)
     in_namespace = name.startswith(f"{INTERNAL}/")
     where = reader.describe(name) if in_namespace else str(path)
+    make = f"Make it with `lakectl refs-dump lakefs://{repository.name} -o {path.name}`"
     try:
         text = reader.read(name).decode() if in_namespace else path.read_text("utf-8")
         return json.loads(text), where
+    except ObjectMissing as error:
+        raise ObjectMissing(
+            f"{where}: the dump is not in the store. Nothing was deleted. {make}, and upload it to this location."
+        ) from error
     except (OSError, ValueError) as error:
         raise ConfigurationError(
-            f"{where}: the dump cannot be read ({brief(error)}). Nothing was deleted. Make it with "
-            f"`lakectl refs-dump lakefs://{repository.name} -o {path.name}` and name it in "
+            f"{where}: the dump cannot be read ({brief(error)}). Nothing was deleted. {make} and name it in "
             f"repositories.{repository.name}.source.dump of {repository.file}."
         ) from error

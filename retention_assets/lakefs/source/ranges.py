@@ -1,7 +1,7 @@
 """The kinds of files that `TableCache` reads and caches for lakeFS: ranges and metaranges.
 
 Both are immutable and named by a hash of their content. So `TableCache` reads each file once, and stores its rows by id
-for later runs. The list of a batch's ids is written after its rows, and only batches with a complete list are used.
+for later runs.
 """
 
 import pyarrow as pa

@@ -21,15 +21,15 @@ class StagedList:
     """The staged objects: those in Parquet files of the server, and those that were read from the branches.
 
     `files` are relative to the namespace, with the columns physical_address and creation_date (unix seconds). `shown`
-    are staged objects that were read from the branches, because the server's list could not be trusted. If both are
-    empty, nothing is staged. The list has every object that was staged before `taken_at`, except objects that were
-    committed or discarded since. `warning` says why a person may have left out a page of the list.
+    are staged objects that were read from the branches, because the server's list may lack them. If both are empty,
+    nothing is staged. The list has every object that was staged before `taken_at`, except objects that were committed
+    or discarded since. `warning`: why a page of the list may be missing.
     """
 
     files: tuple[str, ...]
     taken_at: datetime  # aware, UTC
     shown: tuple[tuple[str, datetime | None], ...] = ()  # the address as in a file, and the time of the entry if known
-    run_id: str | None = None  # the server's run that wrote the files only for this list; None: the files stay
+    run_id: str | None = None  # the run in which the server wrote the files only for this list; None: the files stay
     warning: str | None = None
 
 
@@ -83,7 +83,7 @@ def staged_folder(run_id: str) -> str:
 
 
 def visible_files(reader: ObjectReader, folder: str) -> Mapping[str, datetime]:
-    """Return the write time of each file below `folder`, by path. Markers such as `_SUCCESS` are left out."""
+    """Return the write time of each file below `folder`, by path. Hidden files and `_SUCCESS` are left out."""
     return {
         path: written
         for batch in reader.list(folder)
@@ -93,10 +93,13 @@ def visible_files(reader: ObjectReader, folder: str) -> Mapping[str, datetime]:
 
 
 def require_known_heads(where: str, references: References, remedy: str) -> References:
-    """Return `references` if they have the commit of every branch and tag; else raise SourceError."""
+    """Return `references`.
+
+    Errors: SourceError when there is no commit or no branch, or when the commit of a branch or tag is missing.
+    """
     if not references.commits or not references.branches:
         raise SourceError(
-            f"{where}: {counted(len(references.commits), 'commit')} and "
+            f"{where}: has {counted(len(references.commits), 'commit')} and "
             f"{counted(len(references.branches), 'branch', 'branches')}, but every lakeFS repository "
             f"has at least one of each. Nothing was deleted. {remedy}"
         )

@@ -7,6 +7,7 @@ of the branches cannot show this reliably, because the branch may exist again by
 """
 
 import json
+import re
 from base64 import b64decode
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -26,7 +27,7 @@ _PAGE_SECONDS = 600.0  # a page takes two minutes to write and upload. Source: d
 _OBJECTS = "/repositories/{repository}/refs/{ref}/objects/ls"
 _BRANCH_GONE = "branch not found"
 _REF_GONE = ("not found", _BRANCH_GONE)  # what `objects/ls` says of a deleted branch; a denied commit has another text
-_RUN_ID_LETTERS = frozenset("0123456789abcdefghijklmnopqrstuvwxyz")
+_RUN_ID = re.compile("[0-9a-z]+")
 
 
 class Shown(NamedTuple):
@@ -92,8 +93,8 @@ class StagedScan:
         """
         names = sorted(branches)
         scan = self._pages(names)
-        is_spelled_so = all(location.startswith(self._inside) for location in scan.locations)
-        if is_spelled_so and not self._may_lack_rows:
+        is_spelled_alike = all(location.startswith(self._inside) for location in scan.locations)
+        if is_spelled_alike and not self._may_lack_rows:
             return scan
         return replace(scan, shown=tuple(dict.fromkeys((*scan.shown, *self._all_shown(names)))))
 
@@ -110,7 +111,7 @@ class StagedScan:
             if response is None:  # `rows` has the staged objects of all remaining branches
                 return Scan(self.run_id, tuple(locations), tuple(shown))
             run_of_page = self._client.expect(response, "run_id", str)
-            if (self.run_id and run_of_page != self.run_id) or not _is_run_id(run_of_page):
+            if (self.run_id and run_of_page != self.run_id) or not _RUN_ID.fullmatch(run_of_page):
                 in_run = f", in the run {self.run_id!r}" if self.run_id else ""
                 raise self._unusable(f"a page of the run {run_of_page!r}{in_run}")
             self.run_id, token = run_of_page, _token_of(response)
@@ -273,7 +274,3 @@ def _time_of(seconds: int) -> datetime | None:
 
 def _token_of(response: Json) -> str:
     return str(response.get("continuation_token") or "")
-
-
-def _is_run_id(run_id: str) -> bool:
-    return bool(run_id) and _RUN_ID_LETTERS.issuperset(run_id)

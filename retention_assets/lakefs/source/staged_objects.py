@@ -3,8 +3,7 @@
 Executors read the list. The driver reads a small list itself, because a Spark job takes longer.
 """
 
-from collections.abc import Callable, Iterator, Sequence
-from datetime import datetime
+from collections.abc import Callable, Sequence
 from io import BytesIO
 
 import pyarrow as pa
@@ -15,51 +14,48 @@ from pyspark.sql import functions as F
 
 from retention_assets.core.amounts import counted
 from retention_assets.errors import CorruptFile, brief
-from retention_assets.lakefs.formats.ranges import FIRST_SECOND, LAST_SECOND
+from retention_assets.lakefs.formats.ranges import BY_PREFIX_DEPRECATED, FIRST_SECOND, LAST_SECOND
 from retention_assets.lakefs.names.columns import canonical_address
-from retention_assets.lakefs.names.generated import UNRESOLVED
+from retention_assets.lakefs.names.generated import not_certainly_inside
+from retention_assets.lakefs.source.repository import StagedList
 from retention_assets.objectstore.access import StoreAccess
 from retention_assets.objectstore.objects import ObjectReader
 from retention_assets.spark.frames import Batches, from_arrow, on_workers
 from retention_assets.tables import UNCOMMITTED_OBJECTS
 
 _NEW_LIST = "Run the same command again. With `source.dump`, first let the server write a new staged list (`staged`)."
-_ADDRESS, _CREATED = "physical_address", "creation_date"  # unix seconds, the server's clock
-_FULL_OR_RELATIVE = 0
+_ADDRESS, _CREATED = "physical_address", "creation_date"  # the time is in unix seconds, by the server's clock
 _FEW_FILES, _FEW_BYTES = 8, 2**20  # the driver reads a list of at most so many files and bytes
 
 
 def staged_objects(
-    spark: SparkSession,
-    access: StoreAccess,
-    files: Sequence[str],
-    namespace_urls: Sequence[str],
-    shown: Sequence[tuple[str, datetime | None]] = (),
+    spark: SparkSession, access: StoreAccess, staged: StagedList | None, namespace_urls: Sequence[str]
 ) -> DataFrame | pa.Table:
     """Return (address, created_at) of each staged object, with canonical addresses. A short list is an Arrow table.
 
-    `files`, `shown`: see `StagedList`. `namespace_urls`: see `generated`.
+    `staged`: None, if it is not known, gives no rows. `namespace_urls`: see `generated`.
 
     Errors: CorruptFile that names the file; AccessDenied or StoreError. For a long list, errors are raised when the
     rows are computed.
     """
-    address = canonical_address(F.col("address"), F.lit(_FULL_OR_RELATIVE), namespace_urls)
-    addresses, created = ([row[column] for row in shown] for column in (0, 1))
-    held = pa.table([addresses, created], schema=UNCOMMITTED_OBJECTS.schema)
+    files, shown = (staged.files, staged.shown) if staged else ((), ())
+    address = canonical_address(F.col("address"), F.lit(BY_PREFIX_DEPRECATED), namespace_urls)
+    columns = [[address for address, _ in shown], [created_at for _, created_at in shown]]
+    of_branches = pa.table(columns, schema=UNCOMMITTED_OBJECTS.schema)
     reader = ObjectReader(access)
     if len(files) <= _FEW_FILES and sum(reader.head(name).size for name in files) <= _FEW_BYTES:
-        batches = [batch for name in files for batch in staged_rows(reader.read(name), reader.describe(name))]
-        rows = pa.concat_tables([held, pa.Table.from_batches(batches, held.schema)])
+        batches = [staged_rows(reader.read(name), reader.describe(name)) for name in files]
+        rows = pa.concat_tables([of_branches, pa.Table.from_batches(batches, of_branches.schema)])
         named = from_arrow(spark, rows).withColumn("address", address).toArrow()
         return named.group_by(named.column_names).aggregate([]).cast(UNCOMMITTED_OBJECTS.schema)
     names = from_arrow(spark, pa.table({"name": files}))
     listed = on_workers(names, _reader(access), UNCOMMITTED_OBJECTS.schema)
-    return from_arrow(spark, held).unionByName(listed).withColumn("address", address).distinct()
+    return from_arrow(spark, of_branches).unionByName(listed).withColumn("address", address).distinct()
 
 
 def count_outside(staged: pa.Table) -> int:
     """Return how many staged objects have an address that is not certainly inside the namespace: see `is_inside`."""
-    return pc.sum(pc.match_substring_regex(staged["address"], UNRESOLVED)).as_py() or 0
+    return staged.filter(not_certainly_inside()).num_rows
 
 
 def _reader(access: StoreAccess) -> Callable[[Batches], Batches]:
@@ -67,13 +63,13 @@ def _reader(access: StoreAccess) -> Callable[[Batches], Batches]:
         reader = ObjectReader(access)
         for batch in batches:
             for name in batch.column(0).to_pylist():
-                yield from staged_rows(reader.read(name), reader.describe(name))
+                yield staged_rows(reader.read(name), reader.describe(name))
 
     return read
 
 
-def staged_rows(content: bytes, name: str) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of one file in the columns of `uncommitted_objects`. Addresses are spelled as in the file.
+def staged_rows(content: bytes, name: str) -> pa.RecordBatch:
+    """Return the rows of one file in the columns of `uncommitted_objects`. Addresses are spelled as in the file.
 
     `created_at` is null if the file has an impossible time: clients can send any number of seconds.
     """
@@ -91,4 +87,4 @@ def staged_rows(content: bytes, name: str) -> Iterator[pa.RecordBatch]:
     possible = pc.and_(pc.greater_equal(seconds, FIRST_SECOND), pc.less_equal(seconds, LAST_SECOND))
     seconds = pc.if_else(possible, seconds, pa.scalar(None, pa.int64()))
     created = seconds.cast(pa.timestamp("s", tz="UTC")).cast(pa.timestamp("us", tz="UTC"))
-    yield pa.record_batch([addresses, created], schema=UNCOMMITTED_OBJECTS.schema)
+    return pa.record_batch([addresses, created], schema=UNCOMMITTED_OBJECTS.schema)

@@ -1,1 +1,1 @@
-"""Plans sweeps of a lakeFS repository, checks liveness just before deleting, and verifies the result."""
+"""Plans sweeps of a lakeFS repository, compares plans, checks liveness just before deleting, and verifies sweeps."""

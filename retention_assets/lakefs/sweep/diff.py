@@ -89,7 +89,7 @@ def _reason_text() -> Column:
 
 
 def at_heads(commits: DataFrame, graph: DataFrame) -> DataFrame:
-    """Return the rows of `potential_commits` that are heads. `branches` has the names of their branches and tags.
+    """Return the rows of `potential_commits` that a branch or tag names now. `branches` has the names of these.
 
     A tag is written `tag <name>`, because a branch can have the same name.
     """
@@ -186,8 +186,8 @@ class Proposal:
 class Outlook:
     """What a proposal would change in the current plan, with the results of the guards and the linter.
 
-    Newly freed objects are endangered, because the current plan keeps them. `at_heads` is the amount of newly freed
-    objects that are in the current commit of a branch or tag. `heads` has this amount by branch and tag.
+    `at_heads`: the newly freed objects that are in the current commit of a branch or tag. `heads`: the same for each
+    branch and tag.
     """
 
     difference: Difference

@@ -22,7 +22,7 @@ from retention_assets.state.plan import Plan
 
 _APART = timedelta(hours=2)  # a dump may take an hour. Source: docs/lakefs-formats.md, "Dumps"
 _PROTECTS = timedelta(hours=1)  # with this `settle`, the list of a later plan is newer than the references of this one
-ONE_RUN = "Make all tables of the day again in one run. If that run takes so long, set `settle` to at least 1h."
+ONE_RUN = "Make all tables of the day again in one run. If the list is still too old, set `settle` to at least 1h."
 USE_SERVER = "Configure `source.api` instead of `source.dump`."
 NEW_LIST = (
     "Let the server write a new staged list, name its folder in `staged`, and take a new dump just after that: "
@@ -36,13 +36,13 @@ def unusable_staged_list(
     """Return why a staged list must not be used with these references; None if it may be used.
 
     - If the list is newer, an object that was committed in between is neither in the list nor in the references.
-    - If the list is much older, the objects that an entry of a HEAD hid when the list was made are missing from it. The
-      HEAD may have moved since, so the references may not show the entry either (see `same_content`). If the time in
-      between is short, `settle` protects the object: see `PlanInputs.settling_until`. With a server (not `of_dump`),
-      the time in between is the time that the server needs to write the list, unless the tables of a plan were made
-      in several runs. So a plan with a server is refused only if its `settle` does not protect the object.
+    - The list does not have a staged object if an entry of HEAD has the same content (see `same_content`). If the list
+      is much older, the HEAD may have moved since, and the references may not show that entry either. A `settle` of
+      `_PROTECTS` or more protects the object: see `PlanInputs.settling_until`. With a server (not `of_dump`), the time
+      in between is the time that the server needs to write the list, unless the tables of a plan were made in several
+      runs. So a plan with a server is refused only if its `settle` does not protect the object.
 
-    `settle`: of a plan; None: a liveness check, which reads both just now.
+    `settle`: the setting of a plan; None: a liveness check, which has just read both.
     """
     times = (at.astimezone(UTC).replace(tzinfo=None) for at in (staged_at, references_at))
     staged, references = (f"({at} UTC)" for at in times)  # with microseconds, if there are any
@@ -55,7 +55,8 @@ def unusable_staged_list(
     if references_at - staged_at > _APART and (of_dump or is_short):
         problem = (
             f"the staged list {staged} is more than {format_duration(_APART)} older than the references {references}: "
-            f"objects that the HEAD of a branch hid from the list, before the branch moved, are in neither."
+            "staged objects with the content of a HEAD are not in the list, and if the branch moved since, not in the "
+            "references either."
         )
         if of_dump or settle is None:
             return problem
@@ -97,8 +98,8 @@ def locations_apart(
 def heads_present(references: References, commits: pa.Table) -> CheckResult:
     """Check that the table has the commit of every branch and tag. A missing commit may have live objects.
 
-    Incomplete references never get here: `require_complete` refuses them. This guard detects a commit that was read and
-    lost afterwards.
+    `require_complete` refuses references without such a commit. This guard detects a commit that was read and lost
+    afterwards.
 
     `commits`: rows of `commit_graph` or `potential_commits`.
     """
@@ -140,15 +141,15 @@ def ranges_complete(metarange_ranges: DataFrame, range_entries: DataFrame, range
     )
     detail = "every range is complete"
     if row["short"]:
-        which = counted(row["short"], f"range, {row['first']}, is", f"ranges, {row['first']} first, are")
-        detail = f"{which} missing entries"
+        which = counted(row["short"], f"range, {row['first']}, does", f"ranges, {row['first']} first, do")
+        detail = f"{which} not have as many entries as the metarange says"
     return CheckResult("ranges_complete", not row["short"], detail, row["short"])
 
 
 def require_no_old_names(plan: Plan, planned: DataFrame) -> None:
     """Refuse a plan with an unreferenced object that has an old name. A dump may not show that it is staged.
 
-    Such a plan was made with a server, or by a version that did not know this. Errors: GuardRefused.
+    Such a plan was made with a server, or by an earlier version without this rule. Errors: GuardRefused.
     """
     is_old = ~is_own_name(F.col("address"), legacy=frozenset())
     found = planned.where(is_old & (F.col("reason") == UNREFERENCED)).orderBy("address").first()

@@ -182,7 +182,7 @@ class LakeFSLiveness:
         if problem := partial_staged_list(opened.repository.namespace, of_dump=of_dump):
             raise self._without_staged_list(problem, USE_SERVER)
         pairs = self._pairs_of(references)
-        listed = staged_objects(self._spark, opened.access, staged.files, opened.namespace_urls, staged.shown)
+        listed = staged_objects(self._spark, opened.access, staged, opened.namespace_urls)
         uncommitted = as_frame(self._spark, listed)
         live = live_addresses(pairs, uncommitted, self._query.policy.held_prefixes(self._query.day)).select("address")
         committed = pairs.select(stored_name(F.col("address")).alias("address")).distinct()

@@ -74,7 +74,7 @@ def _stored(warehouse: Warehouse, repository: str) -> _Stored:
         if document is not None:  # written last: if it is missing, the plan was interrupted, or is still running
             stored[name] = document
     included: set[str] = set()
-    for name, document in stored.items():  # earlier versions did not write the names
+    for name, document in stored.items():  # without `includes`, an earlier version wrote it: it includes all before it
         included.update(document.get("includes", [one for one in stored if one < name]))
     memories = [
         _memory(document, warehouse.read_rows(repository, MEMORY, name, _COMMITS))
@@ -88,8 +88,8 @@ def _stored(warehouse: Warehouse, repository: str) -> _Stored:
 def _is_lost(last: Mapping[str, Any], stored: Mapping[str, Mapping[str, Any]], included: Collection[str]) -> bool:
     """Return whether the memory that was stored last is missing, and no other memory has what it has.
 
-    A memory that is newer was written by an earlier version, which did not write `NEWEST_MEMORY`, or by a plan that was
-    interrupted.
+    `last` may not be the newest memory: earlier versions did not write `NEWEST_MEMORY`, and neither does an interrupted
+    plan.
     """
     if last["name"] in stored or last["name"] in included:
         return False
@@ -98,7 +98,7 @@ def _is_lost(last: Mapping[str, Any], stored: Mapping[str, Mapping[str, Any]], i
 
 
 def keep_memory(warehouse: Warehouse, plan: Plan, references: References, policy: Policy) -> None:
-    """Store what earlier plans and this plan found, and remove memories that this plan has included.
+    """Store what earlier plans and this plan found, and remove old memories that the new one includes.
 
     The memory is stored even while the reflog is switched off. Otherwise one plan without the reflog would lose what
     all earlier plans found. If the references are older than those of another plan, only heads that no other plan

@@ -53,7 +53,7 @@ from retention_assets.lakefs.rules.same_content import (
 )
 from retention_assets.lakefs.rules.tables import REFERENCES, references_of
 from retention_assets.lakefs.source.checksums import FEW_OBJECTS, md5_of, md5_of_few
-from retention_assets.lakefs.source.inventory_snapshot import is_usable
+from retention_assets.lakefs.source.inventory_snapshot import STILL_LISTED, is_usable
 from retention_assets.lakefs.sweep.guards import (
     NEW_LIST,
     ONE_RUN,
@@ -88,8 +88,8 @@ from retention_assets.warehouse.metadata import Details, needed
 from retention_assets.warehouse.warehouse import Rows, Warehouse
 
 _ONE_DAY = timedelta(days=1)  # a plan warns of references older than this, and of commits further in the future
-_STILL_RUNNING = timedelta(hours=2)  # an interrupted sweep may delete an object up to this long after its ledger row
 _FEW = 5  # names in a message
+_ORIGINS = {"policy_hash": "policy", "references_hash": "references", "terms_hash": "settings"}  # in messages
 _FEW_DUPLICATES = 3  # addresses that another path keeps, and paths of each
 
 
@@ -115,7 +115,7 @@ class PlanInputs:
 
     @property
     def settling_from(self) -> datetime:
-        """The time at which the settling time of an object begins if this plan finds it due."""
+        """The time at which the settling time begins for an object that no earlier plan found due."""
         return settling_start(self.oldest, max(self.checked_at))
 
     @property
@@ -158,7 +158,7 @@ class PlanParameters:
     repository: str
     day: date
     policy: Policy
-    policy_run: str
+    policy_run: str  # the run that read this version of the policy
     settings: LakeFSSettings
     now: datetime
     run_id: str
@@ -174,7 +174,7 @@ class PlanParameters:
     @property
     def of_dump(self) -> bool:
         """Whether the references are those of a dump, and not of a server."""
-        return self.settings.source.oldest_dump is not None
+        return self.settings.source.dump is not None
 
     def reported_heads(self, references: References) -> tuple[SeenHead, ...]:
         """Return the heads of earlier plans that are gone and still keep commits. See `reflog.reported_heads`."""
@@ -190,8 +190,8 @@ def blocked(parameters: PlanParameters, inputs: PlanInputs, references: Referenc
         return problem
     if not inputs.staged_known:
         return (
-            "no staged list is known, so staged objects cannot be distinguished from others. Give the server's staged "
-            "list in `staged`, or use `source.api`."
+            "no staged list is known, so staged objects cannot be distinguished from others. Name the folder of the "
+            "server's staged list in `staged`, or use `source.api`."
         )
     of_dump = parameters.of_dump
     staged_at, references_at = inputs.staged.taken_at, inputs.graph.taken_at
@@ -215,10 +215,10 @@ def require_one_origin(parameters: PlanParameters, inputs: PlanInputs) -> None:
     )
     differing = inputs.addresses.details.differing(origin)
     if differing:
-        named = " and ".join("hash of settings" if one == "terms_hash" else one for one in differing)
+        named = " and ".join(_ORIGINS[one] for one in differing)
         raise GuardRefused(
-            f"{parameters.repository} {parameters.day}: the addresses have another {named} than the plan. Nothing was "
-            f"deleted. Plan again: `retention plan {parameters.repository} --as-of {parameters.day}`."
+            f"{parameters.repository} {parameters.day}: the addresses do not match the plan (different: {named}). "
+            f"Nothing was deleted. Plan again: `retention plan {parameters.repository} --as-of {parameters.day}`."
         )
 
 
@@ -246,8 +246,8 @@ class CheckSummary:
 
     totals: Totals
     candidates: Amount
-    live: int
-    listed: LiveListed
+    live: int  # addresses
+    listed: LiveListed  # the result of the guard `live_listed`
     check_results: Sequence[CheckResult]
     digest: str  # of the candidates, without their ETags
     unused_prefixes: Sequence[str]  # of holds in force: the repository has no path below them
@@ -264,8 +264,8 @@ def classify(
 ) -> Classification:
     """Classify every listed object under the policy of `parameters`. Nothing is written.
 
-    Plans and comparisons with another policy both use this function. It reads the input tables. It also
-    reads objects that may have the same content as an entry of a head, if their ETags do not show this.
+    Plans and comparisons with another policy both use this function. For a plan, it also reads objects that may have
+    the same content as an entry of a head, if their ETags do not show this.
 
     Args:
         parameters: the parameters of the plan.
@@ -273,7 +273,7 @@ def classify(
         frames: keeps what is cached until the caller has used the classification.
         earlier: for a plan, the `due_objects` of the last plan. An object that is not among them has to settle.
         planned: for another policy, the `due_objects` of the current plan. A policy does not change which objects are
-            unreferenced, so the current plan decides which unreferenced objects are kept, and no object is read.
+            unreferenced. So unreferenced objects stay if the current plan does not name them, and no object is read.
     """
     settings = parameters.settings
     age_cutoff = AgeCutoff(inputs.oldest, settings.grace, settings.token_life, issued=issued_at)
@@ -287,19 +287,19 @@ def classify(
         parameters.memory.branch_names(references.branches),
         parameters.as_of,
     )
-    known = inputs.staged_known
     legacy = KINDS if settings.legacy_names else inputs.kinds_in_use()
-    held = classified(inventory, commits_by_address(pairs, prefixes), staged, age_cutoff, staged_known=known)
-    held = with_foreign_names(held, legacy)
+    by_address = commits_by_address(pairs, prefixes)
+    objects = classified(inventory, by_address, staged, age_cutoff, staged_known=inputs.staged_known)
+    objects = with_foreign_names(objects, legacy)
     if planned is None and references.hides_old_objects(of_dump=parameters.of_dump):
-        held = keep_old_names(held)
-    objects = held = frames.compute(inputs.others.keep(held))
+        objects = keep_old_names(objects)
+    objects = frames.compute(inputs.others.keep(objects))
     if planned is None:
-        hidden = _of_same_content(held, pairs, parameters.access, frames)
+        hidden = _of_same_content(objects, pairs, parameters.access, frames)
     else:
-        hidden = unreferenced(held).select("address").join(planned, on="address", how="left_anti")
+        hidden = unreferenced(objects).select("address").join(planned, on="address", how="left_anti")
     if hidden is not None:
-        objects = keep_same_content(held, hidden)
+        objects = keep_same_content(objects, hidden)
     if earlier is not None:
         objects = settled(
             objects,
@@ -336,10 +336,10 @@ def _of_same_content(
     )
     if not found["risky"][0]["objects"]:
         return None
-    believed = not found["objects"][0]["differing"]
-    few = md5_of_few(found["unread"], access, etags_are_checksums=believed)
+    are_checksums = not found["objects"][0]["differing"]
+    few = md5_of_few(found["unread"], access, etags_are_checksums=are_checksums)
     if few is None:
-        compared = frames.cache(md5_of(unread, access, etags_are_checksums=believed))
+        compared = frames.cache(md5_of(unread, access, etags_are_checksums=are_checksums))
     else:
         compared = from_arrow(objects.sparkSession, few)
     return of_same_content(risky, compared)
@@ -430,7 +430,7 @@ def _not_listed_since(
     if before is None or not is_usable(warehouse, *table, before.day.isoformat()):
         return collected.select("address")
     listed = warehouse.rows(spark, *table, before.day)
-    brought_back = collected.where(F.col("at") < F.lit(listed.taken_at - _STILL_RUNNING))
+    brought_back = collected.where(F.col("at") < F.lit(listed.taken_at - STILL_LISTED))
     brought_back = brought_back.join(listed.frame, on="address", how="left_semi")
     return collected.join(brought_back, on="address", how="left_anti").select("address")
 
@@ -464,21 +464,21 @@ def _keep(
     record_missing(warehouse, parameters.repository, "live_listed", missing, parameters.now)
     if guards.refusals(check_results):
         return Planned(chosen.limit(0), None, check_results)
-    references = inputs.references_hash
-    seen = classification.references
-    problem = blocked(parameters, inputs, seen)
+    references = classification.references
+    policy_hash, references_hash = parameters.policy.policy_hash, inputs.references_hash
+    problem = blocked(parameters, inputs, references)
     plan = Plan(
         repository=parameters.repository,
         day=parameters.day,
-        plan_hash=plan_hash(parameters.repository, parameters.policy.policy_hash, references, checks_of_plan.digest),
-        policy_hash=parameters.policy.policy_hash,
+        plan_hash=plan_hash(parameters.repository, policy_hash, references_hash, checks_of_plan.digest),
+        policy_hash=policy_hash,
         policy_run=parameters.policy_run,
-        references_hash=references,
+        references_hash=references_hash,
         candidates=checks_of_plan.candidates,
         totals=checks_of_plan.totals.by_state,
         live=checks_of_plan.live,
-        collected=checks_of_plan.listed.collected,
-        warnings=tuple(_warnings(parameters, inputs, seen, problem, checks_of_plan.unused_prefixes)),
+        collected=listed.collected,
+        warnings=tuple(_warnings(parameters, inputs, references, problem, checks_of_plan.unused_prefixes)),
         blocked=problem,
         instance=inputs.graph.details.instance or None,
         made_at=parameters.now,
@@ -486,13 +486,13 @@ def _keep(
         terms=parameters.terms,
         first_wait_ends=checks_of_plan.totals.first_wait_ends,
         last_wait_ends=checks_of_plan.totals.last_wait_ends,
-        reflog=tuple(f"{head.kind} {head.name}" for head in parameters.reported_heads(seen)),
-        lost=checks_of_plan.listed.lost,
+        reflog=tuple(f"{head.kind} {head.name}" for head in parameters.reported_heads(references)),
+        lost=listed.lost,
         duplicates=checks_of_plan.duplicates,
     )
-    stored = keep_planned(warehouse, plan, chosen, Heads(seen.branches, seen.tags))
+    stored = keep_planned(warehouse, plan, chosen, Heads(references.branches, references.tags))
     keep_due(warehouse, plan, classification.due, inputs.checked_at, includes)
-    keep_memory(warehouse, plan, seen, parameters.policy)
+    keep_memory(warehouse, plan, references, parameters.policy)
     keep_policy(warehouse, plan.repository, parameters.policy)
     keep_plan(warehouse, plan)
     record_found(spark, warehouse, parameters.repository, inputs.inventory.frame, parameters.run_id, parameters.now)

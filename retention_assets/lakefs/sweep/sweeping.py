@@ -30,7 +30,7 @@ def report(sweep: Sweep[OpenRepository], *, execute: bool = True, plan_hash: str
 
 
 class LakeFSRepositorySweep(RepositorySweep):
-    """The sweep of a plan of a lakeFS repository; see `RepositorySweep`. It deletes objects and edits nothing."""
+    """The sweep of a plan of a lakeFS repository; see `RepositorySweep`. It does not change the history."""
 
     history_changes = 0
     publishes = False
@@ -47,7 +47,7 @@ class LakeFSRepositorySweep(RepositorySweep):
         self._liveness = LakeFSLiveness(sweep.spark, cache, liveness_query(sweep, policy), sweep.clock)
 
     def require_same(self) -> None:
-        """See `RepositorySweep`. Also refuses old names that may be another system's, or staged."""
+        """See `RepositorySweep`. Also refuses objects with old names that may be staged, or of another system."""
         self._sweep.others.require_known()
         references, settings = self._liveness.require_same(self.plan, self._heads), self._sweep.opened.repository.lakefs
         if references.hides_old_objects(of_dump=settings.source.dump is not None):

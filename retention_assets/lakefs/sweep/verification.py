@@ -41,7 +41,8 @@ def verify(inputs: VerificationInputs, query: LivenessQuery, now: datetime) -> l
     query = replace(query, day=inputs.newest_day(query.day))
     with CachedFrames() as frames:
         referenced, readable = _referenced_now(inputs.spark, query, frames)
-        access, ledger = query.opened.access, frames.cache(inputs.ledger())  # before the listing: see `rows`
+        access = query.opened.access
+        ledger = frames.cache(inputs.ledger())  # before the listing: see `VerificationInputs.rows`
         listing = frames.cache(list_objects(inputs.spark, access, prefixes(ObjectReader(access))))
         acknowledged = acknowledged_addresses(inputs.spark, inputs.warehouse, inputs.name)
         exist, missing = live_exist(referenced, listing, ledger, _planned(inputs), acknowledged)
@@ -74,8 +75,7 @@ def _referenced_now(
         kept = frames.cache(of_commits.select("range_id").distinct())
         entries = frames.cache(read_tables(kept, ranges(), opened.access))
         check_results = [heads_present(references, rows), ranges_complete(of_commits, entries, kept)]
-        files, shown = (staged.files, staged.shown) if staged else ((), ())
-        listed = staged_objects(spark, opened.access, files, opened.namespace_urls, shown)
+        listed = staged_objects(spark, opened.access, staged, opened.namespace_urls)
         uncommitted = as_frame(spark, listed).select("address")
         committed = canonical(entries, opened.namespace_urls).select("address")
         referenced = frames.cache(committed.unionByName(uncommitted).distinct())

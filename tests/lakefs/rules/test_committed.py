@@ -263,7 +263,7 @@ def test_the_graph_names_branches_by_any_parent_and_dangling_by_the_main_one():
         ("merge", ("main",), ("main",), (), False),
         ("tip", ("main",), (), ("v2",), True),
     ]
-    assert [node.main_parent for node in nodes] == [None, "a", "a", "a"]
+    assert [node.commit.main_parent for node in nodes] == [None, "a", "a", "a"]
 
 
 def test_references_without_commits_have_an_empty_graph():

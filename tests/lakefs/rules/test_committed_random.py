@@ -38,7 +38,7 @@ def test_the_graph_agrees_with_the_model(repository: Repository):
         assert node.head_of == tuple(sorted(name for name, head in repository.branches.items() if head == commit))
         assert node.tags == tuple(sorted(name for name, tagged in repository.tags.items() if tagged == commit))
         assert node.dangling is (commit in dangling)
-        assert node.main_parent == repository.history[commit].before
+        assert node.commit.main_parent == repository.history[commit].before
 
 
 @settings(max_examples=300)

@@ -65,6 +65,13 @@ def test_a_request_that_the_user_may_not_make_is_access_denied(server: FakeLakeF
     assert "insufficient permissions" in str(error)
 
 
+def test_a_refusal_whose_reason_is_not_text_is_access_denied(server: FakeLakeFSServer) -> None:
+    server.override["/repositories/orchard"] = Answer(403, b"caf\xe9")
+    error = refusal(server.url)
+    assert isinstance(error, AccessDenied)
+    assert "the server refused (403: bytes that are not text)" in str(error)
+
+
 def test_a_404_has_the_servers_own_message(server: FakeLakeFSServer) -> None:
     del server.repositories["orchard"]
     error = refusal(server.url)
@@ -78,6 +85,7 @@ def test_a_404_has_the_servers_own_message(server: FakeLakeFSServer) -> None:
         pytest.param(Answer(200, b"<html>Sign in</html>", {"Content-Type": "text/html"}), id="a_sign_in_page"),
         pytest.param(Answer(404, b"<html>Not Found</html>", {"Content-Type": "text/html"}), id="a_404_page"),
         pytest.param(Answer(200, b"\xff\xfe\x00", {"Content-Type": "application/json"}), id="bytes"),
+        pytest.param(Answer(418, b"<html>caf\xe9</html>", {"Content-Type": "text/html"}), id="a_page_in_latin_1"),
         pytest.param(Answer(200, b""), id="nothing"),
         pytest.param(Answer(200, ["a", "list"]), id="a_list"),
         pytest.param(Answer(302, b"", {"Location": "http://elsewhere.example/"}), id="a_redirect"),
@@ -87,7 +95,7 @@ def test_a_response_that_is_not_a_json_object_is_an_error(server: FakeLakeFSServ
     server.override["/repositories/orchard"] = answer
     error = refusal(server.url)
     assert type(error) is SourceError
-    assert "is not a JSON object" in str(error)
+    assert f"the response (status {answer.status}) is not a JSON object" in str(error)
     assert "address of a lakeFS server" in str(error)
 
 

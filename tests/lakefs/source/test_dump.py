@@ -139,7 +139,9 @@ def test_a_dump_without_the_commit_of_a_branch_is_refused(tmp_path: Path, lake: 
 def test_a_dump_without_commits_or_branches_is_refused(tmp_path: Path, commits: list[Version], seen: str) -> None:
     built = build_repository(tmp_path, commits, {}, taken_at=OLD)
     dump = json.loads((tmp_path / "dump.json").read_text("utf-8"))
-    with pytest.raises(SourceError, match=rf"^dump\.json: {seen}, .*Nothing was deleted\. Make a new dump: `lakectl"):
+    with pytest.raises(
+        SourceError, match=rf"^dump\.json: has {seen}, .*Nothing was deleted\. Make a new dump: `lakectl"
+    ):
         source(built.lake, dump).references()
 
 
@@ -173,6 +175,17 @@ def test_a_dump_in_the_namespace_is_named_by_its_url(tmp_path: Path) -> None:
             open_repository(repository, lambda: OLD)
 
 
+def test_a_dump_that_is_missing_from_the_namespace_is_refused_with_the_command_that_makes_it(tmp_path: Path) -> None:
+    built = build_repository(tmp_path, [Version("only", OLD, {})], {"main": "only"}, taken_at=OLD)
+    repository = built.repository({"default_retention_days": 1}, source={"dump": "_lakefs/dump.json"})
+    where = rf"file://{built.lake}/_lakefs/dump\.json"
+    remedy = rf"`lakectl refs-dump lakefs://{NAME} -o dump\.json`, and upload it"
+    with pytest.raises(
+        ObjectMissing, match=rf"^{where}: the dump is not in the store\. Nothing was deleted\. .*{remedy}"
+    ):
+        open_repository(repository, lambda: OLD)
+
+
 def parquet(**columns: list[object]) -> bytes:
     content = BytesIO()
     pq.write_table(pa.table(columns), content)
@@ -191,7 +204,7 @@ def parquet(**columns: list[object]) -> bytes:
 )
 def test_an_invalid_file_of_the_staged_list_is_refused(content: bytes, what: str) -> None:
     with pytest.raises(CorruptFile, match=f"^lake/part-1: {what}.*Nothing was deleted. Run the same command again"):
-        list(staged_rows(content, "lake/part-1"))
+        staged_rows(content, "lake/part-1")
 
 
 def test_without_a_configured_folder_the_staged_objects_are_unknown(lake: Path) -> None:
@@ -272,7 +285,7 @@ def test_invalid_rules_are_refused(lake: Path) -> None:
 
 @pytest.mark.parametrize("seconds", [1_700_000_000_000, 2**63 - 1, -(2**63)])
 def test_a_staged_object_with_an_impossible_time_is_staged_at_an_unknown_time(seconds: int) -> None:
-    (rows,) = staged_rows(parquet(physical_address=["a", "b"], creation_date=[seconds, 1_000]), "part-1")
+    rows = staged_rows(parquet(physical_address=["a", "b"], creation_date=[seconds, 1_000]), "part-1")
     assert rows.to_pylist() == [
         {"address": "a", "created_at": None},
         {"address": "b", "created_at": datetime.fromtimestamp(1_000, UTC)},

@@ -133,13 +133,15 @@ def _without_metadata(run: Run) -> None:
 @pytest.mark.parametrize(
     ("earlier", "reason"),
     [
-        pytest.param(_nothing, "there is no inventory of an earlier run", id="no_earlier_run"),
+        pytest.param(_nothing, "there is no usable inventory of another day", id="no_earlier_run"),
         pytest.param(_long_ago, "the last full listing of the store was at 2025-", id="last_full_listing_too_long_ago"),
         pytest.param(_of_another_storage, "the last inventory is of another storage", id="of_another_storage"),
-        pytest.param(_of_this_day, "there is no inventory of an earlier run", id="only_of_this_day"),
+        pytest.param(_of_this_day, "there is no usable inventory of another day", id="only_of_this_day"),
         pytest.param(_of_the_future, "the last inventory is of 20", id="of_the_future"),
-        pytest.param(_without_rows, "there is no inventory of an earlier run", id="its_rows_were_cut_off"),
-        pytest.param(_without_metadata, "there is no inventory of an earlier run", id="its_metadata_was_not_written"),
+        pytest.param(_without_rows, "there is no usable inventory of another day", id="its_rows_were_cut_off"),
+        pytest.param(
+            _without_metadata, "there is no usable inventory of another day", id="its_metadata_was_not_written"
+        ),
     ],
 )
 def test_an_optimized_run_without_a_usable_base_inventory_lists_everything_and_records_why(

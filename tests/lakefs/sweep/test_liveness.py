@@ -184,7 +184,7 @@ def test_a_range_with_fewer_entries_than_its_metarange_counts_is_refused(
             return write(*given)
 
     monkeypatch.setattr(lakefs_repositories, "_write_objects", miscounted)
-    seen = rf"^{NAME}: ranges_complete: 1 range, \w+, is missing entries"
+    seen = rf"^{NAME}: ranges_complete: 1 range, \w+, does not have as many entries as the metarange says"
     with pytest.raises(GuardRefused, match=rf"{seen}\. {NOTHING} Take a new dump"):
         of_dump(built(tmp_path), spark).entries()
 

@@ -37,10 +37,10 @@ NO_OTHERS = OtherReferences()
 
 
 def last_parts(references: Sequence[DataFrame]) -> DataFrame | None:
-    """Return the distinct last parts of all references (column `address`: absolute URIs); None without any table.
+    """Return the distinct last parts of all references (column `address`: absolute URIs).
 
-    Each last part is returned as it is written, and with its escapes decoded. Parts that cannot be generated names are
-    left out.
+    Each last part is returned as it is written, and with its escapes decoded. Parts that lakeFS or Icechunk cannot have
+    generated as names are left out. If `references` is empty, the result is None.
     """
     if not references:
         return None

@@ -30,7 +30,7 @@ from retention_assets.warehouse.warehouse import Warehouse
 _FOLDERS = {"snapshot": ("snapshots/", "transactions/"), "manifest": ("manifests/",), "chunk": ("chunks/",)}
 _LAKEFS = "lakefs://"
 _COMMIT = re.compile(r"[0-9a-f]{64}")
-_MANY = 10_000  # paths of a folder that are counted
+_MANY = 10_000  # the most paths of a folder that are counted
 _REMOVED = (Outcome.DELETED, Outcome.QUARANTINED, Outcome.PURGED)
 
 
@@ -150,16 +150,17 @@ def _require_known(tables: PlanTables, asked: str, objects: Sequence[ObjectExpla
     if not _is_known(objects):
         plan = tables.plan
         raise ConfigurationError(
-            f"{plan.repository}: {asked!r} was not found. Neither a ledger nor the plan of {plan.day}, made at "
-            f"{plan.made_at:%Y-%m-%d %H:%M} UTC, has a path, address, commit, snapshot, manifest or chunk of this "
-            f"name. If {asked!r} is newer than the plan, plan again: `retention plan {plan.repository}`."
+            f"{plan.repository}: {asked!r} was not found, so nothing was explained. Neither a ledger nor the plan of "
+            f"{plan.day}, made at {plan.made_at:%Y-%m-%d %H:%M} UTC, has a path, address, commit, snapshot, manifest "
+            f"or chunk of this name. If {asked!r} is newer than the plan, plan again: "
+            f"`retention plan {plan.repository}`."
         )
 
 
 def with_removals(tables: PlanTables, objects: Sequence[ObjectExplanation]) -> list[ObjectExplanation]:
     """Return the explanations with the removals of objects that are not listed, or that the plan lists as due.
 
-    Missing objects that something refers to also have whether a person acknowledged them as lost.
+    In explanations of missing objects that something refers to, `acknowledged` is set, too.
     """
     asked = [one.address for one in objects if not one.listed or one.reason is not None]
     found = removals(tables.warehouse, tables.repository, asked) if asked else {}
@@ -196,9 +197,8 @@ def deciding_row(rows: Collection[Row]) -> Row | None:
     """Return the newest row of an address that shows whether the object is gone, else the newest row of any kind.
 
     Finished outcomes and attempts with an unknown result show this. The purge of a copy is ignored after the object was
-    restored. For Spark, `ledger.newest_conclusive` has the same rule, with one difference. Here, a row that says that
-    the object was missing is ignored if an earlier row says that it was deleted or moved. The earlier row shows where
-    the object is.
+    restored. For Spark, `ledger.newest_conclusive` has the same rule, with one difference: here, the outcome `missing`
+    is ignored if an earlier row shows that the object was deleted or moved. The earlier row shows where the object is.
     """
     attempts = Counter(row["fence"] for row in rows if row["outcome"] == Outcome.ATTEMPTED)
     results = Counter(row["fence"] for row in rows if row["outcome"] != Outcome.ATTEMPTED)
@@ -290,6 +290,6 @@ def _copy_of(warehouse: Warehouse, repository: Repository, plan_hash: str, day: 
 
     try:
         quarantine = quarantine_of_plan(repository, find_plan(warehouse, repository.name, plan_hash, day))
-    except RetentionError:  # the quarantine's configuration changed, or a variable is not set: leave out the URL
+    except RetentionError:  # the configured quarantine changed, or a variable is not set: then the URL is unknown
         return None
     return quarantine.describe(address)

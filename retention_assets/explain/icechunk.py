@@ -59,7 +59,7 @@ class IcechunkExplainer(Explainer[SnapshotPolicy]):
     may_be_held = (HELD, CANDIDATE)
 
     def snapshot(self, snapshot_id: str) -> Mapping[str, Any] | None:
-        """Return the decision on a snapshot, as a row of `expired_snapshots`; None: the plan has no such snapshot."""
+        """Return the row of `expired_snapshots` about a snapshot; None: the plan has no such snapshot."""
         return self._decisions.get(snapshot_id)
 
     def objects(self, addresses: Collection[str]) -> list[ObjectExplanation]:
@@ -72,8 +72,8 @@ class IcechunkExplainer(Explainer[SnapshotPolicy]):
         unlisted = [ObjectExplanation(one, ABSENT, listed=False, kept_by=keepers[one]) for one in asked]
         return self._explained(unlisted, lambda one: self._classified(one, snapshot_ids.get(one.address, set())))
 
-    def _is_due_under_any_policy(self, due: Row) -> bool:
-        return due["address"].startswith(OVERWRITTEN)  # a policy decides on all files except backups
+    def _is_due_under_every_policy(self, due: Row) -> bool:
+        return due["address"].startswith(OVERWRITTEN)  # a policy decides about all files except backups
 
     @cached_property
     def _history(self) -> pa.Table:
@@ -161,7 +161,7 @@ class IcechunkExplainer(Explainer[SnapshotPolicy]):
         return replace(kept_for_ever(explained, KEPT, "reference", detail), goes_on=released)
 
     def _keepers(self, address: str, live: set[str], snapshot_ids: set[str]) -> tuple[Keeper, ...]:
-        """Return the retained snapshots that need the file, the newest first."""
+        """Return the retained snapshots that need the file, the newest first; the history if only it needs the file."""
         if not _FILE.fullmatch(address):
             return ()
         retained = self._forecast.retained()

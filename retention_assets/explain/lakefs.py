@@ -55,9 +55,9 @@ class LakeFSExplainer(Explainer[Policy]):
     may_be_held = (MAY_BE_STAGED, CANDIDATE)
 
     def addresses_at(self, path: str) -> list[str]:
-        """Return the sorted addresses of the objects that any commit has at the path; none for a name of lakeFS.
+        """Return the sorted addresses of the objects that any commit has at the path.
 
-        lakeFS generates such names for objects, so they are not looked up as paths.
+        A name that lakeFS generates for objects is an address, so it is not looked up as a path.
         """
         if is_generated_name(path):
             return []
@@ -65,7 +65,7 @@ class LakeFSExplainer(Explainer[Policy]):
         return sorted({listed_name(row["address"]) for row in rows})
 
     def paths_below(self, folder: str, most: int) -> list[str]:
-        """Return the sorted paths below a folder that any commit has; about `most` of them if there are more."""
+        """Return the sorted paths of all commits below a folder. If there are more than `most`, some may be missing."""
         name, paths = folder.rstrip("/"), set[str]()
         below = (pc.field("key") >= f"{name}/") & (pc.field("key") < f"{name}{_AFTER_SLASH}")
         for batch in self.tables.batches(ADDRESSES.name, ["key"], below):
@@ -89,8 +89,8 @@ class LakeFSExplainer(Explainer[Policy]):
         unlisted = [self._unlisted(one, entries.get(one, []), staged.get(one, set())) for one in asked]
         return self._explained(unlisted, lambda one: self._classified(one, entries.get(one.address, [])))
 
-    def _is_due_under_any_policy(self, due: Row) -> bool:
-        return due["reason"] == UNREFERENCED  # a policy decides only on committed objects
+    def _is_due_under_every_policy(self, due: Row) -> bool:
+        return due["reason"] == UNREFERENCED  # a policy decides only about committed objects
 
     @cached_property
     def _kept(self) -> KeptCommits:

@@ -1,7 +1,7 @@
 """Forecasts what comes due on the coming days if nobody changes anything, under a plan's policy or another policy.
 
-Each object is classified in the same way as by `explain`. Objects are explained in batches, so memory does not grow
-with the repository. The time grows by about 0.2 ms for each object.
+Each object is classified as `explain` classifies it. Objects are explained in batches, so memory does not grow with the
+repository. Each object takes about 0.2 ms.
 """
 
 from collections import defaultdict
@@ -28,7 +28,7 @@ Days = Mapping[date | None, Mapping[str, Amount]]  # by day and prefix; None: no
 
 @dataclass(frozen=True, slots=True)
 class Forecast:
-    """The amounts that come due, by day and prefix.
+    """The amounts of objects that come due, by day and prefix.
 
     An object comes due on the first day whose plan lists it as a candidate or as a waiting object. The first day has
     all candidates and waiting objects of the plan. The forecast assumes that nobody writes, deletes or sweeps.
@@ -46,7 +46,7 @@ class Forecast:
         return sum_of(self.days.get(day, {}).values())
 
     def due_until(self, day: date) -> Amount:
-        """Return the amount that a plan of this day finds due if nothing was swept before."""
+        """Return the amount that a plan of this day finds due if no sweep runs before."""
         return sum_of(self.total(one) for one in self.days if one <= day)
 
     def document(self) -> dict[str, Any]:
@@ -100,7 +100,7 @@ def _due_on(one: ObjectExplanation, today: date) -> date | None:
     if one.state in (CANDIDATE, WAITING):
         return today
     if any(keeper.kind == "reference" for keeper in one.kept_by):
-        return None  # a sweep deletes it with the history, so no plan lists it
+        return None  # a sweep deletes the branch with the history, so no plan lists it
     return one.goes_on
 
 

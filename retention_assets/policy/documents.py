@@ -47,7 +47,7 @@ class SnapshotDocument:
 def read_document(text: str, source: str) -> Document:
     """Return the rules in `text`: YAML or JSON in one of three forms. `source`: the name of the text in messages.
 
-    Errors: ConfigurationError. One line has the source and every wrong key.
+    Errors: ConfigurationError, whose message has the source and every wrong key in one line.
     """
     mapping = mapping_of(text, source)
     document = _checked(_form_of(mapping, source), mapping, source)
@@ -56,7 +56,7 @@ def read_document(text: str, source: str) -> Document:
 
 
 def from_server(default_days: int, branches: Mapping[str, int]) -> Document:
-    """Return the rules of a lakeFS server, which are in days. Errors: ConfigurationError, also for zero days."""
+    """Return the rules of a lakeFS server, which counts in days. Errors: ConfigurationError, also for zero days."""
     entries = [{"branch_id": branch, "retention_days": days} for branch, days in branches.items()]
     return _checked(ServerForm, {"default_retention_days": default_days, "branches": entries}, SERVER)
 

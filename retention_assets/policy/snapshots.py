@@ -11,7 +11,7 @@ from retention_assets.config.durations import FOREVER
 from retention_assets.policy.matching import matches_name, rules_naming
 from retention_assets.policy.rules import HOLD_IDS, Hold, HoldKind, Kept, RefKind, canonical_hold
 
-SNAPSHOT_HOLDS: tuple[HoldKind, ...] = ("snapshot", "branch", "tag")  # what a hold on an Icechunk repository may name
+SNAPSHOT_HOLDS: tuple[HoldKind, ...] = ("snapshot", "branch", "tag")  # the kinds of holds on an Icechunk repository
 
 NOT_BY_AGE = timedelta(0)  # the duration of a rule that keeps by number only
 

@@ -26,7 +26,7 @@ class Explainer[P](ABC):
     policy: P | None = None  # the policy to apply; None: the policy of the plan
     settles: bool = True  # False: `goes_on` does not include the settling time
 
-    may_be_held: ClassVar[Collection[str]]  # states in which a reference of another repository keeps the object
+    may_be_held: ClassVar[Collection[str]]  # the states of objects that a reference of another repository may keep
 
     @abstractmethod
     def objects(self, addresses: Collection[str]) -> list[ObjectExplanation]:
@@ -43,7 +43,8 @@ class Explainer[P](ABC):
 
         Args:
             unlisted: the explanation of each address without the listing.
-            classified: completes the explanation of a listed object that is neither a candidate nor waits.
+            classified: completes the explanation of a listed object that is not due: the plan does not list it as due,
+                or another policy decides about it.
         """
         asked = [one.address for one in unlisted]
         rows = self.tables.rows(STORAGE_INVENTORY.name, one_of("address", asked), _LISTED)

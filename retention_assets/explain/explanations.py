@@ -11,7 +11,7 @@ from retention_assets.objectstore.outcomes import Outcome
 
 # States in addition to those of `core.states`.
 GONE = "gone"  # a sweep or a purge removed the object
-ABSENT = "absent"  # the plan did not list the object, and no ledger has it
+ABSENT = "absent"  # the plan did not list the object, and no ledger shows that it was removed
 MISSING = "missing"  # as `absent`, but something refers to the object
 OUTSIDE = "outside"  # entries refer to the object only by addresses that can lie outside the namespace
 RESTORED = "restored"  # a person brought the object back after the plan was made

@@ -30,8 +30,8 @@ Days = Mapping[date | None, Mapping[str, Amount]]  # by day and prefix; None: no
 class Forecast:
     """The amounts of objects that come due, by day and prefix.
 
-    An object comes due on the first day whose plan lists it as a candidate or as a waiting object. The first day has
-    all candidates and waiting objects of the plan. The forecast assumes that nobody writes, deletes or sweeps.
+    An object comes due on the first day whose plan lists it as a candidate or as a waiting object. The day `first`
+    has all candidates and waiting objects of the plan. The forecast assumes that nobody writes, deletes or sweeps.
     """
 
     policy_hash: str
@@ -79,8 +79,8 @@ def forecast_of(
     found: defaultdict[date | None, defaultdict[str, Amount]] = defaultdict(lambda: defaultdict(Amount))
     for one in _explanations(configuration, tables, policy):
         day, prefix = _due_on(one, first), _prefix_of(one, tables.repository.is_icechunk)
-        kept = found[day] if day is None or day <= last else found[date.max]
-        kept[prefix] = sum_of((kept[prefix], Amount(1, one.size or 0)))
+        of_day = found[day] if day is None or day <= last else found[date.max]  # `date.max`: all days after `last`
+        of_day[prefix] = sum_of((of_day[prefix], Amount(1, one.size or 0)))
     never, later = (sum_of(found.pop(day, {}).values()) for day in (None, date.max))
     policy_hash = tables.plan.policy_hash if policy is None else policy.policy_hash
     within = {day: dict(prefixes) for day, prefixes in found.items() if day is not None}

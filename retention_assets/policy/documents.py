@@ -17,8 +17,6 @@ from retention_assets.policy.validation import checked, mapping_of
 
 SERVER = "the rules of the lakeFS server"
 
-_OWN_KEYS = {"retention", "holds", "lifecycle"}
-_SERVER_KEYS = {"default_retention_days", "branches"}
 _SEED_KEYS = {"prefix", "days", "branch_days"}
 _ACCEPTED = (
     "this tool's form (`retention:`, `holds:`, `lifecycle:`), lakeFS's rules (`default_retention_days`, `branches`), "
@@ -126,9 +124,9 @@ def _form_of(mapping: Mapping[str, Any], source: str) -> type[Form]:
     is_rule = [isinstance(value, dict) and not _SEED_KEYS.isdisjoint(value) for value in mapping.values()]
     if all(is_rule):  # checked before the other forms: a rule may be called `retention`
         return SeedForm
-    if keys & _OWN_KEYS:
+    if keys & OwnForm.model_fields.keys():
         return OwnForm
-    if keys & _SERVER_KEYS:
+    if keys & ServerForm.model_fields.keys():
         return ServerForm
     if any(is_rule):
         return SeedForm

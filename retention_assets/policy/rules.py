@@ -176,13 +176,18 @@ class Policy:
             "lifecycle": sorted(_canonical_lifecycle(rule) for rule in self.lifecycle),
             "holds": sorted(canonical_hold(hold) for hold in self.holds),
         }
-        text = json.dumps(canonical, sort_keys=True, ensure_ascii=True, separators=(",", ":"))
-        return hashlib.sha256(text.encode("ascii")).hexdigest()
+        return hash_of(canonical)
 
 
 def _longest(kept: Iterable[Kept]) -> Kept:
     first, *others = kept
     return reduce(lambda longest, one: one if one.outlasts(longest) else longest, others, first)
+
+
+def hash_of(canonical: Mapping[str, object]) -> str:
+    """Return the SHA-256 (hex) of the rules of a policy, written as JSON with sorted keys and without spaces."""
+    text = json.dumps(canonical, sort_keys=True, ensure_ascii=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode("ascii")).hexdigest()
 
 
 def _text(duration: timedelta | None) -> str:

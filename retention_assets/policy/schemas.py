@@ -271,7 +271,7 @@ class SeedForm(RootModel[dict[RuleId, SeedRule]]):
     def policy(self) -> Policy:
         """Return the document's rules."""
         rules = tuple(
-            LifecycleRule(rule_id, rule.prefix, rule.days, dict(rule.branch_days), rule.enabled)
+            LifecycleRule(rule_id, rule.prefix, rule.days, rule.branch_days, rule.enabled)
             for rule_id, rule in self.root.items()
         )
         return Policy(None, rules, ())

@@ -153,7 +153,8 @@ def live_not_shrunk(live: int, before: int | None, most: float) -> CheckResult:
     if before is None:
         return CheckResult("live_not_shrunk", True, f"{addresses}; there is no earlier plan", 0, most)
     lost = max(0.0, 1 - live / before) if before else 0.0
-    detail = f"{addresses}, {before:,} in the last plan: {lost:.0%} fewer; at most {most:.0%} is allowed"
+    shares = f"{100 * lost:.4g}% fewer; at most {100 * most:.4g}% is allowed"
+    detail = f"{addresses}, {before:,} in the last plan: {shares}"
     return CheckResult("live_not_shrunk", lost <= most, detail, lost, most)
 
 

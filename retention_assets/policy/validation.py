@@ -17,7 +17,7 @@ def checked[F: BaseModel](form: type[F], mapping: Mapping[str, Any], source: str
         return form.model_validate(mapping)
     except ValidationError as error:
         problems = "; ".join([*wrong_keys(error, model=form), *_misplaced(form, mapping)])
-        raise ConfigurationError(f"{source}: {problems}. Nothing was deleted. Correct the document.") from None
+        raise ConfigurationError(f"{source}: {problems}. Nothing was deleted. Correct {source}.") from None
 
 
 def _misplaced(form: type[BaseModel], mapping: Mapping[str, Any]) -> Iterator[str]:

@@ -65,6 +65,11 @@ class PlanTables:
         parts, schema = self._directory(table), TABLES[table].schema
         yield from scan_directory(self.warehouse, *parts, schema=schema, columns=columns, where=where)
 
+    def cached(self, kind: str, schema: pa.Schema, where: pc.Expression) -> list[Row]:
+        """Return rows of a table cache of the repository as dictionaries. See `read_batches`."""
+        rows: list[Row] = read_batches(self.warehouse, self.repository.name, kind, schema, where).to_pylist()
+        return rows
+
     def _directory(self, table: str) -> tuple[str, str, str]:
         if table == DELETION_CANDIDATES.name:  # the table of the day may be of another plan
             return planned_directory(self.warehouse, self.plan)
@@ -193,7 +198,7 @@ def _parts_of(warehouse: Warehouse, other: Repository) -> set[str]:
     """Return the `last_parts` of the references of a repository to objects that may be outside the repository."""
     if other.is_icechunk:
         where = pc.field("location").is_valid()
-        rows = read_batches(warehouse, other.name, CACHED_MANIFESTS, _LOCATIONS, where, ["location"])
+        rows = read_batches(warehouse, other.name, CACHED_MANIFESTS, _LOCATIONS, where)
         written = rows["location"].to_pylist()
     else:
         days = warehouse.directories(other.name, ADDRESSES.name)

@@ -47,10 +47,10 @@ def explain(configuration: Configuration, name: str, asked: str, day: date | Non
     if tables.plan.blocked:
         notes.append(f"The plan must not be executed: {tables.plan.blocked}")
     explain_name = _of_icechunk if repository.is_icechunk else _of_lakefs
-    return explain_name(configuration, tables, relative(repository, asked), [*notes, *of_uri])
+    return explain_name(configuration, tables, _relative(repository, asked), [*notes, *of_uri])
 
 
-def relative(repository: Repository, asked: str) -> str:
+def _relative(repository: Repository, asked: str) -> str:
     """Return `asked` without the URL of the repository's namespace or storage, if it begins with one of them."""
     spelled = asked.replace("s3a://", "s3://", 1)
     for location in (repository.namespace, repository.storage, repository.storage.removeprefix("file://")):
@@ -164,11 +164,11 @@ def with_removals(tables: PlanTables, objects: Sequence[ObjectExplanation]) -> l
     """
     asked = [one.address for one in objects if not one.listed or one.reason is not None]
     found = removals(tables.warehouse, tables.repository, asked) if asked else {}
-    ended = [one.with_removal(found.get(one.address), tables.plan.made_at) for one in objects]
-    if not any(one.is_needed_and_missing for one in ended):
-        return ended
+    explained = [one.with_removal(found.get(one.address), tables.plan.made_at) for one in objects]
+    if not any(one.is_needed_and_missing for one in explained):
+        return explained
     lost = known_addresses(tables.warehouse, tables.repository.name)
-    return [replace(one, acknowledged=one.is_needed_and_missing and one.address in lost) for one in ended]
+    return [replace(one, acknowledged=one.is_needed_and_missing and one.address in lost) for one in explained]
 
 
 def removals(warehouse: Warehouse, repository: Repository, addresses: Collection[str]) -> dict[str, Removal]:
@@ -188,7 +188,7 @@ def removals(warehouse: Warehouse, repository: Repository, addresses: Collection
             rows.setdefault(address, []).extend({**row, "day": day, "plan_hash": plan_hash} for row in of_address)
     deciding = {address: row for address, of_address in rows.items() if (row := deciding_row(of_address))}
     return {
-        address: _removal(warehouse, repository, row, planned[row["plan_hash"]][address], row["day"], row["plan_hash"])
+        address: _removal(warehouse, repository, row, planned[row["plan_hash"]][address])
         for address, row in deciding.items()
     }
 
@@ -249,10 +249,11 @@ def _ledger_rows(
     return rows
 
 
-def _removal(warehouse: Warehouse, repository: Repository, row: Row, planned: Row, day: str, plan_hash: str) -> Removal:
-    day_of_plan = date.fromisoformat(day)
+def _removal(warehouse: Warehouse, repository: Repository, row: Row, planned: Row) -> Removal:
+    """Return the removal. `row`: a ledger row, with the day and hash of its plan. `planned`: its row in the plan."""
+    day, plan_hash = date.fromisoformat(row["day"]), row["plan_hash"]
     name, record = _record_of(warehouse, repository.name, plan_hash, row["fence"])
-    approval = stored_approval(warehouse, repository.name, day_of_plan, plan_hash)  # an interrupted run has no record
+    approval = stored_approval(warehouse, repository.name, day, plan_hash)  # an interrupted run has no record
     by_purge = row["outcome"] == Outcome.PURGED  # without a record, it is unknown who approved the purge
     approved = record or (asdict(approval) if approval and not by_purge else {})
     is_copy = row["outcome"] == Outcome.QUARANTINED
@@ -261,7 +262,7 @@ def _removal(warehouse: Warehouse, repository: Repository, row: Row, planned: Ro
         at=row["at"],
         detail=row["detail"],
         plan_hash=plan_hash,
-        day=day_of_plan,
+        day=day,
         fence=row["fence"],
         reason=planned.get("reason"),
         rule_ids=tuple(planned.get("rule_ids") or ()),
@@ -271,7 +272,7 @@ def _removal(warehouse: Warehouse, repository: Repository, row: Row, planned: Ro
         approved_at=approved.get("approved_at"),
         record=name,
         run_id=record.get("run_id"),
-        copy=_copy_of(warehouse, repository, plan_hash, day_of_plan, row["address"]) if is_copy else None,
+        copy=_copy_of(warehouse, repository, plan_hash, day, row["address"]) if is_copy else None,
         purge_after=row["at"] + repository.settings.quarantine.keep if is_copy else None,
     )
 

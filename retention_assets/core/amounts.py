@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-NO_BRANCH, NO_PATH = "(no branch)", "(no path)"  # the groups of objects without a branch, and without a path
+NO_BRANCH, NO_PATH = "(no branch)", "(no path)"  # names of the groups of objects without a branch or path
 _UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
 _STEP = 1024
 _GB = 10**9  # prices are per GB
@@ -28,11 +28,11 @@ class HistoryChanges:
 
     @property
     def total(self) -> int:
-        """The number of all of them; a budget counts each as one object."""
+        """The number of removed snapshots, branches and tags. A budget counts each as one object."""
         return self.snapshots + self.branches + self.tags
 
     def counts(self) -> list[str]:
-        """Return the numbers that are not 0, such as `2 snapshots` and `1 branch`."""
+        """Return a text for each number that is not 0, such as `2 snapshots` or `1 branch`."""
         named = (
             (self.snapshots, "snapshot", None),
             (self.branches, "branch", "branches"),
@@ -71,7 +71,7 @@ def counted(number: int, one: str, many: str | None = None) -> str:
 
 
 def human_amount(amount: Amount) -> str:
-    """Return objects and bytes for a sentence, such as `12 objects, 1.5 GiB`."""
+    """Return a number of objects and their size, such as `12 objects, 1.5 GiB`."""
     return f"{counted(amount.objects, 'object')}, {human_bytes(amount.bytes)}"
 
 

@@ -10,7 +10,7 @@ from typing import Any
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-# Spark's default format has only milliseconds, so timestamps that differ by microseconds would have one hash.
+# Spark's default format has only milliseconds, so timestamps that differ by microseconds would have the same hash.
 _CANONICAL = {"ignoreNullFields": "false", "timeZone": "UTC", "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX"}
 _BUCKET_DIGITS = 2  # hex digits: the driver gets at most 256 digests
 
@@ -36,6 +36,6 @@ def digested_buckets(candidates: DataFrame) -> DataFrame:
 
 
 def digest_of(buckets: Iterable[Mapping[str, Any]]) -> str:
-    """Return the digest of all rows, as `candidates_digest`. `buckets`: the rows of `digested_buckets`."""
+    """Return the digest that `candidates_digest` returns. `buckets`: the rows of `digested_buckets`."""
     parts = sorted((bucket["bucket"], bucket["digest"]) for bucket in buckets)
     return hashlib.sha256("".join(digest for _, digest in parts).encode()).hexdigest()

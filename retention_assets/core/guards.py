@@ -52,7 +52,7 @@ class LiveListed:
     check_result: CheckResult
     collected: int  # live addresses that are not listed, but that an earlier sweep accounts for
     lost: int  # live addresses that are not listed, but that a person acknowledged as lost
-    missing: DataFrame | None  # the other live addresses that are not listed, in one column; None or empty: none
+    missing: DataFrame | None  # the other live addresses that are not listed (column `address`); None: there are none
 
 
 ALL_LISTED = LiveListed(CheckResult("live_listed", True, "every live address is listed", 0), 0, 0, None)
@@ -119,9 +119,9 @@ def live_listed(
 
 
 def describe_missing(missing: DataFrame, inventory: DataFrame) -> str:
-    """Return a sentence (without its full stop): whether complete directories or only single objects are missing.
+    """Return a sentence, without its full stop, about the directories in which all objects are missing.
 
-    A directory is missing completely if several of its live objects are missing and no object in it is listed.
+    All objects of a directory are missing if several of its live objects are missing and no object in it is listed.
     """
     directory = F.regexp_extract("address", "^(.*/)", 1).alias("directory")
     several = missing.groupBy(directory).agg(F.count(F.lit(1)).alias("objects")).where(F.col("objects") > 1)
@@ -141,7 +141,7 @@ def describe_missing(missing: DataFrame, inventory: DataFrame) -> str:
 
 
 def live_not_empty(live: int, listed: int) -> CheckResult:
-    """Check that some objects are live if any are listed. Otherwise the plan would delete every object."""
+    """Check that some objects are live if any are listed. Without live objects, a plan could delete everything."""
     passed = live > 0 or listed == 0
     detail = f"{counted(live, 'live address', 'live addresses')}, {counted(listed, 'object')} listed"
     return CheckResult("live_not_empty", passed, detail, value=live, limit=None)
@@ -153,11 +153,12 @@ def live_not_shrunk(live: int, before: int | None, most: float) -> CheckResult:
     if before is None:
         return CheckResult("live_not_shrunk", True, f"{addresses}; there is no earlier plan", 0, most)
     lost = max(0.0, 1 - live / before) if before else 0.0
-    detail = f"{addresses}, {before:,} in the last plan: {lost:.0%} fewer; at most {most:.0%} is allowed"
+    shares = f"{100 * lost:.4g}% fewer; at most {100 * most:.4g}% is allowed"
+    detail = f"{addresses}, {before:,} in the last plan: {shares}"
     return CheckResult("live_not_shrunk", lost <= most, detail, lost, most)
 
 
-_PLANNED, _LISTED, _LIVE = "planned", "listed", "live"  # where a row comes from
+_PLANNED, _LISTED, _LIVE = "planned", "listed", "live"  # the table that a row of `tally` comes from
 _VIOLATIONS = {
     "nothing_young": "too young to be deleted",
     "nothing_unknown": "unreferenced while the staged list is unknown",

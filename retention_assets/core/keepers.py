@@ -17,7 +17,7 @@ _DAY = timedelta(days=1)
 class Keeper:
     """One reason why an object stays."""
 
-    kind: str  # branch, commit, tag, hold, reflog, snapshot, staged, age, settle, ...
+    kind: str  # such as branch, commit, tag, hold, reflog, snapshot, staged or age
     name: str
     detail: str  # a sentence without its full stop
     until: datetime | None  # the time at which the reason ends (UTC); None: time alone does not end it
@@ -37,10 +37,11 @@ def first_day_from(timestamp: datetime) -> date:
 
 
 def old_enough_at(times: Iterable[datetime | None], grace: timedelta) -> datetime:
-    """Return the time at which an object with these times is old enough, as in `AgeCutoff`.
+    """Return the time at which an object is old enough to be deleted, as in `AgeCutoff`.
 
-    A plan that reads its inputs after this time can delete the object. A time of whole seconds may have been rounded
-    down, so it counts as the end of its second.
+    The object is old enough for a plan whose inputs were all read after this time. `times`: the object's time in the
+    store, and the time in its address. A time of whole seconds may have been rounded down, so it counts as the end of
+    its second.
     """
     return max(at if at.microsecond else at + _SECOND for at in times if at is not None) + grace
 
@@ -52,7 +53,7 @@ def plan_day(released: datetime | None, old_enough: datetime, waits: timedelta, 
         released: when the last keeper ends (UTC); None: nothing keeps the object now.
         old_enough: see `old_enough_at`.
         waits: the settling time, which begins with the first plan that finds the object due.
-        today: the day of the newest plan, which did not make the object a candidate.
+        today: the day of the plan from whose tables the object is explained.
     """
     due = max(today, old_enough.date(), first_day_from(released) if released else today)
     return _days_after(due, -(-waits // _DAY))

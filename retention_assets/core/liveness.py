@@ -13,11 +13,11 @@ class Liveness:
 
     live: DataFrame
     committed: DataFrame
-    checked_at: datetime  # when the check began, before anything was read; this machine's clock
+    checked_at: datetime  # when the check began, before it read anything (this machine's clock)
 
 
 class LiveAddresses(Protocol):
-    """Determines the live addresses of a lakeFS or Icechunk repository. A purge calls `now` before each pass."""
+    """Determines the live addresses of a lakeFS or Icechunk repository. A purge calls `now` before each batch."""
 
     def now(self) -> DataFrame:
         """Run a liveness check, and return the addresses that must stay (column `address`).

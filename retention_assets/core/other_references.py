@@ -30,17 +30,23 @@ class OtherReferences:
 
     def keep(self, objects: DataFrame) -> DataFrame:
         """Return the classified objects. A candidate that another repository may refer to becomes `held`."""
-        return objects if self.parts is None else keep_referenced(objects, self.parts)
+        if self.parts is None:
+            return objects
+        parts = self.parts.withColumn("is_referenced", F.lit(True))
+        marked = _with_last_part(objects).join(parts, on=_LAST, how="left")
+        stays = F.col("is_referenced").isNotNull() & (F.col("state") == CANDIDATE)
+        state = F.when(stays, HELD).otherwise(F.col("state"))
+        return marked.withColumn("state", state).drop(_LAST, "is_referenced")
 
 
 NO_OTHERS = OtherReferences()
 
 
 def last_parts(references: Sequence[DataFrame]) -> DataFrame | None:
-    """Return the distinct last parts of all references (column `address`: absolute URIs); None without any table.
+    """Return the distinct last parts of all references (column `address`: absolute URIs).
 
-    Each last part is returned as it is written, and with its escapes decoded. Parts that cannot be generated names are
-    left out.
+    Each last part is returned as it is written, and with its escapes decoded. Parts that lakeFS or Icechunk cannot have
+    generated as names are left out. If `references` is empty, the result is None.
     """
     if not references:
         return None
@@ -52,14 +58,8 @@ def last_parts(references: Sequence[DataFrame]) -> DataFrame | None:
 
 def referenced(objects: DataFrame, parts: DataFrame) -> DataFrame:
     """Return the rows of `objects` (column `address`) that another repository may refer to."""
-    with_last = objects.withColumn(_LAST, F.substring_index("address", "/", -1))
-    return with_last.join(parts, on=_LAST, how="left_semi").drop(_LAST)
+    return _with_last_part(objects).join(parts, on=_LAST, how="left_semi").drop(_LAST)
 
 
-def keep_referenced(objects: DataFrame, parts: DataFrame) -> DataFrame:
-    """Return the classified objects; a candidate that another repository may refer to becomes `held`."""
-    with_last = objects.withColumn(_LAST, F.substring_index("address", "/", -1))
-    marked = with_last.join(parts.withColumn("is_referenced", F.lit(True)), on=_LAST, how="left")
-    stays = F.col("is_referenced").isNotNull() & (F.col("state") == CANDIDATE)
-    state = F.when(stays, HELD).otherwise(F.col("state"))
-    return marked.withColumn("state", state).drop(_LAST, "is_referenced")
+def _with_last_part(objects: DataFrame) -> DataFrame:
+    return objects.withColumn(_LAST, F.substring_index("address", "/", -1))

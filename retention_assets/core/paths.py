@@ -1,6 +1,6 @@
 """Rules about paths and locations, as Spark columns: which paths a prefix covers, and how locations are decoded.
 
-`policy` has the rule for prefixes in plain Python too. Tests compare the two.
+`policy.matching` has the rule for prefixes in plain Python. Tests compare the two.
 """
 
 from collections.abc import Collection
@@ -44,11 +44,11 @@ def is_unreadable(path: Column) -> Column:
 
 
 STRAY_PERCENT = "%(?![0-9A-Fa-f]{2})"  # a `%` that begins no escape, as a pattern of Java and of Python
-_SIGNS = ("//", "/.", "/?", "/#", "%2E", "%2e", "%2F", "%2f")  # of a path that `may_be_unresolved`
+_SIGNS = ("//", "/.", "/?", "/#", "%2E", "%2e", "%2F", "%2f")  # one of these is inside a path that `may_be_unresolved`
 
 
 def decoded_location(location: Column) -> Column:
-    """Return the location of a virtual reference in the form of URLs in a configuration.
+    """Return the location of a virtual reference, spelled as a configuration spells URLs.
 
     Percent-escapes are decoded, the query and the fragment are removed, the path is `resolved`, and `gcs://` becomes
     `gs://`.
@@ -73,8 +73,7 @@ def is_unresolved(path: Column) -> Column:
 def may_be_unresolved(uri: Column) -> Column:
     """Return whether the path of a URI or a relative path may be unresolved, perhaps after percent-escapes are decoded.
 
-    Few paths are unresolved. This test takes less time than a regular expression, and much less than to resolve a
-    path.
+    Few paths are unresolved. This test takes less time than a regular expression, and much less than resolving a path.
     """
     named = F.replace(uri, F.lit("://"))
     signs = reduce(Column.__or__, (F.contains(named, F.lit(sign)) for sign in _SIGNS))
@@ -84,7 +83,7 @@ def may_be_unresolved(uri: Column) -> Column:
 def resolved(path: Column) -> Column:
     """Return a relative path as a file system resolves it: without empty and `.` parts, and with `..` followed.
 
-    At most `_NESTED` `..` parts in a row are followed.
+    At most `_NESTED` `..` parts in a row are followed. The others stay in the path.
     """
     parts = F.regexp_replace(F.concat(F.lit("/"), path), rf"(/\.?)+(?=/|{END})", "")
     return F.substr(F.regexp_replace(F.regexp_replace(parts, _LEFT, ""), rf"^(/\.\.)+(?=/|{END})", ""), F.lit(2))
@@ -96,6 +95,6 @@ def _left_again(nested: int) -> str:
     return rf"/(?!\.\.(?:/|{END}))[^/]++{inside}/\.\.(?=/|{END})"
 
 
-END = r"\z"  # the end of a name in a pattern. Java's `$` also matches before a line break at the end of a name
+END = r"\z"  # the end of a text in a pattern; Java's `$` also matches before a line break at the end
 _NESTED = 16  # directories of a path that `..` parts in a row can leave
 _LEFT = _left_again(_NESTED - 1)

@@ -44,7 +44,7 @@ REMEDIES: Mapping[str, str] = {
         "intended, raise guards.max_live_shrink, and plan again."
     ),
     "nothing_young": _FAULT,
-    "nothing_unknown": "Give the server's staged list in `staged`, or use `source.api`, and plan again.",
+    "nothing_unknown": "Name the folder of the server's staged list in `staged`, or use `source.api`. Then plan again.",
     "only_generated_names": _FAULT,
     "nothing_live": _FAULT,
     "only_listed": _FAULT,

@@ -30,7 +30,7 @@ def settling_start(oldest: datetime, newest_read: datetime) -> datetime:
 def settled(
     objects: DataFrame,
     earlier: DataFrame,
-    listed_at: datetime,
+    found_at: datetime,
     now: datetime,
     settle: timedelta,
     *,
@@ -41,16 +41,18 @@ def settled(
     Args:
         objects: the classified objects, each with its state (see `candidates.classified`).
         earlier: `due_objects` of the last plan: its candidates and waiting objects, and when each was first found due.
-        listed_at: the time at which this plan finds objects due (UTC): see `settling_start`.
+        found_at: the time from which an object waits if this plan is the first that finds it due (UTC): see
+            `settling_start`.
         now: when this plan's references or its staged list were read (UTC), whichever was read first. An object has
-            settled if its `waits_until` is not after `now`. If `now` is after the listing, a `settle` of one day is
-            over at the plan that is made at the same time on the next day.
+            settled if its `waits_until` is not after `now`. Usually `found_at` is older than `now`. So if plans are
+            made at the same time each day, a `settle` of one day ends with the next plan.
         settle: how long an object must have been due; with zero, no object waits.
         settle_expired: whether objects that a commit references wait too.
     """
-    since = earlier.groupBy(*SAME_OBJECT).agg(F.max("found_at").alias("found_before"))  # a join must not repeat objects
+    # One row per object, so that the join repeats no object.
+    since = earlier.groupBy(*SAME_OBJECT).agg(F.max("found_at").alias("found_before"))
     due = F.col("state") == CANDIDATE
-    found = F.least(F.coalesce("found_before", F.lit(listed_at)), F.lit(listed_at))
+    found = F.least(F.coalesce("found_before", F.lit(found_at)), F.lit(found_at))
     until = F.timestamp_micros(F.unix_micros("found_at") + F.lit(settle // timedelta(microseconds=1)))
     must_wait = (F.col("reason") == UNREFERENCED) | F.lit(settle_expired)
     waits = due & must_wait & F.lit(bool(settle)) & F.coalesce(F.col("waits_until") > F.lit(now), F.lit(False))
@@ -64,5 +66,5 @@ def settled(
 
 
 def candidates(due: DataFrame) -> DataFrame:
-    """Return the candidates among the due objects of a system (see `due` in its rules), one row per address."""
+    """Return the candidates among the objects that `due` of the system's rules returns, one row per address."""
     return due.where(F.col("state") == CANDIDATE).select(*DELETION_CANDIDATES.schema.names)

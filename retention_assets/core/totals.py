@@ -1,4 +1,4 @@
-"""Totals of classified objects: by state, by their largest groups, and the times until which objects wait."""
+"""Totals of classified objects: by state, by largest groups, and the times at which waiting objects have settled."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -26,7 +26,7 @@ class Totals:
 
 
 def with_totals(objects: DataFrame) -> tuple[DataFrame, Observation]:
-    """Return the classified objects, and the observation of their totals: see `observed_totals`."""
+    """Return the classified objects, and the observation from which `observed_totals` reads their totals."""
     until = F.unix_micros("waits_until") if "waits_until" in objects.columns else F.lit(None).cast("bigint")
     waits = F.when(F.col("state") == WAITING, until)
     aggregates = [F.min(waits).alias("first"), F.max(waits).alias("last")]
@@ -59,14 +59,14 @@ def largest_groups(objects: DataFrame, part: str, reason: Column, prefix: Column
     """Return (`part`, by, name, objects, bytes): the `most` largest groups of each part and kind, largest first.
 
     There are four kinds of groups (`by`): one group of all objects (`total`), and groups by reason, prefix and branch.
-    The name of the group `total` is empty. An object counts for each of its branches. Groups of equal size are ordered
-    by name.
+    The name of the group `total` is empty. An object counts in the group of each of its branches. Groups of equal size
+    are ordered by name.
 
     Args:
         objects: the objects, with columns `size` and `branches`.
         part: the column with the part to which an object belongs.
         reason: the reason for deleting an object.
-        prefix: the prefix of an object: `top_prefix`, or `top_of` its address for systems without paths.
+        prefix: the prefix of an object: `top_prefix`, or `top_of` of its address if objects have no paths.
         most: the number of groups to return for each part and kind.
     """
     branches = F.when(F.size("branches") > 0, F.col("branches")).otherwise(F.array(F.lit(NO_BRANCH)))
@@ -91,7 +91,7 @@ def _group(by: str, name: Column) -> Column:
 
 
 def top_prefix() -> Column:
-    """Return the first directory of a candidate's first path; for a file outside all directories, its path."""
+    """Return the first directory of a candidate's first path, the path if it has no directory, or `NO_PATH`."""
     first = F.try_element_at("paths", F.lit(1))
     top = F.when(first.contains("/"), F.concat(F.substring_index(first, "/", 1), F.lit("/"))).otherwise(first)
     return F.coalesce(top, F.lit(NO_PATH))

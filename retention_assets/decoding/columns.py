@@ -1,4 +1,4 @@
-"""Arrow columns made of pieces of decoded blocks, and the memory that receives them."""
+"""Makes Arrow columns from pieces of decoded blocks, in memory from Arrow's pool."""
 
 import re
 from dataclasses import dataclass

@@ -116,8 +116,9 @@ def _copy(source, start, target, position, length):  # type: ignore[no-untyped-d
 def inspect_blocks(content, limit, offsets, lengths, frames):  # type: ignore[no-untyped-def]
     """Fill `frames` with the type, the expected CRC32C and the decoded size of each block.
 
-    Returns -1, or the number of the first block whose trailer does not end at or before `limit`. If a decoded size is
-    impossible, `frames` has -1, so that no memory is allocated for the block: Snappy decodes 3 bytes to at most 64.
+    Returns -1, or the number of the first block that is not inside the first `limit` bytes, with its trailer. If a
+    decoded size is impossible, `frames` has -1, so that no memory is allocated for the block: Snappy decodes 3 bytes to
+    at most 64.
     """
     for block in range(len(offsets)):
         start, length = offsets[block], lengths[block]

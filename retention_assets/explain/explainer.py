@@ -19,21 +19,21 @@ _LISTED = ("address", "size", "last_modified")
 
 @dataclass(frozen=True)
 class Explainer[P](ABC):
-    """Explains objects of one repository. Only the matching rows of large tables are read."""
+    """Explains objects of one repository. It reads only the rows of these objects from large tables."""
 
     tables: PlanTables
     configuration: Configuration
     policy: P | None = None  # the policy to apply; None: the policy of the plan
-    settles: bool = True  # False: `goes_on` is the day when the object comes due, without the settling time
+    settles: bool = True  # False: `goes_on` does not include the settling time
 
-    may_be_held: ClassVar[Collection[str]]  # states in which a reference of another repository keeps the object
+    may_be_held: ClassVar[Collection[str]]  # the states of objects that a reference of another repository may keep
 
     @abstractmethod
     def objects(self, addresses: Collection[str]) -> list[ObjectExplanation]:
         """Return the explanation of each address: its state, its keepers, and the first day that may delete it."""
 
     @abstractmethod
-    def _is_due_under_any_policy(self, due: Row) -> bool:
+    def _is_due_under_every_policy(self, due: Row) -> bool:
         """Return whether an object that the plan lists as due is due under every policy."""
 
     def _explained(
@@ -43,7 +43,8 @@ class Explainer[P](ABC):
 
         Args:
             unlisted: the explanation of each address without the listing.
-            classified: completes the explanation of a listed object that is neither a candidate nor waits.
+            classified: completes the explanation of a listed object that is not due: the plan does not list it as due,
+                or another policy decides about it.
         """
         asked = [one.address for one in unlisted]
         rows = self.tables.rows(STORAGE_INVENTORY.name, one_of("address", asked), _LISTED)
@@ -51,7 +52,7 @@ class Explainer[P](ABC):
         of_plan = self.tables.rows(DELETION_CANDIDATES.name, one_of("address", due), ["address"]) if due else []
         candidates = {row["address"] for row in of_plan}
         if self.policy:
-            due = {address: row for address, row in due.items() if self._is_due_under_any_policy(row)}
+            due = {address: row for address, row in due.items() if self._is_due_under_every_policy(row)}
         found = []
         for one in unlisted:
             explained = replace(one, state=MISSING) if one.kept_by and one.state == ABSENT else one
@@ -66,7 +67,7 @@ class Explainer[P](ABC):
         return [_held_by(others[one.address], one) if one.address in others else one for one in found]
 
     def _due(self, explained: ObjectExplanation, due: Row, is_candidate: bool) -> ObjectExplanation:
-        waits = due.get("waits_until")  # candidates that need not settle have this value too
+        waits = due.get("waits_until")  # candidates have this value, too
         ends = None if is_candidate else waits
         return replace(
             explained,
@@ -95,7 +96,7 @@ class Explainer[P](ABC):
 
 
 def kept_for_ever(explained: ObjectExplanation, state: str, kind: str, detail: str) -> ObjectExplanation:
-    """Return the explanation with one reason that does not end by itself."""
+    """Return the explanation with this state, and with one keeper that time does not end."""
     return replace(explained, state=state, kept_by=(Keeper(kind, explained.address, detail, None),))
 
 

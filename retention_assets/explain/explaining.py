@@ -30,7 +30,7 @@ from retention_assets.warehouse.warehouse import Warehouse
 _FOLDERS = {"snapshot": ("snapshots/", "transactions/"), "manifest": ("manifests/",), "chunk": ("chunks/",)}
 _LAKEFS = "lakefs://"
 _COMMIT = re.compile(r"[0-9a-f]{64}")
-_MANY = 10_000  # paths of a folder that are counted
+_MANY = 10_000  # the most paths of a folder that are counted
 _REMOVED = (Outcome.DELETED, Outcome.QUARANTINED, Outcome.PURGED)
 
 
@@ -47,10 +47,10 @@ def explain(configuration: Configuration, name: str, asked: str, day: date | Non
     if tables.plan.blocked:
         notes.append(f"The plan must not be executed: {tables.plan.blocked}")
     explain_name = _of_icechunk if repository.is_icechunk else _of_lakefs
-    return explain_name(configuration, tables, relative(repository, asked), [*notes, *of_uri])
+    return explain_name(configuration, tables, _relative(repository, asked), [*notes, *of_uri])
 
 
-def relative(repository: Repository, asked: str) -> str:
+def _relative(repository: Repository, asked: str) -> str:
     """Return `asked` without the URL of the repository's namespace or storage, if it begins with one of them."""
     spelled = asked.replace("s3a://", "s3://", 1)
     for location in (repository.namespace, repository.storage, repository.storage.removeprefix("file://")):
@@ -150,24 +150,25 @@ def _require_known(tables: PlanTables, asked: str, objects: Sequence[ObjectExpla
     if not _is_known(objects):
         plan = tables.plan
         raise ConfigurationError(
-            f"{plan.repository}: {asked!r} was not found. Neither a ledger nor the plan of {plan.day}, made at "
-            f"{plan.made_at:%Y-%m-%d %H:%M} UTC, has a path, address, commit, snapshot, manifest or chunk of this "
-            f"name. If {asked!r} is newer than the plan, plan again: `retention plan {plan.repository}`."
+            f"{plan.repository}: {asked!r} was not found, so nothing was explained. Neither a ledger nor the plan of "
+            f"{plan.day}, made at {plan.made_at:%Y-%m-%d %H:%M} UTC, has a path, address, commit, snapshot, manifest "
+            f"or chunk of this name. If {asked!r} is newer than the plan, plan again: "
+            f"`retention plan {plan.repository}`."
         )
 
 
 def with_removals(tables: PlanTables, objects: Sequence[ObjectExplanation]) -> list[ObjectExplanation]:
     """Return the explanations with the removals of objects that are not listed, or that the plan lists as due.
 
-    Missing objects that something refers to also have whether a person acknowledged them as lost.
+    In explanations of missing objects that something refers to, `acknowledged` is set, too.
     """
     asked = [one.address for one in objects if not one.listed or one.reason is not None]
     found = removals(tables.warehouse, tables.repository, asked) if asked else {}
-    ended = [one.with_removal(found.get(one.address), tables.plan.made_at) for one in objects]
-    if not any(one.is_needed_and_missing for one in ended):
-        return ended
+    explained = [one.with_removal(found.get(one.address), tables.plan.made_at) for one in objects]
+    if not any(one.is_needed_and_missing for one in explained):
+        return explained
     lost = known_addresses(tables.warehouse, tables.repository.name)
-    return [replace(one, acknowledged=one.is_needed_and_missing and one.address in lost) for one in ended]
+    return [replace(one, acknowledged=one.is_needed_and_missing and one.address in lost) for one in explained]
 
 
 def removals(warehouse: Warehouse, repository: Repository, addresses: Collection[str]) -> dict[str, Removal]:
@@ -187,7 +188,7 @@ def removals(warehouse: Warehouse, repository: Repository, addresses: Collection
             rows.setdefault(address, []).extend({**row, "day": day, "plan_hash": plan_hash} for row in of_address)
     deciding = {address: row for address, of_address in rows.items() if (row := deciding_row(of_address))}
     return {
-        address: _removal(warehouse, repository, row, planned[row["plan_hash"]][address], row["day"], row["plan_hash"])
+        address: _removal(warehouse, repository, row, planned[row["plan_hash"]][address])
         for address, row in deciding.items()
     }
 
@@ -196,9 +197,8 @@ def deciding_row(rows: Collection[Row]) -> Row | None:
     """Return the newest row of an address that shows whether the object is gone, else the newest row of any kind.
 
     Finished outcomes and attempts with an unknown result show this. The purge of a copy is ignored after the object was
-    restored. For Spark, `ledger.newest_conclusive` has the same rule, with one difference. Here, a row that says that
-    the object was missing is ignored if an earlier row says that it was deleted or moved. The earlier row shows where
-    the object is.
+    restored. For Spark, `ledger.newest_conclusive` has the same rule, with one difference: here, the outcome `missing`
+    is ignored if an earlier row shows that the object was deleted or moved. The earlier row shows where the object is.
     """
     attempts = Counter(row["fence"] for row in rows if row["outcome"] == Outcome.ATTEMPTED)
     results = Counter(row["fence"] for row in rows if row["outcome"] != Outcome.ATTEMPTED)
@@ -249,10 +249,11 @@ def _ledger_rows(
     return rows
 
 
-def _removal(warehouse: Warehouse, repository: Repository, row: Row, planned: Row, day: str, plan_hash: str) -> Removal:
-    day_of_plan = date.fromisoformat(day)
+def _removal(warehouse: Warehouse, repository: Repository, row: Row, planned: Row) -> Removal:
+    """Return the removal. `row`: a ledger row, with the day and hash of its plan. `planned`: its row in the plan."""
+    day, plan_hash = date.fromisoformat(row["day"]), row["plan_hash"]
     name, record = _record_of(warehouse, repository.name, plan_hash, row["fence"])
-    approval = stored_approval(warehouse, repository.name, day_of_plan, plan_hash)  # an interrupted run has no record
+    approval = stored_approval(warehouse, repository.name, day, plan_hash)  # an interrupted run has no record
     by_purge = row["outcome"] == Outcome.PURGED  # without a record, it is unknown who approved the purge
     approved = record or (asdict(approval) if approval and not by_purge else {})
     is_copy = row["outcome"] == Outcome.QUARANTINED
@@ -261,7 +262,7 @@ def _removal(warehouse: Warehouse, repository: Repository, row: Row, planned: Ro
         at=row["at"],
         detail=row["detail"],
         plan_hash=plan_hash,
-        day=day_of_plan,
+        day=day,
         fence=row["fence"],
         reason=planned.get("reason"),
         rule_ids=tuple(planned.get("rule_ids") or ()),
@@ -271,7 +272,7 @@ def _removal(warehouse: Warehouse, repository: Repository, row: Row, planned: Ro
         approved_at=approved.get("approved_at"),
         record=name,
         run_id=record.get("run_id"),
-        copy=_copy_of(warehouse, repository, plan_hash, day_of_plan, row["address"]) if is_copy else None,
+        copy=_copy_of(warehouse, repository, plan_hash, day, row["address"]) if is_copy else None,
         purge_after=row["at"] + repository.settings.quarantine.keep if is_copy else None,
     )
 
@@ -290,6 +291,6 @@ def _copy_of(warehouse: Warehouse, repository: Repository, plan_hash: str, day: 
 
     try:
         quarantine = quarantine_of_plan(repository, find_plan(warehouse, repository.name, plan_hash, day))
-    except RetentionError:  # the quarantine's configuration changed, or a variable is not set: leave out the URL
+    except RetentionError:  # the configured quarantine changed, or a variable is not set: then the URL is unknown
         return None
     return quarantine.describe(address)

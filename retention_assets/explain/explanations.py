@@ -10,8 +10,8 @@ from retention_assets.core.keepers import Keeper
 from retention_assets.objectstore.outcomes import Outcome
 
 # States in addition to those of `core.states`.
-GONE = "gone"  # a sweep removed the object
-ABSENT = "absent"  # the plan did not list the object, and no ledger has it
+GONE = "gone"  # a sweep or a purge removed the object
+ABSENT = "absent"  # the plan did not list the object, and no ledger shows that it was removed
 MISSING = "missing"  # as `absent`, but something refers to the object
 OUTSIDE = "outside"  # entries refer to the object only by addresses that can lie outside the namespace
 RESTORED = "restored"  # a person brought the object back after the plan was made
@@ -75,7 +75,7 @@ class Removal:
     record: str | None  # the name of the audit record of the run
     run_id: str | None
     copy: str | None = None  # the URL in quarantine
-    purge_after: datetime | None = None
+    purge_after: datetime | None = None  # the time after which `purge` may delete the copy (UTC)
 
 
 @dataclass(frozen=True, slots=True)

@@ -44,7 +44,7 @@ from retention_assets.tables import (
     REPOSITORY_HISTORY,
 )
 from retention_assets.warehouse.metadata import needed
-from retention_assets.warehouse.reading import one_of, read_batches
+from retention_assets.warehouse.reading import one_of
 
 _FILE = re.compile(FILE)
 _SHOWN = 10  # snapshots that are listed as keepers of a file
@@ -59,7 +59,7 @@ class IcechunkExplainer(Explainer[SnapshotPolicy]):
     may_be_held = (HELD, CANDIDATE)
 
     def snapshot(self, snapshot_id: str) -> Mapping[str, Any] | None:
-        """Return the decision on a snapshot, as a row of `expired_snapshots`; None: the plan has no such snapshot."""
+        """Return the row of `expired_snapshots` about a snapshot; None: the plan has no such snapshot."""
         return self._decisions.get(snapshot_id)
 
     def objects(self, addresses: Collection[str]) -> list[ObjectExplanation]:
@@ -72,8 +72,8 @@ class IcechunkExplainer(Explainer[SnapshotPolicy]):
         unlisted = [ObjectExplanation(one, ABSENT, listed=False, kept_by=keepers[one]) for one in asked]
         return self._explained(unlisted, lambda one: self._classified(one, snapshot_ids.get(one.address, set())))
 
-    def _is_due_under_any_policy(self, due: Row) -> bool:
-        return due["address"].startswith(OVERWRITTEN)  # a policy decides on all files except backups
+    def _is_due_under_every_policy(self, due: Row) -> bool:
+        return due["address"].startswith(OVERWRITTEN)  # a policy decides about all files except backups
 
     @cached_property
     def _history(self) -> pa.Table:
@@ -110,10 +110,8 @@ class IcechunkExplainer(Explainer[SnapshotPolicy]):
             by_manifest[manifest_id].add(address)
         if not by_manifest:
             return {}
-        where = one_of("manifest_id", by_manifest)
-        rows = self._cached(CACHED_SNAPSHOTS, _OF_SNAPSHOTS, where)
         found: defaultdict[str, set[str]] = defaultdict(set)
-        for row in rows:
+        for row in self.tables.cached(CACHED_SNAPSHOTS, _OF_SNAPSHOTS, one_of("manifest_id", by_manifest)):
             for address in by_manifest[row["manifest_id"]]:
                 found[address].add(row["snapshot_id"])
         return found
@@ -125,18 +123,13 @@ class IcechunkExplainer(Explainer[SnapshotPolicy]):
         ids = {address.removeprefix(CHUNKS): address for address in chunks}
         where = one_of("chunk_id", ids) | pc.field("location").is_valid()
         found = []
-        for row in self._cached(CACHED_MANIFESTS, _OF_MANIFESTS, where):
+        for row in self.tables.cached(CACHED_MANIFESTS, _OF_MANIFESTS, where):
             named = {row["chunk_id"]} if row["chunk_id"] else last_parts(row["location"])
             found += [(row["manifest_id"], ids[chunk_id]) for chunk_id in named & ids.keys()]
         return found
 
-    def _cached(self, kind: str, schema: pa.Schema, where: pc.Expression) -> list[Row]:
-        name = self.tables.repository.name
-        rows: list[Row] = read_batches(self.tables.warehouse, name, kind, schema, where, schema.names).to_pylist()
-        return rows
-
     def _classified(self, explained: ObjectExplanation, snapshot_ids: set[str]) -> ObjectExplanation:
-        """Return the explanation of a listed file that is neither a candidate nor waits."""
+        """Return the explanation of a listed file that is not due: see `_explained`."""
         address = explained.address
         if address.startswith(REFERENCES):
             return self._reference(explained)
@@ -161,7 +154,7 @@ class IcechunkExplainer(Explainer[SnapshotPolicy]):
         return replace(kept_for_ever(explained, KEPT, "reference", detail), goes_on=released)
 
     def _keepers(self, address: str, live: set[str], snapshot_ids: set[str]) -> tuple[Keeper, ...]:
-        """Return the retained snapshots that need the file, the newest first."""
+        """Return the retained snapshots that need the file, the newest first; the history if only it needs the file."""
         if not _FILE.fullmatch(address):
             return ()
         retained = self._forecast.retained()

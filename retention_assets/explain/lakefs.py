@@ -38,7 +38,7 @@ from retention_assets.tables import (
     STORAGE_INVENTORY,
     UNCOMMITTED_OBJECTS,
 )
-from retention_assets.warehouse.reading import one_of, read_batches
+from retention_assets.warehouse.reading import one_of
 
 _SHOWN = 10  # commits of an entry in an explanation
 _AFTER_SLASH = chr(ord("/") + 1)  # paths below a folder are sorted before this character, so row groups are skipped
@@ -56,9 +56,9 @@ class LakeFSExplainer(Explainer[Policy]):
     may_be_held = (MAY_BE_STAGED, CANDIDATE)
 
     def addresses_at(self, path: str) -> list[str]:
-        """Return the sorted addresses of the objects that any commit has at the path; none for a name of lakeFS.
+        """Return the sorted addresses of the objects that any commit has at the path.
 
-        lakeFS generates such names for objects, so they are not looked up as paths.
+        A name that lakeFS generates for objects is an address, so it is not looked up as a path.
         """
         if is_generated_name(path):
             return []
@@ -66,7 +66,7 @@ class LakeFSExplainer(Explainer[Policy]):
         return sorted({listed_name(row["address"]) for row in rows})
 
     def paths_below(self, folder: str, most: int) -> list[str]:
-        """Return the sorted paths below a folder that any commit has; about `most` of them if there are more."""
+        """Return the sorted paths of all commits below a folder. If there are more than `most`, some may be missing."""
         name, paths = folder.rstrip("/"), set[str]()
         below = (pc.field("key") >= f"{name}/") & (pc.field("key") < f"{name}{_AFTER_SLASH}")
         for batch in self.tables.batches(ADDRESSES.name, ["key"], below):
@@ -90,8 +90,8 @@ class LakeFSExplainer(Explainer[Policy]):
         unlisted = [self._unlisted(one, entries.get(one, []), staged.get(one, set())) for one in asked]
         return self._explained(unlisted, lambda one: self._classified(one, entries.get(one.address, [])))
 
-    def _is_due_under_any_policy(self, due: Row) -> bool:
-        return due["reason"] == UNREFERENCED  # a policy decides only on committed objects
+    def _is_due_under_every_policy(self, due: Row) -> bool:
+        return due["reason"] == UNREFERENCED  # a policy decides only about committed objects
 
     @cached_property
     def _kept(self) -> KeptCommits:
@@ -147,22 +147,14 @@ class LakeFSExplainer(Explainer[Policy]):
         """Return the commits that contain each (path, address) pair, sorted, from the cached ranges and metaranges."""
         if not pairs:
             return {}
-        warehouse, name = self.tables.warehouse, self.tables.repository.name
-        repository = self.tables.repository
-        urls = namespace_urls(repository.namespace, repository.storage)
-        where = one_of("key", {key for key, _ in pairs})
-        rows = read_batches(warehouse, name, CACHED_RANGES, _RANGE_COLUMNS, where, _RANGE_COLUMNS.names).to_pylist()
+        urls = namespace_urls(self.tables.repository.namespace, self.tables.repository.storage)
         ranges: defaultdict[str, set[tuple[str, str]]] = defaultdict(set)
-        for row in rows:
+        for row in self.tables.cached(CACHED_RANGES, _RANGE_COLUMNS, one_of("key", {key for key, _ in pairs})):
             pair = row["key"], canonical_name(row["address"], row["address_type"], urls)
             if pair in pairs:
                 ranges[row["range_id"]].add(pair)
-        where = one_of("range_id", ranges)
-        of_ranges = read_batches(
-            warehouse, name, CACHED_METARANGES, _METARANGE_COLUMNS, where, _METARANGE_COLUMNS.names
-        ).to_pylist()
         found: defaultdict[tuple[str, str], set[str]] = defaultdict(set)
-        for row in of_ranges:
+        for row in self.tables.cached(CACHED_METARANGES, _METARANGE_COLUMNS, one_of("range_id", ranges)):
             for pair in ranges[row["range_id"]]:
                 found[pair].add(row["metarange_id"])
         return {pair: self._commits_with(frozenset(metaranges_of)) for pair, metaranges_of in found.items()}
@@ -188,7 +180,7 @@ class LakeFSExplainer(Explainer[Policy]):
         return ObjectExplanation(address, state, listed=False, kept_by=keepers, entries=shown)
 
     def _classified(self, explained: ObjectExplanation, entries: Sequence[Entry]) -> ObjectExplanation:
-        """Return the explanation of a listed object that is neither a candidate nor waits."""
+        """Return the explanation of a listed object that is not due: see `_explained`."""
         if self._is_foreign(explained.address):
             detail = "lakeFS does not generate such names, so the object is not the repository's own"
             if is_generated_name(explained.address):

@@ -54,7 +54,7 @@ class PlanTables:
         return read_directory(self.warehouse, *parts, schema=schema, where=where, columns=columns)
 
     def rows(self, table: str, where: pc.Expression | None = None, columns: Sequence[str] | None = None) -> list[Row]:
-        """Return rows as dictionaries. See `table`."""
+        """Return the rows of `table` as dictionaries."""
         found: list[Row] = self.table(table, where, columns).to_pylist()
         return found
 
@@ -64,6 +64,11 @@ class PlanTables:
         """Yield rows of a table of the plan's day in batches. Errors: as `metadata`."""
         parts, schema = self._directory(table), TABLES[table].schema
         yield from scan_directory(self.warehouse, *parts, schema=schema, columns=columns, where=where)
+
+    def cached(self, kind: str, schema: pa.Schema, where: pc.Expression) -> list[Row]:
+        """Return rows of a table cache of the repository as dictionaries. See `read_batches`."""
+        rows: list[Row] = read_batches(self.warehouse, self.repository.name, kind, schema, where).to_pylist()
+        return rows
 
     def _directory(self, table: str) -> tuple[str, str, str]:
         if table == DELETION_CANDIDATES.name:  # the table of the day may be of another plan
@@ -170,7 +175,8 @@ def referring_repositories(
 ) -> dict[str, list[str]]:
     """Return the names of the other repositories that may refer to each address. Other addresses are omitted.
 
-    A repository may refer to an address if one of its references that may be to others ends with the same file name.
+    A repository may refer to an address if one of its references to objects that may be outside the repository has the
+    same last part.
     """
     if not addresses:
         return {}
@@ -184,10 +190,10 @@ def referring_repositories(
 
 
 def _parts_of(warehouse: Warehouse, other: Repository) -> set[str]:
-    """Return the `last_parts` of the references of a repository that may be to others."""
+    """Return the `last_parts` of the references of a repository to objects that may be outside the repository."""
     if other.is_icechunk:
         where = pc.field("location").is_valid()
-        rows = read_batches(warehouse, other.name, CACHED_MANIFESTS, _LOCATIONS, where, ["location"])
+        rows = read_batches(warehouse, other.name, CACHED_MANIFESTS, _LOCATIONS, where)
         written = rows["location"].to_pylist()
     else:
         days = warehouse.directories(other.name, ADDRESSES.name)
@@ -206,6 +212,6 @@ def _parts_of(warehouse: Warehouse, other: Repository) -> set[str]:
 
 
 def last_parts(location: str) -> set[str]:
-    """Return the last part of a location: as it is written, and with escapes decoded and the path resolved."""
+    """Return the last part of a location as it is written, and the one with escapes decoded and the path resolved."""
     text = location.split("?")[0].split("#")[0]
     return {one.rpartition("/")[2] for one in (text, resolved_path(unquote(text)))}

@@ -1,7 +1,7 @@
 """Forecasts what comes due on the coming days if nobody changes anything, under a plan's policy or another policy.
 
-Each object is classified in the same way as by `explain`. Objects are explained in batches, so memory does not grow
-with the repository. The time grows by about 0.2 ms for each object.
+Each object is classified as `explain` classifies it. Objects are explained in batches, so memory does not grow with the
+repository. Each object takes about 0.2 ms.
 """
 
 from collections import defaultdict
@@ -28,10 +28,10 @@ Days = Mapping[date | None, Mapping[str, Amount]]  # by day and prefix; None: no
 
 @dataclass(frozen=True, slots=True)
 class Forecast:
-    """The amounts that come due, by day and prefix.
+    """The amounts of objects that come due, by day and prefix.
 
-    An object comes due on the first day whose plan lists it as a candidate or as a waiting object. The first day has
-    all candidates and waiting objects of the plan. The forecast assumes that nobody writes, deletes or sweeps.
+    An object comes due on the first day whose plan lists it as a candidate or as a waiting object. The day `first`
+    has all candidates and waiting objects of the plan. The forecast assumes that nobody writes, deletes or sweeps.
     """
 
     policy_hash: str
@@ -46,7 +46,7 @@ class Forecast:
         return sum_of(self.days.get(day, {}).values())
 
     def due_until(self, day: date) -> Amount:
-        """Return the amount that a plan of this day finds due if nothing was swept before."""
+        """Return the amount that a plan of this day finds due if no sweep runs before."""
         return sum_of(self.total(one) for one in self.days if one <= day)
 
     def document(self) -> dict[str, Any]:
@@ -79,8 +79,8 @@ def forecast_of(
     found: defaultdict[date | None, defaultdict[str, Amount]] = defaultdict(lambda: defaultdict(Amount))
     for one in _explanations(configuration, tables, policy):
         day, prefix = _due_on(one, first), _prefix_of(one, tables.repository.is_icechunk)
-        kept = found[day] if day is None or day <= last else found[date.max]
-        kept[prefix] = sum_of((kept[prefix], Amount(1, one.size or 0)))
+        of_day = found[day] if day is None or day <= last else found[date.max]  # `date.max`: all days after `last`
+        of_day[prefix] = sum_of((of_day[prefix], Amount(1, one.size or 0)))
     never, later = (sum_of(found.pop(day, {}).values()) for day in (None, date.max))
     policy_hash = tables.plan.policy_hash if policy is None else policy.policy_hash
     within = {day: dict(prefixes) for day, prefixes in found.items() if day is not None}
@@ -100,7 +100,7 @@ def _due_on(one: ObjectExplanation, today: date) -> date | None:
     if one.state in (CANDIDATE, WAITING):
         return today
     if any(keeper.kind == "reference" for keeper in one.kept_by):
-        return None  # a sweep deletes it with the history, so no plan lists it
+        return None  # a sweep deletes the branch with the history, so no plan lists it
     return one.goes_on
 
 

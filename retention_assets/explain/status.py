@@ -26,7 +26,7 @@ _PROGRAM = "{program}"  # a placeholder for the command in a required action
 
 @dataclass(frozen=True, slots=True)
 class LastSweep:
-    """The newest sweep of a repository, as its audit record has it."""
+    """The newest sweep of a repository, as in its audit record."""
 
     day: date
     plan_hash: str
@@ -50,14 +50,14 @@ class InQuarantine:
 
 @dataclass(frozen=True, slots=True)
 class RepositoryStatus:
-    """One repository on the screen of `retention status`."""
+    """The status of one repository, as `retention status` shows it."""
 
     repository: str
     kind: str
     mode: str
     plan: Plan | None
     candidates: Amount
-    to_free: Amount  # the candidates that a sweep of the plan would try to remove now
+    to_free: Amount  # the candidates that the next sweep of the plan tries to remove
     cost_to_free: float | None  # of `to_free` per month; None: no price is configured
     removed_from_history: HistoryChanges  # by the next sweep of an Icechunk plan; empty after a sweep removed them
     waiting: Amount
@@ -274,8 +274,8 @@ def _to_free(plan: Plan, records: Sequence[Mapping[str, Any]]) -> Amount:
     """Return the candidates that the newest record of the plan counts as failed, interrupted or not tried.
 
     An object that a sweep skipped is needed now, so the plan does not free it. An object in quarantine whose restore
-    failed is `failed` in the totals of the record. A sweep does not try it again. If a sweep skipped objects and such a
-    restore failed, the result can be too large: the totals do not tell which skipped objects are in quarantine.
+    failed is `failed` in the totals of the record, but a sweep does not try it again. If a sweep skipped objects and a
+    restore failed, the result can be too large: the totals do not show which skipped objects are in quarantine.
     """
     newest = next(iter(reversed(_of_plan(plan, records))), None)
     if newest is None:

@@ -17,8 +17,6 @@ from retention_assets.policy.validation import checked, mapping_of
 
 SERVER = "the rules of the lakeFS server"
 
-_OWN_KEYS = {"retention", "holds", "lifecycle"}
-_SERVER_KEYS = {"default_retention_days", "branches"}
 _SEED_KEYS = {"prefix", "days", "branch_days"}
 _ACCEPTED = (
     "this tool's form (`retention:`, `holds:`, `lifecycle:`), lakeFS's rules (`default_retention_days`, `branches`), "
@@ -47,7 +45,7 @@ class SnapshotDocument:
 def read_document(text: str, source: str) -> Document:
     """Return the rules in `text`: YAML or JSON in one of three forms. `source`: the name of the text in messages.
 
-    Errors: ConfigurationError. One line has the source and every wrong key.
+    Errors: ConfigurationError, whose message has the source and every wrong key in one line.
     """
     mapping = mapping_of(text, source)
     document = _checked(_form_of(mapping, source), mapping, source)
@@ -56,7 +54,7 @@ def read_document(text: str, source: str) -> Document:
 
 
 def from_server(default_days: int, branches: Mapping[str, int]) -> Document:
-    """Return the rules of a lakeFS server, which are in days. Errors: ConfigurationError, also for zero days."""
+    """Return the rules of a lakeFS server, which counts in days. Errors: ConfigurationError, also for zero days."""
     entries = [{"branch_id": branch, "retention_days": days} for branch, days in branches.items()]
     return _checked(ServerForm, {"default_retention_days": default_days, "branches": entries}, SERVER)
 
@@ -126,9 +124,9 @@ def _form_of(mapping: Mapping[str, Any], source: str) -> type[Form]:
     is_rule = [isinstance(value, dict) and not _SEED_KEYS.isdisjoint(value) for value in mapping.values()]
     if all(is_rule):  # checked before the other forms: a rule may be called `retention`
         return SeedForm
-    if keys & _OWN_KEYS:
+    if keys & OwnForm.model_fields.keys():
         return OwnForm
-    if keys & _SERVER_KEYS:
+    if keys & ServerForm.model_fields.keys():
         return ServerForm
     if any(is_rule):
         return SeedForm

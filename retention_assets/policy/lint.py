@@ -72,7 +72,7 @@ def lint_snapshots(
     if not policy.rules and policy.default is None:
         found.append(
             _warning(
-                DEFAULT_RULE, "there is no rule and no default: every snapshot is kept that a branch or tag reaches"
+                DEFAULT_RULE, "there is no rule and no default: every snapshot that a branch or tag reaches is kept"
             )
         )
     for rule in policy.rules:
@@ -123,12 +123,12 @@ def _unmatched(rule_id: str, kind: str, pattern: str, names: Collection[str]) ->
 
 
 def _other_spelling(kind: str, pattern: str, names: Collection[str], what: str) -> str | None:
-    """Return that `pattern` is another spelling of one of the `names`; None if it is not."""
+    """Return the message that `pattern` is another spelling of one of the `names`; None if it is not."""
     if not (spelled := sorted(name for name in names if matches_other_spelling(pattern, name))):
         return None
     return (
-        f"{pattern!r} is another spelling of the {kind} {spelled[0]!r}, so the default counts too: the longest "
-        f"duration counts. To apply only the {what}, copy the name from the repository"
+        f"{pattern!r} is another spelling of the {kind} {spelled[0]!r}, so the default counts "
+        f"too, and the longest duration wins. To apply only the {what}, copy the name from the repository"
     )
 
 
@@ -169,7 +169,7 @@ def _differences(
 
 
 def _duration(days: int) -> timedelta:
-    """Return the server's days as a duration of at most `timedelta.max`, because the server checks no bounds.
+    """Return the server's days as a duration, at most the longest of Python: the server accepts any number of days.
 
     Source: docs/lakefs-formats.md, "Rules".
     """
@@ -209,7 +209,7 @@ def _overlapping_lifecycle(rules: Collection[LifecycleRule]) -> Iterator[Finding
         if prefix.startswith(other_prefix) or other_prefix.startswith(prefix):
             certain = "overlap" if one.glob is None and other.glob is None else "may overlap"
             both = f"{_covered(one)} and {_covered(other)} (rule {other.rule_id})"
-            yield _warning(one.rule_id, f"{both} {certain}; the rule that is due first counts")
+            yield _warning(one.rule_id, f"{both} {certain}; if both cover a path, the rule that is due first counts")
 
 
 def _shared_prefix(rule: LifecycleRule) -> str:

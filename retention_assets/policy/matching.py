@@ -58,12 +58,12 @@ def matches_name(pattern: str, name: str) -> bool:
 
 
 def rules_naming[Rule](rules: Iterable[tuple[str, Rule]], name: str) -> tuple[list[Rule], bool]:
-    """Return those `rules` (pattern, rule) that apply to a branch or tag, and whether the default applies too.
+    """Return the rules that apply to a branch or tag, and whether the default applies too. `rules`: (pattern, rule).
 
     Rules with the exact name win over globs. The default applies if no rule does. The default also applies if all rules
     that apply are globs that match only because their `*` or `?` matches `/`. Then these rules can only lengthen the
-    period of the default: earlier versions did not apply them, and nobody approved what they would delete. The same
-    holds for rules that match only another spelling of the name: see `matches_other_spelling`.
+    period of the default: earlier versions did not apply them, and nobody approved what they would delete. Rules that
+    match only another spelling of the name can only lengthen it, too: see `matches_other_spelling`.
     """
     every = list(rules)
     named = [(pattern, rule) for pattern, rule in every if matches_name(pattern, name)]

@@ -36,7 +36,7 @@ class Kept(NamedTuple):
     def outlasts(self, other: "Kept") -> bool:
         """Return whether this duration is longer. Of equal durations, the one with the lower rule id counts as longer.
 
-        This order makes all runs show the same rule.
+        So all runs show the same one of two rules with equal durations.
         """
         if self.duration == other.duration:
             return (self.rule_id or "") < (other.rule_id or "")
@@ -112,7 +112,7 @@ class Hold:
 
 @dataclass(frozen=True, slots=True)
 class LifecycleRule:
-    """How long objects below `prefix`, or at paths that match `glob`, are kept after they were added, by branch."""
+    """How long each branch keeps objects below `prefix`, or at paths that match `glob`, after they were added."""
 
     rule_id: str
     prefix: str
@@ -149,7 +149,7 @@ def due_since(rule: LifecycleRule, added: datetime, branches: Collection[str]) -
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """All rules of one repository. Without `retention`, every commit is active."""
+    """All rules of one lakeFS repository. Without `retention`, every commit is active."""
 
     retention: CommittedRetention | None
     lifecycle: tuple[LifecycleRule, ...]
@@ -176,13 +176,18 @@ class Policy:
             "lifecycle": sorted(_canonical_lifecycle(rule) for rule in self.lifecycle),
             "holds": sorted(canonical_hold(hold) for hold in self.holds),
         }
-        text = json.dumps(canonical, sort_keys=True, ensure_ascii=True, separators=(",", ":"))
-        return hashlib.sha256(text.encode("ascii")).hexdigest()
+        return hash_of(canonical)
 
 
 def _longest(kept: Iterable[Kept]) -> Kept:
     first, *others = kept
     return reduce(lambda longest, one: one if one.outlasts(longest) else longest, others, first)
+
+
+def hash_of(canonical: Mapping[str, object]) -> str:
+    """Return the SHA-256 (hex) of the rules of a policy, written as JSON with sorted keys and without spaces."""
+    text = json.dumps(canonical, sort_keys=True, ensure_ascii=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode("ascii")).hexdigest()
 
 
 def _text(duration: timedelta | None) -> str:

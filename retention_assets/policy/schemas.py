@@ -111,7 +111,7 @@ class _Form(BaseModel):
 
 
 class _DocumentForm(_Form):
-    """A policy document of our own. At least one of its keys has a rule."""
+    """A policy document in this project's form. At least one of its keys has content."""
 
     @model_validator(mode="after")
     def _has_content(self) -> Self:
@@ -120,7 +120,7 @@ class _DocumentForm(_Form):
         return self
 
 
-# ---- our own form
+# ---- the form of this project
 
 
 class BranchEntry(_Form):
@@ -154,7 +154,7 @@ class RetentionSection(_Form):
 
 
 class _HoldEntry(_Form):
-    """The fields that holds on lakeFS and Icechunk share. Each of `kinds` is the name of a field."""
+    """The fields that holds on lakeFS and Icechunk share. A hold has exactly one of the fields `kinds`."""
 
     kinds: ClassVar[tuple[HoldKind, ...]]
 
@@ -213,7 +213,7 @@ class LifecycleEntry(_Form):
 
 
 class OwnForm(_DocumentForm):
-    """Our own document. Source: docs/retention.md, "Policy"; docs/lifecycle.md."""
+    """A document in this project's form. Source: docs/retention.md, "Policy"; docs/lifecycle.md."""
 
     retention: RetentionSection | None = None  # which commits are active
     holds: list[HoldEntry] = []  # what is kept whatever the rules say
@@ -271,7 +271,7 @@ class SeedForm(RootModel[dict[RuleId, SeedRule]]):
     def policy(self) -> Policy:
         """Return the document's rules."""
         rules = tuple(
-            LifecycleRule(rule_id, rule.prefix, rule.days, dict(rule.branch_days), rule.enabled)
+            LifecycleRule(rule_id, rule.prefix, rule.days, rule.branch_days, rule.enabled)
             for rule_id, rule in self.root.items()
         )
         return Policy(None, rules, ())

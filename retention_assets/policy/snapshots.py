@@ -1,7 +1,5 @@
 """How long the snapshots of an Icechunk repository are kept, by branch and tag. The duration None means for ever."""
 
-import hashlib
-import json
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import date, timedelta
@@ -9,9 +7,9 @@ from typing import NamedTuple
 
 from retention_assets.config.durations import FOREVER
 from retention_assets.policy.matching import matches_name, rules_naming
-from retention_assets.policy.rules import HOLD_IDS, Hold, HoldKind, Kept, RefKind, canonical_hold
+from retention_assets.policy.rules import HOLD_IDS, Hold, HoldKind, Kept, RefKind, canonical_hold, hash_of
 
-SNAPSHOT_HOLDS: tuple[HoldKind, ...] = ("snapshot", "branch", "tag")  # what a hold on an Icechunk repository may name
+SNAPSHOT_HOLDS: tuple[HoldKind, ...] = ("snapshot", "branch", "tag")  # the kinds of holds on an Icechunk repository
 
 NOT_BY_AGE = timedelta(0)  # the duration of a rule that keeps by number only
 
@@ -103,8 +101,7 @@ class SnapshotPolicy:
             "holds": sorted(canonical_hold(hold) for hold in self.holds),
             "delete_expired": [self.delete_expired_branches, self.delete_expired_tags],
         }
-        text = json.dumps(canonical, sort_keys=True, ensure_ascii=True, separators=(",", ":"))
-        return hashlib.sha256(text.encode("ascii")).hexdigest()
+        return hash_of(canonical)
 
 
 def holds_by_name(holds: Collection[Hold], kind: str) -> dict[str, Hold]:

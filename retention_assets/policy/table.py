@@ -1,4 +1,4 @@
-"""Makes the rows of `policy_table` (the deletion dates of a policy on one day) and of `current_rules` (rules in force).
+"""Makes the rows of `policy_table` (a policy's deletion dates on one day) and of `current_rules` (rules in force).
 
 Source of `last_deleted`: docs/lifecycle.md, "Every plan evaluates every pair".
 """
@@ -118,14 +118,14 @@ class CurrentRule:
 def current_rules(history: pa.Table, run_id: str, completed_runs: Collection[str]) -> pa.Table:
     """Return the rows of `current_rules`: the lifecycle rules of a run, by (prefix, branch).
 
-    Each rule has the newest day up to which a completed run deleted. Only runs that deleted everything count: a plan, a
-    partial sweep or a failed sweep does not change `last_deleted`. If two rules have the same prefix and branch, the
-    later date counts, because one due rule is enough.
+    `last_deleted` is the newest day up to which a completed run deleted. Only runs that deleted everything that was due
+    are completed: a plan, a partial sweep or a failed sweep does not change `last_deleted`. If two rules have the same
+    prefix and branch, the later date counts, because an object is due if one of the rules is due.
 
     Args:
         history: the rows of `policy_table` of all runs.
         run_id: the run whose rules are in force.
-        completed_runs: the runs under whose rules a plan was completed.
+        completed_runs: the runs under whose rules a plan was executed completely.
     """
     ids = history["rule_id"]
     rules = history.filter(pc.invert(pc.or_(pc.starts_with(ids, RETENTION_IDS), pc.starts_with(ids, HOLD_IDS))))

@@ -17,11 +17,11 @@ def checked[F: BaseModel](form: type[F], mapping: Mapping[str, Any], source: str
         return form.model_validate(mapping)
     except ValidationError as error:
         problems = "; ".join([*wrong_keys(error, model=form), *_misplaced(form, mapping)])
-        raise ConfigurationError(f"{source}: {problems}. Nothing was deleted. Correct the document.") from None
+        raise ConfigurationError(f"{source}: {problems}. Nothing was deleted. Correct {source}.") from None
 
 
 def _misplaced(form: type[BaseModel], mapping: Mapping[str, Any]) -> Iterator[str]:
-    """Yield a hint for each unknown key that a part of the form has: such a key is indented too little."""
+    """Yield a hint for unknown keys that a section of the form has: they are indented too little."""
     for name, field in form.model_fields.items():
         parts = [part for part in (field.annotation, *get_args(field.annotation)) if isinstance(part, type)]
         known = {key for part in parts if issubclass(part, BaseModel) for key in part.model_fields}

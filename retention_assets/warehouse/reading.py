@@ -128,16 +128,13 @@ def _store(warehouse: Warehouse) -> tuple[fs.FileSystem, str]:
     return fs.S3FileSystem(endpoint_override=host, scheme=scheme, region=region), root.removeprefix("s3://")
 
 
-def read_batches(
-    warehouse: Warehouse, repository: str, kind: str, schema: pa.Schema, where: pc.Expression, columns: Sequence[str]
-) -> pa.Table:
+def read_batches(warehouse: Warehouse, repository: str, kind: str, schema: pa.Schema, where: pc.Expression) -> pa.Table:
     """Return rows from the complete batches of a `TableCache`. The rows of a file in two batches are returned twice."""
     found = [
-        read_directory(warehouse, repository, kind, batch.name, schema=schema, where=where, columns=columns)
+        read_directory(warehouse, repository, kind, batch.name, schema=schema, where=where)
         for batch in cache_batches(warehouse, repository, kind)
     ]
-    empty = pa.schema([schema.field(name) for name in columns]).empty_table()
-    return pa.concat_tables([empty, *found], promote_options="permissive")
+    return pa.concat_tables([schema.empty_table(), *found], promote_options="permissive")
 
 
 def one_of(column: str, values: Collection[str]) -> pc.Expression:

@@ -109,6 +109,13 @@ def test_the_rules_of_a_server_give_the_same_policy_as_their_document():
         from_server(0, {})
 
 
+def test_an_error_asks_to_correct_the_source_of_the_rules():
+    with pytest.raises(ConfigurationError, match=r"deleted\. Correct the rules of the lakeFS server\.$"):
+        from_server(0, {})
+    with pytest.raises(ConfigurationError, match=r"deleted\. Correct policy\.yaml\.$"):
+        read_document('{"default_retention_days": 0, "branches": []}', "policy.yaml")
+
+
 def test_lifecycle_rules_in_the_older_json_schema_are_read():
     text = (LAKEFS / "orchard" / "policies" / "lifecycle-1.json").read_text()
     policy = policy_of(text)

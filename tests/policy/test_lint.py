@@ -194,6 +194,6 @@ def test_a_lifecycle_duration_for_another_spelling_of_a_branch_has_an_effect(pat
     assert rule.duration_for(branch) == days(90)
     (finding,) = lint(lifecycle(rule), ("main", branch), (), (), None, DAY)
     assert finding.message == (
-        f"{pattern!r} is another spelling of the branch {branch!r}, so the default counts too: the longest duration "
-        "counts. To apply only the duration of the branch, copy the name from the repository"
+        f"{pattern!r} is another spelling of the branch {branch!r}, so the default counts too, and the "
+        "longest duration wins. To apply only the duration of the branch, copy the name from the repository"
     )

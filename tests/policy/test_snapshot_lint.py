@@ -48,7 +48,7 @@ def test_a_rule_that_matches_only_another_spelling_of_a_name_is_reported():
     policy = SnapshotPolicy((rule("a", "gr\u00f6\u00dfe", "tag"),), DEFAULT)
     (finding,) = lint_snapshots(policy, ("main",), ("gr%C3%B6%C3%9Fe",), (ROOT,), DAY)
     assert finding.message.startswith(
-        "'größe' is another spelling of the tag 'gr%C3%B6%C3%9Fe', so the default counts too: the longest duration"
+        "'größe' is another spelling of the tag 'gr%C3%B6%C3%9Fe', so the default counts too, and the longest duration"
     )
 
 
@@ -100,7 +100,7 @@ def test_an_expired_hold_is_a_warning_whatever_it_names():
 def test_a_policy_of_holds_only_keeps_everything():
     policy = SnapshotPolicy(holds=(Hold("h", "branch", "dev", "r"),))
     assert messages(policy) == [
-        ("default", "there is no rule and no default: every snapshot is kept that a branch or tag reaches")
+        ("default", "there is no rule and no default: every snapshot that a branch or tag reaches is kept")
     ]
 
 

@@ -425,6 +425,21 @@ def test_an_earlier_plan_without_live_addresses_is_an_earlier_plan() -> None:
     assert guards.live_not_shrunk(5, 0, 0.5).detail == detail
 
 
+@pytest.mark.parametrize(
+    ("live_now", "most", "shares"),
+    [
+        pytest.param(996, 0.003, "0.4% fewer; at most 0.3% is allowed", id="less_than_one_percent"),
+        pytest.param(746, 0.25, "25.4% fewer; at most 25% is allowed", id="a_fraction_of_a_percent_too_many"),
+    ],
+)
+def test_the_message_about_a_shrunk_live_set_shows_why_the_share_is_refused(
+    live_now: int, most: float, shares: str
+) -> None:
+    refused = guards.live_not_shrunk(live_now, 1_000, most)
+    assert not refused.passed
+    assert refused.detail == f"{live_now} live addresses, 1,000 in the last plan: {shares}"
+
+
 @pytest.mark.long
 def test_an_object_that_is_listed_twice_is_refused(spark: SparkSession, warehouse: Warehouse) -> None:
     """Two rows of one address would delete it once and count it twice."""

@@ -14,7 +14,7 @@ from pydantic import Field
 from retention_assets import errors
 from retention_assets.assets.catalog import NONE_FAILED
 from retention_assets.config.configuration import Configuration
-from retention_assets.config.durations import parse_positive_duration
+from retention_assets.config.durations import LONGEST, parse_positive_duration
 from retention_assets.errors import ConfigurationError, GuardRefused, ObjectsFailed, RetentionError, error_named_in
 from retention_assets.spark.failures import first_line, is_of_missing_files
 from retention_assets.tables import DELETION_PROOF
@@ -111,7 +111,7 @@ class SweepOptions(dg.Config):
         """Return the configuration with the `dump_age` of this run. Errors: ConfigurationError."""
         if not self.dump_age:
             return configuration
-        return configuration.with_dump_age(repository, parse_positive_duration(self.dump_age))
+        return configuration.with_dump_age(repository, parse_positive_duration(self.dump_age, LONGEST))
 
 
 _OWN_ERRORS = {name: kind for name, kind in vars(errors).items() if isinstance(kind, type)}

@@ -23,7 +23,7 @@ from rich.console import Console
 from rich.text import Text
 
 from retention_assets.config.configuration import Configuration, Repository, load_configuration
-from retention_assets.config.durations import parse_positive_duration
+from retention_assets.config.durations import LONGEST, parse_positive_duration
 from retention_assets.config.timestamps import utc_now
 from retention_assets.errors import ConfigurationError, RetentionError
 from retention_assets.tables import STORAGE_INVENTORY
@@ -40,7 +40,6 @@ AS_IT_IS: Any = {"soft_wrap": True, "highlight": False, "markup": False, "emoji"
 # A command in a message. A command that already has `--config` does not match, and the name of a module neither.
 _COMMAND = re.compile(r"`retention (?=[a-z])")
 
-_LONGEST = timedelta(days=timedelta.max.days)  # of an option: options do not accept `forever`
 _ABORTED, BROKEN_PIPE = 130, 141  # as a shell reports a command that SIGINT or SIGPIPE ended
 
 progress = Console(stderr=True)  # progress and logs; results go to standard output
@@ -203,7 +202,7 @@ class Duration(click.ParamType):
     def convert(self, value: Any, param: click.Parameter | None, context: click.Context | None) -> timedelta:
         """See `click.ParamType`."""
         try:
-            return parse_positive_duration(value, _LONGEST)
+            return parse_positive_duration(value, LONGEST)
         except ConfigurationError as error:
             assert param is not None
             raise ConfigurationError(f"{param.opts[0]}: {error}") from error

@@ -135,6 +135,12 @@ def test_the_report_job_does_not_sweep(name: str) -> None:
     assert SweepOptions().may_sweep(dg.DagsterRun(job_name=f"{name}_sweep"), name)
 
 
+def test_a_dump_age_that_is_too_long_names_the_longest_one_that_a_run_accepts(tmp_path: Path) -> None:
+    too_long = SweepOptions(dump_age="9999999999d")
+    with pytest.raises(ConfigurationError, match=r"too long: the longest duration is 999999999d$"):
+        too_long.applied_to(configuration(tmp_path, "orchard"), "orchard")
+
+
 def test_the_storage_is_listed_before_the_staged_list_and_the_references_are_read(tmp_path: Path) -> None:
     """The order is: storage, staged, references, ranges.
 

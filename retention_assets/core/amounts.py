@@ -62,6 +62,11 @@ def human_bytes(size: float) -> str:
     raise AssertionError("the loop returns at the last unit")
 
 
+def human_share(share: float) -> str:
+    """Return a share (1: all) in percent with up to four digits, such as `25%` or `0.04%`."""
+    return f"{100 * share:.4g}%"
+
+
 def counted(number: int, one: str, many: str | None = None) -> str:
     """Return a number and the words after it, such as `1 object` or `1,200 objects`.
 

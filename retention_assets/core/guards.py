@@ -13,7 +13,7 @@ from pyspark.sql import functions as F
 
 from retention_assets.config.locations import overlap
 from retention_assets.core.age import AgeCutoff
-from retention_assets.core.amounts import Amount, counted
+from retention_assets.core.amounts import Amount, counted, human_share
 from retention_assets.core.remedies import CheckResult
 from retention_assets.core.states import CANDIDATE, STATES, UNREFERENCED
 from retention_assets.spark.frames import by_address
@@ -153,7 +153,7 @@ def live_not_shrunk(live: int, before: int | None, most: float) -> CheckResult:
     if before is None:
         return CheckResult("live_not_shrunk", True, f"{addresses}; there is no earlier plan", 0, most)
     lost = max(0.0, 1 - live / before) if before else 0.0
-    shares = f"{100 * lost:.4g}% fewer; at most {100 * most:.4g}% is allowed"
+    shares = f"{human_share(lost)} fewer; at most {human_share(most)} is allowed"
     detail = f"{addresses}, {before:,} in the last plan: {shares}"
     return CheckResult("live_not_shrunk", lost <= most, detail, lost, most)
 

@@ -19,7 +19,7 @@ from typing import Any
 from retention_assets.config.configuration import Repository
 from retention_assets.config.durations import format_duration
 from retention_assets.config.limits import ApprovalSettings, BudgetSettings, Limits
-from retention_assets.core.amounts import Amount, sum_of
+from retention_assets.core.amounts import Amount, human_share, sum_of
 from retention_assets.errors import GuardRefused, RetentionError, TableContractError
 from retention_assets.state.lease import MARGIN
 from retention_assets.state.plan import PLANS, Plan, last_plan_of, load_plan, require_plan
@@ -395,7 +395,7 @@ def beyond_budget(plan: Plan, budget: BudgetSettings, history_changes: int = 0) 
         return f", and its {planned.bytes:,} bytes are more than the budget's {budget.bytes:,}"
     share = max(planned.objects / max(1, listed.objects), planned.bytes / max(1, listed.bytes))
     if budget.share is not None and share > budget.share:
-        return f", and {share:.1%} of the repository is more than the budget's {budget.share:.1%}"
+        return f", and {human_share(share)} of the repository is more than the budget's {human_share(budget.share)}"
     return None
 
 
@@ -403,7 +403,7 @@ def require_few_resurrected(plan: Plan, resurrected: int, settings: ApprovalSett
     """Raise GuardRefused when the share of planned objects that are live again exceeds `approval.max_revived`."""
     share = resurrected / max(1, plan.candidates.objects)
     if share > settings.max_revived:
-        shares = f"{share:.0%}; approval.max_revived is {settings.max_revived:.0%}"
+        shares = f"{human_share(share)}; approval.max_revived is {human_share(settings.max_revived)}"
         raise GuardRefused(
             f"{plan.repository} {plan.day}: {resurrected:,} of {plan.candidates.objects:,} planned objects are live "
             f"again ({shares}): the approval has lapsed. Nothing was deleted. Plan and approve again: "

@@ -392,7 +392,8 @@ def test_an_approval_that_was_changed_approves_nothing(warehouse: Warehouse, doc
         pytest.param({"bytes": "20 B"}, None, id="bytes"),
         pytest.param({"bytes": "19 B"}, "20 bytes are more than the budget's 19", id="too_many_bytes"),
         pytest.param({"share": 0.4}, None, id="share"),
-        pytest.param({"share": 0.39}, "40.0% of the repository is more than", id="too_large_a_share"),
+        pytest.param({"share": 0.39}, "40% of the repository is more than the budget's 39%", id="too_large_a_share"),
+        pytest.param({"share": 0.0004}, "is more than the budget's 0.04%", id="a_small_share"),
         pytest.param({"objects": 2, "bytes": "20 B", "share": 0.1}, "of the repository", id="one_limit_of_three"),
         pytest.param({}, "is not approved. Nothing", id="no_budget"),
     ],
@@ -431,7 +432,7 @@ def test_the_refusal_of_a_sweep_of_an_empty_plan_says_that_there_is_nothing_to_d
 def test_an_approval_lapses_if_too_many_planned_objects_are_live_again() -> None:
     plan, settings = a_plan(candidates=Amount(8, 80)), ApprovalSettings()
     require_few_resurrected(plan, 2, settings)
-    with pytest.raises(GuardRefused, match=r"3 of 8 planned objects are live again \(38%; .*Nothing was deleted"):
+    with pytest.raises(GuardRefused, match=r"3 of 8 planned objects are live again \(37.5%; .*Nothing was deleted"):
         require_few_resurrected(plan, 3, settings)
 
 

@@ -125,8 +125,6 @@ def _local_defaults(objects: int) -> dict[str, str]:
         _PARTITION_BYTES: str(_BYTES_AT_ONCE // _cores()),
         # A task that writes Parquet holds a whole row group. So does a task that reads it. The default is 128 MB.
         "spark.hadoop.parquet.block.size": str(2**23),
-        # Hardly an address occurs twice in a table, so Parquet would begin a dictionary of them and drop it.
-        "spark.hadoop.parquet.enable.dictionary#address": "false",
         READ_TASKS: cores,
         SWEEP_WORKERS: cores,
     }

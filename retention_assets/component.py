@@ -23,7 +23,7 @@ class RetentionRepository(dg.Component, dg.Resolvable, dg.Model):
     repositories: dict[str, Any] | None = Field(
         default=None, description="The repositories by name, as in retention.yaml."
     )
-    shared_warehouse: bool | None = Field(default=None, description="Whether all machines see the same directory.")
+    shared_warehouse: bool | None = Field(default=None, description="Whether all machines see the local warehouse.")
     spark: dict[str, Any] | None = Field(default=None, description="The configuration of the Spark session.")
     records: dict[str, Any] | None = Field(default=None, description="How records are signed and copied.")
     warehouse_keep: dict[str, Any] | None = Field(default=None, description="How long old tables are kept.")

@@ -306,7 +306,7 @@ DELETION_REPORT = Table(
             "address",
             _TEXT,
             False,
-            "The object's key, relative to the storage namespace; of an Icechunk tag or branch: `refs/tag.v1`.",
+            "The object's key, relative to the storage namespace; of an Icechunk reference, such as `refs/tag.v1`.",
         ),
         ("size", _NUMBER, False, "Bytes; 0 for a branch or tag."),
         ("outcome", _TEXT, False, "deleted, missing, failed, skipped, quarantined, restored or purged."),

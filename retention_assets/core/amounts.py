@@ -63,8 +63,8 @@ def human_bytes(size: float) -> str:
 
 
 def human_share(share: float) -> str:
-    """Return a share (1: all) in percent with up to four digits, such as `25%` or `0.04%`."""
-    return f"{100 * share:.4g}%"
+    """Return a share (1: all) in percent with up to six decimals, such as `25%` or `0.04%`."""
+    return f"{100 * share:.6f}".rstrip("0").rstrip(".") + "%"
 
 
 def counted(number: int, one: str, many: str | None = None) -> str:

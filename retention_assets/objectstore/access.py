@@ -230,7 +230,7 @@ def _canonical_url(url: str) -> str:
     scheme, separator, rest = canonical_namespace(url).partition("://")
     if not separator:
         raise ConfigurationError(
-            f"{url!r}: the location must be a URL. Nothing was read. Write it as s3://bucket/prefix or file:///directory."
+            "a location is not a URL. Nothing was read. Write it as s3://bucket/prefix or file:///directory."
         )
     host = rest.split("/", 1)[0]
     if ":" in host.rpartition("@")[0] or (scheme != "file" and "?" in rest):

@@ -357,21 +357,21 @@ def _delete_at_witness(access: StoreAccess, path: str) -> None:
     """Delete the file of this test. Errors: as `_require_deleted`. No mode needs this permission."""
     undone = "The file of this test stays there. Nothing else was written."
     no_action = "A witness is safest if nobody may delete its files. No action is needed."
-    _require_deleted(access, path, undone, if_denied=no_action)
+    _require_deleted(access, path, undone, no_action)
 
 
-def _require_deleted(access: StoreAccess, path: str, undone: str, if_denied: str = "") -> None:
+def _require_deleted(access: StoreAccess, path: str, undone: str, remedy: str = "") -> None:
     """Delete a file. Errors: AccessDenied if the credentials may not; StoreError if the deletion failed otherwise.
 
-    `undone`: sentences that say what was not done. `if_denied`: the sentences after them if the store denied the
-    deletion; empty: the usual remedy.
+    `undone`: sentences that say what was not done. `remedy`: the sentences after them; empty: the usual remedy.
     """
     (result,) = ObjectDeleter(access).delete_all([path])
     failure = result.failure
     if failure is None:
         return
-    if failure.kind is Kind.DENIED and if_denied:
-        raise AccessDenied(f"{access.url}: cannot delete {path!r}: {failure.detail}. {undone} {if_denied}")
+    if remedy:
+        error = AccessDenied if failure.kind is Kind.DENIED else StoreError
+        raise error(f"{access.url}: cannot delete {path!r}: {failure.detail}. {undone} {remedy}")
     request = RequestKind("delete", undone, f"delete objects ({_permission(access.url, 'delete')})")
     raise failure.as_error(access.url, path, request)
 

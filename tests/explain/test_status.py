@@ -330,8 +330,8 @@ def test_waiting_objects_are_shown_with_their_amount_and_time(world: World) -> N
     world.keep(replace(a_plan(objects=0, size=0, waiting=3), first_wait_ends=ends, last_wait_ends=ends))
     answer = run("--config", world.file, "status")
     assert answer.status == 0, answer.err
-    waits = "orchard: Waiting until 2026-11-02 12:00 UTC (`settle`): 3 objects, 3 B. A sweep may delete them"
-    assert waits in answer.out
+    waits = "orchard: Waiting until 2026-11-02 12:00 UTC (`settle`): 3 objects, 3 B. A sweep may delete them under a"
+    assert f"{waits} plan whose staged list (lakeFS) and references are newer than that time." in answer.out
     document = run("--config", world.file, "status", "--json").document()
     assert document[0]["plan"]["last_wait_ends"] == ends.isoformat()
 

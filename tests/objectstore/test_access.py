@@ -169,7 +169,7 @@ def test_a_wrong_option_is_named_without_its_value(url: str, options: dict[str, 
     [
         pytest.param("ftp://host/x", "this kind of URL is not supported", id="unknown_scheme"),
         pytest.param("https://example.com/x", "this kind of URL is not supported", id="any_web_server"),
-        pytest.param("/var/lake", "must be a URL", id="no_url"),
+        pytest.param("/var/lake", "a location is not a URL", id="no_url"),
         pytest.param("local://repo", "Set `storage:`", id="local"),
         pytest.param("s3://lake/a#b", "ends before its `#`", id="fragment"),
         *(
@@ -186,6 +186,7 @@ def test_a_wrong_option_is_named_without_its_value(url: str, options: dict[str, 
             )
         ),
         pytest.param(f"s3://key:{SECRET.replace('/', '')}@lake/x", "holds a password", id="password"),
+        pytest.param(f"s3:/key:{SECRET}@lake/x", "a location is not a URL", id="password_in_a_misspelled_url"),
         pytest.param(f"https://acct.blob.core.windows.net/c?sig={SECRET}", "holds a password or", id="signature"),
     ],
 )

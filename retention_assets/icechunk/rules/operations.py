@@ -25,7 +25,7 @@ from retention_assets.icechunk.rules.updates import (
 )
 from retention_assets.policy.rules import RefKind
 
-CORRECT_THE_ID = "Correct the id: `retention show REPO expired_snapshots` lists the ids."
+CORRECT_THE_ID = "Correct the id: `retention show REPO expired_snapshots` lists the ids as of the newest plan."
 
 
 class NamedSnapshots(Protocol):

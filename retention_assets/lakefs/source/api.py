@@ -238,7 +238,7 @@ class ApiSource:
     def rules(self) -> ServerRules | None:
         """Return the rules of `settings/gc_rules`; None if no rules are set."""
         self._require_repository()
-        return self._client.gc_rules(self._repository)
+        return self._client.gc_rules(self._repository)  # without rules every commit is active: fewer are deleted
 
     def grace(self) -> timedelta:
         """Return the minimum age of objects that the server's own garbage collection deletes."""

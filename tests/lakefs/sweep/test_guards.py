@@ -426,18 +426,20 @@ def test_an_earlier_plan_without_live_addresses_is_an_earlier_plan() -> None:
 
 
 @pytest.mark.parametrize(
-    ("live_now", "most", "shares"),
+    ("live_now", "before", "most", "shares"),
     [
-        pytest.param(996, 0.003, "0.4% fewer; at most 0.3% is allowed", id="less_than_one_percent"),
-        pytest.param(746, 0.25, "25.4% fewer; at most 25% is allowed", id="a_fraction_of_a_percent_too_many"),
+        pytest.param(996, 1_000, 0.003, "0.4% fewer; at most 0.3% is allowed", id="less_than_one_percent"),
+        pytest.param(746, 1_000, 0.25, "25.4% fewer; at most 25% is allowed", id="a_fraction_of_a_percent_too_many"),
+        pytest.param(7_499_900, 10**7, 0.25, "25.001% fewer; at most 25% is allowed", id="a_thousandth_too_many"),
+        pytest.param(9_999_999, 10**7, 0.0, "0.00001% fewer; at most 0% is allowed", id="one_of_many"),
     ],
 )
 def test_the_message_about_a_shrunk_live_set_shows_why_the_share_is_refused(
-    live_now: int, most: float, shares: str
+    live_now: int, before: int, most: float, shares: str
 ) -> None:
-    refused = guards.live_not_shrunk(live_now, 1_000, most)
+    refused = guards.live_not_shrunk(live_now, before, most)
     assert not refused.passed
-    assert refused.detail == f"{live_now} live addresses, 1,000 in the last plan: {shares}"
+    assert refused.detail == f"{live_now:,} live addresses, {before:,} in the last plan: {shares}"
 
 
 @pytest.mark.long

@@ -320,10 +320,10 @@ def by_check(check_results: Sequence[CheckResult], checks: Sequence[str]) -> lis
     """
     merged = []
     for check in checks:
-        of_check = [check_result for check_result in check_results if check_result.guard.partition(" ")[0] == check]
-        by_plan = [(check_result.guard.removeprefix(check).strip(), check_result) for check_result in of_check]
+        of_check = [one for one in check_results if one.guard.partition(" ")[0] == check]
+        by_plan = [(one.guard.removeprefix(check).strip(), one) for one in of_check]
         failed = [f"{plan}: {one.detail}" if plan else one.detail for plan, one in by_plan if not one.passed]
         detail = of_check[0].detail if len(of_check) == 1 else counted(len(of_check), "plan")
-        values = [check_result.value for check_result in of_check if check_result.value is not None]
+        values = [one.value for one in of_check if one.value is not None]
         merged.append(CheckResult(check, not failed, "; ".join(failed) or detail, sum(values) if values else None))
     return merged

@@ -45,7 +45,7 @@ Log = Callable[[str], None]
 class Progress:
     """Counts the processed objects of all batches against the expected total."""
 
-    def __init__(self, name: str, objects: int, clock: Callable[[], datetime], log: Log) -> None:
+    def __init__(self, name: str, objects: int, clock: Clock, log: Log) -> None:
         self._name = name
         self._objects = objects
         self._clock = clock
@@ -164,7 +164,6 @@ def execute(run: SweepRun, engine: SweepEngine[Any], repository: RepositorySweep
             repository.require_same()
         if batches:
             require_few_resurrected(plan, engine.resurrected(), limits.approval)
-        if batches:
             run.ready()
         if repository.publishes:
             lease = renew_lease(run.warehouse, lease, run.clock())
@@ -227,8 +226,7 @@ def work_and_conclude(
 
 def _has_newer_record(run: SweepRun, lease: Lease) -> bool:
     """Return whether a later run of the plan, which took the lease from this one, has written a record already."""
-    day, plan_hash = run.plan.key
-    newest = newest_of_plan(run.warehouse, run.plan.repository, day, plan_hash)
+    newest = newest_of_plan(run.warehouse, run.plan.repository, *run.plan.key)
     return newest is not None and newest["fence"] > lease.fence
 
 
@@ -290,9 +288,9 @@ def _is_complete(record: Record) -> bool:
     skipped by a purge is still in quarantine, and prevents completion. Source: docs/lifecycle.md, "Every plan evaluates
     every pair".
     """
-    outcomes = amounts_in(asdict(record))
+    document = asdict(record)
+    outcomes, in_quarantine = amounts_in(document), quarantined_in(document).objects
     held_back = any(outcomes.get(name, Amount()).objects for name in (Outcome.FAILED, Outcome.RESTORED))
-    in_quarantine = quarantined_in(asdict(record)).objects
     return sum_of(outcomes.values()).objects == record.planned_objects and not held_back and not in_quarantine
 
 

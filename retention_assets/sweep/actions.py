@@ -23,7 +23,7 @@ from retention_assets.objectstore.access import StoreAccess
 from retention_assets.objectstore.mutate.copying import SIZE, Copy, ObjectCopier, VerifiedCopy, have_same_md5
 from retention_assets.objectstore.mutate.deletion import ObjectDeleter
 from retention_assets.objectstore.objects import ObjectMetadata, ObjectReader
-from retention_assets.objectstore.outcomes import DeleteTarget, ObjectResult, Outcome
+from retention_assets.objectstore.outcomes import NOT_REQUESTED, DeleteTarget, ObjectResult, Outcome
 from retention_assets.objectstore.rate_limiter import RateLimiter
 from retention_assets.state.quarantine import QuarantineLocation, require_marker
 from retention_assets.sweep.preconditions import InterruptedMoves, require_mounted, size_at
@@ -31,7 +31,6 @@ from retention_assets.sweep.worker import BeforeDeadline, chunks
 
 AT_ONCE = 10  # objects that one worker copies, restores or compares at the same time
 _OTHER_OBJECT = "is another object than was planned"
-NOT_DONE = ObjectResult(Outcome.ATTEMPTED)  # the next pass checks the liveness of the object again
 MOST_COPIED = 10 * 1024**3  # bytes of a chunk: about 90 s at 1 Gbit/s, well within a window
 _POLL_SECONDS = 2.0  # seconds between two checks of the deadline: each check may cost a request
 _STEP_OBJECTS, _STEP_BYTES = 1_000, 1024**3  # limits of a step, whose originals are deleted in one bulk request
@@ -135,7 +134,7 @@ class Quarantine:
         if copied and before_deadline():
             for one, result in zip(copied, self.deleter.delete_all(copied, before_deadline), strict=True):
                 results[one.path] = self._moved_away(one.path, result)
-        return [one or NOT_DONE for one in results.values()]
+        return [one or NOT_REQUESTED for one in results.values()]  # the next pass checks their liveness again
 
     def _write_copies(
         self,
@@ -233,7 +232,7 @@ class Restore:
     def _found(self, deadline_poll: BeforeDeadline, row: tuple[str, int]) -> ObjectResult | None:
         """Return the result of an object that need not or cannot be copied; None: nothing is at its path."""
         if not deadline_poll():
-            return NOT_DONE
+            return NOT_REQUESTED
         address, size = row
         try:
             there = size_at(self.reader, address)
@@ -251,7 +250,7 @@ class Restore:
         if isinstance(copied, VerifiedCopy):
             return ObjectResult(Outcome.RESTORED)
         if copied.outcome is Outcome.ATTEMPTED:
-            return NOT_DONE
+            return NOT_REQUESTED
         return ObjectResult(Outcome.FAILED, copied.detail or self._no_copy(address))
 
     def _without_copies(

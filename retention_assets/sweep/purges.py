@@ -17,14 +17,13 @@ from retention_assets.errors import ObjectMissing, StoreError
 from retention_assets.objectstore.access import StoreAccess
 from retention_assets.objectstore.mutate.deletion import ObjectDeleter
 from retention_assets.objectstore.objects import ObjectMetadata, ObjectReader
-from retention_assets.objectstore.outcomes import OF_COPY, DeleteTarget, ObjectResult, Outcome
+from retention_assets.objectstore.outcomes import NOT_REQUESTED, OF_COPY, DeleteTarget, ObjectResult, Outcome
 from retention_assets.objectstore.rate_limiter import RateLimiter
 from retention_assets.objectstore.versions import all_versions
 from retention_assets.state.quarantine import MANIFESTS, QuarantineLocation
 from retention_assets.sweep.actions import (
     AT_ONCE,
     MOST_COPIED,
-    NOT_DONE,
     StoredVersion,
     are_one_file,
     polled_rarely,
@@ -126,7 +125,7 @@ class PurgeCompared(Purge):
         self, addresses: Sequence[str], deadline_poll: BeforeDeadline, before_deadline: BeforeDeadline
     ) -> list[ObjectResult]:
         if not deadline_poll():
-            return [NOT_DONE] * len(addresses)
+            return [NOT_REQUESTED] * len(addresses)
         try:
             comparison = _Comparison.of(self, addresses)
         except StoreError as error:
@@ -184,7 +183,7 @@ class _Comparison:
     def _compared(self, deadline_poll: BeforeDeadline, address: str) -> ObjectResult | ObjectMetadata:
         """Return the result of a copy that stays, or the metadata of the original, which has the bytes of the copy."""
         if not deadline_poll():
-            return NOT_DONE
+            return NOT_REQUESTED
         path = self.location.path(address)
         if are_one_file(self.originals.describe(address), self.copies.describe(path)):
             return _DIFFERS
@@ -216,7 +215,7 @@ class _Comparison:
             return _DIFFERS
         except StoreError as error:
             return ObjectResult(Outcome.FAILED, str(error))
-        return None if is_unchanged else NOT_DONE
+        return None if is_unchanged else NOT_REQUESTED
 
 
 @dataclass(slots=True, repr=False, eq=False)

@@ -8,7 +8,7 @@ be the last copy of an object.
 
 import hashlib
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass, replace
 from functools import partial
@@ -242,7 +242,7 @@ def purge(undo: Undo, approved: str, live: LiveAddresses, *, versions: bool = Fa
 
 def _purged(undo: Undo, approved: str, live: LiveAddresses, *, versions: bool) -> UndoResult:
     with _leased(undo):
-        known = recorded_sweeps(undo.warehouse, undo.repository.name)
+        known_sweeps = recorded_sweeps(undo.warehouse, undo.repository.name)
         due = due_for_purge(undo, versions=versions)
     if not due.has_any or due.digest != approved.lower():
         raise GuardRefused(
@@ -252,12 +252,13 @@ def _purged(undo: Undo, approved: str, live: LiveAddresses, *, versions: bool) -
         )
     if versions:
         access = undo.access()
-        return _execute_each(undo, "purge", due.rows, lambda _: RemoveVersions(access), live, known, of_versions=True)
+        remove = RemoveVersions(access)
+        return _execute_each(undo, "purge", due.rows, lambda _: remove, live, known_sweeps, of_versions=True)
 
     def action(plan: Plan) -> Purge:
         return Purge(quarantine_of_plan(undo.repository, plan), due.keeps_versions)
 
-    result = _execute_each(undo, "purge", due.rows, action, live, known)
+    result = _execute_each(undo, "purge", due.rows, action, live, known_sweeps)
     failed = _delete_manifests(undo, [action(one.plan) for one in due.rows]) if due.rows else 0
     if due.manifests:  # no copies of these plans were purged, so no record names the plans
         of_plans = [action(plan) for plan in due.manifests]
@@ -391,7 +392,7 @@ def _execute_each(
     selected: Sequence[PlanCopies],
     action: Callable[[Plan], Action],
     live: LiveAddresses | None = None,
-    known: Collection[str] | None = None,
+    known_sweeps: frozenset[str] | None = None,
     *,
     of_versions: bool = False,
 ) -> UndoResult:
@@ -401,7 +402,7 @@ def _execute_each(
     require_seen_by_all(undo.warehouse, undo.repository.name, undo.access(), single_machine=single_machine)
     failed = 0
     for one in selected:
-        engine = UndoEngine(undo, one, live, known, of_versions=of_versions)
+        engine = UndoEngine(undo, one, live, known_sweeps, of_versions=of_versions)
         run = SweepRun(
             warehouse=undo.warehouse,
             plan=one.plan,
@@ -451,7 +452,7 @@ class UndoEngine(LedgerEngine):
     copies have a ledger of their own: their objects are still at their paths, so the totals of the plan's ledger must
     not include them.
 
-    `live` determines the live addresses; None for a restore, which needs no liveness check. `known`: the sweeps
+    `live` determines the live addresses; None for a restore, which needs no liveness check. `known_sweeps`: the sweeps
     in the ledgers when the purge determined what is due; None for a restore. `of_versions`: whether the versions of the
     objects are purged, and not their copies.
     """
@@ -461,12 +462,12 @@ class UndoEngine(LedgerEngine):
         undo: Undo,
         found: PlanCopies,
         live: LiveAddresses | None = None,
-        known: Collection[str] | None = None,
+        known_sweeps: frozenset[str] | None = None,
         *,
         of_versions: bool = False,
     ) -> None:
         super().__init__(undo.spark, undo.warehouse, found.plan)
-        self._known = known
+        self._known_sweeps = known_sweeps
         self._of_versions = of_versions
         self._undo = undo
         self._live = live
@@ -487,34 +488,36 @@ class UndoEngine(LedgerEngine):
     def remaining(self, fence: int) -> Sequence[int]:
         """See `Engine`. All remaining objects are one batch, so one check of live addresses covers them."""
         ledger = self._rows()
-        known = (F.col("fence") == fence) & (F.col("outcome") != Outcome.ATTEMPTED)
+        has_result = (F.col("fence") == fence) & (F.col("outcome") != Outcome.ATTEMPTED)
         is_others = (F.col("fence") != fence) & (F.col("fence") > F.col("last_fence"))
         touched = ledger.join(self._found.select("address", "last_fence"), on="address").where(is_others)
         if not self._live:
             is_restored = F.max(F.col("outcome") == Outcome.RESTORED).alias("is_restored")
             self._count_overtaken(touched.groupBy("address").agg(is_restored))
-        finished = ledger.where(known).select("address").unionByName(touched.select("address"))
-        if self._known is not None:
-            finished = finished.unionByName(self._changed_by_others(self._known))
+        finished = ledger.where(has_result).select("address").unionByName(touched.select("address"))
         if self._surplus.objects:
-            finished = finished.unionByName(self._rows(SURPLUS_LEDGERS).where(known).select("address"))
-        self._rest = self._found.join(finished, on="address", how="left_anti")
-        objects = self._rest.count()
+            finished = finished.unionByName(self._rows(SURPLUS_LEDGERS).where(has_result).select("address"))
+        rest = self._found.join(finished, on="address", how="left_anti")
+        objects, is_first_pass = rest.count(), self._rest is None
+        if self._known_sweeps is not None and (objects or is_first_pass):  # this lists the ledgers of all plans
+            others = recorded_sweeps(self._warehouse, self._plan.repository, self._undo.run_id) - self._known_sweeps
+            if others:
+                rest = rest.join(self._changed_by(others), on="address", how="left_anti")
+                objects = rest.count()
+        self._rest = rest
         return [objects] if objects else []
 
-    def _changed_by_others(self, known: Collection[str]) -> DataFrame:
-        """Return the addresses (column `address`) in the ledger rows of other runs whose sweeps are not `known`."""
-        others = recorded_sweeps(self._warehouse, self._plan.repository, self._undo.run_id).difference(known)
-        changed = rows_of_sweeps(self._spark, self._warehouse, others).select("address").distinct()
-        if others:
-            number, first = _count_and_first_address(self._found.join(changed, on="address", how="left_semi"))
-            if number > self._logged[_OF_OTHERS]:
-                self._logged[_OF_OTHERS] = number
-                self._undo.log(
-                    f"{self._undo.repository.name}: another run worked on {counted(number, 'due object')} of the plan "
-                    f"of {self._plan.day} meanwhile, {first} first. They are not purged now. A later purge deletes "
-                    "those that are due then."
-                )
+    def _changed_by(self, sweeps: frozenset[str]) -> DataFrame:
+        """Return the addresses (column `address`) in the ledger rows of these sweeps. Log how many of them were due."""
+        changed = rows_of_sweeps(self._spark, self._warehouse, sweeps).select("address").distinct()
+        number, first = _count_and_first_address(self._found.join(changed, on="address", how="left_semi"))
+        if number > self._logged[_OF_OTHERS]:
+            self._logged[_OF_OTHERS] = number
+            self._undo.log(
+                f"{self._undo.repository.name}: another run worked on {counted(number, 'due object')} of the plan "
+                f"of {self._plan.day} meanwhile, {first} first. They are not purged now. A later purge deletes those "
+                "that are due then."
+            )
         return changed
 
     def _count_overtaken(self, touched: DataFrame) -> None:

@@ -1478,8 +1478,8 @@ KEEPING_BOOKS = (
         name="a purge ignores what runs of other plans changed since it determined what is due",
         breaks="a copy with the outcome purged is no longer stored (invariant 12)",
         file="retention_assets/sweep/undo.py",
-        old="        if self._known is not None:\n",
-        new="        if self._known is not None and not self._live:\n",
+        old="        if self._known_sweeps is not None and (",
+        new="        if self._known_sweeps is not None and not self._live and (",
         caught_by=(
             "tests/sweep/test_copies.py::"
             "test_an_object_that_a_sweep_of_another_plan_moved_after_it_was_found_due_is_not_purged[copies]",

@@ -41,7 +41,7 @@ class QuarantineListing:
     """The listing of a quarantine. If versions were listed, copies of which only old versions are left count, too.
 
     `copies`: folder, address, current_size (bytes; null: only old versions and delete markers are left of the copy).
-    `manifests`: folder, files. `unknown_folders`: folder, objects, bytes; these folders belong to no known plan.
+    `manifests`: folder, one row each. `unknown_folders`: folder, objects, bytes; these folders belong to no known plan.
     """
 
     copies: DataFrame
@@ -58,13 +58,9 @@ def list_quarantine(
     `frames` ends. Errors: AccessDenied or StoreError.
     """
     known = [location.folder for location in locations]
-    stored = from_arrow(spark, _STORED.empty_table())
-    if locations:
-        access = locations[0].access  # all are in the same quarantine
-        stored = _stored(spark, access, sorted({*known, *_folders(access)}), versions=versions)
     parts = F.split("path", "/", _FOLDER_PARTS + 2)
     files = frames.cache(
-        stored.select(
+        _stored(spark, locations, versions=versions).select(
             F.concat_ws("/", parts[0], parts[1]).alias("folder"),
             parts[2].alias("kind"),
             F.get(parts, F.lit(3)).alias("address"),  # null: a file that is not of a sweep
@@ -76,7 +72,7 @@ def list_quarantine(
     copies = ours.where(F.col("kind") == OBJECTS).groupBy("folder", "address")
     return QuarantineListing(
         copies.agg(F.max(F.when(F.col("is_current"), F.col("size"))).alias("current_size")),
-        ours.where(F.col("kind") == MANIFESTS).groupBy("folder").agg(F.count_distinct("address").alias("files")),
+        ours.where(F.col("kind") == MANIFESTS).select("folder").distinct(),
         files.where(~F.col("folder").isin(known) & F.col("is_current"))
         .groupBy("folder")
         .agg(F.count(F.lit(1)).alias("objects"), F.sum("size").alias("bytes")),
@@ -85,18 +81,18 @@ def list_quarantine(
 
 def _folders(access: StoreAccess) -> list[str]:
     """Return the folders whose names look like folders of plans. Everything else at the URL is ignored."""
-    if access.is_absent:
-        return []
     reader = ObjectReader(access)
     days = [day for day in reader.prefixes() if _DAY.fullmatch(day)]
     folders = [folder.rstrip("/") for day in days for folder in reader.prefixes(day)]
     return [folder for folder in folders if _FOLDER.fullmatch(folder)]
 
 
-def _stored(spark: SparkSession, access: StoreAccess, folders: Sequence[str], *, versions: bool) -> DataFrame:
-    """Return the contents of the folders as `_STORED`; with `versions`, one row for each version too."""
-    if not folders or access.is_absent:
+def _stored(spark: SparkSession, locations: Sequence[QuarantineLocation], *, versions: bool) -> DataFrame:
+    """Return the contents of the folders of all plans as `_STORED`; with `versions`, one row for each version, too."""
+    if not locations or locations[0].access.is_absent:
         return from_arrow(spark, _STORED.empty_table())
+    access = locations[0].access  # all are in the same quarantine
+    folders = sorted({*(location.folder for location in locations), *_folders(access)})
     if not versions:
         listed = list_objects(spark, access, Prefixes(tuple(folders), ()))
         return listed.select(F.col("address").alias("path"), "size", F.lit(True).alias("is_current"))

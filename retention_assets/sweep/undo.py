@@ -140,10 +140,11 @@ def restore(undo: Undo, selection: Selection) -> UndoResult:
     - This machine's clock is wrong. If the clock is ahead, the restore could take the lease of a running sweep, whose
       workers could delete the restored objects.
     """
-    require_clock(undo.repository, undo.access(), undo.clock, "was restored")
+    access = undo.access()
+    require_clock(undo.repository, access, undo.clock, "was restored")
     require_same_location(undo.warehouse, undo.repository)
-    if undo.access().is_local and is_on_this_machine(master_of(undo.spark)):  # else each worker checks this
-        require_mounted(undo.access().url, "restored")
+    if access.is_local and is_on_this_machine(master_of(undo.spark)):  # else each worker checks this
+        require_mounted(access.url, "restored")
     with undo.frames:
         selected = _selected(undo, selection)
         if not selected:
@@ -152,9 +153,9 @@ def restore(undo: Undo, selection: Selection) -> UndoResult:
                 "processing it. Nothing was changed. See what is there: "
                 f"`retention quarantined {undo.repository.name}`."
             )
-        access = undo.access()
-        location_of = partial(quarantine_of_plan, undo.repository)
-        return _execute_each(undo, "restore", selected, lambda plan: Restore(access, location_of(plan)))
+        return _execute_each(
+            undo, "restore", selected, lambda plan: Restore(access, quarantine_of_plan(undo.repository, plan))
+        )
 
 
 def due_for_purge(undo: Undo, *, versions: bool = False) -> DueForPurge:
@@ -397,7 +398,7 @@ def _execute_each(
     of_versions: bool = False,
 ) -> UndoResult:
     """Process the selected objects of each plan, one plan after the other. See `UndoEngine` for the last arguments."""
-    outcomes: dict[str, Amount] = {}
+    outcomes: Mapping[str, Amount] = {}
     single_machine = undo.repository.settings.sweep.single_machine
     require_seen_by_all(undo.warehouse, undo.repository.name, undo.access(), single_machine=single_machine)
     failed = 0
@@ -423,8 +424,7 @@ def _execute_each(
             if outcomes:
                 error.say_nothing_more()
             raise
-        for name, amount in result.outcomes.items():
-            outcomes[name] = sum_of([outcomes.get(name, Amount()), amount])
+        outcomes = _sums(outcomes, result.outcomes)
         failed += engine.failed + engine.overtaken
     return UndoResult(outcomes, failed)
 
@@ -534,10 +534,9 @@ class UndoEngine(LedgerEngine):
         """See `Engine`."""
         assert self._rest is not None
         checked_at = self._undo.clock()
-        empty = {"last_modified": F.lit(None).cast("timestamp"), "etag": F.lit(None).cast("string")}
-        undecided = {"outcome": F.lit(None).cast("string"), "detail": F.lit(None).cast("string")}
-        targets = {"earlier_targets": F.lit(None).cast("array<string>")}
-        objects = self._rest.withColumns({**empty, **undecided, **targets})
+        types = {"last_modified": "timestamp", "earlier_targets": "array<string>"}
+        types |= dict.fromkeys(("etag", "outcome", "detail"), "string")
+        objects = self._rest.withColumns({name: F.lit(None).cast(of_name) for name, of_name in types.items()})
         self._live_again = None
         if self._live:
             objects = self._skip_live(objects, self._live.now())
@@ -630,7 +629,10 @@ def _with_skipped(objects: DataFrame, addresses: DataFrame, why: str) -> DataFra
 
 
 def _combined(one: BatchResult, other: BatchResult) -> BatchResult:
-    names = one.amounts.keys() | other.amounts.keys()
-    amounts = {name: sum_of([one.amounts.get(name, _ZERO), other.amounts.get(name, _ZERO)]) for name in names}
     until = max((at for at in (one.until, other.until) if at), default=None)
-    return BatchResult(amounts, until, other.reached or one.reached)
+    return BatchResult(_sums(one.amounts, other.amounts), until, other.reached or one.reached)
+
+
+def _sums(one: Mapping[str, Amount], other: Mapping[str, Amount]) -> dict[str, Amount]:
+    """Return the sums of the amounts of each outcome."""
+    return {name: sum_of([one.get(name, _ZERO), other.get(name, _ZERO)]) for name in {**one, **other}}

@@ -128,8 +128,7 @@ def collected_addresses(
         ledger_files = [path for path in files if path.endswith(_ROWS)]
         rows = from_arrow(spark, read_files(warehouse, ledger_files, LEDGER, one_of("address", looked_up)))
     else:
-        every = read_ledgers(spark, warehouse, repository, plans_with_ledgers(warehouse, repository))
-        rows = every.join(addresses, on="address", how="left_semi")
+        rows = _every_row(spark, warehouse, repository).join(addresses, on="address", how="left_semi")
     return _absent(rows)
 
 
@@ -143,8 +142,8 @@ def quarantined_by(spark: "SparkSession", warehouse: Warehouse, repository: str,
     from retention_assets.spark.frames import from_arrow
 
     wanted = from_arrow(spark, pa.table({"address": pa.array(addresses, pa.string())}))
-    rows = read_ledgers(spark, warehouse, repository, plans_with_ledgers(warehouse, repository))
-    last = finished_of(rows.join(wanted, on="address", how="left_semi"), "day", "plan_hash")
+    rows = _every_row(spark, warehouse, repository).join(wanted, on="address", how="left_semi")
+    last = finished_of(rows, "day", "plan_hash")
     moved = last.where(F.col("outcome") == Outcome.QUARANTINED).select("plan_hash").distinct()
     return sorted(row["plan_hash"] for row in moved.collect())
 
@@ -154,15 +153,15 @@ def all_collected_addresses(spark: "SparkSession", warehouse: Warehouse, reposit
 
     `at` is the time at which the object went (UTC).
     """
-    return _absent(read_ledgers(spark, warehouse, repository, plans_with_ledgers(warehouse, repository)))
+    return _absent(_every_row(spark, warehouse, repository))
 
 
 def recorded_since(spark: "SparkSession", warehouse: Warehouse, repository: str, since: datetime) -> "DataFrame":
     """Return (address, outcome) of every row that sweeps and restores wrote to the ledgers after `since` (UTC)."""
     from pyspark.sql import functions as F
 
-    rows = read_ledgers(spark, warehouse, repository, plans_with_ledgers(warehouse, repository))
-    return rows.where(F.col("at") > F.lit(since)).select("address", "outcome")
+    rows = _every_row(spark, warehouse, repository).where(F.col("at") > F.lit(since))
+    return rows.select("address", "outcome")
 
 
 def recorded_sweeps(warehouse: Warehouse, repository: str, run_id: str = "") -> frozenset[str]:
@@ -262,6 +261,11 @@ def read_ledgers(
     if set(_plans_of(paths)) - set(plans):
         with_plan = with_plan.where(F.concat_ws("/", "day", "plan_hash").isin(*("/".join(one) for one in plans)))
     return with_plan
+
+
+def _every_row(spark: "SparkSession", warehouse: Warehouse, repository: str) -> "DataFrame":
+    """Return every row of the ledgers of all plans. See `read_ledgers`."""
+    return read_ledgers(spark, warehouse, repository, plans_with_ledgers(warehouse, repository))
 
 
 def _read(spark: "SparkSession", directories: Sequence[str]) -> "DataFrame":

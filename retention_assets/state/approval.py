@@ -506,14 +506,12 @@ def _budget_ended(withdrawal: Mapping[str, Any], plan: Plan) -> GuardRefused:
 
 def _read(document: Mapping[str, Any], plan_hash: str) -> Approval | None:
     """Return the approval in a document; None if somebody changed the document, or another version wrote it."""
-    approval = None
     with suppress(TypeError, ValueError):
         found = Approval(**document)
         has_zone = datetime.fromisoformat(found.approved_at).tzinfo is not None
-        approval = found if has_zone and isinstance(found.terms, dict) else None
-    if approval is None or approval.plan_hash != plan_hash:
-        return None
-    return approval
+        if has_zone and isinstance(found.terms, dict) and found.plan_hash == plan_hash:
+            return found
+    return None
 
 
 def _unreadable(plan: Plan) -> GuardRefused:

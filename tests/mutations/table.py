@@ -422,8 +422,8 @@ SWEEPING = (
         name="an approval of another hash is accepted",
         breaks="an approval is bound to a plan's hash",
         file="retention_assets/state/approval.py",
-        old="    if approval is None or approval.plan_hash != plan_hash:\n",
-        new="    if approval is None:\n",
+        old=" and isinstance(found.terms, dict) and found.plan_hash == plan_hash:\n",
+        new=" and isinstance(found.terms, dict):\n",
         caught_by=("tests/state/test_approval.py::test_an_approval_that_was_changed_approves_nothing[document1]",),
     ),
     Mutation(

@@ -32,7 +32,7 @@ ACKNOWLEDGED, MISSING = "acknowledged", "missing_live.json"
 _KIND = "acknowledge"  # of an audit record
 LOST, FOUND, RELOCATED = "lost", "found", "relocated"
 MOST_LISTED = 100_000  # missing addresses stored when a plan is refused or a verification fails: about 10 MB
-_FOUND_AT = "found_at"  # key of the document `MISSING`: when the check that failed found all objects again
+_FOUND_AT = "found_at"  # key of the document `MISSING`: when the check that had failed found all objects again
 _TRIES = 10
 _AT_ONCE = 16  # concurrent requests to the store
 _SCHEMA = pa.schema(
@@ -59,7 +59,7 @@ def lost_addresses(
 ) -> "DataFrame | None":
     """Return the acknowledged addresses whose objects are missing from the store now; None if there are none.
 
-    This takes one request for each acknowledged address. An object that somebody put back is not lost any more. It must
+    This takes one request for each acknowledged address. An object that somebody put back is not lost any more: it must
     be read, because its references may be unknown.
     """
     from retention_assets.objectstore.listing import presence
@@ -90,7 +90,9 @@ def _newest_entries(warehouse: Warehouse, repository: str) -> dict[str, tuple[st
 def write_acknowledgement(
     warehouse: Warehouse, repository: str, addresses: Sequence[str], kind: str, by: str, at: datetime
 ) -> str:
-    """Write one entry, and return the name of its file. `by`: a person, or the run that found the objects again.
+    """Write one entry, and return the name of its file.
+
+    `by`: the person, the run that found the objects again, or the change of the location.
 
     Errors: TableContractError when other processes write the next entry at each attempt.
     """
@@ -153,7 +155,7 @@ def _record(
     run_id: str,
     seal: Seal,
 ) -> None:
-    """Append the audit record of the entry in the file `name`, and let a lease name it: this run holds none."""
+    """Append the audit record of the entry in the file `name`, and have a lease name it: this run has no lease."""
     digest = addresses_digest(addresses)
     written = {"file": f"{ACKNOWLEDGED}/{name}", "addresses": len(addresses), "digest": digest}
     write_record(warehouse, record_without_plan(_KIND, repository, by, at, ended, run_id, written), seal)
@@ -182,7 +184,7 @@ def changed_entry(warehouse: Warehouse, repository: str, records: Sequence[Mappi
 def record_found(
     spark: "SparkSession", warehouse: Warehouse, repository: str, inventory: "DataFrame", run_id: str, at: datetime
 ) -> None:
-    """Store which of the objects acknowledged as lost are in the listing again."""
+    """Store which of the objects that were acknowledged as lost are in the listing again."""
     if not known_addresses(warehouse, repository):
         return
     again = acknowledged_addresses(spark, warehouse, repository).join(inventory, on="address", how="left_semi")
@@ -209,8 +211,9 @@ def end_acknowledgements(warehouse: Warehouse, repository: str, location: str, a
 def record_missing(warehouse: Warehouse, repository: str, guard: str, addresses: Sequence[str], at: datetime) -> None:
     """Store which live objects the check `guard` did not find. `retention acknowledge` shows them.
 
-    They replace the objects of the last check. If the check found all objects, the list of its last failure ends, and
-    the list of another check stays: for example, a plan does not require the objects that a sweep deleted.
+    They replace the objects of the last check. If the check found all objects, the list of its own last failure ends.
+    The list of another check stays: for example, a plan does not require the objects that a sweep deleted, and a
+    verification does.
     """
     document = {"guard": guard, "at": at.isoformat(), "addresses": list(addresses)}
     if not addresses:
@@ -233,7 +236,7 @@ def noticed_as_lost(warehouse: Warehouse, repository: str, since: datetime) -> s
 def missing_addresses(warehouse: Warehouse, repository: str) -> list[str]:
     """Return the missing addresses of the last plan or verification that failed for them.
 
-    Empty when there is none, or when the same check has found all objects since then.
+    The list is empty when no check failed, or when the same check has found all objects since then.
     """
     document = warehouse.read_document(repository, MISSING)
     return [] if document is None or _FOUND_AT in document else [str(address) for address in document["addresses"]]
@@ -255,7 +258,7 @@ def still_lost(repository: Repository, addresses: Sequence[str], *, whole_slices
 def require_lost(repository: Repository, addresses: Sequence[str], *, whole_slices: bool) -> None:
     """Require that these are addresses of objects that are not in the store.
 
-    If several addresses are in one directory that is empty now, `whole_slices` is required: the storage may be wrong.
+    Without `whole_slices`, several addresses of one directory that is empty now are refused: the storage may be wrong.
 
     Errors: ConfigurationError for text that is not an address; GuardRefused for objects that exist, and for directories
     that are missing completely.
@@ -267,7 +270,7 @@ def require_lost(repository: Repository, addresses: Sequence[str], *, whole_slic
 
 
 def _require_missing(repository: Repository, reader: ObjectReader, addresses: Sequence[str]) -> None:
-    """Reject addresses that are not relative, and addresses whose object is in the store."""
+    """Raise ConfigurationError for text that is not an address; GuardRefused when the store has one of the objects."""
     table = "reachable_chunks" if repository.is_icechunk else "addresses"
     for address in addresses:
         if "://" in address or address.startswith(("/", f"{INTERNAL}/")) or ".." in address.split("/"):
@@ -290,7 +293,7 @@ def _present(reader: ObjectReader, addresses: Sequence[str]) -> list[str]:
 
 
 def _require_single(repository: Repository, reader: ObjectReader, addresses: Sequence[str]) -> None:
-    """Reject several addresses of one directory that is empty now."""
+    """Raise GuardRefused when several addresses are of one directory that is empty now."""
     directories = Counter(address[: address.rfind("/") + 1] for address in addresses)
     several = sorted(name for name, objects in directories.items() if name and objects > 1)
     empty = [name for name in several if next(iter(reader.list(name)), None) is None]
@@ -298,8 +301,8 @@ def _require_single(repository: Repository, reader: ObjectReader, addresses: Seq
         raise GuardRefused(
             f"{repository.name}: {counted(len(empty), 'directory is', 'directories are')} missing completely, "
             f"{empty[0]} first with {directories[empty[0]]:,} of the addresses. Nothing was acknowledged. Check "
-            "that `storage` is the right URL and that the credentials may list all of it. If the directories are lost: "
-            "`--whole-slices`, in Dagster `whole_slices: true`."
+            "that `storage` is the right URL and that the credentials may list all of it. If the directories are lost, "
+            "run the command with `--whole-slices`, or in Dagster with `whole_slices: true`."
         )
 
 

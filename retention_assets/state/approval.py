@@ -34,7 +34,7 @@ _AT_ONCE = 16  # documents that are read at the same time
 _OF_BUDGET = ".budget"  # part of the name of the document with the budget's approval
 LAST_DECISION = "last_decision.json"  # the document with the newest approval or withdrawal by a person
 
-# With the policy, these settings determine the candidates of a plan. A kind of repository has only some of them.
+# With the policy, these settings determine the candidates of a plan. lakeFS and Icechunk each have only some of them.
 _PLAN_SETTINGS = (
     "grace",
     "settle",
@@ -85,7 +85,7 @@ def terms_hash(terms: Terms) -> str:
 
 
 def approved_terms(repository: Repository) -> Terms:
-    """Return all settings of an approval: those of the plan, the mode, and the quarantine URL if the mode uses it."""
+    """Return all settings of an approval: those of the plan, the mode, and in mode `quarantine` the quarantine URL."""
     mode, quarantine = repository.settings.mode, {}
     if mode == "quarantine":
         from retention_assets.state.quarantine import quarantine_url  # this import takes a quarter of a second
@@ -130,7 +130,7 @@ def approve(
     an approval, the budget approves plans again if a withdrawal had ended this.
 
     Errors: GuardRefused unless `plan_hash` is the full hash of the plan, and the plan was made within `life` and with
-    the same settings. GuardRefused for a blocked plan, and in mode `plan`, in which no sweep deletes anything.
+    the same settings. GuardRefused also for a blocked plan, and in mode `plan`, in which no sweep deletes anything.
     """
     plan = require_plan(warehouse, repository, day, plan_hash, undone="approved")
     if plan.blocked:
@@ -161,8 +161,8 @@ def withdraw_approval(warehouse: Warehouse, repository: str, day: date, by: str,
     A running sweep is not stopped.
 
     From then on, the budget approves no plan of the repository until a person approves one: the next plan names most of
-    the same objects, but can have another hash. The returned plan, and every plan with its hash, needs an approval of
-    its own, on any day. Errors: as `last_plan_of`.
+    the same objects, but can have another hash. The returned plan, and a plan of any other day with the same hash, need
+    a new approval by a person. Errors: as `last_plan_of`.
     """
     plan = last_plan_of(warehouse, repository, day)
     withdrawn = {"day": day.isoformat(), "withdrawn_by": by, "withdrawn_at": now.isoformat()}
@@ -215,8 +215,8 @@ class ApprovalState:
     name: str  # APPROVED, WITHIN_BUDGET, NOT_APPROVED, WITHDRAWN, LAPSED or OTHER_SETTINGS
     by: str | None  # the person who approved the plan or withdrew the approval
     approval: Approval | None  # the stored approval for the day of the plan, by a person or by the budget
-    plan_refusal: RetentionError | None  # if a sweep needs another plan: this one is too old, or has other settings
-    approval_refusal: GuardRefused | None  # if a sweep needs another approval
+    plan_refusal: RetentionError | None  # a sweep needs another plan: this plan is too old, or has other settings
+    approval_refusal: GuardRefused | None  # a sweep needs another approval
     removes: int  # objects and history changes that a sweep removes; 0 if the plan is blocked
 
     @property
@@ -360,21 +360,20 @@ def _not_approved(plan: Plan, excess: str) -> GuardRefused:
 
 
 def when_to_plan_again(plan: Plan) -> str:
-    """Return when a new plan may have more to delete: `tomorrow`, or `after` the first object has waited."""
+    """Return when a new plan may have more to delete: `tomorrow`, or `after` the time when the first object settles."""
     return f"after {plan.first_wait_ends:%Y-%m-%d %H:%M} UTC" if plan.first_wait_ends else "tomorrow"
 
 
 def _nothing_to_delete(plan: Plan) -> GuardRefused:
-    when = when_to_plan_again(plan)
-    waits = "objects wait until then" if plan.first_wait_ends else "no approval is needed"
+    waits = " Objects wait until then." if plan.first_wait_ends else ""
     return GuardRefused(
-        f"{plan.repository}: the plan {plan.plan_hash} of {plan.day} has nothing to delete. Nothing was deleted. "
-        f"Plan again {when} ({waits}): `retention plan {plan.repository}`."
+        f"{plan.repository}: the plan {plan.plan_hash} of {plan.day} has nothing to delete, so it needs no approval. "
+        f"Nothing was deleted. Plan again {when_to_plan_again(plan)}: `retention plan {plan.repository}`.{waits}"
     )
 
 
 def beyond_budget(plan: Plan, budget: BudgetSettings, history_changes: int = 0) -> str | None:
-    """Return why the budget does not approve the plan; empty if no budget is set, None if the budget approves it.
+    """Return why the budget does not approve the plan; empty: no budget is set; None: the budget approves the plan.
 
     `history_changes`: the number of snapshots and references that the plan removes from the history. Each counts as one
     object. A budget that limits only bytes does not cover them.
@@ -499,22 +498,20 @@ def _budget_ended(withdrawal: Mapping[str, Any], plan: Plan) -> GuardRefused:
     day, at = withdrawal.get("day"), withdrawal.get("withdrawn_at")
     return GuardRefused(
         f"{plan.repository}: the plan {plan.plan_hash} of {plan.day} is not approved. {withdrawal['withdrawn_by']} "
-        f"withdrew the plan of {day} at {at}. Since then, the budget approves no plan until a person approves one. "
-        f"Nothing was deleted. Look at the plan: `retention show {plan.repository} deletion_candidates --as-of "
-        f"{plan.day}`. Then approve it: {_approving(plan)}."
+        f"withdrew the approval of the plan of {day} at {at}. Since then, the budget approves no plan until a person "
+        f"approves one. Nothing was deleted. Look at the plan: `retention show {plan.repository} deletion_candidates "
+        f"--as-of {plan.day}`. Then approve it: {_approving(plan)}."
     )
 
 
 def _read(document: Mapping[str, Any], plan_hash: str) -> Approval | None:
     """Return the approval in a document; None if somebody changed the document, or another version wrote it."""
-    approval = None
     with suppress(TypeError, ValueError):
         found = Approval(**document)
         has_zone = datetime.fromisoformat(found.approved_at).tzinfo is not None
-        approval = found if has_zone and isinstance(found.terms, dict) else None
-    if approval is None or approval.plan_hash != plan_hash:
-        return None
-    return approval
+        if has_zone and isinstance(found.terms, dict) and found.plan_hash == plan_hash:
+            return found
+    return None
 
 
 def _unreadable(plan: Plan) -> GuardRefused:

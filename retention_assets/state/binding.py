@@ -1,7 +1,7 @@
 """Binds the tables of a repository to one location: its namespace and its storage URL.
 
 The warehouse stores ledgers, the memory, and acknowledgements of lost objects under the name of the repository in
-`retention.yaml`. If the configuration gives this name to another location, they do not apply: an object that was
+`retention.yaml`. They do not apply to another location to which the configuration gives this name: an object that was
 deleted in the old location may be live in the new one.
 """
 
@@ -50,8 +50,8 @@ def require_same_location(warehouse: Warehouse, repository: Repository) -> None:
 def _require_one_name(warehouse: Warehouse, repository: Repository, location: Mapping[str, str]) -> None:
     """Raise GuardRefused when the warehouse has tables of an overlapping location under another name.
 
-    Plans under one name do not use the memory of plans under the other name, and leases do not exclude each other. The
-    other repository may be in another configuration file, with another spelling of the same location.
+    Plans under one name do not use the memory of plans under the other name, and sweeps under both names can run at the
+    same time. The other name may be in another configuration file, with another spelling of the same location.
     """
     for name in warehouse.directories():
         bound = None if name == repository.name else warehouse.read_document(name, _LOCATION)
@@ -75,8 +75,8 @@ def require_of_storage(repository: str, day: date, storage: str | None, tables: 
     for name, details in tables.items():
         if details.storage not in (None, storage):
             raise GuardRefused(
-                f"{repository} {day}: {name} is of {details.storage}, and the configuration names {storage}. Nothing "
-                f"was deleted. Plan again: `retention plan {repository} --as-of {day}`."
+                f"{repository} {day}: {name} was read from {details.storage}, and the configuration names {storage}. "
+                f"Nothing was deleted. Plan again: `retention plan {repository} --as-of {day}`."
             )
 
 

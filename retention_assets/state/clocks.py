@@ -1,6 +1,6 @@
 """Compares the clock of this machine with the clock of the store, which dates the objects of a repository.
 
-A machine whose clock is ahead would take the lease of a running sweep, and would write times of the future.
+A machine whose clock is ahead would take the lease of a running sweep, and would record times in the future.
 Source: docs/stores.md, "Times and ETags".
 """
 
@@ -15,9 +15,10 @@ from retention_assets.objectstore.clock import store_time
 
 
 def clock_agrees(before: datetime, store_time: datetime | None, after: datetime, most: timedelta) -> CheckResult:
-    """Check that the store's time, in whole seconds, is at most `most` away from the times of this machine.
+    """Check that the clock of the store differs from the clock of this machine by at most `most`.
 
-    `before` and `after`: this machine's times before the request and after the response.
+    `before` and `after`: this machine's times before the request and after the response. `store_time` is in whole
+    seconds; None: the store does not return its time.
     """
     if store_time is None:
         detail = "the store does not return its time; guards.max_clock_skew: null switches the check off"
@@ -29,7 +30,7 @@ def clock_agrees(before: datetime, store_time: datetime | None, after: datetime,
 
 
 def clocks(repository: Repository, access: StoreAccess, clock: Clock) -> CheckResult:
-    """Compare the clock of this machine with the clock of the store, which dates the objects. See `clock_agrees`."""
+    """Return the result of `clock_agrees` for the store of a repository. `guards.max_clock_skew` is the limit."""
     most = repository.settings.guards.max_clock_skew
     if most is None:
         return CheckResult("clock_agrees", True, "not checked: guards.max_clock_skew is null")

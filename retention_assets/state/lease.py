@@ -2,8 +2,8 @@
 
 `leases/` has numbered documents. A conditional write creates each document only if its number does not exist yet. The
 document with the highest number is the lease in force. A lease has an end: its holder stops at the end. If the holder
-does not release the lease, another sweep can start `MARGIN` after the end. `retention stop` writes the next document
-too, so that workers lose their lease.
+does not release the lease, another sweep can start `MARGIN` after the end. `retention stop` writes the next document,
+too: then the running sweep loses its lease.
 
 Each document stores the fingerprint of the newest audit record at that time. The chain of records does not protect its
 newest record. This fingerprint shows whether that record was changed or removed. Source: promise 6 of docs/safety.md.
@@ -127,8 +127,8 @@ def _is_newest(warehouse: Warehouse, lease: Lease) -> bool:
 def require_not_taken_over(warehouse: Warehouse, lease: Lease) -> None:
     """Raise GuardRefused when another run has taken the lease since.
 
-    This happens to a run that was suspended for longer than its lease, and then continues. `retention stop` and
-    `retention resume` take the lease for no run.
+    This happens to a run that was suspended for longer than its lease, and then continues. The documents of `retention
+    stop` and `retention resume` are not of a run, and do not count.
     """
     last = _name(lease.number)
     later = [name for name in warehouse.documents(lease.repository, LEASES) if name > last]
@@ -192,7 +192,7 @@ def resume_sweeps(warehouse: Warehouse, repository: str, now: datetime) -> None:
 def name_newest_record(warehouse: Warehouse, repository: str, now: datetime) -> None:
     """Write the newest lease again, with the fingerprint of the newest audit record, unless a run holds the lease.
 
-    A record that is written without the lease needs this. A run that holds the lease names the record when it ends.
+    A run that writes a record without the lease calls this. A run that holds the lease names the record when it ends.
     """
     for _ in range(_TRIES):
         number, document = _newest(warehouse, repository)

@@ -1,8 +1,8 @@
-"""The ledger: the results for each object, by plan and sweep. Rows are only added. Source: docs/safety.md.
+"""The ledger: the results for each object, by plan and sweep. Rows are added, and never changed.
 
 Each file has the rows of one chunk and is written atomically. Before the sweep applies an action, it writes an
 `attempted` row for each object. If only this row exists after a crash, the result for the object is unknown: the object
-is not finished, and it may be gone.
+is not finished, and it may be gone. Source: docs/safety.md, "Before and during a sweep".
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -37,7 +37,7 @@ _ROWS = ".parquet"  # end of the names of ledger files
 _FEW = 100_000  # addresses that one process looks up in the ledgers
 _SMALL = 2**28  # bytes of ledgers that one process reads
 DONE, DECIDED = "done", "decided"  # ends of names of files with the results of the action, or of the checks before it
-FREED = (Outcome.DELETED, Outcome.PURGED)  # no copy of the object is left, except versions that the bucket keeps
+FREED = (Outcome.DELETED, Outcome.PURGED)  # nothing is left of the object, except versions that the bucket keeps
 ABSENT = (  # the object is not at its path, or may not be
     Outcome.DELETED,
     Outcome.MISSING,
@@ -50,7 +50,7 @@ ABSENT = (  # the object is not at its path, or may not be
 def results_of(planned: Amount, outcomes: Mapping[str, Amount]) -> dict[str, Amount]:
     """Return objects and bytes by outcome. The objects that no sweep has tried are `unattempted`.
 
-    The terminal and Dagster both show these figures. An object whose last outcome is `attempted` counts as unattempted.
+    The terminal and Dagster show these figures. An object whose result is unknown (`attempted`) counts as unattempted.
     """
     tried = {outcome: amount for outcome, amount in outcomes.items() if outcome != Outcome.ATTEMPTED}
     total = sum_of(tried.values())
@@ -128,23 +128,22 @@ def collected_addresses(
         ledger_files = [path for path in files if path.endswith(_ROWS)]
         rows = from_arrow(spark, read_files(warehouse, ledger_files, LEDGER, one_of("address", looked_up)))
     else:
-        every = read_ledgers(spark, warehouse, repository, plans_with_ledgers(warehouse, repository))
-        rows = every.join(addresses, on="address", how="left_semi")
+        rows = _every_row(spark, warehouse, repository).join(addresses, on="address", how="left_semi")
     return _absent(rows)
 
 
 def quarantined_by(spark: "SparkSession", warehouse: Warehouse, repository: str, addresses: Sequence[str]) -> list[str]:
     """Return the hashes of the plans whose sweeps moved one of these objects to quarantine, if its copy is still there.
 
-    Only the plan's own ledger counts, because another plan may have found the object missing since.
+    Each plan's own ledger decides, because another plan may have found the object missing since.
     """
     from pyspark.sql import functions as F
 
     from retention_assets.spark.frames import from_arrow
 
     wanted = from_arrow(spark, pa.table({"address": pa.array(addresses, pa.string())}))
-    rows = read_ledgers(spark, warehouse, repository, plans_with_ledgers(warehouse, repository))
-    last = finished_of(rows.join(wanted, on="address", how="left_semi"), "day", "plan_hash")
+    rows = _every_row(spark, warehouse, repository).join(wanted, on="address", how="left_semi")
+    last = finished_of(rows, "day", "plan_hash")
     moved = last.where(F.col("outcome") == Outcome.QUARANTINED).select("plan_hash").distinct()
     return sorted(row["plan_hash"] for row in moved.collect())
 
@@ -154,15 +153,15 @@ def all_collected_addresses(spark: "SparkSession", warehouse: Warehouse, reposit
 
     `at` is the time at which the object went (UTC).
     """
-    return _absent(read_ledgers(spark, warehouse, repository, plans_with_ledgers(warehouse, repository)))
+    return _absent(_every_row(spark, warehouse, repository))
 
 
 def recorded_since(spark: "SparkSession", warehouse: Warehouse, repository: str, since: datetime) -> "DataFrame":
     """Return (address, outcome) of every row that sweeps and restores wrote to the ledgers after `since` (UTC)."""
     from pyspark.sql import functions as F
 
-    rows = read_ledgers(spark, warehouse, repository, plans_with_ledgers(warehouse, repository))
-    return rows.where(F.col("at") > F.lit(since)).select("address", "outcome")
+    rows = _every_row(spark, warehouse, repository).where(F.col("at") > F.lit(since))
+    return rows.select("address", "outcome")
 
 
 def recorded_sweeps(warehouse: Warehouse, repository: str, run_id: str = "") -> frozenset[str]:
@@ -172,12 +171,12 @@ def recorded_sweeps(warehouse: Warehouse, repository: str, run_id: str = "") -> 
 
 
 def rows_of_sweeps(spark: "SparkSession", warehouse: Warehouse, sweeps: Iterable[str]) -> "DataFrame":
-    """Return every ledger row of these sweeps, of whatever plans; `sweeps`: see `recorded_sweeps`."""
+    """Return every ledger row of these sweeps, of any plan. `sweeps`: see `recorded_sweeps`."""
     return _read(spark, [warehouse.location(sweep) for sweep in sorted(sweeps)])
 
 
 def _absent(rows: "DataFrame") -> "DataFrame":
-    """Return (address, at) of absent objects. `at` is when the object was deleted or moved, not when it was purged."""
+    """Return (address, at) of objects that are gone or may be. `at`: when the object went, not when it was purged."""
     from pyspark.sql import functions as F
 
     gone = newest_conclusive(with_went_at(rows)).where(F.col("outcome").isin(*ABSENT))
@@ -188,7 +187,7 @@ def _absent(rows: "DataFrame") -> "DataFrame":
 def with_went_at(rows: "DataFrame") -> "DataFrame":
     """Return rows of ledgers with `went_at`: the last time at which the object was deleted, moved or found missing.
 
-    Null: none of these happened. A purge deletes a copy or old versions, so the time of a purge does not count.
+    Null: this never happened. A purge deletes a copy or old versions, so the time of a purge does not count.
     """
     from pyspark.sql import Window
     from pyspark.sql import functions as F
@@ -262,6 +261,11 @@ def read_ledgers(
     if set(_plans_of(paths)) - set(plans):
         with_plan = with_plan.where(F.concat_ws("/", "day", "plan_hash").isin(*("/".join(one) for one in plans)))
     return with_plan
+
+
+def _every_row(spark: "SparkSession", warehouse: Warehouse, repository: str) -> "DataFrame":
+    """Return every row of the ledgers of all plans. See `read_ledgers`."""
+    return read_ledgers(spark, warehouse, repository, plans_with_ledgers(warehouse, repository))
 
 
 def _read(spark: "SparkSession", directories: Sequence[str]) -> "DataFrame":

@@ -24,7 +24,7 @@ if TYPE_CHECKING:  # Spark is imported in the functions that use it: commands wi
 
 MEMORY = "memory"
 NEWEST_MEMORY = "newest.json"  # document in `MEMORY`: the name and the `seen_at` of the memory that was stored last
-_ROWS = "_rows.json"  # document with the number of rows that were written, and the other arguments of `keep_due`
+_ROWS = "_rows.json"  # document of due objects: the number of rows, the times of the state, and the included plans
 _NEWEST_DUE = "newest_due.json"  # document with the name and the `seen_at` of the plan of the newest state
 PLANS_STORED = 2  # the number of plans whose data is stored: the newest, and one that another run may still read
 _LONGEST_READ = timedelta(hours=1)  # assumption: a plan reads the references of a repository in less time
@@ -33,7 +33,7 @@ LONGEST_WRITE = timedelta(days=1)  # if a plan is older and its data is incomple
 
 @dataclass(frozen=True, slots=True)
 class EarlierDue:
-    """The objects that earlier plans found due, with waiting objects, and the names of these plans."""
+    """The objects that earlier plans found due, also those that still wait, and the names of these plans."""
 
     objects: "DataFrame"
     plans: tuple[str, ...]
@@ -77,7 +77,7 @@ def require_no_future_plan(warehouse: Warehouse, repository: str, now: datetime)
 
 
 def due_objects(spark: "SparkSession", warehouse: Warehouse, repository: str) -> EarlierDue:
-    """Return the objects that the plan of the newest state found due, with waiting objects.
+    """Return the objects that the plan of the newest state found due, also those that still wait.
 
     An object is left out if another plan that ran at the same time found it live: its settling time begins again.
 
@@ -111,7 +111,7 @@ def _due_in_all(
 def _due_in_both(due: "DataFrame", others: "DataFrame", seen_until: str) -> "DataFrame":
     """Return `due` without the objects that were due before `seen_until` and that the other plan found live.
 
-    The later `found_at` of the two plans counts: the other plan may have read a plan that found the object live.
+    The later `found_at` of the two plans counts: the other plan may have read a plan that found the object live before.
     `others`: the objects that the other plan found due. `seen_until`: when the other plan had read the repository. The
     time of its oldest table would be too early: an object may have become live while that plan read.
     """
@@ -283,7 +283,7 @@ def keep_due(
 
 
 def _keep_newest(warehouse: Warehouse, plan: Plan, seen_at: str) -> None:
-    """Store the name of the plan, unless a plan saw a newer state. A plan from the future does not count."""
+    """Store the name of the plan, unless the stored plan saw a newer state. A plan from the future does not count."""
     known = warehouse.read_document(plan.repository, _NEWEST_DUE)
     if known is None or not seen_at < known["seen_at"] <= made_at_name(plan.made_at + MARGIN):
         document = {"name": made_name(plan), "seen_at": seen_at}

@@ -103,7 +103,8 @@ def keep_planned(warehouse: Warehouse, plan: Plan, candidates: "DataFrame", head
     """Store the candidates and heads of a plan under its hash, and return the stored rows.
 
     Candidates that are already stored are not rewritten, unless they are damaged. But they are marked as complete
-    again: housekeeping may have listed them as those of an old plan, and removes nothing that was written since then.
+    again: housekeeping may be about to remove them with an old plan, and it removes nothing that was written since it
+    made its list.
 
     Errors: TableContractError when the stored rows are not as many as the plan has candidates.
     """
@@ -123,8 +124,8 @@ def keep_planned(warehouse: Warehouse, plan: Plan, candidates: "DataFrame", head
 def planned_directory(warehouse: Warehouse, plan: Plan) -> tuple[str, str, str]:
     """Return the directory of the candidates of the plan, as names below the root of the warehouse.
 
-    The table `deletion_candidates` of the day may be of another plan: it is written after the plan becomes the current
-    one, so the run may have been killed before that, and two runs may write it at the same time.
+    The table `deletion_candidates` of the day may be of another plan. It is written after the plan becomes the current
+    one: the run may have been killed before that, or two runs may have written the table at the same time.
 
     Errors: TableContractError when the candidates are no longer stored, or when rows are missing.
     """
@@ -244,10 +245,10 @@ def find_plan(warehouse: Warehouse, repository: str, start_of_hash: str, day: da
                 found[document["plan_hash"]] = _plan(document)
     if len(found) == 1:
         return next(iter(found.values()))
-    problem = f"{len(found)} plans" if found else "no plan"
+    problem = f"{len(found)} plans were" if found else "no plan was"
     raise GuardRefused(
-        f"{repository}: {problem} with a hash that begins with {start_of_hash!r} (at least {_SHORTEST_HASH} digits). "
-        f"Nothing was changed. `retention plan {repository}` prints the hash of its plan."
+        f"{repository}: {problem} found whose hash begins with {start_of_hash!r}. Nothing was changed. Give at least "
+        f"{_SHORTEST_HASH} digits of the hash of one plan. `retention plan {repository}` prints the hash of its plan."
     )
 
 
@@ -261,7 +262,7 @@ def current_day_of(warehouse: Warehouse, repository: str, plan_hash: str) -> dat
 
 
 def _may_name(name: str, wanted: str) -> bool:
-    """Return whether a plan's document can have the wanted hash. Its name has only the first digits of the hash."""
+    """Return whether the document `name` can be of a plan with the wanted hash: it has the first digits of the hash."""
     digits = name.removesuffix(".json").rpartition("-")[2]
     return digits.startswith(wanted) or wanted.startswith(digits)
 

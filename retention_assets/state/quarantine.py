@@ -6,7 +6,8 @@ The folder of a plan contains:
 - `manifest/<name>-<unique>.json`: the objects to move, written before they are moved.
 - `manifest/<name>-<unique>-copied.json`: verified copies whose originals could not be deleted yet.
 
-No manifest is overwritten, although a warehouse that was restored from a backup gives names a second time.
+The unique part prevents that a manifest is overwritten: after a warehouse was restored from a backup, sweeps use names
+a second time.
 
 The quarantine is beside the repository or in another bucket. It must not be inside a namespace, because the listing of
 the namespace would include its files.
@@ -126,7 +127,7 @@ class QuarantineLocation:
 
 
 def marker_of(warehouse: Warehouse, repository: str, access: StoreAccess) -> str | None:
-    """Return the name of the marker of a repository's quarantine. Before the first sweep it is new; None: a store."""
+    """Return the name of the marker of a repository's quarantine, before the first sweep a new one; None: a store."""
     if not access.is_local:
         return None
     return _markers(warehouse, repository).get(access.url) or f"{_MARKER}{uuid4().hex}"
@@ -151,9 +152,11 @@ def require_marker(access: StoreAccess, marker: str) -> None:
 def prepare_directory(warehouse: Warehouse, repository: str, access: StoreAccess, marker: str) -> None:
     """Make a local quarantine ready for a sweep: the first sweep creates the directory and the marker.
 
-    `marker`: see `marker_of`. The sweep holds the lease. Errors: StoreError if an earlier sweep wrote a marker and this
-    machine does not see it, or if the directory cannot be created; its parent must exist. Also if sweeps of a version
-    without markers moved objects, and the directory is empty or does not exist.
+    `marker`: see `marker_of`. The sweep holds the lease. Errors: StoreError in these cases:
+
+    - An earlier sweep wrote a marker, and this machine does not see it.
+    - Sweeps of a version without markers moved objects, and the directory is empty or does not exist.
+    - The directory cannot be read or created. Its parent must exist.
     """
     markers = _markers(warehouse, repository)
     if access.url not in markers and _is_empty(access) and _has_moved_objects(warehouse, repository, access):

@@ -31,7 +31,7 @@ RECORDS = "records"
 SIGNATURE = "signature"  # of a record's document: over all its other fields
 _ALGORITHM = "hmac-sha256"
 _SHORTEST_KEY = 32  # characters: 128 bits in hexadecimal, as printed by `openssl rand -hex 16`
-_SIGNED_PREFIX = b"retention record\n"  # begins the signed bytes, so no signature that the key made elsewhere is valid
+_SIGNED_PREFIX = b"retention record\n"  # begins the signed bytes: a signature that the key made elsewhere is not valid
 _FIRST = "0" * 64  # `previous` in the first record
 _TRIES = 100  # attempts to append a record while other runs append records
 _AT_ONCE = 16  # records that are read at the same time
@@ -43,8 +43,9 @@ _COPY = re.compile(r"[0-9]{8,}-[0-9a-f]{64}\.json")  # the name of a copy at the
 class Record:
     """The audit record of one run that changed a store, or tried to.
 
-    Timestamps are ISO 8601, UTC. `outcomes` has the totals of the whole ledger of the plan, by outcome. An object whose
-    restore failed, or whose copy a purge skipped, has that outcome there, and is still in quarantine.
+    Timestamps are ISO 8601, UTC. `outcomes` has the totals of the whole ledger of the plan, by outcome. There, an
+    object whose restore failed is `failed`, and an object whose copy a purge skipped is `skipped`; both are still in
+    quarantine.
     """
 
     kind: str  # sweep, restore, purge, acknowledge, or the change that a person made to references
@@ -64,8 +65,8 @@ class Record:
     fence: int = 0
     longest_window_seconds: float | None = None  # from a liveness check to the last object after it; None: unknown
     ledger_digest: str | None = None  # of the plan's ledger, up to and including this fence; None: unknown, or no plan
-    # The edits written before any object was deleted, a person's change, the surplus copies of a purge, or the plans
-    # without copies whose manifests a purge deleted; None: none
+    # The edits that were written before any object was deleted, a person's change, the surplus copies of a purge, or
+    # the plans without copies whose manifests a purge deleted; None: none of these
     published: Mapping[str, Any] | None = None
     ended_early: str | None = None  # the error that ended the run early
     terms: Mapping[str, str] | None = None  # the settings that were approved; None: the run needed no approval
@@ -231,9 +232,8 @@ def write_record(warehouse: Warehouse, record: Record, seal: Seal = NO_SEAL) -> 
     cannot be copied.
     """
     for _ in range(_TRIES):
-        names = warehouse.documents(record.repository, RECORDS)
-        before = warehouse.read_document(record.repository, RECORDS, names[-1]) if names else None
-        name = f"{int(names[-1].removesuffix('.json')) + 1 if names else 1:08d}.json"
+        number, before = _newest(warehouse, record.repository)
+        name = f"{number + 1:08d}.json"
         document = {**asdict(record), "previous": _FIRST if before is None else fingerprint(before)}
         if warehouse.create_document(seal.signed(document), record.repository, RECORDS, name):
             seal.copy_records(warehouse, record.repository, name)
@@ -255,7 +255,7 @@ def read_records(warehouse: Warehouse, repository: str) -> Iterator[StoredRecord
 
 
 def newest_of_plan(warehouse: Warehouse, repository: str, day: str, plan_hash: str) -> Mapping[str, Any] | None:
-    """Return the newest record of a plan, which has the totals of its whole ledger; None when there is none."""
+    """Return the newest record of a plan, which has the totals of the plan's whole ledger; None when there is none."""
     of_plan = (
         one for _, one in newest_first(warehouse, repository) if (one["day"], one["plan_hash"]) == (day, plan_hash)
     )
@@ -263,7 +263,7 @@ def newest_of_plan(warehouse: Warehouse, repository: str, day: str, plan_hash: s
 
 
 def amounts_in(record: Mapping[str, Any]) -> dict[str, Amount]:
-    """Return the totals in a record of the whole ledger of its plan, by outcome."""
+    """Return the totals of the ledger of the plan, by outcome, as a record has them."""
     return {outcome: Amount(**amount) for outcome, amount in record["outcomes"].items()}
 
 
@@ -287,9 +287,16 @@ def newest_first(warehouse: Warehouse, repository: str) -> Iterator[tuple[str, M
 
 def newest_fingerprint(warehouse: Warehouse, repository: str) -> str | None:
     """Return the hash of the newest record; None when there is none."""
-    names = warehouse.documents(repository, RECORDS)
-    document = warehouse.read_document(repository, RECORDS, names[-1]) if names else None
+    _, document = _newest(warehouse, repository)
     return None if document is None else fingerprint(document)
+
+
+def _newest(warehouse: Warehouse, repository: str) -> tuple[int, Mapping[str, Any] | None]:
+    """Return the number and the document of the newest record; 0 and None when there is none."""
+    names = warehouse.documents(repository, RECORDS)
+    if not names:
+        return 0, None
+    return int(names[-1].removesuffix(".json")), warehouse.read_document(repository, RECORDS, names[-1])
 
 
 def fingerprint(document: Mapping[str, Any]) -> str:

@@ -1,4 +1,4 @@
-"""The actions of a sweep: delete, quarantine, restore. `purges` has those that delete what a sweep kept.
+"""The actions `Delete`, `Quarantine` and `Restore`. The actions of a purge are in `purges`.
 
 An action processes one chunk of objects on an executor, and returns a result for each object. An action can be repeated
 after a crash at any point: it completes partly processed objects. Source: promise 4 of docs/safety.md.
@@ -23,15 +23,14 @@ from retention_assets.objectstore.access import StoreAccess
 from retention_assets.objectstore.mutate.copying import SIZE, Copy, ObjectCopier, VerifiedCopy, have_same_md5
 from retention_assets.objectstore.mutate.deletion import ObjectDeleter
 from retention_assets.objectstore.objects import ObjectMetadata, ObjectReader
-from retention_assets.objectstore.outcomes import DeleteTarget, ObjectResult, Outcome
+from retention_assets.objectstore.outcomes import NOT_REQUESTED, DeleteTarget, ObjectResult, Outcome
 from retention_assets.objectstore.rate_limiter import RateLimiter
 from retention_assets.state.quarantine import QuarantineLocation, require_marker
 from retention_assets.sweep.preconditions import InterruptedMoves, require_mounted, size_at
 from retention_assets.sweep.worker import BeforeDeadline, chunks
 
-AT_ONCE = 10  # objects that one worker copies or restores at the same time
+AT_ONCE = 10  # objects that one worker copies, restores or compares at the same time
 _OTHER_OBJECT = "is another object than was planned"
-NOT_DONE = ObjectResult(Outcome.ATTEMPTED)  # the next pass checks the liveness of the object again
 MOST_COPIED = 10 * 1024**3  # bytes of a chunk: about 90 s at 1 Gbit/s, well within a window
 _POLL_SECONDS = 2.0  # seconds between two checks of the deadline: each check may cost a request
 _STEP_OBJECTS, _STEP_BYTES = 1_000, 1024**3  # limits of a step, whose originals are deleted in one bulk request
@@ -63,8 +62,8 @@ class Delete:
 class Quarantine:
     """Moves objects to quarantine: writes a manifest, copies, verifies the copy, and only then deletes the original.
 
-    `marker`: the name of the marker of a local quarantine, see `prepare_directory`. A worker that does not see it would
-    move objects to another disk. None: the quarantine is in a store.
+    `marker`: the name of the marker of a local quarantine, see `prepare_directory`. A worker that does not see the
+    marker would move objects to another disk. None: the quarantine is in a store.
     """
 
     chunk_bytes: ClassVar[int | None] = MOST_COPIED
@@ -135,7 +134,7 @@ class Quarantine:
         if copied and before_deadline():
             for one, result in zip(copied, self.deleter.delete_all(copied, before_deadline), strict=True):
                 results[one.path] = self._moved_away(one.path, result)
-        return [one or NOT_DONE for one in results.values()]
+        return [one or NOT_REQUESTED for one in results.values()]  # the next pass checks their liveness again
 
     def _write_copies(
         self,
@@ -146,7 +145,8 @@ class Quarantine:
     ) -> None:
         """Write a manifest of verified copies whose originals are still there.
 
-        Only copies that were verified by size alone are written: their ETags do not show that they are complete.
+        Only copies that were verified by size alone are written. The next attempt recognizes all other copies by their
+        ETags.
         """
         verified = {
             address: copy
@@ -161,7 +161,7 @@ class Quarantine:
     def _not_copied(
         self, result: ObjectResult, address: str, size: int, earlier_targets: Collection[str]
     ) -> ObjectResult:
-        """Return the ledger's result of an object that was not copied. `result`: of the copier."""
+        """Return the result for the ledger of an object that was not copied. `result`: the copier's result."""
         if result.outcome is not Outcome.MISSING:
             return _as_planned(result)
         try:  # the original is missing: an interrupted attempt moved it, or somebody deleted it
@@ -173,7 +173,7 @@ class Quarantine:
         return self.interrupted.result(address, size, [url for url in earlier_targets if url != self.target])
 
     def _moved_away(self, address: str, result: ObjectResult) -> ObjectResult:
-        """Return the ledger's result of an object that was copied. `result`: of the deletion of its original."""
+        """Return the result for the ledger of an object that was copied. `result`: of the deletion of its original."""
         if result.outcome is Outcome.ATTEMPTED:
             return result
         if result.outcome in (Outcome.DELETED, Outcome.MISSING):
@@ -232,7 +232,7 @@ class Restore:
     def _found(self, deadline_poll: BeforeDeadline, row: tuple[str, int]) -> ObjectResult | None:
         """Return the result of an object that need not or cannot be copied; None: nothing is at its path."""
         if not deadline_poll():
-            return NOT_DONE
+            return NOT_REQUESTED
         address, size = row
         try:
             there = size_at(self.reader, address)
@@ -246,11 +246,11 @@ class Restore:
         return ObjectResult(Outcome.SKIPPED, "another object is at its path")
 
     def _copied_back(self, address: str, copied: VerifiedCopy | ObjectResult) -> ObjectResult:
-        """Return the ledger's result of an object that was to be copied back. `copied`: of the copier."""
+        """Return the result for the ledger of an object to copy back. `copied`: the copier's result."""
         if isinstance(copied, VerifiedCopy):
             return ObjectResult(Outcome.RESTORED)
         if copied.outcome is Outcome.ATTEMPTED:
-            return NOT_DONE
+            return NOT_REQUESTED
         return ObjectResult(Outcome.FAILED, copied.detail or self._no_copy(address))
 
     def _without_copies(
@@ -324,14 +324,14 @@ class StoredVersion:
 
 
 def are_one_file(*urls: str) -> bool:
-    """Return whether these are one local file: somebody linked the object to its copy, which is then the last one."""
+    """Return whether these URLs are one local file: somebody linked the object to its copy, which is the last copy."""
     if not all(url.startswith("file://") for url in urls):
         return False
     return len({os.path.realpath(url.removeprefix("file://")) for url in urls}) == 1
 
 
 def steps(objects: pa.Table) -> Iterator[tuple[int, int]]:
-    """Yield (start, length) of each step. A step has enough objects to copy `AT_ONCE` of them at the same time."""
+    """Yield (start, length) of each step. Steps have at least `AT_ONCE` objects, except the last: no thread is idle."""
     return chunks(objects["size"].to_pylist(), _STEP_OBJECTS, _STEP_BYTES, fewest=AT_ONCE)
 
 
@@ -363,5 +363,5 @@ def _rows(objects: pa.Table, *columns: str) -> list[tuple]:
 
 
 def _as_planned(result: ObjectResult) -> ObjectResult:
-    """Return the store's result, with the ledger's detail if the object is another one than was planned."""
+    """Return the result for the ledger. If the store skipped the object, it is another object than was planned."""
     return ObjectResult(Outcome.SKIPPED, _OTHER_OBJECT) if result.outcome is Outcome.SKIPPED else result

@@ -32,16 +32,16 @@ from retention_assets.sweep.execute import Log
 from retention_assets.warehouse.warehouse import Warehouse
 
 _DAY, _FOLDER = re.compile(r"\d{4}-\d{2}-\d{2}/"), re.compile(r"[^/]+/[0-9a-f]{16}")
-_FOLDER_PARTS = 2  # of a path: the day, and the first digits of the plan's hash
+_FOLDER_PARTS = 2  # of the path of a folder: the day, and the first digits of the plan's hash
 _STORED = pa.schema([("path", pa.string()), ("size", pa.int64()), ("is_current", pa.bool_())])
 
 
 @dataclass(frozen=True, slots=True)
 class QuarantineListing:
-    """The listing of a quarantine, with the old versions in its bucket if these were listed.
+    """The listing of a quarantine. If versions were listed, copies of which only old versions are left count, too.
 
-    `copies`: folder, address, current_size (bytes; null: only versions and delete markers are left of the copy).
-    `manifests`: folder, files. `unknown_folders`: folder, objects, bytes; these folders belong to no known plan.
+    `copies`: folder, address, current_size (bytes; null: only old versions and delete markers are left of the copy).
+    `manifests`: folder, one row each. `unknown_folders`: folder, objects, bytes; these folders belong to no known plan.
     """
 
     copies: DataFrame
@@ -52,18 +52,15 @@ class QuarantineListing:
 def list_quarantine(
     spark: SparkSession, locations: Sequence[QuarantineLocation], frames: CachedFrames, *, versions: bool = False
 ) -> QuarantineListing:
-    """List a quarantine: the folders in `locations`, and folders of unknown plans.
+    """List a quarantine: the folders in `locations`, and the folders of unknown plans.
 
-    The listing is in Spark's cache until the block of `frames` ends. Errors: AccessDenied or StoreError.
+    With `versions`, all versions in these folders are listed. The listing is in Spark's cache until the block of
+    `frames` ends. Errors: AccessDenied or StoreError.
     """
     known = [location.folder for location in locations]
-    stored = from_arrow(spark, _STORED.empty_table())
-    if locations:
-        access = locations[0].access  # all are in the same quarantine
-        stored = _stored(spark, access, sorted({*known, *_folders(access)}), versions=versions)
     parts = F.split("path", "/", _FOLDER_PARTS + 2)
     files = frames.cache(
-        stored.select(
+        _stored(spark, locations, versions=versions).select(
             F.concat_ws("/", parts[0], parts[1]).alias("folder"),
             parts[2].alias("kind"),
             F.get(parts, F.lit(3)).alias("address"),  # null: a file that is not of a sweep
@@ -75,7 +72,7 @@ def list_quarantine(
     copies = ours.where(F.col("kind") == OBJECTS).groupBy("folder", "address")
     return QuarantineListing(
         copies.agg(F.max(F.when(F.col("is_current"), F.col("size"))).alias("current_size")),
-        ours.where(F.col("kind") == MANIFESTS).groupBy("folder").agg(F.count_distinct("address").alias("files")),
+        ours.where(F.col("kind") == MANIFESTS).select("folder").distinct(),
         files.where(~F.col("folder").isin(known) & F.col("is_current"))
         .groupBy("folder")
         .agg(F.count(F.lit(1)).alias("objects"), F.sum("size").alias("bytes")),
@@ -84,18 +81,18 @@ def list_quarantine(
 
 def _folders(access: StoreAccess) -> list[str]:
     """Return the folders whose names look like folders of plans. Everything else at the URL is ignored."""
-    if access.is_absent:
-        return []
     reader = ObjectReader(access)
     days = [day for day in reader.prefixes() if _DAY.fullmatch(day)]
     folders = [folder.rstrip("/") for day in days for folder in reader.prefixes(day)]
     return [folder for folder in folders if _FOLDER.fullmatch(folder)]
 
 
-def _stored(spark: SparkSession, access: StoreAccess, folders: Sequence[str], *, versions: bool) -> DataFrame:
-    """Return the contents of the folders as `_STORED`; with `versions`, one row for each version too."""
-    if not folders or access.is_absent:
+def _stored(spark: SparkSession, locations: Sequence[QuarantineLocation], *, versions: bool) -> DataFrame:
+    """Return the contents of the folders of all plans as `_STORED`; with `versions`, one row for each version, too."""
+    if not locations or locations[0].access.is_absent:
         return from_arrow(spark, _STORED.empty_table())
+    access = locations[0].access  # all are in the same quarantine
+    folders = sorted({*(location.folder for location in locations), *_folders(access)})
     if not versions:
         listed = list_objects(spark, access, Prefixes(tuple(folders), ()))
         return listed.select(F.col("address").alias("path"), "size", F.lit(True).alias("is_current"))
@@ -113,10 +110,10 @@ def _stored(spark: SparkSession, access: StoreAccess, folders: Sequence[str], *,
 
 @dataclass(frozen=True, slots=True)
 class Times:
-    """Two limits of age (UTC), computed from the same current time."""
+    """Two points in time (UTC), computed from the same current time."""
 
-    due_before: datetime  # copies of objects that were moved after this time are not due yet
-    idle_since: datetime  # workers of interrupted sweeps may still process objects with newer ledger rows
+    due_before: datetime  # copies of objects that were moved after this time are not due
+    idle_since: datetime  # a worker of an interrupted sweep may still process an object with a newer ledger row
 
 
 def moved_and_surplus(
@@ -132,9 +129,8 @@ def moved_and_surplus(
 
     The columns are those of `LEDGER` and others. `at` is the time from which the age of the copy counts. `fence` is the
     fence of the newest ledger row. `recorded`: the ledger says that the object was moved. `has_copy`: the copy is in
-    quarantine. `is_due`: the copy may be purged. `tried_at`: when a run last worked on the object, and did not
-    skip it. For a recorded object, and for other plans, only attempts of sweeps count that have recorded no result:
-    their workers may still be running.
+    quarantine. `is_due`: the copy may be purged. `tried_at`: the last time at which a worker may have processed the
+    object, see `_recorded_or_copied`.
 
     Copies of one object under several plans become due together, so that a purged object has no copy left. A copy is
     not due while a worker of an interrupted sweep may still process its object. Copies that no ledger names are not
@@ -144,7 +140,7 @@ def moved_and_surplus(
         rows: the ledgers of all plans, with the `folder` of the plan; see `with_folders`.
         copies: see `QuarantineListing`.
         repository: the store in which the originals are looked up.
-        times: the limits of age.
+        times: see `Times`.
         frames: caches the rows that are read more than once.
     """
     known = _with_surplus(frames.cache(_recorded_or_copied(rows, copies)), repository)
@@ -180,15 +176,16 @@ def moved_and_surplus(
 def _recorded_or_copied(rows: DataFrame, copies: DataFrame) -> DataFrame:
     """Return the objects that were moved according to the ledger, or have a copy: one row for each folder and address.
 
-    `end` is the latest finished outcome of the object, with its detail and time; null if it has none. `tried_at` is the
-    time of the latest row that is not `skipped`. If the ledger says that the object was moved, it is the latest attempt
-    of an earlier sweep that has recorded no result. Such an attempt under another plan counts too: its worker may
-    delete the object at its path. Null: there is none.
+    `end` is the latest finished outcome of the object, with its detail and time; null if the object has none.
+
+    `tried_at` is the time of the newest attempt of a sweep that has recorded no result for the object: its worker may
+    still be running. Attempts under other plans count, too: their workers may delete the object at its path. If the
+    ledger does not say that the object was moved, every row of this plan that is not `skipped` counts, too. Null: there
+    is no such attempt or row.
     """
     key = ["folder", "address"]
-    latest = F.struct(
-        "fence", (F.col("outcome") == Outcome.DELETED).cast("int"), "at", "outcome"
-    )  # ordered as in `finished_of`
+    # In the order of `finished_of`.
+    latest = F.struct("fence", (F.col("outcome") == Outcome.DELETED).cast("int"), "at", "outcome")
     is_finished, is_attempt = F.col("outcome").isin(*FINISHED), F.col("outcome") == Outcome.ATTEMPTED
     end = F.max_by(F.struct("outcome", "detail", "at", "fence"), F.when(is_finished, latest))
     # Attempts after the object was moved are those of a restore or purge.
@@ -217,7 +214,7 @@ def _recorded_or_copied(rows: DataFrame, copies: DataFrame) -> DataFrame:
 
 
 def _with_surplus(found: DataFrame, repository: StoreAccess) -> DataFrame:
-    """Return `found` with `surplus`: whether the object is at its path, and no ledger row says that it was moved."""
+    """Return `found` with `surplus`: whether the object is at its path, and is not `recorded` as moved."""
     unrecorded = found.where("NOT recorded")
     if unrecorded.isEmpty():
         return found.withColumn("surplus", F.lit(False))
@@ -240,7 +237,7 @@ def moved_elsewhere(rows: DataFrame, url: str) -> DataFrame:
 
 
 def not_in_ledgers(rows: DataFrame, copies: DataFrame) -> DataFrame:
-    """Return the copies in folders of known plans that are in no ledger. It is unknown whether they are needed."""
+    """Return the copies in folders of known plans that no ledger names. It is unknown whether they are needed."""
     key = ["folder", "address"]
     return copies.join(rows.select(*key).distinct(), on=key, how="left_anti")
 
@@ -252,7 +249,10 @@ def with_folders(ledgers: DataFrame) -> DataFrame:
 
 @dataclass(frozen=True, slots=True)
 class Undo:
-    """The inputs of a restore or purge: repository, person, Spark, warehouse, log and clock."""
+    """The inputs of a restore or purge: repository, person, Spark, warehouse, log and clock.
+
+    The methods return the copies in quarantine and the deleted objects with old versions.
+    """
 
     spark: SparkSession
     warehouse: Warehouse
@@ -268,7 +268,11 @@ class Undo:
         return open_store(self.repository)
 
     def copies(self, *, versions: bool = False) -> "Copies":
-        """Return the contents of the quarantine, from ledgers and listing. Errors: AccessDenied or StoreError."""
+        """Return the contents of the quarantine, from ledgers and listing.
+
+        A log line has the number of missing objects that may be in another quarantine. Errors: AccessDenied or
+        StoreError; ConfigurationError as `_locations`.
+        """
         plans = {location.folder: (plan, location) for plan, location in self._locations()}
         rows = with_folders(self._ledgers([plan for plan, _ in plans.values()]))
         now, settings = self.clock(), self.repository.settings
@@ -303,7 +307,8 @@ class Undo:
     def _locations(self) -> list[tuple[Plan, QuarantineLocation]]:
         """Return each plan that has a ledger, with its quarantine folder.
 
-        The list is empty if no quarantine is configured and no sweep moved objects.
+        The list is empty if no quarantine can be used and no sweep moved objects. Errors: ConfigurationError when no
+        quarantine can be used, and a sweep moved objects, or may have moved them.
         """
         plans = swept_plans(self.warehouse, self.repository.name)
         try:
@@ -322,7 +327,7 @@ class Undo:
 
         Objects that are in quarantine, according to a ledger or the listing, or that may be in an earlier quarantine,
         are excluded: their versions stay, in case the copy is lost. An object of several plans belongs to the plan of
-        the newest sweep that finished it. Errors: AccessDenied or StoreError.
+        the newest sweep that finished it. Errors: as `copies`.
         """
         plans = swept_plans(self.warehouse, self.repository.name)
         newest = F.max("fence").over(Window.partitionBy("day", "plan_hash", "address"))
@@ -343,8 +348,8 @@ class Undo:
 
         An interrupted sweep may have moved objects without recording it; only the copies show this. A worker of that
         sweep may still be running until its window ends, and could delete both the restored object and its copy, also
-        if a later sweep has recorded the object. Such objects are not restored before the window ends. A log line has
-        their number and the time.
+        if a later sweep has recorded the object. Such objects are not returned before the window ends. A log line has
+        their number and the time at which the window ends. Errors: as `copies`.
         """
         found = self.copies()
         is_complete = F.col("current_size") == F.col("size")
@@ -366,7 +371,7 @@ class Undo:
 
 @dataclass(frozen=True, slots=True)
 class PlanCopies:
-    """The objects of one plan that are in quarantine or deleted."""
+    """The objects of one plan that are in quarantine, or whose old versions may be in the bucket."""
 
     plan: Plan
     moved: Amount  # copies of objects that are missing from their path, or that were moved according to the ledger
@@ -380,8 +385,8 @@ class Copies:
 
     plans: Mapping[str, tuple[Plan, QuarantineLocation]]  # by folder
     rows: DataFrame  # see `moved_and_surplus`
-    listing: QuarantineListing  # the listing of the quarantine
-    not_in_ledgers: DataFrame  # copies that are in no ledger: folder, address, current_size
+    listing: QuarantineListing
+    not_in_ledgers: DataFrame  # copies that no ledger names: folder, address, current_size
     touched: DataFrame  # folder, and touched_at: the time of the newest row of its ledger
     elsewhere: DataFrame  # see `moved_elsewhere`
     times: Times
@@ -403,7 +408,7 @@ class Copies:
         ]
 
     def unknown(self) -> list[tuple[str, Amount]]:
-        """Return, by folder, the amount of copies that are in no ledger of this warehouse.
+        """Return, by folder, the amount of copies that no ledger of this warehouse names.
 
         These copies may belong to another repository.
         """

@@ -88,14 +88,14 @@ class RepositorySweep(Protocol):
     history_changes: int  # the number of snapshots and references that the plan removes from the history
     publishes: bool  # whether `publish` may change the repository
     has_edited: bool = False  # whether `publish` has begun to write an edit
-    dump: Mapping[str, str] | None  # for the audit record: see `Record`
+    dump: Mapping[str, str] | None  # the dump that is used, for the audit record: see `Record`
 
     def require_same(self) -> None:
         """Raise GuardRefused if the repository is not the one that was planned."""
         ...
 
     def live_now(self) -> Liveness:
-        """Run a liveness check. The rows of earlier checks must not be used any more.
+        """Run a liveness check, and return its result. The results of earlier checks must not be used any more.
 
         Errors: GuardRefused when liveness cannot be determined.
         """
@@ -113,7 +113,12 @@ class RepositorySweep(Protocol):
         ...
 
     def finish(self, outcomes: Mapping[str, Amount], ledger: DataFrame) -> None:
-        """Report the end of the sweep. `outcomes`: totals of the plan's ledger. `ledger`: one row for each address."""
+        """Log or store what the system reports about a sweep that has ended.
+
+        Args:
+            outcomes: the totals of the plan's ledger, without `attempted`.
+            ledger: the latest row of each address.
+        """
         ...
 
     def release(self) -> None:
@@ -136,7 +141,7 @@ class BatchResult:
 
 @dataclass(frozen=True, slots=True)
 class Batch[Objects]:
-    """Objects of one liveness check, with the outcomes that the check decided, and the time at which it began (UTC)."""
+    """The objects of one liveness check, with the outcomes that it decided, and the time at which it began (UTC)."""
 
     objects: Objects
     checked_at: datetime
@@ -225,7 +230,8 @@ class LedgerEngine:
 class SparkEngine(LedgerEngine):
     """The engine of a sweep; see `SweepEngine`. The end of its `with` block releases the rows in Spark's cache.
 
-    With `keeps_missing`, missing objects are passed on to the action, which also checks the quarantine.
+    `most`: the most objects of a batch. `others`: references of other repositories. With `keeps_missing`, missing
+    objects are passed on to the action, which also looks for them in quarantine.
     """
 
     def __init__(
@@ -238,7 +244,6 @@ class SparkEngine(LedgerEngine):
         others: OtherRepositories | None = None,
         keeps_missing: bool = False,
     ) -> None:
-        """See the class. `most`: the most objects of a batch. `others`: references of other repositories."""
         super().__init__(spark, warehouse, repository.plan)
         self._repository = repository
         self._most = most
@@ -290,7 +295,8 @@ class SparkEngine(LedgerEngine):
     def resurrected(self) -> int:
         """See `SweepEngine`. The check is for the state after the plan's edits, if it has edits.
 
-        Batches must not use the result for that state. If the plan has no edits, the first batch uses the result.
+        No batch may use the result of such a check, because the edits are not published yet. If the plan has no edits,
+        the first batch uses the result.
         """
         assert self._kept is not None
         liveness = self._repository.live_after_edits()
@@ -304,8 +310,8 @@ class SparkEngine(LedgerEngine):
         """See `Engine`. Workers check for missing and changed objects later, just before each chunk.
 
         An object that another plan keeps gets a detail and no outcome. So does an object that is live again and that an
-        earlier attempt may have deleted or moved. A worker skips the object if it exists. Source: docs/safety.md, "A
-        plan of an earlier day".
+        earlier attempt may have deleted or moved. A worker skips such an object if the object exists. Source:
+        docs/safety.md, "A plan of an earlier day".
         """
         liveness, self._liveness = self._liveness or self._live_now(), None
         assert self._rest is not None
@@ -333,14 +339,20 @@ class SparkEngine(LedgerEngine):
         return self._others.extended(liveness, self._repository.candidates)
 
     def _unfinished(self, fence: int) -> DataFrame:
+        """Return the remaining candidates (see `Engine`), with what earlier attempts did.
+
+        `has_failed`: whether the object has failed before. `attempted_targets`: the quarantine folders to which
+        attempts wanted to move the object; null: no attempt; empty: only attempts to delete it. `earlier_targets`: the
+        same, but null if empty, as in `OBJECTS`.
+        """
         rows = self._rows()
-        known_by_now = (F.col("fence") == fence) & (F.col("outcome") != Outcome.ATTEMPTED)
+        has_result = (F.col("fence") == fence) & (F.col("outcome") != Outcome.ATTEMPTED)
         # A finished object stays finished after a later failure: a failed restore leaves the object in quarantine.
-        finished = rows.where(F.col("outcome").isin(*FINISHED) | known_by_now)
+        finished = rows.where(F.col("outcome").isin(*FINISHED) | has_result)
         rest = self._repository.candidates.join(finished.select("address"), on="address", how="left_anti")
         is_attempt, has_failed = F.col("outcome") == Outcome.ATTEMPTED, F.col("outcome") == Outcome.FAILED
         tries = rows.where(is_attempt | has_failed).groupBy("address")
-        targets = F.collect_set(F.when(is_attempt, F.col("detail")))  # empty: attempts of mode `delete`
+        targets = F.collect_set(F.when(is_attempt, F.col("detail")))
         tried = tries.agg(
             F.when(F.max(is_attempt), targets).alias("attempted_targets"), F.max(has_failed).alias("has_failed")
         )
@@ -372,7 +384,8 @@ def require_opened_by_workers(spark: SparkSession, action: Action, workers: int)
     """Open the action in one task for each worker, and change nothing.
 
     Spark gives the tasks to all executors with a free core. An executor without such a task, for example because it
-    starts later, opens the action for its first batch. Errors: StoreError of the first worker that cannot open it.
+    starts later, opens the action when it gets its first batch. Errors: StoreError of the first worker that cannot open
+    it.
     """
 
     def run(_: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -389,8 +402,8 @@ def with_outcomes(objects: DataFrame, now: Liveness, still_named: DataFrame | No
     """Return `objects` as `OBJECTS`: outcome `skipped` for live objects, null for objects to delete.
 
     An object that was planned as unreferenced is also skipped if a commit references it now. Objects that are not in
-    `still_named` (see `named_since`) have a detail and no outcome. So do the objects to skip that a sweep has attempted
-    to delete or move (`attempted_targets` is not null): they may be gone.
+    `still_named` (see `named_since`) get a detail and no outcome. So do objects to skip that a sweep has attempted to
+    delete or move (`attempted_targets` is not null), because they may be gone.
     """
     committed = (F.col("reason") == UNREFERENCED) & F.col("is_committed").isNotNull()
     detail = F.when(F.col("is_live").isNotNull(), F.lit(_LIVE_AGAIN)).when(committed, F.lit(_COMMITTED))

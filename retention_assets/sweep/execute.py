@@ -38,14 +38,14 @@ from retention_assets.sweep.worker import Action, TaskSpec
 from retention_assets.warehouse.warehouse import Warehouse
 
 _LOG_SECONDS = 10.0  # seconds between two log lines
-_MANY_FAILED = 100  # objects that failed in a row: then the cause is not a single object
+_MANY_FAILED = 100  # objects: if so many fail in a row, the cause is not a single object
 Log = Callable[[str], None]
 
 
 class Progress:
     """Counts the processed objects of all batches against the expected total."""
 
-    def __init__(self, name: str, objects: int, clock: Callable[[], datetime], log: Log) -> None:
+    def __init__(self, name: str, objects: int, clock: Clock, log: Log) -> None:
         self._name = name
         self._objects = objects
         self._clock = clock
@@ -96,9 +96,10 @@ _SUCCESS = {Outcome.DELETED, Outcome.QUARANTINED, Outcome.PURGED, Outcome.RESTOR
 class SweepRun:
     """One sweep, restore or purge of the objects of a plan: the action, the run, and the limits.
 
-    `kind`: sweep, restore or purge. `workers`: the number of workers that share the rate. `beyond_plan`: for the audit
-    record, the copies that a purge deletes although no plan contains them. `ready`: makes the action ready on all
-    workers, before a sweep with remaining objects changes anything.
+    `kind`: sweep, restore or purge. `mode`: delete or quarantine; of a restore or purge, the same as `kind`. `workers`:
+    the number of workers that share the rate. `beyond_plan`: for the audit record, the copies that a purge deletes
+    although no plan contains them. `ready`: makes the action ready on all workers, before a sweep with remaining
+    objects changes anything.
     """
 
     warehouse: Warehouse
@@ -140,10 +141,11 @@ class SweepResult:
 def execute(run: SweepRun, engine: SweepEngine[Any], repository: RepositorySweep) -> SweepResult:
     """Delete or quarantine the objects of the approved plan that are not live again.
 
-    Objects that an earlier attempt finished are skipped. The edits of the plan are published before any object is
+    Objects that an earlier attempt finished are left out. The edits of the plan are published before any object is
     deleted. Source: docs/safety.md, "Before and during a sweep".
 
-    Errors: GuardRefused before any change, or later when the lease is lost or the plan was withdrawn or replaced.
+    Errors: GuardRefused before any change, or later when the lease is lost or the plan was withdrawn or replaced; the
+    errors of `work_and_conclude`.
     """
     started = run.clock()
     limits, plan = run.limits, run.plan
@@ -162,7 +164,6 @@ def execute(run: SweepRun, engine: SweepEngine[Any], repository: RepositorySweep
             repository.require_same()
         if batches:
             require_few_resurrected(plan, engine.resurrected(), limits.approval)
-        if batches:
             run.ready()
         if repository.publishes:
             lease = renew_lease(run.warehouse, lease, run.clock())
@@ -181,13 +182,13 @@ def work_and_conclude(
 ) -> SweepResult:
     """Publish the edits of the plan, process all remaining objects, write the audit record, mark a completed plan.
 
-    A sweep that ends early also writes an audit record, if it changed anything. So does a sweep whose ledger does not
-    balance with the plan. But if another run took the lease and has written a record of the plan, this record stays the
-    newest. A restore or purge has no `repository`, because it publishes no edits. `batches`: the number of objects in
-    each remaining batch, see `Engine.remaining`.
+    A sweep that ends early also writes an audit record, if it may have changed anything. So does a sweep whose ledger
+    does not balance with the plan. But if another run took the lease and has written a record of the plan, the sweep
+    writes none, so that the other record stays the newest. A restore or purge has no `repository`, because it publishes
+    no edits. `batches`: the number of objects in each remaining batch, see `Engine.remaining`.
 
-    Errors: the error that ended the sweep, whether or not a record could be written. Its message does not say that
-    nothing was deleted, if this run tried any object or wrote an edit.
+    Errors: the error that ended the sweep, whether or not a record could be written. If this run tried any object or
+    wrote an edit, the message does not say that nothing was deleted.
     """
     published = run.beyond_plan
     may_publish = repository is not None and repository.publishes
@@ -225,8 +226,7 @@ def work_and_conclude(
 
 def _has_newer_record(run: SweepRun, lease: Lease) -> bool:
     """Return whether a later run of the plan, which took the lease from this one, has written a record already."""
-    day, plan_hash = run.plan.key
-    newest = newest_of_plan(run.warehouse, run.plan.repository, day, plan_hash)
+    newest = newest_of_plan(run.warehouse, run.plan.repository, *run.plan.key)
     return newest is not None and newest["fence"] > lease.fence
 
 
@@ -234,8 +234,10 @@ def work_through(run: SweepRun, engine: Engine[Any], lease: Lease, batches: Sequ
     """Process `batches`, and all that remain after them; return the current lease and the longest window in seconds.
 
     A window is the time from a liveness check to the last object processed under that check. Objects that a batch
-    leaves at its deadline are checked again in the next pass. Two passes in a row without progress are an error.
-    So are batches in a row in which many objects failed and none succeeded.
+    leaves at its deadline are checked again in the next pass.
+
+    Errors: GuardRefused after two passes in a row without progress, and when the lease is lost; StoreError after
+    batches in a row in which many objects failed and none succeeded.
     """
     window, reached, failed = 0.0, None, 0
     batch_numbers = count()
@@ -282,12 +284,13 @@ def _is_complete(record: Record) -> bool:
     """Return whether the plan was completed, from the totals in the record of the run.
 
     A plan with failed, unattempted, quarantined or restored objects is not completed: `last_deleted` does not advance.
-    Skipped objects do not prevent completion, because a later plan includes them again. But an object whose copy a
-    purge skipped is still in quarantine. Source: docs/lifecycle.md, "Every plan evaluates every pair".
+    Skipped objects do not prevent completion, because a later plan includes them again. But an object whose copy was
+    skipped by a purge is still in quarantine, and prevents completion. Source: docs/lifecycle.md, "Every plan evaluates
+    every pair".
     """
-    outcomes = amounts_in(asdict(record))
+    document = asdict(record)
+    outcomes, in_quarantine = amounts_in(document), quarantined_in(document).objects
     held_back = any(outcomes.get(name, Amount()).objects for name in (Outcome.FAILED, Outcome.RESTORED))
-    in_quarantine = quarantined_in(asdict(record)).objects
     return sum_of(outcomes.values()).objects == record.planned_objects and not held_back and not in_quarantine
 
 

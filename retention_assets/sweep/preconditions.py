@@ -1,7 +1,7 @@
 """Checks planned objects against the store just before the action: missing or changed objects are not processed.
 
-Some objects must stay, but an interrupted attempt may have deleted or moved them. They are skipped here, and not
-earlier: if one of them is gone, the ledger must have its result. The action never gets such an object.
+Some objects must stay, but an interrupted attempt may have deleted or moved them. They are skipped here, and not at the
+liveness check: if one of them is gone, the ledger must record this. The action never gets such an object.
 
 Source: docs/safety.md, "Before and during a sweep".
 """
@@ -31,18 +31,16 @@ _MAY_BE_AT = (
     "give access, or set quarantine.url and storage_options back. Then sweep again"
 )
 _AT_ONCE = 16  # concurrent requests
-_COMPARED_COLUMNS = (
-    ("size", "size"),
-    ("last_modified", "last_modified"),
-    ("etag", "e_tag"),
-)  # names in the plan, in the listing
+# The names in the plan and in the listing.
+_COMPARED_COLUMNS = (("size", "size"), ("last_modified", "last_modified"), ("etag", "e_tag"))
 
 
 @dataclass(frozen=True, slots=True)
 class Preconditions:
     """The precondition check of objects in a store; pickled to executors.
 
-    With `keeps_missing`, missing objects without a detail are passed on to the action, which checks its quarantine.
+    With `keeps_missing`, missing objects without a detail are passed on to the action, which looks for them in
+    quarantine.
     """
 
     access: StoreAccess
@@ -161,7 +159,7 @@ class InterruptedMoves:
     """Finds objects that an interrupted attempt may have moved to quarantine without recording it.
 
     `earlier_targets` of an object are the URLs of the quarantine folders in the `attempted` rows of all sweeps of the
-    plan. They need not be the current quarantine.
+    plan. These folders may be in another quarantine than the current one.
     """
 
     def __init__(self, options: Mapping[str, str]) -> None:
@@ -171,8 +169,8 @@ class InterruptedMoves:
     def result(self, address: str, size: int, earlier_targets: Collection[str]) -> ObjectResult:
         """Return the result of an object that is missing from the repository.
 
-        The object is `quarantined` if a folder has its copy. It is `missing` only if each folder has a manifest and no
-        copy. The manifest shows that this is the quarantine of the attempt. If this is unknown, the object is `failed`.
+        The object is `quarantined` if a folder has its copy. The object is `missing` only if each folder has a manifest
+        and no copy: the manifest shows that the attempt used this quarantine. Otherwise the object is `failed`.
         """
         result = ObjectResult(Outcome.MISSING, GONE)
         for url in earlier_targets:
@@ -192,7 +190,7 @@ class InterruptedMoves:
 
 
 def _opened(options: Mapping[str, str], url: str) -> tuple[QuarantineLocation, ObjectReader, bool] | RetentionError:
-    """Return the folder at `url`, a reader and whether it has a manifest; or the error, which is then cached."""
+    """Return the folder at `url`, a reader, and whether it has a manifest; or the error, which is cached, too."""
     try:
         location = QuarantineLocation.at(url, options)
         return location, ObjectReader(location.access), location.has_manifest()

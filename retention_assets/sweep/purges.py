@@ -17,14 +17,13 @@ from retention_assets.errors import ObjectMissing, StoreError
 from retention_assets.objectstore.access import StoreAccess
 from retention_assets.objectstore.mutate.deletion import ObjectDeleter
 from retention_assets.objectstore.objects import ObjectMetadata, ObjectReader
-from retention_assets.objectstore.outcomes import OF_COPY, DeleteTarget, ObjectResult, Outcome
+from retention_assets.objectstore.outcomes import NOT_REQUESTED, OF_COPY, DeleteTarget, ObjectResult, Outcome
 from retention_assets.objectstore.rate_limiter import RateLimiter
 from retention_assets.objectstore.versions import all_versions
 from retention_assets.state.quarantine import MANIFESTS, QuarantineLocation
 from retention_assets.sweep.actions import (
     AT_ONCE,
     MOST_COPIED,
-    NOT_DONE,
     StoredVersion,
     are_one_file,
     polled_rarely,
@@ -41,7 +40,7 @@ _TOO_SLOW = ObjectResult(
     "raise sweep.window",
 )
 _DIFFERS = ObjectResult(Outcome.SKIPPED, OTHER_BYTES)
-type TargetsOf = Callable[[Sequence[str]], Sequence[DeleteTarget]]  # of these paths
+type TargetsOf = Callable[[Sequence[str]], Sequence[DeleteTarget]]  # returns what to delete for these paths
 
 
 @dataclass(slots=True, repr=False, eq=False)
@@ -62,7 +61,8 @@ class Purge:
     def open(self, rate_limiter: RateLimiter) -> Self:
         """See `Action`. Errors: StoreError if the directory of the quarantine is not mounted on this machine.
 
-        A copy that is not found counts as purged. The folder of a plan has manifests until its last copy is purged.
+        Without this check, all copies in the folder would count as purged, because a missing copy does. A folder that
+        is mounted has manifests until its last copy is purged.
         """
         if self.location.access.is_local and not self.location.holds_files():
             raise StoreError(
@@ -100,7 +100,8 @@ class PurgeCompared(Purge):
     """Deletes copies whose originals exist, in the store `originals`. A copy that differs from its original is skipped.
 
     If the store keeps versions, each version of a copy is compared, and only versions that were listed before are
-    deleted. (A version with the id `null` can be overwritten. A purge holds the lease, so only others could do this.)
+    deleted. (Another tool can overwrite a version with the id `null` meanwhile. A sweep cannot: a purge holds the
+    lease.)
     """
 
     chunk_bytes: ClassVar[int | None] = MOST_COPIED
@@ -109,9 +110,10 @@ class PurgeCompared(Purge):
     has_finished: bool = field(default=False, init=False)  # whether this worker finished any copy since it was opened
 
     def do(self, objects: pa.Table, name: str, before_deadline: BeforeDeadline) -> Sequence[ObjectResult]:
-        """See `Action`. Copies are compared in small steps, so that each step's copies are deleted before the next.
+        """See `Action`. The copies of each small step are compared and deleted before the next step begins.
 
-        If the first step takes longer than the window, its compared copies fail. The next pass would take as long.
+        If the window ends before this worker has finished any copy, the compared copies are `failed`: the next pass
+        would take as long.
         """
         results: list[ObjectResult] = []
         deadline_poll = polled_rarely(before_deadline)
@@ -123,7 +125,7 @@ class PurgeCompared(Purge):
         self, addresses: Sequence[str], deadline_poll: BeforeDeadline, before_deadline: BeforeDeadline
     ) -> list[ObjectResult]:
         if not deadline_poll():
-            return [NOT_DONE] * len(addresses)
+            return [NOT_REQUESTED] * len(addresses)
         try:
             comparison = _Comparison.of(self, addresses)
         except StoreError as error:
@@ -141,9 +143,9 @@ class PurgeCompared(Purge):
 
 @dataclass(slots=True, repr=False, eq=False)
 class _Comparison:
-    """The comparison of the copies of one step with their originals.
+    """Compares the copies of one step with their originals.
 
-    `versions`: the versions of the copies by path; None: the store keeps none.
+    `versions`: the versions of the copies by path; None: the store keeps no versions.
     """
 
     location: QuarantineLocation
@@ -153,7 +155,7 @@ class _Comparison:
 
     @classmethod
     def of(cls, purge: PurgeCompared, addresses: Sequence[str]) -> Self:
-        """List the versions of the copies of these objects, if the store keeps any. Errors: StoreError."""
+        """Return the comparison for these objects. If the store keeps versions, list them now. Errors: StoreError."""
         versions: dict[str, list[StoredVersion]] | None = None
         if purge.keeps_versions:
             versions = {}
@@ -162,9 +164,10 @@ class _Comparison:
         return cls(purge.location, ObjectReader(purge.originals), ObjectReader(purge.location.access), versions)
 
     def staying(self, addresses: Sequence[str], deadline_poll: BeforeDeadline) -> dict[str, ObjectResult]:
-        """Return the result of each object whose copy stays. The originals of all others have the bytes of the copies.
+        """Return the result of each object whose copy stays. All other copies have the bytes of their originals.
 
-        After all copies are compared, the originals are looked up again, because one may have changed meanwhile.
+        After all copies are compared, the originals are looked up again, because an original may have changed
+        meanwhile.
         """
         with ThreadPoolExecutor(AT_ONCE) as pool:
             compared = list(pool.map(partial(self._compared, deadline_poll), addresses))
@@ -180,7 +183,7 @@ class _Comparison:
     def _compared(self, deadline_poll: BeforeDeadline, address: str) -> ObjectResult | ObjectMetadata:
         """Return the result of a copy that stays, or the metadata of the original, which has the bytes of the copy."""
         if not deadline_poll():
-            return NOT_DONE
+            return NOT_REQUESTED
         path = self.location.path(address)
         if are_one_file(self.originals.describe(address), self.copies.describe(path)):
             return _DIFFERS
@@ -195,7 +198,7 @@ class _Comparison:
         return original if is_same else _DIFFERS
 
     def _stored(self, path: str) -> list[StoredVersion]:
-        """Return what is stored of the copy at this path; nothing: only delete markers, or nothing at all."""
+        """Return the copy at this path, with its versions and without delete markers; empty if there is none."""
         if self.versions is None:
             with suppress(ObjectMissing):
                 return [StoredVersion(self.copies.head(path))]
@@ -203,7 +206,7 @@ class _Comparison:
         return [one for one in self.versions.get(path, ()) if not one.is_delete_marker]
 
     def _confirmed(self, address: str, compared: ObjectResult | ObjectMetadata) -> ObjectResult | None:
-        """Return the result of a copy that stays; None: its original is as it was when it was compared."""
+        """Return the result of a copy that stays; None: its original has not changed since the comparison."""
         if isinstance(compared, ObjectResult):
             return compared
         try:
@@ -212,7 +215,7 @@ class _Comparison:
             return _DIFFERS
         except StoreError as error:
             return ObjectResult(Outcome.FAILED, str(error))
-        return None if is_unchanged else NOT_DONE
+        return None if is_unchanged else NOT_REQUESTED
 
 
 @dataclass(slots=True, repr=False, eq=False)
@@ -247,7 +250,8 @@ def remove_manifests(purge: Purge, holds_lease: BeforeDeadline) -> int:
     """Delete the manifests of a plan, if no copy of the plan is left. Return how many manifests could not be deleted.
 
     `holds_lease`: whether this purge still holds the lease. Once it returns False, nothing more is deleted. The
-    manifests are listed before the copies, so none is deleted that a later run wrote for copies that it made.
+    manifests are listed before the copies. Otherwise, manifests that another run writes between the two listings would
+    be deleted, and its copies would stay.
 
     Errors: AccessDenied or StoreError, when the manifests or the remaining copies cannot be listed.
     """

@@ -1,4 +1,4 @@
-"""Inputs and common steps of one sweep of a day's plan, for every kind of repository."""
+"""The inputs and steps of one sweep of a day's plan that repositories of lakeFS and Icechunk have in common."""
 
 from collections.abc import Callable
 from contextlib import suppress
@@ -209,9 +209,10 @@ def action_of(sweep: Sweep[AnyRepository], plan: Plan, mode: str) -> Action:
     """Return the action of a mode: quarantine or delete.
 
     Errors: GuardRefused if each executor would move objects of a bucket to a disk of its own machine, where `restore`
-    does not find them. All machines may see the directories of a local repository and its quarantine: a worker ends the
-    sweep if it does not see the marker of the quarantine, or if the directory of the repository does not exist or is
-    empty on its machine (`Preconditions.classified`). ConfigurationError if the options of a store do not allow copies.
+    does not find them. A local repository with a local quarantine is not refused, because all machines may see both
+    directories: a worker ends the sweep if it does not see the marker of the quarantine, or if the directory of the
+    repository does not exist or is empty on its machine (`Preconditions.classified`). ConfigurationError if the options
+    of a store do not allow copies.
     """
     access = sweep.opened.access
     if mode != "quarantine":
@@ -281,9 +282,9 @@ def _require_same_policy(plan: Plan, policy_hash: str, undone: str = "was delete
 def require_same_settings(plan: Plan, used: Repository) -> None:
     """Raise GuardRefused if the configuration file has another mode, other settings of a plan, or other policy files.
 
-    A file without the repository is refused, too. A sweep uses the configuration of its start (`used`).
-    Without this check, someone who sets `mode: plan`, or adds a policy file with a hold, would not stop the sweep. A
-    file that cannot be read is ignored, because someone may be writing it.
+    A file without the repository is refused, too. A sweep uses the configuration of its start (`used`). Without this
+    check, the sweep would continue after someone set `mode: plan`, or added a policy file with a hold. A file that
+    cannot be read is ignored, because someone may be writing it.
     """
     with suppress(ConfigurationError):
         now = load_configuration(used.file).repositories.get(used.name)

@@ -1,14 +1,14 @@
 """Restores quarantined objects, and purges objects whose time in quarantine is over.
 
-Each restore and each purge is a sweep of its own, and writes to the same ledgers. Both start from the contents of the
-quarantine, compared with the ledgers (`copies`). A restore runs no liveness check: it deletes a copy in quarantine only
-after the object is at its path again. A purge runs a liveness check, because a copy in quarantine may be the last copy
-of an object.
+A restore and a purge take the lease and write to the ledgers of the plans, as a sweep does. Both start from the
+contents of the quarantine, compared with the ledgers (`copies`). A restore runs no liveness check: it deletes a copy in
+quarantine only after the object is at its path again. A purge runs a liveness check, because a copy in quarantine may
+be the last copy of an object.
 """
 
 import hashlib
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass, replace
 from functools import partial
@@ -64,8 +64,9 @@ class Selection:
 class DueForPurge:
     """Objects that may be purged, by plan, with their total amount and the hash that approves the purge.
 
-    `keeps_versions`: whether the bucket keeps versions of deleted objects; None: unknown. The bucket is that of the
-    quarantine, or that of the repository if its versions are purged (`versions`).
+    `versions`: whether old versions in the bucket of the repository are purged, and not copies in quarantine.
+    `keeps_versions`: whether that bucket, or the bucket of the quarantine, keeps versions of deleted objects; None:
+    unknown.
     """
 
     rows: Sequence[PlanCopies]
@@ -98,7 +99,7 @@ class DueForPurge:
         return sentences
 
     def unknown_versions(self) -> str:
-        """Return the sentence that says that it is unknown whether versions stay; empty: it is known."""
+        """Return a sentence if it is unknown whether the bucket keeps versions; empty if known, or nothing is due."""
         if not self.has_any or self.keeps_versions is not None:
             return ""
         if self.versions:
@@ -129,17 +130,21 @@ class UndoResult:
 def restore(undo: Undo, selection: Selection) -> UndoResult:
     """Restore the selected objects, and return the results.
 
-    Objects that another run changes after they were selected count as failed, unless it restores them too.
+    Objects that another run changes after they were selected count as failed, unless that run restores them too.
 
-    Errors: GuardRefused when no object is selected, when another run holds the lease of the repository, when the
-    ledgers are of another location than the configured one, or when this machine's clock is wrong. A clock that is
-    ahead would take the lease of a running sweep, whose workers could delete the restored objects. StoreError where the
-    directory of the repository is not mounted.
+    Errors: StoreError where the directory of the repository is not mounted; GuardRefused in these cases:
+
+    - No object is selected.
+    - Another run holds the lease of the repository, or other machines would not see the lease.
+    - The ledgers are of another location than the configured one.
+    - This machine's clock is wrong. If the clock is ahead, the restore could take the lease of a running sweep, whose
+      workers could delete the restored objects.
     """
-    require_clock(undo.repository, undo.access(), undo.clock, "was restored")
+    access = undo.access()
+    require_clock(undo.repository, access, undo.clock, "was restored")
     require_same_location(undo.warehouse, undo.repository)
-    if undo.access().is_local and is_on_this_machine(master_of(undo.spark)):  # else the workers test this
-        require_mounted(undo.access().url, "restored")
+    if access.is_local and is_on_this_machine(master_of(undo.spark)):  # else each worker checks this
+        require_mounted(access.url, "restored")
     with undo.frames:
         selected = _selected(undo, selection)
         if not selected:
@@ -148,9 +153,9 @@ def restore(undo: Undo, selection: Selection) -> UndoResult:
                 "processing it. Nothing was changed. See what is there: "
                 f"`retention quarantined {undo.repository.name}`."
             )
-        access = undo.access()
-        location_of = partial(quarantine_of_plan, undo.repository)
-        return _execute_each(undo, "restore", selected, lambda plan: Restore(access, location_of(plan)))
+        return _execute_each(
+            undo, "restore", selected, lambda plan: Restore(access, quarantine_of_plan(undo.repository, plan))
+        )
 
 
 def due_for_purge(undo: Undo, *, versions: bool = False) -> DueForPurge:
@@ -198,12 +203,13 @@ def _repository_keeps_versions(undo: Undo) -> bool | None:
 def _keeps_versions(undo: Undo) -> bool | None:
     """Return whether the store of the quarantine keeps versions of deleted objects; None: unknown.
 
-    Errors: AccessDenied or StoreError when the store keeps versions, and they cannot be listed.
+    If the versioning status cannot be read, but versions can be listed, the result is True. Errors: AccessDenied or
+    StoreError when the store keeps versions, and they cannot be listed.
     """
     try:
         access = quarantine_access(undo.repository)
     except ConfigurationError:
-        return False  # no quarantine is configured: see `Undo.copies`
+        return False  # no quarantine can be used. If a sweep moved objects, `Undo.copies` raises this error
     if access.is_local:
         return False
     keeps = keeps_versions(access)
@@ -219,14 +225,15 @@ def purge(undo: Undo, approved: str, live: LiveAddresses, *, versions: bool = Fa
     path is not purged. The versions of an object that is live again all stay: which version is the current one is known
     only from the store's listing.
 
-    The purge holds the lease while it determines what is due, so no sweep runs then. Copies that another run changes
-    after that are skipped.
+    The purge holds the lease while it determines what is due, so no sweep runs then. It skips copies whose objects
+    another run changes after that.
 
-    Errors: the errors of `live`; GuardRefused in three cases:
+    Errors: the errors of `live` and `due_for_purge`; GuardRefused in these cases:
 
-    - `approved` is not the hash of exactly the due copies.
+    - `approved` is not the hash of exactly the objects that are due.
+    - Another run holds the lease of the repository, or other machines would not see the lease.
     - The ledgers are of another location than the configured one. Then `live` has no objects of that location.
-    - This machine's clock is wrong. It decides what is due.
+    - This machine's clock is wrong: the clock decides what is due.
     """
     require_same_location(undo.warehouse, undo.repository)
     require_clock(undo.repository, undo.access(), undo.clock)
@@ -236,7 +243,7 @@ def purge(undo: Undo, approved: str, live: LiveAddresses, *, versions: bool = Fa
 
 def _purged(undo: Undo, approved: str, live: LiveAddresses, *, versions: bool) -> UndoResult:
     with _leased(undo):
-        known = recorded_sweeps(undo.warehouse, undo.repository.name)
+        known_sweeps = recorded_sweeps(undo.warehouse, undo.repository.name)
         due = due_for_purge(undo, versions=versions)
     if not due.has_any or due.digest != approved.lower():
         raise GuardRefused(
@@ -246,12 +253,13 @@ def _purged(undo: Undo, approved: str, live: LiveAddresses, *, versions: bool) -
         )
     if versions:
         access = undo.access()
-        return _execute_each(undo, "purge", due.rows, lambda _: RemoveVersions(access), live, known, of_versions=True)
+        remove = RemoveVersions(access)
+        return _execute_each(undo, "purge", due.rows, lambda _: remove, live, known_sweeps, of_versions=True)
 
     def action(plan: Plan) -> Purge:
         return Purge(quarantine_of_plan(undo.repository, plan), due.keeps_versions)
 
-    result = _execute_each(undo, "purge", due.rows, action, live, known)
+    result = _execute_each(undo, "purge", due.rows, action, live, known_sweeps)
     failed = _delete_manifests(undo, [action(one.plan) for one in due.rows]) if due.rows else 0
     if due.manifests:  # no copies of these plans were purged, so no record names the plans
         of_plans = [action(plan) for plan in due.manifests]
@@ -264,9 +272,11 @@ def _delete_manifests(
 ) -> int:
     """Delete the manifests of plans that have no copies left. Return how many manifests could not be deleted.
 
-    An audit record names the plans in `recorded`. `has_purged`: whether this purge deleted copies before.
+    `recorded`: plans whose manifests need an audit record of their own. `has_purged`: whether this purge has deleted
+    copies.
 
-    Errors: of the witness, before a manifest is deleted.
+    Errors: AccessDenied or StoreError when the manifests or the remaining copies cannot be listed; also when records
+    cannot be copied to the witness: then no manifest was deleted.
     """
     name, seal, started = undo.repository.name, seal_of(undo.repository), undo.clock()
     if recorded:
@@ -383,16 +393,17 @@ def _execute_each(
     selected: Sequence[PlanCopies],
     action: Callable[[Plan], Action],
     live: LiveAddresses | None = None,
-    known: Collection[str] | None = None,
+    known_sweeps: frozenset[str] | None = None,
     *,
     of_versions: bool = False,
 ) -> UndoResult:
-    outcomes: dict[str, Amount] = {}
+    """Process the selected objects of each plan, one plan after the other. See `UndoEngine` for the last arguments."""
+    outcomes: Mapping[str, Amount] = {}
     single_machine = undo.repository.settings.sweep.single_machine
     require_seen_by_all(undo.warehouse, undo.repository.name, undo.access(), single_machine=single_machine)
     failed = 0
     for one in selected:
-        engine = UndoEngine(undo, one, live, known, of_versions=of_versions)
+        engine = UndoEngine(undo, one, live, known_sweeps, of_versions=of_versions)
         run = SweepRun(
             warehouse=undo.warehouse,
             plan=one.plan,
@@ -413,8 +424,7 @@ def _execute_each(
             if outcomes:
                 error.say_nothing_more()
             raise
-        for name, amount in result.outcomes.items():
-            outcomes[name] = sum_of([outcomes.get(name, Amount()), amount])
+        outcomes = _sums(outcomes, result.outcomes)
         failed += engine.failed + engine.overtaken
     return UndoResult(outcomes, failed)
 
@@ -437,12 +447,12 @@ class UndoEngine(LedgerEngine):
     """The engine of a restore or purge: copies or versions of the objects of one plan. See `Engine`.
 
     Each row has an address, its size, and `last_fence`: the fence of the newest ledger row when the copies were listed.
-    Objects that another run changed after that are skipped. A purge also skips the objects that a run of another plan
-    changed: a new copy may be in quarantine, and the copies of one object are purged together. `surplus` copies have a
-    ledger of their own: the objects of these copies are still at their path, so the totals of the plan's ledger must
+    Objects that another run of this plan changed after that are skipped. A purge also skips the objects that a run of
+    another plan changed: a new copy may be in quarantine, and the copies of one object are purged together. `surplus`
+    copies have a ledger of their own: their objects are still at their paths, so the totals of the plan's ledger must
     not include them.
 
-    `live` determines the live addresses; None for a restore, which needs no liveness check. `known`: the sweeps
+    `live` determines the live addresses; None for a restore, which needs no liveness check. `known_sweeps`: the sweeps
     in the ledgers when the purge determined what is due; None for a restore. `of_versions`: whether the versions of the
     objects are purged, and not their copies.
     """
@@ -452,12 +462,12 @@ class UndoEngine(LedgerEngine):
         undo: Undo,
         found: PlanCopies,
         live: LiveAddresses | None = None,
-        known: Collection[str] | None = None,
+        known_sweeps: frozenset[str] | None = None,
         *,
         of_versions: bool = False,
     ) -> None:
         super().__init__(undo.spark, undo.warehouse, found.plan)
-        self._known = known
+        self._known_sweeps = known_sweeps
         self._of_versions = of_versions
         self._undo = undo
         self._live = live
@@ -478,33 +488,36 @@ class UndoEngine(LedgerEngine):
     def remaining(self, fence: int) -> Sequence[int]:
         """See `Engine`. All remaining objects are one batch, so one check of live addresses covers them."""
         ledger = self._rows()
-        known = (F.col("fence") == fence) & (F.col("outcome") != Outcome.ATTEMPTED)
+        has_result = (F.col("fence") == fence) & (F.col("outcome") != Outcome.ATTEMPTED)
         is_others = (F.col("fence") != fence) & (F.col("fence") > F.col("last_fence"))
         touched = ledger.join(self._found.select("address", "last_fence"), on="address").where(is_others)
         if not self._live:
             is_restored = F.max(F.col("outcome") == Outcome.RESTORED).alias("is_restored")
             self._count_overtaken(touched.groupBy("address").agg(is_restored))
-        finished = ledger.where(known).select("address").unionByName(touched.select("address"))
-        if self._known is not None:
-            finished = finished.unionByName(self._changed_by_others(self._known))
+        finished = ledger.where(has_result).select("address").unionByName(touched.select("address"))
         if self._surplus.objects:
-            finished = finished.unionByName(self._rows(SURPLUS_LEDGERS).where(known).select("address"))
-        self._rest = self._found.join(finished, on="address", how="left_anti")
-        objects = self._rest.count()
+            finished = finished.unionByName(self._rows(SURPLUS_LEDGERS).where(has_result).select("address"))
+        rest = self._found.join(finished, on="address", how="left_anti")
+        objects, is_first_pass = rest.count(), self._rest is None
+        if self._known_sweeps is not None and (objects or is_first_pass):  # this lists the ledgers of all plans
+            others = recorded_sweeps(self._warehouse, self._plan.repository, self._undo.run_id) - self._known_sweeps
+            if others:
+                rest = rest.join(self._changed_by(others), on="address", how="left_anti")
+                objects = rest.count()
+        self._rest = rest
         return [objects] if objects else []
 
-    def _changed_by_others(self, known: Collection[str]) -> DataFrame:
-        """Return the addresses (column `address`) in the ledger rows of other runs whose sweeps are not `known`."""
-        others = recorded_sweeps(self._warehouse, self._plan.repository, self._undo.run_id).difference(known)
-        changed = rows_of_sweeps(self._spark, self._warehouse, others).select("address").distinct()
-        if others:
-            number, first = _count_and_first_address(self._found.join(changed, on="address", how="left_semi"))
-            if number > self._logged[_OF_OTHERS]:
-                self._logged[_OF_OTHERS] = number
-                self._undo.log(
-                    f"{self._undo.repository.name}: another run worked on {counted(number, 'due object')} of the plan "
-                    f"of {self._plan.day} meanwhile, {first} first. A later purge may delete what is due then."
-                )
+    def _changed_by(self, sweeps: frozenset[str]) -> DataFrame:
+        """Return the addresses (column `address`) in the ledger rows of these sweeps. Log how many of them were due."""
+        changed = rows_of_sweeps(self._spark, self._warehouse, sweeps).select("address").distinct()
+        number, first = _count_and_first_address(self._found.join(changed, on="address", how="left_semi"))
+        if number > self._logged[_OF_OTHERS]:
+            self._logged[_OF_OTHERS] = number
+            self._undo.log(
+                f"{self._undo.repository.name}: another run worked on {counted(number, 'due object')} of the plan "
+                f"of {self._plan.day} meanwhile, {first} first. They are not purged now. A later purge deletes those "
+                "that are due then."
+            )
         return changed
 
     def _count_overtaken(self, touched: DataFrame) -> None:
@@ -521,10 +534,9 @@ class UndoEngine(LedgerEngine):
         """See `Engine`."""
         assert self._rest is not None
         checked_at = self._undo.clock()
-        empty = {"last_modified": F.lit(None).cast("timestamp"), "etag": F.lit(None).cast("string")}
-        undecided = {"outcome": F.lit(None).cast("string"), "detail": F.lit(None).cast("string")}
-        targets = {"earlier_targets": F.lit(None).cast("array<string>")}
-        objects = self._rest.withColumns({**empty, **undecided, **targets})
+        types = {"last_modified": "timestamp", "earlier_targets": "array<string>"}
+        types |= dict.fromkeys(("etag", "outcome", "detail"), "string")
+        objects = self._rest.withColumns({name: F.lit(None).cast(of_name) for name, of_name in types.items()})
         self._live_again = None
         if self._live:
             objects = self._skip_live(objects, self._live.now())
@@ -533,9 +545,10 @@ class UndoEngine(LedgerEngine):
         return Batch(objects.select(*OBJECTS.names, "surplus"), checked_at)
 
     def _skip_live(self, objects: DataFrame, live: DataFrame) -> DataFrame:
-        """Skip objects that are live again and not at their path: the copy may be the last one.
+        """Return `objects`, with the outcome `skipped` for those that are live again and not at their path.
 
-        If versions are purged, skip all objects that are live again.
+        The copy of such an object may be the last one. If versions are purged, all objects that are live again are
+        skipped. `run` compares the copies of the other objects that are live again (`_live_again`).
         """
         of_live = objects.select("address", "size").join(live, on="address", how="left_semi")
         of_live = self._undo.frames.cache(of_live)
@@ -563,9 +576,9 @@ class UndoEngine(LedgerEngine):
         return _with_skipped(objects, missing, _IS_LAST)
 
     def _without_object(self, copies: DataFrame) -> DataFrame:
-        """Return the addresses of the copies whose object is not at its path. An object of another size does not count.
+        """Return the addresses of the copies whose object is not at its path.
 
-        For example, somebody brought back a part of the object.
+        An object of another size at the path does not count: somebody may have brought back only a part of the object.
         """
         there = presence(copies.select("address"), self._undo.access()).select("address", "size")
         without = copies.join(there, on=["address", "size"], how="left_anti")
@@ -588,7 +601,7 @@ class UndoEngine(LedgerEngine):
         return result
 
     def _run_compared(self, objects: DataFrame, task: TaskSpec) -> BatchResult:
-        """Purge the copies of these objects that have the same bytes. A log line has the number of those that stay."""
+        """Purge the copies that have the bytes of their objects. A log line has the number of the copies that stay."""
         assert isinstance(task.action, Purge)
         result = run_on_spark(objects, replace(task, action=task.action.compared(self._undo.access())))
         if Outcome.SKIPPED not in result.amounts:
@@ -601,22 +614,25 @@ class UndoEngine(LedgerEngine):
             self._logged[task.ledger.tree] = number
             self._undo.log(
                 f"{self._undo.repository.name}: {counted(number, 'copy was', 'copies were')} not purged, because the "
-                f"objects at their paths are missing or have other bytes, {first} first. If the copy is right, move an "
-                f"object at its path away. Then restore: `retention restore {self._undo.repository.name} --address "
+                f"objects at their paths are missing or have other bytes, {first} first. If the copy is right, move "
+                f"the object at its path away, and restore: `retention restore {self._undo.repository.name} --address "
                 f"{first}`. If the object at the path is right, delete the copy by hand, with its versions."
             )
         return result
 
 
 def _with_skipped(objects: DataFrame, addresses: DataFrame, why: str) -> DataFrame:
-    """Return `objects` with the outcome `skipped` and the detail `why` for those at `addresses`."""
+    """Return `objects`; those at `addresses` that have no outcome get the outcome `skipped` and the detail `why`."""
     skipped = addresses.select("address", F.lit(Outcome.SKIPPED).alias("skipped"), F.lit(why).alias("why"))
     decided = {"outcome": F.coalesce("outcome", "skipped"), "detail": F.coalesce("detail", "why")}
     return objects.join(skipped, on="address", how="left").withColumns(decided).drop("skipped", "why")
 
 
 def _combined(one: BatchResult, other: BatchResult) -> BatchResult:
-    names = one.amounts.keys() | other.amounts.keys()
-    amounts = {name: sum_of([one.amounts.get(name, _ZERO), other.amounts.get(name, _ZERO)]) for name in names}
     until = max((at for at in (one.until, other.until) if at), default=None)
-    return BatchResult(amounts, until, other.reached or one.reached)
+    return BatchResult(_sums(one.amounts, other.amounts), until, other.reached or one.reached)
+
+
+def _sums(one: Mapping[str, Amount], other: Mapping[str, Amount]) -> dict[str, Amount]:
+    """Return the sums of the amounts of each outcome."""
+    return {name: sum_of([one.get(name, _ZERO), other.get(name, _ZERO)]) for name in {**one, **other}}

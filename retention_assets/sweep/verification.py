@@ -61,8 +61,8 @@ class VerificationInputs:
     def rows(self) -> DataFrame:
         """Return every row of the ledgers of all plans. See `read_ledgers`.
 
-        These are the rows that exist at this call, whenever Spark reads them. Rows that are read before a listing name
-        only objects that were already gone when the store was listed, even if a sweep runs meanwhile.
+        These are the rows that exist at this call, whenever Spark reads them. So if this is called before the store is
+        listed, the rows name only objects that were already gone then, even if a sweep runs meanwhile.
         """
         return read_ledgers(self.spark, self.warehouse, self.name, [plan.key for plan in self.plans])
 
@@ -74,7 +74,7 @@ class VerificationInputs:
         return newest_conclusive(with_went_at(self.rows()))
 
 
-CHECKS_OF_SWEEPS = (  # the checks of `what_was_done`
+CHECKS_OF_SWEEPS = (  # the names of the checks of `what_was_done`
     "deleted_are_gone",
     "quarantine_is_whole",
     "totals_hold",
@@ -102,8 +102,8 @@ GONE = (Outcome.DELETED, Outcome.MISSING, Outcome.PURGED, Outcome.QUARANTINED)
 def deleted_are_gone(ledger: DataFrame, listing: DataFrame) -> CheckResult:
     """Check that no object that the ledger calls deleted, missing, quarantined or purged is in the listing.
 
-    An object written after the deletion is a new object, and passes. A purged object counts as deleted from the time it
-    was moved or deleted, not from the time its copy or its versions were deleted.
+    An object that was written after the deletion is a new object, and passes. A purged object counts as deleted since
+    it was moved or deleted, not since its copy or its versions were purged.
     """
     gone = ledger.where(F.col("outcome").isin(*GONE)).select("address", F.coalesce("went_at", "at").alias("went_at"))
     still = listing.join(gone, on="address", how="inner").where(F.col("last_modified") <= F.col("went_at"))
@@ -120,8 +120,8 @@ def deleted_are_gone(ledger: DataFrame, listing: DataFrame) -> CheckResult:
 def copies_in_quarantine(inputs: VerificationInputs, ledger: DataFrame) -> CheckResult:
     """Check that each quarantined object has a copy of the right size, and that purged objects have none.
 
-    Other copies pass and are counted: a sweep made them and did not delete the originals. `ledger`: see
-    `VerificationInputs.ledger`.
+    Other copies pass, and the detail has their number: a sweep made them and did not delete the originals. `ledger`:
+    see `VerificationInputs.ledger`.
     """
     check = "quarantine_is_whole"
     if not inputs.locations:
@@ -164,7 +164,7 @@ def _moved(inputs: VerificationInputs) -> DataFrame:
 
 
 def _counted_copies(without_copy: DataFrame, surplus: DataFrame) -> tuple[Row, Row]:
-    """Return the number and the first place of moved objects without a copy; number and bytes of surplus copies."""
+    """Return the number and the first location of moved objects without a copy; number and bytes of surplus copies."""
     sums = F.count(F.lit(1)), F.coalesce(F.sum("current_size"), F.lit(0))
     return without_copy.agg(F.count(F.lit(1)), F.min("detail")).collect()[0], surplus.agg(*sums).collect()[0]
 
@@ -198,7 +198,7 @@ def _totals_hold(inputs: VerificationInputs, plan: Plan) -> CheckResult:
 def _records_follow(inputs: VerificationInputs) -> CheckResult:
     """Check that the chain of audit records is unbroken, and that each ledger matches the digest in its records.
 
-    An empty ledger is checked too, and so are the entries of objects that were acknowledged as lost.
+    This includes empty ledgers. The lists of objects that were acknowledged as lost are checked, too.
     """
     late: list[str] = []
     for kept in inputs.records:
@@ -244,8 +244,8 @@ def records_signed(inputs: VerificationInputs) -> CheckResult:
     """Check that each audit record is signed by a key of the configuration.
 
     Records that ended before `records.signed_since` may be unsigned if no signed record comes before them. After that
-    day, there must be a signed record. It has the hash of the records before it, so they cannot be forged without the
-    key.
+    day, there must be a signed record. This record has the hash of the record before it, so nobody can forge the
+    earlier records without the key.
     """
     check, seal = "records_signed", inputs.seal
     signed = sum(SIGNATURE in kept.document for kept in inputs.records)
@@ -320,10 +320,10 @@ def by_check(check_results: Sequence[CheckResult], checks: Sequence[str]) -> lis
     """
     merged = []
     for check in checks:
-        of_check = [check_result for check_result in check_results if check_result.guard.partition(" ")[0] == check]
-        by_plan = [(check_result.guard.removeprefix(check).strip(), check_result) for check_result in of_check]
+        of_check = [one for one in check_results if one.guard.partition(" ")[0] == check]
+        by_plan = [(one.guard.removeprefix(check).strip(), one) for one in of_check]
         failed = [f"{plan}: {one.detail}" if plan else one.detail for plan, one in by_plan if not one.passed]
         detail = of_check[0].detail if len(of_check) == 1 else counted(len(of_check), "plan")
-        values = [check_result.value for check_result in of_check if check_result.value is not None]
+        values = [one.value for one in of_check if one.value is not None]
         merged.append(CheckResult(check, not failed, "; ".join(failed) or detail, sum(values) if values else None))
     return merged

@@ -74,15 +74,15 @@ class Action(Protocol):
     def do(self, objects: pa.Table, name: str, before_deadline: BeforeDeadline) -> Sequence[ObjectResult]:
         """Apply the open action to each row of `OBJECTS`, and return the results in the same order.
 
-        A store error is returned as an outcome; it is not raised. Objects skipped at the deadline have the outcome
-        `attempted`; no second ledger row is written for them.
+        A store error is returned as an outcome; it is not raised. Objects that are left at the deadline have the
+        outcome `attempted`; no second ledger row is written for them.
 
         Args:
             objects: one chunk, as rows of `OBJECTS`.
             name: unique to this chunk among all sweeps of the repository.
-            before_deadline: returns whether the deadline is not exceeded. It returned true before this chunk. A slow
-                action must call it again before each delete, because the liveness check allows deletes only until the
-                deadline.
+            before_deadline: returns whether the deadline has not passed and the run still holds its lease. It returned
+                true before this chunk. A slow action must call it again before each delete: the liveness check allows
+                deletes only until the deadline.
         """
         ...
 
@@ -104,7 +104,7 @@ class TaskSpec:
     reached: float | None = None
     ahead: timedelta = timedelta(0)  # how far the run's clock is ahead of the clock of its machine
     sent_at: datetime | None = None  # by the run's clock; None: the clock of the worker's machine counts alone
-    workers: int = 1  # the number of workers that share the rate of the sweep
+    workers: int = 1  # the number of workers, which share the rate of the sweep
     preconditions: Preconditions | None = None  # checked before each chunk; None: the action checks by itself
 
     @property
@@ -122,8 +122,8 @@ def work(
 ) -> Iterator[pa.RecordBatch]:
     """Process record batches of `OBJECTS`, and yield `TALLY` rows that count the rows written to the ledger.
 
-    `worker` names the Spark partition and its attempt. Objects left at the deadline are not in any tally. `system` and
-    `elapsed`: the clocks of this machine.
+    `worker` names the Spark partition and its attempt. Objects that are left at the deadline are in no tally. `system`
+    and `elapsed`: the clocks of this machine.
     """
     warehouse, rate_limiter = Warehouse(task.ledger.warehouse), RateLimiter(task.rate, task.reached)
     open_action, began = task.action.open(rate_limiter), elapsed()
@@ -159,7 +159,7 @@ _NamedChunk = tuple[str, pa.Table]
 def _chunks_of(task: TaskSpec, batches: Iterable[pa.RecordBatch], worker: str) -> Iterator[_NamedChunk]:
     """Yield, for each record batch, the objects that the liveness check decided, then all other objects in chunks.
 
-    Each chunk has a name of its own.
+    Each chunk has a unique name.
     """
     for number, batch in enumerate(batches):
         objects = pa.Table.from_batches([batch]).cast(OBJECTS)
@@ -202,8 +202,8 @@ def chunks(
 ) -> Iterator[tuple[int, int]]:
     """Yield (start, length) of each chunk of objects that have these sizes. Each chunk has at least one object.
 
-    The first chunk has at most `first` objects. Each further chunk may have four times as many as the one before, up to
-    `most`. A chunk with more than `fewest` objects has at most `most_bytes` bytes.
+    The first chunk has at most `first` objects. The limit of each further chunk is four times the limit of the chunk
+    before, up to `most`. A chunk with more than `fewest` objects has at most `most_bytes` bytes.
     """
     start = total = 0
     now = min(first, most)
@@ -222,7 +222,7 @@ def _processed(
 ) -> pa.Table:
     """Write `attempted` rows for a chunk, apply the action, write the results, and return the rows of the results.
 
-    After a crash, the `attempted` rows show where the objects may be.
+    After a crash, the `attempted` rows show which objects may be gone, and to which folder they may have been moved.
     """
     attempted = [ObjectResult(Outcome.ATTEMPTED, task.action.target)] * chunk.num_rows
     _recorded(task, chunk, attempted, name, clock(), "attempted")

@@ -269,7 +269,7 @@ def test_candidates_are_not_made_from_tables_of_another_storage(
     lake.configure(storage="elsewhere")
     assert lake.make(asset).success
     run = lake.make("deletion_candidates")
-    assert f"{left} is of file://{lake.directory}, and the configuration names file://" in run.errors
+    assert f"{left} was read from file://{lake.directory}, and the configuration names file://" in run.errors
     assert "Nothing was deleted. Plan again: `retention plan" in run.errors
     assert lake.plan_document() is None
 

@@ -464,7 +464,7 @@ def test_the_message_about_a_failed_run_has_the_error_of_the_command_line(
     (message,) = webhook.messages
     assert message["kind"] == "refused"
     assert message["job"] == "orchard_approve"
-    assert "no plan with a hash that begins with" in message["text"]
+    assert "no plan was found whose hash begins with" in message["text"]
     assert run_id in message["text"]
 
 

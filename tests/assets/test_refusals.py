@@ -268,7 +268,7 @@ def test_candidates_are_not_made_from_an_inventory_of_another_storage(lake: Lake
     lake.configure(storage="elsewhere")
     assert lake.make("policy_table").success
     run = lake.make("deletion_candidates")
-    assert f"storage_inventory is of {before}, and the configuration names file://" in run.errors
+    assert f"storage_inventory was read from {before}, and the configuration names file://" in run.errors
     assert lake.plan_document() is None
 
 

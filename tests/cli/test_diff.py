@@ -313,4 +313,4 @@ def test_an_abbreviation_of_two_plan_hashes_is_refused_as_ambiguous(world: World
     change_document(file, lambda plan: {**plan, "plan_hash": twin})
     answer = copy.diff(world.first[:8], world.second)
     assert (answer.status, answer.out) == (1, "")
-    assert "2 plans with a hash that begins with" in answer.err
+    assert "2 plans were found whose hash begins with" in answer.err

@@ -422,8 +422,8 @@ SWEEPING = (
         name="an approval of another hash is accepted",
         breaks="an approval is bound to a plan's hash",
         file="retention_assets/state/approval.py",
-        old="    if approval is None or approval.plan_hash != plan_hash:\n",
-        new="    if approval is None:\n",
+        old=" and isinstance(found.terms, dict) and found.plan_hash == plan_hash:\n",
+        new=" and isinstance(found.terms, dict):\n",
         caught_by=("tests/state/test_approval.py::test_an_approval_that_was_changed_approves_nothing[document1]",),
     ),
     Mutation(
@@ -1478,8 +1478,8 @@ KEEPING_BOOKS = (
         name="a purge ignores what runs of other plans changed since it determined what is due",
         breaks="a copy with the outcome purged is no longer stored (invariant 12)",
         file="retention_assets/sweep/undo.py",
-        old="        if self._known is not None:\n",
-        new="        if self._known is not None and not self._live:\n",
+        old="        if self._known_sweeps is not None and (",
+        new="        if self._known_sweeps is not None and not self._live and (",
         caught_by=(
             "tests/sweep/test_copies.py::"
             "test_an_object_that_a_sweep_of_another_plan_moved_after_it_was_found_due_is_not_purged[copies]",

@@ -295,7 +295,7 @@ def test_after_a_withdrawal_the_budget_approves_no_plan_until_a_person_approves_
     assert approval_state(warehouse, again, limits, NOW, terms=TERMS).waits_for_person
     with pytest.raises(GuardRefused) as refused:
         required(warehouse, again, budget=budget)
-    assert f"a-person withdrew the plan of {DAY} at {NOW.isoformat()}" in str(refused.value)
+    assert f"a-person withdrew the approval of the plan of {DAY} at {NOW.isoformat()}" in str(refused.value)
     assert "the budget approves no plan until a person approves one. Nothing was deleted" in str(refused.value)
     nothing = replace(again, candidates=Amount(0, 0))
     assert required(warehouse, nothing, budget=budget).approved_by == BUDGET
@@ -323,7 +323,7 @@ def test_a_withdrawal_while_a_plan_is_approved_ends_the_budget(
         patched.setattr(Warehouse, "write_document", withdrawn_between)
         approve(warehouse, "orchard", DAY, plan.plan_hash, "ada", NOW, LIFE, TERMS)
     later = replace(plan, plan_hash="c" * 64, day=DAY + timedelta(days=1))
-    with pytest.raises(GuardRefused, match="a-person withdrew the plan"):
+    with pytest.raises(GuardRefused, match="a-person withdrew the approval of the plan"):
         required(warehouse, later, budget=BudgetSettings(objects=1_000))
 
 
@@ -415,15 +415,20 @@ def test_a_budget_approves_a_plan_within_all_of_its_limits(
 @pytest.mark.parametrize(
     ("first_wait_ends", "remedy"),
     [
-        pytest.param(None, r"Plan again tomorrow \(no approval is needed\)", id="nothing_waits"),
-        pytest.param(NOW, r"Plan again after 2026-11-01 00:00 UTC \(objects wait until then\)", id="objects_wait"),
+        pytest.param(None, r"Plan again tomorrow: `retention plan orchard`\.$", id="nothing_waits"),
+        pytest.param(
+            NOW,
+            r"Plan again after 2026-11-01 00:00 UTC: `retention plan orchard`\. Objects wait until then\.$",
+            id="objects_wait",
+        ),
     ],
 )
 def test_the_refusal_of_a_sweep_of_an_empty_plan_says_that_there_is_nothing_to_delete(
     warehouse: Warehouse, first_wait_ends: datetime | None, remedy: str
 ) -> None:
     empty = a_plan(candidates=Amount(), first_wait_ends=first_wait_ends)
-    with pytest.raises(GuardRefused, match=rf"has nothing to delete\. Nothing was deleted\. {remedy}: `retention plan"):
+    nothing = r"has nothing to delete, so it needs no approval\. Nothing was deleted\."
+    with pytest.raises(GuardRefused, match=rf"{nothing} {remedy}"):
         required(warehouse, empty)
     with pytest.raises(GuardRefused, match="is not approved"):
         require_approval(warehouse, empty, Limits(), NOW, terms=TERMS, history_changes=1)

@@ -714,9 +714,9 @@ def test_a_plan_that_another_version_wrote_is_not_read(
 @pytest.mark.parametrize(
     ("start", "problem"),
     [
-        pytest.param("0" * 8, "2 plans", id="several"),
-        pytest.param("f" * 8, "no plan", id="none"),
-        pytest.param("0" * 7, "no plan", id="too_short"),
+        pytest.param("0" * 8, "2 plans were", id="several"),
+        pytest.param("f" * 8, "no plan was", id="none"),
+        pytest.param("0" * 7, "no plan was", id="too_short"),
     ],
 )
 def test_a_plan_is_found_by_the_first_digits_of_its_hash(warehouse: Warehouse, start: str, problem: str) -> None:
@@ -725,7 +725,7 @@ def test_a_plan_is_found_by_the_first_digits_of_its_hash(warehouse: Warehouse, s
     with pytest.raises(GuardRefused) as refused:
         find_plan(warehouse, "orchard", start)
     message = str(refused.value)
-    assert f"orchard: {problem} with a hash that begins with '{start}'" in message
-    assert "Nothing was changed" in message
+    assert f"orchard: {problem} found whose hash begins with '{start}'" in message
+    assert "Nothing was changed. Give at least 8 digits" in message
     assert "`retention plan orchard`" in message
     assert find_plan(warehouse, "orchard", f"{2:064x}").made_at == NOW + 2 * HOUR

@@ -253,7 +253,9 @@ def test_a_copy_that_another_run_changed_after_it_was_found_due_is_not_purged(
         return result
 
     monkeypatch.setattr(undoing, "due_for_purge", and_then_the_sweep_goes_on)
-    purge(undo(spark, world), due.digest, kept(spark))
+    lines = list[str]()
+    purge(replace(undo(spark, world), log=lines.append), due.digest, kept(spark))
+    assert f"orchard: another run worked on 1 due object of the plan of {plan.day} meanwhile" in " ".join(lines)
     assert copy.read_bytes() == content("a")
     assert shown(spark, world) == {plan.plan_hash: (1, 0)}
 
@@ -296,6 +298,23 @@ def test_an_object_that_a_sweep_of_another_plan_moved_after_it_was_found_due_is_
     copies = 1 if versions else 2
     assert purged(spark, world)[Outcome.PURGED].objects == copies  # together
     assert files(world) == set()
+
+
+def test_a_purge_lists_the_ledgers_of_all_plans_once_for_each_plan_with_due_copies(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = a_world(tmp_path)
+    moved(world, another_plan(world, 1), fence=5)
+    world.wait(days=31)
+    due, listed, calls = due_for_purge(undo(spark, world)), undoing.recorded_sweeps, list[tuple[Any, ...]]()
+
+    def listing(*arguments: Any) -> frozenset[str]:
+        calls.append(arguments)
+        return listed(*arguments)
+
+    monkeypatch.setattr(undoing, "recorded_sweeps", listing)
+    assert purge(undo(spark, world), due.digest, kept(spark)).ledgers[Outcome.PURGED].objects == 1
+    assert len(calls) == 2  # when the purge finds what is due, and before it purges the copies of the plan
 
 
 def test_while_a_sweep_has_the_lease_nothing_is_purged(spark: SparkSession, tmp_path: Path) -> None:

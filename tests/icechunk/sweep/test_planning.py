@@ -51,8 +51,12 @@ def test_tables_of_another_origin_than_the_plan_are_refused_by_name() -> None:
     [
         pytest.param(None, None, None, id="of_an_earlier_version"),
         pytest.param("file:///here", "file:///here", None, id="of_this_storage"),
-        pytest.param("file:///there", "file:///here", "storage_inventory is of file:///there", id="another_inventory"),
-        pytest.param("file:///here", "file:///there", "repository_history is of file:///there", id="another_history"),
+        pytest.param(
+            "file:///there", "file:///here", "storage_inventory was read from file:///there", id="another_inventory"
+        ),
+        pytest.param(
+            "file:///here", "file:///there", "repository_history was read from file:///there", id="another_history"
+        ),
     ],
 )
 def test_tables_of_another_storage_than_the_configured_one_are_refused_by_name(

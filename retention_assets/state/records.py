@@ -232,8 +232,9 @@ def write_record(warehouse: Warehouse, record: Record, seal: Seal = NO_SEAL) -> 
     cannot be copied.
     """
     for _ in range(_TRIES):
-        number, before = _newest(warehouse, record.repository)
-        name = f"{number + 1:08d}.json"
+        names = warehouse.documents(record.repository, RECORDS)
+        before = warehouse.read_document(record.repository, RECORDS, names[-1]) if names else None
+        name = f"{int(names[-1].removesuffix('.json')) + 1 if names else 1:08d}.json"
         document = {**asdict(record), "previous": _FIRST if before is None else fingerprint(before)}
         if warehouse.create_document(seal.signed(document), record.repository, RECORDS, name):
             seal.copy_records(warehouse, record.repository, name)
@@ -287,16 +288,9 @@ def newest_first(warehouse: Warehouse, repository: str) -> Iterator[tuple[str, M
 
 def newest_fingerprint(warehouse: Warehouse, repository: str) -> str | None:
     """Return the hash of the newest record; None when there is none."""
-    _, document = _newest(warehouse, repository)
-    return None if document is None else fingerprint(document)
-
-
-def _newest(warehouse: Warehouse, repository: str) -> tuple[int, Mapping[str, Any] | None]:
-    """Return the number and the document of the newest record; 0 and None when there is none."""
     names = warehouse.documents(repository, RECORDS)
-    if not names:
-        return 0, None
-    return int(names[-1].removesuffix(".json")), warehouse.read_document(repository, RECORDS, names[-1])
+    document = warehouse.read_document(repository, RECORDS, names[-1]) if names else None
+    return None if document is None else fingerprint(document)
 
 
 def fingerprint(document: Mapping[str, Any]) -> str:

@@ -275,8 +275,8 @@ def _delete_manifests(
     `recorded`: plans whose manifests need an audit record of their own. `has_purged`: whether this purge has deleted
     copies.
 
-    Errors: AccessDenied or StoreError when the manifests or the remaining copies cannot be listed; also when records
-    cannot be copied to the witness: then no manifest was deleted.
+    Errors: AccessDenied or StoreError when the manifests or the remaining copies cannot be listed, or when records
+    cannot be copied to the witness: earlier ones before anything is deleted, the new one after that.
     """
     name, seal, started = undo.repository.name, seal_of(undo.repository), undo.clock()
     if recorded:

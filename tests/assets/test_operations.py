@@ -244,7 +244,7 @@ def test_an_acknowledgement_that_ended_before_its_record_was_written_gets_its_re
 
 def test_complete_directories_are_acknowledged_only_with_whole_slices(lossy: Project, tmp_path: Path) -> None:
     (tmp_path / "lake" / PRESENT).unlink()
-    assert "in Dagster `whole_slices: true`" in str(lossy.run("acknowledge", by="anna"))
+    assert "in Dagster with `whole_slices: true`" in str(lossy.run("acknowledge", by="anna"))
     assert lossy.run("acknowledge", by="anna", whole_slices=True) is None
 
 

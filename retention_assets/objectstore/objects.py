@@ -242,18 +242,18 @@ class ObjectReader(OpenStore):
 
     def list_direct(self, prefix: str = "") -> Iterator[pa.RecordBatch]:
         """Yield the objects directly below `prefix`, as `LISTING`."""
-        if objects := self._level(prefix)["objects"]:
+        if objects := self.level(prefix)["objects"]:
             yield _batch(objects)
 
     def prefixes(self, prefix: str = "") -> Sequence[str]:
         """Return the directories directly below `prefix`, sorted, as full paths with a trailing slash."""
-        return sorted(f"{name}/" for name in self._level(prefix)["common_prefixes"])
+        return sorted(f"{name}/" for name in self.level(prefix)["common_prefixes"])
 
     def holds_objects(self, prefix: str) -> bool:
         """Return whether there is any object below `prefix`."""
         return next(self.list(prefix), None) is not None
 
-    def _level(self, prefix: str) -> Mapping[str, Any]:
+    def level(self, prefix: str) -> Mapping[str, Any]:
         """Return the objects and directories directly below `prefix`, as obstore's `list_with_delimiter` does."""
         level: Any = None
         if self._names_exactly(prefix):

@@ -113,7 +113,7 @@ class Rows:
 
     def ids(self, name: str) -> "DataFrame | pa.Table":
         """Return one column: as a table if the rows are known to be few, and as a frame of Spark otherwise."""
-        is_few = self.is_held or (self.count is not None and self.count <= _FEW)
+        is_few = isinstance(self.data, pa.Table) or (self.count is not None and self.count <= _FEW)
         return self.columns(name) if is_few else self.frame.select(name)
 
 

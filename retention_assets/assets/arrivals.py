@@ -7,7 +7,7 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import date, timedelta
-from typing import Any
+from typing import Any, override
 
 import dagster as dg
 from dagster_aws.s3 import S3Resource
@@ -140,6 +140,7 @@ class _ClientReader(ObjectReader):
         super().__init__(access)
         self._s3 = replace(s3_bucket(access), client=client)
 
+    @override
     def level(self, prefix: str) -> Mapping[str, Any]:
         """See `ObjectReader`."""
         return level_exactly(self._s3, prefix)

@@ -176,8 +176,8 @@ class StoreAccess:
             return LocalStore(self.directory)
         except BaseError:
             raise StoreError(
-                f"{self.url}: there is no such directory. Nothing was read. Correct this URL in the configuration, "
-                "or mount the directory."
+                f"{self.url}: there is no such directory. Nothing was read. Correct this URL in the configuration "
+                "(`storage`, or the URL of a quarantine or an inventory), or mount the directory."
             ) from None
 
     def _open_remote(self, options: dict[str, Any], client: dict[str, Any], retries: Any) -> Any:

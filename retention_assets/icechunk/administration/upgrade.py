@@ -259,7 +259,7 @@ def _remove(writer: ObjectWriter, old: Sequence[DeleteTarget]) -> None:
                 return None
         except StoreError as error:
             return str(error)
-        return f"{writer.describe(one.path)}: this file was not deleted, because somebody wrote to it meanwhile."
+        return f"{writer.describe(one.path)}: it was not deleted: somebody wrote to it meanwhile."
 
     tombstones = [one for one in old if one.path.endswith(TOMBSTONE)]
     others = [one for one in old if not one.path.endswith(TOMBSTONE)]

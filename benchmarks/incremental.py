@@ -2,7 +2,7 @@
 
 Each day adds a directory with 1 % of the objects, and removes the oldest directory. The bytes are those of ranges and
 metaranges that executors fetched, without the dump of the references, which a server writes again for each run. The
-seconds are those of plans in one warm process, without the seconds of a plan of a few objects.
+seconds are those of plans in one warm process, without the seconds of the same kind of plan of a few objects.
 """
 
 import argparse
@@ -67,25 +67,35 @@ def measure(spark, directory: Path, history: int, per_day: int, window: int) -> 
 def shares_of_first(directory: Path, listed: int) -> dict[str, float]:
     """Return the seconds of a first plan, and the shares of it that a plan takes without changes and with 1 % changed.
 
-    The seconds of a plan of a few objects are subtracted from each. The other days are those after the first plan.
+    The seconds of the same kind of plan of a few objects are subtracted from each. The other days are those after the
+    first plan.
     """
     few, other, lake = (
         _lake(directory / name, size) for name, size in (("few", 0), ("other", listed), ("all", listed))
     )
-    fixed = median([_seconds(few, day) for day in range(1 + _TIMES)][1:])
+    _seconds(few, 0)
+    fixed, fixed_unchanged = _medians(few)
     _seconds(other, 0)  # Java compiles what a plan of this size needs
-    first = _seconds(lake, 0)
+    first = _seconds(lake, 0) - fixed
+    changed, unchanged = _medians(lake)
+    return {
+        "fixed_seconds": round(fixed, 1),
+        "fixed_seconds_unchanged": round(fixed_unchanged, 1),
+        "first_seconds": round(first + fixed, 1),
+        "unchanged_seconds": round(unchanged, 1),
+        "share_of_first_unchanged": round((unchanged - fixed_unchanged) / first, 3),
+        "share_of_first_at_1_percent": round((changed - fixed) / first, 3),
+    }
+
+
+def _medians(lake: Lake) -> tuple[float, float]:
+    """Return the seconds of plans after a day with 1 % changed, and of plans after days without changes."""
     unchanged = median(_seconds(lake, day) for day in range(1, 1 + _TIMES))
     changed = []
     for day in range(_TIMES):
         _grow(lake, _COMMITS + 1 + day)
         changed.append(_seconds(lake, 1 + _TIMES + day))
-    return {
-        "fixed_seconds": round(fixed, 1),
-        "first_seconds": round(first, 1),
-        "share_of_first_unchanged": round((unchanged - fixed) / (first - fixed), 3),
-        "share_of_first_at_1_percent": round((median(changed) - fixed) / (first - fixed), 3),
-    }
+    return median(changed), unchanged
 
 
 def _lake(directory: Path, listed: int) -> Lake:

@@ -114,7 +114,7 @@ def build_repository(
     commits: Sequence[Version],
     branches: Mapping[str, str],
     tags: Mapping[str, str] | None = None,
-    staged: Collection[str] | None = (),
+    staged: Collection[str] | Mapping[str, datetime] | None = (),
     *,
     taken_at: datetime,
     objects: Mapping[str, datetime] | None = None,
@@ -126,7 +126,7 @@ def build_repository(
         commits: parents before their children.
         branches: the commit of each branch.
         tags: the commit of each tag.
-        staged: the addresses in staging areas; None: unknown.
+        staged: the addresses in staging areas, maybe with their times (else `taken_at`); None: unknown.
         taken_at: the time of the staged list and the dump.
         objects: the modification times of the objects in the store, by address; see `BuiltRepository.store`.
     """
@@ -247,8 +247,9 @@ def _write_dumped(lake: Path, entity: str, records: Sequence[Record], at: dateti
     return metarange_id
 
 
-def _write_staged(lake: Path, staged: Collection[str], at: datetime) -> None:
-    seconds = pa.array([int(at.timestamp())] * len(staged), pa.int64())
+def _write_staged(lake: Path, staged: Collection[str] | Mapping[str, datetime], at: datetime) -> None:
+    times = staged.values() if isinstance(staged, Mapping) else [at] * len(staged)
+    seconds = pa.array([int(one.timestamp()) for one in times], pa.int64())
     table = pa.table({"physical_address": pa.array(list(staged), pa.string()), "creation_date": seconds})
     folder = lake / STAGED
     folder.mkdir(parents=True, exist_ok=True)

@@ -6,9 +6,7 @@ The store is listed before the references are read. So the references include ev
 from dataclasses import replace
 
 import dagster as dg
-import pyarrow as pa
 from dagster_pyspark import LazyPySparkResource
-from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from retention_assets.assets.catalog import NONE_FAILED
@@ -18,6 +16,7 @@ from retention_assets.assets.resources import RepositoryResource, session
 from retention_assets.assets.runs import ReadOptions, SweepOptions, day_of
 from retention_assets.core import guards
 from retention_assets.core.age import AgeCutoff, no_issue_time
+from retention_assets.core.digest import counted_digest, digest_counted, table_digest
 from retention_assets.core.totals import top_of
 from retention_assets.icechunk.formats.ids import decode_id
 from retention_assets.icechunk.formats.paths import CHUNKS, SNAPSHOTS
@@ -51,6 +50,7 @@ from retention_assets.state.approval import planned_terms, terms_hash
 from retention_assets.state.binding import require_same_location
 from retention_assets.state.clocks import clocks
 from retention_assets.state.plan import withdraw_plan
+from retention_assets.state.reuse import inputs_digest
 from retention_assets.tables import POLICY_TABLE
 from retention_assets.warehouse.metadata import Details, needed
 from retention_assets.warehouse.warehouse import Rows
@@ -68,14 +68,16 @@ def storage_inventory(
     prefixes = icechunk_prefixes(reader)
     listed = Rows(list_objects(session(pyspark), access, prefixes), taken_at)
     listed_prefixes = F.collect_set(top_of(F.col("address"))).alias("prefixes")
-    rows, counted = resource.write("storage_inventory", day_of(context), listed, [listed_prefixes, *unusual_counts()])
+    counts = [listed_prefixes, *unusual_counts(), *digest_counted(listed.frame)]
+    rows, counted = resource.write("storage_inventory", day_of(context), listed, counts)
     check_results = [
         guards.listing_complete(unlisted(counted["prefixes"], prefixes, reader)),
         guards.namespaces_apart(resource.name, resource.locations()),
         clocks(resource.repository, access, resource.clock.now),
     ]
     details = Details(unusual_names=unusual_names(counted), storage=resource.repository.storage)
-    return checked(replace(rows, details=details), check_results, details.texts())
+    with_digest = replace(details, digest=counted_digest(counted))
+    return checked(replace(rows, details=with_digest), check_results, details.texts())
 
 
 @declared(after=["policy_table", "storage_inventory"])
@@ -113,7 +115,7 @@ def expired_snapshots(
     rows = decision_rows(basis.state, basis.retained)
     names = ("released", "dropped", "deleted_branches", "deleted_tags")
     numbers = {name: len(getattr(basis.edits, name)) for name in names}
-    return checked(_with_origin(resource, context, basis, rows), numbers=numbers)
+    return checked(Rows(rows, basis.state.taken_at, _origin(resource, context, basis)), numbers=numbers)
 
 
 @declared(after=["expired_snapshots"], checks=["metadata_exists"])
@@ -129,13 +131,27 @@ def reachable_manifests(
     basis, lost = _basis(resource, context, repository_history), resource.lost(pyspark, storage_inventory)
     access = resource.open_icechunk().access
     missing = missing_snapshots(session(pyspark), basis.retained, basis.state, access)
+    origin = _origin(resource, context, basis)
+    snapshots, inputs = snapshots_of(basis.retained, basis.retained.leaving(basis.state)), None
+    if missing is None and not resource.knows_lost():
+        inputs = inputs_digest(
+            table="reachable_manifests",
+            storage=resource.repository.storage,
+            listed=storage_inventory.details.digest,
+            snapshots=table_digest(snapshots, "snapshot_id"),
+        )
     cache = resource.cache(context, pyspark, config, lost, missing)
-    snapshots = snapshots_of(basis.retained, basis.retained.leaving(basis.state))
     references, reading = cache.rows(snapshots, snapshot_manifests())
+    read = {"snapshots_read": reading.files, "snapshot_bytes": reading.bytes}
+    if same := resource.reused(context, pyspark, config, "reachable_manifests", inputs):
+        known_at, replaced = same.details.computed_at, repository_history.details.replaced
+        details = replace(origin, inputs=inputs, computed_at=known_at, lost=0, unread=0, replaced=replaced)
+        rows = replace(same, taken_at=basis.state.taken_at, details=details)
+        return checked(rows, resource.passed_again(same), {**read, "lost": 0})
     metadata = storage_inventory.frame.where(~F.col("address").startswith(CHUNKS))
     listed = metadata.select("address", F.lit(True).alias("is_listed"))
     every = manifests_of(from_arrow(session(pyspark), snapshots), references).join(listed, on="address", how="left")
-    found = _with_origin(resource, context, basis, every.where("live OR is_listed").drop("is_listed"))
+    found = Rows(every.where("live OR is_listed").drop("is_listed"), basis.state.taken_at, origin)
     rows, _ = resource.write("reachable_manifests", day_of(context), found)
     listing_cutoff = AgeCutoff(storage_inventory.taken_at, resource.repository.settings.grace, issued=no_issue_time)
     stay = snapshots_and_logs(session(pyspark), basis.retained).where(F.col("address").startswith(SNAPSHOTS))
@@ -146,10 +162,11 @@ def reachable_manifests(
     if reason and not check_result.passed:
         check_result = replace(check_result, detail=f"{reason} So {check_result.detail}")
     unread = len(basis.retained.snapshots.intersection(map(decode_id, reading.unread)))
-    numbers = {"snapshots_read": reading.files, "snapshot_bytes": reading.bytes, "lost": referenced.lost}
-    details = replace(rows.details, lost=referenced.lost, unread=unread, replaced=reason)
+    # If the store was asked, a later run must ask it again.
+    inputs = inputs if referenced.all_listed and not unread else None
+    details = replace(rows.details, lost=referenced.lost, unread=unread, replaced=reason, inputs=inputs)
     rows = replace(rows, details=details)
-    return checked(rows, [check_result], numbers)
+    return checked(rows, [check_result], {**read, "lost": referenced.lost})
 
 
 @declared(checks=["manifests_whole", "chunks_exist"])
@@ -162,10 +179,23 @@ def reachable_chunks(
     reachable_manifests: Rows,
 ) -> Made:
     """Every chunk that a manifest references. Each manifest is read once, and its rows are cached."""
+    inputs = inputs_digest(
+        table="reachable_chunks",
+        manifests=reachable_manifests.details.inputs,
+        listed=storage_inventory.details.digest,
+    )
     lost, manifests = resource.lost(pyspark, storage_inventory), reachable_manifests.frame
     cache = resource.cache(context, pyspark, config, lost)
     references, reading = cache.rows(reachable_manifests.ids("manifest_id"), manifest_chunks())
-    found = Rows(chunks_of(manifests, references, cache.url), reachable_manifests.taken_at)
+    read = {"manifests_read": reading.files, "manifest_bytes": reading.bytes}
+    if same := resource.reused(context, pyspark, config, "reachable_chunks", inputs):
+        of_rows = ("inputs", "computed_at", "outside", "by_kind")
+        known = {name: getattr(same.details, name) for name in of_rows}
+        details = replace(reachable_manifests.details, **known)
+        rows = replace(same, taken_at=reachable_manifests.taken_at, details=details)
+        return checked(rows, resource.passed_again(same), {**(details.by_kind or {}), **read, "lost": 0})
+    # The details are copied: both tables come from the same policy and history.
+    found = Rows(chunks_of(manifests, references, cache.url), reachable_manifests.taken_at, reachable_manifests.details)
     rows, _ = resource.write("reachable_chunks", day_of(context), found)
     opened, inventory = resource.open_icechunk(), storage_inventory.frame
     listing_cutoff = AgeCutoff(storage_inventory.taken_at, resource.repository.settings.grace, issued=no_issue_time)
@@ -173,10 +203,15 @@ def reachable_chunks(
     referenced = referenced_exist("chunks_exist", must_exist, inventory, opened.access, listing_cutoff, lost)
     refs = count_refs(manifests, references, reading.unread)
     check_results = [refs.check_result, resource.record_missing(pyspark, referenced)]
-    files = {"manifests_read": reading.files, "manifest_bytes": reading.bytes, "lost": referenced.lost}
-    numbers = {**refs.by_kind, **files}
-    # The other details are copied: both tables come from the same policy and history.
-    details = replace(reachable_manifests.details, lost=referenced.lost, unread=refs.unread, outside=refs.located)
+    numbers = {**refs.by_kind, **read, "lost": referenced.lost}
+    details = replace(
+        rows.details,
+        lost=referenced.lost,
+        unread=refs.unread,
+        outside=refs.located,
+        by_kind=refs.by_kind,
+        inputs=inputs if referenced.all_listed and not refs.unread else None,
+    )
     return checked(replace(rows, details=details), check_results, numbers)
 
 
@@ -184,6 +219,7 @@ def reachable_chunks(
 def deletion_candidates(
     context: dg.AssetExecutionContext,
     resource: RepositoryResource,
+    config: ReadOptions,
     pyspark: LazyPySparkResource,
     policy_table: Rows,
     storage_inventory: Rows,
@@ -207,8 +243,9 @@ def deletion_candidates(
     others = resource.elsewhere(context, pyspark).for_plan()
     inputs = IcechunkPlanInputs(storage_inventory, reachable_manifests, reachable_chunks, others)
     require_one_origin(parameters, basis, inputs)
-    planned = make_plan(spark, resource.warehouse, parameters, basis, inputs)
-    rows = resource.write_planned(day, planned, storage_inventory.taken_at)
+    full = config.reads_all(context.run)
+    planned = make_plan(spark, resource.warehouse, parameters, basis, inputs, full=full)
+    rows = resource.write_planned(context, planned, storage_inventory.taken_at)
     metadata = plan_metadata(resource.warehouse, planned)
     return checked(rows, planned.check_results, metadata, version=planned.version)
 
@@ -218,12 +255,10 @@ def _basis(resource: RepositoryResource, context: dg.AssetExecutionContext, hist
     return plan_basis_of(history, resource.snapshot_policy(day), day)
 
 
-def _with_origin(
-    resource: RepositoryResource, context: dg.AssetExecutionContext, basis: PlanBasis, rows: DataFrame | pa.Table
-) -> Rows:
-    """Return the rows with details that identify the policy, the history and the settings they come from."""
+def _origin(resource: RepositoryResource, context: dg.AssetExecutionContext, basis: PlanBasis) -> Details:
+    """Return the details that identify the policy, the history and the settings that a table comes from."""
     origin = origin_of(basis, resource.snapshot_policy(day_of(context)).policy_hash)
-    return Rows(rows, basis.state.taken_at, replace(origin, terms_hash=terms_hash(planned_terms(resource.repository))))
+    return replace(origin, terms_hash=terms_hash(planned_terms(resource.repository)))
 
 
 @declared(after=["deletion_candidates"], checks=[NONE_FAILED], stage="sweep")

@@ -18,6 +18,7 @@ from retention_assets.assets.reporting import plan_metadata, policy_table, reten
 from retention_assets.assets.resources import RepositoryResource, session
 from retention_assets.assets.runs import ReadOptions, SweepOptions, day_of
 from retention_assets.core import guards
+from retention_assets.core.digest import counted_digest, digest_counted, table_digest
 from retention_assets.inventory.unusual import unusual_counts, unusual_names
 from retention_assets.lakefs.names.columns import outside_counted
 from retention_assets.lakefs.names.legacy import kinds_counted, kinds_of
@@ -47,6 +48,7 @@ from retention_assets.state.binding import require_same_location
 from retention_assets.state.clocks import clocks
 from retention_assets.state.plan import withdraw_plan
 from retention_assets.state.policies import current_rules_of, rules_in_force
+from retention_assets.state.reuse import inputs_digest
 from retention_assets.sweep.sweep_run import verification_inputs
 from retention_assets.tables import COMMIT_GRAPH, POLICY_TABLE
 from retention_assets.warehouse.metadata import Details, needed
@@ -83,7 +85,8 @@ def storage_inventory(
     snapshot = take_snapshot(InventoryContext(spark, opened, resource.warehouse, day_of(context), resource.clock.now))
     listed = Rows(snapshot.frame, snapshot.taken_at)
     listed_prefixes = F.collect_set(directory_prefix(F.col("address"))).alias("prefixes")
-    rows, counted = resource.write("storage_inventory", day_of(context), listed, [listed_prefixes, *unusual_counts()])
+    counts = [listed_prefixes, *unusual_counts(), *digest_counted(snapshot.frame)]
+    rows, counted = resource.write("storage_inventory", day_of(context), listed, counts)
     details = replace(snapshot.details, unusual_names=unusual_names(counted))
     check_results = [
         guards.listing_complete(unlisted(counted["prefixes"], snapshot.prefixes, ObjectReader(opened.access))),
@@ -95,7 +98,7 @@ def storage_inventory(
         "prefixes_listed": snapshot.listed,
         **details.texts(),
     }
-    return checked(replace(rows, details=details), check_results, numbers)
+    return checked(replace(rows, details=replace(details, digest=counted_digest(counted))), check_results, numbers)
 
 
 @declared(after=["storage_inventory"])
@@ -110,11 +113,12 @@ def uncommitted_objects(
         details = Details(known=staged is not None, staged_warning=staged.warning if staged else None)
         rows = Rows(found, staged.taken_at if staged else resource.clock.now(), details)
         if rows.is_held:
-            outside = count_outside(rows.table)
+            outside, digest = count_outside(rows.table), table_digest(rows.table, "address")
         else:  # the rows are written before the list is removed
-            rows, counted = resource.write("uncommitted_objects", day_of(context), rows, outside_counted())
-            outside = counted["outside"]
-    return checked(replace(rows, details=replace(details, outside=outside)), numbers=details.texts())
+            counts = [*outside_counted(), *digest_counted(rows.frame)]
+            rows, counted = resource.write("uncommitted_objects", day_of(context), rows, counts)
+            outside, digest = counted["outside"], counted_digest(counted)
+    return checked(replace(rows, details=replace(details, outside=outside, digest=digest)), numbers=details.texts())
 
 
 @declared(after=["uncommitted_objects"], checks=["heads_present"])
@@ -145,6 +149,7 @@ def potential_commits(
         references_hash=needed(commit_graph.details.references_hash, COMMIT_GRAPH.name, "references_hash"),
         terms_hash=terms_hash(planned_terms(resource.repository)),
         replaced=lost_commits(resource.name, references, query.memory, query.policy),
+        digest=table_digest(commits),
     )
     rows = Rows(commits, commit_graph.taken_at, origin)
     return checked(rows, numbers=counts)
@@ -159,10 +164,15 @@ def active_ranges(
     potential_commits: Rows,
 ) -> Made:
     """Every range of any commit, with the branches of these commits. Each metarange is read once and cached."""
+    inputs = inputs_digest(table="active_ranges", commits=potential_commits.details.digest)
+    origin = replace(potential_commits.details, digest=None, inputs=inputs, computed_at=resource.clock.now())
     of_commits, reading = resource.cache(context, pyspark, config).rows(_metaranges_of(potential_commits), metaranges())
+    numbers = {"metaranges_read": reading.files, "metarange_bytes": reading.bytes}
+    if same := resource.reused(context, pyspark, config, "active_ranges", inputs):
+        details = replace(origin, computed_at=same.details.computed_at)
+        return checked(replace(same, taken_at=potential_commits.taken_at, details=details), numbers=numbers)
     found = ranges_of(potential_commits.columns(*OF_COMMITS), of_commits)
-    rows = Rows(found, potential_commits.taken_at, potential_commits.details)
-    return checked(rows, numbers={"metaranges_read": reading.files, "metarange_bytes": reading.bytes})
+    return checked(Rows(found, potential_commits.taken_at, origin), numbers=numbers)
 
 
 def _metaranges_of(potential_commits: Rows) -> pa.Table:
@@ -181,31 +191,49 @@ def addresses(
     active_ranges: Rows,
 ) -> Made:
     """Every (path, address) pair of any commit. Each range is read once, and its rows are cached."""
+    namespace_urls = resource.open().namespace_urls
+    inputs = inputs_digest(
+        table="addresses",
+        ranges=active_ranges.details.inputs,
+        commits=potential_commits.details.digest,
+        namespace_urls=namespace_urls,
+    )
     cache = resource.cache(context, pyspark, config)
     entries, reading = cache.rows(active_ranges.ids("range_id"), ranges())
+    numbers = {"ranges_read": reading.files, "range_bytes": reading.bytes}
+    if same := resource.reused(context, pyspark, config, "addresses", inputs):
+        return checked(_same_addresses(same, active_ranges), same.details.check_results or (), numbers)
     # With `full`, the cache returns only rows that this run has read. If an earlier run made `active_ranges`, then that
     # run read the metaranges.
     known = resource.cache(context, pyspark, None) if config.reads_all(context.run) else cache
     of_commits = known.cached_rows(_metaranges_of(potential_commits), metaranges())
     check_result = ranges_complete(of_commits, entries, active_ranges.frame)
     names = NameSets.of_commits(potential_commits.columns(*OF_COMMITS))
-    pairs = addresses_of(active_ranges.frame, canonical(entries, resource.open().namespace_urls), names)
+    pairs = addresses_of(active_ranges.frame, canonical(entries, namespace_urls), names)
     found = Rows(pairs, active_ranges.taken_at, active_ranges.details)
     counts = [*kinds_counted(), *unusual_entries_counted(), *outside_counted()]
-    rows, counted = resource.write("addresses", day_of(context), found, counts)
+    rows, counted = resource.write("addresses", day_of(context), found, counts, inputs)
     kinds = frozenset[str]()
     if kinds_of(counted):  # few repositories have old names
         kinds = kinds_given(potential_commits.columns("created_at")["created_at"].to_pylist(), lambda: entries)
     unusual = unusual_entries(counted)
     details = replace(rows.details, legacy_kinds=kinds, unusual_entries=unusual, outside=counted["outside"])
     rows = replace(rows, details=details)
-    return checked(rows, [check_result], {"ranges_read": reading.files, "range_bytes": reading.bytes})
+    return checked(rows, [check_result], numbers)
+
+
+def _same_addresses(known: Rows, active_ranges: Rows) -> Rows:
+    """Return addresses that an earlier run made from the same ranges. Their origin is that of `active_ranges`."""
+    of_rows = ("inputs", "computed_at", "legacy_kinds", "unusual_entries", "outside")
+    details = replace(active_ranges.details, **{name: getattr(known.details, name) for name in of_rows})
+    return replace(known, taken_at=active_ranges.taken_at, details=details)
 
 
 @declared(checks=PLAN_GUARDS)
 def deletion_candidates(
     context: dg.AssetExecutionContext,
     resource: RepositoryResource,
+    config: ReadOptions,
     pyspark: LazyPySparkResource,
     policy_table: Rows,
     storage_inventory: Rows,
@@ -232,8 +260,9 @@ def deletion_candidates(
         others = replace(others, warnings=(*others.warnings, warning))
     inputs = PlanInputs(storage_inventory, uncommitted_objects, commit_graph, addresses, others)
     require_one_origin(parameters, inputs)
-    planned = make_plan(session(pyspark), resource.warehouse, parameters, inputs)
-    rows = resource.write_planned(day, planned, inputs.oldest)
+    full = config.reads_all(context.run)
+    planned = make_plan(session(pyspark), resource.warehouse, parameters, inputs, full=full)
+    rows = resource.write_planned(context, planned, inputs.oldest)
     if settings.write_results and planned.plan:  # last: after an error here, the table is of this plan, too
         write_results(resource.open().access, planned.candidates, day, context.run_id)
     metadata = plan_metadata(resource.warehouse, planned)

@@ -41,6 +41,7 @@ from retention_assets.spark.sessions import SparkSettings, fit_to, prepared, spa
 from retention_assets.state.acknowledged import acknowledged_addresses, known_addresses, record_missing
 from retention_assets.state.ledger import quarantined_by
 from retention_assets.state.plan import PLANNED_OBJECTS, Planned
+from retention_assets.state.reuse import reused_rows
 from retention_assets.sweep.sweep_run import AnyRepository, Sweep
 from retention_assets.tables import DELETION_CANDIDATES, SHOWN
 from retention_assets.warehouse.metadata import PartitionMetadata
@@ -149,31 +150,59 @@ class RepositoryResource(dg.ConfigurableResource):
         """
         full = options is not None and options.reads_all(context.run)
         access = open_store(self.repository)
-        if not known_addresses(self.warehouse, self.name):
+        if not self.knows_lost():
             lost = None  # nothing is acknowledged as lost
         if missing is not None:
             lost = missing if lost is None else lost.unionByName(missing).distinct()
         return TableCache(session(pyspark), self.warehouse, self.name, access, context.run_id, full=full, lost=lost)
 
-    def write(self, table: str, day: date, rows: Rows, observe: Sequence[Column] = ()) -> tuple[Rows, Observed]:
+    def write(
+        self, table: str, day: date, rows: Rows, observe: Sequence[Column] = (), inputs: str | None = None
+    ) -> tuple[Rows, Observed]:
         """Write rows to their partition now. Return the rows as they are read back, and the values of `observe`.
 
         Spark would compute unwritten rows again at each use, and could find different rows in the source each time.
 
-        `observe`: named aggregates, which Spark computes while it writes.
+        `observe`: named aggregates, which Spark computes while it writes. `inputs`: the digest of everything from which
+        the rows were made, if a later run may reuse them.
         """
         shared = self.tables.shared
         written = write_rows(rows.frame, self.warehouse, self.name, table, day, shared=shared, observe=observe)
         frame = self.warehouse.frame(rows.frame.sparkSession, self.name, table, day.isoformat())
-        return replace(rows, data=frame, written=written), written.observed
+        # The details may be those of another table.
+        details = replace(rows.details, digest=None, inputs=inputs, computed_at=self.clock.now())
+        return replace(rows, data=frame, written=written, details=details), written.observed
 
-    def write_planned(self, day: date, planned: Planned, taken_at: datetime) -> Rows:
+    def reused(
+        self,
+        context: dg.AssetExecutionContext,
+        pyspark: LazyPySparkResource,
+        options: ReadOptions,
+        table: str,
+        inputs: str | None,
+    ) -> Rows | None:
+        """Return the rows that an earlier run made from the same inputs, in the day's partition; None: make them.
+
+        `inputs`: None: the inputs are not known.
+        """
+        if options.reads_all(context.run):
+            return None
+        spark, day, now = session(pyspark), day_of(context), self.clock.now()
+        return reused_rows(spark, self.warehouse, self.name, table, day, inputs, now)
+
+    def write_planned(self, context: dg.AssetExecutionContext, planned: Planned, taken_at: datetime) -> Rows:
         """Return the rows of `deletion_candidates`. The candidates are copied from the directory of the plan.
 
         If a guard refused, there is no plan to copy from, and the IO manager writes the rows.
         """
         if planned.plan is None:
             return Rows(planned.candidates, taken_at)
+        if planned.same:
+            context.log.info(
+                f"Nothing has changed since the plan of {planned.same.made_at:%Y-%m-%d %H:%M} UTC, so the objects were "
+                "not classified again. The option `full` classifies them."
+            )
+        day = day_of(context)
         table, amount = DELETION_CANDIDATES.name, planned.plan.candidates
         self.warehouse.copy_table(
             (self.name, PLANNED_OBJECTS, planned.plan.plan_hash), (self.name, table, day.isoformat())
@@ -230,6 +259,17 @@ class RepositoryResource(dg.ConfigurableResource):
             f". Sweeps moved some of these objects to quarantine. Bring back all objects of these sweeps: {commands}"
         )
         return replace(found, detail=found.detail + moved) if plans else found
+
+    def knows_lost(self) -> bool:
+        """Return whether a person acknowledged any object of the repository as lost."""
+        return bool(known_addresses(self.warehouse, self.name))
+
+    def passed_again(self, reused: Rows) -> tuple[CheckResult, ...]:
+        """Return the check results of reused rows, all of which passed, and record that no file is missing."""
+        check_results = reused.details.check_results or ()
+        for one in check_results:
+            record_missing(self.warehouse, self.name, one.guard, [], self.clock.now())
+        return check_results
 
     def elsewhere(self, context: dg.AssetExecutionContext, pyspark: LazyPySparkResource) -> OtherRepositories:
         """Return the reader of the other repositories' references."""
@@ -288,9 +328,11 @@ class WarehouseIOManager(dg.ConfigurableIOManager):
         day = day_of(context)
         warehouse = self.tables.open()
         written = obj.written or write_rows(obj.data, warehouse, repository, name, day, shared=self.tables.shared)
-        warehouse.write_metadata(
-            repository, name, day, PartitionMetadata(obj.taken_at, written.rows, context.run_id, obj.details)
+        content = warehouse.content_digest(repository, name, day.isoformat()) if obj.details.inputs else None
+        made = PartitionMetadata(
+            obj.taken_at, written.rows, context.run_id, obj.details, written.files, written.size, content
         )
+        warehouse.write_metadata(repository, name, day, made)
         metadata = _metadata(obj, f"{repository}.{name}", warehouse.partition(repository, name, day), written)
         if obj.began is not None:  # Spark computes most rows only when they are written, so the time includes writing
             metadata["seconds"] = dg.MetadataValue.float(round(time.monotonic() - obj.began, 3))

@@ -81,18 +81,18 @@ def require_day(day: str, given_as: str) -> date:
     return date.fromisoformat(day)
 
 
-FULL = "retention/full"  # a run with this tag ("true") does not use the cache of files that earlier runs read
+FULL = "retention/full"  # a run with this tag ("true") reuses nothing that earlier runs read or computed
 USER = "user"  # the tag with the person who started the run, if Dagster knows the person
 _TRUE = "true"
 
 
 class ReadOptions(dg.Config):
-    """The options of an asset that reads files of the repository through the cache."""
+    """The options of an asset that reuses what earlier runs read or computed."""
 
-    full: bool = Field(default=False, description="Do not use the cache: read all files again.")
+    full: bool = Field(default=False, description="Reuse nothing: read all files and compute all rows again.")
 
     def reads_all(self, run: dg.DagsterRun) -> bool:
-        """Return whether the run reads all files again, also files that are in the cache."""
+        """Return whether the run reads all files again, also files that are in the cache, and computes all rows."""
         return self.full or run.tags.get(FULL) == _TRUE
 
 

@@ -69,7 +69,8 @@ _SHOWN = 20  # rows of a table on a screen without --limit
 @click.option(
     "--full",
     is_flag=True,
-    help="Do not use the cache: read all metaranges and ranges (Icechunk: snapshots and manifests) again.",
+    help="Reuse nothing of earlier plans: read all metaranges and ranges (Icechunk: snapshots and manifests) again, "
+    "and classify all objects again.",
 )
 def plan(target: Target, day: date, json_wanted: bool, full: bool) -> None:
     """Compute what may be deleted from REPOSITORY, and show it. The command deletes no data."""

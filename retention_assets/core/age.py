@@ -51,6 +51,12 @@ class AgeCutoff:
         unlinked = self._object_is_older(max(self.grace, self.token_life))
         return F.when(reason == UNREFERENCED, unlinked).otherwise(self._object_is_older(self.grace))
 
+    def young_until(self, reason: Column) -> Column:
+        """Return a time in microseconds. A young object is not old enough while `oldest_input` is before this time."""
+        written = F.greatest("last_modified", F.coalesce(self.issued(F.col("address")), F.col("last_modified")))
+        grace = F.when(reason == UNREFERENCED, _micros(max(self.grace, self.token_life))).otherwise(_micros(self.grace))
+        return F.unix_micros(written) + grace
+
     def _object_is_older(self, grace: timedelta) -> Column:
         issued = F.coalesce(self.issued(F.col("address")), F.col("last_modified"))
         return self._is_before_cutoff(F.col("last_modified"), grace) & self._is_before_cutoff(issued, grace)
@@ -59,5 +65,9 @@ class AgeCutoff:
         micros = F.unix_micros(timestamp)
         is_whole_second = micros % F.lit(_SECOND) == 0
         end = F.when(is_whole_second, micros + F.lit(_SECOND)).otherwise(micros)
-        limit = F.unix_micros(F.lit(self.oldest_input)) - F.lit(grace // timedelta(microseconds=1))
+        limit = F.unix_micros(F.lit(self.oldest_input)) - _micros(grace)
         return F.coalesce(end < limit, F.lit(False))  # an unknown age counts as young
+
+
+def _micros(duration: timedelta) -> Column:
+    return F.lit(duration // timedelta(microseconds=1))

@@ -195,8 +195,9 @@ def tally(
         staged_known: whether the staged list is known.
         generated: returns whether the system can have generated the name of an address.
 
-    The row has the numbers `listed`, `live` (certain addresses), `candidates`, `candidate_bytes` and `unlisted`. For
-    each guard, it has the number of violations (`<guard>`) and the first address that violates it (`first_<guard>`).
+    The row has the numbers `listed`, `live` (certain addresses), `candidates`, `candidate_bytes`, `unlisted`, and
+    `absent`: certain addresses of any age that are not listed. For each guard, it has the number of violations
+    (`<guard>`) and the first address that violates it (`first_<guard>`).
     """
     marks = {
         "nothing_young": ~age_cutoff.is_eligible(F.col("reason")),
@@ -255,13 +256,14 @@ def _amounts(addresses: DataFrame, must_exist: Column) -> DataFrame:
     def total(column: str) -> Column:
         return F.coalesce(F.sum(column), F.lit(0))
 
-    unlisted = F.col("certain") & (F.col("times_listed") == 0) & must_exist
+    absent = F.col("certain") & (F.col("times_listed") == 0)
     return addresses.agg(
         total("times_listed").alias("listed"),
         F.count_if("certain").alias("live"),
         total("times_planned").alias("candidates"),
         total("planned_size").alias("candidate_bytes"),
-        F.count_if(unlisted).alias("unlisted"),
+        F.count_if(absent & must_exist).alias("unlisted"),
+        F.count_if(absent).alias("absent"),
         *(F.count_if(name).alias(name) for name in _VIOLATIONS),
         *(F.min(F.when(F.col(name), F.col("address"))).alias(f"first_{name}") for name in _VIOLATIONS),
     )

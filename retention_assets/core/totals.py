@@ -10,6 +10,8 @@ from pyspark.sql import functions as F
 from retention_assets.core.amounts import NO_BRANCH, NO_PATH, Amount
 from retention_assets.core.states import STATES, WAITING
 
+_YEAR_10000 = 253_402_300_800_000_000  # microseconds since 1970
+
 
 @dataclass(frozen=True, slots=True)
 class Totals:
@@ -18,18 +20,29 @@ class Totals:
     by_state: Mapping[str, Amount]
     first_wait_ends: datetime | None  # when the first waiting object has settled
     last_wait_ends: datetime | None  # when the last waiting object has settled
+    changes_at: datetime | None = None  # when the first object may be old enough; None: no object is too young
 
     @property
     def objects(self) -> int:
         """The number of objects in all states."""
         return sum(amount.objects for amount in self.by_state.values())
 
+    def changes(self, oldest: str) -> dict[str, datetime]:
+        """Return the times of `KnownPlan.changes_at`. `oldest`: the name of the time to which ages are compared."""
+        times = {oldest: self.changes_at, "settling_until": self.first_wait_ends}
+        return {name: at for name, at in times.items() if at is not None}
 
-def with_totals(objects: DataFrame) -> tuple[DataFrame, Observation]:
-    """Return the classified objects, and the observation from which `observed_totals` reads their totals."""
-    until = F.unix_micros("waits_until") if "waits_until" in objects.columns else F.lit(None).cast("bigint")
+
+def with_totals(objects: DataFrame, changes_at: Column | None = None) -> tuple[DataFrame, Observation]:
+    """Return the classified objects, and the observation from which `observed_totals` reads their totals.
+
+    `changes_at`: the time in microseconds before which age does not change the state of the object; None: no such time.
+    """
+    no_time = F.lit(None).cast("bigint")
+    changes = no_time if changes_at is None else changes_at
+    until = F.unix_micros("waits_until") if "waits_until" in objects.columns else no_time
     waits = F.when(F.col("state") == WAITING, until)
-    aggregates = [F.min(waits).alias("first"), F.max(waits).alias("last")]
+    aggregates = [F.min(waits).alias("first"), F.max(waits).alias("last"), F.min(changes).alias("changes")]
     for state in STATES:
         in_state = F.col("state") == state
         aggregates += [
@@ -45,11 +58,12 @@ def observed_totals(observed: Observation) -> Totals:
     row = observed.get
     totals = {state: Amount(row[f"{state}_objects"], row[f"{state}_bytes"] or 0) for state in sorted(STATES)}
     counted = {state: amount for state, amount in totals.items() if amount.objects}
-    return Totals(counted, _timestamp(row["first"]), _timestamp(row["last"]))
+    return Totals(counted, *(_timestamp(row[name]) for name in ("first", "last", "changes")))
 
 
 def _timestamp(micros: int | None) -> datetime | None:
-    return None if micros is None else datetime.fromtimestamp(micros / 1e6, UTC)
+    """Return the time; None if it is after the year 9999."""
+    return None if micros is None or micros >= _YEAR_10000 else datetime.fromtimestamp(micros / 1e6, UTC)
 
 
 TOTAL, REASON, PREFIX, BRANCH = "total", "reason", "prefix", "branch"  # the ways of grouping

@@ -8,7 +8,7 @@ the same time did not read each other's due objects. Each set of due objects nam
 plans and sweeps also read the sets that are not included. Source: promises 10 and 11 of docs/safety.md.
 """
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
@@ -91,6 +91,21 @@ def due_objects(spark: "SparkSession", warehouse: Warehouse, repository: str) ->
         return EarlierDue(from_arrow(spark, DUE_OBJECTS.schema.empty_table()), tuple(stored))
     due = _due_in_all(spark, warehouse, repository, stored, name, _not_included(stored, name))
     return EarlierDue(due, tuple(stored))
+
+
+def included_by(warehouse: Warehouse, plan: Plan) -> tuple[str, ...] | None:
+    """Return the names of the plans that `due_objects` reads now, if the result is what `plan` found due; else None.
+
+    It is not if another plan saw a newer state, or ran at the same time. None also if the rows are not all there.
+    """
+    stored, name = _stored(warehouse, plan.repository)
+    if name != made_name(plan) or name not in stored or _not_included(stored, name):
+        return None
+    try:
+        _require_due(warehouse, plan.repository, name, stored[name].get("rows", 0))
+    except TableContractError:  # the plan that computes all objects again names the damage and its remedy
+        return None
+    return tuple(stored)
 
 
 def _due_in_all(
@@ -247,16 +262,16 @@ def _require_due(warehouse: Warehouse, repository: str, name: str, written: int)
 def keep_due(
     warehouse: Warehouse,
     plan: Plan,
-    due: "DataFrame",
+    due: "DataFrame | Plan",
     read_at: Collection[datetime],
     includes: Collection[str],
 ) -> None:
     """Store the objects that a plan found due, and remove those of plans that are no longer read.
 
-    `due`: rows of `DUE_OBJECTS`. `read_at`: the read times of the tables that determine the due objects. The oldest is
-    the time of the state: later plans do not read the due objects of a plan of an older state, because an object that
-    was live in the meantime would count as due for the whole time. `includes`: the names of the plans whose due objects
-    the plan read (see `EarlierDue`).
+    `due`: rows of `DUE_OBJECTS`, or the plan that found the same objects due. `read_at`: the read times of the tables
+    that determine the due objects. The oldest is the time of the state: later plans do not read the due objects of a
+    plan of an older state, because an object that was live in the meantime would count as due for the whole time.
+    `includes`: the names of the plans whose due objects the plan read (see `EarlierDue`).
 
     Errors: TableContractError when not all rows can be read back.
     """
@@ -264,8 +279,10 @@ def keep_due(
 
     parts, seen_at = (plan.repository, DUE_OBJECTS.name, made_name(plan)), made_at_name(min(read_at))
     if warehouse.read_document(*parts, _ROWS) is None:
-        rows = due.select(*DUE_OBJECTS.schema.names)
-        written = write_counted(rows, warehouse, *parts).rows
+        if isinstance(due, Plan):
+            written = _copy_due(warehouse, due, parts)
+        else:
+            written = write_counted(due.select(*DUE_OBJECTS.schema.names), warehouse, *parts).rows
         seen_until = made_at_name(min(max(read_at) + _LONGEST_READ, plan.made_at))
         document = {"rows": written, "seen_at": seen_at, "seen_until": seen_until, "includes": sorted(includes)}
         warehouse.write_document(document, *parts, _ROWS)
@@ -280,6 +297,13 @@ def keep_due(
         is_read = old in read or old not in includes  # others ran at the same time as this plan
         if is_interrupted or (old in stored and not is_read):
             warehouse.remove_directory(*parts[:-1], old)
+
+
+def _copy_due(warehouse: Warehouse, known: Plan, target: Sequence[str]) -> int:
+    """Copy the due objects of the plan `known`, and return how many objects these are. Errors: as `due_objects_of`."""
+    source = known.repository, DUE_OBJECTS.name, _due_of(warehouse, known)
+    warehouse.copy_table(source, target)
+    return int((warehouse.read_document(*source, _ROWS) or {}).get("rows", 0))
 
 
 def _keep_newest(warehouse: Warehouse, plan: Plan, seen_at: str) -> None:

@@ -99,12 +99,17 @@ class Heads:
     tags: Mapping[str, str]
 
 
-def keep_planned(warehouse: Warehouse, plan: Plan, candidates: "DataFrame", heads: Heads) -> "DataFrame":
+def keep_planned(
+    warehouse: Warehouse, plan: Plan, candidates: "DataFrame", heads: Heads, same: Plan | None = None
+) -> "DataFrame":
     """Store the candidates and heads of a plan under its hash, and return the stored rows.
 
     Candidates that are already stored are not rewritten, unless they are damaged. But they are marked as complete
     again: housekeeping may be about to remove them with an old plan, and it removes nothing that was written since it
     made its list.
+
+    `same`: an earlier plan with these candidates, if `planned_objects` has just read them. Its files are copied if no
+    candidates are stored under the hash of the new plan.
 
     Errors: TableContractError when the stored rows are not as many as the plan has candidates.
     """
@@ -112,10 +117,14 @@ def keep_planned(warehouse: Warehouse, plan: Plan, candidates: "DataFrame", head
 
     parts = plan.repository, PLANNED_OBJECTS, plan.plan_hash
     try:
-        planned_objects(candidates.sparkSession, warehouse, plan)
+        if same is None or same.plan_hash != plan.plan_hash:
+            planned_objects(candidates.sparkSession, warehouse, plan)
         warehouse.mark_complete(*parts)
     except GuardRefused:
-        warehouse.write_frame(conform(candidates, DELETION_CANDIDATES), *parts)
+        if same is None:
+            warehouse.write_frame(conform(candidates, DELETION_CANDIDATES), *parts)
+        else:
+            warehouse.copy_table((same.repository, PLANNED_OBJECTS, same.plan_hash), parts)
     _require_planned(warehouse, plan)
     warehouse.write_document(asdict(heads), plan.repository, PLANNED_HEADS, f"{plan.plan_hash}.json")
     return warehouse.frame(candidates.sparkSession, *parts)
@@ -306,6 +315,15 @@ def load_plan(warehouse: Warehouse, repository: str, day: date) -> Plan:
     return _plan(document)
 
 
+def plan_made(warehouse: Warehouse, repository: str, day: str, name: str) -> Plan | None:
+    """Return the plan with this `made_name`, also if it was withdrawn; None if its document was removed.
+
+    Errors: TableContractError if another version wrote it.
+    """
+    document = warehouse.read_document(repository, PLANS, day, f"{name}.json")
+    return _plan(document) if document else None
+
+
 def last_plan_of(warehouse: Warehouse, repository: str, day: date) -> Plan:
     """Return the current plan of the day. If the day has none now, return the plan that was made last.
 
@@ -400,6 +418,7 @@ class Planned:
     candidates: "DataFrame"
     plan: Plan | None
     check_results: Sequence["CheckResult"]
+    same: Plan | None = None  # the earlier plan whose objects these are; None: all objects were classified
 
     @property
     def version(self) -> str | None:

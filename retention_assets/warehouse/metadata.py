@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields, replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -16,6 +16,9 @@ class Details:
 
     refused: str | None = None  # the guards that refused the rows; they are still written, for inspection
     check_results: tuple[CheckResult, ...] | None = None  # of the table's guards
+    digest: str | None = None  # of the rows, where later tables and plans are compared by it: see `core.digest`
+    inputs: str | None = None  # the digest of everything from which the rows were made: see `state.reuse`
+    computed_at: datetime | None = None  # when the rows were computed, and not copied (UTC)
     plan_hash: str | None = None  # of `deletion_report`
     policy_hash: str | None = None
     policy_run: str | None = None  # of `policy_table`: the run whose rows are the current policy
@@ -48,6 +51,7 @@ class Details:
     # Of `reachable_manifests` and `reachable_chunks`:
     lost: int | None = None  # files that must stay but are acknowledged as lost
     unread: int | None = None  # lost files that no run has ever read
+    by_kind: Mapping[str, int] | None = None  # of `reachable_chunks`: the references by kind
 
     @classmethod
     def of_texts(cls, texts: Mapping[str, str]) -> "Details":
@@ -66,6 +70,9 @@ class Details:
         return {name: _CODECS.get(name, _TEXT).write(value) for name, value in values.items() if value is not None}
 
 
+_OPTIONAL = ("files", "bytes", "content")  # keys of a partition's document that earlier versions did not write
+
+
 @dataclass(frozen=True, slots=True)
 class PartitionMetadata:
     """The metadata of a partition. Timestamps are UTC, from this machine's clock unless stated otherwise."""
@@ -74,17 +81,32 @@ class PartitionMetadata:
     rows: int
     run_id: str
     details: Details = field(default_factory=Details)
+    files: str | None = None  # the digest of the names and sizes of the rows' files; None: they are not known
+    size: int | None = None  # the total size in bytes of the objects in the rows; None: as for `files`
+    content: str | None = None  # the digest of the files' contents, if the rows may be reused
+
+    def of_files(self, files: str) -> "PartitionMetadata":
+        """Return the metadata of the rows in these files. If other files were written, the digests are not of them.
+
+        Another run may have written the partition since, or this metadata may be older than the files.
+        """
+        if self.files == files:
+            return self
+        return replace(self, files=None, details=replace(self.details, digest=None, inputs=None))
 
     @classmethod
     def of_document(cls, document: Mapping[str, Any]) -> "PartitionMetadata":
         """Return the metadata in a document that this version or an earlier version wrote."""
         taken_at = datetime.fromisoformat(document["taken_at"]).astimezone(UTC)
-        return cls(taken_at, document["rows"], document["run_id"], Details.of_texts(document["notes"]))
+        known = (document.get(name) for name in _OPTIONAL)
+        return cls(taken_at, document["rows"], document["run_id"], Details.of_texts(document["notes"]), *known)
 
     def document(self) -> dict[str, Any]:
         """Return the metadata as the JSON document of a partition."""
         written = {"taken_at": self.taken_at.isoformat(), "rows": self.rows, "run_id": self.run_id}
-        return {**written, "notes": self.details.texts()}
+        optional = dict(zip(_OPTIONAL, (self.files, self.size, self.content), strict=True))
+        known = {name: value for name, value in optional.items() if value is not None}
+        return {**written, **known, "notes": self.details.texts()}
 
 
 def needed[Value](value: Value | None, table: str, name: str) -> Value:
@@ -116,11 +138,13 @@ _TIME = _Codec(datetime.isoformat, datetime.fromisoformat)
 _TEXT = _Codec()
 _NAMES = _Codec(json.dumps, lambda text: tuple(json.loads(text)))
 _CODECS: Mapping[str, _Codec] = {  # of the details that are not texts
+    "by_kind": _Codec(json.dumps, lambda text: {name: int(number) for name, number in json.loads(text).items()}),
     "check_results": _Codec(lambda results: json.dumps([asdict(one) for one in results]), _read_checks),
     "known": _FLAG,
     "tags_deletable": _FLAG,
     "legacy_kinds": _Codec(lambda kinds: " ".join(sorted(kinds)), lambda text: frozenset(text.split())),
     "clean_at": _TIME,
+    "computed_at": _TIME,
     "cutoff": _TIME,
     "logged_until": _TIME,
     "format": _NUMBER,

@@ -1,6 +1,7 @@
 """Writes the rows of a partition: the columns of its table, in their order, with their types."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import date
 
 import pyarrow as pa
@@ -46,8 +47,9 @@ def write_rows(
             require_seen_by_executors(warehouse.root, [master_of(rows.sparkSession)])
         conforming = conform(rows, TABLES[table])
         written = write_counted(conforming, warehouse, repository, table, day.isoformat(), observe=observe)
+    files = warehouse.files_digest(repository, table, day.isoformat())
     warehouse.require_rows(repository, table, day, written.rows)
-    return written
+    return replace(written, files=files)
 
 
 def write_counted(rows: DataFrame, warehouse: Warehouse, *parts: str, observe: Sequence[Column] = ()) -> Written:

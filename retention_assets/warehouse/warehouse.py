@@ -4,10 +4,11 @@ Spark writes and reads the rows. This module names the directories, stores the m
 and reads and writes small JSON documents.
 """
 
+import hashlib
 import json
 import os
 import shutil
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -53,11 +54,13 @@ class Written:
     """The number of rows that were written, and the total size in bytes of the objects in the rows.
 
     `observed`: further figures of these rows by name, which Spark counted while it wrote the rows.
+    `files`: the digest of the files; see `Warehouse.files_digest`. It is computed just after the rows were written.
     """
 
     rows: int
     size: int
     observed: Mapping[str, Any] = field(default_factory=dict)
+    files: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,7 +222,7 @@ class Warehouse:
         """
         parts = repository, table, day.isoformat()
         listed = self._listed(*parts)
-        metadata = self.metadata(repository, table, day)
+        metadata = self.metadata(repository, table, day).of_files(_digest_of((path, size) for path, size, *_ in listed))
         if refused := metadata.details.refused:
             raise GuardRefused(
                 f"{repository}: {table} of {day} was refused by {refused}. Nothing was deleted. "
@@ -364,6 +367,10 @@ class Warehouse:
         listed = self._level(*parts)["objects"]
         return sorted((one["path"], one["size"]) for one in listed if has_rows(one["path"].rpartition("/")[2]))
 
+    def files_digest(self, *parts: str) -> str:
+        """Return the digest of the names and sizes of a table's files. All files that a run writes have new names."""
+        return _digest_of(self._table_files(*parts))
+
     def read_with[T](self, read: Callable[[], T], *parts: str) -> T:
         """Return the result of `read`, which reads the tables of this path with pyarrow.
 
@@ -505,12 +512,12 @@ class Warehouse:
     def copy_table(self, source: Sequence[str], target: Sequence[str]) -> None:
         """Replace the directory `target` with a copy of the table files in `source`.
 
-        An object store copies the files itself. The target is marked as complete after all files are copied.
-        Errors: as `write_document`.
+        An object store copies the files itself. The copies have new names, as the files that Spark writes. The target
+        is marked as complete after all files are copied. Errors: as `write_document`.
         """
         self.remove_directory(*target)
-        for path, _ in self._table_files(*source):
-            copy = "/".join((*target, path.rpartition("/")[2]))
+        for number, (path, _) in enumerate(self._table_files(*source)):
+            copy = "/".join((*target, f"part-{number:05}-{uuid4().hex}.parquet"))
             self._call(partial(self._copy, path, copy), copy, _WRITE)
         self.mark_complete(*target)
 
@@ -518,9 +525,22 @@ class Warehouse:
         if not self.is_local:
             self._store.copy(path, copy)
             return
-        target = Path(self._local(copy))  # obstore would make a hard link, so both tables would share one file
+        source, target = Path(self._local(path)), Path(self._local(copy))
         target.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copyfile(self._local(path), target)
+        shutil.copyfile(source, target)  # obstore would make a hard link, so both tables would share one file
+        with suppress(FileNotFoundError):  # only Spark's own files have checksums, which Spark verifies
+            shutil.copyfile(_checksums(source), _checksums(target))
+
+    def content_digest(self, *parts: str) -> str:
+        """Return the digest of the contents of a table's files on a disk. An object store verifies contents itself."""
+
+        def content(path: str) -> str:
+            with Path(self._local(path)).open("rb") as file:
+                return hashlib.file_digest(file, "sha256").hexdigest()
+
+        paths = [path for path, _ in self._table_files(*parts)] if self.is_local else []
+        contents = sorted(self._call(partial(content, path), path, _READ) for path in paths)
+        return hashlib.sha256(json.dumps(contents).encode()).hexdigest()
 
     def _local(self, *parts: str) -> str:
         return self.location(*parts).removeprefix("file://")
@@ -664,6 +684,11 @@ class Warehouse:
         return self.is_local and Path(self._local(*parts)).is_symlink()
 
 
+def _checksums(file: Path) -> Path:
+    """Return the file with Spark's checksums of a file."""
+    return file.with_name(f".{file.name}.crc")
+
+
 def has_rows(name: str) -> bool:
     """Return whether a file with this name has rows of a table. Spark ignores names that begin with `_` or `.`."""
     return name.endswith(".parquet") and name[0] not in "._"
@@ -673,6 +698,11 @@ def in_utc(schema: pa.Schema) -> pa.Schema:
     """Return the schema with all times in UTC. Sessions of other projects may write times without a time zone."""
     fields = [field.with_type(TIMESTAMP) if pa.types.is_timestamp(field.type) else field for field in schema]
     return pa.schema(fields)
+
+
+def _digest_of(files: Iterable[tuple[str, int]]) -> str:
+    named = sorted((path.rpartition("/")[2], size) for path, size in files)
+    return hashlib.sha256(json.dumps([one for one in named if has_rows(one[0])]).encode()).hexdigest()
 
 
 def _encoded(document: Mapping[str, Any]) -> bytes:

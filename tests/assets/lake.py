@@ -120,12 +120,12 @@ class Lake:
         document = {"warehouse": "warehouse", "repositories": {self.name: entry}}
         (self.root / "retention.yaml").write_text(yaml.safe_dump(document), encoding="utf-8")
 
-    def plan(self) -> Run:
+    def plan(self, **tags: str) -> Run:
         """Run the job that plans."""
         job = build_definitions(self.configuration(), clock=GivenClock(lambda: NOW)).resolve_job_def(
             plan_job(self.name)
         )
-        return self._run(job, None)
+        return self._run(job, None, tags)
 
     def make(self, *assets: str) -> Run:
         """Materialize only these assets, as `dagster asset materialize --select` does."""
@@ -134,10 +134,12 @@ class Lake:
         ).resolve_implicit_global_asset_job_def()
         return self._run(job, [dg.AssetKey([self.name, asset]) for asset in assets])
 
-    def _run(self, job: dg.JobDefinition, selection: Sequence[dg.AssetKey] | None) -> Run:
+    def _run(
+        self, job: dg.JobDefinition, selection: Sequence[dg.AssetKey] | None, tags: Mapping[str, str] | None = None
+    ) -> Run:
         with dg.DagsterInstance.ephemeral() as instance:
             ended = job.execute_in_process(
-                partition_key=DAY, instance=instance, asset_selection=selection, raise_on_error=False
+                partition_key=DAY, instance=instance, asset_selection=selection, raise_on_error=False, tags=tags
             )
             events = ended.get_asset_materialization_events()
             made = [event.step_materialization_data.materialization for event in events]

@@ -5,6 +5,7 @@ from datetime import UTC, datetime
 import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
 
 from retention_assets.core.amounts import Amount
 from retention_assets.core.totals import Totals, observed_totals, with_totals
@@ -35,3 +36,19 @@ def test_objects_without_a_waiting_time_do_not_wait(spark: SparkSession) -> None
     objects, observed = with_totals(spark.createDataFrame(pa.table({"state": ["candidate"], "size": [4]})))
     assert objects.count() == 1
     assert observed_totals(observed) == Totals({"candidate": Amount(1, 4)}, None, None)
+
+
+@pytest.mark.parametrize(
+    ("micros", "expected"),
+    [([None, 3_000_000, 1_000_000], datetime(1970, 1, 1, 0, 0, 1, tzinfo=UTC)), ([None], None), ([2**62], None)],
+    ids=["the_first_counts", "no_time", "after_the_year_9999"],
+)
+def test_the_first_time_at_which_age_changes_a_state_is_observed(
+    spark: SparkSession, micros: list[int | None], expected: datetime | None
+) -> None:
+    table = pa.table({"at": pa.array(micros, pa.int64()), "state": ["young"] * len(micros), "size": [1] * len(micros)})
+    objects, observed = with_totals(spark.createDataFrame(table), F.col("at"))
+    assert objects.count() == len(micros)
+    totals = observed_totals(observed)
+    assert totals.changes_at == expected
+    assert totals.changes("oldest") == ({} if expected is None else {"oldest": expected})

@@ -6,9 +6,12 @@ from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pyarrow.dataset as ds
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
 
+from retention_assets.core.digest import counted_digest, digest_counted, table_digest
 from retention_assets.core.guards import refusals
 from retention_assets.lakefs.rules.committed import commit_graph
 from retention_assets.lakefs.rules.ranges import active_ranges, addresses, canonical
@@ -26,6 +29,7 @@ from retention_assets.policy.table import CurrentRule
 from retention_assets.state.approval import approve, approved_terms, planned_terms
 from retention_assets.state.plan import Plan
 from retention_assets.state.policies import current_rules_of, policy_versions, rules_in_force
+from retention_assets.state.reuse import inputs_digest
 from retention_assets.sweep.sweep_run import Sweep
 from retention_assets.tables import DELETION_CANDIDATES, POLICY_TABLE, STORAGE_INVENTORY, TABLES
 from retention_assets.warehouse.metadata import Details, PartitionMetadata
@@ -38,14 +42,14 @@ from tests.models.truth import Rules
 from tests.models.world import World
 
 SIZE = 10  # bytes of each object on disk
+LONG_AGO = datetime(2026, 1, 1, tzinfo=UTC)
 
 
 def lay_out(world: World, directory: Path) -> BuiltRepository:
     """Write the world into `directory`. Objects that are no longer in its store are deleted there."""
     versions = [Version(name, made.at, made.objects, made.parents) for name, made in world.commits.items()]
-    built = build_repository(
-        directory, versions, world.branches, world.tags, sorted(world.staged_addresses()), taken_at=world.now
-    )
+    staged = {name: world.issued.get(name, LONG_AGO) for name in sorted(world.staged_addresses())}
+    built = build_repository(directory, versions, world.branches, world.tags, staged, taken_at=world.now)
     built.store({name: stored.at for name, stored in world.store.items()}, SIZE)
     built.remove(on_disk(built) - world.store.keys())
     return built
@@ -80,6 +84,7 @@ class Day:
     world: World
     rules: Rules
     listing: str = "clean"
+    settle: timedelta = timedelta(0)
 
     @property
     def date(self) -> date:
@@ -107,8 +112,8 @@ class Day:
         policy = document if any(document.values()) else _NO_RULE
         return open_repository(self.built.repository(policy, **settings), lambda: self.world.now)
 
-    def plan(self) -> Planned:
-        """Plan, and store the plan for a sweep. Fails if a guard refuses."""
+    def plan(self, *, full: bool = False) -> Planned:
+        """Plan, and store the plan for a sweep. Fails if a guard refuses. `full`: as of `make_plan`."""
         opened = self.open()
         current = self._rules_in_force(opened)
         inputs, files_read = self._plan_inputs(opened)
@@ -117,14 +122,14 @@ class Day:
             day=self.date,
             policy=opened.policy(),
             policy_run=self.run_id,
-            settings=opened.repository.lakefs.model_copy(update={"settle": timedelta(0)}),
+            settings=opened.repository.lakefs.model_copy(update={"settle": self.settle}),
             now=self.world.now,
             run_id=self.run_id,
             access=opened.access,
             memory=Memory(),
             terms=planned_terms(opened.repository),
         )
-        planned = make_plan(self.spark, self.warehouse, parameters, inputs)
+        planned = make_plan(self.spark, self.warehouse, parameters, inputs, full=full)
         assert refusals(planned.check_results) == []
         assert planned.plan
         kept = self._keep(DELETION_CANDIDATES.name, Rows(planned.candidates, inputs.oldest)).frame
@@ -157,23 +162,31 @@ class Day:
     def _plan_inputs(self, opened: OpenRepository) -> tuple[PlanInputs, int]:
         context = InventoryContext(self.spark, opened, self.warehouse, self.date, lambda: self.world.now)
         snapshot = take_snapshot(context)
-        inventory = self._keep(STORAGE_INVENTORY.name, Rows(snapshot.frame, snapshot.taken_at, snapshot.details))
+        details = replace(snapshot.details, digest=digest_of(snapshot.frame))
+        inventory = self._keep(STORAGE_INVENTORY.name, Rows(snapshot.frame, snapshot.taken_at, details))
         staged = opened.source.staged()
         assert staged
         listed = staged_objects(self.spark, opened.access, staged, opened.namespace_urls)
+        assert isinstance(listed, pa.Table)
         references = opened.source.references()
         graph = self.spark.createDataFrame(commit_graph_rows(commit_graph(references)))
         query = LivenessQuery(opened, opened.policy(), self.date, Memory())
-        commits = self.spark.createDataFrame(commits_now(query, references, ()))
+        of_references = commits_now(query, references, ())
+        made_from = inputs_digest(commits=table_digest(of_references, "commit_id"), urls=opened.namespace_urls)
+        commits = self.spark.createDataFrame(of_references)
         cache = TableCache(self.spark, self.warehouse, NAME, opened.access, self.run_id)
         of_commits, metaranges_read = cache.rows(commits.where("metarange_id != ''"), metaranges())
         held = active_ranges(commits, of_commits)
         entries, ranges_read = cache.rows(held, ranges())
         inputs = PlanInputs(
             inventory,
-            Rows(listed, staged.taken_at, Details(known=True)),
+            Rows(listed, staged.taken_at, Details(known=True, digest=table_digest(listed, "address"))),
             Rows(graph, references.taken_at, Details(references_hash=references_hash(references))),
-            Rows(addresses(held, canonical(entries, opened.namespace_urls)).cache(), references.taken_at),
+            Rows(
+                addresses(held, canonical(entries, opened.namespace_urls)).cache(),
+                references.taken_at,
+                Details(inputs=made_from),
+            ),
         )
         return inputs, metaranges_read.files + ranges_read.files
 
@@ -183,10 +196,16 @@ class Day:
         target = self.warehouse.partition(NAME, table, self.date)
         frame.write.mode("overwrite").parquet(target)
         count = ds.dataset(target).count_rows()
-        self.warehouse.write_metadata(
-            NAME, table, self.date, PartitionMetadata(rows.taken_at, count, self.run_id, rows.details)
-        )
+        files = self.warehouse.files_digest(NAME, table, self.date.isoformat())
+        metadata = PartitionMetadata(rows.taken_at, count, self.run_id, rows.details, files)
+        self.warehouse.write_metadata(NAME, table, self.date, metadata)
         return self.warehouse.rows(self.spark, NAME, table, self.date)
+
+
+def digest_of(frame: DataFrame) -> str:
+    """Return the digest of the rows of a table, as the assets count it while they write the table."""
+    counts = frame.agg(F.count(F.lit(1)).alias("rows"), *digest_counted(frame)).collect()[0]
+    return counted_digest(counts.asDict())
 
 
 def later(day: Day, world: World) -> Day:

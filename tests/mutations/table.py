@@ -572,7 +572,7 @@ SWEEPING = (
         name="Icechunk: a sweep forgets which snapshots were in use when the plan was made",
         breaks="a sweep makes only the edits that were approved",
         file="retention_assets/icechunk/sweep/retained_set.py",
-        old="in_use=_texts(expiration.selection.in_use),",
+        old="in_use=encoded(expiration.selection.in_use),",
         new="in_use=(),",
         caught_by=(
             "tests/icechunk/sweep/test_publishing.py"
@@ -1675,6 +1675,43 @@ ON_A_REAL_SERVER = (
         old="            if not any(self._for_each(self._shows_any, on_page)):\n                return response, []",
         new="            if response is not None:\n                return response, []",
         caught_by=(f"{_FULL_OF}[made again]",),
+    ),
+    Mutation(
+        name="rows of other inputs are reused",
+        breaks="a plan is made from what the repository is now (invariant 3)",
+        file="retention_assets/state/reuse.py",
+        old="known is not None and known.details.inputs == inputs and not known.details.refused",
+        new="known is not None and not known.details.refused",
+        caught_by=("tests/state/test_reuse.py::test_rows_of_other_or_unknown_inputs_are_not_reused[other_inputs]",),
+    ),
+    Mutation(
+        name="rows of a damaged file are reused",
+        breaks="a damaged table is computed again (invariant 3)",
+        file="retention_assets/state/reuse.py",
+        old="if not is_whole or warehouse",
+        new="if warehouse",
+        caught_by=("tests/state/test_reuse.py::test_rows_that_may_be_others_are_not_reused[with_a_changed_byte]",),
+    ),
+    Mutation(
+        name="a plan is stated again although an input is older",
+        breaks="an object that was live meanwhile is no candidate (invariant 10)",
+        file="retention_assets/state/reuse.py",
+        old="return is_same and inputs.is_not_before(self.inputs) and not is_due",
+        new="return is_same and not is_due",
+        caught_by=(
+            "tests/state/test_reuse.py::test_a_plan_is_reused_until_an_object_or_an_input_changes[an_older_state]",
+        ),
+    ),
+    Mutation(
+        name="a plan is stated again although another object is staged",
+        breaks="a staged object is no candidate (invariant 1)",
+        file="retention_assets/lakefs/sweep/planning.py",
+        old="        staged=inputs.staged.details.digest,\n",
+        new="",
+        caught_by=(
+            "tests/assets/test_same_inputs.py"
+            "::test_a_lakefs_plan_from_other_inputs_is_computed[with_another_staged_object]",
+        ),
     ),
 )
 

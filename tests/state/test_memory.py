@@ -22,6 +22,7 @@ from retention_assets.state.memory import (
     due_objects_location,
     due_objects_of,
     forget,
+    included_by,
     keep_due,
     named_since,
     require_no_future_plan,
@@ -424,3 +425,50 @@ def test_a_plan_that_is_stored_while_another_reads_the_due_objects_is_not_a_loss
 
     monkeypatch.setattr(Warehouse, "directories", directories)
     assert hours_found(spark, warehouse) == {"x": 0}
+
+
+# ---- a plan with the due objects of an earlier one
+
+
+def test_due_objects_of_an_earlier_plan_are_stored_again_for_a_plan_that_finds_the_same(
+    spark: SparkSession, warehouse: Warehouse
+) -> None:
+    first = found_due(spark, warehouse, "a", 1, {"x": 0, "y": 1})
+    includes = included_by(warehouse, first)
+    assert includes == (made_name(first),)
+    again = a_plan(made_at=NOW + 200 * HOUR, plan_hash="b" * 64)
+    keep_due(warehouse, again, first, [NOW + 150 * HOUR], includes)
+    assert hours_found(spark, warehouse) == {"x": 0, "y": 1}
+    assert included_by(warehouse, again) == (made_name(first), made_name(again))
+    assert included_by(warehouse, first) is None  # another plan saw a newer state
+    stored = warehouse.read_document("orchard", "due_objects", made_name(again), "_rows.json")
+    assert stored is not None
+    assert (stored["rows"], stored["includes"]) == (2, [made_name(first)])
+
+
+def test_due_objects_are_not_those_of_one_plan_if_another_ran_at_the_same_time(
+    spark: SparkSession, warehouse: Warehouse
+) -> None:
+    found_due(spark, warehouse, "a", 1, {"x": 0})
+    newest = found_due(spark, warehouse, "b", 9, {"x": 0}, "a")
+    assert included_by(warehouse, newest) is not None
+    found_due(spark, warehouse, "c", 5, {"x": 0}, "a")
+    assert included_by(warehouse, newest) is None
+
+
+def test_due_objects_with_missing_rows_are_not_stored_again(spark: SparkSession, warehouse: Warehouse) -> None:
+    first = found_due(spark, warehouse, "a", 1, {"x": 0, "y": 1})
+    for name in warehouse.files("orchard", "due_objects", made_name(first)):
+        if name.endswith(".parquet"):
+            warehouse.remove_file("orchard", "due_objects", made_name(first), name)
+    assert included_by(warehouse, first) is None
+    with pytest.raises(TableContractError, match=made_name(first)):  # the plan that computes all objects names it
+        due_objects(spark, warehouse, "orchard")
+
+
+def test_a_forgotten_plan_is_not_one_whose_due_objects_are_stored_again(
+    spark: SparkSession, warehouse: Warehouse
+) -> None:
+    first = found_due(spark, warehouse, "a", 1, {"x": 0})
+    forget(warehouse, "orchard")
+    assert included_by(warehouse, first) is None

@@ -17,6 +17,7 @@ from pyspark.sql import SparkSession
 
 from retention_assets.cli.rendering import open_table
 from retention_assets.core.amounts import Amount
+from retention_assets.core.digest import candidates_digest
 from retention_assets.errors import GuardRefused, TableContractError
 from retention_assets.explain.plans import PlanTables
 from retention_assets.lakefs.rules.references import Commit, References, references_hash
@@ -729,3 +730,22 @@ def test_a_plan_is_found_by_the_first_digits_of_its_hash(warehouse: Warehouse, s
     assert "Nothing was changed. Give at least 8 digits" in message
     assert "`retention plan orchard`" in message
     assert find_plan(warehouse, "orchard", f"{2:064x}").made_at == NOW + 2 * HOUR
+
+
+def test_the_candidates_of_an_earlier_plan_are_copied_unless_they_are_stored(
+    spark: SparkSession, warehouse: Warehouse
+) -> None:
+    """A sweep may be reading those that are stored."""
+    rows = candidates(spark, Candidate(DEAD))
+    digest, amount = candidates_digest(rows.drop("etag")), Amount(1, 10)
+    first, second = (
+        a_plan(plan_hash=plan_hash("orchard", "p", of, digest), policy_hash="p", references_hash=of, candidates=amount)
+        for of in ("first", "second")
+    )
+    keep_planned(warehouse, first, rows, Heads({}, {}))
+    stored = warehouse.files("orchard", PLANNED_OBJECTS, first.plan_hash)
+    for one, other in ((second, first), (first, second), (first, first)):
+        kept = keep_planned(warehouse, one, planned_objects(spark, warehouse, other), Heads({}, {}), other)
+        assert [row["address"] for row in kept.collect()] == [DEAD]
+        assert planned_objects(spark, warehouse, one).count() == 1
+    assert warehouse.files("orchard", PLANNED_OBJECTS, first.plan_hash) == stored

@@ -88,6 +88,16 @@ def classified(
     return inventory.join(holding, on="address", how="left").withColumn("reason", reason).withColumn("state", state)
 
 
+def unchanged_until(age_cutoff: AgeCutoff, collect_overwritten: timedelta | None) -> Column:
+    """Return a time in microseconds; null: never. A file that is too young, or a kept backup, stays until then."""
+    young = F.when(F.col("state") == YOUNG, age_cutoff.young_until(F.col("reason")))
+    if collect_overwritten is None:
+        return young
+    is_kept_backup = (F.col("state") == KEPT) & F.col("address").startswith(OVERWRITTEN)
+    longest = F.lit(max(age_cutoff.grace, collect_overwritten) // timedelta(microseconds=1))
+    return young.when(is_kept_backup, F.unix_micros(F.greatest("last_modified", _backup_made())) + longest)
+
+
 def hold_content(objects: DataFrame) -> DataFrame:
     """Return the objects. Candidate manifests and chunks become `held`, because lost files may reference them."""
     is_held = is_content(F.col("address")) & (F.col("state") == CANDIDATE)
@@ -117,6 +127,10 @@ def _backup_due(age_cutoff: AgeCutoff, collect_overwritten: timedelta | None) ->
     if collect_overwritten is None:
         return F.lit(False)
     aged = replace(age_cutoff, grace=max(age_cutoff.grace, collect_overwritten), token_life=timedelta(0))
+    return aged.is_older(F.col("last_modified")) & aged.is_older(_backup_made())
+
+
+def _backup_made() -> Column:
+    """Return the time in the name of a backup; null for other names."""
     left = F.nullif(F.regexp_extract("address", _BACKUP, 1), F.lit("")).cast("long")
-    made = F.timestamp_millis(F.lit(YEAR_3000) - left)
-    return aged.is_older(F.col("last_modified")) & aged.is_older(made)
+    return F.timestamp_millis(F.lit(YEAR_3000) - left)

@@ -4,7 +4,7 @@ Source: docs/safety.md, "Guards: the checks of a plan".
 """
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pyarrow as pa
@@ -39,6 +39,7 @@ class Referenced:
     check_result: CheckResult
     lost: int = 0  # objects that are acknowledged as lost
     missing: tuple[str, ...] = ()
+    all_listed: bool = False  # whether every object is in the listing, so that the store was not asked
 
 
 def referenced_exist(
@@ -63,7 +64,8 @@ def referenced_exist(
         unlisted = marked.where("is_lost IS NULL").select("address")
         lost, count = marked.agg(F.count("is_lost"), F.count_if(F.col("is_lost").isNull())).collect()[0]
         if not count:
-            return _passed(guard, "every referenced object is in the listing", lost)
+            passed = _passed(guard, "every referenced object is in the listing", lost)
+            return replace(passed, all_listed=not lost)
         if count > _MOST_CHECKED:
             detail = f"{count:,} referenced objects are not in the listing, too many to check each one in the store"
             first = tuple(row["address"] for row in unlisted.orderBy("address").limit(_MOST_CHECKED).collect())

@@ -1,8 +1,9 @@
 """Makes the plan of an Icechunk repository: classifies the listed files, runs the guards, stores the plan and edits."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import date, datetime, timedelta
+from itertools import chain
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -12,12 +13,12 @@ from retention_assets.config.timestamps import start_of_day
 from retention_assets.core import guards
 from retention_assets.core.age import AgeCutoff, no_issue_time
 from retention_assets.core.amounts import Amount, counted
-from retention_assets.core.digest import digest_of, digested_buckets
+from retention_assets.core.digest import digest_of, digested_buckets, table_digest
 from retention_assets.core.guards import CheckResult
 from retention_assets.core.other_references import NO_OTHERS, OtherReferences
 from retention_assets.core.settle import candidates, settled, settling_start
 from retention_assets.core.totals import Totals, observed_totals, with_totals
-from retention_assets.errors import GuardRefused
+from retention_assets.errors import GuardRefused, ObjectMissing, TableContractError
 from retention_assets.icechunk.edits.stored import hash_with_edits, keep_edits
 from retention_assets.icechunk.formats.ids import encode_id
 from retention_assets.icechunk.rules.candidates import (
@@ -26,20 +27,21 @@ from retention_assets.icechunk.rules.candidates import (
     hold_content,
     holding_of,
     is_generated,
+    unchanged_until,
 )
 from retention_assets.icechunk.rules.planned import PlannedEdits
 from retention_assets.icechunk.rules.retention import LOST_UNREACHED
 from retention_assets.icechunk.source.history import history_hash, state_of
 from retention_assets.icechunk.source.repository import IcechunkState
 from retention_assets.icechunk.sweep.reach import live_addresses, snapshots_and_logs, snapshots_of
-from retention_assets.icechunk.sweep.retained_set import RetainedSet, edits_of, retained_set_of
+from retention_assets.icechunk.sweep.retained_set import RetainedSet, edits_of, encoded, retained_set_of
 from retention_assets.inventory.unusual import name_warnings
 from retention_assets.policy.lint import duration_warnings
 from retention_assets.policy.snapshots import SnapshotPolicy
 from retention_assets.spark.frames import CachedFrames, collect_together, from_arrow
 from retention_assets.state.acknowledged import record_found
 from retention_assets.state.binding import require_of_storage
-from retention_assets.state.memory import due_objects, keep_due, require_no_future_plan
+from retention_assets.state.memory import due_objects, included_by, keep_due, require_no_future_plan
 from retention_assets.state.plan import (
     Heads,
     Plan,
@@ -48,9 +50,11 @@ from retention_assets.state.plan import (
     keep_planned,
     last_plan,
     plan_hash,
+    planned_objects,
     withdraw_plan,
 )
 from retention_assets.state.policies import keep_policy
+from retention_assets.state.reuse import Inputs, KnownPlan, inputs_digest, keep_known, known_plan
 from retention_assets.tables import REPOSITORY_HISTORY, STORAGE_INVENTORY
 from retention_assets.warehouse.metadata import Details, needed
 from retention_assets.warehouse.warehouse import Rows, Warehouse
@@ -201,17 +205,81 @@ def make_plan(
     parameters: IcechunkPlanParameters,
     basis: PlanBasis,
     inputs: IcechunkPlanInputs,
+    *,
+    full: bool = False,
 ) -> Planned:
     """Make the plan of `parameters.day`, and store the plan with its edits if every guard passes.
 
-    The day's earlier plan is withdrawn first. If a guard refuses, the day has no plan.
+    The day's earlier plan is withdrawn first. If a guard refuses, the day has no plan. If all inputs are those of the
+    last plan, the objects and amounts are those of that plan. With `full`, every object is classified anyway.
     """
     withdraw_plan(warehouse, parameters.repository, parameters.day)
     require_no_future_plan(warehouse, parameters.repository, parameters.now)
+    of_plan = inputs_of(parameters, basis, inputs)
+    same = None if full else known_plan(warehouse, parameters.repository, of_plan, parameters.now)
+    if same and (planned := _stated_again(spark, warehouse, parameters, basis, inputs, same)):
+        return planned
     with CachedFrames() as frames:
         return _keep(
             spark, warehouse, parameters, basis, inputs, _checked(spark, warehouse, parameters, basis, inputs, frames)
         )
+
+
+def inputs_of(parameters: IcechunkPlanParameters, basis: PlanBasis, inputs: IcechunkPlanInputs) -> Inputs:
+    """Return everything that decides about an object, and the times up to which its age and its wait are counted."""
+    state, retained = basis.state, basis.retained
+    read_at = {
+        "cutoff": basis.cutoff,
+        "listed": inputs.inventory.taken_at,
+        "settling_from": _settling_from(basis, inputs),
+        "settling_until": state.taken_at,
+    }
+    digest = inputs_digest(
+        repository=parameters.repository,
+        listed=inputs.inventory.details.digest,
+        manifests=inputs.manifests.details.inputs,
+        chunks=inputs.chunks.details.inputs,
+        lost=[inputs.lost, inputs.unread],
+        history=history_hash(state.history),
+        snapshots=table_digest(snapshots_of(retained, retained.leaving(state)), "snapshot_id"),
+        logs=encoded(retained.transaction_logs),
+        others="" if inputs.others.parts is None else None,  # the references of other repositories are not compared
+        policy=parameters.policy.policy_hash,
+        settings=parameters.settings.model_dump(mode="json"),
+        terms=dict(parameters.terms),
+    )
+    return Inputs(digest, read_at)
+
+
+def _stated_again(
+    spark: SparkSession,
+    warehouse: Warehouse,
+    parameters: IcechunkPlanParameters,
+    basis: PlanBasis,
+    inputs: IcechunkPlanInputs,
+    same: KnownPlan,
+) -> Planned | None:
+    """Store a plan with the objects of an earlier one. None: its objects cannot be reused.
+
+    The edits have the day of the plan, and so has its hash.
+    """
+    shrunk = _live_not_shrunk(warehouse, parameters, same.plan.live)
+    check_results = tuple(shrunk if one.guard == shrunk.guard else one for one in same.check_results)
+    includes = included_by(warehouse, same.plan)
+    if includes is None or guards.refusals(check_results):
+        return None
+    try:
+        chosen = planned_objects(spark, warehouse, same.plan)
+    except GuardRefused:  # they are no longer stored
+        return None
+    plan = _with_state(same.plan, parameters, basis, inputs, same.digest)
+    try:
+        stored = _store(spark, warehouse, parameters, basis, inputs, plan, chosen, same.plan, includes)
+    except (TableContractError, ObjectMissing):  # another run removed what is copied
+        return None
+    again = replace(same, plan=plan, inputs=inputs_of(parameters, basis, inputs), check_results=check_results)
+    keep_known(warehouse, again)
+    return Planned(stored, plan, check_results, same.plan)
 
 
 def _keep(
@@ -225,42 +293,88 @@ def _keep(
     """Store the plan with its edits, unless a guard refuses."""
     if guards.refusals(found.check_results):
         return Planned(found.candidates.limit(0), None, found.check_results)
-    of_history = history_hash(basis.state.history)
-    references = hash_with_edits(of_history, basis.edits)
     plan = Plan(
         repository=parameters.repository,
         day=parameters.day,
-        plan_hash=plan_hash(parameters.repository, parameters.policy.policy_hash, references, found.digest),
+        plan_hash="",
         policy_hash=parameters.policy.policy_hash,
         policy_run=parameters.policy_run,
-        references_hash=references,
+        references_hash="",
         candidates=found.amount,
         totals=found.totals.by_state,
         live=found.live,
         collected=0,
-        warnings=(
-            *_warnings(parameters, basis, inputs.unread),
-            *name_warnings(inputs.inventory),
-            *inputs.others.warnings,
-        ),
-        blocked=basis.blocked(parameters.repository),
+        warnings=(),
+        blocked=None,
         instance=None,
         made_at=parameters.now,
         run_id=parameters.run_id,
         first_wait_ends=found.totals.first_wait_ends,
         last_wait_ends=found.totals.last_wait_ends,
-        terms=parameters.terms,
         lost=inputs.lost,
     )
-    stored = keep_planned(warehouse, plan, found.candidates, basis.heads())
-    keep_edits(warehouse, parameters.repository, plan.plan_hash, of_history, basis.edits)
+    plan = _with_state(plan, parameters, basis, inputs, found.digest)
+    stored = _store(spark, warehouse, parameters, basis, inputs, plan, found.candidates, found.due, found.earlier)
+    of_plan, changes_at = inputs_of(parameters, basis, inputs), found.totals.changes("cutoff")
+    keep_known(warehouse, KnownPlan(plan, of_plan, found.digest, changes_at, found.check_results, plan.made_at))
+    return Planned(stored, plan, found.check_results)
+
+
+def _with_state(
+    plan: Plan, parameters: IcechunkPlanParameters, basis: PlanBasis, inputs: IcechunkPlanInputs, digest: str
+) -> Plan:
+    """Return the plan with its hash, and with everything that depends on when and where it is made."""
+    references = hash_with_edits(history_hash(basis.state.history), basis.edits)
+    warnings = _warnings(parameters, basis, inputs.unread), name_warnings(inputs.inventory), inputs.others.warnings
+    return replace(
+        plan,
+        day=parameters.day,
+        plan_hash=plan_hash(parameters.repository, parameters.policy.policy_hash, references, digest),
+        policy_run=parameters.policy_run,
+        references_hash=references,
+        warnings=tuple(chain.from_iterable(warnings)),
+        blocked=basis.blocked(parameters.repository),
+        made_at=parameters.now,
+        run_id=parameters.run_id,
+        terms=parameters.terms,
+    )
+
+
+def _store(
+    spark: SparkSession,
+    warehouse: Warehouse,
+    parameters: IcechunkPlanParameters,
+    basis: PlanBasis,
+    inputs: IcechunkPlanInputs,
+    plan: Plan,
+    chosen: DataFrame,
+    due: DataFrame | Plan,
+    includes: Collection[str],
+) -> DataFrame:
+    """Store the plan with its edits, its candidates and all that later plans read, and return the stored candidates.
+
+    `due`, `includes`: see `keep_due`. If `due` is a plan, `chosen` are its candidates.
+    """
+    same = due if isinstance(due, Plan) else None
+    stored = keep_planned(warehouse, plan, chosen, basis.heads(), same)
+    keep_edits(warehouse, parameters.repository, plan.plan_hash, history_hash(basis.state.history), basis.edits)
     read_at = inputs.inventory.taken_at, basis.state.taken_at
     # Stored without a settling time too, because a later plan may have one.
-    keep_due(warehouse, plan, found.due, read_at, found.earlier)
+    keep_due(warehouse, plan, due, read_at, includes)
     keep_policy(warehouse, plan.repository, parameters.policy)
     keep_plan(warehouse, plan)
     record_found(spark, warehouse, parameters.repository, inputs.inventory.frame, parameters.run_id, parameters.now)
-    return Planned(stored, plan, found.check_results)
+    return stored
+
+
+def _settling_from(basis: PlanBasis, inputs: IcechunkPlanInputs) -> datetime:
+    read_at = basis.state.taken_at
+    return settling_start(min(inputs.inventory.taken_at, read_at), read_at)
+
+
+def _live_not_shrunk(warehouse: Warehouse, parameters: IcechunkPlanParameters, live: int) -> CheckResult:
+    before = last_plan(warehouse, parameters.repository, parameters.day)
+    return guards.live_not_shrunk(live, before.live if before else None, parameters.settings.guards.max_live_shrink)
 
 
 def _checked(
@@ -280,10 +394,9 @@ def _checked(
     if inputs.unread:
         objects = hold_content(objects)
     earlier = due_objects(spark, warehouse, parameters.repository)
-    read_at = basis.state.taken_at
-    found_at = settling_start(min(inputs.inventory.taken_at, read_at), read_at)
+    found_at, read_at = _settling_from(basis, inputs), basis.state.taken_at
     objects = settled(objects, earlier.objects, found_at, read_at, settings.settle, settle_expired=True)
-    objects, observed = with_totals(objects)
+    objects, observed = with_totals(objects, unchanged_until(basis.age_cutoff, settings.collect_overwritten))
     named = frames.compute(due(objects))
     chosen = candidates(named)
     live = live_addresses(manifests, chunks, stay).withColumns(
@@ -295,11 +408,10 @@ def _checked(
     found = collect_together({"tally": compared, "digest": digested_buckets(chosen.drop("etag"))})
     (tally,) = found["tally"]
     amount, totals = Amount(tally["candidates"], tally["candidate_bytes"]), observed_totals(observed)
-    before = last_plan(warehouse, parameters.repository, parameters.day)
     of_candidates = guards.check_candidates(tally)
     check_results = (
         guards.live_not_empty(tally["live"], totals.objects),
-        guards.live_not_shrunk(tally["live"], before.live if before else None, settings.guards.max_live_shrink),
+        _live_not_shrunk(warehouse, parameters, tally["live"]),
         *(check_result for check_result in of_candidates if check_result.guard != _NOT_APPLICABLE),
         guards.totals_balance(totals.by_state, tally["listed"], amount),
     )

@@ -120,15 +120,16 @@ def edits_of(state: IcechunkState, retained: RetainedSet, as_of: datetime, cutof
         format=state.format,
         as_of=as_of,
         cutoff=cutoff,
-        known=_texts(state.history.snapshots),
-        released=_texts(expiration.released),
-        dropped=_texts(retained.dropped),
+        known=encoded(state.history.snapshots),
+        released=encoded(expiration.released),
+        dropped=encoded(retained.dropped),
         deleted=frozenset(expiration.selection.deleted),
-        in_use=_texts(expiration.selection.in_use),
+        in_use=encoded(expiration.selection.in_use),
     )
 
 
-def _texts(ids: Collection[bytes]) -> tuple[str, ...]:
+def encoded(ids: Collection[bytes]) -> tuple[str, ...]:
+    """Return the texts of ids, sorted."""
     return tuple(sorted(map(encode_id, ids)))
 
 

@@ -6,7 +6,9 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
 
 from retention_assets.errors import ObjectMissing, StoreError
 from retention_assets.lakefs.rules.same_content import COMPARED, MD5_DIGITS
@@ -47,6 +49,13 @@ def md5_of_few(
     table = pa.Table.from_pylist(objects, COMPARED)
     read = _reader(access, etags_are_checksums=etags_are_checksums)
     return pa.Table.from_batches(read(iter(table.to_batches())), _WITH_MD5)
+
+
+def has_unread(compared: DataFrame | pa.Table) -> bool:
+    """Return whether a row of `md5_of` has no MD5, but may have one later: an archived object can be restored."""
+    if isinstance(compared, pa.Table):
+        return compared.filter(pc.field("md5").is_null() & (pc.field("size") <= _LARGEST)).num_rows > 0
+    return not compared.where(F.col("md5").isNull() & (F.col("size") <= _LARGEST)).isEmpty()
 
 
 def _reader(access: StoreAccess, *, etags_are_checksums: bool) -> Callable[[Batches], Batches]:

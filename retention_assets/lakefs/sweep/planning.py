@@ -1,7 +1,7 @@
 """Makes a plan: classifies the listed objects, runs the guards, and stores the plan if no guard refuses it."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import date, datetime, timedelta
 from functools import partial
 from typing import Any
@@ -19,8 +19,9 @@ from retention_assets.core.digest import digest_of, digested_buckets
 from retention_assets.core.guards import CheckResult, LiveListed
 from retention_assets.core.other_references import NO_OTHERS, OtherReferences
 from retention_assets.core.settle import candidates, settled, settling_start
+from retention_assets.core.states import YOUNG
 from retention_assets.core.totals import Totals, observed_totals, with_totals
-from retention_assets.errors import GuardRefused
+from retention_assets.errors import GuardRefused, ObjectMissing, TableContractError
 from retention_assets.inventory.unusual import name_warnings
 from retention_assets.lakefs.names.columns import issued_at
 from retention_assets.lakefs.names.legacy import (
@@ -52,7 +53,7 @@ from retention_assets.lakefs.rules.same_content import (
     unreferenced,
 )
 from retention_assets.lakefs.rules.tables import REFERENCES, references_of
-from retention_assets.lakefs.source.checksums import FEW_OBJECTS, md5_of, md5_of_few
+from retention_assets.lakefs.source.checksums import FEW_OBJECTS, has_unread, md5_of, md5_of_few
 from retention_assets.lakefs.source.inventory_snapshot import STILL_LISTED, is_usable
 from retention_assets.lakefs.sweep.guards import (
     NEW_LIST,
@@ -70,7 +71,7 @@ from retention_assets.state.acknowledged import acknowledged_addresses, first_of
 from retention_assets.state.approval import terms_hash
 from retention_assets.state.binding import require_of_storage
 from retention_assets.state.ledger import collected_addresses
-from retention_assets.state.memory import due_objects, keep_due, require_no_future_plan
+from retention_assets.state.memory import due_objects, included_by, keep_due, require_no_future_plan
 from retention_assets.state.plan import (
     Duplicate,
     Heads,
@@ -80,9 +81,11 @@ from retention_assets.state.plan import (
     keep_planned,
     last_plan,
     plan_hash,
+    planned_objects,
     withdraw_plan,
 )
 from retention_assets.state.policies import keep_policy
+from retention_assets.state.reuse import Inputs, KnownPlan, inputs_digest, keep_known, known_plan
 from retention_assets.tables import COMMIT_GRAPH, DUE_OBJECTS, STORAGE_INVENTORY
 from retention_assets.warehouse.metadata import Details, needed
 from retention_assets.warehouse.warehouse import Rows, Warehouse
@@ -233,6 +236,7 @@ class Classification:
     references: References
     age_cutoff: AgeCutoff
     legacy: frozenset[str]  # the kinds of old names that count as generated
+    unread: bool  # whether the content of an object could not be read now, so that the object was kept
 
     @property
     def candidates(self) -> DataFrame:
@@ -252,6 +256,14 @@ class CheckSummary:
     digest: str  # of the candidates, without their ETags
     unused_prefixes: Sequence[str]  # of holds in force: the repository has no path below them
     duplicates: tuple[Duplicate, ...]  # a few of the addresses that are due at one path and that another path keeps
+    absent: int  # live addresses that are not listed, of any age
+
+    def known(self, plan: Plan, inputs: Inputs, *, unread: bool) -> KnownPlan:
+        """Return what a later plan from the same inputs takes over. `unread`: see `Classification`."""
+        if self.absent or unread:  # later, such an address may be so old that it must be listed, or can be read
+            inputs = replace(inputs, digest=None)
+        changes_at = self.totals.changes("oldest")
+        return KnownPlan(plan, inputs, self.digest, changes_at, self.check_results, plan.made_at, self.unused_prefixes)
 
 
 def classify(
@@ -294,8 +306,9 @@ def classify(
     if planned is None and references.hides_old_objects(of_dump=parameters.of_dump):
         objects = keep_old_names(objects)
     objects = frames.compute(inputs.others.keep(objects))
+    is_unread = False
     if planned is None:
-        hidden = _of_same_content(objects, pairs, parameters.access, frames)
+        hidden, is_unread = _of_same_content(objects, pairs, parameters.access, frames)
     else:
         hidden = unreferenced(objects).select("address").join(planned, on="address", how="left_anti")
     if hidden is not None:
@@ -309,40 +322,39 @@ def classify(
             settings.settle,
             settle_expired=settings.settle_expired,
         )
-    objects, totals = with_totals(objects)
+    objects, totals = with_totals(objects, F.when(F.col("state") == YOUNG, age_cutoff.young_until(F.col("reason"))))
     found = due(objects)
     columns = [name for name in ("state", *DUE_OBJECTS.schema.names) if name in found.columns]
     named = frames.cache(with_names(frames.compute(found.select(*columns)), pairs))
     live = live_entries(pairs, staged, prefixes)
-    return Classification(named, totals, live, pairs, references, age_cutoff, legacy)
+    return Classification(named, totals, live, pairs, references, age_cutoff, legacy, is_unread)
 
 
 def _of_same_content(
     objects: DataFrame, pairs: DataFrame, access: StoreAccess, frames: CachedFrames
-) -> DataFrame | None:
+) -> tuple[DataFrame | None, bool]:
     """Return the addresses of unreferenced candidates that may be staged; None: there are none.
 
-    For this, objects are read whose ETag does not show their MD5: see `md5_of`.
+    For this, objects are read whose ETag does not show their MD5: see `md5_of`. Also return `has_unread`.
     """
     contents = frames.cache(head_contents(pairs, objects))
     risky = frames.cache(at_risk(objects, contents))
-    unread = to_compare(risky, contents)
+    wanted = to_compare(risky, contents)
     found = collect_together(
         {
             "risky": risky.agg(F.count(F.lit(1)).alias("objects")),
             "objects": objects.agg(F.count_if(etag_differs()).alias("differing")),
-            "unread": unread.limit(FEW_OBJECTS + 1),
+            "wanted": wanted.limit(FEW_OBJECTS + 1),
         }
     )
     if not found["risky"][0]["objects"]:
-        return None
+        return None, False
     are_checksums = not found["objects"][0]["differing"]
-    few = md5_of_few(found["unread"], access, etags_are_checksums=are_checksums)
-    if few is None:
-        compared = frames.cache(md5_of(unread, access, etags_are_checksums=are_checksums))
-    else:
-        compared = from_arrow(objects.sparkSession, few)
-    return of_same_content(risky, compared)
+    few = md5_of_few(found["wanted"], access, etags_are_checksums=are_checksums)
+    if few is not None:
+        return of_same_content(risky, from_arrow(objects.sparkSession, few)), has_unread(few)
+    compared = frames.cache(md5_of(wanted, access, etags_are_checksums=are_checksums))
+    return of_same_content(risky, compared), has_unread(compared)
 
 
 def run_checks(
@@ -379,17 +391,18 @@ def run_checks(
         listed_live = _unlisted(spark, warehouse, parameters, classification, inventory, listing_cutoff)
     totals = observed_totals(classification.totals)
     amount = Amount(tally["candidates"], tally["candidate_bytes"])
-    before = last_plan(warehouse, parameters.repository, parameters.day)
     check_results = (
         listed_live.check_result,
         guards.live_not_empty(tally["live"], totals.objects),
-        guards.live_not_shrunk(tally["live"], before.live if before else None, settings.guards.max_live_shrink),
+        _live_not_shrunk(warehouse, parameters, tally["live"]),
         *guards.check_candidates(tally),
         guards.totals_balance(totals.by_state, tally["listed"], amount),
     )
     digest = digest_of(found["digest"])
     duplicates = _duplicates(found.get("duplicates", ()))
-    return CheckSummary(totals, amount, tally["live"], listed_live, check_results, digest, unused, duplicates)
+    return CheckSummary(
+        totals, amount, tally["live"], listed_live, check_results, digest, unused, duplicates, tally["absent"]
+    )
 
 
 def _duplicates(rows: Iterable[Mapping[str, Any]]) -> tuple[Duplicate, ...]:
@@ -435,17 +448,77 @@ def _not_listed_since(
     return collected.join(brought_back, on="address", how="left_anti").select("address")
 
 
-def make_plan(spark: SparkSession, warehouse: Warehouse, parameters: PlanParameters, inputs: PlanInputs) -> Planned:
+def make_plan(
+    spark: SparkSession, warehouse: Warehouse, parameters: PlanParameters, inputs: PlanInputs, *, full: bool = False
+) -> Planned:
     """Make the plan of `parameters.day`, and store it if no guard refuses it.
 
-    The day's earlier plan is always withdrawn.
+    The day's earlier plan is always withdrawn. A plan from the same inputs as the last one is the same plan: then only
+    its day and the times of its inputs are new. With `full`, every object is classified anyway.
     """
     withdraw_plan(warehouse, parameters.repository, parameters.day)
     require_no_future_plan(warehouse, parameters.repository, parameters.now)
+    of_plan = inputs_of(parameters, inputs)
+    same = None if full else known_plan(warehouse, parameters.repository, of_plan, parameters.now)
+    if same and (planned := _stated_again(spark, warehouse, parameters, inputs, same)):
+        return planned
     with CachedFrames() as frames:
         earlier = due_objects(spark, warehouse, parameters.repository)
         classification = classify(parameters, inputs, frames, earlier=earlier.objects)
         return _keep(spark, warehouse, parameters, inputs, classification, earlier.plans)
+
+
+def inputs_of(parameters: PlanParameters, inputs: PlanInputs) -> Inputs:
+    """Return everything that decides about an object, and the times up to which its age and its wait are counted."""
+    policy = parameters.policy
+    names = parameters.memory.branch_names(inputs.references().branches) if policy.lifecycle else []
+    digest = inputs_digest(
+        repository=parameters.repository,
+        listed=inputs.inventory.details.digest,
+        staged=inputs.staged.details.digest,
+        staged_known=inputs.staged_known,
+        addresses=inputs.addresses.details.inputs,
+        references=inputs.references_hash,
+        old_names=sorted(inputs.kinds_in_use()),
+        others="" if inputs.others.parts is None else None,  # the references of other repositories are not compared
+        policy=policy.policy_hash,
+        holds=sorted(policy.held_prefixes(parameters.day)),
+        lifecycle=[parameters.as_of, *names] if policy.lifecycle else [],
+        settings=parameters.settings.model_dump(mode="json"),
+        terms=dict(parameters.terms),
+    )
+    read_at = {
+        "oldest": inputs.oldest,
+        "listed": inputs.inventory.taken_at,
+        "settling_from": inputs.settling_from,
+        "settling_until": inputs.settling_until,
+    }
+    return Inputs(digest, read_at)
+
+
+def _stated_again(
+    spark: SparkSession, warehouse: Warehouse, parameters: PlanParameters, inputs: PlanInputs, same: KnownPlan
+) -> Planned | None:
+    """Store a plan with the objects of an earlier one. None: its objects cannot be reused."""
+    shrunk = _live_not_shrunk(warehouse, parameters, same.plan.live)
+    check_results = tuple(shrunk if one.guard == shrunk.guard else one for one in same.check_results)
+    includes = included_by(warehouse, same.plan)
+    if includes is None or guards.refusals(check_results):
+        return None
+    try:
+        chosen = planned_objects(spark, warehouse, same.plan)
+    except GuardRefused:  # they are no longer stored
+        return None
+    references = inputs.references()
+    plan = _with_state(same.plan, parameters, inputs, references, same.unused_prefixes)
+    record_missing(warehouse, parameters.repository, "live_listed", [], parameters.now)
+    try:
+        stored = _store(spark, warehouse, parameters, inputs, references, plan, chosen, same.plan, includes)
+    except (TableContractError, ObjectMissing):  # another run removed what is copied
+        return None
+    again = replace(same, plan=plan, inputs=inputs_of(parameters, inputs), check_results=check_results)
+    keep_known(warehouse, again)
+    return Planned(stored, plan, check_results, same.plan)
 
 
 def _keep(
@@ -457,46 +530,88 @@ def _keep(
     includes: Collection[str],
 ) -> Planned:
     """Run the guards, and store the plan if none refuses it. `includes`: see `keep_due`."""
-    checks_of_plan = run_checks(spark, warehouse, parameters, inputs, classification)
-    chosen, check_results = classification.candidates, checks_of_plan.check_results
-    listed = checks_of_plan.listed
+    found = run_checks(spark, warehouse, parameters, inputs, classification)
+    chosen, check_results, listed = classification.candidates, found.check_results, found.listed
     missing = [] if listed.check_result.passed or listed.missing is None else first_of(listed.missing)
     record_missing(warehouse, parameters.repository, "live_listed", missing, parameters.now)
     if guards.refusals(check_results):
         return Planned(chosen.limit(0), None, check_results)
-    references = classification.references
     policy_hash, references_hash = parameters.policy.policy_hash, inputs.references_hash
-    problem = blocked(parameters, inputs, references)
     plan = Plan(
         repository=parameters.repository,
         day=parameters.day,
-        plan_hash=plan_hash(parameters.repository, policy_hash, references_hash, checks_of_plan.digest),
+        plan_hash=plan_hash(parameters.repository, policy_hash, references_hash, found.digest),
         policy_hash=policy_hash,
         policy_run=parameters.policy_run,
         references_hash=references_hash,
-        candidates=checks_of_plan.candidates,
-        totals=checks_of_plan.totals.by_state,
-        live=checks_of_plan.live,
+        candidates=found.candidates,
+        totals=found.totals.by_state,
+        live=found.live,
         collected=listed.collected,
-        warnings=tuple(_warnings(parameters, inputs, references, problem, checks_of_plan.unused_prefixes)),
+        warnings=(),
+        blocked=None,
+        instance=None,
+        made_at=parameters.now,
+        run_id=parameters.run_id,
+        first_wait_ends=found.totals.first_wait_ends,
+        last_wait_ends=found.totals.last_wait_ends,
+        lost=listed.lost,
+        duplicates=found.duplicates,
+    )
+    references = classification.references
+    plan = _with_state(plan, parameters, inputs, references, found.unused_prefixes)
+    stored = _store(spark, warehouse, parameters, inputs, references, plan, chosen, classification.due, includes)
+    keep_known(warehouse, found.known(plan, inputs_of(parameters, inputs), unread=classification.unread))
+    return Planned(stored, plan, check_results)
+
+
+def _with_state(
+    plan: Plan, parameters: PlanParameters, inputs: PlanInputs, references: References, unused_prefixes: Sequence[str]
+) -> Plan:
+    """Return the plan with everything that depends on when and where it is made, and not on single objects."""
+    problem = blocked(parameters, inputs, references)
+    return replace(
+        plan,
+        day=parameters.day,
+        policy_run=parameters.policy_run,
+        warnings=tuple(_warnings(parameters, inputs, references, problem, unused_prefixes)),
         blocked=problem,
         instance=inputs.graph.details.instance or None,
         made_at=parameters.now,
         run_id=parameters.run_id,
         terms=parameters.terms,
-        first_wait_ends=checks_of_plan.totals.first_wait_ends,
-        last_wait_ends=checks_of_plan.totals.last_wait_ends,
         reflog=tuple(f"{head.kind} {head.name}" for head in parameters.reported_heads(references)),
-        lost=listed.lost,
-        duplicates=checks_of_plan.duplicates,
     )
-    stored = keep_planned(warehouse, plan, chosen, Heads(references.branches, references.tags))
-    keep_due(warehouse, plan, classification.due, inputs.checked_at, includes)
+
+
+def _store(
+    spark: SparkSession,
+    warehouse: Warehouse,
+    parameters: PlanParameters,
+    inputs: PlanInputs,
+    references: References,
+    plan: Plan,
+    chosen: DataFrame,
+    due: DataFrame | Plan,
+    includes: Collection[str],
+) -> DataFrame:
+    """Store the plan with its candidates and all that later plans read, and return the stored candidates.
+
+    `due`, `includes`: see `keep_due`. If `due` is a plan, `chosen` are its candidates.
+    """
+    same = due if isinstance(due, Plan) else None
+    stored = keep_planned(warehouse, plan, chosen, Heads(references.branches, references.tags), same)
+    keep_due(warehouse, plan, due, inputs.checked_at, includes)
     keep_memory(warehouse, plan, references, parameters.policy)
     keep_policy(warehouse, plan.repository, parameters.policy)
     keep_plan(warehouse, plan)
     record_found(spark, warehouse, parameters.repository, inputs.inventory.frame, parameters.run_id, parameters.now)
-    return Planned(stored, plan, check_results)
+    return stored
+
+
+def _live_not_shrunk(warehouse: Warehouse, parameters: PlanParameters, live: int) -> CheckResult:
+    before = last_plan(warehouse, parameters.repository, parameters.day)
+    return guards.live_not_shrunk(live, before.live if before else None, parameters.settings.guards.max_live_shrink)
 
 
 def _warnings(

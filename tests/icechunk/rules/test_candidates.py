@@ -15,7 +15,7 @@ from retention_assets.core.age import AgeCutoff, no_issue_time
 from retention_assets.core.remedies import REMEDIES
 from retention_assets.core.settle import candidates
 from retention_assets.icechunk.formats.paths import CONFIG, REPO, backup_name
-from retention_assets.icechunk.rules.candidates import classified, due, holding_of
+from retention_assets.icechunk.rules.candidates import classified, due, holding_of, unchanged_until
 from retention_assets.icechunk.rules.reach import chunks_of, manifests_of, refs_of
 from retention_assets.icechunk.source.tables import MANIFEST_CHUNKS, SNAPSHOT_MANIFESTS
 from retention_assets.icechunk.sweep.guards import incomplete_manifests, manifests_complete, referenced_exist
@@ -198,6 +198,46 @@ JUDGED = [
     (backup(CUTOFF - 33 * DAY), CUTOFF - 29 * DAY, "kept"),  # young by the store
     ("overwritten/notes.txt", OLD, "foreign"),
 ]
+
+
+def kept_by_age(spark: SparkSession, cutoff: datetime, collect: timedelta | None) -> dict[str, tuple[str, datetime]]:
+    """Return the state of each object without a reference, and when its age may change the state."""
+    listed = [
+        {"address": address, "size": 1, "last_modified": written, "etag": None, "source": "listing"}
+        for address, written, _ in JUDGED
+    ]
+    nothing = spark.createDataFrame(pa.table({"address": pa.array([], pa.string())}))
+    holding = nothing.selectExpr(
+        "address",
+        "true live",
+        "false expired",
+        "array('') rule_ids",
+        "array('') branches",
+        "timestamp '2026-01-01' due_since",
+        "timestamp '2026-01-01' first_held_at",
+        "timestamp '2026-01-01' last_held_at",
+    )
+    age_cutoff = AgeCutoff(cutoff, timedelta(0), issued=no_issue_time)
+    objects = classified(frame(spark, listed, STORAGE_INVENTORY.schema), holding, age_cutoff, collect)
+    rows = objects.select("address", "state", unchanged_until(age_cutoff, collect).alias("until")).collect()
+    never = datetime.max.replace(tzinfo=UTC)
+    return {
+        one["address"]: (
+            one["state"],
+            never if one["until"] is None else datetime(1970, 1, 1, tzinfo=UTC) + one["until"] * MICROSECOND,
+        )
+        for one in rows
+    }
+
+
+@pytest.mark.parametrize("collect", [30 * DAY, None], ids=["backups_go", "backups_stay"])
+def test_age_changes_no_state_before_the_time_at_which_it_may(spark: SparkSession, collect: timedelta | None) -> None:
+    now = kept_by_age(spark, CUTOFF, collect)
+    cutoffs = sorted({until + SECOND + MICROSECOND for _, until in now.values() if until < CUTOFF + 99 * DAY})
+    assert len(cutoffs) == (2 if collect else 1)  # the two young backups change at the same time
+    for cutoff in cutoffs:
+        changed = {name for name, (state, _) in kept_by_age(spark, cutoff, collect).items() if state != now[name][0]}
+        assert changed == {name for name, (_, until) in now.items() if until < cutoff}
 
 
 @pytest.mark.parametrize("collect", [30 * DAY, None], ids=["backups_go", "backups_stay"])

@@ -1,6 +1,7 @@
 """The state of each listed object, case by case, and the live addresses."""
 
-from datetime import timedelta
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 
 import pyarrow as pa
 import pytest
@@ -81,6 +82,22 @@ def test_the_later_of_storing_and_issuing_must_be_before_the_cutoff_of_the_reaso
     frame = frames.candidates(spark, *rows)
     found = frame.select(frame["paths"][0], age_cutoff.is_eligible(frame["reason"])).collect()
     assert dict(map(tuple, found)) == {case: cleared for case, (*_, cleared) in AGES.items()}
+
+
+@pytest.mark.parametrize("place", range(len(AGES)), ids=list(AGES))
+def test_an_object_is_too_young_while_no_input_is_newer_than_the_time_at_which_that_may_end(
+    spark: SparkSession, place: int
+) -> None:
+    reason, modified, issued, _ = list(AGES.values())[place]
+    frame = frames.candidates(
+        spark, frames.Candidate(address(1, issued), last_modified=modified + MICROSECOND, reason=reason)
+    )
+    age_cutoff = AgeCutoff(NOW, GRACE, timedelta(days=3), issued=issued_at)
+    micros = frame.select(age_cutoff.young_until(frame["reason"])).collect()[0][0]
+    until = datetime(1970, 1, 1, tzinfo=UTC) + micros * MICROSECOND
+    ages = [replace(age_cutoff, oldest_input=until + later) for later in (timedelta(0), SECOND + MICROSECOND)]
+    (found,) = frame.select(*(age.is_eligible(frame["reason"]) for age in ages)).collect()
+    assert tuple(found) == (False, True)
 
 
 GENERATED = {name: address(number) for number, name in enumerate(

@@ -10,7 +10,7 @@ from pyspark.sql import SparkSession
 
 from retention_assets.errors import AccessDenied
 from retention_assets.lakefs.rules.same_content import COMPARED
-from retention_assets.lakefs.source.checksums import FEW_OBJECTS, md5_of, md5_of_few
+from retention_assets.lakefs.source.checksums import FEW_OBJECTS, has_unread, md5_of, md5_of_few
 from retention_assets.objectstore.access import StoreAccess
 from retention_assets.spark.frames import from_arrow
 from tests.objectstore.s3 import Bucket
@@ -58,6 +58,21 @@ def test_missing_archived_and_very_large_objects_have_no_known_content(spark: Sp
         "data/gone": None,
         "data/large": None,
     }
+
+
+@pytest.mark.parametrize(
+    ("size", "found", "expected"),
+    [(1, "0f" * 16, False), (1, None, True), (2**30 + 1, None, False)],
+    ids=["read", "gone_or_archived", "too_large"],
+)
+def test_content_that_is_unknown_now_may_be_known_later_unless_it_is_too_large(
+    spark: SparkSession, size: int, found: str | None, expected: bool
+) -> None:
+    (row,) = compared({"data/1": size})
+    schema = COMPARED.append(pa.field("md5", pa.string()))
+    table = pa.Table.from_pylist([{**row, "md5": found}, {**row, "md5": "0e" * 16}], schema)
+    assert has_unread(table) is expected
+    assert has_unread(from_arrow(spark, table)) is expected
 
 
 def test_content_that_cannot_be_read_for_another_reason_is_an_error(spark: SparkSession, guarded: Bucket) -> None:

@@ -169,6 +169,7 @@ class RepositoryResource(dg.ConfigurableResource):
         shared = self.tables.shared
         written = write_rows(rows.frame, self.warehouse, self.name, table, day, shared=shared, observe=observe)
         frame = self.warehouse.frame(rows.frame.sparkSession, self.name, table, day.isoformat())
+        self.warehouse.require_files(written.files, self.name, table, day)  # the frame is of these files
         # The details may be those of another table.
         details = replace(rows.details, digest=None, inputs=inputs, computed_at=self.clock.now())
         return replace(rows, data=frame, written=written, details=details), written.observed
@@ -204,11 +205,11 @@ class RepositoryResource(dg.ConfigurableResource):
             )
         day = day_of(context)
         table, amount = DELETION_CANDIDATES.name, planned.plan.candidates
-        self.warehouse.copy_table(
+        files = self.warehouse.copy_table(
             (self.name, PLANNED_OBJECTS, planned.plan.plan_hash), (self.name, table, day.isoformat())
         )
         self.warehouse.require_rows(self.name, table, day, amount.objects)
-        return Rows(planned.candidates, taken_at, written=Written(amount.objects, amount.bytes))
+        return Rows(planned.candidates, taken_at, written=Written(amount.objects, amount.bytes, files=files))
 
     def current_policy(self) -> Policy | SnapshotPolicy:
         """Return the policy of the repository, as its files or its server have it now. Errors: ConfigurationError."""

@@ -70,17 +70,16 @@ def reused_rows(
         if not is_recent(known.details.computed_at, now):
             continue
         try:
-            if source != target:
-                warehouse.copy_table(source, target)
+            files = known.files if source == target else warehouse.copy_table(source, target)
             is_whole = warehouse.content_digest(*target) == known.content
-            if not is_whole or warehouse.files_digest(*source) != known.files:  # damaged, or replaced meanwhile
-                continue
             warehouse.require_rows(repository, table, day, known.rows)
-            written = Written(known.rows, known.size or 0, files=warehouse.files_digest(*target))
             frame = warehouse.frame(spark, *target)
+            # Last: other files have other names, so the rows above were those of these files.
+            is_same = (warehouse.files_digest(*source), warehouse.files_digest(*target)) == (known.files, files)
         except (RetentionError, OSError):  # another run replaced or removed the rows
             continue
-        return Rows(frame, known.taken_at, known.details, written=written)
+        if is_whole and is_same:
+            return Rows(frame, known.taken_at, known.details, written=Written(known.rows, known.size or 0, files=files))
     return None
 
 

@@ -85,14 +85,10 @@ class PartitionMetadata:
     size: int | None = None  # the total size in bytes of the objects in the rows; None: as for `files`
     content: str | None = None  # the digest of the files' contents, if the rows may be reused
 
-    def of_files(self, files: str) -> "PartitionMetadata":
-        """Return the metadata of the rows in these files. If other files were written, the digests are not of them.
-
-        Another run may have written the partition since, or this metadata may be older than the files.
-        """
-        if self.files == files:
-            return self
-        return replace(self, files=None, details=replace(self.details, digest=None, inputs=None))
+    @property
+    def known_details(self) -> Details:
+        """The details. Without the digest of the files, the rows may be others than those of which it has digests."""
+        return self.details if self.files else replace(self.details, digest=None, inputs=None)
 
     @classmethod
     def of_document(cls, document: Mapping[str, Any]) -> "PartitionMetadata":

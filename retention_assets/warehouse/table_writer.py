@@ -1,7 +1,6 @@
 """Writes the rows of a partition: the columns of its table, in their order, with their types."""
 
 from collections.abc import Sequence
-from dataclasses import replace
 from datetime import date
 
 import pyarrow as pa
@@ -40,16 +39,16 @@ def write_rows(
     ConfigurationError when executors may not see the warehouse; as `Warehouse.write_frame`.
     """
     if isinstance(rows, pa.Table):
-        warehouse.write_table(_stored(rows, TABLES[table]), repository, table, day.isoformat())
-        written = Written(rows.num_rows, pc.sum(rows["size"]).as_py() or 0 if "size" in rows.column_names else 0)
+        files = warehouse.write_table(_stored(rows, TABLES[table]), repository, table, day.isoformat())
+        size = pc.sum(rows["size"]).as_py() or 0 if "size" in rows.column_names else 0
+        written = Written(rows.num_rows, size, files=files)
     else:
         if not shared:  # an existing session may have another master than the configuration
             require_seen_by_executors(warehouse.root, [master_of(rows.sparkSession)])
         conforming = conform(rows, TABLES[table])
         written = write_counted(conforming, warehouse, repository, table, day.isoformat(), observe=observe)
-    files = warehouse.files_digest(repository, table, day.isoformat())
     warehouse.require_rows(repository, table, day, written.rows)
-    return replace(written, files=files)
+    return written
 
 
 def write_counted(rows: DataFrame, warehouse: Warehouse, *parts: str, observe: Sequence[Column] = ()) -> Written:
@@ -60,8 +59,8 @@ def write_counted(rows: DataFrame, warehouse: Warehouse, *parts: str, observe: S
     observed = Observation()
     size = F.sum("size") if "size" in rows.columns else F.lit(None).cast("long")
     counted = rows.observe(observed, F.count(F.lit(1)).alias("rows"), size.alias("bytes"), *observe)
-    warehouse.write_frame(counted, *parts)
-    return Written(observed.get["rows"], observed.get["bytes"] or 0, observed.get)
+    files = warehouse.write_frame(counted, *parts)
+    return Written(observed.get["rows"], observed.get["bytes"] or 0, observed.get, files)
 
 
 def _stored(rows: pa.Table, table: Table) -> pa.Table:

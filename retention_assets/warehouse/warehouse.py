@@ -45,6 +45,7 @@ _FOOTER = 2**16  # bytes read from the end of a Parquet file; a longer footer ta
 _FEW = 10_000  # the most rows of which the driver reads a column
 _AT_ONCE = 16  # footers or documents read at the same time
 _ENCODED = str.maketrans({"%": "%25", "#": "%23", "?": "%3F"})
+_BASE_NAME = "mapreduce.output.basename"  # option of Spark and Hadoop: how the names of written files begin
 _CONDITIONS = "_conditions"  # scratch file that tests whether the store honours conditional writes
 _READ, _WRITE, _LIST, _REMOVE = (replace(one, of_warehouse=True) for one in (READ, WRITE, LIST, REMOVE))
 
@@ -54,7 +55,7 @@ class Written:
     """The number of rows that were written, and the total size in bytes of the objects in the rows.
 
     `observed`: further figures of these rows by name, which Spark counted while it wrote the rows.
-    `files`: the digest of the files; see `Warehouse.files_digest`. It is computed just after the rows were written.
+    `files`: the digest of the files that were written; see `Warehouse.files_digest`. None: they are not known.
     """
 
     rows: int
@@ -217,18 +218,22 @@ class Warehouse:
             needed: columns that the partition must have; None: all columns of the table.
 
         Errors: TableContractError when the partition is missing or incomplete, when its files have another number of
-        rows than were written, when columns are missing, or when another run writes or removes the partition meanwhile.
+        rows than were written or are not those of its metadata, when columns are missing, or when another run writes or
+        removes the partition meanwhile.
         GuardRefused when a guard refused the data in it.
         """
         parts = repository, table, day.isoformat()
         listed = self._listed(*parts)
-        metadata = self.metadata(repository, table, day).of_files(_digest_of((path, size) for path, size, *_ in listed))
+        metadata = self.metadata(repository, table, day)
         if refused := metadata.details.refused:
             raise GuardRefused(
                 f"{repository}: {table} of {day} was refused by {refused}. Nothing was deleted. "
                 f"Make it again: `{_maker(repository, table, day)}`."
             )
         files = self.require_rows(repository, table, day, metadata.rows)
+        self.require_files(
+            metadata.files, repository, table, day, _digest_of((path, size) for path, size, *_ in listed)
+        )
         if needed is None:
             needed = TABLES[table].schema.names if table in TABLES else []
         self._require_columns(files, needed, repository, table, day)
@@ -242,7 +247,20 @@ class Warehouse:
 
         frame = self._frame(spark, files, *parts)
         self._require_unchanged(listed, *parts)
-        return Rows(frame, metadata.taken_at, metadata.details, read=read, count=metadata.rows)
+        return Rows(frame, metadata.taken_at, metadata.known_details, read=read, count=metadata.rows)
+
+    def require_files(
+        self, written: str | None, repository: str, table: str, day: date, found: str | None = None
+    ) -> None:
+        """Require that a partition has the files that were written. Errors: TableContractError.
+
+        `written`: their digest, see `files_digest`; None: it is not known. `found`: that of the files that are there.
+        """
+        if written is not None and written != (found or self.files_digest(repository, table, day.isoformat())):
+            raise TableContractError(
+                f"{repository}: {table} of {day} has files of another run, which is not finished or was interrupted. "
+                f"Nothing was deleted. Make the table again: `{_maker(repository, table, day)}`."
+            )
 
     def _listed(self, *parts: str) -> list[tuple[Any, ...]]:
         """Return the files of a directory, sorted, so that two results differ if a file was written or removed."""
@@ -265,17 +283,23 @@ class Warehouse:
         """Return the rows of a directory that Spark wrote, with the columns of its files."""
         return self._frame(spark, self._footers(*parts), *parts)
 
-    def write_frame(self, rows: "DataFrame", *parts: str, mode: str = "overwrite") -> None:
-        """Write the rows of a frame to a directory with Spark. `mode`: of Spark, for a directory that exists.
+    def write_frame(self, rows: "DataFrame", *parts: str, mode: str = "overwrite") -> str | None:
+        """Write the rows of a frame to a directory with Spark, and return the digest of the files: see `files_digest`.
 
+        The names of the files begin with a name of this write. So the digest is not of files that another run writes
+        to the same directory meanwhile. It is None if a cluster gives files other names.
+
+        `mode`: of Spark, for a directory that exists.
         Errors: AccessDenied or StoreError if the files cannot be written; ConfigurationError if Spark has no jars for
         the store; Spark's own error for another reason.
         """
         from retention_assets.spark.failures import refused_write
 
+        name = f"part-{uuid4().hex}"
+
         def write() -> None:
             try:
-                rows.write.mode(mode).parquet(self.location(*parts))
+                rows.write.option(_BASE_NAME, name).mode(mode).parquet(self.location(*parts))
             except Exception as error:
                 self._require_file_system(error)
                 if reason := refused_write(str(error)):
@@ -283,6 +307,8 @@ class Warehouse:
                 raise
 
         self._call(write, "/".join(parts), _WRITE)
+        written = [file for file in self._table_files(*parts) if file[0].rpartition("/")[2].startswith(name)]
+        return _digest_of(written) if written else None
 
     def require_used_by_spark(self, spark: "SparkSession") -> None:
         """Require that Spark can read a warehouse in a store, for which it has its own client and credentials.
@@ -500,26 +526,34 @@ class Warehouse:
         """Mark a directory as complete, as Spark does when it has written all rows."""
         self._put(b"", *parts, SUCCESS)
 
-    def write_table(self, rows: pa.Table, *parts: str) -> None:
-        """Replace a directory with one Parquet file of these rows, as Spark does. Errors: as `write_document`."""
+    def write_table(self, rows: pa.Table, *parts: str) -> str:
+        """Replace a directory with one Parquet file of these rows, as Spark does, and return the digest of the file.
+
+        Errors: as `write_document`.
+        """
         self.remove_directory(*parts)
         target = BytesIO()
         pq.write_table(rows, target, store_schema=False, row_group_size=_ROW_GROUP)
         # A new name, as Spark gives its files: a frame of the replaced file must not read the rows of this one.
-        self._put(target.getvalue(), *parts, f"part-00000-{uuid4().hex}.parquet")
+        content, name = target.getvalue(), f"part-00000-{uuid4().hex}.parquet"
+        self._put(content, *parts, name)
         self.mark_complete(*parts)
+        return _digest_of([(name, len(content))])
 
-    def copy_table(self, source: Sequence[str], target: Sequence[str]) -> None:
-        """Replace the directory `target` with a copy of the table files in `source`.
+    def copy_table(self, source: Sequence[str], target: Sequence[str]) -> str:
+        """Replace the directory `target` with a copy of the table files in `source`. Return the digest of the copies.
 
         An object store copies the files itself. The copies have new names, as the files that Spark writes. The target
         is marked as complete after all files are copied. Errors: as `write_document`.
         """
         self.remove_directory(*target)
-        for number, (path, _) in enumerate(self._table_files(*source)):
+        copies = []
+        for number, (path, size) in enumerate(self._table_files(*source)):
             copy = "/".join((*target, f"part-{number:05}-{uuid4().hex}.parquet"))
             self._call(partial(self._copy, path, copy), copy, _WRITE)
+            copies.append((copy, size))
         self.mark_complete(*target)
+        return _digest_of(copies)
 
     def _copy(self, path: str, copy: str) -> None:
         if not self.is_local:

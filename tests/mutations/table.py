@@ -1685,11 +1685,29 @@ ON_A_REAL_SERVER = (
         caught_by=("tests/state/test_reuse.py::test_rows_of_other_or_unknown_inputs_are_not_reused[other_inputs]",),
     ),
     Mutation(
+        name="rows that another run wrote meanwhile are reused",
+        breaks="a plan is made from what the repository is now (invariant 3)",
+        file="retention_assets/state/reuse.py",
+        old="if is_whole and is_same:",
+        new="if is_whole:",
+        caught_by=(
+            "tests/state/test_reuse.py::test_rows_that_another_run_of_the_same_day_replaces_are_not_reused[frame]",
+        ),
+    ),
+    Mutation(
+        name="rows are read under the metadata of another run",
+        breaks="the tables of a plan have one origin (invariant 3)",
+        file="retention_assets/warehouse/warehouse.py",
+        old="if written is not None and written != (",
+        new="if written is not None and not (",
+        caught_by=("tests/state/test_reuse.py::test_rows_of_another_run_than_the_metadata_are_not_read",),
+    ),
+    Mutation(
         name="rows of a damaged file are reused",
         breaks="a damaged table is computed again (invariant 3)",
         file="retention_assets/state/reuse.py",
-        old="if not is_whole or warehouse",
-        new="if warehouse",
+        old="if is_whole and is_same:",
+        new="if is_same:",
         caught_by=("tests/state/test_reuse.py::test_rows_that_may_be_others_are_not_reused[with_a_changed_byte]",),
     ),
     Mutation(

@@ -11,6 +11,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from retention_assets.core.remedies import CheckResult
+from retention_assets.errors import TableContractError
 from retention_assets.state import reuse
 from retention_assets.state.plan import PLANS, Plan, keep_plan, made_name
 from retention_assets.state.reuse import Inputs, KnownPlan, inputs_digest, keep_known, known_plan, reused_rows
@@ -72,12 +73,37 @@ def test_rows_that_another_run_replaces_while_they_are_copied_are_not_reused(
     write(warehouse, FIRST, "first")
     copy = Warehouse.copy_table
 
-    def copy_later(self: Warehouse, *parts: Any) -> None:
-        copy(self, *parts)
+    def copy_later(self: Warehouse, *parts: Any) -> str:
+        digest = copy(self, *parts)
         write(warehouse, FIRST, "first", replace(KNOWN, inputs="others"))
+        return digest
 
     monkeypatch.setattr(Warehouse, "copy_table", copy_later)
     assert reused(spark, warehouse) is None
+
+
+@pytest.mark.parametrize("step", ["content_digest", "require_rows", "frame"])
+def test_rows_that_another_run_of_the_same_day_replaces_are_not_reused(
+    spark: SparkSession, warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch, step: str
+) -> None:
+    """The other run has as many rows, and its metadata comes last. Under this run's, they would be taken as its own."""
+    write(warehouse, FIRST, "first")
+    function = getattr(Warehouse, step)
+
+    def after_the_other_run(self: Warehouse, *given: Any) -> Any:
+        result = function(self, *given)
+        self.write_table(pa.table({"address": ["other"]}), "orchard", TABLE, NEXT.isoformat())
+        return result
+
+    monkeypatch.setattr(Warehouse, step, after_the_other_run)
+    assert reused_rows(spark, warehouse, "orchard", TABLE, NEXT, "the-same", NOW) is None
+
+
+def test_reused_rows_have_the_digest_of_the_files_that_were_compared(spark: SparkSession, warehouse: Warehouse) -> None:
+    write(warehouse, FIRST, "first")
+    rows = reused_rows(spark, warehouse, "orchard", TABLE, NEXT, "the-same", NOW)
+    assert rows and rows.written
+    assert rows.written.files == warehouse.files_digest("orchard", TABLE, NEXT.isoformat())
 
 
 def test_the_rows_of_the_same_day_are_used_where_they_are(spark: SparkSession, warehouse: Warehouse) -> None:
@@ -163,17 +189,25 @@ def test_rows_of_other_or_unknown_inputs_are_not_reused(
     assert reused(spark, warehouse, inputs, NOW + age) is None
 
 
-def test_metadata_of_other_files_does_not_say_what_their_rows_were_made_from(
-    spark: SparkSession, warehouse: Warehouse
-) -> None:
+def test_rows_of_another_run_than_the_metadata_are_not_read(spark: SparkSession, warehouse: Warehouse) -> None:
+    """Both runs wrote as many rows. The details, such as the policy of the rows, are those of the first run."""
     commits = COMMIT_GRAPH.schema.empty_table()
     parts, details = ("orchard", "commit_graph", FIRST.isoformat()), Details(digest="a", inputs="b", instance="c")
-    warehouse.write_table(commits, *parts)
-    metadata = PartitionMetadata(NOW, 0, "a-run", details, warehouse.files_digest(*parts))
+    metadata = PartitionMetadata(NOW, 0, "a-run", details, warehouse.write_table(commits, *parts))
     warehouse.write_metadata("orchard", "commit_graph", FIRST, metadata)
     assert warehouse.rows(spark, "orchard", "commit_graph", FIRST).details == details
     warehouse.write_table(commits, *parts)  # a file with another name
     warehouse.write_metadata("orchard", "commit_graph", FIRST, metadata)
+    with pytest.raises(TableContractError, match=r"commit_graph of .* has files of another run"):
+        warehouse.rows(spark, "orchard", "commit_graph", FIRST)
+
+
+def test_metadata_without_files_does_not_say_what_the_rows_were_made_from(
+    spark: SparkSession, warehouse: Warehouse
+) -> None:
+    parts, details = ("orchard", "commit_graph", FIRST.isoformat()), Details(digest="a", inputs="b", instance="c")
+    warehouse.write_table(COMMIT_GRAPH.schema.empty_table(), *parts)
+    warehouse.write_metadata("orchard", "commit_graph", FIRST, PartitionMetadata(NOW, 0, "a-run", details))
     found = warehouse.rows(spark, "orchard", "commit_graph", FIRST).details
     assert found == replace(details, digest=None, inputs=None)
 

@@ -366,6 +366,34 @@ def test_spark_does_not_read_a_table_that_replaced_the_opened_table(spark: Spark
         opened.frame.collect()
 
 
+def test_the_digest_of_a_write_is_not_of_files_that_another_run_writes_meanwhile(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    warehouse = Warehouse(str(tmp_path))
+    assert warehouse.write_frame(spark.range(3), *TABLE) == warehouse.files_digest(*TABLE)
+    others = warehouse.files(*TABLE)
+    digest = warehouse.write_frame(spark.range(3), *TABLE, mode="append")
+    assert digest != warehouse.files_digest(*TABLE)
+    for name in others:
+        warehouse.remove_document(*TABLE, name)
+    assert digest == warehouse.files_digest(*TABLE)
+
+
+def test_the_files_of_a_write_are_not_known_if_the_cluster_names_them_itself(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Then the rows are read as before, but no later run reuses them."""
+    monkeypatch.setattr("retention_assets.warehouse.warehouse._BASE_NAME", "an.option.that.spark.ignores")
+    assert Warehouse(str(tmp_path)).write_frame(spark.range(3), *TABLE) is None
+
+
+def test_copies_have_the_digest_of_their_files(spark: SparkSession, tmp_path: Path) -> None:
+    warehouse = Warehouse(str(tmp_path))
+    warehouse.write_frame(spark.range(3).repartition(3), *TABLE)
+    digest = warehouse.copy_table(TABLE, PLACE)
+    assert digest == warehouse.files_digest(*PLACE) != warehouse.files_digest(*TABLE)
+
+
 @pytest.mark.parametrize("name", ["lake[12]", "lake{1,2}", "lake?", "lake*"])
 def test_the_directory_of_a_warehouse_is_not_read_as_a_pattern(spark: SparkSession, tmp_path: Path, name: str) -> None:
     """Spark would take it as one: it would find no files, or those of the warehouse in the directory beside it."""

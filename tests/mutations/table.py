@@ -1622,60 +1622,6 @@ KEEPING_BOOKS = (
             f"{_RECORDS}::test_a_change_of_the_newest_acknowledgement_is_detected[remove_the_entry]",
         ),
     ),
-)
-
-_FULL_OF = "tests/random_histories/test_rounds.py::test_a_history_that_is_full_of_one_thing_loses_nothing"
-
-ON_A_REAL_SERVER = (
-    Mutation(
-        name="an absolute address is outside, whatever the name at its end is",
-        breaks="a generated name keeps its object whatever the spelling of the rest is (invariant 6)",
-        file="retention_assets/lakefs/names/columns.py",
-        old=".otherwise(F.regexp_extract(spelled, _NAME_OR_LAST, 0))\n",
-        new=".otherwise(address)\n",
-        also=(
-            (
-                "        reversed(namespace_urls),\n",
-                "        reversed(namespace_urls[:0]),\n",
-            ),
-        ),
-        caught_by=(f"{_FULL_OF}[linked]",),
-    ),
-    Mutation(
-        name="an object with the content of a head is not kept",
-        breaks="an object that was staged again with the same content stays (invariant 1)",
-        file="retention_assets/lakefs/sweep/planning.py",
-        old="    objects = keep_same_content(objects, hidden)\n",
-        new="    objects = keep_same_content(objects, hidden.limit(0))\n",
-        caught_by=(
-            "tests/real_lakefs/test_nothing_live_is_lost.py"
-            "::test_an_object_that_was_uploaded_again_with_the_same_content_stays[lakefs]",
-        ),
-    ),
-    Mutation(
-        name="nothing settles",
-        breaks="an object that a running operation is about to reference stays (invariant 5)",
-        file="retention_assets/core/settle.py",
-        old="    waits = due & must_wait & ",
-        new="    waits = F.lit(False) & due & must_wait & ",
-        caught_by=(f"{_FULL_OF}[held]",),
-    ),
-    Mutation(
-        name="references of another repository are not read",
-        breaks="an object that another configured repository references stays (invariant 6)",
-        file="retention_assets/repositories/other_repositories.py",
-        old="self._of_commits)(other, table, policy))\n",
-        new="self._of_commits)(other, table, policy).limit(0))\n",
-        caught_by=(f"{_FULL_OF}[shared]",),
-    ),
-    Mutation(
-        name="a page without rows is used as a complete list",
-        breaks="a branch that is created again during a scan hides no staged object (invariant 3)",
-        file="retention_assets/lakefs/source/staged_list.py",
-        old="            if not any(self._for_each(self._shows_any, on_page)):\n                return response, []",
-        new="            if response is not None:\n                return response, []",
-        caught_by=(f"{_FULL_OF}[made again]",),
-    ),
     Mutation(
         name="rows of other inputs are reused",
         breaks="a plan is made from what the repository is now (invariant 3)",
@@ -1730,6 +1676,60 @@ ON_A_REAL_SERVER = (
             "tests/assets/test_same_inputs.py"
             "::test_a_lakefs_plan_from_other_inputs_is_computed[with_another_staged_object]",
         ),
+    ),
+)
+
+_FULL_OF = "tests/random_histories/test_rounds.py::test_a_history_that_is_full_of_one_thing_loses_nothing"
+
+ON_A_REAL_SERVER = (
+    Mutation(
+        name="an absolute address is outside, whatever the name at its end is",
+        breaks="a generated name keeps its object whatever the spelling of the rest is (invariant 6)",
+        file="retention_assets/lakefs/names/columns.py",
+        old=".otherwise(F.regexp_extract(spelled, _NAME_OR_LAST, 0))\n",
+        new=".otherwise(address)\n",
+        also=(
+            (
+                "        reversed(namespace_urls),\n",
+                "        reversed(namespace_urls[:0]),\n",
+            ),
+        ),
+        caught_by=(f"{_FULL_OF}[linked]",),
+    ),
+    Mutation(
+        name="an object with the content of a head is not kept",
+        breaks="an object that was staged again with the same content stays (invariant 1)",
+        file="retention_assets/lakefs/sweep/planning.py",
+        old="    objects = keep_same_content(objects, hidden)\n",
+        new="    objects = keep_same_content(objects, hidden.limit(0))\n",
+        caught_by=(
+            "tests/real_lakefs/test_nothing_live_is_lost.py"
+            "::test_an_object_that_was_uploaded_again_with_the_same_content_stays[lakefs]",
+        ),
+    ),
+    Mutation(
+        name="nothing settles",
+        breaks="an object that a running operation is about to reference stays (invariant 5)",
+        file="retention_assets/core/settle.py",
+        old="    waits = due & must_wait & ",
+        new="    waits = F.lit(False) & due & must_wait & ",
+        caught_by=(f"{_FULL_OF}[held]",),
+    ),
+    Mutation(
+        name="references of another repository are not read",
+        breaks="an object that another configured repository references stays (invariant 6)",
+        file="retention_assets/repositories/other_repositories.py",
+        old="self._of_commits)(other, table, policy))\n",
+        new="self._of_commits)(other, table, policy).limit(0))\n",
+        caught_by=(f"{_FULL_OF}[shared]",),
+    ),
+    Mutation(
+        name="a page without rows is used as a complete list",
+        breaks="a branch that is created again during a scan hides no staged object (invariant 3)",
+        file="retention_assets/lakefs/source/staged_list.py",
+        old="            if not any(self._for_each(self._shows_any, on_page)):\n                return response, []",
+        new="            if response is not None:\n                return response, []",
+        caught_by=(f"{_FULL_OF}[made again]",),
     ),
 )
 

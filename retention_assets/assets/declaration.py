@@ -111,7 +111,9 @@ def _instrumented(make: Callable[..., Made], repository: Repository, system: str
             if isinstance(spark, SparkResource) and isinstance(resource, RepositoryResource):
                 spark.fit_to(resource.warehouse.newest_rows(repository.name, STORAGE_INVENTORY.name))
             made = make(*arguments, **inputs)
-        return made._replace(value=replace(made.value, began=began), metadata={**(made.metadata or {}), **lineage})
+        made_from = [one for one in inputs.values() if isinstance(one, Rows)]
+        value = replace(made.value, began=began, made_from=made_from)
+        return made._replace(value=value, metadata={**(made.metadata or {}), **lineage})
 
     # No return type: an asset with checks has several outputs, so Dagster would expect a tuple.
     vars(timed)["__signature__"] = inspect.signature(make).replace(return_annotation=inspect.Signature.empty)
@@ -211,8 +213,8 @@ def code_version() -> str:
     shows the assets as outdated until their next run.
     """
     package = Path(retention_assets.__file__).parent
-    shared = ("core", "spark", "policy", "decoding", "inventory", "objectstore", "repositories", "state", "warehouse")
-    names = (*shared, "lakefs", "icechunk", "sweep")
+    shared = ("assets", "config", "core", "spark", "policy", "decoding", "inventory", "objectstore", "repositories")
+    names = (*shared, "state", "warehouse", "lakefs", "icechunk", "sweep")
     files = [*(file for name in names for file in (package / name).rglob("*.py")), package / "tables.py"]
     digest = hashlib.sha256()
     for file in sorted(files):

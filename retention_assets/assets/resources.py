@@ -324,11 +324,16 @@ class WarehouseIOManager(dg.ConfigurableIOManager):
 
     @reporting_exhaustion()
     def handle_output(self, context: dg.OutputContext, obj: Rows) -> None:
-        """Overwrite the partition, then write its metadata. Without metadata, a partition is incomplete."""
+        """Overwrite the partition, then write its metadata. Without metadata, a partition is incomplete.
+
+        It stays incomplete if another run replaced rows from which these were made.
+        """
         repository, name = context.asset_key.path
         day = day_of(context)
         warehouse = self.tables.open()
         written = obj.written or write_rows(obj.data, warehouse, repository, name, day, shared=self.tables.shared)
+        for one in obj.made_from:
+            one.require_unchanged()
         content = warehouse.content_digest(repository, name, day.isoformat()) if obj.details.inputs else None
         made = PartitionMetadata(
             obj.taken_at, written.rows, context.run_id, obj.details, written.files, written.size, content

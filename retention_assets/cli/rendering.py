@@ -194,7 +194,9 @@ def open_table(warehouse: Warehouse, repository: str, name: str, day: date) -> p
     elif name == DELETION_CANDIDATES.name and (plan := _current_plan(warehouse, repository, day)):
         path = warehouse.location(*planned_directory(warehouse, plan))
     else:
-        warehouse.require_rows(repository, name, day, warehouse.metadata(repository, name, day).rows)
+        metadata = warehouse.metadata(repository, name, day)
+        warehouse.require_rows(repository, name, day, metadata.rows)
+        warehouse.require_files(metadata.files, repository, name, day)
         path = warehouse.require(repository, name, day)
     table = read_directory(warehouse, path.removeprefix(f"{warehouse.root}/"), schema=SHOWN[name].schema)
     return table.sort_by([(column, "ascending") for column in SHOWN[name].key])

@@ -319,16 +319,19 @@ class OtherRepositories:
         return _Table(other.name, day, found.taken_at, details, unread, replaced, found.run_id, mode, found.rows)
 
     def _metadata(self, other: Repository, name: str, day: date) -> PartitionMetadata | None:
-        """Return the metadata of a table; None if it is incomplete, a guard refused it, or its time is in the future.
+        """Return the metadata of a table; None if it cannot be used.
 
-        A table whose time is in the future was made while a clock was wrong. It would hide tables that are made later.
+        This is so if the table is incomplete or has files of another run, if a guard refused it, or if its time is in
+        the future. A table whose time is in the future was made while a clock was wrong. It would hide tables that are
+        made later.
         """
         metadata = self.warehouse.metadata_if_there(other.name, name, day.isoformat())
         if metadata is None or not self.warehouse.is_complete(other.name, name, day.isoformat()):
             return None
         if metadata.details.refused is not None or metadata.taken_at > self.clock() + MARGIN:
             return None
-        return metadata
+        files = self.warehouse.files_digest(other.name, name, day.isoformat())
+        return metadata if metadata.files in {None, files} else None
 
     def _references(self, other: Repository, table: _Table) -> DataFrame | None:
         """Return the references of `other` (`address`): virtual references, and addresses that may be outside it.

@@ -1,6 +1,6 @@
 """Finds the rows of a table, and the plan, that an earlier run made from the same inputs.
 
-The same inputs give the same result, so a run copies the earlier rows, or states the earlier plan again. The digest of
+The same inputs give the same result, so a run copies the earlier rows, or reuses the earlier plan. The digest of
 the inputs has the digests of all tables that are read, the settings, and the code of this package. Any doubt, such as
 a file of another run or a plan that is no longer stored, leads to a computation from the beginning. So does a run that
 reads all files again, and a week since the last computation. Source: docs/safety.md, "Plans without changes".

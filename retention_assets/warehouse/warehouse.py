@@ -7,6 +7,7 @@ and reads and writes small JSON documents.
 import hashlib
 import json
 import os
+import re
 import shutil
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -45,6 +46,7 @@ _FOOTER = 2**16  # bytes read from the end of a Parquet file; a longer footer ta
 _FEW = 10_000  # the most rows of which the driver reads a column
 _AT_ONCE = 16  # footers or documents read at the same time
 _ENCODED = str.maketrans({"%": "%25", "#": "%23", "?": "%3F"})
+_OWN_FILE = re.compile(r"part-(\d{5}-)?[0-9a-f]{32}[-.]")  # the name of a file that this module writes or copies
 _BASE_NAME = "mapreduce.output.basename"  # option of Spark and Hadoop: how the names of written files begin
 _CONDITIONS = "_conditions"  # scratch file that tests whether the store honours conditional writes
 _READ, _WRITE, _LIST, _REMOVE = (replace(one, of_warehouse=True) for one in (READ, WRITE, LIST, REMOVE))
@@ -87,6 +89,17 @@ class Rows:
     began: float | None = None  # when the asset began to make the rows, by `time.monotonic`
     read: Callable[[Sequence[str] | None], pa.Table] | None = None  # reads columns of the partition without Spark
     count: int | None = None  # rows of a partition that was read
+    check: Callable[[], None] | None = None  # see `require_unchanged`
+    made_from: Sequence["Rows"] = ()  # the partitions from which these rows are made
+
+    def require_unchanged(self) -> None:
+        """Require that the partition has the files that it had when it was opened. Errors: TableContractError.
+
+        Spark Connect lists the directory of a frame again each time it computes the frame. Files that were replaced do
+        not come back, so the rows that were read until now are those of the metadata.
+        """
+        if self.check:
+            self.check()
 
     @property
     def frame(self) -> "DataFrame":
@@ -231,12 +244,12 @@ class Warehouse:
                 f"Make it again: `{_maker(repository, table, day)}`."
             )
         files = self.require_rows(repository, table, day, metadata.rows)
-        self.require_files(
-            metadata.files, repository, table, day, _digest_of((path, size) for path, size, *_ in listed)
-        )
         if needed is None:
             needed = TABLES[table].schema.names if table in TABLES else []
         self._require_columns(files, needed, repository, table, day)
+        self.require_files(
+            metadata.files, repository, table, day, _digest_of((path, size) for path, size, *_ in listed)
+        )
 
         def read(columns: Sequence[str] | None) -> pa.Table:
             from retention_assets.warehouse.reading import read_directory
@@ -245,9 +258,9 @@ class Warehouse:
             self._require_unchanged(listed, *parts)
             return found
 
-        frame = self._frame(spark, files, *parts)
-        self._require_unchanged(listed, *parts)
-        return Rows(frame, metadata.taken_at, metadata.known_details, read=read, count=metadata.rows)
+        frame, check = self._frame(spark, files, *parts), partial(self._require_unchanged, listed, *parts)
+        check()
+        return Rows(frame, metadata.taken_at, metadata.known_details, read=read, count=metadata.rows, check=check)
 
     def require_files(
         self, written: str | None, repository: str, table: str, day: date, found: str | None = None
@@ -290,8 +303,8 @@ class Warehouse:
         to the same directory meanwhile. It is None if a cluster gives files other names.
 
         `mode`: of Spark, for a directory that exists.
-        Errors: AccessDenied or StoreError if the files cannot be written; ConfigurationError if Spark has no jars for
-        the store; Spark's own error for another reason.
+        Errors: AccessDenied or StoreError if the files cannot be written; TableContractError if another run replaced
+        them; ConfigurationError if Spark has no jars for the store; Spark's own error for another reason.
         """
         from retention_assets.spark.failures import refused_write
 
@@ -307,7 +320,13 @@ class Warehouse:
                 raise
 
         self._call(write, "/".join(parts), _WRITE)
-        written = [file for file in self._table_files(*parts) if file[0].rpartition("/")[2].startswith(name)]
+        found = {path.rpartition("/")[2]: size for path, size in self._table_files(*parts)}
+        written = [(one, size) for one, size in found.items() if one.startswith(name)]
+        if not written and any(_OWN_FILE.match(one) for one in found):
+            raise TableContractError(
+                f"{self.location(*parts)}: another run replaced these files while they were written. Nothing was "
+                "deleted. Run the same command again."
+            )
         return _digest_of(written) if written else None
 
     def require_used_by_spark(self, spark: "SparkSession") -> None:

@@ -71,6 +71,8 @@ def test_the_version_of_the_candidates_is_the_hash_of_the_plan(tmp_path: Path) -
 @pytest.mark.parametrize(
     "module",
     [
+        "assets/lakefs.py",
+        "config/settings.py",
         "decoding/kernels.py",
         "state/policies.py",
         "state/memory.py",

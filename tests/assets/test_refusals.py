@@ -4,7 +4,9 @@ import json
 import shutil
 from collections import Counter
 from collections.abc import Callable, Sequence
+from datetime import date
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -18,7 +20,9 @@ from retention_assets.errors import ConfigurationError, StoreError
 from retention_assets.lakefs.source.dump import DumpSource
 from retention_assets.lakefs.source.inventory_snapshot import InventoryContext, InventorySnapshot, take_snapshot
 from retention_assets.lakefs.source.opening import open_repository
+from retention_assets.lakefs.sweep import planning
 from retention_assets.policy.documents import from_server
+from retention_assets.state import storing
 from retention_assets.warehouse import table_writer
 from retention_assets.warehouse.cache_batches import MANIFEST
 from retention_assets.warehouse.warehouse import Warehouse, Written
@@ -199,6 +203,66 @@ def test_a_table_with_a_part_that_cannot_be_read_back_is_not_complete(
     assert "were written. Nothing was deleted" in run.errors
     monkeypatch.undo()
     assert not lake.make("deletion_candidates").success
+
+
+def replace_file(lake: Lake, table: str) -> None:
+    """Replace a file of the day's partition, as another run does. The rows are the same, to show that names count."""
+    part = part_of(lake, table)
+    part.rename(part.with_name(f"another-{part.name}"))
+
+
+def test_rows_are_not_stored_if_another_run_replaced_a_table_from_which_they_were_made(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write = table_writer.write_counted
+
+    def late(frame: DataFrame, warehouse: Warehouse, *parts: str, observe: Sequence[Column]) -> Written:
+        written = write(frame, warehouse, *parts, observe=observe)
+        replace_file(lake, "active_ranges")
+        return written
+
+    monkeypatch.setattr(table_writer, "write_counted", late)
+    run = lake.make("addresses")
+    assert "active_ranges of 2026-11-01 was written or removed by another run while it was read" in run.errors
+    monkeypatch.undo()
+    assert "addresses of 2026-11-01 has no metadata: its run was interrupted" in lake.make("deletion_candidates").errors
+
+
+def test_an_asset_does_not_read_back_the_rows_of_another_run(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    def late(frame: DataFrame, warehouse: Warehouse, *parts: str, observe: Sequence[Column]) -> Written:
+        written = write(frame, warehouse, *parts, observe=observe)
+        replace_file(lake, parts[1])
+        return written
+
+    write = table_writer.write_counted
+    monkeypatch.setattr(table_writer, "write_counted", late)
+    run = lake.make("storage_inventory")
+    assert "storage_inventory of 2026-11-01 has files of another run" in run.errors
+
+
+@pytest.mark.parametrize("table", ["storage_inventory", "uncommitted_objects", "commit_graph", "addresses"])
+def test_there_is_no_plan_if_another_run_replaced_a_table_from_which_it_was_made(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch, table: str
+) -> None:
+    keep, before = storing.keep_planned, lake.warehouse.directories(lake.name, "due_objects")
+
+    def late(*given: Any) -> DataFrame:
+        stored = keep(*given)
+        replace_file(lake, table)
+        return stored
+
+    monkeypatch.setattr(storing, "keep_planned", late)
+    monkeypatch.setattr(planning, "known_plan", lambda *given: None)
+    run = lake.make("deletion_candidates")
+    assert f"{table} of 2026-11-01 was written or removed by another run while it was read" in run.errors
+    assert lake.plan_document() is None
+    assert lake.warehouse.directories(lake.name, "due_objects") == before
+
+
+def test_the_metadata_of_each_table_of_a_plan_has_the_digest_of_its_files(lake: Lake) -> None:
+    for table in PLANNING_ASSETS:
+        metadata = lake.warehouse.metadata(lake.name, table, date.fromisoformat(DAY))
+        assert metadata.files == lake.warehouse.files_digest(lake.name, table, DAY), table
 
 
 @pytest.mark.long

@@ -173,7 +173,7 @@ def test_a_lakefs_plan_from_other_inputs_is_computed(
     assert (lake.plan_document() or {})["plan_hash"] == plan["plan_hash"]
 
 
-def test_a_plan_that_could_not_read_the_content_of_an_object_is_not_stated_again(
+def test_a_plan_that_could_not_read_the_content_of_an_object_is_not_reused(
     lake: Lake, computed: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The object may be archived, and restored later. Its listing does not change."""

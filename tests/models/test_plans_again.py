@@ -1,4 +1,4 @@
-"""A plan that is stated again is what a computation from the beginning finds, whatever changed since the last plan."""
+"""A plan that reuses the last one is what a computation from the beginning finds, whatever changed since then."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -45,7 +45,7 @@ def walk() -> Walk:
 
 
 class Twice:
-    """One repository with two warehouses: one whose plans may be stated again, and one that classifies all objects."""
+    """One repository with two warehouses. Plans in the first may reuse the last plan. Plans in the second never do."""
 
     def __init__(self, spark: SparkSession, directory: Path) -> None:
         self.spark, self.directory = spark, directory
@@ -67,7 +67,7 @@ def moved(world: World, duration: timedelta) -> World:
 
 
 @pytest.mark.long
-def test_a_plan_is_stated_again_until_an_object_is_old_enough_or_has_waited(
+def test_a_plan_is_reused_until_an_object_is_old_enough_or_has_waited(
     spark: SparkSession, tmp_path: Path, walk: Walk, classified: list[str]
 ) -> None:
     twice, world = Twice(spark, tmp_path), walk.until(AS_OF + MORNING + 4 * DAY)
@@ -75,7 +75,7 @@ def test_a_plan_is_stated_again_until_an_object_is_old_enough_or_has_waited(
     def is_classified(later: World, rules: Rules, settle: timedelta = timedelta(0)) -> bool:
         before = len(classified)
         twice.plan(later, rules, settle)
-        return len(classified) - before == 2  # and not only the plan that must not be stated again
+        return len(classified) - before == 2  # both warehouses, and not only the second
 
     assert is_classified(world, COMMITTED)
     assert not is_classified(moved(world, HOUR), COMMITTED)

@@ -1649,6 +1649,36 @@ KEEPING_BOOKS = (
         caught_by=("tests/state/test_reuse.py::test_rows_of_another_run_than_the_metadata_are_not_read",),
     ),
     Mutation(
+        name="a plan is stored although another run replaced a table that it read",
+        breaks="the tables of a plan have one origin (invariant 3)",
+        file="retention_assets/state/storing.py",
+        old="for rows in self.made_from:",
+        new="for rows in ():",
+        caught_by=(
+            "tests/assets/test_refusals.py"
+            "::test_there_is_no_plan_if_another_run_replaced_a_table_from_which_it_was_made[addresses]",
+        ),
+    ),
+    Mutation(
+        name="rows are stored although another run replaced a table from which they were made",
+        breaks="the tables of a plan have one origin (invariant 3)",
+        file="retention_assets/assets/resources.py",
+        old="for one in obj.made_from:",
+        new="for one in ():",
+        caught_by=(
+            "tests/assets/test_refusals.py"
+            "::test_rows_are_not_stored_if_another_run_replaced_a_table_from_which_they_were_made",
+        ),
+    ),
+    Mutation(
+        name="a write reports the files of another run as unknown",
+        breaks="the tables of a plan have one origin (invariant 3)",
+        file="retention_assets/warehouse/warehouse.py",
+        old="if not written and any(",
+        new="if not written and not any(",
+        caught_by=("tests/warehouse/test_warehouse.py::test_a_write_whose_files_another_run_replaced_is_refused",),
+    ),
+    Mutation(
         name="rows of a damaged file are reused",
         breaks="a damaged table is computed again (invariant 3)",
         file="retention_assets/state/reuse.py",
@@ -1657,7 +1687,7 @@ KEEPING_BOOKS = (
         caught_by=("tests/state/test_reuse.py::test_rows_that_may_be_others_are_not_reused[with_a_changed_byte]",),
     ),
     Mutation(
-        name="a plan is stated again although an input is older",
+        name="a plan is reused although an input is older",
         breaks="an object that was live meanwhile is no candidate (invariant 10)",
         file="retention_assets/state/reuse.py",
         old="return is_same and inputs.is_not_before(self.inputs) and not is_due",
@@ -1667,7 +1697,7 @@ KEEPING_BOOKS = (
         ),
     ),
     Mutation(
-        name="a plan is stated again although another object is staged",
+        name="a plan is reused although another object is staged",
         breaks="a staged object is no candidate (invariant 1)",
         file="retention_assets/lakefs/sweep/planning.py",
         old="        staged=inputs.staged.details.digest,\n",

@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 
 from retention_assets.config.configuration import load_configuration
 from retention_assets.core.liveness import Liveness
-from retention_assets.errors import TableContractError
+from retention_assets.errors import GuardRefused, TableContractError
 from retention_assets.lakefs.source.opening import policy_of_files
 from retention_assets.repositories.other_repositories import OtherRepositories, not_configured
 from retention_assets.tables import ADDRESSES, UNCOMMITTED_OBJECTS
@@ -120,6 +120,22 @@ def test_cached_references_of_other_repositories_are_released(spark: SparkSessio
     assert frames.cached(spark) - before
     others.release()
     assert frames.cached(spark) <= before
+
+
+@pytest.mark.parametrize("outside", [None, 0])
+def test_a_table_with_files_of_another_run_is_not_used(others: OtherRepositories, outside: int | None) -> None:
+    """Its metadata may say that there is no reference to other repositories, and the rows have some."""
+    warehouse, parts = others.warehouse, ("there", ADDRESSES.name, DAY.isoformat())
+    metadata = warehouse.metadata("there", ADDRESSES.name, DAY)
+    details, files = replace(metadata.details, outside=outside), warehouse.files_digest(*parts)
+    warehouse.write_metadata("there", ADDRESSES.name, DAY, replace(metadata, details=details, files=files))
+    (reason,) = others.unknown()
+    assert reason.startswith("The policy of there is not the one of its last plan")
+    file = next(Path(warehouse.location(*parts)).glob("*.parquet"))
+    file.rename(file.with_name("part-of-another-run.parquet"))
+    assert others.unknown() == ["there has no complete plan yet. Make one: `retention plan there`."]
+    with pytest.raises(GuardRefused, match="another repository may refer to objects that would be deleted"):
+        others.require_known()
 
 
 @pytest.mark.parametrize("outside", [None, 0])

@@ -379,6 +379,34 @@ def test_the_digest_of_a_write_is_not_of_files_that_another_run_writes_meanwhile
     assert digest == warehouse.files_digest(*TABLE)
 
 
+def test_a_write_whose_files_another_run_replaced_is_refused(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The other rows may be as many. Without the digest of the files, they would be taken as those of this run."""
+    warehouse, listed = Warehouse(str(tmp_path)), Warehouse._table_files
+
+    def replaced(self: Warehouse, *parts: str) -> Any:
+        monkeypatch.setattr(Warehouse, "_table_files", listed)
+        self.write_frame(spark.range(3), *parts)
+        return listed(self, *parts)
+
+    monkeypatch.setattr(Warehouse, "_table_files", replaced)
+    with pytest.raises(TableContractError, match="another run replaced these files while they were written"):
+        warehouse.write_frame(spark.range(3), *TABLE)
+
+
+@pytest.mark.parametrize("meanwhile", [remove_one_part, write_again])
+def test_opened_rows_that_another_run_replaced_are_not_those_of_their_metadata(
+    spark: SparkSession, planned: Warehouse, meanwhile: Callable[[Warehouse], None]
+) -> None:
+    """Spark Connect lists the files when it computes a frame, which may be long after the partition was opened."""
+    rows = planned.rows(spark, "orchard", "addresses", DAY, ["address"])
+    rows.require_unchanged()
+    meanwhile(planned)
+    with pytest.raises(TableContractError, match="addresses of 2026-11-01 was written or removed by another run"):
+        rows.require_unchanged()
+
+
 def test_the_files_of_a_write_are_not_known_if_the_cluster_names_them_itself(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -1,6 +1,6 @@
 """Makes the plan of an Icechunk repository: classifies the listed files, runs the guards, stores the plan and edits."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import date, datetime, timedelta
 from itertools import chain
@@ -39,22 +39,17 @@ from retention_assets.inventory.unusual import name_warnings
 from retention_assets.policy.lint import duration_warnings
 from retention_assets.policy.snapshots import SnapshotPolicy
 from retention_assets.spark.frames import CachedFrames, collect_together, from_arrow
-from retention_assets.state.acknowledged import record_found
 from retention_assets.state.binding import require_of_storage
-from retention_assets.state.memory import due_objects, included_by, keep_due, require_no_future_plan
+from retention_assets.state.memory import due_objects, require_no_future_plan
 from retention_assets.state.plan import (
     Heads,
     Plan,
     Planned,
-    keep_plan,
-    keep_planned,
-    last_plan,
     plan_hash,
-    planned_objects,
     withdraw_plan,
 )
-from retention_assets.state.policies import keep_policy
 from retention_assets.state.reuse import Inputs, KnownPlan, inputs_digest, keep_known, known_plan
+from retention_assets.state.storing import PlanObjects, keep_objects, live_not_shrunk, make_current, same_objects
 from retention_assets.tables import REPOSITORY_HISTORY, STORAGE_INVENTORY
 from retention_assets.warehouse.metadata import Details, needed
 from retention_assets.warehouse.warehouse import Rows, Warehouse
@@ -189,14 +184,12 @@ def origin_of(basis: PlanBasis, policy_hash: str) -> Details:
 class _Checked:
     """The due objects of a plan with their totals, and the results of the guards."""
 
-    candidates: DataFrame
-    due: DataFrame  # the candidates and the waiting objects
+    objects: PlanObjects
     amount: Amount
     totals: Totals
     live: int
     check_results: Sequence[CheckResult]
     digest: str  # of the candidates, without their ETags
-    earlier: tuple[str, ...]  # the plans whose due objects were read
 
 
 def make_plan(
@@ -217,12 +210,11 @@ def make_plan(
     require_no_future_plan(warehouse, parameters.repository, parameters.now)
     of_plan = inputs_of(parameters, basis, inputs)
     same = None if full else known_plan(warehouse, parameters.repository, of_plan, parameters.now)
-    if same and (planned := _stated_again(spark, warehouse, parameters, basis, inputs, same)):
+    if same and (planned := _reused_plan(spark, warehouse, parameters, basis, inputs, of_plan, same)):
         return planned
     with CachedFrames() as frames:
-        return _keep(
-            spark, warehouse, parameters, basis, inputs, _checked(spark, warehouse, parameters, basis, inputs, frames)
-        )
+        found = _checked(spark, warehouse, parameters, basis, inputs, frames)
+        return _new_plan(spark, warehouse, parameters, basis, inputs, of_plan, found)
 
 
 def inputs_of(parameters: IcechunkPlanParameters, basis: PlanBasis, inputs: IcechunkPlanInputs) -> Inputs:
@@ -251,48 +243,45 @@ def inputs_of(parameters: IcechunkPlanParameters, basis: PlanBasis, inputs: Icec
     return Inputs(digest, read_at)
 
 
-def _stated_again(
+def _reused_plan(
     spark: SparkSession,
     warehouse: Warehouse,
     parameters: IcechunkPlanParameters,
     basis: PlanBasis,
     inputs: IcechunkPlanInputs,
+    of_plan: Inputs,
     same: KnownPlan,
 ) -> Planned | None:
     """Store a plan with the objects of an earlier one. None: its objects cannot be reused.
 
     The edits have the day of the plan, and so has its hash.
     """
-    shrunk = _live_not_shrunk(warehouse, parameters, same.plan.live)
-    check_results = tuple(shrunk if one.guard == shrunk.guard else one for one in same.check_results)
-    includes = included_by(warehouse, same.plan)
-    if includes is None or guards.refusals(check_results):
+    limit = parameters.settings.guards.max_live_shrink
+    found = same_objects(spark, warehouse, same, parameters.day, limit)
+    if found is None:
         return None
-    try:
-        chosen = planned_objects(spark, warehouse, same.plan)
-    except GuardRefused:  # they are no longer stored
-        return None
+    objects, check_results = found
     plan = _with_state(same.plan, parameters, basis, inputs, same.digest)
     try:
-        stored = _store(spark, warehouse, parameters, basis, inputs, plan, chosen, same.plan, includes)
+        stored = _store(spark, warehouse, parameters, basis, inputs, plan, objects)
     except (TableContractError, ObjectMissing):  # another run removed what is copied
         return None
-    again = replace(same, plan=plan, inputs=inputs_of(parameters, basis, inputs), check_results=check_results)
-    keep_known(warehouse, again)
+    keep_known(warehouse, replace(same, plan=plan, inputs=of_plan, check_results=check_results))
     return Planned(stored, plan, check_results, same.plan)
 
 
-def _keep(
+def _new_plan(
     spark: SparkSession,
     warehouse: Warehouse,
     parameters: IcechunkPlanParameters,
     basis: PlanBasis,
     inputs: IcechunkPlanInputs,
+    of_plan: Inputs,
     found: _Checked,
 ) -> Planned:
     """Store the plan with its edits, unless a guard refuses."""
     if guards.refusals(found.check_results):
-        return Planned(found.candidates.limit(0), None, found.check_results)
+        return Planned(found.objects.candidates.limit(0), None, found.check_results)
     plan = Plan(
         repository=parameters.repository,
         day=parameters.day,
@@ -314,8 +303,8 @@ def _keep(
         lost=inputs.lost,
     )
     plan = _with_state(plan, parameters, basis, inputs, found.digest)
-    stored = _store(spark, warehouse, parameters, basis, inputs, plan, found.candidates, found.due, found.earlier)
-    of_plan, changes_at = inputs_of(parameters, basis, inputs), found.totals.changes("cutoff")
+    stored = _store(spark, warehouse, parameters, basis, inputs, plan, found.objects)
+    changes_at = found.totals.changes("cutoff")
     keep_known(warehouse, KnownPlan(plan, of_plan, found.digest, changes_at, found.check_results, plan.made_at))
     return Planned(stored, plan, found.check_results)
 
@@ -347,34 +336,19 @@ def _store(
     basis: PlanBasis,
     inputs: IcechunkPlanInputs,
     plan: Plan,
-    chosen: DataFrame,
-    due: DataFrame | Plan,
-    includes: Collection[str],
+    objects: PlanObjects,
 ) -> DataFrame:
-    """Store the plan with its edits, its candidates and all that later plans read, and return the stored candidates.
-
-    `due`, `includes`: see `keep_due`. If `due` is a plan, `chosen` are its candidates.
-    """
-    same = due if isinstance(due, Plan) else None
-    stored = keep_planned(warehouse, plan, chosen, basis.heads(), same)
+    """Store the plan with its edits, its objects and all that later plans read, and return the stored candidates."""
+    # The due objects are stored without a settling time too, because a later plan may have one.
+    stored = keep_objects(warehouse, plan, objects, basis.heads(), (inputs.inventory.taken_at, basis.state.taken_at))
     keep_edits(warehouse, parameters.repository, plan.plan_hash, history_hash(basis.state.history), basis.edits)
-    read_at = inputs.inventory.taken_at, basis.state.taken_at
-    # Stored without a settling time too, because a later plan may have one.
-    keep_due(warehouse, plan, due, read_at, includes)
-    keep_policy(warehouse, plan.repository, parameters.policy)
-    keep_plan(warehouse, plan)
-    record_found(spark, warehouse, parameters.repository, inputs.inventory.frame, parameters.run_id, parameters.now)
+    make_current(spark, warehouse, plan, objects, parameters.policy, inputs.inventory.frame)
     return stored
 
 
 def _settling_from(basis: PlanBasis, inputs: IcechunkPlanInputs) -> datetime:
     read_at = basis.state.taken_at
     return settling_start(min(inputs.inventory.taken_at, read_at), read_at)
-
-
-def _live_not_shrunk(warehouse: Warehouse, parameters: IcechunkPlanParameters, live: int) -> CheckResult:
-    before = last_plan(warehouse, parameters.repository, parameters.day)
-    return guards.live_not_shrunk(live, before.live if before else None, parameters.settings.guards.max_live_shrink)
 
 
 def _checked(
@@ -411,12 +385,16 @@ def _checked(
     of_candidates = guards.check_candidates(tally)
     check_results = (
         guards.live_not_empty(tally["live"], totals.objects),
-        _live_not_shrunk(warehouse, parameters, tally["live"]),
+        live_not_shrunk(
+            warehouse, parameters.repository, parameters.day, tally["live"], settings.guards.max_live_shrink
+        ),
         *(check_result for check_result in of_candidates if check_result.guard != _NOT_APPLICABLE),
         guards.totals_balance(totals.by_state, tally["listed"], amount),
     )
     digest = digest_of(found["digest"])
-    return _Checked(chosen, named, amount, totals, tally["live"], check_results, digest, earlier.plans)
+    tables = basis.history, inputs.inventory, inputs.manifests, inputs.chunks
+    planned = PlanObjects(chosen, named, earlier.plans, tables)
+    return _Checked(planned, amount, totals, tally["live"], check_results, digest)
 
 
 def _warnings(parameters: IcechunkPlanParameters, basis: PlanBasis, unread: int) -> list[str]:

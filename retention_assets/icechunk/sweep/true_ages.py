@@ -14,6 +14,7 @@ from retention_assets.icechunk.source.history import not_before_of
 from retention_assets.icechunk.source.repository import IcechunkState
 from retention_assets.icechunk.sweep.replaced import EarlierPlans
 from retention_assets.tables import REPOSITORY_HISTORY
+from retention_assets.warehouse.metadata import PartitionMetadata
 from retention_assets.warehouse.reading import read_directory
 
 
@@ -27,7 +28,7 @@ def with_true_ages(state: IcechunkState, plans: EarlierPlans) -> IcechunkState:
     metadata, day = next(plans.since(state.taken_at), (None, ""))
     if metadata is None:
         return state
-    earlier, listed = not_before_of(metadata.details), _listed(plans, day, metadata.rows)
+    earlier, listed = not_before_of(metadata.details), _listed(plans, day, metadata)
     not_before = {}
     for snapshot_id, snapshot in state.history.snapshots.items():
         is_new = listed is not None and snapshot_id not in listed
@@ -37,11 +38,12 @@ def with_true_ages(state: IcechunkState, plans: EarlierPlans) -> IcechunkState:
     return replace(state, not_before=not_before)
 
 
-def _listed(plans: EarlierPlans, day: str, rows: int) -> Collection[bytes] | None:
-    """Return the snapshots in the history of the last plan of `day`; None: its rows are damaged."""
+def _listed(plans: EarlierPlans, day: str, metadata: PartitionMetadata) -> Collection[bytes] | None:
+    """Return the snapshots in the history of the last plan of `day`; None: its rows are damaged, or of another run."""
     name, table = plans.repository, REPOSITORY_HISTORY
     try:
-        plans.warehouse.require_rows(name, table.name, date.fromisoformat(day), rows)
+        plans.warehouse.require_rows(name, table.name, date.fromisoformat(day), metadata.rows)
+        plans.warehouse.require_files(metadata.files, name, table.name, date.fromisoformat(day))
     except TableContractError:
         return None
     columns = ["snapshot_id", "listed"]

@@ -67,25 +67,22 @@ from retention_assets.objectstore.access import StoreAccess
 from retention_assets.policy.lint import duration_warnings
 from retention_assets.policy.rules import Policy
 from retention_assets.spark.frames import CachedFrames, collect_together, from_arrow
-from retention_assets.state.acknowledged import acknowledged_addresses, first_of, record_found, record_missing
+from retention_assets.state.acknowledged import acknowledged_addresses, first_of, record_missing
 from retention_assets.state.approval import terms_hash
 from retention_assets.state.binding import require_of_storage
 from retention_assets.state.ledger import collected_addresses
-from retention_assets.state.memory import due_objects, included_by, keep_due, require_no_future_plan
+from retention_assets.state.memory import due_objects, require_no_future_plan
 from retention_assets.state.plan import (
     Duplicate,
     Heads,
     Plan,
     Planned,
-    keep_plan,
-    keep_planned,
     last_plan,
     plan_hash,
-    planned_objects,
     withdraw_plan,
 )
-from retention_assets.state.policies import keep_policy
 from retention_assets.state.reuse import Inputs, KnownPlan, inputs_digest, keep_known, known_plan
+from retention_assets.state.storing import PlanObjects, keep_objects, live_not_shrunk, make_current, same_objects
 from retention_assets.tables import COMMIT_GRAPH, DUE_OBJECTS, STORAGE_INVENTORY
 from retention_assets.warehouse.metadata import Details, needed
 from retention_assets.warehouse.warehouse import Rows, Warehouse
@@ -394,7 +391,9 @@ def run_checks(
     check_results = (
         listed_live.check_result,
         guards.live_not_empty(tally["live"], totals.objects),
-        _live_not_shrunk(warehouse, parameters, tally["live"]),
+        live_not_shrunk(
+            warehouse, parameters.repository, parameters.day, tally["live"], settings.guards.max_live_shrink
+        ),
         *guards.check_candidates(tally),
         guards.totals_balance(totals.by_state, tally["listed"], amount),
     )
@@ -460,12 +459,12 @@ def make_plan(
     require_no_future_plan(warehouse, parameters.repository, parameters.now)
     of_plan = inputs_of(parameters, inputs)
     same = None if full else known_plan(warehouse, parameters.repository, of_plan, parameters.now)
-    if same and (planned := _stated_again(spark, warehouse, parameters, inputs, same)):
+    if same and (planned := _reused_plan(spark, warehouse, parameters, inputs, of_plan, same)):
         return planned
     with CachedFrames() as frames:
         earlier = due_objects(spark, warehouse, parameters.repository)
         classification = classify(parameters, inputs, frames, earlier=earlier.objects)
-        return _keep(spark, warehouse, parameters, inputs, classification, earlier.plans)
+        return _new_plan(spark, warehouse, parameters, inputs, of_plan, classification, earlier.plans)
 
 
 def inputs_of(parameters: PlanParameters, inputs: PlanInputs) -> Inputs:
@@ -496,36 +495,37 @@ def inputs_of(parameters: PlanParameters, inputs: PlanInputs) -> Inputs:
     return Inputs(digest, read_at)
 
 
-def _stated_again(
-    spark: SparkSession, warehouse: Warehouse, parameters: PlanParameters, inputs: PlanInputs, same: KnownPlan
-) -> Planned | None:
-    """Store a plan with the objects of an earlier one. None: its objects cannot be reused."""
-    shrunk = _live_not_shrunk(warehouse, parameters, same.plan.live)
-    check_results = tuple(shrunk if one.guard == shrunk.guard else one for one in same.check_results)
-    includes = included_by(warehouse, same.plan)
-    if includes is None or guards.refusals(check_results):
-        return None
-    try:
-        chosen = planned_objects(spark, warehouse, same.plan)
-    except GuardRefused:  # they are no longer stored
-        return None
-    references = inputs.references()
-    plan = _with_state(same.plan, parameters, inputs, references, same.unused_prefixes)
-    record_missing(warehouse, parameters.repository, "live_listed", [], parameters.now)
-    try:
-        stored = _store(spark, warehouse, parameters, inputs, references, plan, chosen, same.plan, includes)
-    except (TableContractError, ObjectMissing):  # another run removed what is copied
-        return None
-    again = replace(same, plan=plan, inputs=inputs_of(parameters, inputs), check_results=check_results)
-    keep_known(warehouse, again)
-    return Planned(stored, plan, check_results, same.plan)
-
-
-def _keep(
+def _reused_plan(
     spark: SparkSession,
     warehouse: Warehouse,
     parameters: PlanParameters,
     inputs: PlanInputs,
+    of_plan: Inputs,
+    same: KnownPlan,
+) -> Planned | None:
+    """Store a plan with the objects of an earlier one. None: its objects cannot be reused."""
+    limit = parameters.settings.guards.max_live_shrink
+    found = same_objects(spark, warehouse, same, parameters.day, limit)
+    if found is None:
+        return None
+    objects, check_results = found
+    references = inputs.references()
+    plan = _with_state(same.plan, parameters, inputs, references, same.unused_prefixes)
+    record_missing(warehouse, parameters.repository, "live_listed", [], parameters.now)
+    try:
+        stored = _store(spark, warehouse, parameters, inputs, references, plan, objects)
+    except (TableContractError, ObjectMissing):  # another run removed what is copied
+        return None
+    keep_known(warehouse, replace(same, plan=plan, inputs=of_plan, check_results=check_results))
+    return Planned(stored, plan, check_results, same.plan)
+
+
+def _new_plan(
+    spark: SparkSession,
+    warehouse: Warehouse,
+    parameters: PlanParameters,
+    inputs: PlanInputs,
+    of_plan: Inputs,
     classification: Classification,
     includes: Collection[str],
 ) -> Planned:
@@ -560,8 +560,10 @@ def _keep(
     )
     references = classification.references
     plan = _with_state(plan, parameters, inputs, references, found.unused_prefixes)
-    stored = _store(spark, warehouse, parameters, inputs, references, plan, chosen, classification.due, includes)
-    keep_known(warehouse, found.known(plan, inputs_of(parameters, inputs), unread=classification.unread))
+    tables = inputs.inventory, inputs.staged, inputs.graph, inputs.addresses
+    objects = PlanObjects(chosen, classification.due, includes, tables)
+    stored = _store(spark, warehouse, parameters, inputs, references, plan, objects)
+    keep_known(warehouse, found.known(plan, of_plan, unread=classification.unread))
     return Planned(stored, plan, check_results)
 
 
@@ -591,27 +593,14 @@ def _store(
     inputs: PlanInputs,
     references: References,
     plan: Plan,
-    chosen: DataFrame,
-    due: DataFrame | Plan,
-    includes: Collection[str],
+    objects: PlanObjects,
 ) -> DataFrame:
-    """Store the plan with its candidates and all that later plans read, and return the stored candidates.
-
-    `due`, `includes`: see `keep_due`. If `due` is a plan, `chosen` are its candidates.
-    """
-    same = due if isinstance(due, Plan) else None
-    stored = keep_planned(warehouse, plan, chosen, Heads(references.branches, references.tags), same)
-    keep_due(warehouse, plan, due, inputs.checked_at, includes)
+    """Store the plan with its objects and all that later plans read, and return the stored candidates."""
+    heads = Heads(references.branches, references.tags)
+    stored = keep_objects(warehouse, plan, objects, heads, inputs.checked_at)
     keep_memory(warehouse, plan, references, parameters.policy)
-    keep_policy(warehouse, plan.repository, parameters.policy)
-    keep_plan(warehouse, plan)
-    record_found(spark, warehouse, parameters.repository, inputs.inventory.frame, parameters.run_id, parameters.now)
+    make_current(spark, warehouse, plan, objects, parameters.policy, inputs.inventory.frame)
     return stored
-
-
-def _live_not_shrunk(warehouse: Warehouse, parameters: PlanParameters, live: int) -> CheckResult:
-    before = last_plan(warehouse, parameters.repository, parameters.day)
-    return guards.live_not_shrunk(live, before.live if before else None, parameters.settings.guards.max_live_shrink)
 
 
 def _warnings(

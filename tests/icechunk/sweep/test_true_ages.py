@@ -44,8 +44,10 @@ class Plans:
         rows, day = history_rows(state), state.taken_at.date().isoformat()
         self.file(state.taken_at).parent.mkdir(parents=True, exist_ok=True)
         pq.write_table(rows, self.file(state.taken_at))
-        metadata = PartitionMetadata(state.taken_at, rows.num_rows, "a-run", history_details(state, state.taken_at))
-        Warehouse(str(self.root)).write_document(metadata.document(), NAME, "repository_history", day, METADATA)
+        warehouse, parts = Warehouse(str(self.root)), (NAME, "repository_history", day)
+        details, files = history_details(state, state.taken_at), warehouse.files_digest(*parts)
+        metadata = PartitionMetadata(state.taken_at, rows.num_rows, "a-run", details, files)
+        warehouse.write_document(metadata.document(), *parts, METADATA)
 
     def file(self, at: datetime) -> Path:
         return self.root / NAME / "repository_history" / at.date().isoformat() / "part-0.parquet"
@@ -78,6 +80,14 @@ def test_if_rows_of_the_last_plan_are_lost_no_further_times_are_corrected(plans:
     plans.plan(NOON + DAY, OLD, SLOW)
     file = plans.file(NOON + DAY)
     pq.write_table(pq.read_table(file).slice(0, 0), file)
+    assert plans.plan(NOON + 2 * DAY, OLD, SLOW, LATE) == {OLD: LONG_AGO, SLOW: NOON, LATE: LONG_AGO}
+
+
+def test_if_rows_of_the_last_plan_are_of_another_run_no_further_times_are_corrected(plans: Plans) -> None:
+    plans.plan(NOON, OLD)
+    plans.plan(NOON + DAY, OLD, SLOW)
+    file = plans.file(NOON + DAY)
+    file.rename(file.with_name("part-1.parquet"))
     assert plans.plan(NOON + 2 * DAY, OLD, SLOW, LATE) == {OLD: LONG_AGO, SLOW: NOON, LATE: LONG_AGO}
 
 

@@ -316,11 +316,16 @@ class CheckOutput(_Checked):
 
 
 class QuarantinedOutput(Model):
-    """Copies in quarantine. `surplus`: their originals still exist; `unknown`: no ledger lists them."""
+    """Copies in quarantine.
+
+    `missing`: objects that were moved, and have no copy there; `surplus`: their originals still exist; `unknown`: no
+    ledger lists them.
+    """
 
     plan: str  # its day and hash
     objects: int
     bytes: int
+    missing: bool = False
     surplus: bool = False
     unknown: bool = False
 

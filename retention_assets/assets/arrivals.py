@@ -15,7 +15,7 @@ from pydantic import Field
 
 from retention_assets.assets.runs import plan_job
 from retention_assets.config.configuration import Repository, canonical_namespace
-from retention_assets.inventory.delivered import Inventory
+from retention_assets.inventory.delivered import Inventory, inventory_accesses
 from retention_assets.objectstore.access import StoreAccess
 from retention_assets.objectstore.objects import ObjectReader
 from retention_assets.objectstore.s3 import level_exactly, s3_bucket
@@ -154,5 +154,5 @@ def _opened(context: dg.SensorEvaluationContext, repository: Repository, number:
 
 
 def _access(repository: Repository, number: int) -> StoreAccess:
-    _, url, options = repository.inventories()[number]
-    return StoreAccess(url, options)
+    access, _ = inventory_accesses(repository)[number]
+    return access

@@ -117,14 +117,14 @@ def operation_jobs(repository: Repository) -> list[dg.JobDefinition]:
 def _job(repository: Repository, function: Callable[..., None]) -> dg.JobDefinition:
     """Return the job of one operation. Dagster does not retry it. The operation must have another name than the job."""
     name = function.__name__.removeprefix("_")
-    tags = {"retention/deletes": "true"} if function is _purge else None
+    tags = {"retention/deletes": "true"} if function is _purge else {}
     operation = dg.op(name=f"{name}__{repository.name}", tags=tags)(for_repository(function, repository.name))
 
     @dg.job(
         name=operation_job(name, repository.name),
         description=operation.description,
         executor_def=dg.in_process_executor,
-        tags={"dagster/max_retries": "0"},
+        tags={"dagster/max_retries": "0", **tags},
     )
     def job() -> None:
         operation()
@@ -235,9 +235,12 @@ def _quarantined(context: dg.OpExecutionContext, resource: RepositoryResource, p
     with undo.frames:
         copies = undo.copies()
         plans, unknown = copies.by_plan(), copies.unknown()
-    held = sum_of(one.moved for one in plans)
+    held, missing = sum_of(one.held for one in plans), sum_of(one.missing for one in plans)
     message = f"In quarantine: {human_amount(held)}."
-    _report(context, message, {"quarantined": held}, {"plans": quarantine_table(plans, unknown)})
+    if missing.objects:
+        message += f" Moved there, and without a copy: {human_amount(missing)}."
+    table = quarantine_table(plans, unknown)
+    _report(context, message, {"quarantined": held, "without_copy": missing}, {"plans": table})
 
 
 def _restore(

@@ -68,18 +68,23 @@ def _cell(value: object) -> str | int:
 
 
 def quarantine_table(
-    plans: Sequence[PlanCopies], unknown: Sequence[tuple[str, Amount]] = (), amount: str = "in quarantine"
+    plans: Sequence[PlanCopies], unknown: Sequence[tuple[str, Amount]] = (), amount: str = "moved"
 ) -> dg.MetadataValue:
     """Return the contents of a quarantine by plan, then the folders that no ledger lists.
 
     `amount`: the head of the column with the amounts of objects that were moved or deleted.
     """
+    names = [amount, "surplus copies"]
+    amounts = [[one.moved, one.surplus] for one in plans]
+    if any(one.missing.objects for one in plans):
+        names.insert(1, "of these, without a copy")
+        amounts = [[one.moved, one.missing, one.surplus] for one in plans]
     rows = [
-        f"| {one.plan.day} {one.plan.plan_hash} | {human_amount(one.moved)} | {human_amount(one.surplus)} |"
-        for one in plans
+        " | ".join([f"| {one.plan.day} {one.plan.plan_hash}", *map(human_amount, of_plan)]) + " |"
+        for one, of_plan in zip(plans, amounts, strict=True)
     ]
     others = [f"- {folder}: {human_amount(amount)}. No ledger lists them." for folder, amount in unknown]
-    head = [f"| plan | {amount} | surplus copies |", "|---|---:|---:|"]
+    head = [" | ".join(["| plan", *names]) + " |", "|---|" + "---:|" * len(names)]
     return dg.MetadataValue.md("\n".join([*head, *rows, "", *others]).strip())
 
 

@@ -114,7 +114,11 @@ class SweepOptions(dg.Config):
         return configuration.with_dump_age(repository, parse_positive_duration(self.dump_age, LONGEST))
 
 
-_OWN_ERRORS = {name: kind for name, kind in vars(errors).items() if isinstance(kind, type)}
+_OWN_ERRORS = {
+    name: kind
+    for name, kind in vars(errors).items()
+    if isinstance(kind, type) and issubclass(kind, errors.RetentionError)
+}
 
 
 def failure_of(events: Sequence[dg.DagsterEvent], job: str, run_id: str) -> RetentionError:

@@ -79,10 +79,17 @@ def approve(target: Target, plan_hash: str, day: date, json_wanted: bool) -> Non
     text = (
         f"Approved by {by}: {human_removal(amount, changes)}, of {target.name} as of {made.day}; "
         f"valid until {until:%Y-%m-%d %H:%M} UTC, under these settings:\n"
-        + "".join(f"  {name}: {value}\n" for name, value in terms.items())
+        + "".join(f"  {name}: {_in_force(target, name, value)}\n" for name, value in terms.items())
         + next_of_approved(target, made)
     )
     print_result({**_identity(made), **document}, text, json_wanted=json_wanted)
+
+
+def _in_force(target: Target, name: str, value: str) -> str:
+    """Return the value of a setting for people. For `reflog: null`, it says whether the reflog is used."""
+    if (name, value) != ("reflog", "null"):
+        return value
+    return f"{value} (it is {'on' if target.repository.lakefs.keeps_reflog else 'off'})"
 
 
 def next_of_approved(target: Target, made: Plan) -> str:

@@ -97,11 +97,14 @@ def quarantined(target: Target, json_wanted: bool) -> None:
     with undo.frames, working(f"{repository}: comparing the quarantine with the ledgers"):
         copies = undo.copies()
         plans, unknown = copies.by_plan(), copies.unknown()
-    in_quarantine = [(f"{one.plan.day} {one.plan.plan_hash}", one.moved) for one in plans if one.moved.objects]
-    surplus = [(f"{one.plan.day} {one.plan.plan_hash}", one.surplus) for one in plans if one.surplus.objects]
+    named = [(f"{one.plan.day} {one.plan.plan_hash}", one) for one in plans]
+    in_quarantine = [(name, one.held) for name, one in named if one.held.objects]
+    missing = [(name, one.missing) for name, one in named if one.missing.objects]
+    surplus = [(name, one.surplus) for name, one in named if one.surplus.objects]
     if json_wanted:
         kinds: list[tuple[Sequence[tuple[str, Amount]], Mapping[str, bool]]] = [
             (in_quarantine, {}),
+            (missing, {"missing": True}),
             (surplus, {"surplus": True}),
             (unknown, {"unknown": True}),
         ]
@@ -113,6 +116,12 @@ def quarantined(target: Target, json_wanted: bool) -> None:
         say(f"Bring back: {program()} restore {repository} --plan HASH | --path PATH | --address NAME")
     else:
         say(f"{repository}: no object is in quarantine.")
+    if missing:
+        print_by_plan(f"{repository}: moved to quarantine, and without a copy there", missing)
+        say(
+            "Check that quarantine.url was not changed, and that the quarantine is mounted. Otherwise another program "
+            "deleted these copies, and they cannot be brought back."
+        )
     if surplus:
         print_by_plan(f"{repository}: surplus copies", surplus)
         say(

@@ -349,7 +349,12 @@ INTERNAL = "_lakefs"  # lakeFS's own files below a namespace. Source: docs/lakef
 
 def canonical_namespace(namespace: str) -> str:
     """Return the canonical spelling of a namespace: no trailing slash, s3a:// and s3n:// as s3://."""
-    return re.sub(r"^s3[an]://", "s3://", namespace).rstrip("/")
+    return canonical_scheme(namespace).rstrip("/")
+
+
+def canonical_scheme(url: str) -> str:
+    """Return the URL with s3:// if it begins with s3a:// or s3n://, which name the same bucket."""
+    return re.sub(r"^s3[an]://", "s3://", url)
 
 
 def _located(

@@ -10,7 +10,7 @@ from dataclasses import asdict, replace
 from datetime import date
 from typing import Any
 
-from retention_assets.config.configuration import Configuration, Repository
+from retention_assets.config.configuration import Configuration, Repository, canonical_scheme
 from retention_assets.core.amounts import counted
 from retention_assets.errors import ConfigurationError, RetentionError
 from retention_assets.explain.explanations import Explanation, ObjectExplanation, Removal
@@ -52,7 +52,7 @@ def explain(configuration: Configuration, name: str, asked: str, day: date | Non
 
 def _relative(repository: Repository, asked: str) -> str:
     """Return `asked` without the URL of the repository's namespace or storage, if it begins with one of them."""
-    spelled = asked.replace("s3a://", "s3://", 1)
+    spelled = canonical_scheme(asked)
     for location in (repository.namespace, repository.storage, repository.storage.removeprefix("file://")):
         if spelled.startswith(f"{location}/"):
             return spelled[len(location) + 1 :]

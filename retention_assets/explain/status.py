@@ -17,7 +17,7 @@ from retention_assets.state.approval import NOT_APPROVED, OTHER_SETTINGS, Approv
 from retention_assets.state.lease import lease_in_force, unseen_lease
 from retention_assets.state.ledger import FINISHED, LEDGERS, sweeps_of
 from retention_assets.state.plan import PLANS, Plan, load_plan
-from retention_assets.state.records import RECORDS, amounts_in, quarantined_in
+from retention_assets.state.records import amounts_in, newest_first, quarantined_in
 from retention_assets.warehouse.warehouse import Warehouse
 
 _PLANS = 14  # plans in a trend: two weeks of daily plans
@@ -112,7 +112,7 @@ def status_of(
     days = [day for day in warehouse.directories(name, PLANS) if until is None or day <= until.isoformat()]
     plans = _newest_plans(warehouse, name, days)
     plan = plans[-1] if plans else None
-    records = warehouse.read_documents(name, RECORDS)
+    records = [document for _, document in newest_first(warehouse, name)][::-1]
     holder = lease_in_force(warehouse, name, now)
     approval = _approval_of(warehouse, repository, plan, now) if plan else None
     candidates = plan.candidates if plan else Amount()

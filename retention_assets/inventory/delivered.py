@@ -18,10 +18,12 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from retention_assets.config.configuration import INTERNAL, Repository, canonical_namespace
+from retention_assets.config.settings import InventorySettings
 from retention_assets.errors import ConfigurationError, CorruptFile, ObjectMissing
 from retention_assets.inventory.manifest import InventoryFile, Manifest, read_manifest
 from retention_assets.inventory.rows import read_inventory_file
 from retention_assets.objectstore.access import StoreAccess
+from retention_assets.objectstore.failures import SettingNames
 from retention_assets.objectstore.objects import ObjectReader
 from retention_assets.spark.frames import from_arrow, on_workers, read_tasks
 from retention_assets.tables import STORAGE_INVENTORY
@@ -233,7 +235,15 @@ def _tasks(spark: SparkSession, opened: Sequence[tuple[StoreAccess, Manifest]]) 
 
 def inventory_accesses(repository: Repository) -> list[tuple[StoreAccess, str]]:
     """Return the folder and the configured format of each inventory of the repository."""
-    return [(StoreAccess(url, options), settings.format) for settings, url, options in repository.inventories()]
+    return [
+        (StoreAccess(url, options, _names_of(number, settings)), settings.format)
+        for number, (settings, url, options) in enumerate(repository.inventories())
+    ]
+
+
+def _names_of(number: int, settings: InventorySettings) -> SettingNames:
+    inventory, options = f"inventory[{number}]", "storage_options"
+    return SettingNames(f"{inventory}.url", options if settings.storage_options is None else f"{inventory}.{options}")
 
 
 def inventoried_location(repository: Repository) -> str:

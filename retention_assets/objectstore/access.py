@@ -15,6 +15,7 @@ from obstore.store import LocalStore, MemoryStore, from_url
 
 from retention_assets.config.configuration import Repository, canonical_namespace
 from retention_assets.errors import ConfigurationError, StoreError
+from retention_assets.objectstore.failures import OF_REPOSITORY, SettingNames
 
 _SCHEMES = ("s3", "gs", "az", "azure", "abfs", "abfss", "https", "file", "memory")
 _AZURE_HOST = re.compile(r"https://[^/@]+\.(blob|dfs)\.(core\.windows\.net|fabric\.microsoft\.com)(/|$)")
@@ -96,17 +97,18 @@ class StoreAccess:
 
     url: str  # without a trailing slash; s3a:// and s3n:// become s3://
     options: Mapping[str, str] = field(default_factory=dict)
+    settings: SettingNames = field(default=OF_REPOSITORY, compare=False)  # where `url` and `options` are configured
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "url", _canonical_url(self.url))
+        object.__setattr__(self, "url", _canonical_url(self.url, self.settings))
         object.__setattr__(self, "options", HiddenOptions(self.options))
 
-    def __reduce__(self) -> tuple[type["StoreAccess"], tuple[str, dict[str, str]]]:
+    def __reduce__(self) -> tuple[type["StoreAccess"], tuple[str, dict[str, str], SettingNames]]:
         if self.url.startswith("memory://"):
             raise ConfigurationError(
                 f"{self.url}: another process cannot read the memory of this process. Use file:// or a store."
             )
-        return StoreAccess, (self.url, dict(self.options))
+        return StoreAccess, (self.url, dict(self.options), self.settings)
 
     @property
     def is_local(self) -> bool:
@@ -176,8 +178,8 @@ class StoreAccess:
             return LocalStore(self.directory)
         except BaseError:
             raise StoreError(
-                f"{self.url}: there is no such directory. Nothing was read. Correct this URL in the configuration "
-                "(`storage`, or the URL of a quarantine or an inventory), or mount the directory."
+                f"{self.url}: there is no such directory. Nothing was read. Correct `{self.settings.url}` in the "
+                "configuration, or mount the directory."
             ) from None
 
     def _open_remote(self, options: dict[str, Any], client: dict[str, Any], retries: Any) -> Any:
@@ -195,8 +197,8 @@ class StoreAccess:
                 self._reject(name)
         names = ", ".join(sorted(self.options)) or "none"
         raise ConfigurationError(
-            f"{self.url}: the store cannot be opened with these storage_options ({names}): an option is missing, or a "
-            f"value is invalid. Nothing was read. Correct the options; on Azure, az:// needs account_name."
+            f"{self.url}: the store cannot be opened with these {self.settings.options} ({names}): an option is "
+            "missing, or a value is invalid. Nothing was read. Correct the options; on Azure, az:// needs account_name."
         )
 
     def _require_location_of_url(self, config: Mapping[str, Any]) -> None:
@@ -210,23 +212,25 @@ class StoreAccess:
             if opened != of_url:
                 kind = name.removesuffix("_name")
                 raise ConfigurationError(
-                    f"{self.url}: storage_options has the {kind} {opened}, and the URL has the {kind} {of_url}. "
-                    f"Nothing was read. Remove this option, or correct the URL."
+                    f"{self.url}: {self.settings.options} has the {kind} {opened}, and the URL has the {kind} "
+                    f"{of_url}. Nothing was read. Remove this option, or correct the URL."
                 )
 
     def _reject(self, name: str) -> NoReturn:
         raise ConfigurationError(
-            f"{self.url}: storage_options.{name} is not an option of this kind of store. Nothing was read. "
+            f"{self.url}: {self.settings.options}.{name} is not an option of this kind of store. Nothing was read. "
             f"On S3, use endpoint, region, access_key_id, secret_access_key, or another option of obstore."
         )
 
     def _flag(self, name: str, value: str) -> bool:
         if value.lower() not in ("true", "false"):
-            raise ConfigurationError(f"{self.url}: storage_options.{name} must be `true` or `false`. Nothing was read.")
+            raise ConfigurationError(
+                f"{self.url}: {self.settings.options}.{name} must be `true` or `false`. Nothing was read."
+            )
         return value.lower() == "true"
 
 
-def _canonical_url(url: str) -> str:
+def _canonical_url(url: str, settings: SettingNames) -> str:
     scheme, separator, rest = canonical_namespace(url).partition("://")
     if not separator:
         raise ConfigurationError(
@@ -236,7 +240,8 @@ def _canonical_url(url: str) -> str:
     if ":" in host.rpartition("@")[0] or (scheme != "file" and "?" in rest):
         raise ConfigurationError(
             f"{scheme}://{host.rpartition('@')[2].partition('?')[0]}: the URL holds a password or a signature, which "
-            "messages would show. Nothing was read. Put it into storage_options (sas_key on Azure), as {env: NAME}."
+            f"messages would show. Nothing was read. Put it into {settings.options} (sas_key on Azure), "
+            "as {env: NAME}."
         )
     if scheme != "file" and "#" in rest:
         raise ConfigurationError(

@@ -15,7 +15,15 @@ from obstore.exceptions import AlreadyExistsError, BaseError, PreconditionError
 from obstore.store import GCSStore
 
 from retention_assets.errors import GuardRefused
-from retention_assets.objectstore.failures import WRITE, Failure, Kind, RequestKind, failure_of
+from retention_assets.objectstore.failures import (
+    OF_REPOSITORY,
+    WRITE,
+    Failure,
+    Kind,
+    RequestKind,
+    SettingNames,
+    failure_of,
+)
 
 BeforeWrite = Callable[[], None]  # called before each request that writes; an error that it raises ends the write
 
@@ -125,11 +133,17 @@ class Conditional:
             return False if _is_absent(failure_of(error, self.secrets)) else _as_ambiguous(lost)
 
 
-def require_known(result: bool | Failure, url: str, path: str, request: RequestKind = WRITE) -> bool:
+def require_known(
+    result: bool | Failure,
+    url: str,
+    path: str,
+    request: RequestKind = WRITE,
+    settings: SettingNames = OF_REPOSITORY,
+) -> bool:
     """Return the result of a conditional write. Errors: AccessDenied or StoreError for a failure, ambiguous or not."""
     if isinstance(result, Failure):
         undone = "Whether it was written is unknown." if result.ambiguous else request.undone
-        raise result.as_error(url, path, replace(request, undone=undone))
+        raise result.as_error(url, path, replace(request, undone=undone), settings)
     return result
 
 

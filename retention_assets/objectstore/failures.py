@@ -72,6 +72,16 @@ class RequestKind:
     of_warehouse: bool = False  # whether the request is for the warehouse, which has no `storage_options`
 
 
+@dataclass(frozen=True, slots=True)
+class SettingNames:
+    """The names of the settings that hold the URL and the options of a store, for messages."""
+
+    url: str = "storage"
+    options: str = "storage_options"
+
+
+OF_REPOSITORY = SettingNames()
+
 READ = RequestKind("read", "It was not read.", "read objects (s3:GetObject)")
 READ_VERSION = RequestKind("read a version of", "It was not read.", "read object versions (s3:GetObjectVersion)")
 WRITE = RequestKind("write", "It was not written.", "write objects (s3:PutObject)")
@@ -100,10 +110,10 @@ class Failure:
             return replace(self, retry_singly=True, retryable=False, ambiguous=True)
         return replace(self, retry_singly=not (self.retryable or self.kind.is_of_store))
 
-    def as_error(self, url: str, path: str, request: RequestKind) -> StoreError:
+    def as_error(self, url: str, path: str, request: RequestKind, settings: SettingNames = OF_REPOSITORY) -> StoreError:
         """Return the error to raise. Its message says where and what failed, what was not done, and the remedy."""
         remedies = _REMEDIES | _REMEDIES_OF_WAREHOUSE if request.of_warehouse else _REMEDIES
-        remedy = remedies[self.kind].format(permission=request.permission)
+        remedy = remedies[self.kind].format(permission=request.permission, url=settings.url, options=settings.options)
         what = f"{url}: cannot {request.verb} {repr(path) if path else 'its objects'}"
         return _CLASSES.get(self.kind, StoreError)(f"{what}: {self.detail}. {request.undone} {remedy}")
 
@@ -114,13 +124,13 @@ _CLASSES: dict[Kind, type[StoreError]] = {
     Kind.DENIED: AccessDenied,
 }
 _REMEDIES = {
-    Kind.OBJECT_MISSING: "Check that `storage` is the right URL, and whether another program deleted the object.",
-    Kind.BUCKET_MISSING: "Check the bucket's name in `storage`, and the options `endpoint` and `region`.",
-    Kind.CREDENTIALS: "Check the credentials in `storage_options` (access_key_id and secret_access_key on S3).",
-    Kind.DENIED: "Let the credentials in `storage_options` {permission}.",
-    Kind.UNREACHABLE: "Check the option `endpoint`, and the network between this machine and the store.",
+    Kind.OBJECT_MISSING: "Check that `{url}` is the right URL, and whether another program deleted the object.",
+    Kind.BUCKET_MISSING: "Check the bucket's name in `{url}`, and `endpoint` and `region` in `{options}`.",
+    Kind.CREDENTIALS: "Check the credentials in `{options}` (access_key_id and secret_access_key on S3).",
+    Kind.DENIED: "Let the credentials in `{options}` {permission}.",
+    Kind.UNREACHABLE: "Check `endpoint` in `{options}`, and the network between this machine and the store.",
     Kind.FULL: "Free space there, then run the same command again.",
-    Kind.OTHER: "Run the same command again. If it fails again, check `storage` and `storage_options`.",
+    Kind.OTHER: "Run the same command again. If it fails again, check `{url}` and `{options}`.",
 }
 _REMEDIES_OF_WAREHOUSE = {
     Kind.OBJECT_MISSING: "Check that `warehouse` is the right location, and whether another program deleted the file.",

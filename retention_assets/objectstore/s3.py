@@ -97,8 +97,9 @@ def s3_bucket(access: StoreAccess, connections: int = 10, longest_wait: float = 
     for option in _ENVIRONMENT_ONLY:
         if option in store.config and "access_key_id" not in store.config:
             raise ConfigurationError(
-                f"{access.url}: storage_options.{option} cannot be used, because boto3, which deletes objects, "
-                f"does not have this option. Nothing was deleted. Set AWS_{option.upper()} in the environment instead."
+                f"{access.url}: {access.settings.options}.{option} cannot be used, because boto3, which deletes "
+                f"objects, does not have this option. Nothing was deleted. Set AWS_{option.upper()} in the environment "
+                "instead."
             )
     endpoint = _endpoint(access, name, options, store.client_options)
     client = _session().client(
@@ -187,14 +188,14 @@ def _endpoint(access: StoreAccess, bucket: str, options: Mapping[str, str], clie
     if parts.scheme == "http" and not _is_true(client.get("allow_http", "")):
         raise ConfigurationError(
             f"{access.url}: the endpoint is http://, and allow_http does not allow that. Nothing was deleted. Set "
-            "storage_options.allow_http to `true`, or use an endpoint with https://."
+            f"{access.settings.options}.allow_http to `true`, or use an endpoint with https://."
         )
     if not _is_true(options.get("virtual_hosted_style_request", "")):
         return endpoint
     if not parts.netloc.startswith(f"{bucket}."):
         raise ConfigurationError(
             f"{access.url}: with virtual_hosted_style_request, objects can be deleted only if the endpoint begins with "
-            "the bucket's name. Nothing was deleted. Correct storage_options.endpoint, or remove it."
+            f"the bucket's name. Nothing was deleted. Correct {access.settings.options}.endpoint, or remove it."
         )
     return urlunsplit(parts._replace(netloc=parts.netloc.removeprefix(f"{bucket}.")))
 
@@ -361,4 +362,4 @@ def _page(bucket: S3Bucket, request: PagedRequest, start: str, parameters: Mappi
             break
     assert failure is not None
     # Raised outside the `except` block, so that the traceback does not show botocore's error with the request.
-    raise failure.as_error(bucket.access.url, start, request.kind)
+    raise failure.as_error(bucket.access.url, start, request.kind, bucket.access.settings)

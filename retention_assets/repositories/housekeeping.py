@@ -24,7 +24,7 @@ from retention_assets.state.clocks import require_clock
 from retention_assets.state.lease import MARGIN, held_lease, lease_written_at, renew_lease
 from retention_assets.state.ledger import LEDGERS, SURPLUS_LEDGERS
 from retention_assets.state.plan import CURRENT, PLANNED_HEADS, PLANNED_OBJECTS, PLANS, made_at_name
-from retention_assets.state.records import RECORDS, quarantined_in
+from retention_assets.state.records import newest_first, quarantined_in
 from retention_assets.tables import (
     ADDRESSES,
     CACHED_MANIFESTS,
@@ -151,9 +151,9 @@ def leftovers(warehouse: Warehouse, repository: Repository, keep: KeepSettings, 
 
 def _plans(tables: _Tables) -> _Plans:
     newest: dict[tuple[str, str], Mapping] = {}
-    for record in tables.warehouse.read_documents(tables.repository.name, RECORDS):
+    for _, record in newest_first(tables.warehouse, tables.repository.name):
         if record["plan_hash"]:
-            newest[record["day"], record["plan_hash"]] = record
+            newest.setdefault((record["day"], record["plan_hash"]), record)
     fences: dict[tuple[str, str], int] = {}
     for path in tables.files:
         if path.startswith((f"{LEDGERS}/", f"{SURPLUS_LEDGERS}/")) and path.count("/") == _LEDGER_DEPTH:

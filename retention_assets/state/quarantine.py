@@ -32,6 +32,7 @@ from retention_assets.config.configuration import Repository
 from retention_assets.config.locations import is_bucket, overlap
 from retention_assets.errors import ConfigurationError, ObjectMissing, StoreError
 from retention_assets.objectstore.access import StoreAccess
+from retention_assets.objectstore.failures import SettingNames
 from retention_assets.objectstore.mutate.copying import VerifiedCopy
 from retention_assets.objectstore.mutate.writing import ObjectWriter
 from retention_assets.objectstore.objects import ObjectReader
@@ -44,6 +45,7 @@ _SUFFIX = ".quarantine"
 _VERIFIED = "-copied.json"  # end of the names of manifests of verified copies
 HASH_DIGITS = 16  # of a plan's hash, in the name of its folder
 _MARKERS = "quarantine_directories.json"  # document in the warehouse: the name of the marker of each URL
+_SETTINGS = SettingNames("quarantine.url")
 _MARKER = ".retention-quarantine-"  # begins the name of a marker
 
 
@@ -58,7 +60,7 @@ class QuarantineLocation:
     def at(cls, url: str, options: Mapping[str, str]) -> "QuarantineLocation":
         """Return the location with this `url`. Errors: ConfigurationError, as `StoreAccess`."""
         root, day, plan = url.rsplit("/", 2)
-        return cls(StoreAccess(root, options), f"{day}/{plan}")
+        return cls(StoreAccess(root, options, _SETTINGS), f"{day}/{plan}")
 
     @property
     def url(self) -> str:
@@ -224,7 +226,7 @@ def quarantine_url(repository: Repository) -> str:
 
 def quarantine_access(repository: Repository) -> StoreAccess:
     """Return access to the store of a repository's quarantine. Errors: as `quarantine_url`."""
-    return StoreAccess(quarantine_url(repository), repository.storage_options())
+    return StoreAccess(quarantine_url(repository), repository.storage_options(), _SETTINGS)
 
 
 def quarantine_of_plan(repository: Repository, plan: Plan) -> QuarantineLocation:

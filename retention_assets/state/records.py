@@ -12,7 +12,7 @@ import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from datetime import date, datetime
 from itertools import batched
 from typing import Any
@@ -22,6 +22,7 @@ from retention_assets.config.settings import FromEnvironment
 from retention_assets.core.amounts import Amount
 from retention_assets.errors import ConfigurationError, GuardRefused, StoreError
 from retention_assets.objectstore.access import StoreAccess
+from retention_assets.objectstore.failures import SettingNames
 from retention_assets.objectstore.mutate.writing import ObjectWriter
 from retention_assets.objectstore.objects import ObjectReader
 from retention_assets.objectstore.outcomes import Outcome
@@ -36,6 +37,8 @@ _FIRST = "0" * 64  # `previous` in the first record
 _TRIES = 100  # attempts to append a record while other runs append records
 _AT_ONCE = 16  # records that are read at the same time
 _CHECKSUM = "checksum_algorithm"  # obstore's option, also accepted with the prefix `aws_`
+_OF_WITNESS = SettingNames("records.witness", "records.storage_options")
+_NAME = re.compile(r"[0-9]{8,}\.json")  # of a record; other files in the directory are not ours
 _COPY = re.compile(r"[0-9]{8,}-[0-9a-f]{64}\.json")  # the name of a copy at the witness, see `copy_name`
 
 
@@ -139,7 +142,7 @@ class Seal:
         if self.witness is None:
             return
         newest = max((int(name.partition("-")[0]) for name in self.copies(repository)), default=0)
-        for name in warehouse.documents(repository, RECORDS):
+        for name in record_names(warehouse, repository):
             if name == written or int(name.removesuffix(".json")) > newest:
                 document = warehouse.read_document(repository, RECORDS, name)
                 assert document is not None
@@ -180,7 +183,7 @@ def witness_of(repository: Repository) -> StoreAccess | None:
     Errors: ConfigurationError when an environment variable is not set, or the URL cannot be used.
     """
     witness = repository.witness()
-    return _with_checksums(StoreAccess(*witness)) if witness else None
+    return _with_checksums(StoreAccess(*witness, _OF_WITNESS)) if witness else None
 
 
 def _with_checksums(access: StoreAccess) -> StoreAccess:
@@ -195,7 +198,7 @@ def _with_checksums(access: StoreAccess) -> StoreAccess:
     given = named.get(_CHECKSUM, "")
     algorithm = access.options.get(given, "sha256")
     others = {name: value for name, value in access.options.items() if name != given}
-    return StoreAccess(access.url, others if algorithm == "none" else {**others, _CHECKSUM: algorithm})
+    return replace(access, options=others if algorithm == "none" else {**others, _CHECKSUM: algorithm})
 
 
 def _make_directory(access: StoreAccess) -> None:
@@ -232,7 +235,7 @@ def write_record(warehouse: Warehouse, record: Record, seal: Seal = NO_SEAL) -> 
     cannot be copied.
     """
     for _ in range(_TRIES):
-        names = warehouse.documents(record.repository, RECORDS)
+        names = record_names(warehouse, record.repository)
         before = warehouse.read_document(record.repository, RECORDS, names[-1]) if names else None
         name = f"{int(names[-1].removesuffix('.json')) + 1 if names else 1:08d}.json"
         document = {**asdict(record), "previous": _FIRST if before is None else fingerprint(before)}
@@ -245,10 +248,15 @@ def write_record(warehouse: Warehouse, record: Record, seal: Seal = NO_SEAL) -> 
     )
 
 
+def record_names(warehouse: Warehouse, repository: str) -> list[str]:
+    """Return the names of all records, the oldest first. Other files in their directory are ignored."""
+    return [name for name in warehouse.documents(repository, RECORDS) if _NAME.fullmatch(name)]
+
+
 def read_records(warehouse: Warehouse, repository: str) -> Iterator[StoredRecord]:
     """Yield all records, in order. If a record was removed, `follows` of the next record is false."""
     previous = _FIRST
-    for number, name in enumerate(warehouse.documents(repository, RECORDS), start=1):
+    for number, name in enumerate(record_names(warehouse, repository), start=1):
         document = warehouse.read_document(repository, RECORDS, name)
         assert document is not None
         yield StoredRecord(name, document, document.get("previous") == previous and name == f"{number:08d}.json")
@@ -281,14 +289,14 @@ def quarantined_in(record: Mapping[str, Any]) -> Amount:
 def newest_first(warehouse: Warehouse, repository: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
     """Yield (name, document) of all records, the newest first. Records are read in small batches, when needed."""
     with ThreadPoolExecutor(_AT_ONCE) as pool:
-        for names in batched(reversed(warehouse.documents(repository, RECORDS)), _AT_ONCE):
+        for names in batched(reversed(record_names(warehouse, repository)), _AT_ONCE):
             documents = pool.map(lambda name: warehouse.read_document(repository, RECORDS, name), names)
             yield from ((name, one) for name, one in zip(names, documents, strict=True) if one is not None)
 
 
 def newest_fingerprint(warehouse: Warehouse, repository: str) -> str | None:
     """Return the hash of the newest record; None when there is none."""
-    names = warehouse.documents(repository, RECORDS)
+    names = record_names(warehouse, repository)
     document = warehouse.read_document(repository, RECORDS, names[-1]) if names else None
     return None if document is None else fingerprint(document)
 

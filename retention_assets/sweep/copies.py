@@ -16,7 +16,7 @@ from pyspark.sql import functions as F
 
 from retention_assets.config.configuration import Repository
 from retention_assets.config.timestamps import Clock
-from retention_assets.core.amounts import Amount, counted
+from retention_assets.core.amounts import Amount, counted, sum_of
 from retention_assets.errors import ConfigurationError
 from retention_assets.objectstore.access import StoreAccess, open_store
 from retention_assets.objectstore.listing import Prefixes, list_objects, presence
@@ -374,9 +374,15 @@ class PlanCopies:
     """The objects of one plan that are in quarantine, or whose old versions may be in the bucket."""
 
     plan: Plan
-    moved: Amount  # copies of objects that are missing from their path, or that were moved according to the ledger
+    moved: Amount  # objects with a copy that are missing from their path, or that were moved according to the ledger
     surplus: Amount  # copies of objects that are still at their path
     rows: DataFrame = field(repr=False)  # see `UndoEngine`
+    missing: Amount = field(default_factory=Amount)  # of `moved`: objects without a copy in quarantine
+
+    @property
+    def held(self) -> Amount:
+        """The moved objects whose copies are in quarantine."""
+        return Amount(self.moved.objects - self.missing.objects, self.moved.bytes - self.missing.bytes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -392,19 +398,25 @@ class Copies:
     times: Times
 
     def by_plan(self, rows: DataFrame | None = None) -> list[PlanCopies]:
-        """Return the copies by plan, all of them or only those in `rows`. Plans without copies are left out."""
+        """Return the copies by plan, all of them or only those in `rows`. Plans without rows are left out."""
         chosen = self.rows if rows is None else rows
-        found = chosen.groupBy("folder", "surplus").agg(F.count(F.lit(1)), F.sum("size")).collect()
-        amounts = {(folder, surplus): Amount(objects, size) for folder, surplus, objects, size in found}
+        kinds = ["folder", "surplus", "has_copy"]
+        found = chosen.groupBy(*kinds).agg(F.count(F.lit(1)), F.sum("size")).collect()
+        amounts = {tuple(kind): Amount(objects, size) for *kind, objects, size in found}
+
+        def amount(*kind: object) -> Amount:
+            return amounts.get(kind, Amount())
+
         with_fence = chosen.withColumn("last_fence", F.col("fence"))
         return [
             PlanCopies(
                 self.plans[folder][0],
-                amounts.get((folder, False), Amount()),
-                amounts.get((folder, True), Amount()),
+                sum_of([amount(folder, False, True), amount(folder, False, False)]),
+                amount(folder, True, True),
                 with_fence.where(F.col("folder") == folder),
+                amount(folder, False, False),
             )
-            for folder in sorted({folder for folder, _ in amounts})
+            for folder in sorted({folder for folder, *_ in amounts})
         ]
 
     def unknown(self) -> list[tuple[str, Amount]]:

@@ -247,9 +247,10 @@ class TableCache:
             found.append(read_directory(self._warehouse, self._repository, kind.name, name, schema=schema, where=where))
         rows, expected = pa.concat_tables(found), sum(chosen[ROWS.name].to_pylist())
         if rows.num_rows != expected:
+            directory = self._location(kind.name, "").rstrip("/")
             raise TableContractError(
-                f"{self._location(kind.name, '')}: {expected:,} rows were written, and {rows.num_rows:,} can be read. "
-                f"Nothing was deleted. {_AGAIN}"
+                f"{directory}: {expected:,} rows were written, and {rows.num_rows:,} can be read. Nothing was deleted. "
+                "Remove this directory, which is only a cache, and run the same command again."
             )
         return rows
 

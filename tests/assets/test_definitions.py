@@ -111,6 +111,13 @@ def test_only_the_deletion_report_has_the_tag_of_deleting_assets(tmp_path: Path)
     assert tagged == ["orchard/deletion_report"]
 
 
+def test_the_jobs_that_delete_have_the_tag_of_deleting_runs(tmp_path: Path) -> None:
+    file = changed(configuration(tmp_path, "orchard"), approval={"in_dagster": True})
+    jobs = build_definitions(load_configuration(file)).get_repository_def().get_all_jobs()
+    tagged = {job.name for job in jobs if job.tags.get("retention/deletes") == "true"}
+    assert tagged == {"orchard_purge", "orchard_sweep"}
+
+
 def test_planning_never_includes_the_asset_that_deletes(tmp_path: Path) -> None:
     jobs = snapshot(build_definitions(configuration(tmp_path, "orchard")))["jobs"]
     assert "orchard/deletion_report" not in jobs["orchard_plan"]

@@ -7,7 +7,8 @@ import dagster as dg
 import pytest
 from dagster._utils.error import SerializableErrorInfo
 
-from retention_assets.assets.runs import failure_of
+from retention_assets.assets.runs import _OWN_ERRORS, failure_of
+from retention_assets.errors import GuardRefused, RetentionError
 
 
 def failed_step(message: str) -> Any:
@@ -38,6 +39,12 @@ def test_an_error_about_files_that_spark_no_longer_finds_names_the_other_run_tha
         "done. Another run may have written or removed the same tables meanwhile, such as a second plan of the day. "
         "Wait until it ends, and run the same command again. The Dagster UI has the details: run r1."
     )
+
+
+def test_only_errors_of_this_package_are_raised_again_for_a_failed_step() -> None:
+    """Other names in the module of the errors, such as a type that it imports, are not errors of ours."""
+    assert set(_OWN_ERRORS.values()) >= {RetentionError, GuardRefused}
+    assert all(issubclass(one, RetentionError) for one in _OWN_ERRORS.values())
 
 
 def test_a_run_whose_process_died_did_not_fail_before_any_step() -> None:

@@ -233,7 +233,8 @@ def test_a_deletion_that_the_store_did_not_deny_is_failed_and_not_refused(
     }
     details = [one["detail"] for one in answer.document()["checks"] if one["state"] == "failed"]
     assert all("No object of the repository was deleted." in detail for detail in details)
-    assert all(detail.endswith("check `storage` and `storage_options`.") for detail in details)
+    for detail, url in zip(details, ("storage", "quarantine.url"), strict=True):
+        assert detail.endswith(f"check `{url}` and `storage_options`.")
     assert sum("The file of this test, " in detail for detail in details) == 1
 
 

@@ -281,6 +281,7 @@ def test_approve_and_withdraw_with_json_name_the_plan_and_the_person(
 ) -> None:
     project, answer = planned_orchard
     copy, plan = project.copy(tmp_path / "copy", mode="quarantine"), answer.document()
+    assert "  reflog: null (it is off)\n" in copy.run("approve", plan["plan_hash"]).out
     approved = copy.run("approve", plan["plan_hash"], "--json").document()
     assert approved["plan_hash"] == plan["plan_hash"]
     assert {name: approved[name] for name in ("objects", "bytes")} == plan["candidates"]

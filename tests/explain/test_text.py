@@ -1,6 +1,7 @@
 """The text output of `explain`."""
 
 from datetime import date
+from pathlib import Path
 
 import pytest
 from rich.console import Console
@@ -9,10 +10,19 @@ from retention_assets.cli import inspecting
 from retention_assets.cli.inspecting import lines_of
 from retention_assets.core.amounts import Amount
 from retention_assets.core.keepers import Keeper
+from retention_assets.explain.explaining import _relative
 from retention_assets.explain.explanations import EntryState, Explanation, ObjectExplanation, Removal, UsedPlan
 from retention_assets.explain.simulation import Forecast
+from tests.assets.graph import configuration
 from tests.frames import NOW
 from tests.sweep.small_world import a_plan
+
+
+@pytest.mark.parametrize("scheme", ["s3", "s3a", "s3n"])
+def test_an_object_may_be_asked_for_by_any_spelling_of_its_url(tmp_path: Path, scheme: str) -> None:
+    repository = configuration(tmp_path, "orchard").repository("orchard")
+    assert _relative(repository, f"{scheme}://lake/orchard/data/a/") == "data/a/"
+    assert _relative(repository, f"{scheme}://other/data/a") == f"{scheme}://other/data/a"
 
 
 def test_two_entries_with_one_path_are_both_printed() -> None:

@@ -2,13 +2,21 @@
 
 import pickle
 import traceback
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import yaml
 
+from retention_assets.config.configuration import Repository, load_configuration
 from retention_assets.errors import ConfigurationError
-from retention_assets.objectstore.access import StoreAccess
+from retention_assets.inventory.delivered import inventory_accesses
+from retention_assets.objectstore.access import StoreAccess, open_store
+from retention_assets.objectstore.failures import SettingNames
 from retention_assets.objectstore.objects import ObjectReader
+from retention_assets.state.quarantine import quarantine_access
+from retention_assets.state.records import witness_of
+from tests.assets.graph import REPOSITORY
 from tests.objectstore.s3 import Bucket
 
 SECRET = "wJalrXUtnFEMI/K7MDENG+bPxRfiCYEXAMPLEKEY"
@@ -29,6 +37,36 @@ def test_an_access_is_complete_in_another_process() -> None:
     assert dict(arrived.options) == OPTIONS
     assert hash(arrived) == hash(access)
     assert "***" in repr(arrived)
+
+
+@pytest.mark.parametrize(
+    ("access_of", "settings"),
+    [
+        pytest.param(open_store, SettingNames("storage", "storage_options"), id="storage"),
+        pytest.param(quarantine_access, SettingNames("quarantine.url", "storage_options"), id="quarantine"),
+        pytest.param(witness_of, SettingNames("records.witness", "records.storage_options"), id="witness"),
+        pytest.param(
+            lambda repository: inventory_accesses(repository)[0][0],
+            SettingNames("inventory[0].url", "storage_options"),
+            id="inventory",
+        ),
+        pytest.param(
+            lambda repository: inventory_accesses(repository)[1][0],
+            SettingNames("inventory[1].url", "inventory[1].storage_options"),
+            id="inventory_with_own_options",
+        ),
+    ],
+)
+def test_an_access_knows_the_settings_with_its_url_and_options_in_every_process(
+    tmp_path: Path, access_of: Callable[[Repository], StoreAccess], settings: SettingNames
+) -> None:
+    inventory = {"url": "s3://other/a/b", "format": "CSV"}
+    entry = {**REPOSITORY, "inventory": [inventory, {**inventory, "storage_options": {"region": "eu-west-1"}}]}
+    file = tmp_path / "retention.yaml"
+    records = {"witness": "s3://records/w"}
+    file.write_text(yaml.safe_dump({"warehouse": "w", "records": records, "repositories": {"a": entry}}), "utf-8")
+    access = access_of(load_configuration(file).repository("a"))
+    assert pickle.loads(pickle.dumps(access)).settings == access.settings == settings
 
 
 def test_memory_is_not_sent_to_another_process() -> None:

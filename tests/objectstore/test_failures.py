@@ -4,12 +4,21 @@ import pickle
 import time
 import traceback
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 
 from retention_assets.errors import AccessDenied, ObjectMissing, RetentionError, StoreError
 from retention_assets.objectstore.access import StoreAccess
-from retention_assets.objectstore.failures import READ, Kind, failure_of, failure_of_response, redacted, unreachable
+from retention_assets.objectstore.failures import (
+    READ,
+    Kind,
+    SettingNames,
+    failure_of,
+    failure_of_response,
+    redacted,
+    unreachable,
+)
 from retention_assets.objectstore.mutate.deletion import ObjectDeleter
 from retention_assets.objectstore.objects import ObjectReader
 from retention_assets.objectstore.outcomes import Outcome
@@ -80,7 +89,7 @@ def test_a_missing_bucket_is_not_reported_as_a_missing_object(bucket: Bucket, as
 def test_an_unreachable_endpoint_is_reported(bucket: Bucket, ask: Ask) -> None:
     error = refusal(bucket.access(endpoint="http://127.0.0.1:1"), ask)
     assert "the store cannot be reached" in str(error)
-    assert "Check the option `endpoint`" in str(error)
+    assert "Check `endpoint` in `storage_options`" in str(error)
 
 
 def test_an_endpoint_that_closes_the_connection_is_reported(bucket: Bucket) -> None:
@@ -241,6 +250,13 @@ class TestMessages:
         failure = failure_of(OSError(f"Generic LocalFileSystem error: Unable to copy data to file: {words}"), ())
         assert (failure.kind, failure.retryable, failure.ambiguous) == (kind, False, False)
         assert remedy in str(failure.as_error("file:///disk", "x", READ))
+
+    @pytest.mark.parametrize("kind", Kind)
+    def test_the_remedy_names_the_settings_of_the_store_that_failed(self, kind: Kind) -> None:
+        settings = SettingNames("records.witness", "records.storage_options")
+        text = str(replace(unreachable(), kind=kind).as_error("s3://other", "a", READ, settings))
+        assert not [word for word in ("`storage`", "`storage_options`", "{") if word in text]
+        assert ("`records." in text) == (kind is not Kind.FULL)
 
     def test_a_missing_file_is_object_missing(self) -> None:
         error = failure_of(FileNotFoundError("Object at location x not found"), ()).as_error("file:///l", "x", READ)

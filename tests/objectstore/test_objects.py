@@ -1,21 +1,36 @@
 """Reading objects: cases that are not in the contract of all stores."""
 
+from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
 
 import pytest
 
-from retention_assets.errors import StoreError
+from retention_assets.errors import ObjectMissing, StoreError
 from retention_assets.objectstore import objects
 from retention_assets.objectstore.access import StoreAccess
+from retention_assets.objectstore.failures import SettingNames
+from retention_assets.objectstore.mutate.writing import ObjectWriter
 from retention_assets.objectstore.objects import ObjectReader
 from tests.faulty_s3 import FaultyS3, Request
 from tests.objectstore.s3 import Bucket
 
 
 def test_a_missing_directory_is_an_error(tmp_path: Path) -> None:
-    with pytest.raises(StoreError, match="there is no such directory"):
-        ObjectReader(StoreAccess(f"file://{tmp_path}/none"))
+    with pytest.raises(StoreError, match=r"there is no such directory.* Correct `quarantine.url` in"):
+        ObjectReader(StoreAccess(f"file://{tmp_path}/none", {}, SettingNames("quarantine.url")))
+
+
+def test_the_errors_of_a_store_name_the_settings_of_its_access(bucket: Bucket, tmp_path: Path) -> None:
+    settings = SettingNames("records.witness", "records.storage_options")
+    missing = "Check that `records.witness` is the right URL"
+    for access in (replace(bucket.access(), settings=settings), StoreAccess(f"file://{tmp_path}", {}, settings)):
+        with pytest.raises(ObjectMissing, match=missing):
+            ObjectReader(access).read("x")
+    no_bucket = StoreAccess("s3://no-such-bucket-at-all", bucket.access().options, settings)
+    for use in (lambda: list(ObjectReader(no_bucket).list("")), lambda: ObjectWriter(no_bucket).create("x", b"")):
+        with pytest.raises(StoreError, match=r"Check the bucket's name in `records\.witness`"):
+            use()
 
 
 def test_a_bucket_with_a_longer_name_is_another_location(bucket: Bucket) -> None:

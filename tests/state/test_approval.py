@@ -259,7 +259,7 @@ def test_plans_of_other_days_that_a_person_approved_are_found_until_they_are_wit
     withdraw_approval(warehouse, "orchard", days[4], "another", NOW)
     keep_plan(warehouse, replace(plans[3], plan_hash="f" * 64))
     swept = {"kind": "sweep", "day": days[2].isoformat(), "plan_hash": plans[2].plan_hash}
-    warehouse.write_document(swept, "orchard", RECORDS, "a-record.json")
+    warehouse.write_document(swept, "orchard", RECORDS, "00000001.json")
     warehouse.write_text("{", "orchard", APPROVALS, f"{'e' * 64}.json")
     assert found() == [days[1]]
     assert found(now=NOW + LIFE + timedelta(minutes=1)) == []

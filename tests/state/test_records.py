@@ -33,8 +33,10 @@ from retention_assets.state.records import (
     Record,
     Seal,
     fingerprint,
+    newest_first,
     newest_of_plan,
     read_records,
+    record_names,
     record_without_plan,
     seal_of,
     write_record,
@@ -196,6 +198,17 @@ def test_a_lease_names_the_record_that_was_the_newest_when_it_was_written(wareho
     release_lease(warehouse, lease, now)
     *_, last = read_records(warehouse, "orchard")
     assert witnessed_record(warehouse, "orchard") == fingerprint(last.document)
+
+
+def test_a_file_that_is_not_a_record_is_ignored(warehouse: Warehouse) -> None:
+    """Somebody put a note or a copy of a record into the directory."""
+    write(warehouse, 1)
+    for name in ("notes.json", "00000001 (copy).json", "7.json"):
+        warehouse.write_document({"a": "b"}, "orchard", "records", name)
+    write(warehouse, 1)
+    assert follows(warehouse) == [True, True]
+    assert record_names(warehouse, "orchard") == ["00000001.json", "00000002.json"]
+    assert [one["run_id"] for _, one in newest_first(warehouse, "orchard")] == ["run-0", "run-0"]
 
 
 class Crowded(Warehouse):

@@ -13,9 +13,10 @@ import pytest
 import yaml
 from pyspark.sql import DataFrame, SparkSession
 
+from retention_assets.assets.reporting import quarantine_table
 from retention_assets.cli import undoing as commands
 from retention_assets.config.configuration import load_configuration
-from retention_assets.core.amounts import Amount
+from retention_assets.core.amounts import Amount, human_amount
 from retention_assets.errors import AccessDenied, GuardRefused
 from retention_assets.objectstore import versions as listed_versions
 from retention_assets.objectstore.outcomes import Outcome
@@ -106,6 +107,16 @@ def shown(spark: SparkSession, world: World) -> dict[str, tuple[int, int]]:
     return {
         one.plan.plan_hash: (one.moved.objects, one.surplus.objects) for one in undo(spark, world).copies().by_plan()
     }
+
+
+def test_a_moved_object_whose_copy_another_program_deleted_is_counted_as_missing(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    world = a_world(tmp_path)
+    moved(world, another_plan(world, 1)).unlink()
+    (one,) = undo(spark, world).copies().by_plan()
+    amount = Amount(1, len(content("a")))
+    assert (one.moved, one.missing, one.held) == (amount, amount, Amount())
 
 
 def files(world: World) -> set[str]:
@@ -449,6 +460,32 @@ def test_quarantined_shows_surplus_copies_and_copies_that_no_ledger_names(spark:
     assert "no object is in quarantine" in shown
     assert "A sweep made these copies, and their objects are still in the repository" in shown
     assert "No command deletes them" in shown
+
+
+def test_quarantined_shows_moved_objects_without_a_copy_separately(spark: SparkSession, tmp_path: Path) -> None:
+    world = a_world(tmp_path)
+    plan = another_plan(world, 1)
+    moved(world, plan).unlink()
+    assert command(spark, world, "quarantined", "--json").document() == [
+        {"plan": f"{plan.day} {plan.plan_hash}", "objects": 1, "bytes": len(content("a")), "missing": True}
+    ]
+    shown = command(spark, world, "quarantined").out
+    assert "no object is in quarantine" in shown
+    assert "Check that quarantine.url was not changed, and that the quarantine is mounted" in shown
+
+
+def test_the_table_of_a_quarantine_has_a_column_of_missing_copies_if_there_are_any(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    world = a_world(tmp_path)
+    copy = moved(world, another_plan(world, 1))
+    table = quarantine_table(undo(spark, world).copies().by_plan()).value
+    assert table.startswith("| plan | moved | surplus copies |\n|---|---:|---:|\n")
+    copy.unlink()
+    table = quarantine_table(undo(spark, world).copies().by_plan()).value
+    assert "| plan | moved | of these, without a copy | surplus copies |\n|---|---:|---:|---:|" in table
+    amount = human_amount(Amount(1, len(content("a"))))
+    assert f" | {amount} | {amount} | 0 objects, 0 B |" in table
 
 
 @pytest.mark.parametrize("keeps", [False, None])

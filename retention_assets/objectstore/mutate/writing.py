@@ -66,7 +66,9 @@ class ObjectWriter(OpenStore):
 
         Errors: StoreError also when it is unknown whether the object was written.
         """
-        return require_known(self._conditional.create(path, content), self._access.url, path)
+        return require_known(
+            self._conditional.create(path, content), self._access.url, path, settings=self._access.settings
+        )
 
     def replace(self, path: str, content: bytes, e_tag: str) -> bool:
         """Replace the object if it has this ETag (without quotes). Return whether it was replaced.
@@ -77,7 +79,9 @@ class ObjectWriter(OpenStore):
         Errors: as `create`; for local files, StoreError if the directory cannot be locked.
         """
         if not self._access.is_local:
-            return require_known(self._conditional.replace(path, content, e_tag), self._access.url, path)
+            return require_known(
+                self._conditional.replace(path, content, e_tag), self._access.url, path, settings=self._access.settings
+            )
         with _locked(self._access):
             self._before_write()
             if self._e_tag(path) != e_tag:

@@ -358,7 +358,8 @@ def test_a_snapshot_that_the_last_plan_did_not_list_counts_as_no_older_than_that
     pq.write_table(rows.filter(pc.field("snapshot_id") != new), file)
     metadata = lake.warehouse.read_document(*partition, METADATA)
     assert metadata is not None
-    lake.warehouse.write_document({**metadata, "rows": rows.num_rows - 1}, *partition, METADATA)
+    described = {"rows": rows.num_rows - 1, "files": lake.warehouse.files_digest(*partition)}
+    lake.warehouse.write_document({**metadata, **described}, *partition, METADATA)
     for _ in range(2):
         run = lake.plan()
         assert run.success, run.errors

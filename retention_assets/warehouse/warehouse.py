@@ -396,7 +396,8 @@ class Warehouse:
         if (found := sum(file.num_rows for file in files)) != written:
             raise TableContractError(
                 f"{self.location(*parts)}: has {found:,} rows, and {written:,} were written. Nothing was deleted. "
-                f"{remedy} If this fails again, the machines of the cluster do not see the same warehouse."
+                f"{remedy} If this fails again, another run writes the same files, or the machines of the cluster do "
+                "not see the same warehouse."
             )
         return files
 

@@ -326,7 +326,7 @@ class WarehouseIOManager(dg.ConfigurableIOManager):
     def handle_output(self, context: dg.OutputContext, obj: Rows) -> None:
         """Overwrite the partition, then write its metadata. Without metadata, a partition is incomplete.
 
-        It stays incomplete if another run replaced rows from which these were made.
+        It stays incomplete if another run replaced these rows, or rows from which they were made.
         """
         repository, name = context.asset_key.path
         day = day_of(context)
@@ -334,6 +334,7 @@ class WarehouseIOManager(dg.ConfigurableIOManager):
         written = obj.written or write_rows(obj.data, warehouse, repository, name, day, shared=self.tables.shared)
         for one in obj.made_from:
             one.require_unchanged()
+        warehouse.require_files(written.files, repository, name, day)
         content = warehouse.content_digest(repository, name, day.isoformat()) if obj.details.inputs else None
         made = PartitionMetadata(
             obj.taken_at, written.rows, context.run_id, obj.details, written.files, written.size, content

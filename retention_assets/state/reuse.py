@@ -47,9 +47,8 @@ def _code() -> str | None:
     return digest.hexdigest() if files else None
 
 
-_CODE = (
-    _code()
-)  # now, when the code is imported: an upgrade replaces the files of a process that goes on with this code
+# Computed when the code is imported: an upgrade replaces the files of a process that goes on with this code.
+_CODE = _code()
 
 
 def reused_rows(

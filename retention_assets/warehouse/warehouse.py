@@ -236,7 +236,7 @@ class Warehouse:
         GuardRefused when a guard refused the data in it.
         """
         parts = repository, table, day.isoformat()
-        listed = self._listed(*parts)
+        listed = self._table_files(*parts)
         metadata = self.metadata(repository, table, day)
         if refused := metadata.details.refused:
             raise GuardRefused(
@@ -247,9 +247,7 @@ class Warehouse:
         if needed is None:
             needed = TABLES[table].schema.names if table in TABLES else []
         self._require_columns(files, needed, repository, table, day)
-        self.require_files(
-            metadata.files, repository, table, day, _digest_of((path, size) for path, size, *_ in listed)
-        )
+        self.require_files(metadata.files, repository, table, day, _digest_of(listed))
 
         def read(columns: Sequence[str] | None) -> pa.Table:
             from retention_assets.warehouse.reading import read_directory
@@ -275,18 +273,14 @@ class Warehouse:
                 f"Nothing was deleted. Make the table again: `{_maker(repository, table, day)}`."
             )
 
-    def _listed(self, *parts: str) -> list[tuple[Any, ...]]:
-        """Return the files of a directory, sorted, so that two results differ if a file was written or removed."""
-        files = self._level(*parts)["objects"]
-        return sorted((one["path"], one["size"], one["last_modified"], one["e_tag"]) for one in files)
-
-    def _require_unchanged(self, listed: Sequence[tuple[Any, ...]], repository: str, table: str, day: str) -> None:
-        """Raise TableContractError if the files of a partition are not those that were `listed`.
+    def _require_unchanged(self, listed: Sequence[tuple[str, int]], repository: str, table: str, day: str) -> None:
+        """Raise TableContractError if the table files of a partition are not those that were `listed`.
 
         Spark and Arrow list the directory themselves. If another run replaces or removes the partition meanwhile, they
-        read only some of its rows, or the rows of another run.
+        read only some of its rows, or the rows of another run. Each file that a run writes has a name of its own, so
+        names and sizes show this. Times and ETags may change by themselves on a network file system.
         """
-        if self._listed(repository, table, day) != listed:
+        if self._table_files(repository, table, day) != listed:
             raise TableContractError(
                 f"{repository}: {table} of {day} was written or removed by another run while it was read. Nothing more "
                 f"was deleted. Run the same command again."

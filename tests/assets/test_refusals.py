@@ -25,7 +25,7 @@ from retention_assets.policy.documents import from_server
 from retention_assets.state import storing
 from retention_assets.warehouse import table_writer
 from retention_assets.warehouse.cache_batches import MANIFEST
-from retention_assets.warehouse.warehouse import Warehouse, Written
+from retention_assets.warehouse.warehouse import METADATA, Rows, Warehouse, Written
 from tests.assets.conftest import AFTER_TAGS, TwicePlanned
 from tests.assets.lake import DAY, NOW, PLANNING_ASSETS, SLICE, Lake, Run
 
@@ -226,6 +226,13 @@ def test_rows_are_not_stored_if_another_run_replaced_a_table_from_which_they_wer
     assert "active_ranges of 2026-11-01 was written or removed by another run while it was read" in run.errors
     monkeypatch.undo()
     assert "addresses of 2026-11-01 has no metadata: its run was interrupted" in lake.make("deletion_candidates").errors
+
+
+def test_metadata_is_not_written_beside_rows_of_another_run(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The other run may be finished, and its metadata is right."""
+    monkeypatch.setattr(Rows, "require_unchanged", lambda rows: replace_file(lake, "addresses"))
+    assert "addresses of 2026-11-01 has files of another run" in lake.make("addresses").errors
+    assert not (lake.root / "warehouse/orchard/addresses" / DAY / METADATA).exists()
 
 
 def test_an_asset_does_not_read_back_the_rows_of_another_run(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:

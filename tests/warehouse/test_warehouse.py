@@ -23,7 +23,7 @@ from retention_assets.warehouse import warehouse as module
 from retention_assets.warehouse.metadata import PartitionMetadata
 from retention_assets.warehouse.reading import one_of, read_directory, read_files, scan_directory
 from retention_assets.warehouse.table_writer import write_rows
-from retention_assets.warehouse.warehouse import Warehouse
+from retention_assets.warehouse.warehouse import METADATA, Warehouse
 from tests.objectstore.s3 import Bucket
 
 PLACE = ("orchard", "leases", "00000001.json")
@@ -393,6 +393,21 @@ def test_a_write_whose_files_another_run_replaced_is_refused(
     monkeypatch.setattr(Warehouse, "_table_files", replaced)
     with pytest.raises(TableContractError, match="another run replaced these files while they were written"):
         warehouse.write_frame(spark.range(3), *TABLE)
+
+
+def test_rows_are_unchanged_if_only_their_files_were_touched_or_other_files_were_added(
+    spark: SparkSession, planned: Warehouse
+) -> None:
+    """Network file systems change times and inodes, and add files. So do backups and file managers."""
+    rows = planned.rows(spark, "orchard", "addresses", DAY, ["address"])
+    directory = Path(planned.location(*TABLE))
+    for file in directory.glob("*.parquet"):
+        content = file.read_bytes()
+        file.unlink()
+        file.write_bytes(content)
+    for name in (".nfs0001", ".DS_Store", "_SUCCESS", METADATA):
+        (directory / name).write_bytes(b"{}")
+    rows.require_unchanged()
 
 
 @pytest.mark.parametrize("meanwhile", [remove_one_part, write_again])

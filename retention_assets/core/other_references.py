@@ -6,7 +6,7 @@ has several spellings, and a reference can have the name of a virtual chunk cont
 Source: docs/safety.md, "Other repositories".
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import reduce
 
@@ -27,6 +27,12 @@ class OtherReferences:
 
     parts: DataFrame | None = None  # see `last_parts`; None: there are no references
     warnings: tuple[str, ...] = ()
+    checks: tuple[Callable[[], None], ...] = ()  # of the tables from which `parts` is read; see `require_unchanged`
+
+    def require_unchanged(self) -> None:
+        """Require that no other run replaced the tables from which `parts` was read. Errors: those of `checks`."""
+        for check in self.checks:
+            check()
 
     def keep(self, objects: DataFrame) -> DataFrame:
         """Return the classified objects. A candidate that another repository may refer to becomes `held`."""

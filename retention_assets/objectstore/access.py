@@ -15,7 +15,7 @@ from obstore.store import LocalStore, MemoryStore, from_url
 
 from retention_assets.config.configuration import Repository, canonical_namespace
 from retention_assets.errors import ConfigurationError, StoreError
-from retention_assets.objectstore.failures import OF_REPOSITORY, SettingNames
+from retention_assets.objectstore.failures import OF_REPOSITORY, Failure, RequestKind, SettingNames
 
 _SCHEMES = ("s3", "gs", "az", "azure", "abfs", "abfss", "https", "file", "memory")
 _AZURE_HOST = re.compile(r"https://[^/@]+\.(blob|dfs)\.(core\.windows\.net|fabric\.microsoft\.com)(/|$)")
@@ -109,6 +109,10 @@ class StoreAccess:
                 f"{self.url}: another process cannot read the memory of this process. Use file:// or a store."
             )
         return StoreAccess, (self.url, dict(self.options), self.settings)
+
+    def error(self, failure: Failure, path: str, request: RequestKind) -> StoreError:
+        """Return the error to raise after a request for `path` failed. See `Failure.as_error`."""
+        return failure.as_error(self.url, path, request, self.settings)
 
     @property
     def is_local(self) -> bool:

@@ -78,7 +78,7 @@ class OpenStore:
         The store's own exception is not attached, because its text may contain signed URLs.
         """
         if isinstance(result, Failure):
-            raise result.as_error(self._access.url, path, request, self._access.settings)
+            raise self._access.error(result, path, request)
         return result
 
     def _try[T](self, call: Callable[[], T]) -> T | Failure:
@@ -186,7 +186,7 @@ class ObjectReader(OpenStore):
         while chunk is not None:
             if isinstance(chunk, Failure):
                 if not (self._access.is_s3 and _is_unnameable(chunk)):
-                    raise chunk.as_error(self._access.url, prefix, LIST, self._access.settings)
+                    raise self._access.error(chunk, prefix, LIST)
                 yield from self._listed_exactly(prefix, offset, listed)
                 return
             batch = _conformed(pa.record_batch(chunk))

@@ -362,4 +362,4 @@ def _page(bucket: S3Bucket, request: PagedRequest, start: str, parameters: Mappi
             break
     assert failure is not None
     # Raised outside the `except` block, so that the traceback does not show botocore's error with the request.
-    raise failure.as_error(bucket.access.url, start, request.kind, bucket.access.settings)
+    raise bucket.access.error(failure, start, request.kind)

@@ -45,7 +45,7 @@ from retention_assets.tables import (
 )
 from retention_assets.warehouse.metadata import Details, PartitionMetadata
 from retention_assets.warehouse.table_cache import TableCache
-from retention_assets.warehouse.warehouse import METADATA, Warehouse
+from retention_assets.warehouse.warehouse import METADATA, Rows, Warehouse
 
 _LEAST_AGE = timedelta(days=1)  # lets repositories with daily plans sweep, however short their grace is
 _Policy = Policy | SnapshotPolicy
@@ -86,6 +86,7 @@ class OtherRepositories:
     run_id: str
     clock: Callable[[], datetime]
     _kept_by: dict[_Table, DataFrame] = field(default_factory=dict)  # the objects of a sweep that each table keeps
+    _read: list[Rows] = field(default_factory=list)  # the partitions from which references were read
 
     def last_parts(self) -> DataFrame | None:
         """Return the last path segments (column `last_part`) of all references in the others' newest tables.
@@ -134,7 +135,8 @@ class OtherRepositories:
                 f"be refused. {reason}"
                 for reason in self.unknown()
             ]
-        return OtherReferences(self.last_parts(), tuple(warnings))
+        parts = self.last_parts()
+        return OtherReferences(parts, tuple(warnings), tuple(rows.require_unchanged for rows in self._read))
 
     def require_known(self) -> None:
         """Raise GuardRefused if the references of another repository are unknown or too old."""
@@ -330,8 +332,7 @@ class OtherRepositories:
             return None
         if metadata.details.refused is not None or metadata.taken_at > self.clock() + MARGIN:
             return None
-        files = self.warehouse.files_digest(other.name, name, day.isoformat())
-        return metadata if metadata.files in {None, files} else None
+        return metadata if self.warehouse.has_files(metadata.files, other.name, name, day.isoformat()) else None
 
     def _references(self, other: Repository, table: _Table) -> DataFrame | None:
         """Return the references of `other` (`address`): virtual references, and addresses that may be outside it.
@@ -441,7 +442,9 @@ class OtherRepositories:
         )
 
     def _rows(self, other: Repository, name: str, table: _Table, needed: Sequence[str] | None = None) -> DataFrame:
-        return self.warehouse.rows(self.spark, other.name, name, table.day, needed).frame
+        rows = self.warehouse.rows(self.spark, other.name, name, table.day, needed)
+        self._read.append(rows)
+        return rows.frame
 
 
 def not_configured(source: LakeFSSource, configured: Collection[Repository]) -> str | None:

@@ -373,7 +373,7 @@ def _require_deleted(access: StoreAccess, path: str, undone: str, remedy: str = 
         error = AccessDenied if failure.kind is Kind.DENIED else StoreError
         raise error(f"{access.url}: cannot delete {path!r}: {failure.detail}. {undone} {remedy}")
     request = RequestKind("delete", undone, f"delete objects ({_permission(access.url, 'delete')})")
-    raise failure.as_error(access.url, path, request, access.settings)
+    raise access.error(failure, path, request)
 
 
 def _writable(url: str) -> str:

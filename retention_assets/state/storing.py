@@ -11,6 +11,7 @@ from datetime import date, datetime
 from pyspark.sql import DataFrame, SparkSession
 
 from retention_assets.core import guards
+from retention_assets.core.other_references import OtherReferences
 from retention_assets.core.remedies import CheckResult
 from retention_assets.errors import GuardRefused
 from retention_assets.policy.rules import Policy
@@ -29,13 +30,13 @@ class PlanObjects:
 
     `due`: the candidates and the waiting objects, or an earlier plan that found the same objects due; then the
     candidates are those of that plan. `includes`: the plans whose due objects were read, see `keep_due`. `made_from`:
-    the partitions whose rows were read.
+    the partitions whose rows were read, and the references of other repositories.
     """
 
     candidates: DataFrame
     due: DataFrame | Plan
     includes: Collection[str]
-    made_from: Sequence[Rows] = ()
+    made_from: Sequence[Rows | OtherReferences] = ()
 
     def require_unchanged(self) -> None:
         """Require that no other run replaced the partitions whose rows were read. Errors: TableContractError."""

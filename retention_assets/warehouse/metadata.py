@@ -85,17 +85,19 @@ class PartitionMetadata:
     size: int | None = None  # the total size in bytes of the objects in the rows; None: as for `files`
     content: str | None = None  # the digest of the files' contents, if the rows may be reused
 
-    @property
-    def known_details(self) -> Details:
-        """The details. Without the digest of the files, the rows may be others than those of which it has digests."""
-        return self.details if self.files else replace(self.details, digest=None, inputs=None)
-
     @classmethod
     def of_document(cls, document: Mapping[str, Any]) -> "PartitionMetadata":
-        """Return the metadata in a document that this version or an earlier version wrote."""
+        """Return the metadata in a document that this version or an earlier version wrote.
+
+        Without the digest of the files, the rows may be others than those of the document's other digests. Then these
+        digests are not known.
+        """
         taken_at = datetime.fromisoformat(document["taken_at"]).astimezone(UTC)
-        known = (document.get(name) for name in _OPTIONAL)
-        return cls(taken_at, document["rows"], document["run_id"], Details.of_texts(document["notes"]), *known)
+        files, size, content = (document.get(name) for name in _OPTIONAL)
+        details = Details.of_texts(document["notes"])
+        if files is None:
+            details = replace(details, digest=None, inputs=None)
+        return cls(taken_at, document["rows"], document["run_id"], details, files, size, content)
 
     def document(self) -> dict[str, Any]:
         """Return the metadata as the JSON document of a partition."""

@@ -247,7 +247,7 @@ class Warehouse:
         if needed is None:
             needed = TABLES[table].schema.names if table in TABLES else []
         self._require_columns(files, needed, repository, table, day)
-        self.require_files(metadata.files, repository, table, day, _digest_of(listed))
+        self.require_files(metadata.files, repository, table, day, listed)
 
         def read(columns: Sequence[str] | None) -> pa.Table:
             from retention_assets.warehouse.reading import read_directory
@@ -258,20 +258,30 @@ class Warehouse:
 
         frame, check = self._frame(spark, files, *parts), partial(self._require_unchanged, listed, *parts)
         check()
-        return Rows(frame, metadata.taken_at, metadata.known_details, read=read, count=metadata.rows, check=check)
+        return Rows(frame, metadata.taken_at, metadata.details, read=read, count=metadata.rows, check=check)
 
     def require_files(
-        self, written: str | None, repository: str, table: str, day: date, found: str | None = None
+        self,
+        written: str | None,
+        repository: str,
+        table: str,
+        day: date,
+        listed: Sequence[tuple[str, int]] | None = None,
     ) -> None:
-        """Require that a partition has the files that were written. Errors: TableContractError.
-
-        `written`: their digest, see `files_digest`; None: it is not known. `found`: that of the files that are there.
-        """
-        if written is not None and written != (found or self.files_digest(repository, table, day.isoformat())):
+        """Require that a partition `has_files` that were written. Errors: TableContractError."""
+        if not self.has_files(written, repository, table, day.isoformat(), listed=listed):
             raise TableContractError(
                 f"{repository}: {table} of {day} has files of another run, which is not finished or was interrupted. "
                 f"Nothing was deleted. Make the table again: `{_maker(repository, table, day)}`."
             )
+
+    def has_files(self, written: str | None, *parts: str, listed: Sequence[tuple[str, int]] | None = None) -> bool:
+        """Return whether a directory has the files that were written; also True if it is not known which these are.
+
+        `written`: their digest, see `files_digest`; None: it is not known. `listed`: the files that are there, if the
+        caller knows them.
+        """
+        return written is None or written == _digest_of(self._table_files(*parts) if listed is None else listed)
 
     def _require_unchanged(self, listed: Sequence[tuple[str, int]], repository: str, table: str, day: str) -> None:
         """Raise TableContractError if the table files of a partition are not those that were `listed`.

@@ -15,13 +15,15 @@ import yaml
 from pyspark.sql import Column, DataFrame
 
 from retention_assets.assets import lakefs as snapshots
+from retention_assets.core.other_references import OtherReferences
 from retention_assets.core.remedies import REMEDIES
-from retention_assets.errors import ConfigurationError, StoreError
+from retention_assets.errors import ConfigurationError, StoreError, TableContractError
 from retention_assets.lakefs.source.dump import DumpSource
 from retention_assets.lakefs.source.inventory_snapshot import InventoryContext, InventorySnapshot, take_snapshot
 from retention_assets.lakefs.source.opening import open_repository
 from retention_assets.lakefs.sweep import planning
 from retention_assets.policy.documents import from_server
+from retention_assets.repositories.other_repositories import OtherRepositories
 from retention_assets.state import storing
 from retention_assets.warehouse import table_writer
 from retention_assets.warehouse.cache_batches import MANIFEST
@@ -264,6 +266,18 @@ def test_there_is_no_plan_if_another_run_replaced_a_table_from_which_it_was_made
     assert f"{table} of 2026-11-01 was written or removed by another run while it was read" in run.errors
     assert lake.plan_document() is None
     assert lake.warehouse.directories(lake.name, "due_objects") == before
+
+
+def test_there_is_no_plan_if_another_run_replaced_references_of_another_repository(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def replaced() -> None:
+        raise TableContractError("grove: addresses was written by another run. Nothing was deleted. Run again.")
+
+    monkeypatch.setattr(OtherRepositories, "for_plan", lambda _: OtherReferences(checks=(replaced,)))
+    monkeypatch.setattr(planning, "known_plan", lambda *given: None)
+    assert "grove: addresses was written by another run" in lake.make("deletion_candidates").errors
+    assert lake.plan_document() is None
 
 
 def test_the_metadata_of_each_table_of_a_plan_has_the_digest_of_its_files(lake: Lake) -> None:

@@ -747,8 +747,8 @@ SWEEPING = (
         name="a restored object still counts as deleted",
         breaks="a live object that is lost refuses plans (invariant 7)",
         file="retention_assets/lakefs/sweep/planning.py",
-        old="        collected = _not_listed_since(spark, warehouse, parameters, collected)\n",
-        new='        collected = collected.select("address")\n',
+        old="    listed = _listed_before(spark, warehouse, parameters)\n",
+        new="    listed = None\n",
         caught_by=(
             "tests/state/test_plan.py"
             "::test_a_deleted_object_that_was_brought_back_refuses_the_plan_when_it_is_missing_again"
@@ -1644,8 +1644,8 @@ KEEPING_BOOKS = (
         name="rows are read under the metadata of another run",
         breaks="the tables of a plan have one origin (invariant 3)",
         file="retention_assets/warehouse/warehouse.py",
-        old="if written is not None and written != (",
-        new="if written is not None and not (",
+        old="return written is None or written == _digest_of(",
+        new="return written is None or bool(written) or written == _digest_of(",
         caught_by=("tests/state/test_reuse.py::test_rows_of_another_run_than_the_metadata_are_not_read",),
     ),
     Mutation(

@@ -111,6 +111,15 @@ def test_the_references_of_another_repository_are_those_of_its_last_plan(others:
     assert parts.distinct().count() == len(HERE)
 
 
+def test_a_plan_requires_that_no_other_run_replaced_the_references_that_it_reads(others: OtherRepositories) -> None:
+    found = others.for_plan()
+    found.require_unchanged()
+    file = next(Path(others.warehouse.partition("there", ADDRESSES.name, DAY)).glob("*.parquet"))
+    file.rename(file.with_name("part-of-another-run.parquet"))
+    with pytest.raises(TableContractError, match="was written or removed by another run while it was read"):
+        found.require_unchanged()
+
+
 def test_cached_references_of_other_repositories_are_released(spark: SparkSession, others: OtherRepositories) -> None:
     objects = spark.createDataFrame(pa.table({"address": [address(0), address(9)]}))
     nothing = objects.limit(0)

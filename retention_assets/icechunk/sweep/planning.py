@@ -392,7 +392,7 @@ def _checked(
         guards.totals_balance(totals.by_state, tally["listed"], amount),
     )
     digest = digest_of(found["digest"])
-    tables = basis.history, inputs.inventory, inputs.manifests, inputs.chunks
+    tables = basis.history, inputs.inventory, inputs.manifests, inputs.chunks, inputs.others
     planned = PlanObjects(chosen, named, earlier.plans, tables)
     return _Checked(planned, amount, totals, tally["live"], check_results, digest)
 

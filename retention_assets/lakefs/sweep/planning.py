@@ -422,26 +422,33 @@ def _unlisted(
 ) -> guards.LiveListed:
     """Return the result of `live_listed` when live addresses are missing from the listing."""
     live = one_by_address(classification.live).where("certain")
+    listed = _listed_before(spark, warehouse, parameters)
     with CachedFrames() as frames:
         unlisted = frames.cache(guards.unlisted_live(live, inventory, listing_cutoff))
-        collected = collected_addresses(spark, warehouse, parameters.repository, unlisted)
-        collected = _not_listed_since(spark, warehouse, parameters, collected)
+        collected = _not_listed_since(listed, collected_addresses(spark, warehouse, parameters.repository, unlisted))
         acknowledged = acknowledged_addresses(spark, warehouse, parameters.repository)
-        return guards.live_listed(unlisted, inventory, collected, acknowledged)
+        found = guards.live_listed(unlisted, inventory, collected, acknowledged)
+    if listed:
+        listed.require_unchanged()
+    return found
 
 
-def _not_listed_since(
-    spark: SparkSession, warehouse: Warehouse, parameters: PlanParameters, collected: DataFrame
-) -> DataFrame:
-    """Return the collected addresses, without those that the last plan of an earlier day listed after their sweep.
-
-    Somebody brought the objects of these addresses back. If such an object is missing now, no sweep of ours deleted it.
-    """
+def _listed_before(spark: SparkSession, warehouse: Warehouse, parameters: PlanParameters) -> Rows | None:
+    """Return the inventory of the last plan of an earlier day; None if there is none that can be used."""
     before = last_plan(warehouse, parameters.repository, parameters.day - timedelta(days=1))
     table = parameters.repository, STORAGE_INVENTORY.name
     if before is None or not is_usable(warehouse, *table, before.day.isoformat()):
+        return None
+    return warehouse.rows(spark, *table, before.day)
+
+
+def _not_listed_since(listed: Rows | None, collected: DataFrame) -> DataFrame:
+    """Return the collected addresses, without those that the earlier inventory `listed` after their sweep.
+
+    Somebody brought the objects of these addresses back. If such an object is missing now, no sweep of ours deleted it.
+    """
+    if listed is None:
         return collected.select("address")
-    listed = warehouse.rows(spark, *table, before.day)
     brought_back = collected.where(F.col("at") < F.lit(listed.taken_at - STILL_LISTED))
     brought_back = brought_back.join(listed.frame, on="address", how="left_semi")
     return collected.join(brought_back, on="address", how="left_anti").select("address")
@@ -560,7 +567,7 @@ def _new_plan(
     )
     references = classification.references
     plan = _with_state(plan, parameters, inputs, references, found.unused_prefixes)
-    tables = inputs.inventory, inputs.staged, inputs.graph, inputs.addresses
+    tables = inputs.inventory, inputs.staged, inputs.graph, inputs.addresses, inputs.others
     objects = PlanObjects(chosen, classification.due, includes, tables)
     stored = _store(spark, warehouse, parameters, inputs, references, plan, objects)
     keep_known(warehouse, found.known(plan, of_plan, unread=classification.unread))

@@ -16,7 +16,7 @@ from obstore.exceptions import BaseError
 from retention_assets.errors import StoreError
 from retention_assets.objectstore.access import StoreAccess
 from retention_assets.objectstore.conditional import BeforeWrite, Conditional, require_known
-from retention_assets.objectstore.failures import WRITE
+from retention_assets.objectstore.failures import WRITE, Failure
 from retention_assets.objectstore.objects import ObjectReader, OpenStore
 from retention_assets.objectstore.outcomes import DeleteTarget, Outcome
 from retention_assets.objectstore.rate_limiter import RetryPolicy, backoffs
@@ -66,9 +66,7 @@ class ObjectWriter(OpenStore):
 
         Errors: StoreError also when it is unknown whether the object was written.
         """
-        return require_known(
-            self._conditional.create(path, content), self._access.url, path, settings=self._access.settings
-        )
+        return self._known(self._conditional.create(path, content), path)
 
     def replace(self, path: str, content: bytes, e_tag: str) -> bool:
         """Replace the object if it has this ETag (without quotes). Return whether it was replaced.
@@ -79,9 +77,7 @@ class ObjectWriter(OpenStore):
         Errors: as `create`; for local files, StoreError if the directory cannot be locked.
         """
         if not self._access.is_local:
-            return require_known(
-                self._conditional.replace(path, content, e_tag), self._access.url, path, settings=self._access.settings
-            )
+            return self._known(self._conditional.replace(path, content, e_tag), path)
         with _locked(self._access):
             self._before_write()
             if self._e_tag(path) != e_tag:
@@ -148,6 +144,9 @@ class ObjectWriter(OpenStore):
         from retention_assets.objectstore.mutate.deletion import ObjectDeleter  # importing boto3 takes a second
 
         return ObjectDeleter(self._access, in_bulk=False, retry_policy=_ONE_TRY)
+
+    def _known(self, result: bool | Failure, path: str) -> bool:
+        return require_known(result, self._access.url, path, settings=self._access.settings)
 
     def _e_tag(self, path: str) -> str | None:
         """Return the ETag of the object, empty if the store gives none; None if the object is missing."""

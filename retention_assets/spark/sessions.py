@@ -100,6 +100,8 @@ _SMALL_MEMORY: Mapping[str, str] = {  # for at most 2 GB of memory; the limit of
     "spark.buffer.pageSize": "2m",  # Spark's default is 16 MB for each aggregate and join
     "spark.memory.fraction": "0.25",  # of the heap, for rows in aggregates, joins and sorts; others are on disk
 }
+# The code that Spark compiled for queries. A plan of many objects has 150 such classes, and Spark keeps 100 by default.
+_COMPILED_CODE = "spark.sql.codegen.cache.maxEntries"
 _JAVA_FUNCTIONS = ("org.apache.spark.sql.functions", "functions", "PythonUtils")  # by the names that pyspark uses
 _SUBMIT_PORT = "PYSPARK_GATEWAY_PORT"  # set if `spark-submit` started the driver with a master and settings
 _NO_JAVA = "JAVA_GATEWAY_EXITED"  # Spark's name of the error when Java cannot be started, or ends at once
@@ -117,6 +119,7 @@ def _local_defaults(objects: int) -> dict[str, str]:
         "spark.master": "local[*]",
         _MEMORY: "1g",
         **FEW_RETAINED,
+        _COMPILED_CODE: "1000",
         # Else each spilled part of a sort has three buffers of 1 MB, which Spark does not count.
         "spark.unsafe.sorter.spill.read.ahead.enabled": "false",
         "spark.driver.host": "127.0.0.1",
@@ -286,7 +289,26 @@ def prepared(start: Callable[[], SparkSession]) -> SparkSession:
             _send_package(spark)
         if not is_connect(spark):
             _remember_functions(spark)
+            _keep_compiled_code(spark)
     return spark
+
+
+_with_kept_code = weakref.WeakSet[SparkSession]()
+
+
+def _keep_compiled_code(spark: SparkSession) -> None:
+    """Let Spark make its cache of compiled code with the size that `_COMPILED_CODE` sets.
+
+    Spark makes the cache when it first compiles code. This can be when the results of a task are sent, where Spark does
+    not know its settings. With a small cache, a process compiles the queries of each plan again, which takes a third of
+    the processor time.
+    """
+    if spark in _with_kept_code or not is_one_process(spark):
+        return
+    _with_kept_code.add(spark)
+    java: Any = spark.sparkContext._jvm
+    with contextlib.suppress(TypeError, Py4JError):  # an internal class: another version of Spark may not have it
+        java.org.apache.spark.sql.catalyst.expressions.codegen.CodeGenerator.resetCompileTime()
 
 
 class _Remembered:

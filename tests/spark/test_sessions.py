@@ -1,6 +1,8 @@
 """Sessions whose executors run in other processes have this package."""
 
 import socket
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
@@ -75,6 +77,32 @@ def test_a_function_of_spark_is_looked_up_in_java_only_once(
     F.coalesce(F.col("second"), F.lit(2))
     assert "c" in requests  # Java's functions are called
     assert "r" not in requests  # Java is not asked for them
+
+
+_PLANS_TWICE = """
+from pyspark.sql import functions as F
+from retention_assets.spark.sessions import fit_to, started
+
+spark = started({})
+fit_to(1, spark)
+spark.range(9).observe("sent after the task", F.collect_set("id").alias("ids")).collect()
+fit_to(1_000_000, spark)
+compiled = spark._jvm.org.apache.spark.metrics.source.CodegenMetrics.METRIC_COMPILATION_TIME()
+for _ in range(2):
+    before = compiled.getCount()
+    for number in range(60):
+        spark.range(9).where(f"id > {number}").groupBy("id").count().count()
+    print(compiled.getCount() - before)
+"""
+
+
+@pytest.mark.long
+def test_code_that_was_compiled_for_the_queries_of_a_plan_is_kept_for_the_next() -> None:
+    command = [sys.executable, "-c", _PLANS_TWICE]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    first, second = map(int, done.stdout.split()[-2:])
+    assert first > 100
+    assert second == 0
 
 
 OVERLAID = {"spark.master": "spark://head:7077", "spark.speculation": "false"}

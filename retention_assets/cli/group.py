@@ -14,6 +14,7 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta
 from io import TextIOWrapper
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO, TypeVar
 
@@ -40,6 +41,7 @@ AS_IT_IS: Any = {"soft_wrap": True, "highlight": False, "markup": False, "emoji"
 # A command in a message. A command that already has `--config` does not match, and the name of a module neither.
 _COMMAND = re.compile(r"`retention (?=[a-z])")
 
+_MOST_COUNTED = 10_000  # files: counting more could take seconds on a network file system
 _ABORTED, BROKEN_PIPE = 130, 141  # as a shell reports a command that SIGINT or SIGPIPE ended
 
 progress = Console(stderr=True)  # progress and logs; results go to standard output
@@ -249,12 +251,27 @@ def run_job(
     """Return the result of `runs.run_job` for the only repository of the job. Errors: as `runs.run_job`."""
     from retention_assets.spark.sessions import start_early
 
-    warehouse = Warehouse(configuration.warehouse)
-    objects = warehouse.newest_rows(repository, STORAGE_INVENTORY.name) if warehouse.is_local else 0
-    start_early(configuration.spark, objects)  # Java starts while Dagster is imported: both take seconds
+    start_early(configuration.spark, _objects_of(configuration, repository))  # while Dagster is imported: both are slow
     from retention_assets.cli import runs
 
     return runs.run_job(configuration, job, day, progress, tags)
+
+
+def _objects_of(configuration: Configuration, repository: str) -> int:
+    """Return how many objects were last listed, or how many files a small local repository has; 0: it is not known."""
+    warehouse = Warehouse(configuration.warehouse)
+    if not warehouse.is_local:
+        return 0
+    if listed := warehouse.newest_rows(repository, STORAGE_INVENTORY.name):
+        return listed
+    storage = configuration.repository(repository).storage
+    return _files_below(Path(storage.removeprefix("file://"))) if storage.startswith("file://") else 0
+
+
+def _files_below(directory: Path) -> int:
+    """Return the number of files below a local directory; 0 if they are more than `_MOST_COUNTED`."""
+    files = sum(1 for _ in islice((name for _, _, names in os.walk(directory) for name in names), _MOST_COUNTED + 1))
+    return files if files <= _MOST_COUNTED else 0
 
 
 def examples(*commands: str, more: str = "") -> str:

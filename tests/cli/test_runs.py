@@ -22,7 +22,7 @@ from rich.console import Console
 from sqlalchemy.exc import OperationalError
 
 from retention_assets.assets.runs import daily
-from retention_assets.cli import runs
+from retention_assets.cli import group, runs
 from retention_assets.cli.group import Steps, program, run_job
 from retention_assets.cli.runs import _instance, _opened, code_location, end_dead_runs, process_tag
 from retention_assets.config import folders
@@ -89,6 +89,23 @@ def test_java_starts_for_as_many_objects_as_the_newest_complete_listing_has(
     monkeypatch.setattr(runs, "run_job", lambda _, job, *__: ran.append(job))
     run_job(configured, "orchard", "orchard_plan", date(2026, 11, 3))
     assert (started_for, ran) == ([500 if is_local else 0], ["orchard_plan"])
+
+
+@pytest.mark.parametrize(("most", "objects"), [(3, 3), (2, 0)], ids=["few", "more than are counted"])
+def test_java_starts_for_as_many_objects_as_a_local_repository_has_files_if_it_was_never_listed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, most: int, objects: int
+) -> None:
+    for name in ("data/slice/one", "data/slice/two", "three"):
+        (tmp_path / "lake" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "lake" / name).touch()
+    repository = SimpleNamespace(storage=f"file://{tmp_path}/lake")
+    configured: Any = SimpleNamespace(warehouse=str(tmp_path / "warehouse"), spark={}, repository=lambda _: repository)
+    started_for = list[int]()
+    monkeypatch.setattr(group, "_MOST_COUNTED", most)
+    monkeypatch.setattr(sessions, "start_early", lambda _, objects: started_for.append(objects))
+    monkeypatch.setattr(runs, "run_job", lambda *_: None)
+    run_job(configured, "orchard", "orchard_plan", date(2026, 11, 3))
+    assert started_for == [objects]
 
 
 RUN, REPEATED = (f"{number}" * 8 + "-0000-4000-8000-000000000000" for number in (1, 2))  # ids of runs

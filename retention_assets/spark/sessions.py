@@ -100,7 +100,8 @@ _SMALL_MEMORY: Mapping[str, str] = {  # for at most 2 GB of memory; the limit of
     "spark.buffer.pageSize": "2m",  # Spark's default is 16 MB for each aggregate and join
     "spark.memory.fraction": "0.25",  # of the heap, for rows in aggregates, joins and sorts; others are on disk
 }
-# The code that Spark compiled for queries. A plan of many objects has 150 such classes, and Spark keeps 100 by default.
+# How many classes Spark keeps that it compiled for queries, by default 100. A plan of many objects has 150 of them, and
+# each later plan adds 6. Their texts are in memory, so not all can be kept.
 _COMPILED_CODE = "spark.sql.codegen.cache.maxEntries"
 _JAVA_FUNCTIONS = ("org.apache.spark.sql.functions", "functions", "PythonUtils")  # by the names that pyspark uses
 _SUBMIT_PORT = "PYSPARK_GATEWAY_PORT"  # set if `spark-submit` started the driver with a master and settings
@@ -119,7 +120,7 @@ def _local_defaults(objects: int) -> dict[str, str]:
         "spark.master": "local[*]",
         _MEMORY: "1g",
         **FEW_RETAINED,
-        _COMPILED_CODE: "1000",
+        _COMPILED_CODE: "500",
         # Else each spilled part of a sort has three buffers of 1 MB, which Spark does not count.
         "spark.unsafe.sorter.spill.read.ahead.enabled": "false",
         "spark.driver.host": "127.0.0.1",

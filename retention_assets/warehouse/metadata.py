@@ -23,6 +23,7 @@ class Details:
     policy_hash: str | None = None
     policy_run: str | None = None  # of `policy_table`: the run whose rows are the current policy
     references_hash: str | None = None  # of the branches, tags and commits or snapshots
+    snapshots_digest: str | None = None  # of the snapshots that stay or leave, from which a table was made
     terms_hash: str | None = None  # of the settings under which a table of references was made
     instance: str | None = None  # of `commit_graph`: identifies the repository; empty: the source does not know it
     known: bool | None = None  # of `uncommitted_objects`: whether there is a staged list

@@ -41,6 +41,9 @@ from retention_assets.objectstore.access import StoreAccess
 from retention_assets.objectstore.objects import ObjectMetadata, ObjectReader
 from retention_assets.policy.rules import RefKind
 
+_READINGS = 3  # of all references, after the first one
+_AT_ONCE = 16  # files read at once
+
 
 @dataclass(frozen=True, slots=True)
 class References:
@@ -58,24 +61,50 @@ def read_references(reader: ObjectReader) -> References:
     Icechunk skips a tag that it cannot read, and its garbage collection then deletes the snapshots that only this tag
     reaches. Here an unreadable tag is an error that ends the run. Source: docs/icechunk.md, "Where it differs from
     icechunk".
+
+    Someone can create a tag at a snapshot, and then delete or reset the branch that named it. If this happens while the
+    files are read, both can be missed. So they are read again until two readings are the same. On a busy repository,
+    the last two may differ in the snapshots of branches, but not in their names.
+
     Errors: CorruptFile for a file without the id of a snapshot, and for a file below `refs/` that is no reference;
-    SourceError for a reference that disappears while it is read.
+    SourceError for a reference that disappears while it is read, and if references come and go in each reading.
     """
+    before = _read_once(reader)
+    for _ in range(_READINGS):
+        references = _read_once(reader)
+        if references == before:
+            return references
+        before, same_names = references, references.paths == before.paths
+    if same_names:
+        return references
+    raise SourceError(
+        f"{reader.describe(REFERENCES)}: branches or tags were created or deleted in each of {_READINGS} readings. "
+        "Nothing was changed or deleted. Run again."
+    )
+
+
+def _read_once(reader: ObjectReader) -> References:
     paths = tuple(sorted(one.path for one in reference_files(reader)))
     files = [reference_file(path) for path in paths]
     deleted = {one.name for one in files if one.tombstone}
+    is_gone = [file.kind == "tag" and file.name in deleted for file in files]
+
+    def read(file: ReferenceFile, path: str, gone: bool) -> bytes | None:
+        if file.tombstone:
+            return None
+        return _named_by_deleted_tag(reader, path) if gone else _named(reader, file, path)
+
+    with ThreadPoolExecutor(_AT_ONCE) as pool:
+        named = list(pool.map(read, files, paths, is_gone))
     branches: dict[str, bytes] = {}
     tags: dict[str, bytes] = {}
-    named: dict[str, bytes | None] = dict.fromkeys(deleted)
-    for file, path in zip(files, paths, strict=True):
-        if file.tombstone:
-            continue
-        if file.kind == "tag" and file.name in deleted:
-            named[file.name] = _named_by_deleted_tag(reader, path)
-        else:
-            of_kind = branches if file.kind == "branch" else tags
-            of_kind[file.name] = _named(reader, file, path)
-    return References(branches, tags, named, paths)
+    by_deleted: dict[str, bytes | None] = dict.fromkeys(deleted)
+    for file, gone, snapshot_id in zip(files, is_gone, named, strict=True):
+        if gone:
+            by_deleted[file.name] = snapshot_id or by_deleted[file.name]
+        elif snapshot_id is not None:
+            (branches if file.kind == "branch" else tags)[file.name] = snapshot_id
+    return References(branches, tags, by_deleted, paths)
 
 
 def reference_files(reader: ObjectReader) -> Iterator[ObjectMetadata]:
@@ -112,7 +141,6 @@ def _named_by_deleted_tag(reader: ObjectReader, path: str) -> bytes | None:
         return None
 
 
-_AT_ONCE = 16  # snapshot files read at once
 _BATCH = 1_000  # snapshot files queued for reading
 
 

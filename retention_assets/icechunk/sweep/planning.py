@@ -158,7 +158,7 @@ class IcechunkPlanInputs:
 
 
 def require_one_origin(parameters: IcechunkPlanParameters, basis: PlanBasis, inputs: IcechunkPlanInputs) -> None:
-    """Refuse tables of another origin than the plan: another storage, or another policy, history or cutoff.
+    """Refuse tables of another origin than the plan: another storage, policy, history, cutoff or other snapshots.
 
     This happens when some assets were materialized again and others were not. Errors: GuardRefused.
     """
@@ -175,9 +175,20 @@ def require_one_origin(parameters: IcechunkPlanParameters, basis: PlanBasis, inp
 
 
 def origin_of(basis: PlanBasis, policy_hash: str) -> Details:
-    """Return the details that identify the origin of a table: the hashes of the policy and the history, the cutoff."""
-    history = history_hash(basis.state.history)
-    return Details(policy_hash=policy_hash, references_hash=history, cutoff=basis.cutoff)
+    """Return the details that identify the origin of a table.
+
+    The same history can retain other snapshots later: an open session may need snapshots that a branch has left.
+    """
+    return Details(
+        policy_hash=policy_hash,
+        references_hash=history_hash(basis.state.history),
+        cutoff=basis.cutoff,
+        snapshots_digest=_snapshots_digest(basis),
+    )
+
+
+def _snapshots_digest(basis: PlanBasis) -> str:
+    return table_digest(snapshots_of(basis.retained, basis.retained.leaving(basis.state)), "snapshot_id")
 
 
 @dataclass(frozen=True, slots=True)
@@ -233,7 +244,7 @@ def inputs_of(parameters: IcechunkPlanParameters, basis: PlanBasis, inputs: Icec
         chunks=inputs.chunks.details.inputs,
         lost=[inputs.lost, inputs.unread],
         history=history_hash(state.history),
-        snapshots=table_digest(snapshots_of(retained, retained.leaving(state)), "snapshot_id"),
+        snapshots=_snapshots_digest(basis),
         logs=encoded(retained.transaction_logs),
         others="" if inputs.others.parts is None else None,  # the references of other repositories are not compared
         policy=parameters.policy.policy_hash,

@@ -225,15 +225,16 @@ class ApiSource:
 
         Someone can create a branch or tag at a commit, and then delete or reset the one that was there before. If this
         happens while the lists are read, they can miss both. So the lists are read twice. If the second reading does
-        not have everything that the first one has, they are read again.
+        not have everything that the first one has, they are read again. On a busy server, each reading may differ. Then
+        a branch or tag that only the last reading lacks still counts.
         """
-        before = self._heads("branches"), self._heads("tags")
+        earlier = before = self._heads("branches"), self._heads("tags")
         for _ in range(_ATTEMPTS):
             branches, tags = self._heads("branches"), self._heads("tags")
             if before[0].items() <= branches.items() and before[1].items() <= tags.items():
-                break
-            before = branches, tags  # after the last attempt, only a change during that attempt can be missed
-        return branches, tags
+                return branches, tags
+            earlier, before = before, (branches, tags)
+        return earlier[0] | branches, earlier[1] | tags
 
     def rules(self) -> ServerRules | None:
         """Return the rules of `settings/gc_rules`; None if no rules are set."""

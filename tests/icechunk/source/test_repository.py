@@ -231,6 +231,50 @@ def test_a_reference_that_vanishes_while_it_is_read_ends_the_reading(old):
         read_references(Deleting(StoreAccess(f"file://{old}")))
 
 
+class Busy(ObjectReader):
+    """A reader. `after` has what somebody does after the nth listing of the references."""
+
+    def __init__(self, directory: Path, after: Callable[[int], object]) -> None:
+        super().__init__(StoreAccess(f"file://{directory}"))
+        self.listings, self.after = 0, after
+
+    def list(self, prefix: str = ""):
+        yield from super().list(prefix)
+        self.listings += 1
+        self.after(self.listings)
+
+
+def test_a_tag_that_replaces_a_branch_while_the_references_are_read_is_seen(old):
+    """The tag is created after the listing, and the branch is moved before its file is read."""
+    before = read_references(ObjectReader(StoreAccess(f"file://{old}")))
+    rescued = before.branches["dev"]
+    assert rescued not in {before.branches["main"], *before.tags.values()}
+
+    def replace(listing: int) -> None:
+        if listing == 1:
+            (old / "refs/tag.kept").mkdir()
+            shutil.copy(old / "refs/branch.dev/ref.json", old / "refs/tag.kept/ref.json")
+            shutil.copy(old / "refs/branch.main/ref.json", old / "refs/branch.dev/ref.json")
+
+    found = read_references(Busy(old, replace))
+    assert found.tags["kept"] == rescued
+    assert found.branches["dev"] == before.branches["main"]
+
+
+def test_references_that_come_and_go_in_each_reading_are_refused(old):
+    def create(listing: int) -> None:
+        shutil.copytree(old / "refs/branch.dev", old / f"refs/branch.run-{listing}")
+
+    with pytest.raises(SourceError, match=r"refs.*in each of 3 readings\. Nothing was changed or deleted\. Run again"):
+        read_references(Busy(old, create))
+
+
+def test_a_branch_that_moves_in_each_reading_is_no_refusal(old):
+    tips = [(old / f"refs/branch.{name}/ref.json").read_bytes() for name in ("dev", "main")]
+    found = read_references(Busy(old, lambda n: (old / "refs/branch.dev/ref.json").write_bytes(tips[n % 2])))
+    assert found.branches.keys() == {"dev", "main"}
+
+
 def test_a_store_without_etags_is_refused(old):
     """Without ETags, a change of the repo object since it was read cannot be noticed."""
     half_upgraded(old)

@@ -17,6 +17,7 @@ from retention_assets.icechunk.sweep.planning import (
     origin_of,
     require_one_origin,
 )
+from retention_assets.icechunk.sweep.retained_set import retained_set_of
 from retention_assets.policy.snapshots import SnapshotPolicy
 from retention_assets.warehouse.metadata import Details
 from retention_assets.warehouse.warehouse import Rows
@@ -33,7 +34,7 @@ def test_tables_of_another_origin_than_the_plan_are_refused_by_name() -> None:
     now = history({0: (None, 0)}, {"main": 0})
     edits = PlannedEdits(2, NOW, NOW, (), (), (), frozenset())
     state = IcechunkState(2, now, None, frozenset(), {}, NOW)
-    basis = PlanBasis(state, nothing, edits, Rows(nothing, NOW))
+    basis = PlanBasis(state, retained_set_of(state, POLICY, NOW, NOW), edits, Rows(nothing, NOW))
     parameters = IcechunkPlanParameters("field", NOW.date(), POLICY, "r", nothing, NOW, "a-run", {})
     details = origin_of(basis, POLICY.policy_hash)
     right = IcechunkPlanInputs(Rows(nothing, NOW), Rows(nothing, NOW, details), Rows(nothing, NOW, details))
@@ -44,6 +45,9 @@ def test_tables_of_another_origin_than_the_plan_are_refused_by_name() -> None:
         refused = rf"^field 2026-11-21: reachable_{table} has another cutoff and policy_hash .*{remedy}"
         with pytest.raises(GuardRefused, match=refused):
             require_one_origin(parameters, basis, replace(right, **{table: other}))
+    other_snapshots = Rows(nothing, NOW, replace(details, snapshots_digest=OTHER))
+    with pytest.raises(GuardRefused, match=rf"reachable_chunks has another snapshots_digest .*{remedy}"):
+        require_one_origin(parameters, basis, replace(right, chunks=other_snapshots))
 
 
 @pytest.mark.parametrize(
@@ -65,7 +69,9 @@ def test_tables_of_another_storage_than_the_configured_one_are_refused_by_name(
     nothing: Any = None
     edits = PlannedEdits(2, NOW, NOW, (), (), (), frozenset())
     state = IcechunkState(2, history({0: (None, 0)}, {"main": 0}), None, frozenset(), {}, NOW)
-    basis = PlanBasis(state, nothing, edits, Rows(nothing, NOW, Details(storage=history_of)))
+    basis = PlanBasis(
+        state, retained_set_of(state, POLICY, NOW, NOW), edits, Rows(nothing, NOW, Details(storage=history_of))
+    )
     parameters = IcechunkPlanParameters(
         "field", NOW.date(), POLICY, "r", nothing, NOW, "a-run", {"storage": "file:///here"}
     )

@@ -612,6 +612,20 @@ class TestReferences:
             assert head in {references.branches.get("kept"), references.tags.get("kept")}
             orchard.tags["kept"] = orchard.branches.pop("kept", head)
 
+    def test_a_tag_that_a_branch_replaces_during_the_last_reading_of_a_busy_server_still_counts(
+        self, source: ApiSource, orchard: Repository, server: FakeLakeFSServer
+    ) -> None:
+        """Each reading finds another commit on main. The branch is created after the last list of branches."""
+        kept = orchard.tags["kept"] = orchard.branches["b1"]
+        commits = [orchard.branches["main"]]
+        commits += [orchard.add_commit(f"{number}" * 64, commits[-1]) for number in range(1, 5)]
+        for nth, commit in enumerate(commits[1:], 1):
+            server.before("GET", BRANCHES, lambda commit=commit: orchard.branches.update(main=commit), nth)  # type: ignore[misc]
+        server.before("GET", TAGS, lambda: orchard.branches.update(rescued=orchard.tags.pop("kept")), 4)
+        references = source.references()
+        assert references.branches["main"] == commits[-1]
+        assert kept in {references.branches.get("rescued"), references.tags.get("kept")}
+
     def test_a_branch_that_was_created_and_replaced_since_the_last_reading_is_seen(
         self, source: ApiSource, orchard: Repository, server: FakeLakeFSServer
     ) -> None:

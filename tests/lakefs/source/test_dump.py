@@ -231,6 +231,17 @@ def test_all_files_of_the_staged_folder_except_markers_are_used(lake: Path) -> N
     assert staged.taken_at.timestamp() == 1_001
 
 
+def test_a_staged_list_whose_pages_were_written_long_one_after_the_other_is_refused(lake: Path) -> None:
+    (lake / "staged").mkdir()
+    for number, seconds in enumerate((0, 600, 7_201)):
+        (lake / "staged" / f"part-{number}").touch()
+        os.utime(lake / "staged" / f"part-{number}", (seconds, seconds))
+    with pytest.raises(SourceError, match=r"from 1970-01-01 00:00 to 1970-01-01 02:00 UTC.*Let the server write"):
+        source(lake, staged="staged").staged()
+    os.utime(lake / "staged/part-2", (7_200, 7_200))
+    assert source(lake, staged="staged").staged() is not None
+
+
 @pytest.mark.parametrize(
     ("sizes", "warns"),
     [

@@ -16,7 +16,7 @@ from retention_assets.assets.resources import RepositoryResource, session
 from retention_assets.assets.runs import ReadOptions, SweepOptions, day_of
 from retention_assets.core import guards
 from retention_assets.core.age import AgeCutoff, no_issue_time
-from retention_assets.core.digest import counted_digest, digest_counted, table_digest
+from retention_assets.core.digest import counted_digest, digest_counted
 from retention_assets.core.totals import top_of
 from retention_assets.icechunk.formats.ids import decode_id
 from retention_assets.icechunk.formats.paths import CHUNKS, SNAPSHOTS
@@ -138,7 +138,7 @@ def reachable_manifests(
             table="reachable_manifests",
             storage=resource.repository.storage,
             listed=storage_inventory.details.digest,
-            snapshots=table_digest(snapshots, "snapshot_id"),
+            snapshots=origin.snapshots_digest,
         )
     cache = resource.cache(context, pyspark, config, lost, missing)
     references, reading = cache.rows(snapshots, snapshot_manifests())

@@ -15,9 +15,12 @@ import pytest
 from pyspark.sql import SparkSession
 
 from retention_assets.assets.runs import plan_job
+from retention_assets.core.other_references import OtherReferences
 from retention_assets.definitions import build_definitions
+from retention_assets.errors import TableContractError
 from retention_assets.explain.explaining import explain
 from retention_assets.icechunk.edits.stored import planned_edits
+from retention_assets.repositories.other_repositories import OtherRepositories
 from retention_assets.state.memory import due_objects, due_objects_of, forget
 from retention_assets.state.plan import load_plan
 from retention_assets.tables import TABLES
@@ -334,6 +337,20 @@ def test_a_plan_is_blocked_if_an_older_repo_object_is_in_the_place_of_the_one_of
     details = lake.warehouse.metadata(NAME, "reachable_manifests", DAY).details
     (check_result,) = details.check_results or ()
     assert re.search(r"an older repo object was put in the place .* missing", check_result.detail)
+
+
+@pytest.mark.long
+def test_there_is_no_plan_if_another_run_replaced_references_of_another_repository(
+    second: Planned, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def replaced() -> None:
+        raise TableContractError("orchard: addresses was written by another run. Nothing was deleted. Run again.")
+
+    lake = second.copy(tmp_path)
+    commit_to(open_repository(lake.directory))  # so that the last plan is not reused
+    monkeypatch.setattr(OtherRepositories, "for_plan", lambda _: OtherReferences(checks=(replaced,)))
+    assert "orchard: addresses was written by another run" in lake.plan().errors
+    assert lake.plan_document() is None
 
 
 @pytest.mark.parametrize("day", [(DAY + timedelta(days=2)).isoformat(), "2019-12-31", "2026-1-1"])

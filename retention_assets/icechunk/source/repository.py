@@ -6,7 +6,7 @@ Source: docs/icechunk-formats.md, "Paths" and "Repo object".
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from datetime import datetime
 from itertools import batched
@@ -87,24 +87,24 @@ def _read_once(reader: ObjectReader) -> References:
     paths = tuple(sorted(one.path for one in reference_files(reader)))
     files = [reference_file(path) for path in paths]
     deleted = {one.name for one in files if one.tombstone}
-    is_gone = [file.kind == "tag" and file.name in deleted for file in files]
-
-    def read(file: ReferenceFile, path: str, gone: bool) -> bytes | None:
-        if file.tombstone:
-            return None
-        return _named_by_deleted_tag(reader, path) if gone else _named(reader, file, path)
-
+    branches: dict[str, Future[bytes]] = {}
+    tags: dict[str, Future[bytes]] = {}
+    deleted_tags: dict[str, Future[bytes | None]] = {}
     with ThreadPoolExecutor(_AT_ONCE) as pool:
-        named = list(pool.map(read, files, paths, is_gone))
-    branches: dict[str, bytes] = {}
-    tags: dict[str, bytes] = {}
-    by_deleted: dict[str, bytes | None] = dict.fromkeys(deleted)
-    for file, gone, snapshot_id in zip(files, is_gone, named, strict=True):
-        if gone:
-            by_deleted[file.name] = snapshot_id or by_deleted[file.name]
-        elif snapshot_id is not None:
-            (branches if file.kind == "branch" else tags)[file.name] = snapshot_id
-    return References(branches, tags, by_deleted, paths)
+        for file, path in zip(files, paths, strict=True):
+            if file.tombstone:
+                continue
+            if file.kind == "tag" and file.name in deleted:
+                deleted_tags[file.name] = pool.submit(_named_by_deleted_tag, reader, path)
+            else:
+                of_kind = branches if file.kind == "branch" else tags
+                of_kind[file.name] = pool.submit(_named, reader, file, path)
+    named = dict.fromkeys(deleted) | _results(deleted_tags)
+    return References(_results(branches), _results(tags), named, paths)
+
+
+def _results[Result](futures: Mapping[str, "Future[Result]"]) -> dict[str, Result]:
+    return {name: future.result() for name, future in futures.items()}
 
 
 def reference_files(reader: ObjectReader) -> Iterator[ObjectMetadata]:

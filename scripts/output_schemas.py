@@ -331,11 +331,15 @@ class QuarantinedOutput(Model):
 
 
 class UndoneOutput(Model):
-    """The result of a restore or purge. `outcomes`: the ledgers of the plans now."""
+    """The result of a restore or purge. `outcomes`: the ledgers of the plans now.
+
+    `skipped`: objects that were not restored because other objects are at their paths.
+    """
 
     repository: str
     done: Literal["restored", "purged"]
     failed: int
+    skipped: int
     outcomes: dict[str, Amount]
 
 

@@ -248,7 +248,8 @@ def _undo(target: Target) -> "Undo":
 def _show_undone(repository: str, done: str, undone: "UndoResult", *, json_wanted: bool) -> None:
     if json_wanted:
         ledgers = {str(outcome): asdict(amount) for outcome, amount in sorted(undone.ledgers.items())}
-        print_json({"repository": repository, "done": done, "failed": undone.failed, "outcomes": ledgers})
+        counts = {"failed": undone.failed, "skipped": undone.skipped}
+        print_json({"repository": repository, "done": done, **counts, "outcomes": ledgers})
     else:
         print_amounts(screen, f"{repository}: current totals of the ledgers", "outcome", sorted(undone.ledgers.items()))
     undone.require_complete(repository, done)

@@ -103,6 +103,11 @@ class Failure:
     retry_singly: bool = False  # one object may have made a bulk request fail: each object is requested by itself next
     of_one_object: bool = False  # the failure of one object of a bulk request; the others may have been processed
 
+    @property
+    def is_archived(self) -> bool:
+        """Whether S3 cannot read the object because its storage class is an archive."""
+        return self.code in _ARCHIVED
+
     def of_bulk(self) -> "Failure":
         """Return the failure for each of the objects of a bulk request that failed."""
         if self.of_one_object and self.retryable:
@@ -216,8 +221,8 @@ def _detail(kind: Kind, code: str, status: str, message: str) -> str:
     code = f" ({shown})" if shown else ""
     if shown in _ARCHIVED:
         return (
-            f"the object is archived by its storage class{code}, and S3 cannot read or copy it. Restore it in S3 first "
-            "(RestoreObject), or use `mode: delete`"
+            f"the object is archived by its storage class{code}, and S3 cannot read or copy it. Restore it in S3 "
+            "(RestoreObject), then run the same command again"
         )
     if kind is Kind.OTHER:
         return "the store failed" + code + ": " + _QUERY.sub("?…", " ".join(message.split()))[:_MAX_DETAIL].rstrip(".")

@@ -33,6 +33,7 @@ from retention_assets.tables import (
     CACHED_SNAPSHOTS,
     POLICY_TABLE,
     REACHABLE_CHUNKS,
+    REPOSITORY_HISTORY,
     STORAGE_INVENTORY,
     TABLES,
 )
@@ -51,6 +52,7 @@ _DAILY = TABLES.keys() - {POLICY_TABLE.name}  # the rules in force follow from t
 _NEWEST_IS_READ = {STORAGE_INVENTORY.name, ADDRESSES.name, REACHABLE_CHUNKS.name}  # runs read the newest data
 _LEDGER_DEPTH = 4  # ledger/<day>/<hash>/<sweep>/<file>
 _NOT_UNIQUE = (f"/{SUCCESS}", f"/.{SUCCESS}.crc", f"/{METADATA}")  # each run writes files of these names
+_CLOCKS = timedelta(hours=1)  # more than the difference between the clocks of the store and of this machine
 _REPLACED_FOR = timedelta(days=1)  # a run that began before batches were merged may still read them
 
 
@@ -179,6 +181,8 @@ def _needed_days(tables: _Tables, plans: _Plans, now: datetime, keep: KeepSettin
     settings = tables.repository.settings
     life = max(keep.tables, settings.approval.life, settings.grace)
     needed = {*plans.open_days, *_newest_days(tables, now)}
+    if isinstance(settings, IcechunkSettings):
+        needed |= set(_days_compared(tables, now - settings.grace - settings.approval.life - _CLOCKS))
     needed |= {_day(path) for path, file in plans.documents.items() if file.written_at >= now - life}
     current = [_day(path) for path in tables.files if path.startswith(f"{PLANS}/") and path.endswith(f"/{CURRENT}")]
     made = {path.rpartition("/")[2]: _day(path) for path in plans.documents}
@@ -188,6 +192,22 @@ def _needed_days(tables: _Tables, plans: _Plans, now: datetime, keep: KeepSettin
     groups = made, *([name for name in made if name <= made_at_name(at)] for at in times)
     newest = {day for names in groups if names for day in (made[max(names)], max(made[name] for name in names))}
     return needed | {*sorted(current)[-1:], *newest}
+
+
+def _days_compared(tables: _Tables, since: datetime) -> Iterator[str]:
+    """Yield the days whose `repository_history` was written after `since`, and the newest day before.
+
+    Plans and sweeps compare the ops log with these histories, see `EarlierPlans`. Some of these days have no plan,
+    because a guard refused it.
+    """
+    written = {
+        path.split("/")[1]: file.written_at
+        for path, file in tables.files.items()
+        if path.startswith(f"{REPOSITORY_HISTORY.name}/") and path.endswith(f"/{METADATA}")
+    }
+    earlier = [day for day, at in written.items() if at < since]
+    yield from written.keys() - set(earlier)
+    yield from sorted(earlier, key=written.__getitem__)[-1:]
 
 
 def _newest_days(tables: _Tables, now: datetime) -> Iterator[str]:

@@ -217,9 +217,9 @@ def _plans_of(files: Iterable[str]) -> list[tuple[str, str]]:
     return sorted({(day, plan) for *_, day, plan, _, _ in (path.split("/") for path in files)})
 
 
-def sweeps_of(warehouse: Warehouse, repository: str, day: str, plan_hash: str) -> list[int]:
+def sweeps_of(warehouse: Warehouse, repository: str, day: str, plan_hash: str, tree: str = LEDGERS) -> list[int]:
     """Return the fencing tokens of the sweeps that wrote to the plan's ledger, sorted."""
-    return sorted({int(name.partition("-")[0]) for name in warehouse.directories(repository, LEDGERS, day, plan_hash)})
+    return sorted({int(name.partition("-")[0]) for name in warehouse.directories(repository, tree, day, plan_hash)})
 
 
 def first_failure(warehouse: Warehouse, repository: str, day: str, plan_hash: str) -> tuple[str, str | None] | None:
@@ -336,6 +336,21 @@ def moves_of(rows: "DataFrame") -> "DataFrame":
     from pyspark.sql import functions as F
 
     return rows.where((F.col("outcome") == Outcome.ATTEMPTED) & F.col("detail").isNotNull())
+
+
+def interrupted_undos(rows: "DataFrame") -> "DataFrame":
+    """Return the addresses (column `address`) that a restore or purge may have finished without recording it.
+
+    It attempted the object after a sweep had moved it, and an attempt has no result.
+    """
+    from pyspark.sql import Window
+    from pyspark.sql import functions as F
+
+    is_attempt, is_moved = F.col("outcome") == Outcome.ATTEMPTED, F.col("outcome") == Outcome.QUARANTINED
+    moved_by = F.max(F.when(is_moved, F.col("fence"))).over(Window.partitionBy("address"))
+    later = rows.withColumn("moved_by", moved_by).where("fence > moved_by").groupBy("address", "fence")
+    counted = later.agg(F.count_if(is_attempt).alias("tried"), F.count_if(~is_attempt).alias("completed"))
+    return counted.where("tried > completed").select("address").distinct()
 
 
 def _latest() -> Sequence["Column"]:

@@ -162,6 +162,8 @@ class Quarantine:
         self, result: ObjectResult, address: str, size: int, earlier_targets: Collection[str]
     ) -> ObjectResult:
         """Return the result for the ledger of an object that was not copied. `result`: the copier's result."""
+        if result.failure is not None and result.failure.is_archived:
+            return replace(result, detail=f"{result.detail}. Or use `mode: delete`")
         if result.outcome is not Outcome.MISSING:
             return _as_planned(result)
         try:  # the original is missing: an interrupted attempt moved it, or somebody deleted it
@@ -183,7 +185,11 @@ class Quarantine:
 
 @dataclass(slots=True, repr=False, eq=False)
 class Restore:
-    """Restores objects from quarantine. An object is skipped when another object is at its path."""
+    """Restores objects from quarantine. An object is skipped when another object is at its path.
+
+    In `OBJECTS`, `earlier_targets` has the URL of the quarantine folder from which an interrupted restore may have
+    brought the object back; null: there was none.
+    """
 
     chunk_bytes: ClassVar[int | None] = MOST_COPIED
     target: ClassVar[None] = None
@@ -210,35 +216,37 @@ class Restore:
         results: list[ObjectResult] = []
         deadline_poll = polled_rarely(before_deadline)
         for start, length in steps(objects):
-            rows = _rows(objects.slice(start, length), "address", "size")
+            rows = _rows(objects.slice(start, length), "address", "size", "earlier_targets")
             restored = self._restored(rows, deadline_poll)
             results += self._without_copies(
-                dict(zip((address for address, _ in rows), restored, strict=True)), before_deadline
+                dict(zip((address for address, *_ in rows), restored, strict=True)), before_deadline
             )
         return results
 
-    def _restored(self, rows: Sequence[tuple[str, int]], deadline_poll: BeforeDeadline) -> list[ObjectResult]:
+    def _restored(self, rows: Sequence[tuple], deadline_poll: BeforeDeadline) -> list[ObjectResult]:
         """Copy objects back to their paths, unless objects are there already, and return the results."""
         with ThreadPoolExecutor(AT_ONCE) as pool:
             found = list(pool.map(partial(self._found, deadline_poll), rows))
         wanted = [
             Copy(self.location.path(address), address, size)
-            for (address, size), one in zip(rows, found, strict=True)
+            for (address, size, _), one in zip(rows, found, strict=True)
             if one is None
         ]
         copied = iter(self.copier.copy_all(wanted, deadline_poll) if wanted else ())
-        return [one or self._copied_back(address, next(copied)) for (address, _), one in zip(rows, found, strict=True)]
+        return [one or self._copied_back(address, next(copied)) for (address, *_), one in zip(rows, found, strict=True)]
 
-    def _found(self, deadline_poll: BeforeDeadline, row: tuple[str, int]) -> ObjectResult | None:
+    def _found(
+        self, deadline_poll: BeforeDeadline, row: tuple[str, int, Collection[str] | None]
+    ) -> ObjectResult | None:
         """Return the result of an object that need not or cannot be copied; None: nothing is at its path."""
         if not deadline_poll():
             return NOT_REQUESTED
-        address, size = row
+        address, size, tried_from = row
         try:
             there = size_at(self.reader, address)
             if there is None:
                 return None
-            is_back = there == size and self._is_the_copy(address)
+            is_back = there == size and self._is_the_copy(address, may_be_back=self.location.url in (tried_from or ()))
         except StoreError as error:
             return ObjectResult(Outcome.FAILED, str(error))
         if is_back:
@@ -273,12 +281,12 @@ class Restore:
     def _no_copy(self, address: str) -> str:
         return f"no copy is at {self.location.describe(address)}: it was removed, or quarantine.url was changed"
 
-    def _is_the_copy(self, address: str) -> bool:
+    def _is_the_copy(self, address: str, *, may_be_back: bool) -> bool:
         """Return whether the object at the address has the bytes of the copy: by their MD5, or else by reading both.
 
-        If the quarantine has a manifest of the plan, a missing copy counts as equal: an interrupted attempt removed the
-        copy after it had restored the object. Otherwise this is another quarantine, or it is not mounted.
-        Errors: StoreError.
+        A missing copy counts as equal if an interrupted restore may have removed it (`may_be_back`), after it had
+        brought the object back. But if the quarantine has no manifest of the plan, it is another one, or not mounted.
+        Errors: StoreError if the copy is missing for another reason, or if this is unknown.
         """
         path = self.location.path(address)
         if are_one_file(self.reader.describe(address), self.copies.describe(path)):
@@ -286,9 +294,12 @@ class Restore:
         try:
             copy = StoredVersion(self.copies.head(path))
         except ObjectMissing:
-            if not self.location.has_manifest():
-                raise StoreError(self._no_copy(address)) from None
-            return True
+            if may_be_back and self.location.has_manifest():
+                return True
+            raise StoreError(
+                f"{self._no_copy(address)}. The object at its path may be another one: it was not changed. Compare it "
+                "with a backup"
+            ) from None
         return copy.has_bytes_of(self.reader.head(address), self.copies, partial(self.reader.digest, address))
 
 

@@ -344,29 +344,41 @@ class Undo:
         ]
 
     def restorable(self) -> "list[PlanCopies]":
-        """Return, by plan, the objects in quarantine that can be restored.
+        """Return, by plan, the objects in quarantine, with a column `is_idle`: whether the object can be restored.
 
         An interrupted sweep may have moved objects without recording it; only the copies show this. A worker of that
         sweep may still be running until its window ends, and could delete both the restored object and its copy, also
-        if a later sweep has recorded the object. Such objects are not returned before the window ends. A log line has
-        their number and the time at which the window ends. Errors: as `copies`.
+        if a later sweep has recorded the object. Such objects are not idle before the window ends. Errors: as `copies`.
         """
         found = self.copies()
         is_complete = F.col("current_size") == F.col("size")
         unrecorded = ~F.col("recorded") & ~F.col("surplus") & F.coalesce(is_complete, F.lit(False))
         moved = found.rows.where(F.col("recorded") | unrecorded)
         is_idle = F.coalesce(F.col("tried_at") <= F.lit(found.times.idle_since), F.lit(True))
-        self._log_recent(moved.where(~is_idle))
-        return found.by_plan(moved.where(is_idle))
+        return found.by_plan(moved.withColumn("is_idle", is_idle))
 
-    def _log_recent(self, rows: DataFrame) -> None:
-        row = rows.agg(F.count(F.lit(1)), F.max(F.unix_micros("tried_at"))).collect()[0]
+    def idle(self, rows: DataFrame) -> tuple[DataFrame, int]:
+        """Return those of the `restorable` objects in `rows` that are idle, and the number of all others.
+
+        A log line has this number and the time at which the window ends.
+        """
+        row = rows.where("NOT is_idle").agg(F.count(F.lit(1)), F.max(F.unix_micros("tried_at"))).collect()[0]
         if row[0]:
             free = datetime.fromtimestamp(row[1] / 1e6, UTC) + self.repository.settings.sweep.window + MARGIN
             self.log(
                 f"{self.repository.name}: an interrupted sweep may still be processing {counted(row[0], 'object')}. "
                 f"They were not restored. Those that it moved can be restored after {free:%Y-%m-%d %H:%M:%S} UTC."
             )
+        return rows.where("is_idle"), row[0]
+
+    def unpurged(self, locations: Mapping[tuple[str, str], QuarantineLocation]) -> set[tuple[str, str]]:
+        """Return those of these plans (day, hash) of which the ledger has an object in this quarantine."""
+        rows = read_ledgers(self.spark, self.warehouse, self.repository.name, list(locations))
+        here = pa.table({"here": [one.describe("") for one in locations.values()]})
+        quarantined = finished_of(rows, "day", "plan_hash").where(F.col("outcome") == Outcome.QUARANTINED)
+        is_here = F.startswith("detail", "here")
+        plans = quarantined.join(F.broadcast(from_arrow(self.spark, here)), on=is_here, how="left_semi")
+        return {(row["day"], row["plan_hash"]) for row in plans.select("day", "plan_hash").distinct().collect()}
 
 
 @dataclass(frozen=True, slots=True)

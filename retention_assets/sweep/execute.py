@@ -21,7 +21,7 @@ from retention_assets.errors import GuardRefused, RetentionError, StoreError, br
 from retention_assets.objectstore.outcomes import Outcome
 from retention_assets.state.approval import Approval, Terms, require_approval, require_few_resurrected
 from retention_assets.state.lease import Lease, held_lease, renew_lease, require_lease, require_not_taken_over
-from retention_assets.state.ledger import OUTCOMES, LedgerLocation, sweeps_of
+from retention_assets.state.ledger import LEDGERS, OUTCOMES, SURPLUS_LEDGERS, LedgerLocation, sweeps_of
 from retention_assets.state.plan import Plan, load_plan
 from retention_assets.state.policies import record_completed
 from retention_assets.state.records import (
@@ -204,11 +204,15 @@ def work_and_conclude(
     except BaseException as error:  # also when Dagster or a signal ends the run
         own = own_error(error)
         with suppress(Exception):  # using the warehouse may fail for the same reason; the first error is raised
-            has_rows = lease.fence in sweeps_of(run.warehouse, run.plan.repository, *run.plan.key)
-            if own and (has_rows or (repository is not None and repository.has_edited)):
+            has_rows, has_surplus = (
+                lease.fence in sweeps_of(run.warehouse, run.plan.repository, *run.plan.key, tree)
+                for tree in (LEDGERS, SURPLUS_LEDGERS)
+            )
+            if run.beyond_plan and not has_surplus:
+                published = None  # no surplus copy was tried
+            if own and (has_rows or has_surplus or (repository is not None and repository.has_edited)):
                 own.say_nothing_more()
-            changed = may_publish or run.beyond_plan or has_rows
-            if changed and not _has_newer_record(run, lease):
+            if (may_publish or has_rows or has_surplus) and not _has_newer_record(run, lease):
                 # After Spark aborts a job, its other workers may still write rows: a digest would be wrong soon.
                 digest = engine.ledger_digest(lease.fence) if isinstance(error, RetentionError) else None
                 record = _record(run, engine, approval, lease, started, engine.outcomes(), digest)

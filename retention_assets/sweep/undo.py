@@ -31,7 +31,13 @@ from retention_assets.state.approval import Approval
 from retention_assets.state.binding import require_same_location
 from retention_assets.state.clocks import require_clock
 from retention_assets.state.lease import Lease, held_lease, holds, renew_lease, require_seen_by_all
-from retention_assets.state.ledger import SURPLUS_LEDGERS, amounts_of, recorded_sweeps, rows_of_sweeps
+from retention_assets.state.ledger import (
+    SURPLUS_LEDGERS,
+    amounts_of,
+    interrupted_undos,
+    recorded_sweeps,
+    rows_of_sweeps,
+)
 from retention_assets.state.plan import Plan, planned_objects
 from retention_assets.state.quarantine import OBJECTS as COPIES
 from retention_assets.state.quarantine import quarantine_access, quarantine_of_plan
@@ -112,18 +118,28 @@ class DueForPurge:
 
 @dataclass(frozen=True, slots=True)
 class UndoResult:
-    """The current totals of the ledgers by outcome, and the number of objects that failed in this run."""
+    """The current totals of the ledgers by outcome, and the numbers of objects that failed in this run.
+
+    `skipped`: the objects that were not restored because other objects are at their paths; 0 for a purge.
+    """
 
     ledgers: Mapping[str, Amount]
     failed: int
+    skipped: int = 0
 
     def require_complete(self, repository: str, done: str) -> None:
-        """Raise StoreError when objects failed. `done`: what was done to the others, such as `restored`."""
+        """Raise StoreError if an object was not restored or purged. `done`: what was done, such as `restored`."""
         if self.failed:
             raise StoreError(
                 f"{repository}: {counted(self.failed, 'object')} could not be {done}; the others were {done} or "
                 f"skipped. See why: `retention report {repository} --as-of DAY`, with the day of the plan. Then run "
                 "the same command again."
+            )
+        if self.skipped:
+            raise StoreError(
+                f"{repository}: {counted(self.skipped, 'object')} could not be {done}, because other objects are at "
+                f"their paths. The log has the first address. The others were {done}. If the copies in quarantine are "
+                "right, move the objects at these paths away, and run the same command again."
             )
 
 
@@ -146,16 +162,17 @@ def restore(undo: Undo, selection: Selection) -> UndoResult:
     if access.is_local and is_on_this_machine(master_of(undo.spark)):  # else each worker checks this
         require_mounted(access.url, "restored")
     with undo.frames:
-        selected = _selected(undo, selection)
+        selected, busy = _selected(undo, selection)
         if not selected:
             raise GuardRefused(
                 f"{undo.repository.name}: no such object is in quarantine, or an interrupted sweep may still be "
                 "processing it. Nothing was changed. See what is there: "
                 f"`retention quarantined {undo.repository.name}`."
             )
-        return _execute_each(
+        result = _execute_each(
             undo, "restore", selected, lambda plan: Restore(access, quarantine_of_plan(undo.repository, plan))
         )
+        return replace(result, failed=result.failed + busy)
 
 
 def due_for_purge(undo: Undo, *, versions: bool = False) -> DueForPurge:
@@ -260,20 +277,27 @@ def _purged(undo: Undo, approved: str, live: LiveAddresses, *, versions: bool) -
         return Purge(quarantine_of_plan(undo.repository, plan), due.keeps_versions)
 
     result = _execute_each(undo, "purge", due.rows, action, live, known_sweeps)
-    failed = _delete_manifests(undo, [action(one.plan) for one in due.rows]) if due.rows else 0
+    failed = _delete_manifests(undo, {one.plan.key: action(one.plan) for one in due.rows}) if due.rows else 0
     if due.manifests:  # no copies of these plans were purged, so no record names the plans
-        of_plans = [action(plan) for plan in due.manifests]
+        of_plans = {plan.key: action(plan) for plan in due.manifests}
         failed += _delete_manifests(undo, of_plans, due.manifests, has_purged=bool(due.rows))
     return replace(result, failed=result.failed + failed)
 
 
 def _delete_manifests(
-    undo: Undo, actions: Sequence[Purge], recorded: Sequence[Plan] = (), *, has_purged: bool = True
+    undo: Undo,
+    actions: Mapping[tuple[str, str], Purge],
+    recorded: Sequence[Plan] = (),
+    *,
+    has_purged: bool = True,
 ) -> int:
     """Delete the manifests of plans that have no copies left. Return how many manifests could not be deleted.
 
-    `recorded`: plans whose manifests need an audit record of their own. `has_purged`: whether this purge has deleted
-    copies.
+    If the ledger of a plan still has an object in this quarantine, the manifests stay, also without a copy. They show
+    that the quarantine is mounted, and a later purge of the object needs this.
+
+    `actions`: by day and hash of the plan. `recorded`: plans whose manifests need an audit record of their own.
+    `has_purged`: whether this purge has deleted copies.
 
     Errors: AccessDenied or StoreError when the manifests or the remaining copies cannot be listed, or when records
     cannot be copied to the witness: earlier ones before anything is deleted, the new one after that.
@@ -289,7 +313,9 @@ def _delete_manifests(
             return 0
         failed: int | None = None  # unknown after an error
         try:
-            failed = sum(_removed(undo, lease, actions, has_purged=has_purged))
+            unpurged = undo.unpurged({plan: one.location for plan, one in actions.items()})
+            of_finished = [one for plan, one in actions.items() if plan not in unpurged]
+            failed = sum(_removed(undo, lease, of_finished, has_purged=has_purged))
         finally:
             if recorded:
                 done = {"manifests_of": [f"{plan.day} {plan.plan_hash}" for plan in recorded], "failed": failed}
@@ -327,8 +353,8 @@ def _in_current_quarantine(undo: Undo, found: Copies, rows: DataFrame) -> DataFr
 
     Deleting an object that does not exist succeeds. So the ledger would call these copies purged while they still exist
     in the other quarantine: at another URL, or on a volume that is not mounted. The manifests of a plan exist until its
-    last copy is purged. So if a folder has neither copies nor manifests, the copies are in another quarantine. Log
-    lines have the numbers.
+    ledger has no object in quarantine. So if a folder has neither copies nor manifests, the copies are in another
+    quarantine. Log lines have the numbers.
     """
     if not found.plans:
         return rows
@@ -365,15 +391,17 @@ def _digest(parts: Sequence[str]) -> str:
     return hashlib.sha256("\n".join(sorted(parts)).encode()).hexdigest()
 
 
-def _selected(undo: Undo, selection: Selection) -> list[PlanCopies]:
-    """Return, by plan, the selected objects that can be restored."""
+def _selected(undo: Undo, selection: Selection) -> tuple[list[PlanCopies], int]:
+    """Return, by plan, the selected objects that can be restored, and the number of those that cannot yet."""
     selected: list[PlanCopies] = []
+    busy = 0
     for found in undo.restorable():
         if selection.plan_hash is None or found.plan.plan_hash.startswith(selection.plan_hash.lower()):
-            matching = undo.frames.cache(_matching(undo, found.plan, found.rows, selection))
-            if matching.count():
-                selected.append(replace(found, rows=matching))
-    return selected
+            idle, others = undo.idle(undo.frames.cache(_matching(undo, found.plan, found.rows, selection)))
+            busy += others
+            if not idle.isEmpty():
+                selected.append(replace(found, rows=idle))
+    return selected, busy
 
 
 def _matching(undo: Undo, plan: Plan, rows: DataFrame, selection: Selection) -> DataFrame:
@@ -401,7 +429,7 @@ def _execute_each(
     outcomes: Mapping[str, Amount] = {}
     single_machine = undo.repository.settings.sweep.single_machine
     require_seen_by_all(undo.warehouse, undo.repository.name, undo.access(), single_machine=single_machine)
-    failed = 0
+    failed = skipped = 0
     for one in selected:
         engine = UndoEngine(undo, one, live, known_sweeps, of_versions=of_versions)
         run = SweepRun(
@@ -426,7 +454,8 @@ def _execute_each(
             raise
         outcomes = _sums(outcomes, result.outcomes)
         failed += engine.failed + engine.overtaken
-    return UndoResult(outcomes, failed)
+        skipped += engine.occupied
+    return UndoResult(outcomes, failed, skipped)
 
 
 def _leased(undo: Undo) -> AbstractContextManager[Lease]:
@@ -474,11 +503,13 @@ class UndoEngine(LedgerEngine):
         rows = found.rows
         self._found = rows if "surplus" in rows.columns else rows.withColumn("surplus", F.lit(False))
         self._rest: DataFrame | None = None
+        self._fence = 0  # of this run
         self._live_again: DataFrame | None = None  # addresses of the batch; None: no object is live again
         self._surplus = found.surplus
         self._logged: Counter[str] = Counter()  # objects by subject of a log line, such as copies with other bytes
         self.failed = 0  # objects, in this run
         self.overtaken = 0  # selected objects that another run changed before this one could restore them
+        self.occupied = 0  # objects that were not restored, because other objects are at their paths
 
     def surplus(self) -> Mapping[str, Any]:
         """Return the entry of the audit record for surplus copies: their number, bytes and digest."""
@@ -487,7 +518,7 @@ class UndoEngine(LedgerEngine):
 
     def remaining(self, fence: int) -> Sequence[int]:
         """See `Engine`. All remaining objects are one batch, so one check of live addresses covers them."""
-        ledger = self._rows()
+        self._fence, ledger = fence, self._rows()
         has_result = (F.col("fence") == fence) & (F.col("outcome") != Outcome.ATTEMPTED)
         is_others = (F.col("fence") != fence) & (F.col("fence") > F.col("last_fence"))
         touched = ledger.join(self._found.select("address", "last_fence"), on="address").where(is_others)
@@ -536,13 +567,25 @@ class UndoEngine(LedgerEngine):
         checked_at = self._undo.clock()
         types = {"last_modified": "timestamp", "earlier_targets": "array<string>"}
         types |= dict.fromkeys(("etag", "outcome", "detail"), "string")
-        objects = self._rest.withColumns({name: F.lit(None).cast(of_name) for name, of_name in types.items()})
+        rest = self._rest.withColumn("moved_to", F.col("detail"))
+        rest = rest.withColumns({name: F.lit(None).cast(of_name) for name, of_name in types.items()})
         self._live_again = None
-        if self._live:
-            objects = self._skip_live(objects, self._live.now())
+        objects = self._skip_live(rest, self._live.now()) if self._live else self._with_interrupted(rest)
         if self._surplus.objects:
             objects = _with_skipped(objects, self._without_object(objects.where("surplus")), _MAY_BE_LAST)
         return Batch(objects.select(*OBJECTS.names, "surplus"), checked_at)
+
+    def _with_interrupted(self, objects: DataFrame) -> DataFrame:
+        """Return `objects`, with `earlier_targets` for those that an earlier restore may have brought back: `Restore`.
+
+        After an interrupted purge, an object also counts as one of these. Nothing is left to compare with either way.
+        """
+        location = quarantine_of_plan(self._undo.repository, self._plan)
+        interrupted = interrupted_undos(self._rows().where(F.col("fence") < self._fence))
+        here = F.concat(F.lit(location.describe("")), F.col("address"))
+        is_interrupted = F.col("is_interrupted") & F.col("recorded") & (F.col("moved_to") == here)
+        joined = objects.join(interrupted.withColumn("is_interrupted", F.lit(True)), on="address", how="left")
+        return joined.withColumn("earlier_targets", F.when(is_interrupted, F.array(F.lit(location.url))))
 
     def _skip_live(self, objects: DataFrame, live: DataFrame) -> DataFrame:
         """Return `objects`, with the outcome `skipped` for those that are live again and not at their path.
@@ -563,17 +606,27 @@ class UndoEngine(LedgerEngine):
             return _with_skipped(objects, of_live, _IS_LIVE)
         self._live_again = of_live.select("address")
         missing = self._without_object(of_live)
-        number, first = _count_and_first_address(missing)
-        if not number:
-            return objects
-        name = self._undo.repository.name
-        self._undo.log(
-            f"{name}: {counted(number, 'object is', 'objects are')} live again but missing from the path, or of "
-            f"another size there, {first} first. The copies were not purged. If an object of another size is there, "
-            f"move it away. Restore from quarantine: `retention restore {name} --address {first}`, or from the "
-            "bucket's versions."
-        )
+        self._log_last_copies(objects.join(missing, on="address", how="left_semi"))
         return _with_skipped(objects, missing, _IS_LAST)
+
+    def _log_last_copies(self, objects: DataFrame) -> None:
+        """Log how many of these live objects, which are not at their paths, can be restored, and how many cannot."""
+        has_copy = F.coalesce(F.col("current_size") == F.col("size"), F.lit(False))
+        name, live_again = self._undo.repository.name, "live again but missing from the path, or of another size there"
+        number, first = _count_and_first_address(objects.where(has_copy))
+        if number:
+            self._undo.log(
+                f"{name}: {counted(number, 'object is', 'objects are')} {live_again}, {first} first. The copies were "
+                "not purged. If an object of another size is there, move it away. Restore from quarantine: `retention "
+                f"restore {name} --address {first}`, or from the bucket's versions."
+            )
+        number, first = _count_and_first_address(objects.where(~has_copy))
+        if number:
+            self._undo.log(
+                f"{name}: {counted(number, 'object is', 'objects are')} {live_again}, and no whole copy is in "
+                f"quarantine, {first} first. Nothing was purged of them. Look for them in a backup or, if the bucket "
+                "keeps versions, among the versions of the object and of the copy."
+            )
 
     def _without_object(self, copies: DataFrame) -> DataFrame:
         """Return the addresses of the copies whose object is not at its path.
@@ -598,7 +651,19 @@ class UndoEngine(LedgerEngine):
             of_surplus = replace(task, ledger=replace(task.ledger, tree=SURPLUS_LEDGERS))
             result = _combined(result, self._run_compared(objects.objects.where("surplus"), of_surplus))
         self.failed += result.amounts.get(Outcome.FAILED, Amount()).objects
+        if isinstance(task.action, Restore) and Outcome.SKIPPED in result.amounts:
+            self._count_occupied(result.amounts[Outcome.SKIPPED].objects)
         return result
+
+    def _count_occupied(self, skipped: int) -> None:
+        """Count the objects that were not restored because of other objects at their paths."""
+        self.occupied += skipped
+        of_run = self._rows().where((F.col("fence") == self._fence) & (F.col("outcome") == Outcome.SKIPPED))
+        _, first = _count_and_first_address(of_run)
+        self._undo.log(
+            f"{self._undo.repository.name}: {counted(self.occupied, 'object')} of the plan of {self._plan.day} not "
+            f"restored, because other objects are at their paths, {first} first."
+        )
 
     def _run_compared(self, objects: DataFrame, task: TaskSpec) -> BatchResult:
         """Purge the copies that have the bytes of their objects. A log line has the number of the copies that stay."""

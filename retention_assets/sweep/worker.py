@@ -40,7 +40,7 @@ OBJECTS = pa.schema(
         ("etag", pa.string()),
         ("outcome", pa.string()),  # decided by the liveness check; null: the action is still to be applied
         ("detail", pa.string()),  # without an outcome: why `Preconditions` skips the object if it exists
-        ("earlier_targets", pa.list_(pa.string())),  # see `InterruptedMoves`; null: none
+        ("earlier_targets", pa.list_(pa.string())),  # see `InterruptedMoves`, and for a restore `Restore`; null: none
     ]
 )
 TALLY = pa.schema(

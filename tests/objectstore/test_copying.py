@@ -360,8 +360,8 @@ def test_a_copy_of_an_archived_object_fails_with_what_can_be_done(
     )
     assert done == ObjectResult(
         Outcome.FAILED,
-        f"the object is archived by its storage class ({code}), and S3 cannot read or copy it. Restore it in S3 first "
-        "(RestoreObject), or use `mode: delete`",
+        f"the object is archived by its storage class ({code}), and S3 cannot read or copy it. Restore it in S3 "
+        "(RestoreObject), then run the same command again",
     )
 
 

@@ -192,6 +192,22 @@ def test_a_copy_whose_object_is_still_at_its_path_is_surplus_and_is_purged_once_
     assert world.warehouse.directories(REPOSITORY, SURPLUS_LEDGERS) == [plan.day.isoformat()]
 
 
+def test_the_record_of_a_purge_that_was_refused_does_not_count_surplus_copies_that_it_did_not_try(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    world = a_world(tmp_path)
+    copied_not_deleted(world, another_plan(world, 1))
+    world.wait(minutes=21)
+    due = due_for_purge(undo(spark, world))
+
+    def refuse() -> DataFrame:
+        raise GuardRefused("orchard: the references are incomplete. Nothing was deleted. Plan again.")
+
+    with pytest.raises(GuardRefused, match="Nothing was deleted"):
+        purge(undo(spark, world), due.digest, FakeLiveAddresses(refuse))
+    assert list(read_records(world.warehouse, REPOSITORY)) == []
+
+
 def test_a_surplus_copy_stays_if_its_object_was_deleted_before_the_purge_checked_it(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -406,6 +422,23 @@ def test_manifests_are_deleted_with_the_last_copy(spark: SparkSession, tmp_path:
     restore(undo(spark, world), selected("b"))
     purged(spark, world)
     assert files(world) == set()
+
+
+def test_manifests_stay_until_the_ledger_has_no_object_in_quarantine(spark: SparkSession, tmp_path: Path) -> None:
+    """Without them, no purge could tell a lost copy from a quarantine that is not mounted."""
+    world, log = quarantined_world(tmp_path / "world"), list[str]()
+    (world.root / "lake.quarantine" / world.place.path(address("b"))).unlink()
+    world.wait(days=31)
+    due = due_for_purge(undo(spark, world))
+    purge(replace(undo(spark, world), log=log.append), due.digest, kept(spark, "b"))
+    assert (outcome(world, "b"), outcome(world, "a")) == (Outcome.SKIPPED, Outcome.PURGED)
+    (line,) = [line for line in log if "live again" in line]
+    assert "no whole copy is in quarantine" in line
+    assert "retention restore" not in line
+    assert files(world)
+    assert all("/manifest/" in file for file in files(world))
+    purged(spark, world)
+    assert (outcome(world, "b"), files(world)) == (Outcome.PURGED, set())
 
 
 @pytest.mark.slow

@@ -122,6 +122,51 @@ def test_a_restore_that_failed_can_be_run_again(spark: SparkSession, tmp_path: P
         restore(undo(spark, world), selected("b"))
 
 
+def test_a_restore_fails_for_an_object_that_has_another_one_at_its_path(spark: SparkSession, tmp_path: Path) -> None:
+    world, log = quarantined_world(tmp_path / "world"), list[str]()
+    world.lay("b", b"another")
+    ended = restore(replace(undo(spark, world), log=log.append), Selection(plan_hash=world.plan.plan_hash))
+    assert (ended.failed, ended.skipped) == (0, 1)
+    assert outcome(world, "b") == Outcome.SKIPPED
+    assert world.stored()["b"] == b"another"
+    (line,) = [line for line in log if "other objects are at their paths" in line]
+    assert f"1 object of the plan of {world.plan.day} not restored" in line
+    assert f"{address('b')} first" in line
+    with pytest.raises(StoreError, match=r"1 object could not be restored, because other .* move the objects"):
+        ended.require_complete(REPOSITORY, "restored")
+    world.remove("b")
+    restore(undo(spark, world), selected("b")).require_complete(REPOSITORY, "restored")
+    assert world.stored()["b"] == content("b")
+
+
+def test_a_restore_takes_another_object_for_the_lost_copy_only_if_an_earlier_restore_was_interrupted(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    world = quarantined_world(tmp_path / "world")
+    world.lay("b", b"x" * len(content("b")))
+    (world.root / "lake.quarantine" / world.place.path(address("b"))).unlink()
+    for _ in range(2):  # a failed attempt shows nothing: it has a result
+        assert restore(undo(spark, world), selected("b")).failed == 1
+        row = latest(world.ledger())[address("b")]
+        assert row["outcome"] == Outcome.FAILED
+        assert "The object at its path may be another one" in str(row["detail"])
+    fence = max(one["fence"] for one in world.ledger()) + 1
+    rows = [{"address": address("b"), "size": len(content("b")), "outcome": "attempted"}]
+    table = pa.Table.from_pylist([{**rows[0], "detail": None, "at": world.clock(), "fence": fence}], LEDGER)
+    plan = world.plan
+    location = LedgerLocation(world.warehouse.root, REPOSITORY, plan.day, plan.plan_hash, fence, "interrupted")
+    location.append(table, "b", "attempted")
+    take_lease(world.warehouse, REPOSITORY, "interrupted", world.now, timedelta(minutes=30))
+    world.wait(hours=1)
+    for url, expected in ((f"file://{tmp_path}/elsewhere", Outcome.FAILED), (None, Outcome.RESTORED)):
+        again = undo(spark, world)
+        if url:  # a resumed sweep may have written manifests of the plan to another quarantine
+            shutil.copytree(world.root / "lake.quarantine", tmp_path / "elsewhere")
+            again = elsewhere(again, url)
+        restore(again, selected("b"))
+        assert outcome(world, "b") == expected
+
+
 @pytest.mark.parametrize(("plans_before", "undone"), [(0, "Nothing was deleted"), (1, "Nothing more was deleted")])
 def test_a_refusal_after_the_objects_of_another_plan_were_restored_says_that_nothing_more_was_deleted(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, plans_before: int, undone: str
@@ -137,7 +182,7 @@ def test_a_refusal_after_the_objects_of_another_plan_were_restored_says_that_not
         return SweepResult({Outcome.RESTORED: Amount(1, 1)}, False)
 
     monkeypatch.setattr(undo_module, "_execute", execute)
-    monkeypatch.setattr(undo_module, "_selected", lambda *_: found * 2)
+    monkeypatch.setattr(undo_module, "_selected", lambda *_: (found * 2, 0))
     with pytest.raises(GuardRefused, match=rf"holds the lease\. {undone}\. Wait"):
         restore(undo(spark, world), Selection())
 
@@ -151,7 +196,7 @@ def test_a_restore_fails_for_objects_that_a_purge_deleted_after_they_were_select
     with another.frames:
         due = due_for_purge(another)
 
-    def selected_before_a_purge(here: Undo, selection: Selection) -> list[PlanCopies]:
+    def selected_before_a_purge(here: Undo, selection: Selection) -> tuple[list[PlanCopies], int]:
         found = selected_now(here, selection)
         purge(replace(another, run_id="another"), due.digest, kept(spark))
         return found
@@ -445,8 +490,10 @@ def test_objects_that_a_suspended_run_may_still_process_are_not_restored_althoug
     resume_sweeps(world.warehouse, REPOSITORY, world.clock())
     sweep(world, "quarantine", "another-run")
     assert world.copies().keys() == set(DEAD)
-    restore(replace(undo(spark, world), log=lines.append), every)
+    ended = restore(replace(undo(spark, world), log=lines.append), every)
     assert world.copies().keys() == without_result != set(DEAD)
+    with pytest.raises(StoreError, match=f"{len(without_result)} objects? could not be restored"):
+        ended.require_complete(REPOSITORY, "restored")
     assert [line for line in lines if f"may still be processing {len(without_result)} object" in line]
     world.wait(hours=1)
     restore(undo(spark, world), every)

@@ -253,6 +253,25 @@ def test_the_heads_that_plans_found_within_the_grace_period_stay_with_those_of_t
     assert removed(grace=timedelta(days=OLD + 30)) == {OLD + 60}
 
 
+def test_the_histories_that_plans_compare_stay_also_of_days_without_a_plan(days: Days) -> None:
+    """A guard refused the plans of these days. Their tables have the newest entry of the ops log at that time."""
+    days.plan(1)
+    ages = (OLD, OLD + 20, OLD + 40, OLD + 60)
+    for age in ages:
+        days.table("repository_history", TODAY - timedelta(days=age), NOW - timedelta(days=age))
+        days.date_files(NOW - timedelta(days=age))
+
+    def removed(grace: str) -> set[int]:
+        settings = IcechunkSettings(kind="icechunk", storage="s3://lake/orchard", policy=["p"], grace=grace)
+        days.repository = replace(days.repository, settings=settings)
+        found = days.leftovers()
+        return {age for age in ages if f"repository_history/{day(age)}" in found}
+
+    assert removed("1d") == {OLD + 20, OLD + 40, OLD + 60}
+    assert removed(f"{OLD + 12}d") == {OLD + 40, OLD + 60}  # an approval lasts 7 days
+    assert removed(f"{OLD + 14}d") == {OLD + 60}
+
+
 def test_the_heads_of_the_newest_day_stay_although_an_older_day_was_planned_again_after_it(days: Days) -> None:
     """The later plan may have the heads of the older day, so they do not show how long the last heads were current."""
     days.plan(1)

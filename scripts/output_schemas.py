@@ -333,13 +333,15 @@ class QuarantinedOutput(Model):
 class UndoneOutput(Model):
     """The result of a restore or purge. `outcomes`: the ledgers of the plans now.
 
-    `skipped`: objects that were not restored because other objects are at their paths.
+    Of a restore only: `skipped`: objects that were not restored because other objects are at their paths; `busy`:
+    objects that an interrupted sweep may still be processing.
     """
 
     repository: str
     done: Literal["restored", "purged"]
     failed: int
-    skipped: int
+    skipped: int = 0
+    busy: int = 0
     outcomes: dict[str, Amount]
 
 

@@ -248,7 +248,8 @@ def _undo(target: Target) -> "Undo":
 def _show_undone(repository: str, done: str, undone: "UndoResult", *, json_wanted: bool) -> None:
     if json_wanted:
         ledgers = {str(outcome): asdict(amount) for outcome, amount in sorted(undone.ledgers.items())}
-        counts = {"failed": undone.failed, "skipped": undone.skipped}
+        counts = {"failed": undone.failed}
+        counts |= {"skipped": undone.skipped, "busy": undone.busy} if done == "restored" else {}
         print_json({"repository": repository, "done": done, **counts, "outcomes": ledgers})
     else:
         print_amounts(screen, f"{repository}: current totals of the ledgers", "outcome", sorted(undone.ledgers.items()))

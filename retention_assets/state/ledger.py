@@ -338,21 +338,6 @@ def moves_of(rows: "DataFrame") -> "DataFrame":
     return rows.where((F.col("outcome") == Outcome.ATTEMPTED) & F.col("detail").isNotNull())
 
 
-def interrupted_undos(rows: "DataFrame") -> "DataFrame":
-    """Return the addresses (column `address`) that a restore or purge may have finished without recording it.
-
-    It attempted the object after a sweep had moved it, and an attempt has no result.
-    """
-    from pyspark.sql import Window
-    from pyspark.sql import functions as F
-
-    is_attempt, is_moved = F.col("outcome") == Outcome.ATTEMPTED, F.col("outcome") == Outcome.QUARANTINED
-    moved_by = F.max(F.when(is_moved, F.col("fence"))).over(Window.partitionBy("address"))
-    later = rows.withColumn("moved_by", moved_by).where("fence > moved_by").groupBy("address", "fence")
-    counted = later.agg(F.count_if(is_attempt).alias("tried"), F.count_if(~is_attempt).alias("completed"))
-    return counted.where("tried > completed").select("address").distinct()
-
-
 def _latest() -> Sequence["Column"]:
     """Return the sort order for the latest row.
 

@@ -187,8 +187,7 @@ class Quarantine:
 class Restore:
     """Restores objects from quarantine. An object is skipped when another object is at its path.
 
-    In `OBJECTS`, `earlier_targets` has the URL of the quarantine folder from which an interrupted restore may have
-    brought the object back; null: there was none.
+    A copy is deleted after the ledger has its object as restored, see `clean_up`.
     """
 
     chunk_bytes: ClassVar[int | None] = MOST_COPIED
@@ -216,37 +215,30 @@ class Restore:
         results: list[ObjectResult] = []
         deadline_poll = polled_rarely(before_deadline)
         for start, length in steps(objects):
-            rows = _rows(objects.slice(start, length), "address", "size", "earlier_targets")
-            restored = self._restored(rows, deadline_poll)
-            results += self._without_copies(
-                dict(zip((address for address, *_ in rows), restored, strict=True)), before_deadline
-            )
+            results += self._restored(_rows(objects.slice(start, length), "address", "size"), deadline_poll)
         return results
 
-    def _restored(self, rows: Sequence[tuple], deadline_poll: BeforeDeadline) -> list[ObjectResult]:
+    def _restored(self, rows: Sequence[tuple[str, int]], deadline_poll: BeforeDeadline) -> list[ObjectResult]:
         """Copy objects back to their paths, unless objects are there already, and return the results."""
         with ThreadPoolExecutor(AT_ONCE) as pool:
             found = list(pool.map(partial(self._found, deadline_poll), rows))
         wanted = [
             Copy(self.location.path(address), address, size)
-            for (address, size, _), one in zip(rows, found, strict=True)
+            for (address, size), one in zip(rows, found, strict=True)
             if one is None
         ]
         copied = iter(self.copier.copy_all(wanted, deadline_poll) if wanted else ())
-        return [one or self._copied_back(address, next(copied)) for (address, *_), one in zip(rows, found, strict=True)]
+        return [one or self._copied_back(address, next(copied)) for (address, _), one in zip(rows, found, strict=True)]
 
-    def _found(
-        self, deadline_poll: BeforeDeadline, row: tuple[str, int, Collection[str] | None]
-    ) -> ObjectResult | None:
+    def _found(self, deadline_poll: BeforeDeadline, row: tuple[str, int]) -> ObjectResult | None:
         """Return the result of an object that need not or cannot be copied; None: nothing is at its path."""
         if not deadline_poll():
             return NOT_REQUESTED
-        address, size, tried_from = row
+        address, _ = row
         try:
-            there = size_at(self.reader, address)
-            if there is None:
+            if size_at(self.reader, address) is None:
                 return None
-            is_back = there == size and self._is_the_copy(address, may_be_back=self.location.url in (tried_from or ()))
+            is_back = self._is_the_copy(address)
         except StoreError as error:
             return ObjectResult(Outcome.FAILED, str(error))
         if is_back:
@@ -261,32 +253,31 @@ class Restore:
             return NOT_REQUESTED
         return ObjectResult(Outcome.FAILED, copied.detail or self._no_copy(address))
 
-    def _without_copies(
-        self, results: Mapping[str, ObjectResult], before_deadline: BeforeDeadline
-    ) -> list[ObjectResult]:
-        """Delete the copies of the restored objects, and return the results.
+    def clean_up(
+        self, objects: pa.Table, results: Sequence[ObjectResult], before_deadline: BeforeDeadline
+    ) -> Sequence[ObjectResult]:
+        """See `CleansUp`. Deletes the copies of the restored objects.
 
-        An object is restored even if its copy stays. Otherwise a restore that is slower than its deadline would never
-        record an object as restored.
+        The ledger already has these objects as restored. So if a copy is missing and the ledger says `quarantined`, no
+        restore removed the copy. An object is restored even if its copy stays.
         """
-        restored = [address for address, one in results.items() if one.outcome == Outcome.RESTORED]
+        by_address = dict(zip(objects["address"].to_pylist(), results, strict=True))
+        restored = [address for address, one in by_address.items() if one.outcome == Outcome.RESTORED]
         copies = [DeleteTarget(self.location.path(address)) for address in restored]
-        left: dict[str, ObjectResult] = {}
         for address, deleted in zip(restored, self.deleter.delete_all(copies, before_deadline), strict=True):
             if deleted.outcome in (Outcome.ATTEMPTED, Outcome.FAILED):
                 why = deleted.detail or "the deadline had passed"
-                left[address] = ObjectResult(Outcome.RESTORED, f"its copy in quarantine stays until a purge: {why}")
-        return [left.get(address, one) for address, one in results.items()]
+                detail = f"its copy in quarantine stays until a purge: {why}"
+                by_address[address] = ObjectResult(Outcome.RESTORED, detail)
+        return list(by_address.values())
 
     def _no_copy(self, address: str) -> str:
         return f"no copy is at {self.location.describe(address)}: it was removed, or quarantine.url was changed"
 
-    def _is_the_copy(self, address: str, *, may_be_back: bool) -> bool:
+    def _is_the_copy(self, address: str) -> bool:
         """Return whether the object at the address has the bytes of the copy: by their MD5, or else by reading both.
 
-        A missing copy counts as equal if an interrupted restore may have removed it (`may_be_back`), after it had
-        brought the object back. But if the quarantine has no manifest of the plan, it is another one, or not mounted.
-        Errors: StoreError if the copy is missing for another reason, or if this is unknown.
+        Errors: StoreError, also if there is no copy.
         """
         path = self.location.path(address)
         if are_one_file(self.reader.describe(address), self.copies.describe(path)):
@@ -294,8 +285,6 @@ class Restore:
         try:
             copy = StoredVersion(self.copies.head(path))
         except ObjectMissing:
-            if may_be_back and self.location.has_manifest():
-                return True
             raise StoreError(
                 f"{self._no_copy(address)}. The object at its path may be another one: it was not changed. Compare it "
                 "with a backup"

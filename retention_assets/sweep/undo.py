@@ -32,9 +32,10 @@ from retention_assets.state.binding import require_same_location
 from retention_assets.state.clocks import require_clock
 from retention_assets.state.lease import Lease, held_lease, holds, renew_lease, require_seen_by_all
 from retention_assets.state.ledger import (
+    LEDGERS,
     SURPLUS_LEDGERS,
     amounts_of,
-    interrupted_undos,
+    latest_of,
     recorded_sweeps,
     rows_of_sweeps,
 )
@@ -118,29 +119,36 @@ class DueForPurge:
 
 @dataclass(frozen=True, slots=True)
 class UndoResult:
-    """The current totals of the ledgers by outcome, and the numbers of objects that failed in this run.
+    """The current totals of the ledgers by outcome, and the numbers of objects that this run did not restore or purge.
 
-    `skipped`: the objects that were not restored because other objects are at their paths; 0 for a purge.
+    `skipped` and `busy` are 0 for a purge. `skipped`: other objects are at their paths. `busy`: an interrupted sweep
+    may still be processing them, so the run did not try them.
     """
 
     ledgers: Mapping[str, Amount]
     failed: int
     skipped: int = 0
+    busy: int = 0
 
     def require_complete(self, repository: str, done: str) -> None:
         """Raise StoreError if an object was not restored or purged. `done`: what was done, such as `restored`."""
+        remaining = self.failed + self.skipped + self.busy
+        if not remaining:
+            return
+        reasons = []
         if self.failed:
-            raise StoreError(
-                f"{repository}: {counted(self.failed, 'object')} could not be {done}; the others were {done} or "
-                f"skipped. See why: `retention report {repository} --as-of DAY`, with the day of the plan. Then run "
-                "the same command again."
-            )
+            reasons.append(f"See why: `retention report {repository} --as-of DAY`, with the day of the plan.")
         if self.skipped:
-            raise StoreError(
-                f"{repository}: {counted(self.skipped, 'object')} could not be {done}, because other objects are at "
-                f"their paths. The log has the first address. The others were {done}. If the copies in quarantine are "
-                "right, move the objects at these paths away, and run the same command again."
+            reasons.append(
+                f"Other objects are at the paths of {self.skipped:,}; the log has the first. If the copies are right, "
+                "move the objects at these paths away."
             )
+        if self.busy:
+            reasons.append(f"An interrupted sweep may still be processing {self.busy:,}; the log says until when.")
+        raise StoreError(
+            f"{repository}: {counted(remaining, 'object')} could not be {done}; the others were {done} or skipped. "
+            f"{' '.join(reasons)} Then run the same command again."
+        )
 
 
 def restore(undo: Undo, selection: Selection) -> UndoResult:
@@ -172,7 +180,7 @@ def restore(undo: Undo, selection: Selection) -> UndoResult:
         result = _execute_each(
             undo, "restore", selected, lambda plan: Restore(access, quarantine_of_plan(undo.repository, plan))
         )
-        return replace(result, failed=result.failed + busy)
+        return replace(result, busy=busy)
 
 
 def due_for_purge(undo: Undo, *, versions: bool = False) -> DueForPurge:
@@ -453,8 +461,8 @@ def _execute_each(
                 error.say_nothing_more()
             raise
         outcomes = _sums(outcomes, result.outcomes)
-        failed += engine.failed + engine.overtaken
-        skipped += engine.occupied
+        failed += engine.failed() + engine.overtaken
+        skipped += engine.not_restored()
     return UndoResult(outcomes, failed, skipped)
 
 
@@ -507,9 +515,8 @@ class UndoEngine(LedgerEngine):
         self._live_again: DataFrame | None = None  # addresses of the batch; None: no object is live again
         self._surplus = found.surplus
         self._logged: Counter[str] = Counter()  # objects by subject of a log line, such as copies with other bytes
-        self.failed = 0  # objects, in this run
+        self._outcomes: set[str] = set()  # of this run, of all tries
         self.overtaken = 0  # selected objects that another run changed before this one could restore them
-        self.occupied = 0  # objects that were not restored, because other objects are at their paths
 
     def surplus(self) -> Mapping[str, Any]:
         """Return the entry of the audit record for surplus copies: their number, bytes and digest."""
@@ -567,25 +574,13 @@ class UndoEngine(LedgerEngine):
         checked_at = self._undo.clock()
         types = {"last_modified": "timestamp", "earlier_targets": "array<string>"}
         types |= dict.fromkeys(("etag", "outcome", "detail"), "string")
-        rest = self._rest.withColumn("moved_to", F.col("detail"))
-        rest = rest.withColumns({name: F.lit(None).cast(of_name) for name, of_name in types.items()})
+        objects = self._rest.withColumns({name: F.lit(None).cast(of_name) for name, of_name in types.items()})
         self._live_again = None
-        objects = self._skip_live(rest, self._live.now()) if self._live else self._with_interrupted(rest)
+        if self._live:
+            objects = self._skip_live(objects, self._live.now())
         if self._surplus.objects:
             objects = _with_skipped(objects, self._without_object(objects.where("surplus")), _MAY_BE_LAST)
         return Batch(objects.select(*OBJECTS.names, "surplus"), checked_at)
-
-    def _with_interrupted(self, objects: DataFrame) -> DataFrame:
-        """Return `objects`, with `earlier_targets` for those that an earlier restore may have brought back: `Restore`.
-
-        After an interrupted purge, an object also counts as one of these. Nothing is left to compare with either way.
-        """
-        location = quarantine_of_plan(self._undo.repository, self._plan)
-        interrupted = interrupted_undos(self._rows().where(F.col("fence") < self._fence))
-        here = F.concat(F.lit(location.describe("")), F.col("address"))
-        is_interrupted = F.col("is_interrupted") & F.col("recorded") & (F.col("moved_to") == here)
-        joined = objects.join(interrupted.withColumn("is_interrupted", F.lit(True)), on="address", how="left")
-        return joined.withColumn("earlier_targets", F.when(is_interrupted, F.array(F.lit(location.url))))
 
     def _skip_live(self, objects: DataFrame, live: DataFrame) -> DataFrame:
         """Return `objects`, with the outcome `skipped` for those that are live again and not at their path.
@@ -606,6 +601,8 @@ class UndoEngine(LedgerEngine):
             return _with_skipped(objects, of_live, _IS_LIVE)
         self._live_again = of_live.select("address")
         missing = self._without_object(of_live)
+        if missing.isEmpty():
+            return objects
         self._log_last_copies(objects.join(missing, on="address", how="left_semi"))
         return _with_skipped(objects, missing, _IS_LAST)
 
@@ -623,9 +620,10 @@ class UndoEngine(LedgerEngine):
         number, first = _count_and_first_address(objects.where(~has_copy))
         if number:
             self._undo.log(
-                f"{name}: {counted(number, 'object is', 'objects are')} {live_again}, and no whole copy is in "
-                f"quarantine, {first} first. Nothing was purged of them. Look for them in a backup or, if the bucket "
-                "keeps versions, among the versions of the object and of the copy."
+                f"{name}: {counted(number, 'object is', 'objects are')} {live_again}, and the quarantine has no whole "
+                f"copy under the plan of {self._plan.day}, {first} first. Nothing was purged of them. Unless another "
+                "plan has a copy, look for them in a backup or, if the bucket keeps versions, among the versions of "
+                "the object and of the copy."
             )
 
     def _without_object(self, copies: DataFrame) -> DataFrame:
@@ -650,20 +648,35 @@ class UndoEngine(LedgerEngine):
         if self._surplus.objects:
             of_surplus = replace(task, ledger=replace(task.ledger, tree=SURPLUS_LEDGERS))
             result = _combined(result, self._run_compared(objects.objects.where("surplus"), of_surplus))
-        self.failed += result.amounts.get(Outcome.FAILED, Amount()).objects
-        if isinstance(task.action, Restore) and Outcome.SKIPPED in result.amounts:
-            self._count_occupied(result.amounts[Outcome.SKIPPED].objects)
+        self._outcomes |= result.amounts.keys()
         return result
 
-    def _count_occupied(self, skipped: int) -> None:
-        """Count the objects that were not restored because of other objects at their paths."""
-        self.occupied += skipped
-        of_run = self._rows().where((F.col("fence") == self._fence) & (F.col("outcome") == Outcome.SKIPPED))
-        _, first = _count_and_first_address(of_run)
-        self._undo.log(
-            f"{self._undo.repository.name}: {counted(self.occupied, 'object')} of the plan of {self._plan.day} not "
-            f"restored, because other objects are at their paths, {first} first."
-        )
+    def failed(self) -> int:
+        """Return how many objects failed in this run."""
+        trees = LEDGERS, *([SURPLUS_LEDGERS] if self._surplus.objects else [])
+        return sum(self._ended(Outcome.FAILED, tree)[0] for tree in trees)
+
+    def not_restored(self) -> int:
+        """Return how many objects this restore did not restore because of other objects at their paths; purge: 0."""
+        if self._live:
+            return 0
+        number, first = self._ended(Outcome.SKIPPED, LEDGERS)
+        if number:
+            self._undo.log(
+                f"{self._undo.repository.name}: {counted(number, 'object')} of the plan of {self._plan.day} not "
+                f"restored, because other objects are at their paths, {first} first."
+            )
+        return number
+
+    def _ended(self, outcome: Outcome, tree: str) -> tuple[int, str | None]:
+        """Return the number of objects for which this is the outcome of this run, and the first address.
+
+        Spark may try a task twice, so the number can be smaller than the number of such results.
+        """
+        if outcome not in self._outcomes:
+            return 0, None
+        of_run = latest_of(self._rows(tree).where(F.col("fence") == self._fence))
+        return _count_and_first_address(of_run.where(F.col("outcome") == outcome))
 
     def _run_compared(self, objects: DataFrame, task: TaskSpec) -> BatchResult:
         """Purge the copies that have the bytes of their objects. A log line has the number of the copies that stay."""

@@ -12,8 +12,9 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from itertools import compress
 from math import inf
-from typing import ClassVar, Protocol
+from typing import ClassVar, Protocol, runtime_checkable
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -40,7 +41,7 @@ OBJECTS = pa.schema(
         ("etag", pa.string()),
         ("outcome", pa.string()),  # decided by the liveness check; null: the action is still to be applied
         ("detail", pa.string()),  # without an outcome: why `Preconditions` skips the object if it exists
-        ("earlier_targets", pa.list_(pa.string())),  # see `InterruptedMoves`, and for a restore `Restore`; null: none
+        ("earlier_targets", pa.list_(pa.string())),  # see `InterruptedMoves`; null: none
     ]
 )
 TALLY = pa.schema(
@@ -83,6 +84,20 @@ class Action(Protocol):
             before_deadline: returns whether the deadline has not passed and the run still holds its lease. It returned
                 true before this chunk. A slow action must call it again before each delete: the liveness check allows
                 deletes only until the deadline.
+        """
+        ...
+
+
+@runtime_checkable
+class CleansUp(Protocol):
+    """An action with a second step, which follows when the ledger has the results of the first."""
+
+    def clean_up(
+        self, objects: pa.Table, results: Sequence[ObjectResult], before_deadline: BeforeDeadline
+    ) -> Sequence[ObjectResult]:
+        """Do the second step, and return the results again, some of them with another detail.
+
+        `objects`: those with known results, as rows of `OBJECTS`. See `Action.do`.
         """
         ...
 
@@ -222,6 +237,7 @@ def _processed(
 ) -> pa.Table:
     """Write `attempted` rows for a chunk, apply the action, write the results, and return the rows of the results.
 
+    An action that cleans up (`CleansUp`) does so at the end, and its changed results are written, too.
     After a crash, the `attempted` rows show which objects may be gone, and to which folder they may have been moved.
     """
     attempted = [ObjectResult(Outcome.ATTEMPTED, task.action.target)] * chunk.num_rows
@@ -231,8 +247,16 @@ def _processed(
     known = [one for one in results if one.outcome != Outcome.ATTEMPTED]
     if not known:
         return LEDGER.empty_table()
-    is_known = pa.array([one.outcome != Outcome.ATTEMPTED for one in results])
-    return _recorded(task, chunk.filter(is_known), known, name, clock(), DONE)
+    done = chunk.filter(pa.array([one.outcome != Outcome.ATTEMPTED for one in results]))
+    rows = _recorded(task, done, known, name, clock(), DONE)
+    if isinstance(open_action, CleansUp):
+        after = open_action.clean_up(done, known, before_deadline)
+        changed = [new != old for new, old in zip(after, known, strict=True)]
+        if any(changed):
+            _recorded(
+                task, done.filter(pa.array(changed)), list(compress(after, changed)), f"{name}-after", clock(), DONE
+            )
+    return rows
 
 
 def _recorded(

@@ -433,7 +433,7 @@ def test_manifests_stay_until_the_ledger_has_no_object_in_quarantine(spark: Spar
     purge(replace(undo(spark, world), log=log.append), due.digest, kept(spark, "b"))
     assert (outcome(world, "b"), outcome(world, "a")) == (Outcome.SKIPPED, Outcome.PURGED)
     (line,) = [line for line in log if "live again" in line]
-    assert "no whole copy is in quarantine" in line
+    assert f"the quarantine has no whole copy under the plan of {world.plan.day}" in line
     assert "retention restore" not in line
     assert files(world)
     assert all("/manifest/" in file for file in files(world))

@@ -2,7 +2,7 @@
 
 import shutil
 from collections.abc import Callable
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from pathlib import Path
@@ -21,15 +21,18 @@ from retention_assets.objectstore.outcomes import Outcome
 from retention_assets.state import clocks
 from retention_assets.state.binding import require_same_location
 from retention_assets.state.lease import LEASES, Lease, holds, resume_sweeps, stop_sweeps, take_lease
-from retention_assets.state.ledger import LedgerLocation
+from retention_assets.state.ledger import DONE, LedgerLocation
 from retention_assets.state.plan import keep_plan
 from retention_assets.state.policies import completed_runs
 from retention_assets.state.quarantine import QuarantineLocation, quarantine_of_plan, quarantine_url
 from retention_assets.state.records import read_records
 from retention_assets.sweep import undo as undo_module
+from retention_assets.sweep.actions import Restore
 from retention_assets.sweep.copies import PlanCopies, Undo
+from retention_assets.sweep.engine import BatchResult
 from retention_assets.sweep.execute import SweepResult, SweepRun
 from retention_assets.sweep.undo import Selection, due_for_purge, purge, restore
+from retention_assets.sweep.worker import OBJECTS, TaskSpec, work
 from retention_assets.tables import LEDGER
 from tests.frames import cached
 from tests.ledgers import write_ledger
@@ -132,39 +135,69 @@ def test_a_restore_fails_for_an_object_that_has_another_one_at_its_path(spark: S
     (line,) = [line for line in log if "other objects are at their paths" in line]
     assert f"1 object of the plan of {world.plan.day} not restored" in line
     assert f"{address('b')} first" in line
-    with pytest.raises(StoreError, match=r"1 object could not be restored, because other .* move the objects"):
+    with pytest.raises(StoreError, match=r"1 object could not be restored; .* at the paths of 1; .* move the objects"):
         ended.require_complete(REPOSITORY, "restored")
     world.remove("b")
     restore(undo(spark, world), selected("b")).require_complete(REPOSITORY, "restored")
     assert world.stored()["b"] == content("b")
 
 
-def test_a_restore_takes_another_object_for_the_lost_copy_only_if_an_earlier_restore_was_interrupted(
-    spark: SparkSession, tmp_path: Path
+@pytest.mark.parametrize("other", [b"x" * len(content("b")), b"of another size"], ids=["same_size", "another_size"])
+def test_a_restore_does_not_take_an_object_at_the_path_for_a_lost_copy(
+    spark: SparkSession, tmp_path: Path, other: bytes
 ) -> None:
     world = quarantined_world(tmp_path / "world")
-    world.lay("b", b"x" * len(content("b")))
+    world.lay("b", other)
     (world.root / "lake.quarantine" / world.place.path(address("b"))).unlink()
-    for _ in range(2):  # a failed attempt shows nothing: it has a result
-        assert restore(undo(spark, world), selected("b")).failed == 1
-        row = latest(world.ledger())[address("b")]
-        assert row["outcome"] == Outcome.FAILED
-        assert "The object at its path may be another one" in str(row["detail"])
-    fence = max(one["fence"] for one in world.ledger()) + 1
-    rows = [{"address": address("b"), "size": len(content("b")), "outcome": "attempted"}]
-    table = pa.Table.from_pylist([{**rows[0], "detail": None, "at": world.clock(), "fence": fence}], LEDGER)
+    fence = max(row["fence"] for row in world.ledger()) + 1
+    attempt = {"address": address("b"), "size": len(content("b")), "outcome": "attempted", "at": world.clock()}
     plan = world.plan
     location = LedgerLocation(world.warehouse.root, REPOSITORY, plan.day, plan.plan_hash, fence, "interrupted")
-    location.append(table, "b", "attempted")
+    rows = pa.Table.from_pylist([{**attempt, "detail": None, "fence": fence}], LEDGER)
+    location.append(rows, "b", "attempted")
     take_lease(world.warehouse, REPOSITORY, "interrupted", world.now, timedelta(minutes=30))
     world.wait(hours=1)
-    for url, expected in ((f"file://{tmp_path}/elsewhere", Outcome.FAILED), (None, Outcome.RESTORED)):
-        again = undo(spark, world)
-        if url:  # a resumed sweep may have written manifests of the plan to another quarantine
-            shutil.copytree(world.root / "lake.quarantine", tmp_path / "elsewhere")
-            again = elsewhere(again, url)
-        restore(again, selected("b"))
-        assert outcome(world, "b") == expected
+    ended = restore(undo(spark, world), selected("b"))
+    assert (ended.failed, ended.skipped) == (1, 0)
+    row = latest(world.ledger())[address("b")]
+    assert row["outcome"] == Outcome.FAILED
+    assert "The object at its path may be another one" in str(row["detail"])
+    assert world.stored()["b"] == other
+
+
+@pytest.mark.parametrize("last_step", ["append", "clean_up"])
+def test_a_restore_whose_task_spark_repeats_counts_each_object_once(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, last_step: str
+) -> None:
+    """The worker ends after it wrote the results, or after it then deleted the copies."""
+
+    def run_twice(objects: DataFrame, task: TaskSpec) -> BatchResult:
+        table = objects.select(*OBJECTS.names).toArrow().cast(OBJECTS)
+        with monkeypatch.context() as patch, suppress(ConnectionAbortedError):
+            die_after(patch, last_step)
+            list(work(task, table.to_batches(), "first"))
+        (tally,) = [row for one in work(task, table.to_batches(), "second") for row in one.to_pylist()]
+        return BatchResult({tally["outcome"]: Amount(tally["objects"], tally["bytes"])}, tally["until"])
+
+    world = quarantined_world(tmp_path / "world")
+    monkeypatch.setattr(undo_module, "run_on_spark", run_twice)
+    restore(undo(spark, world), selected("b")).require_complete(REPOSITORY, "restored")
+    assert outcome(world, "b") == Outcome.RESTORED
+    assert world.stored()["b"] == content("b")
+    assert "b" not in world.copies()
+
+
+def die_after(patch: pytest.MonkeyPatch, step: str) -> None:
+    """Let the worker of a restore end after it wrote results (`append`), or deleted copies (`clean_up`)."""
+    of, name = (LedgerLocation, "append") if step == "append" else (Restore, "clean_up")
+    complete = getattr(of, name)
+
+    def last(*arguments: Any) -> None:
+        complete(*arguments)
+        if step == "clean_up" or arguments[-1] == DONE:
+            raise ConnectionAbortedError
+
+    patch.setattr(of, name, last)
 
 
 @pytest.mark.parametrize(("plans_before", "undone"), [(0, "Nothing was deleted"), (1, "Nothing more was deleted")])
@@ -492,7 +525,7 @@ def test_objects_that_a_suspended_run_may_still_process_are_not_restored_althoug
     assert world.copies().keys() == set(DEAD)
     ended = restore(replace(undo(spark, world), log=lines.append), every)
     assert world.copies().keys() == without_result != set(DEAD)
-    with pytest.raises(StoreError, match=f"{len(without_result)} objects? could not be restored"):
+    with pytest.raises(StoreError, match=rf"An interrupted sweep may still be processing {len(without_result)};"):
         ended.require_complete(REPOSITORY, "restored")
     assert [line for line in lines if f"may still be processing {len(without_result)} object" in line]
     world.wait(hours=1)

@@ -57,23 +57,9 @@ def conclusive(rows: Iterable[Row]) -> list[Row]:
     for (name, _), sweep in _by_sweep(rows).items():
         ended = [row for row in sweep if row["outcome"] in FINISHED]
         attempts = [row for row in sweep if row["outcome"] == Outcome.ATTEMPTED]
-        by_address.setdefault(name, []).extend([*ended, *attempts[:1]] if _is_open(sweep) else ended)
+        is_open = len(attempts) > len(sweep) - len(attempts)
+        by_address.setdefault(name, []).extend([*ended, *attempts[:1]] if is_open else ended)
     return [_last_of(of_address) for of_address in by_address.values() if of_address]
-
-
-def interrupted_undos(rows: Iterable[Row]) -> set[str]:
-    """Return the addresses that a restore or purge attempted, and recorded no result of, after the object was moved."""
-    by_sweep = _by_sweep(rows)
-    moved: dict[str, int] = {}
-    for (of, fence), sweep in by_sweep.items():
-        if any(row["outcome"] == Outcome.QUARANTINED for row in sweep):
-            moved[of] = max(fence, moved.get(of, 0))
-    return {of for (of, fence), sweep in by_sweep.items() if of in moved and fence > moved[of] and _is_open(sweep)}
-
-
-def _is_open(sweep: Sequence[Row]) -> bool:
-    attempts = sum(row["outcome"] == Outcome.ATTEMPTED for row in sweep)
-    return attempts > len(sweep) - attempts
 
 
 def _last_of(rows: Sequence[Row]) -> Row:
@@ -233,17 +219,13 @@ class InProcessUndoEngine(InProcessEngine):
     """An `Engine` that restores or purges the quarantined objects `names`."""
 
     names: Sequence[str] = ()
-    _fence: int = 0
 
     def _unfinished(self, fence: int) -> list[str]:
-        self._fence = fence
         over = self._finished((Outcome.PURGED, Outcome.RESTORED), fence)
         return [name for name in self.names if address(name) not in over]
 
     def _checked_row(self, name: str, stored: Mapping[str, bytes]) -> Row:
-        earlier = interrupted_undos(row for row in self.world.ledger() if row["fence"] < self._fence)
-        targets = [self.world.place.url] if address(name) in earlier else None
-        row = {"address": address(name), "size": len(content(name)), "earlier_targets": targets}
+        row = {"address": address(name), "size": len(content(name))}
         return {**row, **dict.fromkeys(("last_modified", "etag", "outcome", "detail"))}
 
 

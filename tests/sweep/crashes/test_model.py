@@ -19,7 +19,6 @@ from retention_assets.state.ledger import (
     LedgerLocation,
     all_collected_addresses,
     finished_of,
-    interrupted_undos,
     ledger_of_plan,
     newest_conclusive,
     read_ledgers,
@@ -29,7 +28,6 @@ from retention_assets.tables import LEDGER
 from retention_assets.warehouse.warehouse import Warehouse
 from tests.frames import NOW
 from tests.sweep.crashes.engine import conclusive, latest
-from tests.sweep.crashes.engine import interrupted_undos as interrupted_in_model
 from tests.sweep.crashes.world import Row
 from tests.sweep.repository_sweep import FakeRepository
 from tests.sweep.small_world import a_plan
@@ -102,14 +100,6 @@ def test_the_model_agrees_on_the_collected_addresses(
     found = {row["address"] for row in all_collected_addresses(spark, warehouse, "orchard").collect()}
     assert found == {row["address"] for row in conclusive(rows) if row["outcome"] in ABSENT}
     assert 50 < len(found) < 290
-
-
-def test_the_model_agrees_on_the_interrupted_restores(
-    spark: SparkSession, warehouse: Warehouse, rows: list[Row]
-) -> None:
-    found = interrupted_undos(read_ledgers(spark, warehouse, "orchard", [(DAY.isoformat(), HASH)])).collect()
-    assert {row["address"] for row in found} == interrupted_in_model(rows)
-    assert 0 < len(found) < 100
 
 
 @pytest.mark.parametrize("fence", [1, 3, 4])

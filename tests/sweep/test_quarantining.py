@@ -172,16 +172,17 @@ def test_objects_restored_before_the_deadline_are_recorded_although_the_rest_of_
     monkeypatch.setattr(actions, "_STEP_OBJECTS", 1)
     monkeypatch.setattr(actions, "_POLL_SECONDS", -1)
     rows = moved(on_disk, "data/a", "data/b", "data/c")
-    checked, copied, sent, deleted = True, True, True, True
+    checked, copied, sent = True, True, True
     restore = Restore(on_disk.access, on_disk.location).open(RateLimiter())
     results = restore.do(rows, "2", asked(checked, copied, sent, checked, copied, sent, False))
     assert [one.outcome for one in results] == ["restored", "restored", "attempted"]
     assert len(inodes(on_disk)) == 3  # the ledger does not have the results yet
-    _, of_b, _ = restore.clean_up(rows, results, asked(deleted, False))
-    assert of_b == ObjectResult(Outcome.RESTORED, "its copy in quarantine stays until a purge: the deadline had passed")
-    assert set(inodes(on_disk)) == {on_disk.location.path("data/b"), on_disk.location.path("data/c")}
+    stays = "its copy in quarantine stays until a purge: the deadline had passed"
+    after = restore.clean_up(rows, results, never)
+    assert [(one.outcome, one.detail) for one in after] == [*[("restored", stays)] * 2, ("attempted", None)]
+    assert len(inodes(on_disk)) == 3
     assert ObjectReader(on_disk.access).read("data/b") == b"b" * 9
-    assert restored(on_disk, rows.slice(1), lambda: True) == [("restored", None)] * 2
+    assert restored(on_disk, rows, lambda: True) == [("restored", None)] * 3
     assert inodes(on_disk) == {}
 
 

@@ -7,7 +7,7 @@ namespace.
 import logging
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
@@ -46,6 +46,55 @@ class _Identity(NamedTuple):
     instance: str  # its creation time: a repository that is deleted and created again gets another one
     namespace: str  # as the server spells it
     is_read_only: bool
+
+
+@dataclass(frozen=True, slots=True)
+class _Heads:
+    """The commit of each branch and each tag, from several readings of the lists.
+
+    `replaced`: the names that had another commit in an earlier reading, with that commit; empty if the last two
+    readings were the same.
+    """
+
+    branches: Mapping[str, str]
+    tags: Mapping[str, str]
+    replaced: frozenset[tuple[str, str, str]] = frozenset()  # kind, name, commit
+
+    @classmethod
+    def of(cls, readings: Sequence[Mapping[str, Mapping[str, str]]]) -> "_Heads":
+        """Return the newest commit of each name in any of the readings, which are by kind, oldest first."""
+        newest: dict[str, dict[str, str]] = {"branches": {}, "tags": {}}
+        for reading in readings:
+            for kind, commits in reading.items():
+                newest[kind] |= commits
+        replaced = {
+            (kind, name, commit)
+            for reading in readings
+            for kind, commits in reading.items()
+            for name, commit in commits.items()
+            if newest[kind][name] != commit
+        }
+        return cls(newest["branches"], newest["tags"], frozenset(replaced))
+
+    def only_moved_on(self, commits: Mapping[str, Commit], known: Collection[str]) -> bool:
+        """Return whether new commits alone replaced the earlier ones: those of branches, by commits not in `known`.
+
+        Then no other branch or tag can have taken over an earlier commit without being seen: see `_heads_now`.
+        """
+        return all(
+            kind == "branches" and _is_below(self.branches[name], commit, commits, known)
+            for kind, name, commit in self.replaced
+        )
+
+
+def _is_below(head: str, earlier: str, commits: Mapping[str, Commit], known: Collection[str]) -> bool:
+    """Return whether the main parents of `head` lead to `earlier`, by commits that are not in `known`."""
+    at: str | None = head
+    while at is not None and at != earlier:
+        if at in known:
+            return False
+        at = commits[at].main_parent
+    return at is not None
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,14 +230,15 @@ class ApiSource:
         if last is None or last.references.instance != instance or taken_at - last.dumped_at > _DUMP_LIFE:
             return self._dump(instance, taken_at)
         before = last.references
-        branches, tags = self._heads_now()
-        if (branches, tags) == (before.branches, before.tags):
+        heads = self._heads_now()
+        if (heads.branches, heads.tags, heads.replaced) == (before.branches, before.tags, frozenset()):
             references = replace(before, taken_at=taken_at)
         else:
             commits = dict(before.commits)
-            if not self._add_reached(commits, branches, tags, iter(range(_FEW_PAGES))):
+            is_complete = self._add_reached(commits, heads, iter(range(_FEW_PAGES)))
+            if not (is_complete and heads.only_moved_on(commits, before.commits.keys())):
                 return self._dump(instance, taken_at)
-            references = References(commits, branches, tags, taken_at, instance)
+            references = References(commits, heads.branches, heads.tags, taken_at, instance)
         self._last = _LastReferences(references, last.dumped_at)
         return references
 
@@ -209,32 +259,39 @@ class ApiSource:
         """
         commits = read_commit_table(self._reader, self._dumped_commits())
         incomplete = _take_incomplete(commits)
+        problem = ""
         for _ in range(_ATTEMPTS):
-            branches, tags = self._heads_now()
-            if self._add_reached(commits, branches, tags, count()):
-                references = References(commits | incomplete, branches, tags, taken_at, instance)
+            known, heads = commits.keys() | incomplete.keys(), self._heads_now()
+            if not self._add_reached(commits, heads, count()):
+                problem = "the log of a branch or tag did not have the commit that the branch or tag points to"
+            elif not heads.only_moved_on(commits, known):
+                problem = "a branch was reset, or a branch or tag was created again at another commit, meanwhile"
+            else:
+                references = References(commits | incomplete, heads.branches, heads.tags, taken_at, instance)
                 self._last = _LastReferences(require_known_heads(self._where, references, "Run again."), taken_at)
                 return references
         raise SourceError(
-            f"{self._where}: in each of {_ATTEMPTS} attempts the log of a branch or tag did not have the "
-            "commit that the branch or tag points to. Nothing was used or deleted. Run again."
+            f"{self._where}: in each of {_ATTEMPTS} attempts {problem}. Nothing was used or deleted. Run again."
         )
 
-    def _heads_now(self) -> tuple[dict[str, str], dict[str, str]]:
+    def _heads_now(self) -> _Heads:
         """Return the branches and the tags, each with its commit.
 
         Someone can create a branch or tag at a commit, and then delete or reset the one that was there before. If this
-        happens while the lists are read, they can miss both. So the lists are read twice. If the second reading does
-        not have everything that the first one has, they are read again. On a busy server, each reading may differ. Then
-        a branch or tag that only the last reading lacks still counts.
+        happens while the lists are read, they can miss both. So they are read until two readings are the same. (Only
+        several such changes, one during each reading, can then be missed.) On a busy server, each reading may differ.
+        Then a branch or tag that the last reading lacks still counts, and so must the commits of names that got another
+        one: see `_Heads.only_moved_on`.
         """
-        earlier = before = self._heads("branches"), self._heads("tags")
+        readings = [self._reading()]
         for _ in range(_ATTEMPTS):
-            branches, tags = self._heads("branches"), self._heads("tags")
-            if before[0].items() <= branches.items() and before[1].items() <= tags.items():
-                return branches, tags
-            earlier, before = before, (branches, tags)
-        return earlier[0] | branches, earlier[1] | tags
+            readings.append(self._reading())
+            if readings[-1] == readings[-2]:
+                return _Heads.of(readings[-1:])
+        return _Heads.of(readings)
+
+    def _reading(self) -> dict[str, dict[str, str]]:
+        return {kind: self._heads(kind) for kind in ("branches", "tags")}
 
     def rules(self) -> ServerRules | None:
         """Return the rules of `settings/gc_rules`; None if no rules are set."""
@@ -358,9 +415,7 @@ class ApiSource:
             )
         return metarange_id
 
-    def _add_reached(
-        self, commits: dict[str, Commit], branches: Mapping[str, str], tags: Mapping[str, str], pages: Iterator[int]
-    ) -> bool:
+    def _add_reached(self, commits: dict[str, Commit], heads: _Heads, pages: Iterator[int]) -> bool:
         """Add the commits that branches and tags reach to `commits`; return whether all of these commits were found.
 
         `pages` has one item for each page of a log that may be read. The log of a branch has the branch's commit even
@@ -368,7 +423,7 @@ class ApiSource:
         """
         return all(
             any(self._add_from_log(commits, head, self._log(ref, pages)) for ref in (name, head))
-            for name, head in (*branches.items(), *tags.items())
+            for name, head in (*heads.branches.items(), *heads.tags.items())
         )
 
     def _add_from_log(self, commits: dict[str, Commit], head: str, log: Iterator[Commit]) -> bool:

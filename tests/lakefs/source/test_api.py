@@ -626,6 +626,52 @@ class TestReferences:
         assert references.branches["main"] == commits[-1]
         assert kept in {references.branches.get("rescued"), references.tags.get("kept")}
 
+    @pytest.mark.parametrize("calls", [1, 2], ids=["with_a_dump", "without_a_dump"])
+    def test_a_tag_that_gets_another_commit_during_the_last_reading_of_a_busy_server_does_not_hide_a_new_branch(
+        self, source: ApiSource, orchard: Repository, server: FakeLakeFSServer, calls: int
+    ) -> None:
+        """A new branch takes over the commit of the tag after the last list of branches, and is read again."""
+        if calls > 1:
+            source.references()
+        kept = orchard.tags["moved"] = orchard.add_commit("7" * 64, orchard.branches["b1"])
+        commits = [orchard.branches["main"]]
+        commits += [orchard.add_commit(f"{number}" * 64, commits[-1]) for number in range(1, 5)]
+        for nth, commit in enumerate(commits[1:], 1):
+            server.before("GET", BRANCHES, lambda commit=commit: orchard.branches.update(main=commit), nth)  # type: ignore[misc]
+
+        def hand_over() -> None:
+            orchard.branches["rescued"], orchard.tags["moved"] = kept, commits[0]
+
+        server.before("GET", TAGS, hand_over, 4)
+        assert source.references().branches["rescued"] == kept
+        assert asked(server, "/orchard/dump", "POST") == calls
+
+    def test_a_new_branch_makes_another_reading_necessary(
+        self, source: ApiSource, orchard: Repository, server: FakeLakeFSServer
+    ) -> None:
+        """Each of two readings misses a commit, which three branches name one after the other."""
+        commit = orchard.branches.pop("b1")
+        first = dict(orchard.branches)
+        second = {**first, "new": first["main"]}
+        orchard.branches |= {"new": first["main"], "a": commit}
+        path = "/repositories/orchard/branches"
+        for nth, listed in enumerate((first, second), 1):
+            rows = [{"id": name, "commit_id": of_name} for name, of_name in listed.items()]
+            pagination = {"has_more": False, "next_offset": "", "results": len(rows), "max_per_page": 1000}
+            page = Answer(200, {"pagination": pagination, "results": rows})
+            server.before("GET", BRANCHES, lambda page=page: server.override.update({path: page}), nth)  # type: ignore[misc]
+        server.before("GET", BRANCHES, server.override.clear, nth=3)
+        assert source.references().branches["a"] == commit
+
+    def test_references_are_refused_while_a_branch_is_reset_in_each_reading(
+        self, source: ApiSource, orchard: Repository, server: FakeLakeFSServer
+    ) -> None:
+        heads = [orchard.branches["main"], orchard.branches["b1"]] * 6
+        for nth, head in enumerate(heads, 1):
+            server.before("GET", BRANCHES, lambda head=head: orchard.branches.update(main=head), nth)  # type: ignore[misc]
+        with pytest.raises(SourceError, match=r"in each of 3 attempts a branch was reset, .* Run again\."):
+            source.references()
+
     def test_a_branch_that_was_created_and_replaced_since_the_last_reading_is_seen(
         self, source: ApiSource, orchard: Repository, server: FakeLakeFSServer
     ) -> None:

@@ -5,10 +5,12 @@ this reference reaches would be deleted.
 Source: docs/icechunk-formats.md, "Paths" and "Repo object".
 """
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
 from datetime import datetime
+from functools import partial
 from itertools import batched
 from typing import Literal, NamedTuple
 
@@ -21,7 +23,6 @@ from retention_assets.icechunk.formats.paths import (
     REFERENCES,
     REPO,
     SNAPSHOTS,
-    ReferenceFile,
     read_reference,
     reference_file,
 )
@@ -41,18 +42,52 @@ from retention_assets.objectstore.access import StoreAccess
 from retention_assets.objectstore.objects import ObjectMetadata, ObjectReader
 from retention_assets.policy.rules import RefKind
 
-_READINGS = 3  # of all references, after the first one
+_READINGS = 10  # of all references, until no file changes meanwhile
+_FEWEST = 4  # readings, after which commits may have changed files meanwhile
 _AT_ONCE = 16  # files read at once
 
 
 @dataclass(frozen=True, slots=True)
 class References:
-    """The snapshot that each branch, live tag and deleted tag names; None if a deleted tag has no readable file."""
+    """The snapshot that each branch, live tag and deleted tag names; None if a deleted tag has no readable file.
+
+    `replaced`: branches and tags that had another snapshot in the reading before, with that snapshot. It is empty if no
+    file changed during the reading.
+    """
 
     branches: Mapping[str, bytes]
     tags: Mapping[str, bytes]
     deleted_tags: Mapping[str, bytes | None]
     paths: tuple[str, ...]  # of all files below `refs/`
+    replaced: frozenset[tuple[RefKind, str, bytes]] = frozenset()
+
+    def _heads(self) -> set[tuple[RefKind, str, bytes]]:
+        branches: set[tuple[RefKind, str, bytes]] = {("branch", *one) for one in self.branches.items()}
+        return branches | {("tag", *one) for one in self.tags.items()}
+
+    def after(self, earlier: "References") -> "References":
+        """Return these references, with what they replaced in an earlier reading."""
+        return replace(self, replaced=frozenset(earlier._heads() - self._heads()))
+
+    def only_moved_on(self, snapshots: Mapping[bytes, Snapshot], known: Collection[bytes]) -> bool:
+        """Return whether new commits alone replaced the earlier snapshots: commits that are not in `known`.
+
+        Then no other branch or tag can have taken over an earlier snapshot without being seen: see `read_references`.
+        """
+        return all(
+            kind == "branch" and name in self.branches and _is_below(self.branches[name], tip, snapshots, known)
+            for kind, name, tip in self.replaced
+        )
+
+
+def _is_below(tip: bytes, earlier: bytes, snapshots: Mapping[bytes, Snapshot], known: Collection[bytes]) -> bool:
+    """Return whether the parents of `tip` lead to `earlier`, by snapshots that are not in `known`."""
+    at: bytes | None = tip
+    while at is not None and at != earlier:
+        if at in known or at not in snapshots:
+            return False
+        at = snapshots[at].parent_id
+    return at is not None
 
 
 def read_references(reader: ObjectReader) -> References:
@@ -63,48 +98,71 @@ def read_references(reader: ObjectReader) -> References:
     icechunk".
 
     Someone can create a tag at a snapshot, and then delete or reset the branch that named it. If this happens while the
-    files are read, both can be missed. So they are read again until two readings are the same. On a busy repository,
-    the last two may differ in the snapshots of branches, but not in their names.
+    files are read, both can be missed. So the files are listed before and after, and read again if one has changed. On
+    a busy repository, some change in each reading. Then `replaced` has the earlier snapshots, and commits alone may
+    have replaced them: see `References.only_moved_on`.
 
     Errors: CorruptFile for a file without the id of a snapshot, and for a file below `refs/` that is no reference;
-    SourceError for a reference that disappears while it is read, and if references come and go in each reading.
+    SourceError if references come and go in each reading.
     """
-    before = _read_once(reader)
-    for _ in range(_READINGS):
-        references = _read_once(reader)
-        if references == before:
+    before, earlier = _listing(reader), None
+    for number in range(1, _READINGS + 1):
+        references, is_exact = _read(reader, before)
+        listing = _listing(reader)
+        if references and is_exact and listing == before:
             return references
-        before, same_names = references, references.paths == before.paths
-    if same_names:
-        return references
-    raise SourceError(
-        f"{reader.describe(REFERENCES)}: branches or tags were created or deleted in each of {_READINGS} readings. "
-        "Nothing was changed or deleted. Run again."
+        same_names = [one.path for one in listing] == [one.path for one in before]
+        if references and earlier and same_names and earlier.paths == references.paths and number >= _FEWEST:
+            return references.after(earlier)
+        before, earlier = listing, references
+    raise _busy(reader)
+
+
+def _busy(reader: ObjectReader) -> SourceError:
+    return SourceError(
+        f"{reader.describe(REFERENCES)}: branches or tags were created, deleted or reset while they were read, again "
+        "and again. Nothing was changed or deleted. Run again."
     )
 
 
-def _read_once(reader: ObjectReader) -> References:
-    paths = tuple(sorted(one.path for one in reference_files(reader)))
-    files = [reference_file(path) for path in paths]
+def _listing(reader: ObjectReader) -> list[ObjectMetadata]:
+    return sorted(reference_files(reader), key=lambda one: one.path)
+
+
+def _read(reader: ObjectReader, listing: Sequence[ObjectMetadata]) -> tuple[References | None, bool]:
+    """Return the references in the listed files, and whether all files are still the listed ones.
+
+    None: the file of a branch or of a live tag does not exist any more.
+    """
+    files = [reference_file(one.path) for one in listing]
     deleted = {one.name for one in files if one.tombstone}
-    branches: dict[str, Future[bytes]] = {}
-    tags: dict[str, Future[bytes]] = {}
-    deleted_tags: dict[str, Future[bytes | None]] = {}
     with ThreadPoolExecutor(_AT_ONCE) as pool:
-        for file, path in zip(files, paths, strict=True):
-            if file.tombstone:
-                continue
-            if file.kind == "tag" and file.name in deleted:
-                deleted_tags[file.name] = pool.submit(_named_by_deleted_tag, reader, path)
-            else:
-                of_kind = branches if file.kind == "branch" else tags
-                of_kind[file.name] = pool.submit(_named, reader, file, path)
-    named = dict.fromkeys(deleted) | _results(deleted_tags)
-    return References(_results(branches), _results(tags), named, paths)
+        contents = list(pool.map(partial(_content, reader), listing))
+    branches: dict[str, bytes] = {}
+    tags: dict[str, bytes] = {}
+    named_by_deleted: dict[str, bytes | None] = dict.fromkeys(deleted)
+    for file, one, (content, _) in zip(files, listing, contents, strict=True):
+        where = reader.describe(one.path)
+        if file.tombstone:
+            continue
+        if file.kind == "tag" and file.name in deleted:
+            with suppress(CorruptFile):  # a deleted tag protects no snapshot
+                named_by_deleted[file.name] = None if content is None else read_reference(content, where)
+        elif content is None:
+            return None, False
+        else:
+            (branches if file.kind == "branch" else tags)[file.name] = read_reference(content, where)
+    paths = tuple(one.path for one in listing)
+    return References(branches, tags, named_by_deleted, paths), all(is_listed for _, is_listed in contents)
 
 
-def _results[Result](futures: Mapping[str, "Future[Result]"]) -> dict[str, Result]:
-    return {name: future.result() for name, future in futures.items()}
+def _content(reader: ObjectReader, listed: ObjectMetadata) -> tuple[bytes | None, bool]:
+    """Return the content of a file, and whether it is the listed one; None: the file does not exist any more."""
+    try:
+        content, metadata = reader.read_with_metadata(listed.path)
+    except ObjectMissing:
+        return None, False
+    return content, listed.e_tag in (None, metadata.e_tag)
 
 
 def reference_files(reader: ObjectReader) -> Iterator[ObjectMetadata]:
@@ -118,27 +176,6 @@ def references_written_since(reader: ObjectReader, cutoff: datetime) -> dict[tup
     """Return the branches and tags of format 1 whose files were written since `cutoff`, with these times."""
     files = ((reference_file(one.path), one.last_modified) for one in reference_files(reader))
     return {(file.kind, file.name): at for file, at in files if at >= cutoff and not file.tombstone}
-
-
-def _named(reader: ObjectReader, file: ReferenceFile, path: str) -> bytes:
-    try:
-        return read_reference(reader.read(path), reader.describe(path))
-    except ObjectMissing:
-        raise SourceError(
-            f"{reader.describe(path)}: the {file.kind} {file.name} was listed, but its file no longer exists. "
-            f"Nothing was changed or deleted. Run again."
-        ) from None
-
-
-def _named_by_deleted_tag(reader: ObjectReader, path: str) -> bytes | None:
-    """Return the snapshot that a deleted tag named; None if the file is missing or corrupt.
-
-    A deleted tag protects no snapshot.
-    """
-    try:
-        return read_reference(reader.read(path), reader.describe(path))
-    except (CorruptFile, ObjectMissing):
-        return None
 
 
 _BATCH = 1_000  # snapshot files queued for reading
@@ -214,6 +251,8 @@ class IcechunkSource:
             self._require_no_backup()
             references = self.references()
             snapshots = self._snapshots(listed, references)
+            if not references.only_moved_on(snapshots, listed.keys()):
+                raise _busy(self._reader)
             self.require_still_format_1()
             history = History(snapshots, references.branches, references.tags)
             state = IcechunkState(1, history, None, frozenset(references.deleted_tags), stored, taken_at)

@@ -1,5 +1,6 @@
 """Reading an Icechunk repository. Incomplete or changing references end the reading: their files would be deleted."""
 
+import os
 import shutil
 from collections.abc import Callable
 from dataclasses import replace
@@ -19,7 +20,7 @@ from retention_assets.icechunk.formats.repo_writer import write_repo
 from retention_assets.icechunk.rules.snapshots import history_of, micros_of
 from retention_assets.icechunk.source.repository import IcechunkSource, IcechunkState, read_references
 from retention_assets.objectstore.access import StoreAccess
-from retention_assets.objectstore.objects import ObjectReader
+from retention_assets.objectstore.objects import ObjectMetadata, ObjectReader
 from tests.icechunk_repositories import (
     FORMATS,
     INITIAL,
@@ -182,15 +183,15 @@ def test_a_tag_that_may_not_be_read_ends_the_reading(tmp_path, bucket):
             key = f"r/{path.relative_to(tmp_path / 'r')}"
             client.put_object(Bucket=bucket.name, Key=key, Body=path.read_bytes())
     assert IcechunkSource(access, lambda: NOW).state().history.tags.keys() == {"v1"}
-    reads = ObjectReader.read
+    reads = ObjectReader.read_with_metadata
 
-    def denied(self: ObjectReader, path: str) -> bytes:
+    def denied(self: ObjectReader, path: str) -> tuple[bytes, ObjectMetadata]:
         if "tag.v1" in path:
             raise StoreError(f"{path}: the store denied it")
         return reads(self, path)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(ObjectReader, "read", denied)
+        patch.setattr(ObjectReader, "read_with_metadata", denied)
         with pytest.raises(StoreError, match=r"tag\.v1"):
             IcechunkSource(access, lambda: NOW).state()
 
@@ -218,30 +219,36 @@ def test_files_with_names_that_icechunk_does_not_make_are_ignored(old):
     assert len(state(old).stored) == 4
 
 
-class Deleting(ObjectReader):
-    """A reader. After it lists the references, somebody deletes the branch dev."""
-
-    def list(self, prefix: str = ""):
-        yield from super().list(prefix)
-        shutil.rmtree(Path(self._access.url.removeprefix("file://")) / "refs/branch.dev")
-
-
-def test_a_reference_that_vanishes_while_it_is_read_ends_the_reading(old):
-    with pytest.raises(SourceError, match=r"branch\.dev/ref\.json: the branch dev was listed.*Nothing was.*Run again"):
-        read_references(Deleting(StoreAccess(f"file://{old}")))
-
-
 class Busy(ObjectReader):
-    """A reader. `after` has what somebody does after the nth listing of the references."""
+    """A reader. `before` and `after` have what somebody does before and after the nth listing of the references."""
 
-    def __init__(self, directory: Path, after: Callable[[int], object]) -> None:
+    def __init__(
+        self, directory: Path, after: Callable[[int], object], before: Callable[[int], object] = lambda _: None
+    ) -> None:
         super().__init__(StoreAccess(f"file://{directory}"))
-        self.listings, self.after = 0, after
+        self.listings, self.after, self.before = 0, after, before
 
     def list(self, prefix: str = ""):
-        yield from super().list(prefix)
+        if prefix != "refs/":
+            yield from super().list(prefix)
+            return
         self.listings += 1
+        self.before(self.listings)
+        yield from super().list(prefix)
         self.after(self.listings)
+
+
+def busy_state(directory: Path, after: Callable[[int], object]) -> IcechunkState:
+    """Return the state of a repository that somebody changes meanwhile."""
+    source = IcechunkSource(StoreAccess(f"file://{directory}"), lambda: NOW)
+    source._reader = Busy(directory, after)
+    return source.state()
+
+
+def test_a_reference_that_vanishes_while_it_is_read_makes_another_reading_necessary(old):
+    found = read_references(Busy(old, lambda _: shutil.rmtree(old / "refs/branch.dev", ignore_errors=True)))
+    assert found.branches.keys() == {"main"}
+    assert not found.replaced
 
 
 def test_a_tag_that_replaces_a_branch_while_the_references_are_read_is_seen(old):
@@ -261,18 +268,67 @@ def test_a_tag_that_replaces_a_branch_while_the_references_are_read_is_seen(old)
     assert found.branches["dev"] == before.branches["main"]
 
 
+@pytest.mark.parametrize("same_time", [False, True])
+def test_a_branch_that_was_moved_and_moved_back_while_it_was_read_is_read_again(old, same_time: bool):
+    """In each of two readings, its snapshot is meanwhile that of a tag which is deleted again before the listing.
+
+    The store may have times of whole seconds, so that a listing does not show these changes.
+    """
+    file, written = old / "refs/branch.dev/ref.json", (old / "refs/branch.dev/ref.json").stat()
+    dev, main = file.read_bytes(), (old / "refs/branch.main/ref.json").read_bytes()
+
+    def move(listing: int) -> None:
+        if listing < 3:
+            file.write_bytes(main)
+
+    def move_back(listing: int) -> None:
+        if 1 < listing < 4:
+            file.write_bytes(dev)
+            if same_time:
+                os.utime(file, ns=(written.st_atime_ns, written.st_mtime_ns))
+
+    expected = read_references(ObjectReader(StoreAccess(f"file://{old}"))).branches["dev"]
+    assert read_references(Busy(old, move, move_back)).branches["dev"] == expected
+
+
 def test_references_that_come_and_go_in_each_reading_are_refused(old):
     def create(listing: int) -> None:
         shutil.copytree(old / "refs/branch.dev", old / f"refs/branch.run-{listing}")
 
-    with pytest.raises(SourceError, match=r"refs.*in each of 3 readings\. Nothing was changed or deleted\. Run again"):
+    with pytest.raises(SourceError, match=r"refs.*again and again\. Nothing was changed or deleted\. Run again"):
         read_references(Busy(old, create))
 
 
-def test_a_branch_that_moves_in_each_reading_is_no_refusal(old):
+def test_a_branch_with_a_commit_in_each_reading_is_no_refusal(old):
+    made = []
+
+    def commit(_: int) -> None:
+        made.append(open_repository(old).writable_session("dev").commit("another", allow_empty=True))
+
+    found = busy_state(old, commit)
+    assert encode_id(found.history.branches["dev"]) in made
+
+
+def test_a_branch_that_is_reset_in_each_reading_is_refused(old):
     tips = [(old / f"refs/branch.{name}/ref.json").read_bytes() for name in ("dev", "main")]
-    found = read_references(Busy(old, lambda n: (old / "refs/branch.dev/ref.json").write_bytes(tips[n % 2])))
-    assert found.branches.keys() == {"dev", "main"}
+    with pytest.raises(SourceError, match=r"reset while they were read, again and again\. Nothing was .* Run again"):
+        busy_state(old, lambda n: (old / "refs/branch.dev/ref.json").write_bytes(tips[n % 2]))
+
+
+def test_a_tag_that_takes_over_the_snapshot_of_a_branch_beside_commits_is_seen(old):
+    """A commit in each reading, so no two are the same. The branch is reset after the last of them began."""
+    before = read_references(ObjectReader(StoreAccess(f"file://{old}"))).branches
+    open_repository(old).create_branch("other", open_repository(old).lookup_branch("dev"))
+
+    def change(listing: int) -> None:
+        open_repository(old).writable_session("main").commit("another", allow_empty=True)
+        if listing == 4:
+            (old / "refs/tag.rescued").mkdir()
+            shutil.copy(old / "refs/branch.other/ref.json", old / "refs/tag.rescued/ref.json")
+            for name in ("dev", "other"):
+                shutil.copy(old / "refs/branch.main/ref.json", old / f"refs/branch.{name}/ref.json")
+
+    assert busy_state(old, change).history.tags["rescued"] == before["dev"]
 
 
 def test_a_store_without_etags_is_refused(old):

@@ -2,10 +2,9 @@
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
-from datetime import datetime, timedelta
+from datetime import datetime
 
 from retention_assets.config.configuration import INTERNAL
-from retention_assets.config.durations import format_duration
 from retention_assets.core.amounts import counted
 from retention_assets.errors import ConfigurationError, CorruptFile, ObjectMissing, SourceError
 from retention_assets.lakefs.formats.lakefs_pb2 import CommitData
@@ -25,7 +24,6 @@ _CUT = (
     "page as unreferenced. If the server's last response had no `continuation_token`, the list is complete. Otherwise "
     "request all pages of a new list, and take a new dump just after that."
 )
-_LONGEST_SCAN = timedelta(hours=2)  # between the first and the last page of a staged list
 _NEW_DUMP = "Make a new dump: `lakectl refs-dump lakefs://REPOSITORY -o FILE`."
 
 
@@ -101,12 +99,12 @@ class DumpSource:
     def staged(self) -> StagedList | None:
         """Return the files of the configured folder; None if no folder is configured.
 
-        `taken_at` is the write time of the newest file. The server began its scan some minutes earlier; the grace
-        period covers these minutes. The last page of a list is rarely larger than `_PAGE_BYTES`. So the list has a
-        warning if all of its files are larger.
+        `taken_at` is the write time of the oldest file: an object can be staged after its page was written. The server
+        began its scan some minutes earlier; the grace period covers these minutes. But if a file is newer than the
+        dump, it is the time of the newest file, so that `unusable_staged_list` refuses the list. The last page of a
+        list is rarely larger than `_PAGE_BYTES`. So the list has a warning if all of its files are larger.
 
-        Errors: SourceError when the folder has no files (if nothing is staged, a file without rows must be there), and
-        when the files were written too long one after the other: an object can be staged after its page was written.
+        Errors: SourceError when the folder has no files (if nothing is staged, a file without rows must be there).
         """
         if self._staged is None:
             return None
@@ -119,16 +117,9 @@ class DumpSource:
                 "the server write the list and a dump again. Without `staged:`, you can plan but not sweep."
             )
         first, last = min(files.values()), max(files.values())
-        if last - first > _LONGEST_SCAN:
-            raise SourceError(
-                f"{self._reader.describe(self._staged)}: the files of the staged list were written from "
-                f"{first:%Y-%m-%d %H:%M} to {last:%Y-%m-%d %H:%M} UTC. At most {format_duration(_LONGEST_SCAN)} may be "
-                "between them: the list does not have what was staged after the first ones. Nothing was deleted. "
-                "Let the server write a new list without breaks, name its folder in `staged`, and take a new dump just "
-                "after that. If one scan takes longer, configure `source.api`."
-            )
+        taken_at = first if last <= self._written_at() else last
         is_cut = all(self._reader.head(file).size > _PAGE_BYTES for file in files)
-        return StagedList(tuple(sorted(files)), last, warning=_CUT if is_cut else None)
+        return StagedList(tuple(sorted(files)), taken_at, warning=_CUT if is_cut else None)
 
     def release(self, staged: StagedList) -> None:
         """Do nothing: the files were not written for this source. See `LakeFSSource`."""

@@ -228,18 +228,20 @@ def test_all_files_of_the_staged_folder_except_markers_are_used(lake: Path) -> N
     staged = source(lake, staged="/staged/").staged()
     assert staged is not None
     assert staged.files == ("staged/a", "staged/b")
-    assert staged.taken_at.timestamp() == 1_001
+    assert staged.taken_at.timestamp() == 1_000
 
 
-def test_a_staged_list_whose_pages_were_written_long_one_after_the_other_is_refused(lake: Path) -> None:
+def test_the_time_of_a_staged_list_is_that_of_its_oldest_file_unless_a_file_is_newer_than_the_dump(lake: Path) -> None:
+    """A list that is newer than the dump is refused, and so is one that is much older."""
     (lake / "staged").mkdir()
-    for number, seconds in enumerate((0, 600, 7_201)):
-        (lake / "staged" / f"part-{number}").touch()
-        os.utime(lake / "staged" / f"part-{number}", (seconds, seconds))
-    with pytest.raises(SourceError, match=r"from 1970-01-01 00:00 to 1970-01-01 02:00 UTC.*Let the server write"):
-        source(lake, staged="staged").staged()
-    os.utime(lake / "staged/part-2", (7_200, 7_200))
-    assert source(lake, staged="staged").staged() is not None
+    written = source(lake).references().taken_at.timestamp()
+    for newest, expected in ((written, written - 7_000), (written + 1, written + 1)):
+        for number, at in enumerate((newest, written - 7_000, written - 60)):
+            (lake / "staged" / f"part-{number}").touch()
+            os.utime(lake / "staged" / f"part-{number}", (at, at))
+        staged = source(lake, staged="staged").staged()
+        assert staged is not None
+        assert staged.taken_at.timestamp() == pytest.approx(expected, abs=1e-3)
 
 
 @pytest.mark.parametrize(

@@ -14,6 +14,7 @@ from functools import partial
 from itertools import batched
 from typing import Literal, NamedTuple
 
+from retention_assets.core.heads import moved_on_by_commits
 from retention_assets.errors import CorruptFile, ObjectMissing, SourceError
 from retention_assets.icechunk.formats.ids import decode_id, encode_id, is_canonical
 from retention_assets.icechunk.formats.model import MAIN, Repo, UpdateKind
@@ -74,20 +75,14 @@ class References:
 
         Then no other branch or tag can have taken over an earlier snapshot without being seen: see `read_references`.
         """
+
+        def parent(at: bytes) -> bytes | None:
+            return snapshots[at].parent_id if at in snapshots else None
+
         return all(
-            kind == "branch" and name in self.branches and _is_below(self.branches[name], tip, snapshots, known)
+            kind == "branch" and name in self.branches and moved_on_by_commits(self.branches[name], tip, parent, known)
             for kind, name, tip in self.replaced
         )
-
-
-def _is_below(tip: bytes, earlier: bytes, snapshots: Mapping[bytes, Snapshot], known: Collection[bytes]) -> bool:
-    """Return whether the parents of `tip` lead to `earlier`, by snapshots that are not in `known`."""
-    at: bytes | None = tip
-    while at is not None and at != earlier:
-        if at in known or at not in snapshots:
-            return False
-        at = snapshots[at].parent_id
-    return at is not None
 
 
 def read_references(reader: ObjectReader) -> References:

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 
 from retention_assets.config.configuration import INTERNAL, canonical_namespace
 from retention_assets.core.amounts import counted
+from retention_assets.core.heads import moved_on_by_commits
 from retention_assets.errors import AccessDenied, RetentionError, SourceError
 from retention_assets.lakefs.formats.sstable import CONTENT_ID
 from retention_assets.lakefs.names.generated import DATA
@@ -82,19 +83,10 @@ class _Heads:
         Then no other branch or tag can have taken over an earlier commit without being seen: see `_heads_now`.
         """
         return all(
-            kind == "branches" and _is_below(self.branches[name], commit, commits, known)
+            kind == "branches"
+            and moved_on_by_commits(self.branches[name], commit, lambda at: commits[at].main_parent, known)
             for kind, name, commit in self.replaced
         )
-
-
-def _is_below(head: str, earlier: str, commits: Mapping[str, Commit], known: Collection[str]) -> bool:
-    """Return whether the main parents of `head` lead to `earlier`, by commits that are not in `known`."""
-    at: str | None = head
-    while at is not None and at != earlier:
-        if at in known:
-            return False
-        at = commits[at].main_parent
-    return at is not None
 
 
 @dataclass(frozen=True, slots=True)

@@ -47,6 +47,11 @@ def sum_of(amounts: Iterable[Amount]) -> Amount:
     return Amount(sum(one.objects for one in known), sum(one.bytes for one in known))
 
 
+def sums_of(one: Mapping[str, Amount], other: Mapping[str, Amount]) -> dict[str, Amount]:
+    """Return the sum of the two amounts of each name."""
+    return {name: sum_of([one.get(name, Amount()), other.get(name, Amount())]) for name in {**one, **other}}
+
+
 def plot_numbers(amounts: Mapping[str, Amount]) -> dict[str, float]:
     """Return `<name>_objects` and `<name>_bytes` of each amount: the numbers that Dagster plots."""
     objects = {f"{name}_objects": amount.objects for name, amount in amounts.items()}

@@ -1338,7 +1338,7 @@ KEEPING_BOOKS = (
     Mutation(
         name="any object at the path of a live object counts as the object",
         breaks="a purge keeps the last copy of a live object",
-        file="retention_assets/sweep/undo.py",
+        file="retention_assets/sweep/undo_engine.py",
         old='        without = copies.join(there, on=["address", "size"], how="left_anti")\n',
         new='        without = copies.join(there.where("size IS NOT NULL"), on="address", how="left_anti")\n',
         caught_by=("tests/sweep/test_undo.py::test_objects_that_are_live_again_and_missing_are_not_purged",),
@@ -1477,12 +1477,59 @@ KEEPING_BOOKS = (
     Mutation(
         name="a purge ignores what runs of other plans changed since it determined what is due",
         breaks="a copy with the outcome purged is no longer stored (invariant 12)",
-        file="retention_assets/sweep/undo.py",
+        file="retention_assets/sweep/undo_engine.py",
         old="        if self._known_sweeps is not None and (",
         new="        if self._known_sweeps is not None and not self._live and (",
         caught_by=(
             "tests/sweep/test_copies.py::"
             "test_an_object_that_a_sweep_of_another_plan_moved_after_it_was_found_due_is_not_purged[copies]",
+        ),
+    ),
+    Mutation(
+        name="a restore takes any object at the path for the lost copy",
+        breaks="a restored object has the bytes of its copy",
+        file="retention_assets/sweep/actions.py",
+        old="        except ObjectMissing:\n            raise StoreError(\n",
+        new="        except ObjectMissing:\n            return True\n            raise StoreError(\n",
+        caught_by=(
+            "tests/sweep/test_undo.py::test_a_restore_does_not_take_an_object_at_the_path_for_a_lost_copy[same_size]",
+        ),
+    ),
+    Mutation(
+        name="a purge deletes the manifests of a plan with objects in quarantine",
+        breaks="a lost copy is told from a quarantine that is not mounted",
+        file="retention_assets/sweep/undo.py",
+        old=" if plan not in unpurged]",
+        new="]",
+        caught_by=("tests/sweep/test_copies.py::test_manifests_stay_until_the_ledger_has_no_object_in_quarantine",),
+    ),
+    Mutation(
+        name="a branch may be reset to an existing commit while branches and tags are read",
+        breaks="a commit that a branch or tag names is live (invariant 1)",
+        file="retention_assets/core/heads.py",
+        old="        at = None if at in known else main_parent(at)\n",
+        new="        at = main_parent(at)\n",
+        caught_by=("tests/core/test_heads.py::test_only_new_commits_move_a_branch_on[reset_to_a_descendant]",),
+    ),
+    Mutation(
+        name="a reading of the branches that has more than the one before counts as the same",
+        breaks="a commit that a branch or tag names is live (invariant 1)",
+        file="retention_assets/lakefs/source/api.py",
+        old="            if readings[-1] == readings[-2]:\n",
+        new='            if readings[-2]["branches"].items() <= readings[-1]["branches"].items():\n',
+        caught_by=(
+            "tests/lakefs/source/test_api.py::TestReferences::test_a_new_branch_makes_another_reading_necessary",
+        ),
+    ),
+    Mutation(
+        name="a reference of format 1 may be written while it is read",
+        breaks="a snapshot that a branch or tag names is live (invariant 1)",
+        file="retention_assets/icechunk/source/repository.py",
+        old="    return content, listed.e_tag in (None, metadata.e_tag)\n",
+        new="    return content, True\n",
+        caught_by=(
+            "tests/icechunk/source/test_repository.py::"
+            "test_a_branch_that_was_moved_and_moved_back_while_it_was_read_is_read_again[True]",
         ),
     ),
     Mutation(

@@ -25,7 +25,7 @@ from retention_assets.state.ledger import SURPLUS_LEDGERS, LedgerLocation
 from retention_assets.state.plan import Plan, keep_plan
 from retention_assets.state.quarantine import QuarantineLocation
 from retention_assets.state.records import read_records
-from retention_assets.sweep import purges, verification
+from retention_assets.sweep import purges, undo_engine, verification
 from retention_assets.sweep import undo as undoing
 from retention_assets.sweep.copies import Undo
 from retention_assets.sweep.undo import due_for_purge, purge, restore
@@ -339,7 +339,8 @@ def test_a_purge_lists_the_ledgers_of_all_plans_once_for_each_plan_with_due_copi
         calls.append(arguments)
         return listed(*arguments)
 
-    monkeypatch.setattr(undoing, "recorded_sweeps", listing)
+    for module in (undoing, undo_engine):
+        monkeypatch.setattr(module, "recorded_sweeps", listing)
     assert purge(undo(spark, world), due.digest, kept(spark)).ledgers[Outcome.PURGED].objects == 1
     assert len(calls) == 2  # when the purge finds what is due, and before it purges the copies of the plan
 

@@ -27,6 +27,7 @@ from retention_assets.state.policies import completed_runs
 from retention_assets.state.quarantine import QuarantineLocation, quarantine_of_plan, quarantine_url
 from retention_assets.state.records import read_records
 from retention_assets.sweep import undo as undo_module
+from retention_assets.sweep import undo_engine
 from retention_assets.sweep.actions import Restore
 from retention_assets.sweep.copies import PlanCopies, Undo
 from retention_assets.sweep.engine import BatchResult
@@ -180,7 +181,7 @@ def test_a_restore_whose_task_spark_repeats_counts_each_object_once(
         return BatchResult({tally["outcome"]: Amount(tally["objects"], tally["bytes"])}, tally["until"])
 
     world = quarantined_world(tmp_path / "world")
-    monkeypatch.setattr(undo_module, "run_on_spark", run_twice)
+    monkeypatch.setattr(undo_engine, "run_on_spark", run_twice)
     restore(undo(spark, world), selected("b")).require_complete(REPOSITORY, "restored")
     assert outcome(world, "b") == Outcome.RESTORED
     assert world.stored()["b"] == content("b")

@@ -110,7 +110,9 @@ def uncommitted_objects(
     opened = resource.open()
     with staged_list(opened.source) as staged:
         found = staged_objects(session(pyspark), opened.access, staged, opened.namespace_urls)
-        details = Details(known=staged is not None, staged_warning=staged.warning if staged else None)
+        details = Details(known=staged is not None)
+        if staged:
+            details = replace(details, staged_warning=staged.warning, complete_until=staged.first_page_at)
         rows = Rows(found, staged.taken_at if staged else resource.clock.now(), details)
         if rows.is_held:
             outside, digest = count_outside(rows.table), table_digest(rows.table, "address")

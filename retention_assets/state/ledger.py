@@ -36,6 +36,7 @@ FINISHED = (  # later sweeps of the same plan skip objects with these outcomes
 _ROWS = ".parquet"  # end of the names of ledger files
 _FEW = 100_000  # addresses that one process looks up in the ledgers
 _SMALL = 2**28  # bytes of ledgers that one process reads
+AFTER = "after"  # in the names of files that repeat results with another detail
 DONE, DECIDED = "done", "decided"  # ends of names of files with the results of the action, or of the checks before it
 FREED = (Outcome.DELETED, Outcome.PURGED)  # nothing is left of the object, except versions that the bucket keeps
 ABSENT = (  # the object is not at its path, or may not be
@@ -89,7 +90,7 @@ class LedgerLocation:
     def objects_recorded(self) -> int:
         """Return the number of objects for which this sweep has written results. Only file names are read."""
         names = (name.removesuffix(_ROWS).split("-") for name in Warehouse(self.warehouse).files(*self._folder))
-        return sum(int(parts[-2]) for parts in names if parts[-1] != Outcome.ATTEMPTED)
+        return sum(int(parts[-2]) for parts in names if parts[-1] in (DONE, DECIDED) and AFTER not in parts)
 
     @property
     def _folder(self) -> tuple[str, ...]:

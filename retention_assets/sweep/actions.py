@@ -234,11 +234,12 @@ class Restore:
         """Return the result of an object that need not or cannot be copied; None: nothing is at its path."""
         if not deadline_poll():
             return NOT_REQUESTED
-        address, _ = row
+        address, size = row
         try:
-            if size_at(self.reader, address) is None:
+            there = size_at(self.reader, address)
+            if there is None:
                 return None
-            is_back = self._is_the_copy(address)
+            is_back = self._is_the_copy(address) and there == size
         except StoreError as error:
             return ObjectResult(Outcome.FAILED, str(error))
         if is_back:
@@ -266,7 +267,7 @@ class Restore:
         copies = [DeleteTarget(self.location.path(address)) for address in restored]
         for address, deleted in zip(restored, self.deleter.delete_all(copies, before_deadline), strict=True):
             if deleted.outcome in (Outcome.ATTEMPTED, Outcome.FAILED):
-                why = deleted.detail or "the deadline had passed"
+                why = deleted.detail or "the deadline had passed, or the lease was lost"
                 detail = f"its copy in quarantine stays until a purge: {why}"
                 by_address[address] = ObjectResult(Outcome.RESTORED, detail)
         return list(by_address.values())
@@ -282,14 +283,19 @@ class Restore:
         path = self.location.path(address)
         if are_one_file(self.reader.describe(address), self.copies.describe(path)):
             return False
+        copy = StoredVersion(self._unless_lost(address, partial(self.copies.head, path)))
+        is_same = copy.has_bytes_of(self.reader.head(address), self.copies, partial(self.reader.digest, address))
+        self._unless_lost(address, partial(self.copies.head, path))  # it may have been removed meanwhile
+        return is_same
+
+    def _unless_lost[Found](self, address: str, find: Callable[[], Found]) -> Found:
         try:
-            copy = StoredVersion(self.copies.head(path))
+            return find()
         except ObjectMissing:
             raise StoreError(
                 f"{self._no_copy(address)}. The object at its path may be another one: it was not changed. Compare it "
-                "with a backup"
+                "with a backup. If it is right, no action is needed: a purge ends the entry"
             ) from None
-        return copy.has_bytes_of(self.reader.head(address), self.copies, partial(self.reader.digest, address))
 
 
 @dataclass(frozen=True, slots=True)

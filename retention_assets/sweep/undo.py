@@ -132,10 +132,12 @@ class UndoResult:
                 "move the objects at these paths away."
             )
         if self.busy:
-            reasons.append(f"An interrupted sweep may still be processing {self.busy:,}; the log says until when.")
+            reasons.append(
+                f"An interrupted sweep may still be processing {self.busy:,}; the log says until when. Wait until then."
+            )
         raise StoreError(
-            f"{repository}: {counted(remaining, 'object')} could not be {done}; the others were {done} or skipped. "
-            f"{' '.join(reasons)} Then run the same command again."
+            f"{repository}: {counted(remaining, 'object')} could not be {done}; the others were {done} or left as they "
+            f"are. {' '.join(reasons)} Then run the same command again."
         )
 
 
@@ -444,8 +446,8 @@ def _execute_each(
                 error.say_nothing_more()
             raise
         outcomes = sums_of(outcomes, result.outcomes)
-        failed += engine.failed() + engine.overtaken
-        skipped += engine.not_restored()
+        failed_now, skipped_now = engine.left()
+        failed, skipped = failed + failed_now + engine.overtaken, skipped + skipped_now
     return UndoResult(outcomes, failed, skipped)
 
 

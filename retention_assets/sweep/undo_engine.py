@@ -69,7 +69,6 @@ class UndoEngine(LedgerEngine):
         self._live_again: DataFrame | None = None  # addresses of the batch; None: no object is live again
         self._surplus = found.surplus
         self._logged: Counter[str] = Counter()  # objects by subject of a log line, such as copies with other bytes
-        self._outcomes: set[str] = set()  # of this run, of all tries
         self.overtaken = 0  # selected objects that another run changed before this one could restore them
 
     def surplus(self) -> Mapping[str, Any]:
@@ -202,35 +201,33 @@ class UndoEngine(LedgerEngine):
         if self._surplus.objects:
             of_surplus = replace(task, ledger=replace(task.ledger, tree=SURPLUS_LEDGERS))
             result = _combined(result, self._run_compared(objects.objects.where("surplus"), of_surplus))
-        self._outcomes |= result.amounts.keys()
         return result
 
-    def failed(self) -> int:
-        """Return how many objects failed in this run."""
-        trees = LEDGERS, *([SURPLUS_LEDGERS] if self._surplus.objects else [])
-        return sum(self._ended(Outcome.FAILED, tree)[0] for tree in trees)
+    def left(self) -> tuple[int, int]:
+        """Return how many objects failed in this run, and how many a restore left because of objects at their paths.
 
-    def not_restored(self) -> int:
-        """Return how many objects this restore did not restore because of other objects at their paths; purge: 0."""
-        if self._live:
-            return 0
-        number, first = self._ended(Outcome.SKIPPED, LEDGERS)
-        if number:
-            self._undo.log(
-                f"{self._undo.repository.name}: {counted(number, 'object')} of the plan of {self._plan.day} not "
-                f"restored, because other objects are at their paths, {first} first."
-            )
-        return number
-
-    def _ended(self, outcome: Outcome, tree: str) -> tuple[int, str | None]:
-        """Return the number of objects for which this is the outcome of this run, and the first address.
-
-        Spark may try a task twice, so the number can be smaller than the number of such results.
+        A log line has the number and the first address of the latter.
         """
-        if outcome not in self._outcomes:
-            return 0, None
+        of_plan = self._ended(LEDGERS)
+        of_surplus = self._ended(SURPLUS_LEDGERS) if self._surplus.objects else {}
+        failed = sum(found[Outcome.FAILED][0] for found in (of_plan, of_surplus) if Outcome.FAILED in found)
+        if self._live or Outcome.SKIPPED not in of_plan:
+            return failed, 0
+        number, first = of_plan[Outcome.SKIPPED]
+        self._undo.log(
+            f"{self._undo.repository.name}: {counted(number, 'object')} of the plan of {self._plan.day} not restored, "
+            f"because other objects are at their paths, {first} first."
+        )
+        return failed, number
+
+    def _ended(self, tree: str) -> dict[str, tuple[int, str]]:
+        """Return, by the outcome of objects in this run, their number and the first address.
+
+        Spark may try a task twice, so the tallies of the tasks can have more or less than the ledger.
+        """
         of_run = latest_of(self._rows(tree).where(F.col("fence") == self._fence))
-        return _count_and_first_address(of_run.where(F.col("outcome") == outcome))
+        found = of_run.groupBy("outcome").agg(F.count(F.lit(1)), F.min("address")).collect()
+        return {outcome: (number, first) for outcome, number, first in found}
 
     def _run_compared(self, objects: DataFrame, task: TaskSpec) -> BatchResult:
         """Purge the copies that have the bytes of their objects. A log line has the number of the copies that stay."""

@@ -23,7 +23,7 @@ from retention_assets.config.timestamps import Clock, elapsed_seconds, utc_now
 from retention_assets.objectstore.outcomes import ObjectResult, Outcome
 from retention_assets.objectstore.rate_limiter import RateLimiter
 from retention_assets.state.lease import Lease, holds
-from retention_assets.state.ledger import DECIDED, DONE, LedgerLocation
+from retention_assets.state.ledger import AFTER, DECIDED, DONE, LedgerLocation
 from retention_assets.sweep.preconditions import Preconditions
 from retention_assets.tables import LEDGER, TIMESTAMP
 from retention_assets.warehouse.warehouse import Warehouse
@@ -254,7 +254,7 @@ def _processed(
         changed = [new != old for new, old in zip(after, known, strict=True)]
         if any(changed):
             _recorded(
-                task, done.filter(pa.array(changed)), list(compress(after, changed)), f"{name}-after", clock(), DONE
+                task, done.filter(pa.array(changed)), list(compress(after, changed)), f"{name}-{AFTER}", clock(), DONE
             )
     return rows
 

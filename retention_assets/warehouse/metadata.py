@@ -27,6 +27,8 @@ class Details:
     terms_hash: str | None = None  # of the settings under which a table of references was made
     instance: str | None = None  # of `commit_graph`: identifies the repository; empty: the source does not know it
     known: bool | None = None  # of `uncommitted_objects`: whether there is a staged list
+    # Of `uncommitted_objects`: the time until which the list has every staged object; None: `taken_at`
+    complete_until: datetime | None = None
     staged_warning: str | None = None  # of `uncommitted_objects`: why a page of the staged list may be missing
     legacy_kinds: frozenset[str] | None = None  # of `addresses`: the kinds of old names that lakeFS gave
     unusual_entries: str | None = None  # of `addresses`: entries that clients made with impossible values
@@ -143,6 +145,7 @@ _CODECS: Mapping[str, _Codec] = {  # of the details that are not texts
     "tags_deletable": _FLAG,
     "legacy_kinds": _Codec(lambda kinds: " ".join(sorted(kinds)), lambda text: frozenset(text.split())),
     "clean_at": _TIME,
+    "complete_until": _TIME,
     "computed_at": _TIME,
     "cutoff": _TIME,
     "logged_until": _TIME,

@@ -171,9 +171,17 @@ def test_a_staged_list_that_is_hours_older_than_the_references_blocks(spark: Spa
     dumped = replace(WORLD, oldest_dump=HOUR)
     assert replace(dumped, staged_at=NOW - 2 * HOUR).blocked(spark) is None
     assert replace(WORLD, staged_at=NOW - 3 * HOUR, settle=HOUR).blocked(spark) is None  # a server's list
-    blocked = replace(dumped, staged_at=NOW - 2.01 * HOUR).blocked(spark)
-    assert blocked is not None
-    assert blocked.startswith("the staged list (2026-10-31 21:59:24 UTC) is more than 2h older than the references (2")
+    for times in ({"staged_at": NOW - 2.01 * HOUR}, {"staged_until": NOW - 2.01 * HOUR}):
+        blocked = replace(dumped, **times).blocked(spark)  # type: ignore[arg-type]
+        assert blocked is not None
+        assert blocked.startswith("the staged list (2026-10-31 21:59:24 UTC) is more than 2h older than the references")
+
+
+def test_ages_and_the_end_of_the_wait_count_up_to_the_first_page_of_a_staged_list(spark: SparkSession) -> None:
+    """The list may not have what was staged after that. The wait begins with the last page, which is later."""
+    inputs = replace(WORLD, staged_at=NOW - 0.1 * HOUR, staged_until=NOW - 0.9 * HOUR).inputs(spark)
+    assert inputs.oldest == inputs.settling_until == NOW - 0.9 * HOUR
+    assert inputs.settling_from == NOW - 0.1 * HOUR
 
 
 def test_a_staged_list_of_a_server_that_is_hours_older_blocks_if_settle_does_not_protect_hidden_objects(

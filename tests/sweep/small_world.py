@@ -73,6 +73,7 @@ class World:
     staged_known: bool = True
     listed_at: datetime = NOW
     staged_at: datetime = NOW
+    staged_until: datetime | None = None  # the time of the first page of the staged list; None: `staged_at`
     references_at: datetime = NOW
     references_hash: str = REFERENCES_HASH
     policy: Policy = POLICY
@@ -100,10 +101,13 @@ class World:
         graph = pa.Table.from_pylist(rows, schema=COMMIT_GRAPH.schema)
         return PlanInputs(
             Rows(frames.inventory(spark, *self.inventory), self.listed_at, Details(unusual_names=self.unusual or None)),
-            Rows(frames.staged(spark, *self.staged), self.staged_at, Details(known=self.staged_known)),
+            Rows(frames.staged(spark, *self.staged), self.staged_at, self._of_staged()),
             Rows(graph, self.references_at, Details(references_hash=self.references_hash)),
             Rows(frames.addresses(spark, *self.pairs), self.references_at, Details(legacy_kinds=self.legacy_kinds)),
         )
+
+    def _of_staged(self) -> Details:
+        return Details(known=self.staged_known, complete_until=self.staged_until)
 
     def plan(self, spark: SparkSession, warehouse: Warehouse) -> Planned:
         """Make the plan of `DAY`. A world is planned once per process: later empty warehouses get a copy of its files.

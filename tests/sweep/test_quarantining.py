@@ -177,7 +177,7 @@ def test_objects_restored_before_the_deadline_are_recorded_although_the_rest_of_
     results = restore.do(rows, "2", asked(checked, copied, sent, checked, copied, sent, False))
     assert [one.outcome for one in results] == ["restored", "restored", "attempted"]
     assert len(inodes(on_disk)) == 3  # the ledger does not have the results yet
-    stays = "its copy in quarantine stays until a purge: the deadline had passed"
+    stays = "its copy in quarantine stays until a purge: the deadline had passed, or the lease was lost"
     after = restore.clean_up(rows, results, never)
     assert [(one.outcome, one.detail) for one in after] == [*[("restored", stays)] * 2, ("attempted", None)]
     assert len(inodes(on_disk)) == 3

@@ -116,7 +116,8 @@ def test_a_restore_that_failed_can_be_run_again(spark: SparkSession, tmp_path: P
     assert ended.ledgers[Outcome.FAILED].objects == 1
     assert outcome(world, "b") == Outcome.FAILED
     with pytest.raises(
-        StoreError, match=r"1 object could not be restored; the others were restored or skipped\. See why: `retention"
+        StoreError,
+        match=r"1 object could not be restored; the others were restored or left as they are\. See why: `retention",
     ):
         ended.require_complete(REPOSITORY, "restored")
     in_the_way.rmdir()
@@ -164,6 +165,16 @@ def test_a_restore_does_not_take_an_object_at_the_path_for_a_lost_copy(
     assert row["outcome"] == Outcome.FAILED
     assert "The object at its path may be another one" in str(row["detail"])
     assert world.stored()["b"] == other
+
+
+def test_a_damaged_copy_at_the_path_of_its_object_is_not_the_object(spark: SparkSession, tmp_path: Path) -> None:
+    world = quarantined_world(tmp_path / "world")
+    damaged = content("b")[:-1]
+    world.lay("b", damaged)
+    (world.root / "lake.quarantine" / world.place.path(address("b"))).write_bytes(damaged)
+    ended = restore(undo(spark, world), selected("b"))
+    assert (ended.failed, ended.skipped) == (0, 1)
+    assert world.copies()["b"] == damaged
 
 
 @pytest.mark.parametrize("last_step", ["append", "clean_up"])

@@ -45,6 +45,7 @@ from retention_assets.policy.rules import RefKind
 
 _READINGS = 10  # of all references, until no file changes meanwhile
 _FEWEST = 4  # readings, after which commits may have changed files meanwhile
+_ATTEMPTS = 3  # until only commits changed files meanwhile
 _AT_ONCE = 16  # files read at once
 
 
@@ -244,10 +245,7 @@ class IcechunkSource:
         found = self.repo_object()
         if found is None:
             self._require_no_backup()
-            references = self.references()
-            snapshots = self._snapshots(listed, references)
-            if not references.only_moved_on(snapshots, listed.keys()):
-                raise _busy(self._reader)
+            references, snapshots = self._references_and_snapshots(listed)
             self.require_still_format_1()
             history = History(snapshots, references.branches, references.tags)
             state = IcechunkState(1, history, None, frozenset(references.deleted_tags), stored, taken_at)
@@ -283,6 +281,14 @@ class IcechunkSource:
             f"{self._url}: there is no Icechunk repository: neither `repo` (format 2) nor refs/branch.main/ref.json "
             f"(format 1) exists. Found: {', '.join(found[:10]) or 'nothing'}. Nothing was changed. Check `storage`."
         )
+
+    def _references_and_snapshots(self, listed: Mapping[bytes, _Listed]) -> tuple[References, Mapping[bytes, Snapshot]]:
+        for _ in range(_ATTEMPTS):
+            references = self.references()
+            snapshots = self._snapshots(listed, references)
+            if references.only_moved_on(snapshots, listed.keys()):
+                return references, snapshots
+        raise _busy(self._reader)
 
     def _require_no_backup(self) -> None:
         """Refuse a repository without a repo object but with backups of one. An upgrade may have left old references.

@@ -99,10 +99,9 @@ class DumpSource:
     def staged(self) -> StagedList | None:
         """Return the files of the configured folder; None if no folder is configured.
 
-        `taken_at` is the write time of the oldest file: an object can be staged after its page was written. The server
-        began its scan some minutes earlier; the grace period covers these minutes. But if a file is newer than the
-        dump, it is the time of the newest file, so that `unusable_staged_list` refuses the list. The last page of a
-        list is rarely larger than `_PAGE_BYTES`. So the list has a warning if all of its files are larger.
+        `taken_at` is the write time of the newest file. The server began its scan some minutes before the oldest one;
+        the grace period covers these minutes. The last page of a list is rarely larger than `_PAGE_BYTES`. So the list
+        has a warning if all of its files are larger.
 
         Errors: SourceError when the folder has no files (if nothing is staged, a file without rows must be there).
         """
@@ -116,10 +115,9 @@ class DumpSource:
                 "is staged, the server writes no list: upload a small object to a branch, do not commit it, and let "
                 "the server write the list and a dump again. Without `staged:`, you can plan but not sweep."
             )
-        first, last = min(files.values()), max(files.values())
-        taken_at = first if last <= self._written_at() else last
         is_cut = all(self._reader.head(file).size > _PAGE_BYTES for file in files)
-        return StagedList(tuple(sorted(files)), taken_at, warning=_CUT if is_cut else None)
+        first, last = min(files.values()), max(files.values())
+        return StagedList(tuple(sorted(files)), last, warning=_CUT if is_cut else None, first_page_at=first)
 
     def release(self, staged: StagedList) -> None:
         """Do nothing: the files were not written for this source. See `LakeFSSource`."""

@@ -22,8 +22,8 @@ class StagedList:
 
     `files` are relative to the namespace, with the columns physical_address and creation_date (unix seconds). `shown`
     are staged objects that were read from the branches, because the server's list may lack them. If both are empty,
-    nothing is staged. The list has every object that was staged before `taken_at`, except objects that were committed
-    or discarded since. `warning`: why a page of the list may be missing.
+    nothing is staged. The list has every object that was staged before `complete_until`, except objects that were
+    committed or discarded since. `warning`: why a page of the list may be missing.
     """
 
     files: tuple[str, ...]
@@ -31,6 +31,12 @@ class StagedList:
     shown: tuple[tuple[str, datetime | None], ...] = ()  # the address as in a file, and the time of the entry if known
     run_id: str | None = None  # the run in which the server wrote the files only for this list; None: the files stay
     warning: str | None = None
+    first_page_at: datetime | None = None  # when the first page was written; None: `taken_at`
+
+    @property
+    def complete_until(self) -> datetime:
+        """The time until which the list has every staged object: others can be staged after their page was written."""
+        return self.first_page_at or self.taken_at
 
 
 class LakeFSSource(Protocol):

@@ -26,12 +26,17 @@ ONE_RUN = "Make all tables of the day again in one run. If the list is still too
 USE_SERVER = "Configure `source.api` instead of `source.dump`."
 NEW_LIST = (
     "Let the server write a new staged list, name its folder in `staged`, and take a new dump just after that: "
-    "`lakectl refs-dump lakefs://REPOSITORY -o FILE`."
+    "`lakectl refs-dump lakefs://REPOSITORY -o FILE`. If both take longer than two hours, configure `source.api`."
 )
 
 
 def unusable_staged_list(
-    staged_at: datetime, references_at: datetime, *, of_dump: bool, settle: timedelta | None = None
+    staged_at: datetime,
+    complete_until: datetime,
+    references_at: datetime,
+    *,
+    of_dump: bool,
+    settle: timedelta | None = None,
 ) -> str | None:
     """Return why a staged list must not be used with these references; None if it may be used.
 
@@ -42,19 +47,20 @@ def unusable_staged_list(
       in between is the time that the server needs to write the list, unless the tables of a plan were made in several
       runs. So a plan with a server is refused only if its `settle` does not protect the object.
 
-    `settle`: the setting of a plan; None: a liveness check, which has just read both.
+    `staged_at` and `complete_until`: see `StagedList`. `settle`: the setting of a plan; None: a liveness check, which
+    has just read both.
     """
-    times = (at.astimezone(UTC).replace(tzinfo=None) for at in (staged_at, references_at))
-    staged, references = (f"({at} UTC)" for at in times)  # with microseconds, if there are any
+    times = (at.astimezone(UTC).replace(tzinfo=None) for at in (staged_at, complete_until, references_at))
+    staged, begun, references = (f"({at} UTC)" for at in times)  # with microseconds, if there are any
     if staged_at > references_at:
         return (
             f"the staged list {staged} is newer than the references {references}: objects that were committed in "
             "between are in neither."
         )
     is_short = settle is not None and settle < _PROTECTS
-    if references_at - staged_at > _APART and (of_dump or is_short):
+    if references_at - complete_until > _APART and (of_dump or is_short):
         problem = (
-            f"the staged list {staged} is more than {format_duration(_APART)} older than the references {references}: "
+            f"the staged list {begun} is more than {format_duration(_APART)} older than the references {references}: "
             "staged objects with the content of a HEAD are not in the list, and if the branch moved since, not in the "
             "references either."
         )

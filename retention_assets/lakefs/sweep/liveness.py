@@ -177,7 +177,8 @@ class LakeFSLiveness:
         if staged is None:
             raise self._without_staged_list("the staged list is unknown.", NEW_LIST)
         of_dump = opened.repository.lakefs.source.dump is not None
-        if problem := unusable_staged_list(staged.taken_at, references.taken_at, of_dump=of_dump):
+        times = staged.taken_at, staged.complete_until, references.taken_at
+        if problem := unusable_staged_list(*times, of_dump=of_dump):
             raise self._without_staged_list(problem, NEW_LIST if of_dump else "")
         if problem := partial_staged_list(opened.repository.namespace, of_dump=of_dump):
             raise self._without_staged_list(problem, USE_SERVER)

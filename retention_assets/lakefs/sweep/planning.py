@@ -110,13 +110,13 @@ class PlanInputs:
 
     @property
     def oldest(self) -> datetime:
-        """The earliest time of listing, staged list (if there is one) and references."""
-        return min(self.inventory.taken_at, *self.checked_at)
+        """The time until which listing, staged list (if there is one) and references are all complete."""
+        return min(self.inventory.taken_at, self.settling_until)
 
     @property
     def settling_from(self) -> datetime:
         """The time at which the settling time begins for an object that no earlier plan found due."""
-        return settling_start(self.oldest, max(self.checked_at))
+        return settling_start(min(self.inventory.taken_at, *self.checked_at), max(self.checked_at))
 
     @property
     def settling_until(self) -> datetime:
@@ -126,7 +126,12 @@ class PlanInputs:
         the object due. An object that was staged after the first plan's list was written, and before its references
         were read, is in the later list.
         """
-        return min(self.checked_at)
+        return min(self.staged_until, self.graph.taken_at) if self.staged_known else self.graph.taken_at
+
+    @property
+    def staged_until(self) -> datetime:
+        """The time until which the staged list has every staged object. Tables of earlier versions do not have it."""
+        return self.staged.details.complete_until or self.staged.taken_at
 
     @property
     def checked_at(self) -> tuple[datetime, ...]:
@@ -194,8 +199,8 @@ def blocked(parameters: PlanParameters, inputs: PlanInputs, references: Referenc
             "server's staged list in `staged`, or use `source.api`."
         )
     of_dump = parameters.of_dump
-    staged_at, references_at = inputs.staged.taken_at, inputs.graph.taken_at
-    if problem := unusable_staged_list(staged_at, references_at, of_dump=of_dump, settle=parameters.settings.settle):
+    times = inputs.staged.taken_at, inputs.staged_until, inputs.graph.taken_at
+    if problem := unusable_staged_list(*times, of_dump=of_dump, settle=parameters.settings.settle):
         return f"{problem} {NEW_LIST if of_dump else ONE_RUN}"
     problem = partial_staged_list(parameters.terms.get("namespace", ""), of_dump=of_dump)
     return problem and f"{problem} {USE_SERVER}"

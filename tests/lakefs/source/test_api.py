@@ -661,7 +661,7 @@ class TestReferences:
             page = Answer(200, {"pagination": pagination, "results": rows})
             server.before("GET", BRANCHES, lambda page=page: server.override.update({path: page}), nth)  # type: ignore[misc]
         server.before("GET", BRANCHES, server.override.clear, nth=3)
-        assert source.references().branches["a"] == commit
+        assert source.references().branches.get("a") == commit
 
     def test_references_are_refused_while_a_branch_is_reset_in_each_reading(
         self, source: ApiSource, orchard: Repository, server: FakeLakeFSServer

@@ -228,20 +228,7 @@ def test_all_files_of_the_staged_folder_except_markers_are_used(lake: Path) -> N
     staged = source(lake, staged="/staged/").staged()
     assert staged is not None
     assert staged.files == ("staged/a", "staged/b")
-    assert staged.taken_at.timestamp() == 1_000
-
-
-def test_the_time_of_a_staged_list_is_that_of_its_oldest_file_unless_a_file_is_newer_than_the_dump(lake: Path) -> None:
-    """A list that is newer than the dump is refused, and so is one that is much older."""
-    (lake / "staged").mkdir()
-    written = source(lake).references().taken_at.timestamp()
-    for newest, expected in ((written, written - 7_000), (written + 1, written + 1)):
-        for number, at in enumerate((newest, written - 7_000, written - 60)):
-            (lake / "staged" / f"part-{number}").touch()
-            os.utime(lake / "staged" / f"part-{number}", (at, at))
-        staged = source(lake, staged="staged").staged()
-        assert staged is not None
-        assert staged.taken_at.timestamp() == pytest.approx(expected, abs=1e-3)
+    assert (staged.complete_until.timestamp(), staged.taken_at.timestamp()) == (1_000, 1_001)
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,8 @@ from pyspark.sql import functions as F
 from retention_assets.core.states import UNREFERENCED
 
 _SECOND = 1_000_000  # microseconds
+# The clocks of the store and of the machines that plan differ by less. Source: docs/safety.md, "Assumptions".
+CLOCK_MARGIN = timedelta(hours=1)
 
 
 def no_issue_time(_: Column) -> Column:

@@ -14,6 +14,7 @@ from retention_assets.config.durations import format_duration
 from retention_assets.config.limits import KeepSettings
 from retention_assets.config.settings import IcechunkSettings
 from retention_assets.config.timestamps import Clock, start_of_day
+from retention_assets.core.age import CLOCK_MARGIN
 from retention_assets.core.amounts import counted
 from retention_assets.errors import GuardRefused, StoreError
 from retention_assets.icechunk.edits.stored import PLANNED_EDITS, PUBLICATIONS
@@ -52,7 +53,6 @@ _DAILY = TABLES.keys() - {POLICY_TABLE.name}  # the rules in force follow from t
 _NEWEST_IS_READ = {STORAGE_INVENTORY.name, ADDRESSES.name, REACHABLE_CHUNKS.name}  # runs read the newest data
 _LEDGER_DEPTH = 4  # ledger/<day>/<hash>/<sweep>/<file>
 _NOT_UNIQUE = (f"/{SUCCESS}", f"/.{SUCCESS}.crc", f"/{METADATA}")  # each run writes files of these names
-_CLOCKS = timedelta(hours=1)  # more than the difference between the clocks of the store and of this machine
 _REPLACED_FOR = timedelta(days=1)  # a run that began before batches were merged may still read them
 
 
@@ -182,7 +182,7 @@ def _needed_days(tables: _Tables, plans: _Plans, now: datetime, keep: KeepSettin
     life = max(keep.tables, settings.approval.life, settings.grace)
     needed = {*plans.open_days, *_newest_days(tables, now)}
     if isinstance(settings, IcechunkSettings):
-        needed |= set(_days_compared(tables, now - settings.grace - settings.approval.life - _CLOCKS))
+        needed |= set(_days_compared(tables, now - settings.grace - settings.approval.life - CLOCK_MARGIN))
     needed |= {_day(path) for path, file in plans.documents.items() if file.written_at >= now - life}
     current = [_day(path) for path in tables.files if path.startswith(f"{PLANS}/") and path.endswith(f"/{CURRENT}")]
     made = {path.rpartition("/")[2]: _day(path) for path in plans.documents}

@@ -357,8 +357,8 @@ class Undo:
         is_idle = F.coalesce(F.col("tried_at") <= F.lit(found.times.idle_since), F.lit(True))
         return found.by_plan(moved.withColumn("is_idle", is_idle))
 
-    def idle(self, rows: DataFrame) -> tuple[DataFrame, int]:
-        """Return those of the `restorable` objects in `rows` that are idle, and the number of all others.
+    def idle(self, plan: Plan, rows: DataFrame) -> tuple[DataFrame, int]:
+        """Return those of the plan's `restorable` objects in `rows` that are idle, and the number of all others.
 
         A log line has this number and the time at which the window ends.
         """
@@ -366,8 +366,9 @@ class Undo:
         if row[0]:
             free = datetime.fromtimestamp(row[1] / 1e6, UTC) + self.repository.settings.sweep.window + MARGIN
             self.log(
-                f"{self.repository.name}: an interrupted sweep may still be processing {counted(row[0], 'object')}. "
-                f"They were not restored. Those that it moved can be restored after {free:%Y-%m-%d %H:%M:%S} UTC."
+                f"{self.repository.name}: an interrupted sweep of the plan of {plan.day} may still be processing "
+                f"{counted(row[0], 'object')}. They were not restored. Those that it "
+                f"moved can be restored after {free:%Y-%m-%d %H:%M:%S} UTC."
             )
         return rows.where("is_idle"), row[0]
 

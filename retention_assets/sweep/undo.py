@@ -390,7 +390,7 @@ def _selected(undo: Undo, selection: Selection) -> tuple[list[PlanCopies], int]:
     busy = 0
     for found in undo.restorable():
         if selection.plan_hash is None or found.plan.plan_hash.startswith(selection.plan_hash.lower()):
-            idle, others = undo.idle(undo.frames.cache(_matching(undo, found.plan, found.rows, selection)))
+            idle, others = undo.idle(found.plan, undo.frames.cache(_matching(undo, found.plan, found.rows, selection)))
             busy += others
             if not idle.isEmpty():
                 selected.append(replace(found, rows=idle))

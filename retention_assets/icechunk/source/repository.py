@@ -95,8 +95,8 @@ def read_references(reader: ObjectReader) -> References:
 
     Someone can create a tag at a snapshot, and then delete or reset the branch that named it. If this happens while the
     files are read, both can be missed. So the files are listed before and after, and read again if one has changed. On
-    a busy repository, some change in each reading. Then `replaced` has the earlier snapshots, and commits alone may
-    have replaced them: see `References.only_moved_on`.
+    a busy repository, a file may change during each reading. Then `replaced` has the earlier snapshots, and commits
+    alone may have replaced them: see `References.only_moved_on`.
 
     Errors: CorruptFile for a file without the id of a snapshot, and for a file below `refs/` that is no reference;
     SourceError if references come and go in each reading.

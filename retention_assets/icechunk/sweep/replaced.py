@@ -8,8 +8,9 @@ Source: docs/icechunk.md, "An older repo object".
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from datetime import date, datetime, timedelta
+from datetime import date, datetime
 
+from retention_assets.core.age import CLOCK_MARGIN
 from retention_assets.errors import GuardRefused, TableContractError
 from retention_assets.icechunk.formats.model import Repo, UpdateKind
 from retention_assets.icechunk.rules.snapshots import datetime_of
@@ -18,8 +19,6 @@ from retention_assets.objectstore.objects import ObjectReader
 from retention_assets.tables import REPOSITORY_HISTORY
 from retention_assets.warehouse.metadata import Details, PartitionMetadata
 from retention_assets.warehouse.warehouse import METADATA, Warehouse
-
-_CLOCKS = timedelta(hours=1)  # more than the difference between the clocks of the store and of the machines that plan
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +60,7 @@ class EarlierPlans:
         }
         has_older = False
         for day in sorted(written, key=lambda day: written[day], reverse=True):
-            if has_older and written[day] < cutoff - _CLOCKS:
+            if has_older and written[day] < cutoff - CLOCK_MARGIN:
                 return
             metadata = self._metadata(day)
             if metadata is not None and metadata.taken_at <= self.read_at:

@@ -31,22 +31,21 @@ class RetentionRepository(dg.Component, dg.Resolvable, dg.Model):
 
     def build_defs(self, context: dg.ComponentLoadContext) -> dg.Definitions:
         """Return the assets, jobs, schedules and sensors of the repositories, and their resources."""
-        from retention_assets.assets.resources import SPARK
         from retention_assets.config.configuration import configuration_of_component
         from retention_assets.definitions import build_definitions
 
         attributes = self.model_dump(exclude_none=True)
         configuration = configuration_of_component(attributes, context.path / "defs.yaml")
-        resources = _resources(configuration.warehouse, configuration.shared_warehouse, *configuration.spark.items())
-        if self.project_spark:
-            resources = {key: resource for key, resource in resources.items() if key != SPARK}
+        spark = None if self.project_spark else tuple(configuration.spark.items())
+        resources = _resources(configuration.warehouse, configuration.shared_warehouse, spark)
         return build_definitions(configuration, resources=resources, executor=None)
 
 
 @cache
-def _resources(warehouse: str, shared: bool, *spark: "tuple[str, SparkValue]") -> dict[str, Any]:
+def _resources(warehouse: str, shared: bool, spark: "tuple[tuple[str, SparkValue], ...] | None") -> dict[str, Any]:
     """Return the resources of a component. Components with the same settings must give Dagster the same objects."""
     from retention_assets.assets.resources import ClockResource, WarehouseResource
     from retention_assets.definitions import shared_resources
 
-    return shared_resources(dict(spark), WarehouseResource(root=warehouse, shared=shared), ClockResource())
+    settings = None if spark is None else dict(spark)
+    return shared_resources(settings, WarehouseResource(root=warehouse, shared=shared), ClockResource())

@@ -77,12 +77,27 @@ def build_definitions(
 
 
 def shared_resources(
-    spark: Mapping[str, SparkValue], warehouse: WarehouseResource, clock: ClockResource
+    spark: Mapping[str, SparkValue] | None, warehouse: WarehouseResource, clock: ClockResource
 ) -> dict[str, Any]:
-    """Return the resources that all repositories share: Spark, the clock, and the warehouse with its IO manager."""
+    """Return the resources that all repositories share: Spark, the clock, and the warehouse with its IO manager.
+
+    `spark`: the settings of the session; None: the project has a resource of its own, which the IO manager uses too.
+    """
+    shared = {CLOCK: clock, WAREHOUSE: warehouse}
+    if spark is None:
+        return {**shared, TABLES: _tables_of_project(warehouse)}
     pyspark = spark_resource(spark)
-    tables = WarehouseIOManager(tables=warehouse, pyspark=pyspark)
-    return {SPARK: pyspark, CLOCK: clock, WAREHOUSE: warehouse, TABLES: tables}
+    return {**shared, SPARK: pyspark, TABLES: WarehouseIOManager(tables=warehouse, pyspark=pyspark)}
+
+
+def _tables_of_project(warehouse: WarehouseResource) -> dg.IOManagerDefinition:
+    """Return the IO manager that reads tables in the session of the project's resource `pyspark`."""
+
+    @dg.io_manager(required_resource_keys={SPARK})
+    def tables(context: dg.InitResourceContext) -> WarehouseIOManager:
+        return WarehouseIOManager(tables=warehouse, pyspark=getattr(context.resources, SPARK))
+
+    return tables
 
 
 def repository_resources(configuration: Configuration, shared: Mapping[str, Any]) -> dict[str, RepositoryResource]:

@@ -8,7 +8,9 @@ from pathlib import Path
 import dagster as dg
 import pytest
 import yaml
+from dagster_pyspark import LazyPySparkResource
 
+from retention_assets.assets.resources import SPARK, TABLES
 from retention_assets.config.configuration import load_configuration
 from retention_assets.errors import ConfigurationError
 from tests.assets.graph import REPOSITORY
@@ -105,6 +107,13 @@ def test_a_project_may_use_its_own_spark_resource(load: Load) -> None:
     definitions = load({"spark.py": OWN_SPARK}, one=attributes("orchard", project_spark=True))
     assert groups(definitions) == {"orchard"}
     assert type(definitions.resources["pyspark"]).__name__ == "LazyPySparkResource"
+
+
+def test_tables_are_read_in_the_session_of_the_project(load: Load) -> None:
+    definitions = load({"spark.py": OWN_SPARK}, one=attributes("orchard", project_spark=True))
+    resources = {**definitions.resources, "pyspark": LazyPySparkResource(spark_config={"spark.app.name": "project"})}
+    with dg.build_resources({name: resources[name] for name in (SPARK, TABLES)}) as built:
+        assert getattr(built, TABLES).pyspark is getattr(built, SPARK)
 
 
 def test_no_job_runs_an_asset_of_the_project_that_is_in_the_group_of_the_repository(load: Load) -> None:

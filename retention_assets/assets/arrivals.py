@@ -3,6 +3,7 @@
 `arrivals` decides which days to plan. Its inputs are names and a cursor; it uses no store and no clock.
 """
 
+import hashlib
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -33,7 +34,7 @@ class Arrivals:
     cursor: str
 
 
-def arrivals(complete: Sequence[Sequence[str]], cursor: str | None) -> Arrivals:
+def arrivals(complete: Sequence[Sequence[str]], cursor: str | None, inventories: str = "") -> Arrivals:
     """Return the days for which every inventory has a complete delivery that was not started yet.
 
     `complete` has the names of the complete deliveries of each inventory. A run key joins one name of each inventory.
@@ -41,11 +42,14 @@ def arrivals(complete: Sequence[Sequence[str]], cursor: str | None) -> Arrivals:
     after a newer one, still starts its day, and no delivery starts a day twice. A tick starts at most `_AT_ONCE` days.
 
     Without a cursor, only the newest day starts, so that years of old inventories are not planned. The new cursor has
-    the keys of the older days too. The same happens if the number of inventories changed since the cursor was written.
+    the keys of the older days too. The same happens if the inventories are others than those of the cursor, or if their
+    number is another one. `inventories`: a digest that identifies them.
     """
     newest_of_day = [{name[_DAY]: name for name in sorted(names)} for names in complete]
     common = sorted(set.intersection(*(set(by_day) for by_day in newest_of_day))) if newest_of_day else []
-    started = set(json.loads(cursor)["started"]) if cursor else None
+    written = json.loads(cursor) if cursor else {}
+    is_same = written.get("inventories", inventories) == inventories  # earlier versions did not write it
+    started = set(written["started"]) if written and is_same else None
     if not common:
         return Arrivals((), cursor or "")
     if started and all(key.count("+") + 1 != len(complete) for key in started):
@@ -53,10 +57,12 @@ def arrivals(complete: Sequence[Sequence[str]], cursor: str | None) -> Arrivals:
     keys = {day: "+".join(by_day[day] for by_day in newest_of_day) for day in common}
     floor = (date.fromisoformat(common[-1]) - WINDOW).isoformat()
     if started is None:
-        return Arrivals(((date.fromisoformat(common[-1]), keys[common[-1]]),), _cursor(_since(floor, keys.values())))
+        return Arrivals(
+            ((date.fromisoformat(common[-1]), keys[common[-1]]),), _cursor(_since(floor, keys.values()), inventories)
+        )
     fresh = [day for day in common if day >= floor and keys[day] not in started][:_AT_ONCE]
     remembered = _since(floor, {*started, *(keys[day] for day in fresh)})
-    return Arrivals(tuple((date.fromisoformat(day), keys[day]) for day in fresh), _cursor(remembered))
+    return Arrivals(tuple((date.fromisoformat(day), keys[day]) for day in fresh), _cursor(remembered, inventories))
 
 
 def recent(names: Sequence[str]) -> list[str]:
@@ -71,8 +77,8 @@ def _since(floor: str, keys: Iterable[str]) -> set[str]:
     return {key for key in keys if key[_DAY] >= floor}
 
 
-def _cursor(started: set[str]) -> str:
-    return json.dumps({"started": sorted(started)})
+def _cursor(started: set[str], inventories: str) -> str:
+    return json.dumps({"started": sorted(started), "inventories": inventories})
 
 
 _EVERY = 300  # seconds between two ticks; inventories come daily or weekly
@@ -119,7 +125,8 @@ def inventory_sensor(repository: Repository) -> dg.SensorDefinition:
     def sensor(context: dg.SensorEvaluationContext) -> dg.SensorResult | dg.SkipReason:
         inventories = [_opened(context, repository, number) for number in range(len(repository.lakefs.inventory))]
         complete = [[name for name in recent(one.deliveries()) if one.is_complete(name)] for one in inventories]
-        found = arrivals(complete, context.cursor)
+        urls = "\n".join(one.url for one in repository.lakefs.inventory)
+        found = arrivals(complete, context.cursor, hashlib.sha256(urls.encode()).hexdigest())
         if not found.days:
             return dg.SensorResult(skip_reason="no new inventory has arrived", cursor=found.cursor or None)
         requests = [

@@ -18,7 +18,7 @@ import dagster as dg
 import urllib3
 
 from retention_assets.assets.resources import RepositoryResource, for_repository
-from retention_assets.assets.runs import failure_of, operation_job, sweep_job
+from retention_assets.assets.runs import daily, failure_of, operation_job, sweep_job
 from retention_assets.config.configuration import Repository
 from retention_assets.core.amounts import HistoryChanges, human_removal
 from retention_assets.errors import ConfigurationError, GuardRefused, StoreError, TableContractError
@@ -108,7 +108,8 @@ def _request_sweeps(
 
 def _approved(resource: RepositoryResource) -> Iterator[tuple[Plan, Approval]]:
     """Yield the plans that a person approved and that a sweep may execute now, with their approvals."""
-    for day in resource.warehouse.directories(resource.name, PLANS)[-_DAYS:]:
+    names = (name for name in resource.warehouse.directories(resource.name, PLANS) if daily.has_partition_key(name))
+    for day in list(names)[-_DAYS:]:
         # A day is skipped if it has no plan, if the plan's edits are corrupt, or if another version wrote the plan. A
         # sweep of such a plan would be refused too.
         with suppress(GuardRefused, TableContractError):

@@ -95,6 +95,7 @@ def repository_history(context: dg.AssetExecutionContext, resource: RepositoryRe
     details = replace(history_details(state, cutoff), storage=resource.repository.storage)
     if state.repo:
         details = with_log(details, reader, state.repo, plans, day_of(context), cutoff)
+    plans.keep(day_of(context))
     rows = Rows(history_rows(state), state.taken_at, details)
     history = state.history
     numbers = {

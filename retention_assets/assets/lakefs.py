@@ -28,7 +28,7 @@ from retention_assets.lakefs.rules.ranges import OF_COMMITS, canonical, unusual_
 from retention_assets.lakefs.rules.ranges import active_ranges as ranges_of
 from retention_assets.lakefs.rules.ranges import addresses as addresses_of
 from retention_assets.lakefs.rules.references import references_hash
-from retention_assets.lakefs.rules.reflog import lost_commits
+from retention_assets.lakefs.rules.reflog import lost_commits, memory_digest
 from retention_assets.lakefs.rules.tables import REFERENCES, commit_graph_rows, references_of
 from retention_assets.lakefs.source.inventory_snapshot import InventoryContext, directory_prefix, take_snapshot
 from retention_assets.lakefs.source.ranges import metaranges, ranges
@@ -149,6 +149,7 @@ def potential_commits(
     origin = Details(
         policy_hash=query.policy.policy_hash,
         references_hash=needed(commit_graph.details.references_hash, COMMIT_GRAPH.name, "references_hash"),
+        memory_digest=memory_digest(references, query.memory),
         terms_hash=terms_hash(planned_terms(resource.repository)),
         replaced=lost_commits(resource.name, references, query.memory, query.policy),
         digest=table_digest(commits),

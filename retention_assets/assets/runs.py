@@ -59,11 +59,19 @@ daily = dg.DailyPartitionsDefinition(start_date="2020-01-01", timezone="UTC", en
 
 
 def day_of(context: dg.AssetExecutionContext | dg.InputContext | dg.OutputContext) -> date:
-    """Return the day of the partition that runs. Errors: ConfigurationError as `require_day`.
+    """Return the day of the partition that runs.
+
+    Errors: ConfigurationError as `require_day`, and if the run has no partition, or several.
 
     Dagster does not check the day in the tag `dagster/partition`, which a person or a request can set.
     """
-    return require_day(context.partition_key, "partition")
+    try:
+        day = context.partition_key
+    except dg.DagsterInvariantViolationError as error:
+        raise ConfigurationError(
+            f"This run has no day, or several: {error} Nothing was changed or deleted. Choose one partition for a run."
+        ) from error
+    return require_day(day, "partition")
 
 
 def require_day(day: str, given_as: str) -> date:
@@ -83,6 +91,7 @@ def require_day(day: str, given_as: str) -> date:
 
 FULL = "retention/full"  # a run with this tag ("true") reuses nothing that earlier runs read or computed
 USER = "user"  # the tag with the person who started the run, if Dagster knows the person
+_RETRY = "dagster/retry_number"  # the tag of a run that Dagster starts by itself after one that failed
 _TRUE = "true"
 
 
@@ -104,8 +113,17 @@ class SweepOptions(dg.Config):
     dump_age: str = Field(default="", description="The maximum age of the dump that the sweep uses, such as 12h.")
 
     def may_sweep(self, run: dg.DagsterRun, repository: str) -> bool:
-        """Return whether the run was started to sweep: by the sweep job, its schedule, an option or the tag `SWEEP`."""
-        return self.execute or run.job_name == sweep_job(repository) or run.tags.get(SWEEP) == _TRUE
+        """Return whether the run was started to sweep: by the sweep job, its schedule, an option or the tag `SWEEP`.
+
+        Errors: GuardRefused if Dagster started the run to retry another one. Nobody decided to start this sweep.
+        """
+        sweeps = self.execute or run.job_name == sweep_job(repository) or run.tags.get(SWEEP) == _TRUE
+        if sweeps and _RETRY in run.tags:
+            raise GuardRefused(
+                f"{repository}: Dagster started this run to retry another one, and a sweep is never retried by itself. "
+                f"Nothing was deleted. Start it again on purpose: `retention sweep {repository}`."
+            )
+        return sweeps
 
     def applied_to(self, configuration: Configuration, repository: str) -> Configuration:
         """Return the configuration with the `dump_age` of this run. Errors: ConfigurationError."""

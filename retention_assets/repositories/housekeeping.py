@@ -45,14 +45,15 @@ from retention_assets.warehouse.cache_batches import (
     merge_batches,
     need_merge,
 )
-from retention_assets.warehouse.warehouse import METADATA, SUCCESS, StoredFile, Warehouse
+from retention_assets.warehouse.warehouse import METADATA, REPLACED, SUCCESS, StoredFile, Warehouse
 
 _CACHES = (CACHED_METARANGES, CACHED_RANGES, CACHED_SNAPSHOTS, CACHED_MANIFESTS)
 _OLD_CACHES = ("range_entries", "manifest_chunks")  # of earlier versions
 _DAILY = TABLES.keys() - {POLICY_TABLE.name}  # the rules in force follow from the policy tables of all days
 _NEWEST_IS_READ = {STORAGE_INVENTORY.name, ADDRESSES.name, REACHABLE_CHUNKS.name}  # runs read the newest data
 _LEDGER_DEPTH = 4  # ledger/<day>/<hash>/<sweep>/<file>
-_NOT_UNIQUE = (f"/{SUCCESS}", f"/.{SUCCESS}.crc", f"/{METADATA}")  # each run writes files of these names
+# Each run writes files of these names.
+_NOT_UNIQUE = (f"/{SUCCESS}", f"/.{SUCCESS}.crc", f"/{METADATA}", f"/{REPLACED}")
 _REPLACED_FOR = timedelta(days=1)  # a run that began before batches were merged may still read them
 
 
@@ -203,7 +204,7 @@ def _days_compared(tables: _Tables, since: datetime) -> Iterator[str]:
     written = {
         path.split("/")[1]: file.written_at
         for path, file in tables.files.items()
-        if path.startswith(f"{REPOSITORY_HISTORY.name}/") and path.endswith(f"/{METADATA}")
+        if path.startswith(f"{REPOSITORY_HISTORY.name}/") and path.endswith((f"/{METADATA}", f"/{REPLACED}"))
     }
     earlier = [day for day, at in written.items() if at < since]
     yield from written.keys() - set(earlier)

@@ -396,7 +396,7 @@ def _plan(document: Mapping[str, Any]) -> Plan:
             **{name: _timestamp(document.get(name)) for name in ("first_wait_ends", "last_wait_ends")},
         }
         return Plan(**fields)
-    except (TypeError, KeyError) as error:
+    except (AttributeError, TypeError, KeyError, ValueError) as error:
         problem = f"has no {error.args[0]!r}" if isinstance(error, KeyError) else f"cannot be read ({error})"
         if unknown := sorted(document.keys() - Plan.__dataclass_fields__.keys()):
             problem = f"has the unknown field {unknown[0]!r}"

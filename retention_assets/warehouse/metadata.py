@@ -24,6 +24,7 @@ class Details:
     policy_run: str | None = None  # of `policy_table`: the run whose rows are the current policy
     references_hash: str | None = None  # of the branches, tags and commits or snapshots
     snapshots_digest: str | None = None  # of the snapshots that stay or leave, from which a table was made
+    memory_digest: str | None = None  # of what earlier plans of lakeFS found, and the references no longer show
     terms_hash: str | None = None  # of the settings under which a table of references was made
     instance: str | None = None  # of `commit_graph`: identifies the repository; empty: the source does not know it
     known: bool | None = None  # of `uncommitted_objects`: whether there is a staged list
@@ -54,7 +55,8 @@ class Details:
     # Of `reachable_manifests` and `reachable_chunks`:
     lost: int | None = None  # files that must stay but are acknowledged as lost
     unread: int | None = None  # lost files that no run has ever read
-    by_kind: Mapping[str, int] | None = None  # of `reachable_chunks`: the references by kind
+    # Of `reachable_chunks`: the references by kind. It has no hash: details can be part of a key
+    by_kind: Mapping[str, int] | None = field(default=None, hash=False)
 
     @classmethod
     def of_texts(cls, texts: Mapping[str, str]) -> "Details":

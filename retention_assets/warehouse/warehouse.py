@@ -39,6 +39,7 @@ LAYOUT = 1  # version of the directory layout; a warehouse without the document 
 _LAYOUT = "warehouse.json"
 _KNOWN_LAYOUTS: set[str] = set()  # the roots whose layout this process has read
 METADATA = "_facts.json"  # Spark ignores names that begin with an underscore
+REPLACED = "_replaced.json"  # the metadata of the rows that a run began to replace, see `keep_metadata`
 SUCCESS = "_SUCCESS"  # the marker file that Spark writes after all rows of a table
 PART = "part-00000.parquet"  # the file of a merged batch of a cache
 _ROW_GROUP = 8192  # rows of a row group of a table that the driver writes: each is decoded whole, and lists can be long
@@ -462,6 +463,12 @@ class Warehouse:
         """Write the metadata of a partition beside its rows. Call this after the rows are written."""
         self.write_document(metadata.document(), repository, table, day.isoformat(), METADATA)
 
+    def keep_metadata(self, repository: str, table: str, day: date) -> None:
+        """Keep the metadata of a partition while `write_table` replaces its rows: the run may end before it is done."""
+        partition = repository, table, day.isoformat()
+        if document := self.read_document(*partition, METADATA):
+            self.write_document(document, *partition, REPLACED)
+
     def newest_rows(self, repository: str, table: str) -> int:
         """Return the number of rows in the table's newest complete partition; 0 if there is none."""
         days = reversed(self.directories(repository, table))
@@ -479,12 +486,14 @@ class Warehouse:
             )
         return metadata
 
-    def metadata_if_there(self, repository: str, table: str, day: str) -> PartitionMetadata | None:
-        """Return the metadata of a partition that may be incomplete; None if it has none.
+    def metadata_if_there(
+        self, repository: str, table: str, day: str, name: str = METADATA
+    ) -> PartitionMetadata | None:
+        """Return the metadata of a partition that may be incomplete; None if it has none. `name`: of the file.
 
         Errors: TableContractError when the metadata is damaged.
         """
-        document = self.read_document(repository, table, day, METADATA)
+        document = self.read_document(repository, table, day, name)
         try:
             return None if document is None else PartitionMetadata.of_document(document)
         except (AttributeError, KeyError, TypeError, ValueError) as error:
@@ -553,9 +562,9 @@ class Warehouse:
     def write_table(self, rows: pa.Table, *parts: str) -> str:
         """Replace a directory with one Parquet file of these rows, as Spark does, and return the digest of the file.
 
-        Errors: as `write_document`.
+        A file that `keep_metadata` wrote stays. Errors: as `write_document`.
         """
-        self.remove_directory(*parts)
+        self.remove_directory(*parts, keep=REPLACED)
         target = BytesIO()
         pq.write_table(rows, target, store_schema=False, row_group_size=_ROW_GROUP)
         # A new name, as Spark gives its files: a frame of the replaced file must not read the rows of this one.
@@ -707,16 +716,16 @@ class Warehouse:
         path = "/".join(parts)
         self._call(lambda: self._store.delete(path), path, _REMOVE)
 
-    def remove_directory(self, *parts: str) -> None:
-        """Remove a directory of this warehouse with its contents, if it exists."""
-        if "://" not in self._root:
+    def remove_directory(self, *parts: str, keep: str | None = None) -> None:
+        """Remove a directory of this warehouse with its contents, if it exists. `keep`: the name of one that stays."""
+        if "://" not in self._root and (keep is None or not Path(self.location(*parts, keep)).exists()):
             shutil.rmtree(self.location(*parts), ignore_errors=True)
             return
         path = "/".join(parts)
 
         def remove() -> None:
             for entries in self._store.list(path):
-                self._store.delete([entry["path"] for entry in entries])
+                self._store.delete([entry["path"] for entry in entries if entry["path"] != f"{path}/{keep}"])
 
         self._call(remove, path, _REMOVE)
 

@@ -51,6 +51,22 @@ def test_an_added_or_removed_inventory_starts_only_the_run_of_the_newest_day(bef
     assert days(arrivals([[FIRST, SECOND, THIRD]] * after, found.cursor)) == []
 
 
+def test_a_replaced_inventory_starts_only_the_run_of_the_newest_day():
+    cursor = arrivals([[FIRST, SECOND]], None, "one").cursor
+    assert days(arrivals([[FIRST, SECOND, THIRD]], cursor, "one")) == ["2026-10-31"]
+    later = [name.replace("T01-00Z", "T04-12Z") for name in (FIRST, SECOND, THIRD)]
+    found = arrivals([later], cursor, "two")
+    assert days(found) == ["2026-10-31"]
+    assert days(arrivals([later], found.cursor, "two")) == []
+
+
+def test_a_cursor_of_an_earlier_version_is_one_of_the_same_inventories():
+    cursor = json.loads(arrivals([[FIRST, SECOND]], None).cursor)
+    del cursor["inventories"]
+    assert days(arrivals([[FIRST, SECOND, THIRD]], json.dumps(cursor), "one")) == ["2026-10-31"]
+    assert days(arrivals([[FIRST, SECOND]], json.dumps(cursor), "one")) == []
+
+
 def test_many_deliveries_start_at_most_five_runs_at_a_time_and_none_is_lost():
     names = [f"2026-10-{day:02d}T01-00Z" for day in range(2, 15)]
     cursor, started = arrivals([["2026-10-01T01-00Z"]], None).cursor, []

@@ -10,6 +10,7 @@ import dagster as dg
 import pytest
 import yaml
 from dagster._core.remote_representation.external_data import asset_node_snaps_from_repo
+from dagster._core.storage.tags import RETRY_NUMBER_TAG
 
 from retention_assets import definitions as module
 from retention_assets.assets.declaration import column_lineage
@@ -17,7 +18,7 @@ from retention_assets.assets.runs import SweepOptions
 from retention_assets.config.configuration import Configuration, load_configuration
 from retention_assets.definitions import build_definitions
 from retention_assets.demo import sample
-from retention_assets.errors import ConfigurationError
+from retention_assets.errors import ConfigurationError, GuardRefused
 from retention_assets.tables import DUE_OBJECTS, TABLES, shown_tables
 from tests.assets.graph import GOLDEN, configuration, snapshot, written
 
@@ -140,6 +141,14 @@ def test_the_report_job_does_not_sweep(name: str) -> None:
     run = dg.DagsterRun(job_name=f"{name}_report")
     assert not SweepOptions().may_sweep(run, name)
     assert SweepOptions().may_sweep(dg.DagsterRun(job_name=f"{name}_sweep"), name)
+
+
+@pytest.mark.parametrize("job", ["orchard_sweep", "__ASSET_JOB"])
+def test_a_run_that_dagster_started_to_retry_another_one_does_not_sweep(job: str) -> None:
+    retry = dg.DagsterRun(job_name=job, tags={RETRY_NUMBER_TAG: "1"})
+    with pytest.raises(GuardRefused, match=r"a sweep is never retried by itself.*: `retention sweep orchard`"):
+        SweepOptions(execute=True).may_sweep(retry, "orchard")
+    assert not SweepOptions().may_sweep(dg.DagsterRun(job_name="__ASSET_JOB", tags={RETRY_NUMBER_TAG: "1"}), "orchard")
 
 
 def test_a_dump_age_that_is_too_long_names_the_longest_one_that_a_run_accepts(tmp_path: Path) -> None:

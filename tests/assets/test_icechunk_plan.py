@@ -4,7 +4,7 @@ import re
 import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +24,8 @@ from retention_assets.repositories.other_repositories import OtherRepositories
 from retention_assets.state.memory import due_objects, due_objects_of, forget
 from retention_assets.state.plan import load_plan
 from retention_assets.tables import TABLES
-from retention_assets.warehouse.warehouse import METADATA
+from retention_assets.warehouse.metadata import PartitionMetadata
+from retention_assets.warehouse.warehouse import METADATA, Warehouse
 from tests.assets.icechunk_lake import (
     AS_OF,
     COMMITS,
@@ -315,15 +316,23 @@ def test_a_directory_that_is_a_link_into_another_repository_is_refused(second: P
 
 @pytest.mark.long
 def test_a_plan_is_blocked_if_an_older_repo_object_is_in_the_place_of_the_one_of_an_earlier_plan(
-    second: Planned, tmp_path: Path
+    second: Planned, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    lake = second.copy(tmp_path)
+    def stop(warehouse: Warehouse, repository: str, table: str, day: date, metadata: PartitionMetadata) -> None:
+        if table == "repository_history":
+            raise TableContractError("the run is stopped")
+        write(warehouse, repository, table, day, metadata)
+
+    write, lake = Warehouse.write_metadata, second.copy(tmp_path)
     older = (lake.directory / "repo").read_bytes()
     commit_to(open_repository(lake.directory))
     made = lake.plan()
     assert made.success, made.errors
     newer = (lake.directory / "repo").read_bytes()
     (lake.directory / "repo").write_bytes(older)
+    with monkeypatch.context() as patched:
+        patched.setattr(Warehouse, "write_metadata", stop)
+        assert "the run is stopped" in lake.plan().errors
     assert lake.plan().success
     document = lake.plan_document() or {}
     assert "an older repo object was put in the place" in document["blocked"]

@@ -3,7 +3,7 @@
 import json
 import re
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from http.server import BaseHTTPRequestHandler, HTTPServer
@@ -323,10 +323,14 @@ def test_a_plan_that_no_sweep_may_execute_is_not_swept(tmp_path: Path, project: 
     assert requests(project) == []
 
 
-def test_a_plan_of_another_version_does_not_stop_sweeps_of_other_days(project: Project) -> None:
+@pytest.mark.parametrize("changes", [{"unknown": 1}, {"made_at": "yesterday"}, {"totals": 3}])
+def test_a_plan_that_cannot_be_read_does_not_stop_sweeps_of_other_days(
+    project: Project, changes: Mapping[str, object]
+) -> None:
     project.run("approve", plan_hash=project.plan.plan_hash, by="anna")
     before = replace(project.plan, day=DAY - timedelta(days=1)).document()
-    project.warehouse.write_document({**before, "unknown": 1}, "orchard", "plans", before["day"], "current.json")
+    project.warehouse.write_document({**before, **changes}, "orchard", "plans", before["day"], "current.json")
+    project.warehouse.write_document(before, "orchard", "plans", "of somebody", "current.json")
     assert [request.partition_key for request in requests(project)] == [DAY.isoformat()]
 
 

@@ -335,10 +335,15 @@ def test_candidates_are_not_made_from_addresses_of_another_policy(lake: Lake) ->
     assert lake.plan_document() is None
 
 
-@pytest.mark.parametrize(("hash_of", "named"), [("references_hash", "references"), ("terms_hash", "settings")])
-def test_candidates_are_not_made_from_addresses_of_other_references_or_settings(
-    lake: Lake, hash_of: str, named: str
-) -> None:
+@pytest.mark.parametrize(
+    ("hash_of", "named"),
+    [
+        ("references_hash", "references"),
+        ("memory_digest", "deleted branches that earlier plans found"),
+        ("terms_hash", "settings"),
+    ],
+)
+def test_candidates_are_not_made_from_addresses_of_another_origin(lake: Lake, hash_of: str, named: str) -> None:
     metadata = lake.root / "warehouse/orchard/addresses" / DAY / "_facts.json"
     noted = json.loads(metadata.read_text("utf-8"))
     noted["notes"][hash_of] = "0" * 64

@@ -7,8 +7,10 @@ import dagster as dg
 import pytest
 from dagster._utils.error import SerializableErrorInfo
 
-from retention_assets.assets.runs import _OWN_ERRORS, failure_of
-from retention_assets.errors import GuardRefused, RetentionError
+from retention_assets.assets.runs import _OWN_ERRORS, daily, day_of, failure_of
+from retention_assets.errors import ConfigurationError, GuardRefused, RetentionError
+
+RANGE_START, RANGE_END = "dagster/asset_partition_range_start", "dagster/asset_partition_range_end"
 
 
 def failed_step(message: str) -> Any:
@@ -18,6 +20,20 @@ def failed_step(message: str) -> Any:
     return SimpleNamespace(
         event_type=None, is_step_failure=True, step_failure_data=data, step_key="orchard__commit_graph"
     )
+
+
+@pytest.mark.parametrize("tags", [{}, {RANGE_START: "2026-11-01", RANGE_END: "2026-11-02"}], ids=["none", "several"])
+def test_a_run_without_a_day_or_with_several_is_refused(tags: dict[str, str]) -> None:
+    @dg.asset(partitions_def=daily)
+    def dated(context: dg.AssetExecutionContext) -> None:
+        day_of(context)
+
+    job = dg.Definitions(assets=[dated]).resolve_implicit_global_asset_job_def()
+    with (
+        dg.DagsterInstance.ephemeral() as instance,
+        pytest.raises(ConfigurationError, match="has no day, or several: "),
+    ):
+        job.execute_in_process(instance=instance, tags=tags)
 
 
 @pytest.mark.parametrize("message", ["ValueError: no such column", "ValueError: no such column.\n\nDetails."])

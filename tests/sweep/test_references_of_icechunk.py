@@ -81,7 +81,7 @@ class Pairing:
         known = {"policy_hash": snapshot_policy(there).policy_hash, "terms_hash": terms_hash(planned_terms(there))}
         for table, rows, details, read_at in (
             (REACHABLE_MANIFESTS, [manifest], of_manifests, manifests_at or at),
-            (REACHABLE_CHUNKS, [], of_chunks, at),
+            (REACHABLE_CHUNKS, [], {"by_kind": {"virtual": 1}, **(of_chunks or {})}, at),
         ):
             frame = from_arrow(self.spark, pa.Table.from_pylist(rows, table.schema))
             frame.write.mode("overwrite").parquet(self.warehouse.partition("there", table.name, at.date()))

@@ -162,9 +162,14 @@ def _content(reader: ObjectReader, listed: ObjectMetadata) -> tuple[bytes | None
 
 
 def reference_files(reader: ObjectReader) -> Iterator[ObjectMetadata]:
-    """Yield path, size, time and ETag of every file below `refs/`, of any kind."""
+    """Yield path, size, time and ETag of every file below `refs/`, of any kind.
+
+    Some tools write an empty object with a slash at the end of its key for a folder. It is no reference.
+    """
     for batch in reader.list(REFERENCES):
         for row in batch.to_pylist():
+            if row["size"] == 0 and row["path"].endswith("/"):
+                continue
             yield ObjectMetadata(row["path"], row["size"], row["last_modified"], row["e_tag"])
 
 

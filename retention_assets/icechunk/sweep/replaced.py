@@ -18,12 +18,14 @@ from retention_assets.icechunk.source.ops_log import ops_log
 from retention_assets.objectstore.objects import ObjectReader
 from retention_assets.tables import REPOSITORY_HISTORY
 from retention_assets.warehouse.metadata import Details, PartitionMetadata
-from retention_assets.warehouse.warehouse import METADATA, Warehouse
+from retention_assets.warehouse.warehouse import METADATA, REPLACED, Warehouse
 
 
 @dataclass(frozen=True, slots=True)
 class EarlierPlans:
     """The metadata of `repository_history` of the plans of one repository.
+
+    If a run ended while it replaced the rows of a day, the metadata of the replaced rows count.
 
     `read_at`: the time (UTC) at which the caller read the repo object. Plans that read it later do not count, because
     they may have read a newer object.
@@ -32,6 +34,10 @@ class EarlierPlans:
     warehouse: Warehouse
     repository: str
     read_at: datetime
+
+    def keep(self, day: date) -> None:
+        """Keep what the last plan of `day` read, while this plan replaces the rows of `day`."""
+        self.warehouse.keep_metadata(self.repository, REPOSITORY_HISTORY.name, day)
 
     def newest_entry_of(self, day: date) -> datetime | None:
         """Return the newest entry of the ops log at the last plan of `day`; None: it is not known."""
@@ -56,7 +62,10 @@ class EarlierPlans:
         """
         files = self.warehouse.tree(self.repository, REPOSITORY_HISTORY.name)
         written = {
-            path.split("/")[-2]: file.written_at for path, file in files.items() if path.endswith(f"/{METADATA}")
+            path.split("/")[-2]: file.written_at
+            for name in (REPLACED, METADATA)  # the second one counts if a day has both
+            for path, file in files.items()
+            if path.endswith(f"/{name}")
         }
         has_older = False
         for day in sorted(written, key=lambda day: written[day], reverse=True):
@@ -68,16 +77,19 @@ class EarlierPlans:
                 has_older = has_older or metadata.taken_at < cutoff
 
     def _metadata(self, day: str) -> PartitionMetadata | None:
-        parts = (self.repository, REPOSITORY_HISTORY.name, day)
+        parts, name = (self.repository, REPOSITORY_HISTORY.name, day), METADATA
         try:
-            return self.warehouse.metadata_if_there(*parts)
+            if (found := self.warehouse.metadata_if_there(*parts)) is None:
+                name = REPLACED
+                found = self.warehouse.metadata_if_there(*parts, name)
         except TableContractError as error:
             raise TableContractError(
-                f"{self.warehouse.location(*parts, METADATA)}: this file is damaged. It has the newest entry of the "
+                f"{self.warehouse.location(*parts, name)}: this file is damaged. It has the newest entry of the "
                 f"ops log that the plan of {day} read, and shows whether an older repo object was put in the place of "
                 "a newer one since then. Nothing was changed or deleted. Copy the file from a backup of the warehouse. "
                 "Or, if you are sure that nobody replaced the repo object since then, remove the file, and plan again."
             ) from error
+        return found
 
 
 def with_log(

@@ -4,9 +4,9 @@ Each plan compares the history with that of the newest earlier plan, which has t
 Source: docs/icechunk.md, "What is deleted".
 """
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from dataclasses import replace
-from datetime import date
+from datetime import UTC, date, datetime
 
 from retention_assets.errors import TableContractError
 from retention_assets.icechunk.formats.ids import decode_id
@@ -22,20 +22,29 @@ def with_true_ages(state: IcechunkState, plans: EarlierPlans) -> IcechunkState:
     """Return `state` with the snapshots that cannot be as old as their writer says, each with its earliest time.
 
     This is the time at which the newest plan that did not list the snapshot read the history. Without an earlier plan,
-    all times are those of the writers. If the rows of the newest earlier plan are damaged, only its own corrections
-    count. Errors: as `EarlierPlans`; AccessDenied or StoreError.
+    all times are those of the writers. If the rows of the newest earlier plan cannot be read, the snapshots that an
+    older plan listed, or that the newest one corrected, are not new. Errors: as `EarlierPlans`; AccessDenied or
+    StoreError.
     """
     metadata, day = next(plans.since(state.taken_at), (None, ""))
     if metadata is None:
         return state
     earlier, listed = not_before_of(metadata.details), _listed(plans, day, metadata)
+    if listed is None:
+        older = (_listed(plans, *one) for one in _older(plans, metadata))
+        listed = next((one for one in older if one is not None), ())
     not_before = {}
     for snapshot_id, snapshot in state.history.snapshots.items():
-        is_new = listed is not None and snapshot_id not in listed
-        at = metadata.taken_at if is_new else earlier.get(snapshot_id)
+        at = earlier.get(snapshot_id, None if snapshot_id in listed else metadata.taken_at)
         if at is not None and at > snapshot.flushed_at:
             not_before[snapshot_id] = at
     return replace(state, not_before=not_before)
+
+
+def _older(plans: EarlierPlans, newest: PartitionMetadata) -> Iterator[tuple[str, PartitionMetadata]]:
+    """Yield the plans before the newest one, with the day of each plan, newest plan first."""
+    every = plans.since(datetime.min.replace(tzinfo=UTC))
+    return ((day, metadata) for metadata, day in every if metadata.taken_at < newest.taken_at)
 
 
 def _listed(plans: EarlierPlans, day: str, metadata: PartitionMetadata) -> Collection[bytes] | None:

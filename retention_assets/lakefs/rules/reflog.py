@@ -5,6 +5,7 @@ both cases commits would expire earlier than the policy says. So each plan remem
 found. Source: docs/retention.md, "The reflog".
 """
 
+import hashlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
@@ -72,6 +73,18 @@ def gone_heads(references: References, memory: Memory) -> tuple[SeenHead, ...]:
         for head in memory.heads
         if head.commit_id in references.commits and now[head.kind].get(head.name) != head.commit_id
     )
+
+
+def memory_digest(references: References, memory: Memory) -> str:
+    """Return a digest of what the memory adds to the references: heads that are gone, and corrected commit times."""
+    heads = sorted(repr(head) for head in gone_heads(references, memory))
+    known = with_true_ages(references, memory).commits
+    times = sorted(
+        f"{commit_id} {known[commit_id].created_at.isoformat()}"
+        for commit_id, commit in references.commits.items()
+        if known[commit_id].created_at != commit.created_at
+    )
+    return hashlib.sha256("\n".join([*heads, *times]).encode()).hexdigest()
 
 
 def counting_heads(references: References, memory: Memory, policy: Policy, as_of: datetime) -> tuple[SeenHead, ...]:

@@ -42,7 +42,7 @@ from retention_assets.lakefs.rules.candidates import (
 )
 from retention_assets.lakefs.rules.lifecycle import kept_by_duplicates, whole_pairs, with_lifecycle
 from retention_assets.lakefs.rules.references import References
-from retention_assets.lakefs.rules.reflog import Memory, SeenHead, lost_commits, reported_heads
+from retention_assets.lakefs.rules.reflog import Memory, SeenHead, lost_commits, memory_digest, reported_heads
 from retention_assets.lakefs.rules.same_content import (
     at_risk,
     etag_differs,
@@ -89,7 +89,12 @@ from retention_assets.warehouse.warehouse import Rows, Warehouse
 
 _ONE_DAY = timedelta(days=1)  # a plan warns of references older than this, and of commits further in the future
 _FEW = 5  # names in a message
-_ORIGINS = {"policy_hash": "policy", "references_hash": "references", "terms_hash": "settings"}  # in messages
+_ORIGINS = {  # in messages
+    "policy_hash": "policy",
+    "references_hash": "references",
+    "memory_digest": "deleted branches that earlier plans found",
+    "terms_hash": "settings",
+}
 _FEW_DUPLICATES = 3  # addresses that another path keeps, and paths of each
 
 
@@ -207,7 +212,7 @@ def blocked(parameters: PlanParameters, inputs: PlanInputs, references: Referenc
 
 
 def require_one_origin(parameters: PlanParameters, inputs: PlanInputs) -> None:
-    """Refuse an inventory of another storage, and addresses of another policy, other settings or other references.
+    """Refuse an inventory of another storage, and addresses of another policy, settings, references or memory.
 
     This happens when some assets were materialized again and others were not. Errors: GuardRefused.
     """
@@ -216,6 +221,7 @@ def require_one_origin(parameters: PlanParameters, inputs: PlanInputs) -> None:
     origin = Details(
         policy_hash=parameters.policy.policy_hash,
         references_hash=inputs.references_hash,
+        memory_digest=memory_digest(inputs.references(), parameters.memory),
         terms_hash=terms_hash(parameters.terms),
     )
     differing = inputs.addresses.details.differing(origin)

@@ -173,6 +173,22 @@ def test_a_damaged_or_contradictory_file_ends_the_reading(old, damage: Callable[
         state(old)
 
 
+def test_an_empty_object_with_the_key_of_a_folder_is_no_reference(tmp_path, bucket):
+    """Consoles of object stores write such objects."""
+    build_history(tmp_path, 1, COMMITS, {"main": "b"}, {"v1": "a"})
+    client = bucket.client()
+    for path in (path for path in tmp_path.rglob("*") if path.is_file()):
+        client.put_object(Bucket=bucket.name, Key=f"r/{path.relative_to(tmp_path)}", Body=path.read_bytes())
+    before = read_references(ObjectReader(bucket.access("r")))
+    for key in ("refs/", "refs/branch.main/", "refs/tag.v1/"):
+        client.put_object(Bucket=bucket.name, Key=f"r/{key}", Body=b"")
+    found = read_references(ObjectReader(bucket.access("r")))
+    assert (found.branches, found.tags) == (before.branches, before.tags)
+    client.put_object(Bucket=bucket.name, Key="r/refs/tag.v2/", Body=b"?")
+    with pytest.raises(CorruptFile, match=r"refs/tag\.v2/: it is neither a branch nor a tag"):
+        read_references(ObjectReader(bucket.access("r")))
+
+
 def test_a_tag_that_may_not_be_read_ends_the_reading(tmp_path, bucket):
     """icechunk skips the tag, and then collects the files that the tag keeps."""
     access = bucket.access("r")

@@ -8,6 +8,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import icechunk as ic
+import pyarrow as pa
 import pytest
 
 from retention_assets.errors import GuardRefused, TableContractError
@@ -152,6 +153,25 @@ def test_a_plan_that_is_made_again_on_its_day_still_finds_the_older_object(plann
     planned.repo.write_bytes(older)
     for hours in (1, 2, 3):
         assert planned.plan(NOON + timedelta(hours=hours)) is not None
+
+
+@pytest.mark.parametrize("in_store", [False, True])
+def test_a_run_that_ended_while_it_replaced_rows_hides_no_older_object(planned: Planned, *, in_store: bool) -> None:
+    """`in_store`: the warehouse is reached by a URL, as in an object store."""
+    older = planned.repo.read_bytes()
+    planned.commit()
+    assert planned.plan(NOON) is None
+    planned.repo.write_bytes(older)
+    directory = str(planned.root / "warehouse")
+    warehouse = Warehouse(f"file://{directory}" if in_store else directory)
+    day = NOON.date()
+    for _ in range(2):
+        EarlierPlans(warehouse, NAME, NOON + timedelta(hours=1)).keep(day)
+        warehouse.write_table(pa.table({"number": [1]}), NAME, "repository_history", day.isoformat())
+        assert warehouse.metadata_if_there(NAME, "repository_history", day.isoformat()) is None
+    with pytest.raises(GuardRefused, match="older repo object was put in the place"):
+        planned.sweep(NOON + timedelta(hours=2), NOON)
+    assert planned.plan(NOON + timedelta(hours=2)) is not None
 
 
 def test_an_upgrade_that_was_undone_and_made_again_since_the_plan_is_no_older_object(tmp_path: Path) -> None:

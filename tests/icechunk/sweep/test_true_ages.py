@@ -75,20 +75,28 @@ def test_a_time_of_the_writer_that_is_later_than_the_last_plan_stays(plans: Plan
     assert plans.plan(NOON + DAY, LATE, flushed_at=NOON + DAY / 2) == {LATE: NOON + DAY / 2}
 
 
-def test_if_rows_of_the_last_plan_are_lost_no_further_times_are_corrected(plans: Plans) -> None:
+def test_if_rows_of_the_last_plan_are_lost_those_of_the_plan_before_count(plans: Plans) -> None:
     plans.plan(NOON, OLD)
     plans.plan(NOON + DAY, OLD, SLOW)
     file = plans.file(NOON + DAY)
     pq.write_table(pq.read_table(file).slice(0, 0), file)
-    assert plans.plan(NOON + 2 * DAY, OLD, SLOW, LATE) == {OLD: LONG_AGO, SLOW: NOON, LATE: LONG_AGO}
+    assert plans.plan(NOON + 2 * DAY, OLD, SLOW, LATE) == {OLD: LONG_AGO, SLOW: NOON, LATE: NOON + DAY}
 
 
-def test_if_rows_of_the_last_plan_are_of_another_run_no_further_times_are_corrected(plans: Plans) -> None:
+def test_if_rows_of_the_last_plan_are_of_another_run_those_of_the_plan_before_count(plans: Plans) -> None:
     plans.plan(NOON, OLD)
     plans.plan(NOON + DAY, OLD, SLOW)
     file = plans.file(NOON + DAY)
     file.rename(file.with_name("part-1.parquet"))
-    assert plans.plan(NOON + 2 * DAY, OLD, SLOW, LATE) == {OLD: LONG_AGO, SLOW: NOON, LATE: LONG_AGO}
+    assert plans.plan(NOON + 2 * DAY, OLD, SLOW, LATE) == {OLD: LONG_AGO, SLOW: NOON, LATE: NOON + DAY}
+
+
+def test_if_rows_of_all_plans_are_lost_every_snapshot_is_new(plans: Plans) -> None:
+    plans.plan(NOON - 2 * DAY, OLD)
+    plans.plan(NOON, OLD, SLOW)
+    for at in (NOON - 2 * DAY, NOON):
+        plans.file(at).unlink()
+    assert plans.plan(NOON + DAY, OLD, SLOW, LATE) == {OLD: NOON, SLOW: NOON - 2 * DAY, LATE: NOON}
 
 
 def test_a_plan_that_read_the_history_later_does_not_count(plans: Plans) -> None:

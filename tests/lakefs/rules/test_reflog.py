@@ -14,6 +14,7 @@ from retention_assets.lakefs.rules.reflog import (
     gone_heads,
     held_until,
     lost_heads,
+    memory_digest,
     remember,
     reported_heads,
     with_true_ages,
@@ -63,6 +64,16 @@ def test_a_branch_that_was_reset_keeps_its_old_head_from_when_it_was_last_seen()
     after = references(61, {"a": ("", 0), "b": ("a", 1)}, main="a")
     assert active(after, memory, 60 + 44) == {"a", "b"}
     assert active(after, memory, 60 + 45) == {"a"}
+
+
+def test_the_digest_of_the_memory_changes_if_the_memory_keeps_other_commits() -> None:
+    now = references(62, HISTORY, main="m2")
+    first = remember(now, Memory(), POLICY)
+    same = remember(references(63, HISTORY, main="m2"), first, POLICY)
+    of_gone_branch = remember(references(61, HISTORY, main="m2", gold="g2"), Memory(), POLICY)
+    of_first_plan = Memory(not_before={name: at(60) for name in HISTORY}, seen_at=at(61))
+    assert memory_digest(now, Memory()) == memory_digest(now, first) == memory_digest(now, same)
+    assert len({memory_digest(now, one) for one in (first, of_gone_branch, of_first_plan)}) == 3
 
 
 def test_a_backdated_commit_expires_nothing() -> None:

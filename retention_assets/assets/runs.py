@@ -139,6 +139,12 @@ _OWN_ERRORS = {
 }
 
 
+def was_interrupted(events: Sequence[dg.DagsterEvent]) -> bool:
+    """Return whether a person or the system ended the run during a step, for example with Ctrl-C."""
+    errors_of_steps = [event.step_failure_data.error for event in events if event.is_step_failure]
+    return any(error and error.cls_name == dg.DagsterExecutionInterruptedError.__name__ for error in errors_of_steps)
+
+
 def failure_of(events: Sequence[dg.DagsterEvent], job: str, run_id: str) -> RetentionError:
     """Return the error that ended a run.
 

@@ -1,6 +1,7 @@
 """The root command, and the options, output functions and progress line that the commands share."""
 
 import codecs
+import errno
 import json
 import os
 import re
@@ -42,6 +43,7 @@ AS_IT_IS: Any = {"soft_wrap": True, "highlight": False, "markup": False, "emoji"
 _COMMAND = re.compile(r"`retention (?=[a-z])")
 
 _MOST_COUNTED = 10_000  # files: counting more could take seconds on a network file system
+_HERE = Path("retention.yaml")  # the configuration in the working directory
 _ABORTED, BROKEN_PIPE = 130, 141  # as a shell reports a command that SIGINT or SIGPIPE ended
 
 progress = Console(stderr=True)  # progress and logs; results go to standard output
@@ -69,7 +71,10 @@ def _statuses() -> Iterator[None]:
 
 
 def drop_output() -> bool:
-    """Drop the rest of standard output and of standard error if their reader has ended. Return whether one has."""
+    """Drop the rest of standard output and of standard error if nobody reads it, or its disk is full.
+
+    Return whether something was dropped.
+    """
     broken = [stream for stream in (sys.stdout, sys.stderr) if stream is not None and _is_broken(stream)]
     for stream in broken:
         os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())  # Python writes the rest when it ends
@@ -82,8 +87,8 @@ def _is_broken(stream: TextIO) -> bool:
         stream.flush()
     except BrokenPipeError:
         return True
-    except OSError:  # the stream is not a file, as in tests
-        return False
+    except OSError as error:  # the disk is full, or the stream is not a file, as in tests
+        return error.errno == errno.ENOSPC
     poll = select.poll()  # `flush` succeeds if an earlier write failed and left nothing in the buffer
     poll.register(number, select.POLLOUT)
     return any(event & select.POLLERR for _, event in poll.poll(0))
@@ -127,18 +132,24 @@ def cli(context: click.Context, file: Path | None) -> None:
 
 
 def configuration_of(context: click.Context) -> Configuration:
-    """Return the configuration of the command. `configuration_file` finds its file."""
-    return load_configuration(configuration_file(context.obj))
+    """Return the configuration of the command. `configuration_file` finds its file. The demo's is named in a note."""
+    file = configuration_file(context.obj)
+    if _is_of_demo(context.obj):
+        reason = "no --config, no RETENTION_CONFIG, and no retention.yaml in this directory"
+        progress.print(f"note: this is the demo, {file}, because there is {reason}.", **AS_IT_IS)
+    return load_configuration(file)
 
 
 def configuration_file(given: Path | None) -> Path:
     """Return the file of the configuration: `given`, else of RETENTION_CONFIG, ./retention.yaml, or the demo's."""
     from retention_assets.demo.sample import demo_configuration
 
-    here = Path("retention.yaml")
-    is_here = here.is_file() or here.is_symlink()  # a link to a missing file is an error, and not a reason for the demo
-    file = given or os.environ.get("RETENTION_CONFIG") or (here if is_here else demo_configuration())
-    return Path(file)
+    return demo_configuration() if _is_of_demo(given) else Path(given or os.environ.get("RETENTION_CONFIG") or _HERE)
+
+
+def _is_of_demo(given: Path | None) -> bool:
+    # A link to a missing file is an error, and not a reason for the demo.
+    return not (given or os.environ.get("RETENTION_CONFIG") or _HERE.is_file() or _HERE.is_symlink())
 
 
 class RepositoryName(click.ParamType):

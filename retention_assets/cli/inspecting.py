@@ -210,7 +210,8 @@ def lines_of(explanation: Explanation, now: datetime) -> Iterator[str]:
     if explanation.commit:
         yield from _of_commit(explanation.commit, now)
     if snapshot := explanation.snapshot:
-        yield f"snapshot {snapshot['snapshot_id']}: {snapshot['decision']}: {snapshot['reason']}"
+        reason = snapshot["reason"].removeprefix(f"{snapshot['decision']}: ")
+        yield f"snapshot {snapshot['snapshot_id']}: {snapshot['decision']}: {reason}"
     if explanation.kind == "path" and len(explanation.objects) > 1:
         yield f"{explanation.asked} has {len(explanation.objects):,} versions:"
     for one in explanation.objects:

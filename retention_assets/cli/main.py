@@ -7,6 +7,7 @@ ended the command with Ctrl-C or answered a question with no; 141 the program th
 ended.
 """
 
+import errno
 import sys
 import traceback
 from collections.abc import Sequence
@@ -54,15 +55,32 @@ def main(arguments: Sequence[str] | None = None) -> None:
         except BrokenPipeError:
             drop_output()
             sys.exit(ended.code or BROKEN_PIPE)
+        except OSError as error:
+            _print_error(_full_disk(error), arguments)
+            sys.exit(RetentionError.exit_code)
         raise
     except Exception as error:
-        own = own_error(error) or _exhaustion(error)
+        is_full = isinstance(error, OSError) and error.errno == errno.ENOSPC
+        own = own_error(error) or _exhaustion(error) or (_full_disk(error) if is_full else None)
         if own is None:
             traceback.print_exc()
             sys.exit(RetentionError.exit_code)
-        message = with_configuration(str(own), _given_configuration(arguments))
-        progress.print(f"error: {message}", style="red", **AS_IT_IS)
+        _print_error(own, arguments)
         sys.exit(own.exit_code)
+
+
+def _print_error(error: RetentionError, arguments: Sequence[str] | None) -> None:
+    message = with_configuration(str(error), _given_configuration(arguments))
+    progress.print(f"error: {message}", style="red", **AS_IT_IS)
+
+
+def _full_disk(error: Exception) -> RetentionError:
+    """Return the error for an output or a file that could not be written. Drop the rest of the output."""
+    drop_output()
+    return RetentionError(
+        f"The output or a file of this machine could not be written: {error}. Free space, or write elsewhere, then run "
+        "the same command again."
+    )
 
 
 def _given_configuration(arguments: Sequence[str] | None) -> Path | None:

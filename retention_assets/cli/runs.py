@@ -4,7 +4,9 @@ import logging
 import os
 import re
 import shlex
+import shutil
 import sqlite3
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from dataclasses import dataclass
@@ -29,7 +31,7 @@ from rich.console import Console
 from sqlalchemy import Connection, Engine, create_engine, event
 from sqlalchemy.exc import OperationalError, SQLAlchemyError
 
-from retention_assets.assets.runs import failure_of, require_day
+from retention_assets.assets.runs import failure_of, require_day, was_interrupted
 from retention_assets.cli.group import AS_IT_IS, Steps, shown
 from retention_assets.config.configuration import Configuration
 from retention_assets.config.folders import writable_folder
@@ -61,7 +63,7 @@ def run_job(
     """Run `job` for `day`, and return the successful run. `tags`: further tags of the run.
 
     Errors: the RetentionError that ended the run, or GuardRefused with all failed checks; ConfigurationError if the day
-    cannot be planned.
+    cannot be planned; KeyboardInterrupt if a person ended the run.
     """
     require_day(day.isoformat(), "--as-of")
     _require_usable_warehouse(configuration)
@@ -70,6 +72,8 @@ def run_job(
         definitions = build_definitions(configuration, loggers={_PROGRESS: logger})
         run, events = _executed(definitions, job, day, instance, tags or {})
     if not run.is_success:
+        if was_interrupted(events):
+            raise KeyboardInterrupt
         raise failure_of(events, job, run.run_id)
     return FinishedRun(run.run_id, ui)
 
@@ -204,7 +208,8 @@ def _instance(configuration: Configuration) -> Iterator[tuple[dg.DagsterInstance
     Errors: ConfigurationError if the folder cannot be written.
     """
     of_file = f"RETENTION_CONFIG={shlex.quote(str(configuration.file))}"
-    serve = f"{of_file} dagster dev" + ("" if _location_here() else f" -m {_MODULE}")
+    dagster = "dagster" if shutil.which("dagster") else shlex.quote(str(Path(sys.executable).with_name("dagster")))
+    serve = f"{of_file} {dagster} dev" + ("" if _location_here() else f" -m {_MODULE}")
     if home := os.environ.get("DAGSTER_HOME"):
         directory, settings, ui = Path(home), Path(home), serve
     elif Path("dagster.yaml").is_file():

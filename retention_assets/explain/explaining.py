@@ -38,9 +38,16 @@ def explain(configuration: Configuration, name: str, asked: str, day: date | Non
     """Return why `asked` is kept or gone: a path, address, commit, snapshot, manifest or chunk of a repository.
 
     `day`: the day of the plan to use; None: the newest plan that no guard refused.
-    Errors: ConfigurationError when no table has this name; GuardRefused when there is no plan; TableContractError when
-    a table of the plan is missing, or another version wrote the plan.
+    Errors: ConfigurationError when no table has this name, or it is not UTF-8; GuardRefused when there is no plan;
+    TableContractError when a table of the plan is missing, or another version wrote the plan.
     """
+    try:
+        asked.encode()
+    except UnicodeEncodeError as error:
+        raise ConfigurationError(
+            f"{name}: {asked!r} is not UTF-8. Nothing was explained. Ask for the address of the object: `retention "
+            f"show {name} addresses`."
+        ) from error
     repository = configuration.repository(name)
     asked, of_uri = (asked, []) if repository.is_icechunk else _name_in(repository, asked)
     tables, notes = newest_plan(Warehouse(configuration.warehouse), repository, day)
@@ -152,8 +159,8 @@ def _require_known(tables: PlanTables, asked: str, objects: Sequence[ObjectExpla
         raise ConfigurationError(
             f"{plan.repository}: {asked!r} was not found, so nothing was explained. Neither a ledger nor the plan of "
             f"{plan.day}, made at {plan.made_at:%Y-%m-%d %H:%M} UTC, has a path, address, commit, snapshot, manifest "
-            f"or chunk of this name. If {asked!r} is newer than the plan, plan again: "
-            f"`retention plan {plan.repository}`."
+            f"or chunk of this name. If {asked!r} is staged and in no commit, ask for its address. If it is newer "
+            f"than the plan, plan again: `retention plan {plan.repository}`."
         )
 
 

@@ -21,7 +21,10 @@ def clock_agrees(before: datetime, store_time: datetime | None, after: datetime,
     seconds; None: the store does not return its time.
     """
     if store_time is None:
-        detail = "the store does not return its time; guards.max_clock_skew: null switches the check off"
+        detail = (
+            "the store does not return its time: it cannot be reached, or its responses have no `Date` header (then "
+            "guards.max_clock_skew: null switches the check off)"
+        )
         return CheckResult("clock_agrees", False, detail)
     skew = max(before - store_time - timedelta(seconds=1), store_time - after, timedelta(0))
     seconds = f"{skew.total_seconds():.0f} s; at most {most.total_seconds():.0f} s is allowed"

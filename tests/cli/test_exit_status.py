@@ -55,6 +55,28 @@ def test_a_command_whose_output_nobody_reads_has_the_status_of_a_broken_pipe(com
     assert without_reader("--config", demo_configuration(), *command) == (141, "")
 
 
+@pytest.mark.parametrize("command", ["status", "--help"])
+def test_a_full_disk_of_the_output_is_named(command: str) -> None:
+    with Path("/dev/full").open("w") as full:
+        arguments = [sys.executable, "-c", _COMMAND, "--config", str(demo_configuration()), command]
+        ended = subprocess.run(arguments, stdout=full, stderr=subprocess.PIPE, text=True, timeout=200, check=False)
+    assert ended.returncode == 3
+    assert "could not be written: [Errno 28]" in ended.stderr
+    assert "Traceback" not in ended.stderr
+
+
+def test_a_command_without_a_configuration_says_that_it_uses_the_demo(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("RETENTION_CONFIG", raising=False)
+    note = f"note: this is the demo, {demo_configuration()}, because there is no --config"
+    assert note in run("status").err
+    assert "note:" not in run("--config", demo_configuration(), "status").err
+    (tmp_path / "retention.yaml").write_bytes(demo_configuration().read_bytes())
+    assert "note:" not in run("status").err
+
+
 def test_a_command_without_standard_output_keeps_its_status() -> None:
     command = f'"{sys.executable}" -c "{_COMMAND}" --version >&-'
     ended = subprocess.run(["sh", "-c", command], stderr=subprocess.PIPE, text=True, timeout=200, check=False)

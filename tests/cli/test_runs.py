@@ -2,6 +2,7 @@
 
 import os
 import shlex
+import shutil
 import sqlite3
 import subprocess
 import sys
@@ -17,6 +18,7 @@ import click
 import dagster as dg
 import pytest
 from dagster._core.instance.ref import InstanceRef
+from dagster._utils.error import SerializableErrorInfo
 from filelock import FileLock
 from rich.console import Console
 from sqlalchemy.exc import OperationalError
@@ -327,6 +329,27 @@ def test_printed_commands_quote_paths_with_spaces(tmp_path: Path, monkeypatch: p
     assert variables == [f"DAGSTER_HOME={file.parent}/.dagster", f"RETENTION_CONFIG={file}"]
 
 
+def test_the_command_of_the_ui_has_the_path_of_dagster_if_the_shell_does_not_find_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DAGSTER_HOME", str(tmp_path))
+    monkeypatch.setattr(shutil, "which", lambda _: None)
+    file = tmp_path / "retention.yaml"
+    with _instance(Configuration(file=file, warehouse=str(tmp_path), spark={}, repositories={})) as (_, command):
+        words = shlex.split(command)
+    assert words[1:3] == [str(Path(sys.executable).with_name("dagster")), "dev"]
+    assert Path(words[1]).is_file()
+
+
+def test_a_run_that_a_person_ended_is_no_failure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    error = SerializableErrorInfo("Interrupted", [], dg.DagsterExecutionInterruptedError.__name__)
+    event = SimpleNamespace(is_step_failure=True, step_failure_data=SimpleNamespace(error=error))
+    monkeypatch.setattr(runs, "_executed", lambda *_: (SimpleNamespace(is_success=False), [event]))
+    monkeypatch.setenv("DAGSTER_HOME", str(tmp_path))
+    with pytest.raises(KeyboardInterrupt):
+        runs.run_job(configuration(tmp_path, "orchard"), "orchard_plan", date(2026, 11, 3), Console())
+
+
 @pytest.mark.parametrize(
     ("makefile", "command"),
     [
@@ -341,6 +364,7 @@ def test_the_command_of_the_ui_is_make_dev_only_where_there_is_this_target(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("DAGSTER_HOME", raising=False)
+    monkeypatch.setattr(shutil, "which", lambda name: f"/usr/bin/{name}")
     (tmp_path / "dagster.yaml").write_text("telemetry: {enabled: false}")
     if makefile is not None:
         (tmp_path / "Makefile").write_text(makefile)

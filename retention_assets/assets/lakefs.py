@@ -149,7 +149,7 @@ def potential_commits(
     origin = Details(
         policy_hash=query.policy.policy_hash,
         references_hash=needed(commit_graph.details.references_hash, COMMIT_GRAPH.name, "references_hash"),
-        memory_digest=memory_digest(references, query.memory),
+        memory_digest=memory_digest(references, query.memory, query.policy),
         terms_hash=terms_hash(planned_terms(resource.repository)),
         replaced=lost_commits(resource.name, references, query.memory, query.policy),
         digest=table_digest(commits),

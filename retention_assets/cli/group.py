@@ -134,7 +134,7 @@ def cli(context: click.Context, file: Path | None) -> None:
 def configuration_of(context: click.Context) -> Configuration:
     """Return the configuration of the command. `configuration_file` finds its file. The demo's is named in a note."""
     file = configuration_file(context.obj)
-    if _is_of_demo(context.obj):
+    if _is_of_demo(context.obj) and not context.resilient_parsing:  # a shell that completes words shows no note
         reason = "no --config, no RETENTION_CONFIG, and no retention.yaml in this directory"
         progress.print(f"note: this is the demo, {file}, because there is {reason}.", **AS_IT_IS)
     return load_configuration(file)

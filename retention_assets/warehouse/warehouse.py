@@ -718,8 +718,14 @@ class Warehouse:
 
     def remove_directory(self, *parts: str, keep: str | None = None) -> None:
         """Remove a directory of this warehouse with its contents, if it exists. `keep`: the name of one that stays."""
-        if "://" not in self._root and (keep is None or not Path(self.location(*parts, keep)).exists()):
-            shutil.rmtree(self.location(*parts), ignore_errors=True)
+        if "://" not in self._root:
+            directory = Path(self.location(*parts))
+            if keep is None or not (directory / keep).exists():
+                shutil.rmtree(directory, ignore_errors=True)
+                return
+            for entry in directory.iterdir():  # another run may remove the same files
+                if entry.name != keep:
+                    entry.unlink(missing_ok=True)
             return
         path = "/".join(parts)
 

@@ -42,7 +42,10 @@ def with_true_ages(state: IcechunkState, plans: EarlierPlans) -> IcechunkState:
 
 
 def _older(plans: EarlierPlans, newest: PartitionMetadata) -> Iterator[tuple[str, PartitionMetadata]]:
-    """Yield the plans before the newest one, with the day of each plan, newest plan first."""
+    """Yield the plans before the newest one, with the day of each plan, newest plan first.
+
+    The metadata of all days are read, because the plan of an older day may be newer.
+    """
     every = plans.since(datetime.min.replace(tzinfo=UTC))
     return ((day, metadata) for metadata, day in every if metadata.taken_at < newest.taken_at)
 

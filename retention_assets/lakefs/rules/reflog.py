@@ -75,14 +75,18 @@ def gone_heads(references: References, memory: Memory) -> tuple[SeenHead, ...]:
     )
 
 
-def memory_digest(references: References, memory: Memory) -> str:
-    """Return a digest of what the memory adds to the references: heads that are gone, and corrected commit times."""
-    heads = sorted(repr(head) for head in gone_heads(references, memory))
-    known = with_true_ages(references, memory).commits
+def memory_digest(references: References, memory: Memory, policy: Policy) -> str:
+    """Return a digest of what the memory adds to the references: heads that are gone, and corrected commit times.
+
+    A plan from these references that is stored meanwhile does not change the digest: heads that `remember` forgets do
+    not count.
+    """
+    aged = with_true_ages(references, memory)
+    heads = sorted(repr(head) for head in _gone_heads_to_remember(aged, memory, policy))
     times = sorted(
-        f"{commit_id} {known[commit_id].created_at.isoformat()}"
+        f"{commit_id} {aged.commits[commit_id].created_at.isoformat()}"
         for commit_id, commit in references.commits.items()
-        if known[commit_id].created_at != commit.created_at
+        if aged.commits[commit_id].created_at != commit.created_at
     )
     return hashlib.sha256("\n".join([*heads, *times]).encode()).hexdigest()
 
@@ -159,11 +163,7 @@ def remember(references: References, memory: Memory, policy: Policy) -> Memory:
     at = references.taken_at
     seen = [SeenHead("branch", name, commit_id, at) for name, commit_id in references.branches.items()]
     seen += [SeenHead("tag", name, commit_id, at) for name, commit_id in references.tags.items()]
-    gone = [
-        head
-        for head in gone_heads(references, memory)
-        if not _moved_on(head, references) and _is_remembered(head, policy, at)
-    ]
+    gone = _gone_heads_to_remember(references, memory, policy)
     gone += [
         replace(head, last_seen=at - _JUST_BEFORE) if _was_found_last(head, memory) else head
         for head in lost_heads(references, memory, policy)
@@ -171,6 +171,14 @@ def remember(references: References, memory: Memory, policy: Policy) -> Memory:
     heads = sorted([*seen, *gone], key=lambda head: (head.kind, head.name, head.commit_id))
     known = {commit_id: memory.earliest(commit_id) for commit_id in references.commits}
     return Memory(tuple(heads), known, at if memory.seen_at is None else max(at, memory.seen_at))
+
+
+def _gone_heads_to_remember(references: References, memory: Memory, policy: Policy) -> list[SeenHead]:
+    return [
+        head
+        for head in gone_heads(references, memory)
+        if not _moved_on(head, references) and _is_remembered(head, policy, references.taken_at)
+    ]
 
 
 def merged(one: Memory, other: Memory) -> Memory:

@@ -221,7 +221,7 @@ def require_one_origin(parameters: PlanParameters, inputs: PlanInputs) -> None:
     origin = Details(
         policy_hash=parameters.policy.policy_hash,
         references_hash=inputs.references_hash,
-        memory_digest=memory_digest(inputs.references(), parameters.memory),
+        memory_digest=memory_digest(inputs.references(), parameters.memory, parameters.policy),
         terms_hash=terms_hash(parameters.terms),
     )
     differing = inputs.addresses.details.differing(origin)

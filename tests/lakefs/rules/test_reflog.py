@@ -68,12 +68,26 @@ def test_a_branch_that_was_reset_keeps_its_old_head_from_when_it_was_last_seen()
 
 def test_the_digest_of_the_memory_changes_if_the_memory_keeps_other_commits() -> None:
     now = references(62, HISTORY, main="m2")
-    first = remember(now, Memory(), POLICY)
-    same = remember(references(63, HISTORY, main="m2"), first, POLICY)
     of_gone_branch = remember(references(61, HISTORY, main="m2", gold="g2"), Memory(), POLICY)
     of_first_plan = Memory(not_before={name: at(60) for name in HISTORY}, seen_at=at(61))
-    assert memory_digest(now, Memory()) == memory_digest(now, first) == memory_digest(now, same)
-    assert len({memory_digest(now, one) for one in (first, of_gone_branch, of_first_plan)}) == 3
+    assert len({memory_digest(now, one, POLICY) for one in (Memory(), of_gone_branch, of_first_plan)}) == 3
+
+
+@pytest.mark.parametrize(
+    "before",
+    [
+        pytest.param(references(61, HISTORY, main="m2"), id="unchanged"),
+        pytest.param(references(49, HISTORY, main="m1"), id="moved on"),
+        pytest.param(references(61, HISTORY, main="m2", gold="g2"), id="deleted branch that still counts"),
+        pytest.param(references(5, HISTORY, main="m1", old="g2"), id="deleted branch that no longer counts"),
+        pytest.param(references(40, {"m1": ("", 0)}, main="m1"), id="backdated commits"),
+    ],
+)
+def test_the_digest_of_the_memory_is_the_same_after_the_plan_is_stored(before: References) -> None:
+    now = references(62, HISTORY, main="m2")
+    memory = remember(before, Memory(), POLICY)
+    after = remember(with_true_ages(now, memory), memory, POLICY)
+    assert memory_digest(now, memory, POLICY) == memory_digest(now, after, POLICY)
 
 
 def test_a_backdated_commit_expires_nothing() -> None:

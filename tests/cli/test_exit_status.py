@@ -65,6 +65,16 @@ def test_a_full_disk_of_the_output_is_named(command: str) -> None:
     assert "Traceback" not in ended.stderr
 
 
+def test_a_full_disk_of_another_file_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device", "/lake/a")
+
+    monkeypatch.setattr(inspecting, "statuses", full)
+    answer = run("--config", demo_configuration(), "status")
+    assert answer.status == 3
+    assert "[Errno 28] No space left on device: '/lake/a'. Free space, or write elsewhere, then run" in answer.err
+
+
 def test_a_command_without_a_configuration_says_that_it_uses_the_demo(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
